@@ -1,0 +1,59 @@
+# Everything from a fresh clone, with only Python 3.11 or newer, git and make.
+PYTHON ?= python3
+BIN := .venv/bin
+
+# Nothing but the set-up's download cache is written outside of this folder.
+export MPLBACKEND := Agg
+export MPLCONFIGDIR := $(CURDIR)/.cache/matplotlib
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint types unit docs format clean
+
+help: ## List what can be made
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: .venv/ready ## Create .venv with the package and all that its tests need
+
+demo: .venv/ready ## Cluster simulated sites and write the pictures to demo/
+	@$(BIN)/fedcluster demo --out demo
+
+test: lint types unit ## Check style, types and behaviour
+
+lint: .venv/ready ## Check the style
+	@$(BIN)/ruff check --quiet
+	@$(BIN)/ruff format --check --quiet || { echo "Some files are not formatted: make format"; exit 1; }
+
+types: .venv/ready ## Check the types
+	@$(BIN)/mypy --no-error-summary
+
+unit: .venv/ready ## Run the tests, docstring examples included, and show what they cover
+	@mkdir -p .cache/tmp
+	@TMPDIR=$(CURDIR)/.cache/tmp $(BIN)/pytest --quiet -n 2 --dist worksteal --cov
+
+docs: .venv/docs-ready ## Build the documentation into site/
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs --quiet build --strict
+
+format: .venv/ready ## Format the code and mend what can be mended
+	@$(BIN)/ruff check --fix-only --quiet
+	@$(BIN)/ruff format
+
+clean: ## Remove everything that was made here
+	rm -rf .venv .cache .*_cache .coverage .hypothesis demo site
+	find src tests -name __pycache__ -prune -exec rm -rf {} +
+
+.venv/bin/python:
+	@$(if $(shell $(PYTHON) -c 'import sys; print(sys.version_info >= (3, 11) or "")'),,\
+	    $(error fedcluster needs Python 3.11 or newer, and $(PYTHON) is not. Try: make PYTHON=python3.12))
+	@$(PYTHON) -m venv .venv
+
+# Dependency groups need pip 25.1; Python 3.11 comes with an older one.
+.venv/ready: pyproject.toml | .venv/bin/python
+	@echo "Setting up .venv, once; this takes a minute or two."
+	@$(BIN)/python -m pip install --quiet 'pip>=25.1'
+	@$(BIN)/python -m pip install --quiet --editable '.[plot]' --group dev
+	@touch $@
+
+.venv/docs-ready: .venv/ready
+	@$(BIN)/python -m pip install --quiet --group docs
+	@touch $@

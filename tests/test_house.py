@@ -1,0 +1,148 @@
+"""The house: which module of fedcluster may import which.
+
+The tables are the law. Where the code teaches better, change them and say why in docs/design.md.
+"""
+
+import ast
+import sys
+from collections.abc import Iterator
+from importlib.util import resolve_name
+from pathlib import Path
+
+import pytest
+
+import fedcluster
+
+# From the ground up. A room may import from every floor below its own, and from no other room.
+# ``__init__`` is the package's front door: what stands above it may use the public names.
+FLOORS = (
+    "core",
+    "kernels data",
+    "algorithms metrics privacy",
+    "client",
+    "engines",
+    "rounds",
+    "recipes selection",
+    "estimators model report datasets",
+    "__init__",
+    "demo",
+    "cli",
+)
+
+# Which rooms let in which library. What is not listed here is not declared in pyproject.toml.
+ANYWHERE = " ".join(FLOORS)
+GUESTS = {
+    "flwr": "engines.flower",
+    "llvmlite": "kernels",
+    "matplotlib": "report",
+    "numba": "kernels",
+    "numpy": ANYWHERE,
+    "pyarrow": "data",
+    "rich": "cli",
+    "scipy": ANYWHERE,
+    "sklearn": "estimators datasets demo",
+    "typer": "cli",
+}
+
+# Names that say nothing about what is inside.
+NAMELESS = {"common", "helpers", "types", "utils"}
+
+LEVEL = {room: level for level, floor in enumerate(FLOORS) for room in floor.split()}
+
+
+def complaints(package: Path) -> list[str]:
+    """What is out of order in a package, one line each, by file and line."""
+    return [
+        f"{path.relative_to(package.parent)}:{line}: {what}"
+        for path in sorted(package.rglob("*.py"))
+        for line, what in _complaints(path.relative_to(package), path.read_text("utf-8"))
+    ]
+
+
+def _complaints(path: Path, source: str) -> Iterator[tuple[int, str]]:
+    parts = path.with_suffix("").parts
+    room, module = parts[0], ".".join(parts).removesuffix(".__init__")
+    if room not in LEVEL:
+        yield 1, f"give it a room in the house: {room!r} stands on no floor"
+        return
+    for name in {part.strip("_") for part in parts} & NAMELESS:
+        yield 1, f"{name!r} says nothing: name the concept"
+    for line, imported in _imports(source, ".".join(["fedcluster", *parts[:-1]])):
+        top, _, rest = imported.partition(".")
+        if top == "fedcluster":
+            target = rest.split(".")[0]
+            target = target if target in LEVEL else "__init__"
+            if target != room and LEVEL[target] >= LEVEL[room]:
+                yield line, f"{room} may not import {target}, which does not stand below it"
+        elif top not in GUESTS.keys() | sys.stdlib_module_names:
+            yield line, f"{top} is not among the guests: declare it, then let it in"
+        elif not _is_let_in(module, GUESTS.get(top, ANYWHERE)):
+            yield line, f"{top} may be imported in {GUESTS[top]} only"
+
+
+def _imports(source: str, package: str) -> Iterator[tuple[int, str]]:
+    """Every import of a module, inside functions too: its line and the absolute dotted name."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            origin = resolve_name("." * node.level + (node.module or ""), package)
+            yield from ((node.lineno, f"{origin}.{alias.name}") for alias in node.names)
+
+
+def _is_let_in(module: str, hosts: str) -> bool:
+    return any(f"{module}.".startswith(f"{host}.") for host in hosts.split())
+
+
+def test_house_is_in_order():
+    found = complaints(Path(fedcluster.__file__).parent)
+    assert not found, "\n".join(["", *found])
+
+
+@pytest.mark.parametrize(
+    ("path", "source", "complaint"),
+    [
+        ("core.py", "import fedcluster.rounds", "core.py:1: core may not import rounds"),
+        ("client.py", "\nfrom fedcluster.engines import local", "client.py:2: client may not"),
+        ("rounds.py", "from fedcluster import cli", "rounds may not import cli"),
+        ("rounds.py", "from fedcluster import Lloyd", "rounds may not import __init__"),
+        ("rounds.py", "from . import cli", "rounds may not import cli"),
+        ("engines/local.py", "from ..rounds import run", "engines may not import rounds"),
+        ("data/__init__.py", "from .. import kernels", "data may not import kernels"),
+        ("metrics/a.py", "import fedcluster.privacy", "metrics may not import privacy"),
+        ("core.py", "def f():\n    import fedcluster.rounds", "core.py:2: core may not"),
+        ("core.py", "if 0:\n    import fedcluster.rounds", "core.py:2: core may not"),
+        ("engines/local.py", "import flwr.client", "local.py:1: flwr may be imported in engines"),
+        ("algorithms/lloyd.py", "from sklearn.cluster import KMeans", "sklearn may be"),
+        ("metrics/internal.py", "import numba as nb", "numba may be imported in kernels only"),
+        ("cli.py", "import matplotlib.pyplot", "matplotlib may be imported in report only"),
+        ("selection.py", "import gap_statistic", "gap_statistic is not among the guests"),
+        ("kernels_extra.py", "", "kernels_extra.py:1: give it a room in the house"),
+        ("kernels/_utils.py", "", "_utils.py:1: 'utils' says nothing"),
+        ("metrics/helpers/a.py", "", "'helpers' says nothing"),
+    ],
+)
+def test_a_planted_violation_is_found(tmp_path, path, source, complaint):
+    file = tmp_path / "fedcluster" / path
+    file.parent.mkdir(parents=True)
+    file.write_text(source)
+    (found,) = complaints(tmp_path / "fedcluster")
+    assert complaint in found
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("__init__.py", "from fedcluster.estimators import FederatedKMeans"),
+        ("algorithms/fkm.py", "from .merging import merge\nfrom ..kernels import assign"),
+        ("cli.py", "import typer\nfrom fedcluster import FederatedKMeans, demo"),
+        ("engines/flower.py", "import flwr"),
+        ("kernels/lloyd.py", "import numba\nfrom fedcluster.kernels import fuzzy"),
+        ("metrics/internal.py", "import numpy as np\nfrom fedcluster.core import State"),
+    ],
+)
+def test_what_points_down_is_left_alone(tmp_path, path, source):
+    file = tmp_path / "fedcluster" / path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(source)
+    assert complaints(tmp_path / "fedcluster") == []
