@@ -1,0 +1,337 @@
+"""The vocabulary: every message of federated clustering is a set of weighted sums.
+
+Values are frozen dataclasses, protocols are structural. This module imports nothing of ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
+from functools import reduce
+from operator import add
+from typing import Any, Protocol, Self
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Rows = NDArray[np.floating[Any]]
+Labels = NDArray[np.int32]
+
+__all__ = [
+    "Algorithm",
+    "Answers",
+    "Data",
+    "Engine",
+    "Filter",
+    "Floats",
+    "Labels",
+    "Metric",
+    "NothingSentError",
+    "Result",
+    "Round",
+    "Rows",
+    "Site",
+    "SiteError",
+    "State",
+    "Step",
+    "Summary",
+    "Task",
+    "stream",
+]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Data:
+    """The rows that one site holds. They never leave it.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, d), float32 or float64
+        The rows.
+    sample_weight : ndarray of shape (n,), optional
+        Weight of each row, at least 0; without it each row weighs 1.
+    y : ndarray of shape (n,), optional
+        Reference labels, for metrics that compare with them.
+    """
+
+    X: Rows
+    sample_weight: Floats | None = None
+    y: NDArray[Any] | None = None
+
+    def __len__(self) -> int:
+        return int(self.X.shape[0])
+
+    def take(self, rows: NDArray[Any]) -> Data:
+        """The rows at the given places, or where the given booleans are true."""
+        weight = None if self.sample_weight is None else self.sample_weight[rows]
+        return Data(self.X[rows], weight, None if self.y is None else self.y[rows])
+
+    def weighed(self) -> Data:
+        """Without the rows of weight 0, which say nothing."""
+        if self.sample_weight is None or (self.sample_weight > 0).all():
+            return self
+        return self.take(self.sample_weight > 0)
+
+    def canonical(self) -> Data:
+        """The same rows in lexicographic order: then what is drawn does not depend on theirs."""
+        weight = [] if self.sample_weight is None else [self.sample_weight]
+        return self.take(np.lexsort([*weight, *self.X.T[::-1]]))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Summary:
+    """The only thing that a site ever sends: weighted sums and their weights.
+
+    A line of weight 0 says nothing. Summaries of the same shape add up.
+
+    Parameters
+    ----------
+    sums : ndarray of shape (k, p), float64
+        Weighted sums, one line for each cluster (or for whatever the step counts).
+    weights : ndarray of shape (k,), float64
+        The weight behind each line.
+    support : ndarray of shape (k,), float64, optional
+        How many rows stand behind each line, where that is not the weight itself (rows may
+        have weights of their own). The site's filters read it; it never leaves the site.
+
+    Examples
+    --------
+    >>> a = Summary(np.array([[2.0, 4.0]]), np.array([2.0]))
+    >>> b = Summary(np.array([[1.0, 1.0]]), np.array([1.0]))
+    >>> (a + b).sums / (a + b).weights[:, None]
+    array([[1.        , 1.66666667]])
+    """
+
+    sums: Floats
+    weights: Floats
+    support: Floats | None = None
+
+    def __post_init__(self) -> None:
+        if self.sums.ndim != 2 or self.weights.shape != self.sums.shape[:1]:
+            raise ValueError(
+                f"a summary has sums (k, p) and weights (k,), "
+                f"not {self.sums.shape} and {self.weights.shape}"
+            )
+
+    def __add__(self, other: Summary) -> Summary:
+        support = None
+        if self.support is not None or other.support is not None:
+            support = self.rows + other.rows
+        return Summary(self.sums + other.sums, self.weights + other.weights, support)
+
+    @property
+    def rows(self) -> Floats:
+        """How many rows stand behind each line, (k,)."""
+        return self.weights if self.support is None else self.support
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers say something: those of the lines with a weight."""
+        return int(np.count_nonzero(self.weights) * (self.sums.shape[1] + 1))
+
+    def keep(self, lines: NDArray[np.bool_]) -> Summary:
+        """The summary with the lines that are not kept, (k,) booleans, set to nothing."""
+        support = None if self.support is None else np.where(lines, self.support, 0.0)
+        sums = np.where(lines[:, None], self.sums, 0.0)
+        return Summary(sums, np.where(lines, self.weights, 0.0), support)
+
+    def leaving(self) -> Summary:
+        """What leaves the site: everything but the support."""
+        return replace(self, support=None)
+
+
+def _nothing() -> Floats:
+    return np.zeros((0, 0))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class State:
+    """All that the server knows and broadcasts; empty before the first round.
+
+    Parameters
+    ----------
+    centers : ndarray of shape (k, d)
+        Cluster centres.
+    weights : ndarray of shape (k,)
+        The weight of the rows that stood behind each centre.
+    round : int
+        Rounds done so far.
+    inertia : float
+        Sum of squared distances to the centres *that this round was asked about*, that is the
+        previous ones; nan where the algorithm does not learn it.
+    converged : bool
+        Whether the algorithm says that further rounds change nothing.
+    memory : mapping of str to ndarray
+        What an algorithm carries from round to round besides (a momentum, a tree).
+    """
+
+    centers: Floats = field(default_factory=_nothing)
+    weights: Floats = field(default_factory=lambda: np.zeros(0))
+    _: KW_ONLY
+    round: int = 0
+    inertia: float = float("nan")
+    converged: bool = False
+    memory: Mapping[str, Floats] = field(default_factory=dict)
+
+    @classmethod
+    def at(cls, centers: Floats) -> Self:
+        """A start at the given centres, (k, d)."""
+        centers = np.array(centers, dtype=np.float64)
+        return cls(centers, np.zeros(len(centers)))
+
+
+class Step(Protocol):
+    """One question to the sites: a frozen dataclass of scalars, its hyper-parameters.
+
+    ``client_additive`` declares the law step(A and B) = step(A) + step(B) over disjoint rows.
+    """
+
+    @property
+    def client_additive(self) -> bool:
+        """Whether the answers of two parts add up to the answer of both."""
+        ...
+
+    def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
+        """Answer with sums over the rows of one site."""
+        ...
+
+
+class Algorithm(Step, Protocol):
+    """A step whose answers make the next state.
+
+    ``server_additive`` declares the law server([a, b]) = server([a + b]): then a secure sum or
+    a tree of sums can stand between the sites and the server.
+    """
+
+    @property
+    def server_additive(self) -> bool:
+        """Whether the server needs only the sum of the answers."""
+        ...
+
+    def server_step(self, state: State, answers: Sequence[Summary], rng: Generator) -> State:
+        """Make the next state from the answers, in the order of the sites' names."""
+        ...
+
+
+class Metric(Step, Protocol):
+    """A step whose total answer is a score."""
+
+    @property
+    def maximise(self) -> bool:
+        """Whether a higher score is a better one."""
+        ...
+
+    def score(self, state: State, total: Summary) -> float:
+        """Turn the sum of all answers into one number."""
+        ...
+
+
+class Filter(Protocol):
+    """A site's own rule on what may leave; no task can switch it off."""
+
+    def __call__(self, summary: Summary, n_rows: int) -> Summary:
+        """Hold back what may not leave of a summary over a site's ``n_rows`` rows."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Task:
+    """One question to the sites: a step, the state that it is asked about, a seed."""
+
+    step: Step
+    state: State
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """What a site tells of itself: its name and the limits that it puts on what leaves."""
+
+    name: str
+    limits: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Answers:
+    """The sites' answers to one task, in the order of their names, and who gave none."""
+
+    by_site: Mapping[str, Summary]
+    missing: tuple[str, ...] = ()
+
+    @property
+    def summaries(self) -> list[Summary]:
+        """The answers alone."""
+        return list(self.by_site.values())
+
+    def total(self) -> Summary:
+        """The sum of the answers, added in the order of the sites' names."""
+        return reduce(add, self.summaries)
+
+
+class Engine(Protocol):
+    """Carries tasks to the sites and their answers back."""
+
+    @property
+    def sites(self) -> tuple[Site, ...]:
+        """The sites, in the order of their names."""
+        ...
+
+    def ask(self, tasks: Sequence[Task], sites: Iterable[str] | None = None) -> list[Answers]:
+        """Carry all tasks of one round to the named sites (to all without names)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What one round of one run did.
+
+    Parameters
+    ----------
+    round : int
+        The number of the round, from 1.
+    step : str
+        What was asked.
+    inertia : float
+        Inertia of the centres that were broadcast; nan where the algorithm does not learn it.
+    shift : float
+        Largest distance by which a centre moved, in the units of the rows; nan at a start.
+    answered, missing : tuple of str
+        The sites that took part, and those that did not.
+    numbers_sent : mapping of str to int
+        How many numbers each site sent.
+    """
+
+    round: int
+    step: str
+    inertia: float
+    shift: float
+    answered: tuple[str, ...]
+    missing: tuple[str, ...]
+    numbers_sent: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Result:
+    """The final state, what happened on the way, and why it stopped."""
+
+    state: State
+    history: tuple[Round, ...]
+    reason: str
+
+
+class SiteError(RuntimeError):
+    """Something went wrong at a site; says where, in which round, and what."""
+
+
+class NothingSentError(ValueError):
+    """The sites' limits held everything back."""
+
+
+def stream(seed: int, round: int, site: str = "") -> Generator:
+    """Random numbers for one (seed, round, site); without a site, the server's own.
+
+    The same on every engine and in any order of sites.
+    """
+    return np.random.default_rng([seed, round, *site.encode()])

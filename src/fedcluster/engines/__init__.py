@@ -1,0 +1,5 @@
+"""Engines carry tasks to sites and answers back."""
+
+from fedcluster.engines.local import LocalEngine
+
+__all__ = ["LocalEngine"]

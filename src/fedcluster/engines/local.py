@@ -1,0 +1,115 @@
+"""All sites in this process: for simulation, for one owner of many files, and as test double."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from itertools import pairwise
+
+from fedcluster.client import Client
+from fedcluster.core import Answers, Site, SiteError, Summary, Task
+
+__all__ = ["LocalEngine"]
+
+_WORTH_A_THREAD = 50_000
+"""Below so many values at the second largest site, handing sites to threads costs more than
+it saves."""
+
+
+class LocalEngine:
+    """Ask clients in this process.
+
+    Sites run in parallel threads where their rows are many enough; the answers, and so every
+    bit of a result, do not depend on that.
+
+    Parameters
+    ----------
+    clients : iterable of Client
+        The sites; their names must differ.
+    workers : int, optional
+        The largest number of threads; by default one for each processor.
+    silent : callable, optional
+        ``silent(site, r)`` says whether a site gives no answer in round r = 0, 1, ...: to
+        simulate sites that fail or come late.
+
+    Raises
+    ------
+    ValueError
+        If two sites have one name, or there is none.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedcluster.core import Data, State
+    >>> from fedcluster.algorithms import Lloyd
+    >>> engine = LocalEngine(Client(name, Data(np.arange(4.0)[:, None])) for name in "ba")
+    >>> [answers] = engine.ask([Task(Lloyd(), State.at([[0.0], [3.0]]))])
+    >>> list(answers.by_site), answers.total().weights
+    (['a', 'b'], array([4., 4.]))
+    """
+
+    def __init__(
+        self,
+        clients: Iterable[Client],
+        *,
+        workers: int | None = None,
+        silent: Callable[[str, int], bool] | None = None,
+    ) -> None:
+        given = sorted(clients, key=lambda client: client.name)
+        if not given:
+            raise ValueError("no site was given")
+        for one, other in pairwise(given):
+            if one.name == other.name:
+                raise ValueError(f"two sites have the same name: {one.name!r}")
+        self.clients = {client.name: client for client in given}
+        self.sites: tuple[Site, ...] = tuple(c.site for c in self.clients.values())
+        self.workers = workers or os.cpu_count() or 1
+        self._silent = silent or (lambda site, r: False)
+        self._rounds = 0
+
+    def ask(self, tasks: Sequence[Task], sites: Iterable[str] | None = None) -> list[Answers]:
+        """Answer all tasks at each of the named sites, in the order of the names."""
+        asked = set(self.clients if sites is None else sites)
+        asked = {name for name in asked if not self._silent(name, self._rounds)}
+        self._rounds += 1
+        here = [c for name, c in self.clients.items() if name in asked]
+        if self._worth_threads([_size(client, tasks) for client in here]):
+            with ThreadPoolExecutor(min(self.workers, len(here))) as pool:
+                replies = list(pool.map(lambda client: _reply(client, tasks), here))
+        else:
+            replies = [_reply(client, tasks) for client in here]
+        missing = tuple(name for name in self.clients if name not in asked)
+        return [
+            Answers({c.name: reply[t] for c, reply in zip(here, replies, strict=True)}, missing)
+            for t in range(len(tasks))
+        ]
+
+    def _worth_threads(self, sizes: list[int]) -> bool:
+        return self.workers > 1 and len(sizes) > 1 and sorted(sizes)[-2] >= _WORTH_A_THREAD
+
+
+def _size(client: Client, tasks: Sequence[Task]) -> int:
+    """How many numbers a site holds; loads them."""
+    with _named(client, tasks[0]):
+        return client.data.X.size
+
+
+def _reply(client: Client, tasks: Sequence[Task]) -> list[Summary]:
+    """One site's answers to all tasks of a round."""
+    replies = []
+    for task in tasks:
+        with _named(client, task):
+            replies.append(client.answer(task))
+    return replies
+
+
+@contextmanager
+def _named(client: Client, task: Task) -> Iterator[None]:
+    """Give the site's name and the round to any exception."""
+    try:
+        yield
+    except Exception as error:
+        what = f"{type(task.step).__name__}: {type(error).__name__}: {error}"
+        raise SiteError(f"site {client.name!r}, round {task.state.round + 1}, {what}") from error

@@ -1,0 +1,251 @@
+"""The loop: ask, server step, history, stop.
+
+A *plan* is a generator: it yields the tasks of a round, receives their answers and returns its
+result. It knows no engine. So runs compose: ``together`` lets any number of plans share their
+rounds, because on a real network a round costs seconds and its content nothing, and
+``drive`` is the one place where an engine is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
+
+import numpy as np
+from numpy.random import Generator as Random
+
+from fedcluster.core import (
+    Algorithm,
+    Answers,
+    Engine,
+    NothingSentError,
+    Result,
+    Round,
+    State,
+    Task,
+    stream,
+)
+
+__all__ = ["Exchange", "Outcome", "Plan", "advance", "drive", "iterate", "run", "together"]
+
+T = TypeVar("T")
+Plan = Generator[list[Task], list[Answers], T]
+
+
+def iterate(
+    algorithm: Algorithm, start: State | None = None, *, seed: int = 0, max_rounds: int = 300
+) -> Plan[Result]:
+    """Plan one run of an algorithm: rounds from ``start`` until it has converged.
+
+    Parameters
+    ----------
+    algorithm : Algorithm
+        What each site and the server do in a round.
+    start : State, optional
+        The state to start from, by default an empty one.
+    seed : int
+        Makes every random choice, at the sites and at the server.
+    max_rounds : int
+        The largest number of rounds.
+
+    Returns
+    -------
+    Plan of Result
+        To be given to `drive` or `together`.
+    """
+    state = State() if start is None else start
+    history: list[Round] = []
+    while len(history) < max_rounds:
+        [answers] = yield [Task(algorithm, state, seed)]
+        state, done = advance(algorithm, state, answers, seed)
+        history.append(done)
+        if state.converged:
+            return Result(state, tuple(history), f"converged after {len(history)} rounds")
+    return Result(state, tuple(history), f"stopped at the limit of {max_rounds} rounds")
+
+
+def advance(algorithm: Algorithm, state: State, answers: Answers, seed: int) -> tuple[State, Round]:
+    """One server step, and what the round did; without an answer the state stays as it was."""
+    if answers.by_site:
+        new = algorithm.server_step(state, answers.summaries, stream(seed, state.round))
+    else:
+        new = replace(state, round=state.round + 1)
+    shift = float("nan")
+    if new.centers.shape == state.centers.shape and len(new.centers):
+        shift = float(np.sqrt(((new.centers - state.centers) ** 2).sum(axis=1).max()))
+    return new, Round(
+        round=new.round,
+        step=type(algorithm).__name__,
+        inertia=new.inertia,
+        shift=shift,
+        answered=tuple(answers.by_site),
+        missing=answers.missing,
+        numbers_sent={name: s.numbers for name, s in answers.by_site.items()},
+    )
+
+
+def together(plans: Sequence[Plan[T]]) -> Plan[list[T]]:
+    """Let plans share their rounds: each round carries the tasks of all that still run."""
+    results: dict[int, T] = {}
+    asked: dict[int, list[Task]] = {}
+
+    def step(i: int, answers: list[Answers] | None) -> None:
+        try:
+            asked[i] = next(plans[i]) if answers is None else plans[i].send(answers)
+        except StopIteration as stop:
+            asked.pop(i, None)
+            results[i] = stop.value
+
+    for i in range(len(plans)):
+        step(i, None)
+    while asked:
+        answers = yield [task for tasks in asked.values() for task in tasks]
+        given = iter(answers)
+        for i, mine in [(i, [next(given) for _ in tasks]) for i, tasks in asked.items()]:
+            step(i, mine)
+    return [results[i] for i in range(len(plans))]
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """One round as the network saw it: all its tasks together.
+
+    Parameters
+    ----------
+    steps : tuple of str
+        What was asked, one name for each task.
+    answered, missing : tuple of str
+        The sites that answered, and those that did not.
+    numbers_sent : mapping of str to int
+        How many numbers each site sent.
+    """
+
+    steps: tuple[str, ...]
+    answered: tuple[str, ...]
+    missing: tuple[str, ...]
+    numbers_sent: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome(Generic[T]):
+    """What a plan returned, and every exchange with the sites that it took."""
+
+    value: T
+    exchanges: tuple[Exchange, ...]
+
+    def numbers_sent(self) -> dict[str, int]:
+        """How many numbers each site sent in all."""
+        total: dict[str, int] = {}
+        for exchange in self.exchanges:
+            for name, numbers in exchange.numbers_sent.items():
+                total[name] = total.get(name, 0) + numbers
+        return total
+
+
+def drive(
+    plan: Plan[T],
+    engine: Engine,
+    *,
+    participation: float = 1.0,
+    seed: int = 0,
+    watch: Callable[[Exchange], None] | None = None,
+) -> Outcome[T]:
+    """Carry a plan out on an engine.
+
+    Parameters
+    ----------
+    plan : Plan
+        What to do.
+    engine : Engine
+        Who does it.
+    participation : float, default=1
+        The fraction C of the sites that is asked in a round, a new sample each time; at least one
+        site is.
+    seed : int
+        Makes the samples.
+    watch : callable taking an Exchange, optional
+        Told of every exchange as it ends, for a progress bar.
+
+    Raises
+    ------
+    NothingSentError
+        If the sites' limits hold back everything in the first exchange.
+    SiteError
+        If a site fails.
+    """
+    exchanges: list[Exchange] = []
+    answers: list[Answers] | None = None
+    while True:
+        try:
+            tasks = next(plan) if answers is None else plan.send(answers)
+        except StopIteration as stop:
+            return Outcome(stop.value, tuple(exchanges))
+        asked = _sample(engine, participation, stream(seed, len(exchanges)))
+        answers = engine.ask(tasks, asked)
+        exchanges.append(_exchange(tasks, answers))
+        if len(exchanges) == 1 and not any(exchanges[0].numbers_sent.values()):
+            raise NothingSentError(_who_held_back(engine, exchanges[0]))
+        if watch is not None:
+            watch(exchanges[-1])
+
+
+def _sample(engine: Engine, fraction: float, rng: Random) -> list[str]:
+    """The names of the sites that are asked in a round: max(int(C n), 1) of n."""
+    names = [site.name for site in engine.sites]
+    if fraction >= 1.0:
+        return names
+    chosen = rng.choice(len(names), size=max(int(fraction * len(names)), 1), replace=False)
+    return [names[i] for i in sorted(chosen)]
+
+
+def _exchange(tasks: Sequence[Task], answers: Sequence[Answers]) -> Exchange:
+    """What one exchange carried."""
+    numbers = {name: sum(a.by_site[name].numbers for a in answers) for name in answers[0].by_site}
+    steps = tuple(type(task.step).__name__ for task in tasks)
+    return Exchange(steps, tuple(numbers), answers[0].missing, numbers)
+
+
+def _who_held_back(engine: Engine, exchange: Exchange) -> str:
+    """The line that says why the first exchange brought nothing."""
+    if not exchange.answered:
+        return f"no site answered in the first round: {', '.join(exchange.missing)} did not"
+    by_limit: dict[str, list[str]] = {}
+    for site in engine.sites:
+        if site.name not in exchange.answered:
+            continue
+        by_limit.setdefault(" and ".join(site.limits) or "no limit", []).append(site.name)
+    limits = "; ".join(f"{limit} at {', '.join(names)}" for limit, names in by_limit.items())
+    return (
+        f"no site sent anything, every group of rows is smaller than its site's limit ({limits}): "
+        "lower the limit or ask for fewer clusters"
+    )
+
+
+def run(
+    algorithm: Algorithm,
+    engine: Engine,
+    start: State | None = None,
+    *,
+    seed: int = 0,
+    max_rounds: int = 300,
+    participation: float = 1.0,
+    watch: Callable[[Exchange], None] | None = None,
+) -> Result:
+    """Run one algorithm on an engine until it has converged; parameters as in the parts above.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedcluster import Client, Data, LocalEngine
+    >>> from fedcluster.algorithms import Lloyd
+    >>> engine = LocalEngine(
+    ...     [Client("north", Data(np.array([[0.0], [1.0]]))),
+    ...      Client("south", Data(np.array([[8.0], [9.0], [10.0]])))]
+    ... )
+    >>> result = run(Lloyd(), engine, State.at(np.array([[0.0], [1.0]])))
+    >>> result.state.centers.ravel(), result.reason
+    (array([0.5, 9. ]), 'converged after 3 rounds')
+    """
+    plan = iterate(algorithm, start, seed=seed, max_rounds=max_rounds)
+    return drive(plan, engine, participation=participation, seed=seed, watch=watch).value

@@ -1,0 +1,220 @@
+"""The loop, plans that share rounds, the engine, and the client's filters."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+from fedcluster.algorithms import FKM, KFed, Lloyd
+from fedcluster.client import Client
+from fedcluster.core import (
+    Answers,
+    Data,
+    NothingSentError,
+    SiteError,
+    State,
+    Summary,
+    Task,
+    stream,
+)
+from fedcluster.engines import LocalEngine
+from fedcluster.privacy import MinClusterSize, MinRows
+from fedcluster.rounds import drive, iterate, run, together
+
+ROWS = {
+    "a": np.array([[0.0], [1.0], [10.0]]),
+    "b": np.array([[2.0], [11.0], [12.0], [13.0]]),
+}
+START = State.at(np.array([[0.0], [1.0]]))
+
+
+class CountingEngine(LocalEngine):
+    """Remembers how many tasks each round carried."""
+
+    def ask(self, tasks: Sequence[Task], sites: Iterable[str] | None = None) -> list[Answers]:
+        self.rounds = [*getattr(self, "rounds", []), len(tasks)]
+        return super().ask(tasks, sites)
+
+
+def engine(**options: object) -> CountingEngine:
+    return CountingEngine(Client(name, Data(X), **options) for name, X in ROWS.items())  # type: ignore[arg-type]
+
+
+def test_lloyd_by_hand() -> None:
+    """Rows 0 1 2 | 10 11 12 13 from centres 0 and 1: the means move until they are 1 and 11.5."""
+    result = run(Lloyd(tol=0), engine(), START)
+    np.testing.assert_allclose(result.state.centers, [[1.0], [11.5]])
+    np.testing.assert_allclose(result.state.weights, [3, 4])
+    first = result.history[0]
+    assert first.inertia == 0 + 0 + 81 + 1 + 100 + 121 + 144
+    assert first.shift == pytest.approx(49 / 6 - 1)
+    assert first.answered == ("a", "b")
+    assert first.missing == ()
+    assert first.numbers_sent == {"a": 6, "b": 3}
+    assert result.history[-1].shift == 0.0
+    assert result.reason == f"converged after {len(result.history)} rounds"
+
+
+def test_the_limit_of_rounds_is_kept_and_said() -> None:
+    result = run(Lloyd(tol=0), engine(), START, max_rounds=2)
+    assert len(result.history) == 2
+    assert result.reason == "stopped at the limit of 2 rounds"
+
+
+def test_a_run_continues_from_a_state() -> None:
+    """Chaining needs no abstraction: one-shot k-FED, then exact rounds from its state."""
+    shot = run(KFed(2), engine(), seed=1)
+    refined = run(Lloyd(tol=0), engine(), shot.state)
+    np.testing.assert_allclose(np.sort(refined.state.centers, axis=0), [[1.0], [11.5]])
+    assert refined.history[0].round == 2
+
+
+def test_plans_share_their_rounds() -> None:
+    """Five runs of different lengths cost the rounds of the longest, and end as if alone."""
+    starts = [State.at(np.array([[c], [c + 1.0]])) for c in (0.0, 3.0, 6.0, 9.0, 12.0)]
+    alone = [run(Lloyd(tol=0), engine(), start) for start in starts]
+    shared = engine()
+    outcome = drive(together([iterate(Lloyd(tol=0), start) for start in starts]), shared)
+    for one, other in zip(alone, outcome.value, strict=True):
+        assert one.history == other.history
+        np.testing.assert_array_equal(one.state.centers, other.state.centers)
+    lengths = [len(one.history) for one in alone]
+    assert len(set(lengths)) > 1
+    assert shared.rounds == [sum(n >= r for n in lengths) for r in range(1, max(lengths) + 1)]
+    assert outcome.numbers_sent() == {
+        name: sum(done.numbers_sent[name] for one in alone for done in one.history) for name in ROWS
+    }
+
+
+def test_plans_without_a_round_are_plans() -> None:
+    outcome = drive(together([iterate(Lloyd(), START, max_rounds=0)] * 1), engine())
+    assert outcome.exchanges == ()
+    assert outcome.value[0].state is START
+
+
+def test_streams_differ_by_seed_round_and_site_and_by_nothing_else() -> None:
+    keys = [(1, 2, "a"), (2, 2, "a"), (1, 3, "a"), (1, 2, "b"), (1, 2, "ab"), (1, 2, "")]
+    draws = [stream(*key).random() for key in keys]
+    assert len(set(draws)) == len(keys)
+    assert draws == [stream(*key).random() for key in keys]
+
+
+def test_one_site_s_answer_does_not_depend_on_who_else_takes_part() -> None:
+    both = engine().ask([Task(FKM(2), State(), 7)])[0].by_site["a"]
+    alone = engine().ask([Task(FKM(2), State(), 7)], ["a"])[0]
+    np.testing.assert_array_equal(both.sums, alone.by_site["a"].sums)
+    assert alone.missing == ("b",)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 8])
+def test_threads_do_not_touch_a_bit(workers: int) -> None:
+    rng = np.random.default_rng(0)
+    rows = {f"s{i}": rng.normal(size=(30_000, 2)) for i in range(4)}
+    start = State.at(rng.normal(size=(5, 2)))
+
+    def centers(workers: int) -> bytes:
+        clients = [Client(name, Data(X)) for name, X in rows.items()]
+        local = LocalEngine(clients, workers=workers)
+        return run(Lloyd(tol=0), local, start, max_rounds=5).state.centers.tobytes()
+
+    assert centers(workers) == centers(3)
+
+
+@dataclass(frozen=True)
+class Failing:
+    """Fails at the site that has most rows."""
+
+    client_additive: ClassVar[bool] = True
+    server_additive: ClassVar[bool] = True
+
+    def client_step(self, state: State, data: Data, rng: np.random.Generator) -> Summary:
+        if len(data) > 3:
+            raise ZeroDivisionError("a fault in a step")
+        return Summary(np.zeros((1, 1)), np.ones(1))
+
+    def server_step(
+        self, state: State, answers: Sequence[Summary], rng: np.random.Generator
+    ) -> State:
+        return State(round=state.round + 1)
+
+
+def test_a_fault_at_a_site_names_the_site_and_the_round() -> None:
+    with pytest.raises(SiteError) as error:
+        run(Failing(), engine(), State(round=4))
+    assert str(error.value) == ("site 'b', round 5, Failing: ZeroDivisionError: a fault in a step")
+    assert isinstance(error.value.__cause__, ZeroDivisionError)
+
+
+def test_two_sites_of_one_name_are_refused() -> None:
+    with pytest.raises(ValueError, match="two sites have the same name: 'a'"):
+        LocalEngine([Client("a", Data(ROWS["a"])), Client("a", Data(ROWS["b"]))])
+    with pytest.raises(ValueError, match="no site was given"):
+        LocalEngine([])
+
+
+def test_limits_hold_back_lines_and_never_what_a_task_wants() -> None:
+    """The filter is the site's: the log says what it held back, and the row does not leave."""
+    client = Client("a", Data(ROWS["a"]), [MinClusterSize(2)])
+    answer = client.answer(Task(Lloyd(), State.at(np.array([[0.0], [10.0]]))))
+    np.testing.assert_array_equal(answer.weights, [2, 0])
+    np.testing.assert_array_equal(answer.sums, [[1, 1], [0, 0]])
+    assert answer.support is None
+    [sent] = client.sent
+    assert (sent.lines, sent.numbers, sent.held_back, sent.lone_rows) == (1, 3, 1, 0)
+
+
+def test_limits_count_rows_and_not_weights() -> None:
+    """One row of weight 9 is still one row."""
+    data = Data(ROWS["a"], np.array([1.0, 1.0, 9.0]))
+    client = Client("a", data, [MinClusterSize(2)])
+    answer = client.answer(Task(Lloyd(), State.at(np.array([[0.0], [10.0]]))))
+    np.testing.assert_array_equal(answer.weights, [2, 0])
+
+
+def test_a_site_below_its_smallest_number_of_rows_says_nothing() -> None:
+    client = Client("a", Data(ROWS["a"]), [MinRows(4)])
+    answer = client.answer(Task(Lloyd(), START))
+    assert not answer.weights.any()
+    assert not answer.sums.any()
+
+
+def test_when_limits_hold_everything_back_the_error_says_which() -> None:
+    with pytest.raises(NothingSentError, match=r"MinClusterSize\(p=5\) at a, b"):
+        run(Lloyd(), engine(filters=[MinClusterSize(5)]), START)
+
+
+@pytest.mark.parametrize("limit", [MinClusterSize, MinRows])
+def test_a_limit_below_one_is_refused(limit: type) -> None:
+    with pytest.raises(ValueError, match="must be at least 1, not 0"):
+        limit(0)
+
+
+def test_a_site_without_weights_is_an_error_at_that_site() -> None:
+    clients = [Client("a", Data(ROWS["a"], np.zeros(3))), Client("b", Data(ROWS["b"]))]
+    with pytest.raises(SiteError, match=r"site 'a', round 1, .* no row of positive weight"):
+        run(Lloyd(), LocalEngine(clients), START)
+
+
+def test_a_site_with_few_rows_does_not_weigh_like_one_with_many() -> None:
+    """The defect of means sent without counts: three rows must not weigh like thirty thousand."""
+    rng = np.random.default_rng(0)
+    many, few = rng.normal(0, 1, (30_000, 1)), np.full((3, 1), 100.0)
+    clients = [Client("few", Data(few)), Client("many", Data(many))]
+    state = run(Lloyd(), LocalEngine(clients), State.at(np.zeros((1, 1)))).state
+    assert state.centers[0, 0] == pytest.approx(np.vstack([many, few]).mean(), abs=1e-12)
+
+
+def test_nothing_is_logged_above_info(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        run(Lloyd(), engine(), START)
+    assert caplog.records == []
+
+
+def test_summaries_of_different_shape_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"not \(2, 3\) and \(3,\)"):
+        Summary(np.zeros((2, 3)), np.zeros(3))
