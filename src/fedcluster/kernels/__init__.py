@@ -1,0 +1,22 @@
+"""Arrays in, arrays out: the compiled inner loops. The only home of numba."""
+
+from fedcluster.kernels.fuzzy import FuzzyFit, FuzzyPass, fuzzy_cmeans, fuzzy_pass, memberships
+from fedcluster.kernels.hard import HardPass, hard_pass, nearest
+from fedcluster.kernels.lloyd import LloydFit, kmeans, lloyd
+from fedcluster.kernels.seeding import farthest_first, kmeans_plusplus
+
+__all__ = [
+    "FuzzyFit",
+    "FuzzyPass",
+    "HardPass",
+    "LloydFit",
+    "farthest_first",
+    "fuzzy_cmeans",
+    "fuzzy_pass",
+    "hard_pass",
+    "kmeans",
+    "kmeans_plusplus",
+    "lloyd",
+    "memberships",
+    "nearest",
+]

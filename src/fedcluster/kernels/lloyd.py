@@ -1,0 +1,302 @@
+"""Lloyd's algorithm on rows in one place: a site's own k-means, and the server's on centres."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedcluster.kernels.native import native
+from fedcluster.kernels.rows import (
+    Rows,
+    Weights,
+    as_centers,
+    as_double_rows,
+    as_rows,
+    as_weights,
+    pad,
+)
+from fedcluster.kernels.seeding import default_trials, draw_spread
+from fedcluster.kernels.sweep import Sums, squared_distance, sweep, sweep_in_one_thread
+
+__all__ = ["LloydFit", "kmeans", "lloyd"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LloydFit:
+    """Centres and the clusters around them; all fields belong to the same centres.
+
+    Attributes
+    ----------
+    centers : ndarray of shape (k, d), float64
+        The centres.
+    labels : ndarray of shape (n,), int32
+        The nearest centre of each row.
+    weights : ndarray of shape (k,), float64
+        Sums of the rows' weights.
+    counts : ndarray of shape (k,), int64
+        Numbers of rows of positive weight.
+    inertia : float
+        Sum of w ||x - c||^2 over all rows, in squared units of the rows.
+    n_iter : int
+        The iterations run.
+    """
+
+    centers: NDArray[np.float64]
+    labels: NDArray[np.int32]
+    weights: NDArray[np.float64]
+    counts: NDArray[np.int64]
+    inertia: float
+    n_iter: int
+
+
+def lloyd(
+    X: ArrayLike,
+    centers: ArrayLike,
+    sample_weight: ArrayLike | None = None,
+    *,
+    max_iter: int = 300,
+    tol: float = 0.0,
+    empty: Literal["keep", "relocate"] = "keep",
+) -> LloydFit:
+    """Lloyd's algorithm [1]_ from given centres.
+
+    Assign, average, and again, until no label changes, the centres move by at most ``tol``, or
+    ``max_iter`` iterations are done.
+
+    Parameters
+    ----------
+    X : array_like of shape (n, d), float32 or float64
+        The rows.
+    centers : array_like of shape (k, d)
+        The centres to start from.
+    sample_weight : array_like of shape (n,), optional
+        The rows' weights w >= 0; 1 each by default.
+    max_iter : int, default=300
+        The most iterations.
+    tol : float, default=0.0
+        Stop when the sum over all centres of the squared distance moved is at most this, in
+        squared units of the rows.
+    empty : {"keep", "relocate"}, default="keep"
+        What becomes of a centre without rows of positive weight. It stays where it was, or it
+        moves to the row that is farthest from its own centre, whose cluster loses that row.
+
+    Returns
+    -------
+    LloydFit
+        The centres, and the clusters around them.
+
+    Notes
+    -----
+    Follows scikit-learn's KMeans(algorithm="lloyd"). Deviations: several empty clusters take
+    the farthest rows in order of distance, ties by index; rows of weight 0 and rows that lie on
+    their centre are not taken; a cluster that finds no row, or that loses its last one, stays
+    where it was; the last labels belong to the returned centres after a relocation too.
+
+    References
+    ----------
+    .. [1] S. P. Lloyd, "Least squares quantization in PCM", IEEE Transactions on Information
+       Theory 28(2), 1982.
+
+    Examples
+    --------
+    >>> fit = lloyd([[0.0], [1.0], [5.0], [6.0]], centers=[[0.0], [1.0]])
+    >>> fit.centers
+    array([[0.5],
+           [5.5]])
+    >>> fit.inertia, fit.n_iter
+    (1.0, 3)
+    """
+    rows, weights, centers = as_rows(X), as_weights(sample_weight), as_centers(centers)
+    before, shift, has_relocated, n_iter = np.full(len(rows), -1, np.int32), np.inf, False, 0
+    while True:
+        labels, sums = sweep(rows, centers, weights)
+        if shift <= tol or n_iter == max_iter:
+            break
+        n_iter += 1
+        if np.array_equal(labels, before) and not has_relocated:
+            break
+        moved, has_relocated = move_centers(
+            rows, weights, centers, labels, sums, empty == "relocate"
+        )
+        shift = float(np.square(moved - centers).sum())
+        before, centers = labels, moved
+    return LloydFit(centers, labels, sums.weights, sums.counts, float(sums.errors.sum()), n_iter)
+
+
+def kmeans(
+    X: ArrayLike,
+    n_clusters: int,
+    sample_weight: ArrayLike | None = None,
+    *,
+    rng: np.random.Generator,
+    n_init: int = 10,
+    seeding: Literal["weighted", "unweighted"] = "weighted",
+    max_iter: int = 300,
+    tol: float = 1e-4,
+) -> LloydFit:
+    """The best of several runs of k-means++ and Lloyd's algorithm, in one thread.
+
+    Made for a server's few hundred rows, the centres of many sites.
+
+    Parameters
+    ----------
+    X : array_like of shape (n, d)
+        The rows; computed in float64.
+    n_clusters : int
+        The number of clusters, at most n. Where fewer rows differ, centres coincide.
+    sample_weight : array_like of shape (n,), optional
+        The rows' weights w >= 0, not all 0; 1 each by default.
+    rng : numpy.random.Generator
+        The source of chance for the seedings.
+    n_init : int, default=10
+        The number of runs. The one of least inertia is the best, of several the first.
+    seeding : {"weighted", "unweighted"}, default="weighted"
+        Whether k-means++ looks at the weights, as scikit-learn from version 1.3, or treats all
+        rows of positive weight alike, as scikit-learn before.
+    max_iter : int, default=300
+        The most iterations a run.
+    tol : float, default=1e-4
+        As for ``lloyd``, in units of the mean over the columns of their unweighted variance.
+
+    Returns
+    -------
+    LloydFit
+        The best run; its empty clusters were relocated as in ``lloyd``.
+
+    Examples
+    --------
+    >>> fit = kmeans([[0.0], [1.0], [5.0], [6.0]], 2, rng=np.random.default_rng(0))
+    >>> sorted(fit.centers.ravel().tolist())
+    [0.5, 5.5]
+    """
+    rows = as_double_rows(X)
+    weights = as_weights(np.ones(len(rows)) if sample_weight is None else sample_weight)
+    seed_weights = weights if seeding == "weighted" else as_weights(weights > 0)
+    chances = rng.random((n_init, n_clusters, default_trials(n_clusters)))
+    absolute = tol * float(rows.var(axis=0).mean())
+    centers, labels, sums, n_iter = _best_of_restarts(
+        as_double_rows(pad(rows)), weights, seed_weights, n_clusters, chances, max_iter, absolute
+    )
+    return LloydFit(centers, labels, sums.weights, sums.counts, float(sums.errors.sum()), n_iter)
+
+
+Run = tuple[NDArray[np.float64], NDArray[np.int32], Sums, int]
+
+
+@native
+def _best_of_restarts(
+    padded: NDArray[np.float64],
+    sample_weight: Weights,
+    seed_weight: Weights,
+    n_clusters: int,
+    chances: NDArray[np.float64],
+    max_iter: int,
+    tol: float,
+) -> Run:
+    """Run once for each (n_clusters, n_trials) uniform numbers and keep the least inertia.
+
+    A run that is better by no more than rounding is the same clustering, differently numbered.
+    """
+    lowest = np.inf
+    for restart in range(len(chances)):
+        indices = draw_spread(
+            padded[: len(sample_weight)], seed_weight, n_clusters, chances[restart]
+        )
+        run = _run_from(padded, sample_weight, indices, max_iter, tol)
+        inertia = run[2].errors.sum()
+        if restart == 0 or inertia < lowest * (1 - 1e-12):
+            lowest, best = inertia, run
+    return best
+
+
+@native
+def _run_from(
+    padded: NDArray[np.float64],
+    sample_weight: Weights,
+    indices: NDArray[np.int64],
+    max_iter: int,
+    tol: float,
+) -> Run:
+    """``lloyd`` from rows as centres, with relocation, compiled as a whole."""
+    X = padded[: len(sample_weight)]
+    k, d = len(indices), X.shape[1]
+    centers, before = np.empty((k, d)), np.empty(0, np.int32)
+    for j in range(k):
+        for f in range(d):
+            centers[j, f] = X[indices[j], f]
+    shift, has_relocated, n_iter = np.inf, False, 0
+    while True:
+        labels, sums = sweep_in_one_thread(padded, centers, sample_weight)
+        if shift <= tol or n_iter == max_iter:
+            break
+        n_iter += 1
+        if not has_relocated and _are_equal(labels, before):
+            break
+        moved, has_relocated = move_centers(X, sample_weight, centers, labels, sums, True)
+        shift = 0.0
+        for j in range(k):
+            shift += squared_distance(moved, j, centers, j)
+        before, centers = labels, moved
+    return centers, labels, sums, n_iter
+
+
+@native
+def _are_equal(labels: NDArray[np.int32], before: NDArray[np.int32]) -> bool:
+    n_changed = len(labels) - len(before)
+    if n_changed == 0:
+        for i in range(len(labels)):
+            n_changed += labels[i] != before[i]
+    return n_changed == 0
+
+
+@native
+def move_centers(
+    X: Rows,
+    sample_weight: Weights,
+    centers: NDArray[np.float64],
+    labels: NDArray[np.int32],
+    sums: Sums,
+    relocate: bool,
+) -> tuple[NDArray[np.float64], bool]:
+    """New centres c + sum of w (x - c) / sum of w, and whether an empty cluster was relocated."""
+    k, d = centers.shape
+    moved, has_relocated = centers.copy(), False
+    if relocate and sums.counts.min() == 0:
+        sums = Sums(sums.residuals.copy(), sums.weights.copy(), sums.counts.copy(), sums.errors)
+        has_relocated = _relocate(X, sample_weight, centers, labels, sums, moved)
+    for j in range(k):
+        if sums.counts[j] > 0:
+            for f in range(d):
+                moved[j, f] += sums.residuals[j, f] / sums.weights[j]
+    return moved, has_relocated
+
+
+@native
+def _relocate(
+    X: Rows,
+    sample_weight: Weights,
+    centers: NDArray[np.float64],
+    labels: NDArray[np.int32],
+    sums: Sums,
+    moved: NDArray[np.float64],
+) -> bool:
+    """Move empty clusters to the rows farthest from their centres, and take these off the sums."""
+    n, d = X.shape
+    squared = np.zeros(n)
+    for i in range(n):
+        if len(sample_weight) == 0 or sample_weight[i] > 0:
+            squared[i] = squared_distance(X, i, centers, labels[i])
+    has_relocated = False
+    for empty in np.flatnonzero(sums.counts == 0):
+        far = squared.argmax()
+        if squared[far] == 0:
+            break
+        squared[far], has_relocated = 0.0, True
+        w, old = sample_weight[far] if len(sample_weight) else 1.0, labels[far]
+        for f in range(d):
+            moved[empty, f] = X[far, f]
+            sums.residuals[old, f] -= w * (np.float64(X[far, f]) - centers[old, f])
+        sums.weights[old] -= w
+        sums.counts[old] -= 1
+    return has_relocated

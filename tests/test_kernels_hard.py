@@ -1,0 +1,199 @@
+"""One sweep over the rows: labels, sums, weights, counts and errors."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+
+from fedcluster.kernels import HardPass, hard_pass, nearest
+
+FIELDS = HardPass.__slots__
+
+
+def plain_pass(X, centers, sample_weight=None):
+    """The same in plain NumPy: all differences at once, in float64."""
+    X, centers = np.asarray(X, float), np.asarray(centers, float)
+    w = np.ones(len(X)) if sample_weight is None else np.asarray(sample_weight, float)
+    squared = np.square(X[:, np.newaxis] - centers).sum(axis=2)
+    labels = squared.argmin(axis=1).astype(np.int32)
+    members = labels[:, np.newaxis] == np.arange(len(centers))
+    weighted = members * w[:, np.newaxis]
+    counts = members[w > 0].sum(axis=0)
+    errors = (weighted * squared).sum(axis=0)
+    return HardPass(labels, weighted.T @ X, weighted.sum(axis=0), counts, errors)
+
+
+def assert_same(found, expected, *, rtol=1e-12, atol=0.0):
+    assert_array_equal(found.labels, expected.labels)
+    assert_array_equal(found.counts, expected.counts)
+    for field in ("sums", "weights", "errors"):
+        assert_allclose(getattr(found, field), getattr(expected, field), rtol, atol, err_msg=field)
+
+
+def assert_same_bits(found, expected):
+    for field in FIELDS:
+        assert_array_equal(getattr(found, field), getattr(expected, field), field)
+
+
+@st.composite
+def grids(draw, offsets=(0.0, 1e8), dtypes=(np.float32, np.float64)):
+    """Rows, centres and weights on a coarse grid, where ties, duplicates and zeros abound."""
+    n, d, k = (draw(st.integers(1, most)) for most in (130, 20, 20))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    spread = draw(st.integers(1, 5))
+    offset = draw(st.sampled_from(offsets))
+    # steps of 8: what float32 can still tell apart at 1e8
+    X = 8 * rng.integers(-spread, spread + 1, (n, d)) + offset
+    centers = 8 * rng.integers(-spread, spread + 1, (k, d)) + offset
+    sample_weight = draw(st.sampled_from([None, rng.integers(0, 4, n)]))
+    return X.astype(draw(st.sampled_from(dtypes))), centers, sample_weight
+
+
+def test_four_points_by_hand():
+    X = [[0.0, 0.0], [0.0, 2.0], [10.0, 0.0], [10.0, 4.0]]
+    found = hard_pass(X, centers=[[0.0, 1.0], [10.0, 1.0]], sample_weight=[1, 1, 2, 0.5])
+    assert_array_equal(found.labels, [0, 0, 1, 1])
+    assert_array_equal(found.sums, [[0, 2], [25, 2]])
+    assert_array_equal(found.weights, [2, 2.5])
+    assert_array_equal(found.counts, [2, 2])
+    assert_array_equal(found.errors, [1 + 1, 2 * 1 + 0.5 * 9])
+
+
+def test_types_are_those_promised():
+    found = hard_pass(np.zeros((3, 2), np.float32), np.zeros((4, 2), np.float32))
+    dtypes = {field: getattr(found, field).dtype for field in FIELDS}
+    double = np.dtype(float)
+    assert dtypes == {
+        "labels": np.int32,
+        "sums": double,
+        "weights": double,
+        "counts": np.int64,
+        "errors": double,
+    }
+
+
+@given(grids())
+def test_a_pass_is_that_of_plain_numpy(case):
+    X, centers, sample_weight = case
+    found = hard_pass(X, centers, sample_weight)
+    assert_same(found, plain_pass(X, centers, sample_weight), atol=1e-12 * np.abs(X).max())
+
+
+@given(grids())
+def test_a_weight_is_a_repetition(case):
+    X, centers, _ = case
+    times = np.arange(len(X)) % 4
+    found = hard_pass(X, centers, times)
+    repeated = hard_pass(np.repeat(X, times, axis=0), centers)
+    assert_array_equal(np.repeat(found.labels, times), repeated.labels)
+    assert_array_equal(found.weights, repeated.weights)
+    assert_allclose(found.sums, repeated.sums, rtol=1e-12, atol=1e-12 * np.abs(X).max())
+    assert_allclose(found.errors, repeated.errors, rtol=1e-12)
+
+
+@given(grids())
+def test_labels_do_not_depend_on_the_rows_around(case):
+    X, centers, _ = case
+    X = X + np.random.default_rng(0).normal(size=X.shape).astype(X.dtype)
+    labels = hard_pass(X, centers).labels
+    assert_array_equal(hard_pass(X[::-1], centers).labels, labels[::-1])
+    assert_array_equal(hard_pass(X[1:], centers).labels, labels[1:])
+    assert_array_equal(hard_pass(X[:1], centers).labels, labels[:1])
+
+
+@given(grids())
+def test_nearest_gives_the_labels_of_a_pass_and_plain_distances(case):
+    X, centers, _ = case
+    labels, squared = nearest(X, centers)
+    assert_array_equal(labels, hard_pass(X, centers).labels)
+    assert_array_equal(squared, np.square(X - centers[labels]).sum(axis=1))
+
+
+@given(grids(offsets=[0.0], dtypes=[np.float64]))
+def test_an_offset_changes_no_label_and_no_error(case):
+    X, centers, sample_weight = case
+    X = X + np.random.default_rng(0).integers(-3, 4, X.shape) / 8
+    at_zero = hard_pass(X, centers, sample_weight)
+    far = hard_pass(X + 1e8, centers + 1e8, sample_weight)
+    assert_array_equal(far.labels, at_zero.labels)
+    assert_array_equal(far.errors, at_zero.errors)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("d", [1, 5, 16, 33, 100])
+@pytest.mark.parametrize("k", [1, 4, 7, 64])
+def test_shapes_off_every_block_size(dtype, d, k):
+    rng = np.random.default_rng(d * k)
+    X = rng.normal(size=(997, d)).astype(dtype)
+    centers = rng.normal(size=(k, d))
+    expected = plain_pass(X, centers)
+    found = hard_pass(X, centers)
+    tolerance = 1e-4 if dtype == np.float32 else 1e-12
+    best = expected.errors.sum()
+    assert found.errors.sum() == pytest.approx(best, rel=tolerance)
+    if dtype == np.float64:
+        assert_same(found, expected, rtol=1e-10, atol=1e-10)
+
+
+def test_ties_go_to_the_lowest_index():
+    X = np.array([[0.0], [1.0], [2.0]])
+    assert_array_equal(nearest(X, [[2.0], [0.0], [2.0], [0.0]])[0], [1, 0, 0])
+    assert_array_equal(nearest(X, np.full((9, 1), 7.0))[0], [0, 0, 0])
+
+
+def test_no_rows_add_nothing():
+    found = hard_pass(np.empty((0, 2)), [[0.0, 0.0], [1.0, 1.0]])
+    assert found.labels.shape == (0,)
+    assert_array_equal(found.sums, np.zeros((2, 2)))
+    assert_array_equal(found.weights, [0, 0])
+
+
+def test_a_row_of_weight_zero_gets_a_label_only():
+    found = hard_pass([[1.0], [9.0]], [[0.0], [8.0]], [1, 0])
+    assert_array_equal(found.labels, [0, 1])
+    assert_array_equal(found.counts, [1, 0])
+    assert_array_equal(found.sums, [[1], [0]])
+    assert_array_equal(found.errors, [1, 0])
+
+
+def test_an_outlying_centre_does_not_blur_the_others():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(500, 3)).astype(np.float32)
+    centers = np.vstack([rng.normal(size=(8, 3)), np.full((1, 3), 1e6)])
+    expected = plain_pass(X, centers)
+    assert hard_pass(X, centers).errors.sum() == pytest.approx(expected.errors.sum(), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        np.asfortranarray,
+        lambda X: np.repeat(X, 2, axis=1)[:, ::2],
+        lambda X: X[::-1][::-1],
+        lambda X: X.astype(">f8"),
+        lambda X: np.frombuffer(b"0" + X.tobytes(), np.uint8)[1:].view(float).reshape(X.shape),
+    ],
+    ids=["fortran", "strided", "reversed", "big-endian", "unaligned and read-only"],
+)
+def test_every_layout_gives_the_same(layout):
+    rng = np.random.default_rng(0)
+    X, centers = rng.normal(size=(100, 6)), rng.normal(size=(5, 6))
+    found = hard_pass(layout(X), layout(centers), layout(np.ones((100, 1)))[:, 0])
+    assert_same_bits(found, hard_pass(X, centers))
+
+
+def test_whole_numbers_are_rows_too():
+    found = hard_pass([[0], [4]], [[1]])
+    assert_array_equal(found.sums, [[4]])
+    assert_array_equal(found.errors, [10])
+
+
+def test_nothing_given_is_changed():
+    given_arrays = [np.array([[1.0], [2.0]]), np.array([[0.0], [3.0]]), np.array([1.0, 2.0])]
+    copies = [array.copy() for array in given_arrays]
+    hard_pass(*given_arrays)
+    nearest(*given_arrays[:2])
+    for array, copy in zip(given_arrays, copies, strict=True):
+        assert_array_equal(array, copy)
+        assert array.flags.writeable

@@ -1,0 +1,221 @@
+"""Lloyd's algorithm and the server's k-means, beside scikit-learn's."""
+
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.cluster import KMeans
+from sklearn.exceptions import ConvergenceWarning
+
+from fedcluster.kernels import hard_pass, kmeans, kmeans_plusplus, lloyd
+
+seeds = st.integers(0, 2**32)
+
+
+def of_sklearn(X, centers, sample_weight=None, *, max_iter=300):
+    model = KMeans(
+        len(centers), init=centers, n_init=1, tol=0, max_iter=max_iter, algorithm="lloyd"
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # more clusters than rows that differ
+        return model.fit(X, sample_weight=sample_weight)
+
+
+def assert_belongs_to_its_centers(fit, X, sample_weight=None):
+    found = hard_pass(X, fit.centers, sample_weight)
+    assert_array_equal(fit.labels, found.labels)
+    assert_array_equal(fit.weights, found.weights)
+    assert_array_equal(fit.counts, found.counts)
+    assert fit.inertia == pytest.approx(found.errors.sum(), rel=1e-14)
+
+
+def test_four_points_by_hand():
+    fit = lloyd([[0.0], [1.0], [5.0], [6.0]], [[0.0], [1.0]])
+    # 0 | 1 5 6 -> centres 0, 4; then 0 1 | 5 6 -> centres 0.5, 5.5; then nothing changes
+    assert_array_equal(fit.centers, [[0.5], [5.5]])
+    assert_array_equal(fit.labels, [0, 0, 1, 1])
+    assert_array_equal(fit.weights, [2, 2])
+    assert fit.inertia == 1.0
+    assert fit.n_iter == 3
+
+
+@settings(max_examples=50)
+@given(seeds, st.integers(2, 200), st.integers(1, 9), st.booleans())
+def test_lloyd_is_scikit_learns(seed, n, k, is_weighted):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 3)) + 4 * rng.integers(0, 3, (n, 1))
+    k = min(n, k)
+    sample_weight = rng.uniform(0.5, 3, n) if is_weighted else None
+    start = rng.permutation(X)[:k]
+    model = of_sklearn(X, start, sample_weight)
+    fit = lloyd(X, start, sample_weight, empty="relocate")  # a cluster may run empty on the way
+    assert_array_equal(fit.labels, model.labels_)
+    assert_allclose(fit.centers, model.cluster_centers_, rtol=1e-12, atol=1e-12)
+    assert fit.inertia == pytest.approx(model.inertia_, rel=1e-12, abs=1e-24)
+    assert abs(fit.n_iter - model.n_iter_) <= 1  # its centres still move by rounding, ours do not
+    assert_belongs_to_its_centers(fit, X, sample_weight)
+
+
+@pytest.mark.parametrize("max_iter", [1, 2, 5])
+def test_max_iter_is_scikit_learns(max_iter):
+    X = np.random.default_rng(0).normal(size=(300, 2))
+    model = of_sklearn(X, X[:9], max_iter=max_iter)
+    fit = lloyd(X, X[:9], max_iter=max_iter)
+    assert_allclose(fit.centers, model.cluster_centers_, rtol=1e-12)
+    assert_array_equal(fit.labels, model.labels_)
+    assert fit.n_iter == model.n_iter_ == max_iter
+
+
+def test_no_iteration_returns_the_start():
+    start = np.array([[1.0], [2.0]])
+    fit = lloyd([[0.0], [3.0]], start, max_iter=0)
+    assert_array_equal(fit.centers, start)
+    assert fit.n_iter == 0
+    assert not np.shares_memory(fit.centers, start)
+
+
+def test_tol_is_a_squared_distance():
+    X, start = [[0.0], [4.0]], [[0.0], [1.0]]  # the first iteration moves one centre by 3
+    assert lloyd(X, start, tol=9.0).n_iter == 1
+    assert lloyd(X, start, tol=8.9).n_iter == 2
+
+
+@given(seeds)
+def test_relocation_is_scikit_learns(seed):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(60, 2))
+    start = np.vstack([rng.permutation(X)[:3], [[50.0, 50.0]]])  # the last one attracts no row
+    sample_weight = rng.uniform(0.5, 3, len(X))
+    model = of_sklearn(X, start, sample_weight)
+    fit = lloyd(X, start, sample_weight, empty="relocate")
+    assert_array_equal(fit.labels, model.labels_)
+    assert_allclose(fit.centers, model.cluster_centers_, rtol=1e-12, atol=1e-12)
+    assert np.all(fit.counts > 0)
+    assert_belongs_to_its_centers(fit, X, sample_weight)
+
+
+def test_an_empty_cluster_stays_or_is_relocated():
+    X = [[0.0], [1.0], [2.0], [9.0]]
+    start = [[1.0], [100.0]]
+    kept = lloyd(X, start)
+    assert_array_equal(kept.centers, [[3.0], [100.0]])
+    assert_array_equal(kept.weights, [4, 0])
+    relocated = lloyd(X, start, empty="relocate")
+    assert_array_equal(relocated.centers, [[1.0], [9.0]])
+    assert_array_equal(relocated.weights, [3, 1])
+
+
+def test_relocation_takes_the_mass_off_the_old_cluster():
+    fit = lloyd([[0.0], [1.0], [9.0]], [[1.0], [50.0]], [1, 1, 7], max_iter=1, empty="relocate")
+    assert_array_equal(fit.centers, [[0.5], [9.0]])
+
+
+def test_several_empty_clusters_take_the_farthest_rows_in_order():
+    X = [[0.0], [1.0], [2.0], [9.0], [-8.0]]
+    start = [[1.0], [100.0], [200.0]]
+    fit = lloyd(X, start, max_iter=1, empty="relocate")
+    assert_array_equal(fit.centers, [[1.0], [-8.0], [9.0]])  # both 8 or 9 away from 1
+
+
+def test_a_row_of_weight_zero_attracts_no_centre():
+    fit = lloyd([[0.0], [2.0], [99.0]], [[1.0], [500.0]], [1, 1, 0], empty="relocate")
+    assert_array_equal(np.sort(fit.centers, axis=0), [[0.0], [2.0]])
+
+
+def test_equal_rows_leave_spare_centres_where_they_are():
+    fit = lloyd(np.full((5, 2), 3.0), [[3.0, 3.0], [8.0, 8.0]], empty="relocate")
+    assert_array_equal(fit.centers, [[3.0, 3.0], [8.0, 8.0]])
+    assert_array_equal(fit.counts, [5, 0])
+
+
+@pytest.mark.parametrize("empty", ["keep", "relocate"])
+def test_an_offset_only_moves_the_centres(empty):
+    rng = np.random.default_rng(0)
+    X = rng.integers(-40, 41, (300, 3)) / 8
+    start = np.vstack([X[:6], [[99.0] * 3]])
+    at_zero = lloyd(X, start, empty=empty)
+    far = lloyd(X + 1e8, start + 1e8, empty=empty)
+    assert_array_equal(far.labels, at_zero.labels)
+    assert_allclose(far.centers - 1e8, at_zero.centers, rtol=0, atol=3e-8)
+    assert far.n_iter == at_zero.n_iter
+
+
+def test_float32_rows_at_an_offset():
+    rng = np.random.default_rng(0)
+    X = rng.integers(-40, 41, (300, 3)).astype(np.float32)
+    at_zero = lloyd(X, X[:6])
+    far = lloyd(X + np.float32(2**22), X[:6] + 2.0**22)
+    assert_array_equal(far.labels, at_zero.labels)
+
+
+def test_kmeans_finds_what_scikit_learn_finds():
+    rng = np.random.default_rng(0)
+    for seed in range(5):
+        X = rng.normal(size=(300, 4)) + 5 * rng.normal(size=(12, 4))[rng.integers(0, 12, 300)]
+        ours = kmeans(X, 12, rng=np.random.default_rng(seed), n_init=10)
+        theirs = KMeans(12, n_init=10, random_state=seed).fit(X)
+        assert ours.inertia <= 1.01 * theirs.inertia_
+        assert_belongs_to_its_centers(ours, X)
+
+
+def test_kmeans_is_lloyd_from_the_seeding():
+    X = np.random.default_rng(0).normal(size=(200, 3))
+    weights = np.random.default_rng(1).uniform(0, 2, 200)
+    start = X[kmeans_plusplus(X, 7, weights, rng=np.random.default_rng(5))]
+    expected = lloyd(X, start, weights, empty="relocate")
+    found = kmeans(X, 7, weights, rng=np.random.default_rng(5), n_init=1, tol=0)
+    assert_array_equal(found.centers, expected.centers)
+    assert_array_equal(found.labels, expected.labels)
+    assert found.n_iter == expected.n_iter
+    assert found.inertia == pytest.approx(expected.inertia, rel=1e-14)
+
+
+def test_kmeans_keeps_the_best_run():
+    X = np.random.default_rng(0).normal(size=(150, 2))
+    rng = np.random.default_rng(7)
+    runs = [kmeans(X, 9, rng=rng, n_init=1).inertia for _ in range(10)]
+    best = kmeans(X, 9, rng=np.random.default_rng(7), n_init=10)
+    assert best.inertia == pytest.approx(min(runs), rel=1e-12)
+
+
+def test_unweighted_seeding_looks_at_no_weight():
+    X = np.random.default_rng(0).normal(size=(100, 2))
+    weights = np.random.default_rng(1).exponential(size=100) ** 4
+    kwargs = {"n_init": 1, "max_iter": 0}
+    for seeding, seed_weights in (("weighted", weights), ("unweighted", None)):
+        start = X[kmeans_plusplus(X, 8, seed_weights, rng=np.random.default_rng(2))]
+        found = kmeans(X, 8, weights, rng=np.random.default_rng(2), seeding=seeding, **kwargs)
+        assert_array_equal(found.centers, start)
+
+
+@given(seeds)
+@settings(max_examples=30)
+def test_a_weight_is_a_repetition(seed):
+    rng = np.random.default_rng(seed)
+    X, times = rng.normal(size=(40, 2)), rng.integers(0, 4, 40)
+    repeated = np.repeat(X, times, axis=0)
+    weighted = kmeans(X, 4, times, rng=np.random.default_rng(seed), tol=0)
+    expected = kmeans(repeated, 4, rng=np.random.default_rng(seed), tol=0)
+    assert_allclose(weighted.centers, expected.centers, rtol=1e-10, atol=1e-12)
+    assert weighted.inertia == pytest.approx(expected.inertia, rel=1e-10)
+
+
+@given(seeds, st.integers(1, 8), st.integers(1, 4))
+def test_few_different_rows_give_coinciding_centres_and_never_nan(seed, k, n_different):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n_different, 2))[rng.integers(0, n_different, 8)]
+    fit = kmeans(X, k, rng=rng)
+    assert fit.centers.shape == (k, 2)
+    assert np.all(np.isfinite(fit.centers))
+    if k >= n_different:
+        assert fit.inertia == pytest.approx(0, abs=1e-25)
+
+
+def test_kmeans_takes_float32_rows():
+    X = np.random.default_rng(0).normal(size=(50, 2)).astype(np.float32)
+    single, double = (kmeans(a, 3, rng=np.random.default_rng(0)) for a in (X, X.astype(float)))
+    assert_array_equal(single.centers, double.centers)
+    assert single.centers.dtype == np.float64

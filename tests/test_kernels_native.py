@@ -1,0 +1,34 @@
+"""How kernels are compiled: when, and from what."""
+
+import logging
+
+from numba import njit
+from numba.core import types
+from numba.core.registry import cpu_target
+
+from fedcluster.kernels import native, sweep
+
+
+def test_the_first_compilation_is_announced(caplog, monkeypatch):
+    def double(x):
+        return 2 * x
+
+    double.__module__ = "fedcluster.kernels.test"
+    monkeypatch.setattr(native.announcer, "has_spoken", False)
+    with caplog.at_level(logging.INFO, "fedcluster"):
+        assert njit(double)(1) == 2
+        assert njit(double)(1.5) == 3
+    assert [record.levelname for record in caplog.records] == ["INFO"]
+
+
+def test_a_change_of_any_kernel_outdates_what_was_compiled(monkeypatch):
+    """numba compares the function's own file only, and would call old code from new."""
+
+    def key():
+        codegen = cpu_target.target_context.codegen()
+        return sweep.chunk_bounds._cache._index_key((types.int64,) * 3, codegen)
+
+    before = key()
+    assert key() == before
+    monkeypatch.setattr(native, "SOURCES", "others")
+    assert key() != before

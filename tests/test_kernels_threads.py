@@ -1,0 +1,113 @@
+"""The pool: the same bits on any number of threads, for any number of callers, after a fork."""
+
+import subprocess
+import sys
+import textwrap
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+from fedcluster.kernels import HardPass, hard_pass, kmeans, lloyd, nearest
+from fedcluster.kernels.threads import for_each_chunk, thread_count
+
+VARIABLE = "FEDCLUSTER_NUM_THREADS"
+
+
+def large(dtype, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(30_000, 32)).astype(dtype)
+    return X, X[:64].astype(float), rng.uniform(0, 2, len(X))
+
+
+def assert_same_bits(found, expected):
+    for field in HardPass.__slots__:
+        assert_array_equal(getattr(found, field), getattr(expected, field), field)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_bits_do_not_depend_on_the_number_of_threads(dtype, monkeypatch):
+    X, centers, weights = large(dtype)
+    monkeypatch.setenv(VARIABLE, "1")
+    expected, labels, fit = (
+        hard_pass(X, centers, weights),
+        nearest(X, centers),
+        lloyd(X, centers, max_iter=3),
+    )
+    for n_threads in (2, 5):
+        monkeypatch.setenv(VARIABLE, str(n_threads))
+        assert_same_bits(hard_pass(X, centers, weights), expected)
+        assert_array_equal(nearest(X, centers), labels)
+        assert_array_equal(lloyd(X, centers, max_iter=3).centers, fit.centers)
+
+
+def test_a_large_kmeans_in_one_thread_has_the_bits_of_lloyd(monkeypatch):
+    X, _, _ = large(np.float64)
+    one = kmeans(X, 16, rng=np.random.default_rng(0), n_init=1, max_iter=2)
+    start = kmeans(X, 16, rng=np.random.default_rng(0), n_init=1, max_iter=0).centers
+    monkeypatch.setenv(VARIABLE, "2")
+    assert_array_equal(lloyd(X, start, max_iter=2, empty="relocate").centers, one.centers)
+
+
+def test_many_callers_at_once(monkeypatch):
+    monkeypatch.setenv(VARIABLE, "2")
+    cases = [large(np.float64, seed) for seed in range(3)]
+    expected = [hard_pass(*case) for case in cases]
+    with ThreadPoolExecutor(6) as sites:
+        found = list(sites.map(lambda case: hard_pass(*case), cases * 4))
+    for one, other in zip(found, expected * 4, strict=True):
+        assert_same_bits(one, other)
+
+
+def test_the_variable_sets_the_number_of_threads(monkeypatch):
+    monkeypatch.setenv(VARIABLE, "3")
+    assert thread_count() == 3
+    monkeypatch.delenv(VARIABLE)
+    assert thread_count() >= 1
+
+
+@pytest.mark.parametrize("n_threads", [1, 2, 9])
+def test_each_chunk_is_done_once(n_threads):
+    done = []
+    for_each_chunk(done.append, 50, n_threads)
+    assert sorted(done) == list(range(50))
+
+
+def test_one_thread_is_the_callers():
+    threads = set()
+    for_each_chunk(lambda _: threads.add(threading.get_ident()), 5, 1)
+    assert threads == {threading.get_ident()}
+
+
+@pytest.mark.parametrize("bad", [0, 7])
+def test_an_error_reaches_the_caller(bad):
+    def work(chunk):
+        if chunk == bad:
+            raise ValueError(f"chunk {chunk}")
+
+    with pytest.raises(ValueError, match=f"chunk {bad}"):
+        for_each_chunk(work, 8, 2)
+
+
+def test_chunks_may_have_chunks():
+    done = []
+    for_each_chunk(lambda _: for_each_chunk(done.append, 10, 4), 10, 4)
+    assert len(done) == 100
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="forks")
+def test_a_forked_child_has_its_own_pool():
+    script = """
+        import os
+        from fedcluster.kernels.threads import for_each_chunk
+        done = []
+        for_each_chunk(done.append, 100, 2)
+        child = os.fork()
+        if child == 0:
+            for_each_chunk(done.append, 100, 2)
+            os._exit(0 if len(done) == 200 else 1)
+        raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=True, timeout=30)
