@@ -1,0 +1,188 @@
+"""A start from sums alone: a tree of cuts where the rows vary most.
+
+T. Su & J. G. Dy, In search of deterministic methods for initializing k-means and Gaussian mixture
+clustering, Intelligent Data Analysis 11 (2007): variance partition, carried on past k leaves.
+
+    round t, leaves with reference points m_l:
+      site i:   for each leaf l and its rows x:  sum of x,  sum of (x - m_l)^2 by column,  number
+      server:   mean and variances of each leaf from the totals;
+                a cut with fewer than q rows on one side is undone;
+                the leaves with the largest sums of squares, at most doubling their number and
+                never past L, are cut at their mean in their column of largest variance
+
+The leaves' means with their weights are as good a description of all rows as the sites' own
+centres, and nobody's own centres are seen. About log2(L) + 2 rounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from fedcluster.algorithms.merging import means, total
+from fedcluster.core import Data, Floats, Rows, State, Summary
+
+__all__ = ["VarianceTree"]
+
+Places = NDArray[np.intp]
+
+
+@dataclass(frozen=True, slots=True)
+class VarianceTree:
+    """Describe all rows by the weighted means of a tree's leaves.
+
+    Parameters
+    ----------
+    n_leaves : int
+        L, the largest number of leaves.
+    min_rows : int, default=5
+        q: a leaf of less weight is not kept.
+
+    Notes
+    -----
+    A site sends at most L (2 d + 1) numbers a round.
+
+    Examples
+    --------
+    >>> rows, rng = Data(np.array([[0.0], [1.0], [8.0], [9.0]])), np.random.default_rng(0)
+    >>> tree, state = VarianceTree(n_leaves=2, min_rows=1), State()
+    >>> while not state.converged:
+    ...     state = tree.server_step(state, [tree.client_step(state, rows, rng)], rng)
+    >>> state.centers.ravel(), state.weights
+    (array([0.5, 8.5]), array([2., 2.]))
+    """
+
+    client_additive: ClassVar[bool] = True
+    server_additive: ClassVar[bool] = True
+
+    n_leaves: int
+    min_rows: int = 5
+
+    def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
+        """For each leaf: the sum of its rows, of their centred squares, and their weight."""
+        X = data.X.astype(np.float64, copy=False)
+        leaf, n = _Tree.of(state).leaf(X), max(1, len(state.centers))
+        reference = state.centers if len(state.centers) else np.zeros((1, X.shape[1]))
+        weight = np.ones(len(X)) if data.sample_weight is None else data.sample_weight
+        both = np.column_stack([X, (X - reference[leaf]) ** 2]) * weight[:, None]
+        sums = np.zeros((n, both.shape[1]))
+        np.add.at(sums, leaf, both)
+        rows = np.bincount(leaf, minlength=n).astype(np.float64)
+        return Summary(sums, np.bincount(leaf, weight, n).astype(np.float64), rows)
+
+    def server_step(self, state: State, answers: Sequence[Summary], rng: Generator) -> State:
+        """Measure the leaves, undo cuts that left too few rows, cut the leaves that vary most."""
+        answer = total(answers)
+        tree, sums, weights = _Tree.of(state), answer.sums, answer.weights
+        tree, sums, weights, reference = _undo(tree, sums, weights, state.centers, self.min_rows)
+        d = sums.shape[1] // 2
+        centers = means(sums[:, :d], weights, otherwise=reference)
+        squares = sums[:, d:] - weights[:, None] * (centers - reference) ** 2
+        if not len(state.centers):  # the first round knows no reference point: only the mean
+            return State(centers, weights, round=state.round + 1, memory=tree.memory())
+        chosen = self._to_cut(tree, squares, weights)
+        grown = tree.cut(chosen, squares, centers)
+        return State(
+            np.concatenate([centers, centers[chosen]]),
+            np.concatenate([weights, weights[chosen]]),
+            round=state.round + 1,
+            converged=not len(chosen),
+            memory=grown.memory(),
+        )
+
+    def _to_cut(self, tree: _Tree, squares: Floats, weights: Floats) -> Places:
+        """The leaves to cut: by falling sum of squares, as many as there is room for."""
+        room = min(len(weights), self.n_leaves - len(weights))
+        within = squares.sum(axis=1)
+        able = (weights >= 2 * self.min_rows) & (within > 0) & ~tree.final
+        order = np.argsort(-within, kind="stable")
+        chosen: Places = order[able[order]][:room]
+        return chosen
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Tree:
+    """Cuts: rows with ``X[:, feature] <= threshold`` stay, the others go to a new leaf.
+
+    In the order in which they were made, cut c parts leaf ``parent[c]``, which keeps the one
+    side, from leaf ``child[c]``, the other. ``final`` leaves are not cut again.
+    """
+
+    parent: Places
+    child: Places
+    feature: Places
+    threshold: Floats
+    final: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, state: State) -> _Tree:
+        """The tree in a state's memory; a single leaf if there is none."""
+        if not state.memory:
+            none = np.zeros(0, dtype=np.intp)
+            return cls(none, none, none, np.zeros(0), np.zeros(1, dtype=bool))
+        m = state.memory
+        parent, child, feature = (m[key].astype(np.intp) for key in ("parent", "child", "feature"))
+        return cls(parent, child, feature, m["threshold"], m["final"] > 0)
+
+    def memory(self) -> dict[str, Floats]:
+        """The tree as arrays that travel."""
+        names = ("parent", "child", "feature", "threshold", "final")
+        return {name: np.asarray(getattr(self, name), dtype=np.float64) for name in names}
+
+    def leaf(self, X: Rows) -> Places:
+        """The leaf of each row, (n,)."""
+        leaf = np.zeros(len(X), dtype=np.intp)
+        cuts = zip(self.parent, self.child, self.feature, self.threshold, strict=True)
+        for parent, child, feature, threshold in cuts:
+            leaf[(leaf == parent) & (X[:, feature] > threshold)] = child
+        return leaf
+
+    def cut(self, chosen: Places, squares: Floats, centers: Floats) -> _Tree:
+        """Cut leaves at their mean, in their column of largest sum of squares."""
+        feature = squares[chosen].argmax(axis=1)
+        n = len(self.final)
+        return _Tree(
+            np.append(self.parent, chosen),
+            np.append(self.child, n + np.arange(len(chosen))),
+            np.append(self.feature, feature),
+            np.append(self.threshold, centers[chosen, feature]),
+            np.append(self.final, np.zeros(len(chosen), dtype=bool)),
+        )
+
+
+def _undo(
+    tree: _Tree, sums: Floats, weights: Floats, reference: Floats, min_rows: int
+) -> tuple[_Tree, Floats, Floats, Floats]:
+    """Give a leaf of too few rows back to the leaf that it was cut from, if that was just now.
+
+    Both have the same reference point then, so their sums add up.
+    """
+    if not len(reference):
+        return tree, sums, weights, np.zeros((1, sums.shape[1] // 2))
+    small = weights < min_rows
+    leafless = ~np.isin(tree.child, tree.parent)
+    fresh = leafless & (reference[tree.parent] == reference[tree.child]).all(axis=1)
+    undone = fresh & (small[tree.parent] | small[tree.child])
+    sums, weights, final = sums.copy(), weights.copy(), tree.final.copy()
+    for parent, child in zip(tree.parent[undone], tree.child[undone], strict=True):
+        sums[parent] += sums[child]
+        weights[parent] += weights[child]
+        final[parent] = True
+    kept = np.setdiff1d(np.arange(len(weights)), tree.child[undone])
+    number = np.full(len(weights), -1)
+    number[kept] = np.arange(len(kept))
+    stay = ~undone
+    tree = replace(
+        tree,
+        parent=number[tree.parent[stay]],
+        child=number[tree.child[stay]],
+        feature=tree.feature[stay],
+        threshold=tree.threshold[stay],
+        final=final[kept],
+    )
+    return tree, sums[kept], weights[kept], reference[kept]

@@ -1,0 +1,46 @@
+"""Hypothesis strategies: rows and their partitions over sites."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from fedcluster.core import Data
+
+
+@dataclass(frozen=True)
+class Case:
+    """Rows, a partition of them, and centres to ask about."""
+
+    X: NDArray[np.float64]
+    weight: NDArray[np.float64] | None
+    site: NDArray[np.int64]
+    centers: NDArray[np.float64]
+
+    @property
+    def pooled(self) -> Data:
+        return Data(self.X, self.weight)
+
+    @property
+    def parts(self) -> dict[str, Data]:
+        """The rows of each site that has any."""
+        return {f"s{i}": self.pooled.take(self.site == i) for i in np.unique(self.site)}
+
+
+@st.composite
+def cases(draw: st.DrawFn, *, max_rows: int = 40, weights: bool = True) -> Case:
+    """Small whole-numbered rows with duplicates and ties, on a scale and at an offset."""
+    n, d = draw(st.integers(2, max_rows)), draw(st.integers(1, 4))
+    k = draw(st.integers(1, 5))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    scale, offset = draw(st.sampled_from([(1.0, 0.0), (0.1, 0.0), (1.0, 1e4)]))
+    X = rng.integers(-5, 6, size=(n, d)) * scale + offset
+    weight = rng.integers(0, 4, size=n).astype(float) if weights and draw(st.booleans()) else None
+    site = rng.integers(0, draw(st.integers(1, 4)), size=n)
+    if weight is not None:
+        weight[np.unique(site, return_index=True)[1]] += 1.0  # every site has a row that counts
+    centers = rng.integers(-5, 6, size=(k, d)) * scale + offset + 0.25
+    return Case(X, weight, site, centers)

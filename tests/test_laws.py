@@ -1,0 +1,114 @@
+"""The laws of addition, for every step and algorithm: one row of a table each."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import fields, is_dataclass
+
+import numpy as np
+import pytest
+from hypothesis import given
+from partitions import Case, cases
+
+from fedcluster.algorithms import FKM, KFed, Lloyd, SiteSummaries
+from fedcluster.client import Client
+from fedcluster.core import Algorithm, Data, State, Step, Summary, Task, stream
+from fedcluster.metrics import Inertia
+
+STEPS: list[Step] = [Lloyd(), FKM(2), KFed(2), SiteSummaries(4), Inertia()]
+ALGORITHMS: list[Algorithm] = [Lloyd(), FKM(2), KFed(2), SiteSummaries(4)]
+
+
+def by_name(steps: list) -> object:
+    return pytest.mark.parametrize("step", steps, ids=lambda step: type(step).__name__)
+
+
+def answer(step: Step, state: State, data: Data, site: str = "s") -> Summary:
+    return step.client_step(state, data.weighed(), stream(0, state.round, site))
+
+
+def assert_close(a: Summary, b: Summary) -> None:
+    scale = 1.0 + np.abs(a.sums).max(initial=0.0)
+    np.testing.assert_allclose(a.sums, b.sums, rtol=1e-12, atol=1e-12 * scale)
+    np.testing.assert_allclose(a.weights, b.weights, rtol=1e-12)
+    np.testing.assert_allclose(a.rows, b.rows, rtol=1e-12)
+
+
+@by_name([step for step in STEPS if step.client_additive])
+@given(case=cases())
+def test_client_additive(step: Step, case: Case) -> None:
+    """The answers of the parts add up to the answer of the whole."""
+    state = State.at(case.centers)
+    parts = [answer(step, state, part) for part in case.parts.values()]
+    total = parts[0]
+    for part in parts[1:]:
+        total = total + part
+    assert_close(total, answer(step, state, case.pooled))
+
+
+@by_name([algorithm for algorithm in ALGORITHMS if algorithm.server_additive])
+@given(case=cases())
+def test_server_additive(step: Algorithm, case: Case) -> None:
+    """The server makes the same state of all answers and of their sum."""
+    state = State.at(case.centers)
+    answers = [answer(step, state, part) for part in case.parts.values()]
+    total = answers[0]
+    for part in answers[1:]:
+        total = total + part
+    apart, summed = (step.server_step(state, a, stream(0, 0)) for a in (answers, [total]))
+    np.testing.assert_array_equal(apart.centers, summed.centers)
+    np.testing.assert_array_equal(apart.weights, summed.weights)
+
+
+@by_name(STEPS)
+@given(case=cases())
+def test_the_order_of_rows_does_not_matter(step: Step, case: Case) -> None:
+    order = np.random.default_rng(1).permutation(len(case.X))
+    state = State.at(case.centers)
+    assert_close(answer(step, state, case.pooled), answer(step, state, case.pooled.take(order)))
+
+
+@by_name([Lloyd(), FKM(3), SiteSummaries(4), Inertia()])  # k-FED projects uncentred rows
+@pytest.mark.parametrize("seed", range(5))
+def test_means_move_and_stretch_with_the_rows(step: Step, seed: int) -> None:
+    """Translation and scale equivariance, on rows without ties."""
+    rng = np.random.default_rng(seed)
+    X, centers = rng.normal(size=(60, 3)), rng.normal(size=(4, 3))
+    a = answer(step, State.at(centers), Data(X))
+    b = answer(step, State.at((centers + 64.0) * 4.0), Data((X + 64.0) * 4.0))
+    np.testing.assert_array_equal(a.weights, b.weights)
+    if isinstance(step, Inertia):
+        np.testing.assert_allclose(b.sums, a.sums * 16.0, rtol=1e-12)
+    else:
+        moved = (a.sums[:, :3] + 64.0 * a.weights[:, None]) * 4.0
+        np.testing.assert_allclose(b.sums[:, :3], moved, rtol=1e-12)
+
+
+@by_name(STEPS)
+@given(case=cases())
+def test_the_caller_s_rows_are_not_changed(step: Step, case: Case) -> None:
+    before = case.X.copy(), case.centers.copy()
+    answer(step, State.at(case.centers), case.pooled)
+    np.testing.assert_array_equal(case.X, before[0])
+    np.testing.assert_array_equal(case.centers, before[1])
+
+
+@by_name(STEPS)
+def test_a_step_survives_the_wire(step: Step) -> None:
+    """It is its name and its fields, all of them scalars; and it pickles."""
+    assert is_dataclass(step)
+    values = {f.name: getattr(step, f.name) for f in fields(step)}
+    assert all(v is None or isinstance(v, int | float | str | bool) for v in values.values())
+    assert type(step)(**values) == step == pickle.loads(pickle.dumps(step))
+
+
+@by_name(STEPS)
+@given(case=cases())
+def test_a_client_is_a_pure_function_of_the_task(step: Step, case: Case) -> None:
+    """Asked twice, with other questions between, it answers the same bits."""
+    client, state = Client("s", case.pooled.weighed(), filters=()), State.at(case.centers)
+    first = client.answer(Task(step, state, seed=3))
+    client.answer(Task(Lloyd(), State.at(case.centers + 1.0), seed=4))
+    second = client.answer(Task(step, state, seed=3))
+    np.testing.assert_array_equal(first.sums, second.sums)
+    np.testing.assert_array_equal(first.weights, second.weights)
