@@ -1,0 +1,1 @@
+"""Reading rows: from arrays and data frames in memory, from files."""

@@ -1,0 +1,200 @@
+"""Rows in memory: arrays and data frames, by site."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["SiteRows", "by_site", "column_names", "finite", "in_order", "numeric"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SiteRows:
+    """What was given for one site.
+
+    Parameters
+    ----------
+    name : str
+        The site's name.
+    table : array or data frame of shape (n, d)
+        Its rows.
+    sample_weight : array of shape (n,) or None
+        Their weights.
+    place : ndarray of shape (n,)
+        Where they lie among all rows that were given.
+    where : str
+        How an error message begins, such as "site 'north', ".
+    """
+
+    name: str
+    table: Any
+    sample_weight: Any
+    place: NDArray[np.intp]
+    where: str
+
+
+def by_site(X: Any, sites: Any = None, sample_weight: Any = None) -> list[SiteRows]:
+    """Part what was given into sites.
+
+    Parameters
+    ----------
+    X : dict or list of tables, or one table
+        Tables are arrays or data frames, (n, d); of a dict the keys name the sites.
+    sites : array of shape (n,), optional
+        For one table: the site of each row. Without it the table is one site.
+    sample_weight : like X, or array of shape (n,), optional
+        Weights, in the same form as ``X``.
+
+    Examples
+    --------
+    >>> parts = by_site(np.arange(6.0).reshape(3, 2), sites=["b", "a", "b"])
+    >>> [(part.name, part.place.tolist()) for part in parts]
+    [('a', [1]), ('b', [0, 2])]
+    """
+    if _is_mapping(X) or _is_list_of_tables(X):
+        if sites is not None:
+            raise ValueError("sites= names the rows of one table; this X is already one per site")
+        return _from_tables(X, sample_weight)
+    weight = None if sample_weight is None else np.asarray(sample_weight)
+    if sites is None:
+        return [SiteRows("site", X, weight, np.arange(_n_rows(X)), "")]
+    sites = np.asarray(sites).astype(str)
+    if sites.shape != (_n_rows(X),):
+        raise ValueError(
+            f"sites must name the site of each of the {_n_rows(X)} rows; its shape is {sites.shape}"
+        )
+    places = [(name, np.flatnonzero(sites == name)) for name in np.unique(sites).tolist()]
+    return [
+        SiteRows(name, _take(X, place), None if weight is None else weight[place], place, _at(name))
+        for name, place in places
+    ]
+
+
+def _is_mapping(X: Any) -> bool:
+    return isinstance(X, Mapping) and not hasattr(X, "shape")  # a sparse matrix can be a dict
+
+
+def _is_list_of_tables(X: Any) -> bool:
+    return isinstance(X, list | tuple) and len(X) > 0 and len(getattr(X[0], "shape", ())) == 2
+
+
+def _from_tables(X: Any, sample_weight: Any) -> list[SiteRows]:
+    tables: dict[str, Any] = dict(_named(X))
+    weights: dict[str, Any] = {} if sample_weight is None else dict(_named(sample_weight))
+    if sample_weight is not None and weights.keys() != tables.keys():
+        raise ValueError(
+            f"sample_weight must have one array for each of the sites {sorted(tables)}, "
+            f"not {sorted(weights)}"
+        )
+    if len(tables) != len(X):
+        raise ValueError(f"two sites have the same name: {sorted(map(str, X))}")
+    parts, start = [], 0
+    for name, table in tables.items():
+        place = np.arange(start, start + _n_rows(table))
+        parts.append(SiteRows(name, table, weights.get(name), place, _at(name)))
+        start += len(place)
+    if not parts:
+        raise ValueError("no site was given: X is empty")
+    return parts
+
+
+def _named(given: Any) -> list[tuple[str, Any]]:
+    if isinstance(given, Mapping):
+        return [(str(name), table) for name, table in given.items()]
+    width = len(str(len(given) - 1))
+    return [(f"site-{i:0{width}d}", table) for i, table in enumerate(given)]
+
+
+def _n_rows(table: Any) -> int:
+    shape = getattr(table, "shape", None)
+    if shape is None:
+        shape = np.asarray(table).shape
+    return int(shape[0]) if shape else 0
+
+
+def _at(site: str) -> str:
+    return f"site {site!r}, "
+
+
+def _take(X: Any, place: NDArray[np.intp]) -> Any:
+    """Rows of an array, a list or a data frame."""
+    if hasattr(X, "iloc"):
+        return X.iloc[place]
+    return X[place] if hasattr(X, "shape") else np.asarray(X)[place]
+
+
+def column_names(table: Any) -> list[str] | None:
+    """The names of a data frame's columns; None for an array, or where names are not strings."""
+    columns = getattr(table, "columns", None)
+    if columns is None or not all(isinstance(name, str) for name in columns):
+        return None
+    return list(columns)
+
+
+def in_order(table: Any, names: Sequence[str], where: str) -> Any:
+    """A data frame's columns by name, in the order of ``names``; anything else as it is.
+
+    Raises
+    ------
+    ValueError
+        If it lacks one of them, or has others besides.
+    """
+    have = column_names(table)
+    if have is None or have == list(names):
+        return table
+    lacking = [name for name in names if name not in have]
+    extra = [name for name in have if name not in names]
+    if lacking or extra:
+        what = " and ".join(
+            f"{verb} {', '.join(map(repr, those))}"
+            for verb, those in (("lacks", lacking), ("alone has", extra))
+            if those
+        )
+        raise ValueError(f"{where}columns: {what}; every site must have the same columns")
+    return table[list(names)]
+
+
+def numeric(table: Any, where: str) -> None:
+    """Refuse a table with text that is not a number, naming the first such cell."""
+    rows = np.asarray(table)
+    if rows.dtype.kind not in "OUS" or rows.ndim != 2:
+        return
+    for i, j in np.ndindex(rows.shape):
+        value: Any = rows[i, j]
+        if isinstance(value, str) and not _is_number(value):
+            raise ValueError(
+                f"{where}{_cell(table, i, j)}: could not convert string to float: {str(value)!r}; "
+                "choose numeric columns or turn the text into numbers"
+            )
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def finite(table: Any, rows: NDArray[Any], where: str) -> None:
+    """Refuse rows with a value that is NaN or infinite, naming the first such cell."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        if np.isfinite(rows.sum()):
+            return
+    bad = np.argwhere(~np.isfinite(rows))
+    if len(bad):
+        i, j = bad[0]
+        what = "NaN" if np.isnan(rows[i, j]) else "infinity (inf)"
+        raise ValueError(
+            f"{where}{_cell(table, i, j)}: the value is {what}; "
+            "fill or drop missing and infinite values first"
+        )
+
+
+def _cell(table: Any, i: int, j: int) -> str:
+    names = column_names(table)
+    return f"row {i}, column {names[j]!r}" if names else f"row {i}, column {j}"

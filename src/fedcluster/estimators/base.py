@@ -1,0 +1,243 @@
+"""What both estimators share: reading tables by site, running a plan, keeping its results."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from numbers import Integral
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import (
+    BaseEstimator,
+    ClassNamePrefixFeaturesOutMixin,
+    ClusterMixin,
+    TransformerMixin,
+)
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics.pairwise import euclidean_distances
+from sklearn.utils import check_array, check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from fedcluster.client import Client
+from fedcluster.core import Data, Filter, Labels, Result, Rows
+from fedcluster.data.arrays import SiteRows, by_site, column_names, in_order
+from fedcluster.engines import LocalEngine
+from fedcluster.estimators.reading import FLOATS, read_rows, read_weights
+from fedcluster.kernels import nearest
+from fedcluster.privacy import MinClusterSize, MinRows
+from fedcluster.recipes import INITS, QUALITIES, Choice, clustering, min_cluster_size
+from fedcluster.rounds import Exchange, Outcome, drive
+
+__all__ = ["Federated"]
+
+
+class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
+    """Fit centres to the rows of several sites; what is fitted is the subclass's ``_algorithm``.
+
+    A subclass has the parameters that `_choice` reads.
+    """
+
+    n_clusters: int
+    algorithm: Any
+    init: Any
+    n_init: Any
+    max_iter: int
+    tol: float
+    random_state: Any
+    min_cluster_size: Any
+    participation: float
+    quality: str
+    sums_only: bool
+
+    _names: tuple[str, ...]
+    _watch: Callable[[Exchange], None] | None = None
+
+    def fit(self, X: Any, y: Any = None, *, sites: Any = None, sample_weight: Any = None) -> Self:
+        """Cluster the rows of all sites.
+
+        Parameters
+        ----------
+        X : dict or list of arrays or data frames, or one of them
+            One table (n_i, d) for each site; or one table whose rows ``sites`` assigns.
+        y : ignored
+        sites : array-like of shape (n,), optional
+            For one table: the site of each row.
+        sample_weight : like X, or array-like of shape (n,), optional
+            Weight of each row.
+
+        Returns
+        -------
+        Self
+            The fitted estimator itself.
+        """
+        parts = by_site(X, sites, sample_weight)
+        data = self._read(parts)
+        choice = self._choice(data)
+        engine = LocalEngine(
+            Client(name, rows, self._filters(choice, parts)) for name, rows in data.items()
+        )
+        outcome = drive(
+            clustering(choice),
+            engine,
+            participation=self.participation,
+            seed=choice.seed,
+            watch=self._watch,
+        )
+        self._keep_clusters(outcome.value)
+        self._keep_labels(parts, data)
+        self._keep_account(outcome, engine)
+        return self
+
+    def predict(self, X: Any) -> Labels:
+        """The nearest centre of each row, (n,); of a dict or list, site after site."""
+        return nearest(self._rows(X), self.cluster_centers_)[0]
+
+    def transform(self, X: Any) -> NDArray[Any]:
+        """Euclidean distances of each row to each centre, (n, k)."""
+        distances: NDArray[Any] = euclidean_distances(self._rows(X), self.cluster_centers_)
+        return distances
+
+    @property
+    def _n_features_out(self) -> int:
+        return len(self.cluster_centers_)
+
+    def _choice(self, data: Mapping[str, Data]) -> Choice:
+        """The parameters, checked against the data."""
+        n = sum(map(len, data.values()))
+        _whole("n_clusters", self.n_clusters)
+        _whole("max_iter", self.max_iter)
+        if self.n_init != "auto":
+            _whole("n_init", self.n_init)
+        if not self.tol >= 0:
+            raise ValueError(f"tol must be at least 0, not {self.tol}")
+        if not 0 < self.participation <= 1:
+            raise ValueError(
+                f"participation must be above 0 and at most 1, not {self.participation}"
+            )
+        if n < self.n_clusters:
+            raise ValueError(
+                f"all sites together have n_samples={n} rows: too few for "
+                f"n_clusters={self.n_clusters}; ask for at most {n} clusters"
+            )
+        return Choice(
+            n_clusters=self.n_clusters,
+            algorithm=self._algorithm(),
+            init=self._init(),
+            n_init=None if self.n_init == "auto" else self.n_init,
+            tol=self.tol,
+            max_rounds=self.max_iter,
+            seed=int(check_random_state(self.random_state).randint(2**31 - 1)),
+            quality=_one_of("quality", self.quality, QUALITIES),
+            sums_only=bool(self.sums_only),
+            m=getattr(self, "m", None),
+        )
+
+    def _algorithm(self) -> Any:
+        """What to fit by: a name or an algorithm object, checked."""
+        if isinstance(self.algorithm, str):
+            return _one_of("algorithm", self.algorithm, self._names, "an algorithm object")
+        own = getattr(self.algorithm, "n_clusters", self.n_clusters)
+        if own != self.n_clusters:
+            raise ValueError(f"n_clusters={self.n_clusters}, but algorithm is {self.algorithm!r}")
+        return self.algorithm
+
+    def _init(self) -> Any:
+        if callable(self.init):
+            return self.init
+        if isinstance(self.init, str):
+            return _one_of("init", self.init, INITS, "an array or a callable")
+        init = check_array(self.init, dtype=np.float64)
+        if init.shape != (self.n_clusters, self.n_features_in_):
+            raise ValueError(
+                f"init has shape {init.shape}, but n_clusters={self.n_clusters} and the rows have "
+                f"{self.n_features_in_} columns"
+            )
+        return init
+
+    def _filters(self, choice: Choice, parts: Sequence[SiteRows]) -> list[Filter]:
+        """The limits of each site; the rows of one table without sites have nowhere to leave."""
+        if self.min_cluster_size != "auto":
+            _whole("min_cluster_size", self.min_cluster_size)
+            return [MinClusterSize(self.min_cluster_size)]
+        p = min_cluster_size(choice.algorithm)
+        alone = len(parts) == 1 and not parts[0].where
+        limits: list[Filter] = [] if alone else [MinRows(2)]
+        return [*limits, MinClusterSize(p)] if p > 1 else limits
+
+    def _keep_clusters(self, result: Result) -> None:
+        self.cluster_centers_ = result.state.centers
+        self.cluster_weights_ = result.state.weights
+        self.inertia_ = result.state.inertia
+        self.history_ = [asdict(done) for done in result.history]
+        self.stop_reason_ = result.reason
+
+    def _keep_labels(self, parts: Sequence[SiteRows], data: Mapping[str, Data]) -> None:
+        """Each site labels its own rows."""
+        self.site_labels_ = {
+            name: nearest(rows.X, self.cluster_centers_)[0] for name, rows in data.items()
+        }
+        self.labels_ = np.empty(sum(map(len, data.values())), dtype=np.int32)
+        for part in parts:
+            self.labels_[part.place] = self.site_labels_[part.name]
+        found = len(np.unique(self.labels_))
+        if found < self.n_clusters:
+            warnings.warn(
+                f"only {found} of {self.n_clusters} clusters have rows: fewer distinct rows, or "
+                "fewer centres from the sites, than clusters",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+
+    def _keep_account(self, outcome: Outcome[Result], engine: LocalEngine) -> None:
+        """What it took, and what the sites' logs say of it."""
+        self.n_iter_ = len(outcome.exchanges)
+        self.numbers_sent_ = outcome.numbers_sent()
+        self.sites_ = engine.sites
+        logs = {name: client.sent for name, client in engine.clients.items()}
+        self.steps_ = list(dict.fromkeys(m.step for log in logs.values() for m in log))
+        self.rows_held_back_ = {n: max(m.held_back for m in log) for n, log in logs.items()}
+        self.lone_rows_ = {n: max(m.lone_rows for m in log) for n, log in logs.items()}
+
+    def _read(self, parts: Sequence[SiteRows]) -> dict[str, Data]:
+        """The sites' rows as arrays, their columns in the order of the first site's."""
+        names = column_names(parts[0].table)
+        data = {}
+        for part in parts:
+            table = part.table if names is None else in_order(part.table, names, part.where)
+            rows = read_rows(table, part.where)
+            data[part.name] = Data(rows, read_weights(part.sample_weight, rows, part.where))
+        widths = {name: rows.X.shape[1] for name, rows in data.items()}
+        if len(set(widths.values())) > 1:
+            raise ValueError(f"every site must have the same number of columns, not {widths}")
+        validate_data(self, parts[0].table, skip_check_array=True)
+        return data
+
+    def _rows(self, X: Any) -> Rows:
+        """Rows to predict, (n, d), checked as scikit-learn does; site after site."""
+        check_is_fitted(self)
+        parts = by_site(X)
+        names = getattr(self, "feature_names_in_", None)
+        tables = [
+            part.table
+            if names is None or len(parts) == 1
+            else in_order(part.table, list(names), part.where)
+            for part in parts
+        ]
+        checked = [validate_data(self, t, reset=False, dtype=FLOATS) for t in tables]
+        rows: Rows = np.concatenate(checked) if len(checked) > 1 else checked[0]
+        return rows
+
+
+def _whole(name: str, value: Any) -> None:
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
+        raise ValueError(f"{name} must be a whole number of at least 1, not {value!r}")
+
+
+def _one_of(name: str, value: Any, names: tuple[str, ...], or_else: str = "") -> Any:
+    if value not in names:
+        known = ", ".join(map(repr, names)) + (f" or {or_else}" if or_else else "")
+        raise ValueError(f"{name} must be one of {known}, not {value!r}")
+    return value

@@ -1,0 +1,43 @@
+"""Tables become rows and weights of numbers, or one clear line says why not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils import check_array
+
+from fedcluster.core import Rows
+from fedcluster.data.arrays import finite, numeric
+
+__all__ = ["FLOATS", "read_rows", "read_weights"]
+
+FLOATS = [np.float64, np.float32]
+
+
+def read_rows(table: Any, where: str) -> Rows:
+    """A table as finite numbers, float32 or float64."""
+    numeric(table, where)
+    try:
+        rows: Rows = check_array(table, dtype=FLOATS, ensure_all_finite=False)
+    except ValueError as error:
+        raise ValueError(f"{where}{error}") from error
+    finite(table, rows, where)
+    return rows
+
+
+def read_weights(sample_weight: Any, rows: Rows, where: str) -> NDArray[np.float64] | None:
+    """Weights of a site's rows: finite, not negative."""
+    if sample_weight is None:
+        return None
+    weights = np.array(sample_weight, dtype=np.float64)
+    if weights.shape != rows.shape[:1]:
+        raise ValueError(
+            f"{where}sample_weight has shape {weights.shape}, but there are {len(rows)} rows"
+        )
+    if not (np.isfinite(weights).all() and (weights >= 0).all()):
+        raise ValueError(f"{where}sample_weight must be finite and at least 0")
+    if not weights.any():
+        raise ValueError(f"{where}sample_weight is zero for every row")
+    return weights

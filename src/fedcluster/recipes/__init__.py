@@ -1,0 +1,34 @@
+"""Compositions of runs: the default way to cluster.
+
+The loss of federated clustering against pooled clustering lies in the start, not in the sums. So:
+a good start from few rounds (`starts`), many runs from it in the same rounds (`race`), and, if
+asked for, a search that goes on from the winner (`breathing`).
+"""
+
+from fedcluster.recipes.breathing import breathe
+from fedcluster.recipes.clustering import (
+    ALGORITHMS,
+    FUZZY_ALGORITHMS,
+    INITS,
+    QUALITIES,
+    Choice,
+    canonical,
+    clustering,
+    measure,
+    min_cluster_size,
+)
+from fedcluster.recipes.race import race
+
+__all__ = [
+    "ALGORITHMS",
+    "FUZZY_ALGORITHMS",
+    "INITS",
+    "QUALITIES",
+    "Choice",
+    "breathe",
+    "canonical",
+    "clustering",
+    "measure",
+    "min_cluster_size",
+    "race",
+]

@@ -1,0 +1,65 @@
+"""Many runs in the same rounds, fewer and fewer of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from fedcluster.core import Algorithm, Result, Round, State, Task
+from fedcluster.rounds import Plan, advance
+
+__all__ = ["HALVING", "race"]
+
+HALVING = {4: 12, 8: 4, 12: 2}
+"""Runs that stay in a race after so many rounds."""
+
+Runner = tuple[State, tuple[Round, ...]]
+
+
+def race(
+    algorithm: Algorithm,
+    starts: Sequence[State],
+    *,
+    seed: int = 0,
+    max_rounds: int = 300,
+    keep: Mapping[int, int] | None = None,
+) -> Plan[list[Result]]:
+    """Plan runs of one algorithm from many starts in the same rounds.
+
+    Parameters
+    ----------
+    algorithm : Algorithm
+        One that reports the inertia in its states.
+    starts : sequence of State
+        The starts.
+    seed, max_rounds
+        As in `iterate`.
+    keep : mapping of int to int, optional
+        ``{r: q}``: after round r only the q runs of smallest inertia go on.
+
+    Returns
+    -------
+    Plan of list of Result
+        The runs that were kept, by rising inertia of their last round; equals as given.
+    """
+    runners: list[Runner] = [(start, ()) for start in starts]
+    for done in range(1, max_rounds + 1):
+        asked = [i for i, (state, _) in enumerate(runners) if not state.converged]
+        if not asked:
+            break
+        answers = yield [Task(algorithm, runners[i][0], seed) for i in asked]
+        for i, answer in zip(asked, answers, strict=True):
+            state, round_ = advance(algorithm, runners[i][0], answer, seed)
+            runners[i] = state, (*runners[i][1], round_)
+        runners = _ranked(runners)[: (keep or {}).get(done, len(runners))]
+    return [_result(runner, len(starts)) for runner in _ranked(runners)]
+
+
+def _ranked(runners: Sequence[Runner]) -> list[Runner]:
+    return sorted(runners, key=lambda runner: runner[0].inertia)
+
+
+def _result(runner: Runner, n_starts: int) -> Result:
+    state, history = runner
+    end = "converged after" if state.converged else "stopped at the limit of"
+    best = f", best of {n_starts} starts" if n_starts > 1 else ""
+    return Result(state, history, f"{end} {len(history)} rounds{best}")

@@ -1,0 +1,283 @@
+"""FederatedKMeans: scikit-learn's contract, the shapes of input, and bad input."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from sklearn.base import clone
+from sklearn.cluster import KMeans
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from fedcluster import FederatedKMeans
+from fedcluster.algorithms import FKM, Lloyd
+
+RNG = np.random.default_rng(0)
+CENTERS = np.array([[0.0, 0.0], [10.0, 0.0], [0.0, 10.0]])
+X = CENTERS[RNG.integers(0, 3, 90)] + RNG.normal(size=(90, 2))
+SITE = np.array(["north", "south", "west"])[RNG.integers(0, 3, 90)]
+PARTS = {name: X[name == SITE] for name in ("north", "south", "west")}
+
+
+@pytest.mark.filterwarnings("ignore:only . of 8 clusters have rows")  # some checks have 4 rows
+@parametrize_with_checks([FederatedKMeans(random_state=0)])
+def test_scikit_learn_s_checks(estimator: Any, check: Any) -> None:
+    check(estimator)
+
+
+def test_every_form_of_input_gives_the_same_clusters() -> None:
+    model = FederatedKMeans(3, random_state=0)
+    by_dict = clone(model).fit(PARTS)
+    by_sites = clone(model).fit(X, sites=SITE)
+    by_list = clone(model).fit(list(PARTS.values()))
+    frames = {name: pd.DataFrame(rows, columns=["a", "b"]) for name, rows in PARTS.items()}
+    by_frame = clone(model).fit(frames)
+    np.testing.assert_array_equal(by_dict.cluster_centers_, by_sites.cluster_centers_)
+    np.testing.assert_array_equal(by_dict.cluster_centers_, by_frame.cluster_centers_)
+    np.testing.assert_allclose(by_dict.cluster_centers_, by_list.cluster_centers_)
+    assert list(by_list.site_labels_) == ["site-0", "site-1", "site-2"]
+
+
+def test_labels_lie_in_the_order_of_the_rows() -> None:
+    by_sites = FederatedKMeans(3, random_state=0).fit(X, sites=SITE)
+    by_dict = FederatedKMeans(3, random_state=0).fit(PARTS)
+    np.testing.assert_array_equal(by_sites.labels_, by_sites.predict(X))
+    np.testing.assert_array_equal(by_dict.labels_, by_dict.predict(PARTS))
+    for name in PARTS:
+        np.testing.assert_array_equal(by_dict.site_labels_[name], by_sites.labels_[name == SITE])
+
+
+@pytest.mark.parametrize("library", [pd, pl])
+def test_columns_are_matched_by_name(library: Any) -> None:
+    here = {"a": X[:50, 0], "b": X[:50, 1]}
+    there = {"b": X[50:, 1], "a": X[50:, 0]}
+    frames = {"here": library.DataFrame(here), "there": library.DataFrame(there)}
+    named = FederatedKMeans(3, random_state=0).fit(frames)
+    plain = FederatedKMeans(3, random_state=0).fit({"here": X[:50], "there": X[50:]})
+    np.testing.assert_array_equal(named.cluster_centers_, plain.cluster_centers_)
+    assert named.feature_names_in_.tolist() == ["a", "b"]
+    np.testing.assert_array_equal(named.predict(frames), named.labels_)
+
+
+@pytest.mark.parametrize("algorithm", ["auto", "lloyd", "fkm", "kfed"])
+def test_the_order_of_sites_does_not_touch_a_bit(algorithm: str) -> None:
+    model = FederatedKMeans(3, algorithm=algorithm, random_state=5)
+    one = clone(model).fit(PARTS)
+    other = clone(model).fit(dict(reversed(PARTS.items())))
+    assert one.cluster_centers_.tobytes() == other.cluster_centers_.tobytes()
+    assert one.history_ == other.history_ or str(one.history_) == str(other.history_)
+
+
+@pytest.mark.parametrize("algorithm", ["auto", "lloyd", "fkm", "kfed"])
+def test_the_order_of_rows_matters_by_less_than_1e_12(algorithm: str) -> None:
+    model = FederatedKMeans(3, algorithm=algorithm, random_state=5)
+    order = np.random.default_rng(1).permutation(len(X))
+    one = clone(model).fit(X, sites=SITE)
+    other = clone(model).fit(X[order], sites=SITE[order])
+    np.testing.assert_allclose(one.cluster_centers_, other.cluster_centers_, rtol=1e-12)
+    np.testing.assert_array_equal(one.labels_[order], other.labels_)
+
+
+@pytest.mark.parametrize("threads", ["1", "2", "5"])
+def test_the_number_of_threads_does_not_touch_a_bit(
+    threads: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(2)
+    rows = rng.normal(size=(60_000, 4))
+    site = rng.integers(0, 3, len(rows))
+    model = FederatedKMeans(6, random_state=0, max_iter=3, n_init=2)
+    monkeypatch.setenv("FEDCLUSTER_NUM_THREADS", "3")
+    expected = clone(model).fit(rows, sites=site).cluster_centers_.tobytes()
+    monkeypatch.setenv("FEDCLUSTER_NUM_THREADS", threads)
+    assert clone(model).fit(rows, sites=site).cluster_centers_.tobytes() == expected
+
+
+def test_weights_are_repetition() -> None:
+    weight = np.random.default_rng(3).integers(1, 5, len(X))
+    start = X[:3]
+    model = FederatedKMeans(3, algorithm="lloyd", init=start, tol=0)
+    weighted = clone(model).fit(X, sites=SITE, sample_weight=weight)
+    repeated = clone(model).fit(np.repeat(X, weight, axis=0), sites=np.repeat(SITE, weight))
+    np.testing.assert_allclose(weighted.cluster_centers_, repeated.cluster_centers_, rtol=1e-12)
+    np.testing.assert_allclose(weighted.inertia_, repeated.inertia_, rtol=1e-12)
+
+
+def test_as_good_as_pooled() -> None:
+    ours = FederatedKMeans(3, random_state=0).fit(PARTS)
+    pooled = KMeans(3, n_init=10, random_state=0).fit(X)
+    assert ours.inertia_ <= pooled.inertia_ * 1.0001
+    assert ours.score(X) == pytest.approx(-ours.inertia_, rel=1e-12)
+
+
+def test_clusters_are_numbered_by_falling_weight() -> None:
+    for seed in range(3):
+        sizes = np.bincount(FederatedKMeans(3, random_state=seed).fit(PARTS).labels_)
+        assert (np.diff(sizes) <= 0).all()
+
+
+def test_an_init_array_keeps_its_order() -> None:
+    model = FederatedKMeans(3, algorithm="lloyd", init=CENTERS[::-1]).fit(PARTS)
+    np.testing.assert_allclose(model.cluster_centers_, CENTERS[::-1], atol=0.6)
+
+
+@pytest.mark.parametrize("algorithm", ["lloyd", "fkm"])
+@pytest.mark.parametrize("init", ["k-means++", "random", CENTERS])
+def test_every_init_finds_clear_clusters(algorithm: str, init: Any) -> None:
+    model = FederatedKMeans(3, algorithm=algorithm, init=init, n_init=5, random_state=0)
+    model.fit(PARTS)
+    assert model.inertia_ < 1.05 * KMeans(3, n_init=10, random_state=0).fit(X).inertia_
+
+
+def test_a_callable_draws_the_seeds_at_each_site() -> None:
+    seen = []
+
+    def first_rows(rows: np.ndarray, n_clusters: int, random_state: int) -> np.ndarray:
+        seen.append(len(rows))
+        return rows[:n_clusters]
+
+    FederatedKMeans(3, algorithm="lloyd", init=first_rows, random_state=0).fit(PARTS)
+    assert sorted(seen) == sorted(map(len, PARTS.values()))
+
+
+def test_an_algorithm_object_brings_its_own_parameters() -> None:
+    fkm = FKM(3, local_iterations=5, server_n_init=3)
+    model = FederatedKMeans(3, algorithm=fkm, max_iter=4, random_state=0).fit(PARTS)
+    assert [done["step"] for done in model.history_] == ["FKM"] * 4
+    start = FederatedKMeans(3, algorithm=Lloyd(tol=0), random_state=0).fit(PARTS)
+    assert start.history_[0]["step"] == "SiteSummaries"  # Lloyd needs a start, and gets one
+
+
+def test_to_sklearn() -> None:
+    frames = {name: pd.DataFrame(rows, columns=["a", "b"]) for name, rows in PARTS.items()}
+    ours = FederatedKMeans(3, random_state=0).fit(frames)
+    twin = ours.to_sklearn()
+    pooled = pd.DataFrame(X, columns=["a", "b"])
+    assert isinstance(twin, KMeans)
+    np.testing.assert_array_equal(twin.predict(pooled), ours.predict(pooled))
+    np.testing.assert_allclose(twin.transform(pooled), ours.transform(pooled))
+    assert twin.score(pooled) == pytest.approx(ours.score(pooled))
+
+
+# What leaves the sites
+
+
+def test_a_site_with_one_row_never_takes_part() -> None:
+    alone = np.array([[100.0, 100.0]])
+    for algorithm in ("auto", "lloyd", "kfed", "fkm"):
+        model = FederatedKMeans(3, algorithm=algorithm, random_state=0)
+        model.fit({**PARTS, "alone": alone})
+        assert model.numbers_sent_["alone"] == 0
+        assert model.rows_held_back_["alone"] == 1
+        assert np.abs(model.cluster_centers_).max() < 15
+
+
+def test_a_site_with_fewer_rows_than_clusters_works() -> None:
+    few = {"few": X[:2], "many": X[2:]}
+    for algorithm in ("auto", "lloyd", "kfed", "fkm"):
+        model = FederatedKMeans(3, algorithm=algorithm, random_state=0).fit(few)
+        assert np.isfinite(model.cluster_centers_).all()
+        assert len(model.site_labels_["few"]) == 2
+
+
+def test_no_row_is_sent_as_it_is_by_default() -> None:
+    """Nor as a seed: the defect of systems that start from rows of a site."""
+    model = FederatedKMeans(3, random_state=0).fit(PARTS)
+    assert set(model.lone_rows_.values()) == {0}
+
+
+def test_fkm_holds_lone_rows_back_as_in_the_paper() -> None:
+    outlier = {"a": np.vstack([PARTS["north"], [[500.0, 500.0]]]), "b": PARTS["south"]}
+    model = FederatedKMeans(3, algorithm="fkm", random_state=0).fit(outlier)
+    assert model.rows_held_back_["a"] >= 1
+    assert set(model.lone_rows_.values()) == {0}
+    free = FederatedKMeans(3, algorithm="fkm", min_cluster_size=1, random_state=0).fit(outlier)
+    assert free.lone_rows_["a"] >= 1
+
+
+# Bad input
+
+
+@pytest.mark.parametrize(
+    ("params", "given", "message"),
+    [
+        ({"n_clusters": 0}, PARTS, "n_clusters must be a whole number of at least 1, not 0"),
+        ({"n_clusters": 2.0}, PARTS, "n_clusters must be a whole number of at least 1, not 2.0"),
+        ({"n_clusters": 91}, PARTS, "n_samples=90 rows: too few for n_clusters=91"),
+        ({"max_iter": 0}, PARTS, "max_iter must be a whole number of at least 1, not 0"),
+        ({"n_init": "many"}, PARTS, "n_init must be a whole number of at least 1, not 'many'"),
+        ({"tol": -1}, PARTS, "tol must be at least 0, not -1"),
+        ({"tol": float("nan")}, PARTS, "tol must be at least 0, not nan"),
+        ({"algorithm": "loyd"}, PARTS, "algorithm must be one of 'auto', 'lloyd', 'fkm', 'kfed'"),
+        ({"init": "kmeans"}, PARTS, "init must be one of 'auto', 'summaries'"),
+        ({"init": np.zeros((2, 2))}, PARTS, "init has shape (2, 2), but n_clusters=3"),
+        ({"algorithm": FKM(4)}, PARTS, "n_clusters=3, but algorithm is FKM(n_clusters=4"),
+        ({"min_cluster_size": 1000}, PARTS, "MinClusterSize(p=1000) at north, south, west"),
+        ({"min_cluster_size": 0}, PARTS, "min_cluster_size must be a whole number"),
+        ({}, {"a": X[:5], "b": X[5:, :1]}, "same number of columns, not {'a': 2, 'b': 1}"),
+        ({}, {"a": X[:0], "b": X}, "site 'a', Found array with 0 sample(s)"),
+        ({}, {}, "no site was given"),
+        ({}, {1: X[:5], "1": X[5:]}, "two sites have the same name"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_refused_in_words(params: Any, given: Any, message: str) -> None:
+    model = FederatedKMeans(**{"n_clusters": 3, "random_state": 0, **params})
+    with pytest.raises(ValueError, match=re.escape(message)) as error:
+        model.fit(given)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (np.nan, "site 'b', row 3, column 'y': the value is NaN"),
+        (-np.inf, "site 'b', row 3, column 'y': the value is infinity"),
+        ("n/a", "site 'b', row 3, column 'y': could not convert string to float: 'n/a'"),
+    ],
+)
+def test_a_bad_value_is_named_by_site_row_and_column(value: Any, message: str) -> None:
+    a, b = (pd.DataFrame(X[:10], columns=["x", "y"]).astype(object) for _ in range(2))
+    b.loc[3, "y"] = value
+    with pytest.raises(ValueError, match=re.escape(message)):
+        FederatedKMeans(2).fit({"a": a, "b": b})
+
+
+def test_a_column_that_one_site_lacks_is_named() -> None:
+    a = pd.DataFrame(X[:10], columns=["x", "y"])
+    message = "site 'b', columns: lacks 'y' and alone has 'z'; every site must have the same"
+    with pytest.raises(ValueError, match=re.escape(message)):
+        FederatedKMeans(2).fit({"a": a, "b": a.rename(columns={"y": "z"})})
+
+
+def test_sites_and_weights_must_fit_the_rows() -> None:
+    for kwargs, message in [
+        ({"sites": SITE[:-1]}, "sites must name the site of each of the 90 rows"),
+        ({"sample_weight": -np.ones(90)}, "sample_weight must be finite and at least 0"),
+        ({"sample_weight": np.zeros(90)}, "sample_weight is zero for every row"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            FederatedKMeans(2).fit(X, **kwargs)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="sites= names the rows of one table"):
+        FederatedKMeans(2).fit(PARTS, sites=SITE)
+    with pytest.raises(ValueError, match="one array for each of the sites"):
+        FederatedKMeans(2).fit(PARTS, sample_weight={"north": np.ones(3)})
+
+
+@pytest.mark.parametrize("algorithm", ["auto", "lloyd", "kfed", "fkm"])
+def test_duplicates_and_constant_columns_work(algorithm: str) -> None:
+    same = {"a": np.ones((10, 2)), "b": np.ones((6, 2))}
+    model = FederatedKMeans(1, algorithm=algorithm, random_state=0).fit(same)
+    np.testing.assert_array_equal(model.cluster_centers_, [[1.0, 1.0]])
+    if algorithm in ("auto", "lloyd"):
+        with pytest.warns(match="only 1 of 3 clusters have rows"):
+            model = FederatedKMeans(3, algorithm=algorithm, random_state=0).fit(same)
+        np.testing.assert_array_equal(model.cluster_centers_, np.ones((3, 2)))
+
+
+def test_as_many_clusters_as_rows_work() -> None:
+    rows = {"a": X[:4], "b": X[4:9]}
+    model = FederatedKMeans(9, random_state=0).fit(rows)
+    assert model.inertia_ == pytest.approx(0.0, abs=1e-20)
