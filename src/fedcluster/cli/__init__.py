@@ -1,0 +1,259 @@
+"""The command line: ``fedcluster fit``, ``predict`` and ``demo``.
+
+What is slow to import is imported by the commands, so that help comes at once.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedcluster.cli.screen import OneLine, Screen
+
+__all__ = ["app"]
+
+
+class Algorithm(StrEnum):
+    """The names that ``--algorithm`` takes."""
+
+    AUTO = "auto"
+    LLOYD = "lloyd"
+    FKM = "fkm"
+    KFED = "kfed"
+    FEDAVG = "fedavg"
+
+
+class Init(StrEnum):
+    """The names that ``--init`` takes."""
+
+    AUTO = "auto"
+    SUMMARIES = "summaries"
+    SUMS = "sums"
+    KMEANS = "k-means++"
+    RANDOM = "random"
+
+
+app = typer.Typer(
+    name="fedcluster",
+    cls=OneLine,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,  # they would show rows
+    no_args_is_help=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Files = Annotated[
+    list[str],
+    typer.Argument(metavar="FILE...", show_default=False, help="The sites' files."),
+]
+Out = Annotated[
+    Path, typer.Option("--out", "-o", metavar="DIR", show_default=False, help="Folder to write.")
+]
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="Replace files of an earlier run in --out.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, for programs.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors and warnings only.")]
+Seed = Annotated[int, typer.Option(metavar="N", help="Makes every random choice.")]
+
+
+@app.callback(invoke_without_command=True)
+def main(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    """Cluster rows that must stay where they are.
+
+    Several sites hold rows of the same kind. Each sends only weighted sums, and all get the
+    clusters that k-means finds on the rows of all sites together.
+    """
+    if version:
+        from fedcluster import __version__
+
+        typer.echo(f"fedcluster {__version__}")
+    elif context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+@app.command(
+    epilog="Example: fedcluster fit north.csv south.csv west.parquet -k 3 --columns age,bmi "
+    "--out result"
+)
+def fit(
+    files: Files,
+    k: Annotated[
+        int,
+        typer.Option(
+            "-k", "--clusters", metavar="K", show_default=False, help="How many clusters."
+        ),
+    ],
+    out: Out,
+    columns: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A,B,C", help="Columns to cluster by; by default all, which must be numbers."
+        ),
+    ] = None,
+    site_column: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Column that names each row's site, in one file of all."),
+    ] = None,
+    weight_column: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Column with the rows' weights.")
+    ] = None,
+    algorithm: Annotated[
+        Algorithm,
+        typer.Option(
+            help="auto: exact, best of many starts. lloyd: exact, from --init. fkm: Garst & "
+            "Reinders. kfed: one round, Dennis et al. fedavg: Triebe & Rajagopal."
+        ),
+    ] = Algorithm.AUTO,
+    init: Annotated[Init, typer.Option(help="Where it starts.")] = Init.AUTO,
+    n_init: Annotated[
+        int | None,
+        typer.Option(metavar="N", show_default="the algorithm's", help="How many starts to try."),
+    ] = None,
+    max_iter: Annotated[int, typer.Option(metavar="N", help="The most rounds.")] = 300,
+    tol: Annotated[
+        float,
+        typer.Option(metavar="T", help="Stop when the centres move less, as in scikit-learn."),
+    ] = 1e-4,
+    min_cluster_size: Annotated[
+        int | None,
+        typer.Option(
+            metavar="ROWS",
+            show_default="the algorithm's",
+            help="A site does not send a cluster of fewer rows.",
+        ),
+    ] = None,
+    seed: Seed = 0,
+    overwrite: Overwrite = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Find clusters of the rows of several sites.
+
+    FILE is CSV or Parquet, one for each site, which is called like its file; NAME=FILE gives it
+    another name. Columns are matched by name.
+
+    Writes model.json (the centres), labels/SITE.csv (the cluster of each row) and history.json
+    (what happened, and what each site sent).
+    """
+    with Screen(as_json=as_json, quiet=quiet) as screen:
+        from fedcluster import report
+        from fedcluster.cli import runs
+
+        runs.check_numbers(k, n_init, max_iter, tol, min_cluster_size, seed)
+        runs.check_folder(out, overwrite=overwrite)
+        tables = runs.read(files, columns, site_column, weight_column, screen.doing)
+        runs.enough_rows(k, tables)
+        estimator = runs.cluster(
+            tables,
+            k,
+            seed,
+            screen.doing,
+            algorithm=algorithm.value,
+            init=init.value,
+            n_init=n_init or "auto",
+            max_iter=max_iter,
+            tol=tol,
+            min_cluster_size=min_cluster_size or "auto",
+        )
+        record, written = runs.write(out, estimator, tables)
+    screen.result(
+        runs.result(record, out, written),
+        [
+            report.cluster_table(record.sites, screen.width, str(out / "history.json")),
+            report.summary_line(record),
+            *report.notes(record.sites),
+            report.written_line(out, written),
+        ],
+    )
+
+
+@app.command(epilog="Example: fedcluster predict result/model.json new.csv --out new-labels")
+def predict(
+    model_file: Annotated[
+        Path, typer.Argument(metavar="MODEL", show_default=False, help="The model.json of a fit.")
+    ],
+    files: Files,
+    out: Out,
+    overwrite: Overwrite = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Give each row of new files the cluster of a model.
+
+    FILE is CSV or Parquet; NAME=FILE names its site. The model's columns are found by name,
+    others are ignored. Writes labels/SITE.csv: the number of each row and its cluster.
+    """
+    with Screen(as_json=as_json, quiet=quiet) as screen:
+        from fedcluster import report
+        from fedcluster.cli import runs
+        from fedcluster.model import Model
+
+        model = Model.load(model_file)
+        runs.check_folder(out, overwrite=overwrite)
+        sites, ignored = runs.label(model, files, out, screen.doing)
+    written = [site.labels for site in sites]
+    screen.result(
+        {"sites": report.plain(sites), "ignored": ignored, "out": str(out), "files": written},
+        [
+            report.cluster_table(sites, screen.width, str(out / "labels")),
+            *report.ignored_lines(ignored),
+            report.written_line(out, written),
+        ],
+    )
+
+
+@app.command(
+    short_help="Cluster handwritten digits at five simulated sites.",
+    epilog="Example: fedcluster demo --out demo",
+)
+def demo(
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Folder to write.")] = (
+        Path("demo")
+    ),
+    seed: Seed = 0,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """See it work: handwritten digits at five sites that each saw only some of them.
+
+    Compares what the sites find together with k-means on the pooled rows and with each site
+    alone. Writes what fit writes and, with matplotlib, centers.png.
+    """
+    with Screen(as_json=as_json, quiet=quiet) as screen:
+        from fedcluster import demo as digits
+        from fedcluster import report
+        from fedcluster.cli import runs
+
+        runs.check_numbers(seed=seed)
+        runs.check_folder(out, overwrite=True)
+        screen.doing("reading the digits")
+        sites = digits.digits_by_site(seed)
+        estimator = runs.cluster(digits.tables(sites), 10, seed, screen.doing)
+        screen.doing("comparing with pooled k-means and with each site alone")
+        compared = digits.compare(sites, estimator.cluster_centers_, seed)
+        screen.doing("drawing")
+        record, written = runs.write(
+            out,
+            estimator,
+            digits.tables(sites),
+            lambda folder, record: digits.draw(folder, record, estimator.cluster_centers_, sites),
+            comparison=report.plain(compared),
+        )
+    screen.result(
+        runs.result(record, out, written, comparison=report.plain(compared)),
+        [
+            digits.story(sites),
+            report.comparison_table(compared),
+            report.summary_line(record),
+            *report.notes(record.sites),
+            report.written_line(out, written),
+        ],
+    )

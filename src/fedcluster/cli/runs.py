@@ -1,0 +1,195 @@
+"""What the commands do between the arguments and the screen: read, cluster, write."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedcluster.data.files import (
+    InputError,
+    SiteTable,
+    column_list,
+    read_columns,
+    read_one_file,
+    read_sites,
+    sources,
+)
+from fedcluster.data.outputs import (
+    check_folder,
+    json_text,
+    label_files,
+    whole_folder,
+    write_labels,
+)
+from fedcluster.estimators import FederatedKMeans
+from fedcluster.model import Model
+from fedcluster.report import Record, SiteRecord, plain, site_record
+
+__all__ = [
+    "check_folder",
+    "check_numbers",
+    "cluster",
+    "enough_rows",
+    "label",
+    "read",
+    "result",
+    "write",
+]
+
+HISTORY = {"format": "fedcluster-history", "format_version": 1}
+
+Doing = Callable[[str], None]
+
+
+def read(
+    files: Sequence[str],
+    columns: str | None,
+    site_column: str | None,
+    weight_column: str | None,
+    doing: Doing,
+) -> dict[str, SiteTable]:
+    """The sites' rows, from one file each or from one file of all."""
+    chosen = column_list(columns)
+    for option, name in (("--site-column", site_column), ("--weight-column", weight_column)):
+        if name is not None and name in (chosen or []):
+            raise InputError(f"{option} {name!r} is among --columns too; leave it out there")
+    given = sources(files)
+    if site_column is None:
+        return read_sites(
+            given, chosen, weight_column, lambda source: doing(f"reading {source.path.name}")
+        )
+    if len(given) > 1:
+        raise InputError(f"--site-column is for one file of all sites, not for {len(given)} files")
+    doing(f"reading {given[0].path.name}")
+    return read_one_file(given[0], site_column, chosen, weight_column)
+
+
+def check_numbers(
+    k: int = 1,
+    n_init: int | None = None,
+    max_iter: int = 1,
+    tol: float = 0,
+    min_cluster_size: int | None = None,
+    seed: int = 0,
+) -> None:
+    """Refuse numbers that mean nothing."""
+    from_one = {
+        "-k": k,
+        "--n-init": n_init,
+        "--max-iter": max_iter,
+        "--min-cluster-size": min_cluster_size,
+    }
+    for option, value in from_one.items():
+        if value is not None and value < 1:
+            raise InputError(f"{option} must be at least 1, not {value}")
+    if not tol >= 0:
+        raise InputError(f"--tol must be at least 0, not {tol}")
+    if not 0 <= seed < 2**32:
+        raise InputError(f"--seed must be from 0 to {2**32 - 1}, not {seed}")
+
+
+def enough_rows(k: int, tables: Mapping[str, SiteTable]) -> None:
+    """Refuse more clusters than rows."""
+    rows = sum(map(len, tables.values()))
+    if k > rows:
+        raise InputError(
+            f"-k {k} asks for more clusters than there are rows in all ({rows}); "
+            f"ask for at most {rows}"
+        )
+
+
+def cluster(
+    tables: Mapping[str, SiteTable], k: int, seed: int, doing: Doing, **parameters: Any
+) -> FederatedKMeans:
+    """A fitted estimator."""
+    rounds = itertools.count(1)
+    estimator = FederatedKMeans(k, random_state=seed, **parameters)
+    estimator._watch = lambda exchange: doing(
+        f"round {next(rounds)} done with {len(exchange.answered)} sites"
+    )
+    weights = {site: table.weights for site, table in tables.items() if table.weights is not None}
+    doing("clustering")
+    return estimator.fit(
+        {site: table.X for site, table in tables.items()}, sample_weight=weights or None
+    )
+
+
+def write(
+    out: Path,
+    estimator: FederatedKMeans,
+    tables: Mapping[str, SiteTable],
+    draw: Callable[[Path, Record], list[str]] = lambda folder, record: [],
+    **more: Any,
+) -> tuple[Record, list[str]]:
+    """Write the outputs of a fit; returns its record and the files, relative to the folder.
+
+    ``draw(folder, record)`` may add files, whose names it returns; ``more`` goes into the
+    history.
+    """
+    labels = label_files(list(tables))
+    columns = next(iter(tables.values())).columns
+    narrow = all(table.X.dtype == np.float32 for table in tables.values())
+    model = Model.from_estimator(
+        estimator, columns=columns, dtype="float32" if narrow else "float64"
+    )
+    record = Record.of(estimator, columns, labels)
+    with whole_folder(out, obsolete=_labels_of_earlier_run(out)) as folder:
+        drawn = draw(folder, record)
+        _write_labels(folder, labels, tables, estimator.site_labels_)
+        model.save(folder / "model.json")
+        files = ["model.json", "history.json", *drawn, *labels.values()]
+        history = HISTORY | plain(record) | more | {"files": files}
+        (folder / "history.json").write_text(json_text(history), encoding="utf-8")
+    return record, files
+
+
+def label(
+    model: Model, files: Sequence[str], out: Path, doing: Doing
+) -> tuple[list[SiteRecord], dict[str, list[str]]]:
+    """Label the rows of new files and write the labels; returns also what columns it ignored."""
+    tables = {}
+    for source in sources(files):
+        doing(f"reading {source.path.name}")
+        tables[source.site] = read_columns(source, model.columns)
+    doing("labelling")
+    labels = {site: model.predict(table.X) for site, table in tables.items()}
+    names = label_files(list(tables))
+    with whole_folder(out) as folder:
+        _write_labels(folder, names, tables, labels)
+    k = len(model.centers)
+    records = [site_record(site, found, k, names[site]) for site, found in labels.items()]
+    return records, {site: list(table.ignored) for site, table in tables.items()}
+
+
+def _write_labels(
+    folder: Path,
+    files: Mapping[str, str],
+    tables: Mapping[str, SiteTable],
+    labels: Mapping[str, Any],
+) -> None:
+    (folder / "labels").mkdir()
+    for site, table in tables.items():
+        write_labels(folder / files[site], table.numbers, labels[site])
+
+
+def _labels_of_earlier_run(out: Path) -> list[str]:
+    """Files of labels that an earlier fit wrote here, by its own account."""
+    try:
+        history = json.loads((out / "history.json").read_text("utf-8"))
+        if history["format"] != HISTORY["format"]:
+            return []
+        files = [Path(name) for name in history["files"]]
+    except (OSError, ValueError, LookupError, TypeError):
+        return []
+    return [str(f) for f in files if f.parent == Path("labels") and f.suffix == ".csv"]
+
+
+def result(record: Record, out: Path, files: Sequence[str], **more: Any) -> dict[str, Any]:
+    """What ``--json`` prints of a fit: the record without the rounds, and what was written."""
+    content = {name: value for name, value in plain(record).items() if name != "history"}
+    return content | more | {"out": str(out), "files": list(files)}

@@ -1,0 +1,230 @@
+"""One table in one file: CSV in its dialects, and Parquet.
+
+Errors of this module say what is wrong with the file and what to do; who it belongs to is added
+by the caller.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import re
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, TextIO
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+
+__all__ = ["CsvFile", "FileTable", "InputError", "ParquetFile", "open_table"]
+
+DELIMITERS = ",;\t|"
+CSV_KINDS = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
+UNDECODED = "\N{REPLACEMENT CHARACTER}"
+
+
+class InputError(ValueError):
+    """What was given is wrong: one line that says where, what, and what to do."""
+
+
+class FileTable(Protocol):
+    """A file that holds one table with named columns."""
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        ...
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the columns, as the file gives them."""
+        ...
+
+    def read(self, columns: Sequence[str], texts: Sequence[str] = ()) -> list[pa.ChunkedArray]:
+        """Read columns by name; those among ``texts`` as they are written."""
+        ...
+
+    def where(self, row: int) -> str:
+        """Where a row, counted from 0, is found in the file."""
+        ...
+
+
+def open_table(path: Path) -> FileTable:
+    """Open a CSV or Parquet file and read the names of its columns.
+
+    Raises
+    ------
+    InputError
+        If it is not there, cannot be read, is empty or of another kind.
+    """
+    name = path.name.lower()
+    if path.is_dir():
+        raise InputError(f"{path} is a folder; give one file for each site")
+    with _readable(path):
+        if name.endswith(CSV_KINDS):
+            return CsvFile.open(path)
+        if name.endswith((".parquet", ".pq")):
+            return ParquetFile(path, tuple(pa.parquet.read_schema(path).names))
+        path.open("rb").close()
+    raise InputError(
+        f"{path} is of an unknown kind; give CSV (.csv, .tsv, also with .gz) or Parquet (.parquet)"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ParquetFile:
+    """A Parquet file; its fields are those of `FileTable`."""
+
+    path: Path
+    names: tuple[str, ...]
+
+    def read(self, columns: Sequence[str], texts: Sequence[str] = ()) -> list[pa.ChunkedArray]:
+        """Read columns by name; those among ``texts`` as strings."""
+        with _readable(self.path):
+            table = pa.parquet.ParquetFile(self.path).read(columns=list(dict.fromkeys(columns)))
+            return [
+                table[name].cast(pa.string()) if name in texts else table[name] for name in columns
+            ]
+
+    def where(self, row: int) -> str:
+        """Where a row, counted from 0, is found in the file."""
+        return f"row {row + 1} of {self.path.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class CsvFile:
+    """A CSV file with a header line, plain or compressed.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    names : tuple of str
+        The names of the columns, without blanks around them.
+    delimiter : str
+        What stands between two values: comma, semicolon, tab or bar.
+    header_lines : int
+        How many lines the header ends after.
+    """
+
+    path: Path
+    names: tuple[str, ...]
+    delimiter: str
+    header_lines: int
+
+    @classmethod
+    def open(cls, path: Path) -> CsvFile:
+        """Read the header; its line shows the delimiter."""
+        delimiter = "\t" if ".tsv" in path.name.lower() else _delimiter(path)
+        for line, record in _records(path, delimiter):
+            if record:
+                names = tuple(name.strip() for name in record)
+                if UNDECODED in "".join(names):
+                    raise InputError(f"{path} is not UTF-8 text; save it as CSV in UTF-8")
+                return cls(path, names, delimiter, line + _extra_lines(record))
+        raise InputError(f"{path} is empty; expected a header line and rows")
+
+    def read(self, columns: Sequence[str], texts: Sequence[str] = ()) -> list[pa.ChunkedArray]:
+        """Read columns by name; those among ``texts`` as they are written."""
+        place = {name: str(i) for i, name in enumerate(self.names)}
+        wanted = [place[name] for name in columns]
+        try:
+            with _readable(self.path):
+                table = self._parse(wanted, {place[name]: pa.string() for name in texts})
+        except pa.ArrowInvalid as error:
+            raise InputError(self._ragged() or f"{self.path} cannot be read: {error}") from error
+        return [table[name] for name in wanted]
+
+    def _parse(self, columns: Sequence[str], types: dict[str, Any]) -> pa.Table:
+        """Let Arrow read the columns, which are called by their places."""
+        with pa.input_stream(str(self.path)) as stream:
+            return pa.csv.read_csv(
+                stream,
+                pa.csv.ReadOptions(
+                    column_names=[str(i) for i in range(len(self.names))],
+                    skip_rows=self.header_lines,
+                ),
+                pa.csv.ParseOptions(
+                    delimiter=self.delimiter,
+                    newlines_in_values=True,
+                    ignore_empty_lines=len(self.names) > 1,
+                ),
+                pa.csv.ConvertOptions(
+                    include_columns=list(dict.fromkeys(columns)), column_types=types
+                ),
+            )
+
+    def _ragged(self) -> str | None:
+        """The complaint about the first row that has too few or too many values."""
+        for row, (line, record) in enumerate(self._rows()):
+            if len(record) != len(self.names):
+                values = "1 value" if len(record) == 1 else f"{len(record)} values"
+                return (
+                    f"row {row + 1} (line {line} of {self.path.name}) has {values}, "
+                    f"but the header names {len(self.names)} columns; mend that line"
+                )
+        return None
+
+    def where(self, row: int) -> str:
+        """Where a row, counted from 0, is found in the file."""
+        lines = (line for i, (line, _) in enumerate(self._rows()) if i == row)
+        return f"row {row + 1} (line {next(lines, '?')} of {self.path.name})"
+
+    def _rows(self) -> Iterator[tuple[int, list[str]]]:
+        """The rows below the header as Arrow counts them."""
+        for line, record in _records(self.path, self.delimiter):
+            if line > self.header_lines and (record or len(self.names) == 1):
+                yield line, record or [""]
+
+
+def _delimiter(path: Path) -> str:
+    """The delimiter that is most frequent in the first line that is not blank."""
+    with _readable(path), _text(path) as file:
+        header = next((line for line in file if line.strip()), "")
+    bare = re.sub(r'"[^"]*"', "", header)
+    return max(DELIMITERS, key=bare.count)
+
+
+def _records(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    """Each record with the number of its first line, from 1; blank lines are empty records."""
+    with _readable(path), _text(path) as file:
+        reader = csv.reader(file, delimiter=delimiter)
+        line = 1
+        for record in reader:
+            yield line, record
+            line = reader.line_num + 1
+
+
+def _extra_lines(record: Sequence[str]) -> int:
+    """Line breaks within the values of a record."""
+    return sum(value.count("\n") for value in record)
+
+
+def _text(path: Path) -> TextIO:
+    """The file as text, decompressed, without a byte order mark."""
+    if path.suffix.lower() == ".gz":
+        return gzip.open(path, "rt", encoding="utf-8-sig", errors="replace", newline="")
+    return path.open(encoding="utf-8-sig", errors="replace", newline="")
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """Turn what can go wrong with a file into one line."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise InputError(f"{path} does not exist; check the path") from error
+    except csv.Error as error:
+        raise InputError(f"{path} cannot be read as CSV: {error}") from error
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise InputError(f"{path} is not a whole gzip file; write it again") from error
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
+    except pa.ArrowInvalid as error:
+        if path.suffix.lower() in (".parquet", ".pq"):
+            raise InputError(f"{path} is not a whole Parquet file; write it again") from error
+        raise

@@ -1,0 +1,265 @@
+"""The model file: plain JSON that anyone can read, with or without this package.
+
+It holds nothing but what the server learnt: no rows, no labels, no counts of a single site.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, is_dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NoReturn, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fedcluster.core import Floats, Labels, Site
+from fedcluster.data.outputs import json_text, whole_file
+from fedcluster.data.tables import InputError
+
+__all__ = ["FORMAT", "FORMAT_VERSION", "Model"]
+
+FORMAT = "fedcluster-model"
+FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Model:
+    """Clusters that were found, and how: what ``model.json`` holds.
+
+    The fields are the keys of the file, with ``format`` and ``format_version`` before them.
+
+    Parameters
+    ----------
+    centers : ndarray of shape (k, d)
+        Cluster centres, in the units of the rows; cluster j is line j, from 0.
+    weights : ndarray of shape (k,)
+        The weight of the rows behind each centre, over all sites, as the server learnt it.
+    columns : tuple of str
+        The names of the d columns, in the order of the centres' coordinates.
+    algorithm : mapping
+        Its name, its parameters, and in ``steps`` what the sites were asked, each with all its
+        parameters.
+    sites : tuple of Site
+        The sites that were asked, with the limits that they put on what leaves them.
+    rounds : int
+        Rounds with the sites.
+    inertia : float
+        Sum of squared distances to the centres as the sites reported it, in squared units of
+        the rows; nan, in the file null, if they did not.
+    seed : int or None
+        The seed of every random choice.
+    dtype : str
+        The type of the rows, "float32" or "float64".
+    fedcluster_version : str
+        The version that made the model.
+    """
+
+    centers: Floats
+    weights: Floats
+    columns: tuple[str, ...]
+    algorithm: Mapping[str, Any] = field(default_factory=dict)
+    sites: tuple[Site, ...] = ()
+    rounds: int = 0
+    inertia: float = math.nan
+    seed: int | None = None
+    dtype: str = "float64"
+    fedcluster_version: str = field(default_factory=lambda: version("fedcluster"))
+
+    @classmethod
+    def from_estimator(
+        cls, estimator: Any, *, columns: Sequence[str] | None = None, dtype: str = "float64"
+    ) -> Self:
+        """The model of a fitted estimator.
+
+        Parameters
+        ----------
+        estimator : FederatedKMeans
+            A fitted one.
+        columns : sequence of str, optional
+            The names of the columns; by default the estimator's, else x0, x1, ...
+        dtype : str
+            The type of the rows.
+        """
+        if columns is None:
+            columns = getattr(estimator, "feature_names_in_", None)
+        if columns is None:
+            columns = [f"x{j}" for j in range(estimator.n_features_in_)]
+        parameters = {name: _plain(value) for name, value in estimator.get_params().items()}
+        seed = parameters.pop("random_state", None)
+        return cls(
+            centers=np.array(estimator.cluster_centers_, dtype=np.float64),
+            weights=np.array(estimator.cluster_weights_, dtype=np.float64),
+            columns=tuple(map(str, columns)),
+            algorithm={
+                "name": parameters.pop("algorithm"),
+                **parameters,
+                "steps": list(estimator.steps_),
+            },
+            sites=tuple(estimator.sites_),
+            rounds=int(estimator.n_iter_),
+            inertia=float(estimator.inertia_),
+            seed=seed if isinstance(seed, int) else None,
+            dtype=dtype,
+        )
+
+    def predict(self, X: ArrayLike) -> Labels:
+        """The nearest centre of each row of ``X (n, d)``, its columns in the model's order.
+
+        Examples
+        --------
+        >>> model = Model(np.array([[0.0], [10.0]]), np.array([5.0, 3.0]), ("age",))
+        >>> model.predict([[1.0], [9.0]])
+        array([0, 1], dtype=int32)
+        """
+        from fedcluster.kernels import nearest  # compiled: not needed to read a model
+
+        rows = np.asarray(X)
+        if rows.ndim != 2 or rows.shape[1] != len(self.columns):
+            raise ValueError(
+                f"rows must have the shape (n, {len(self.columns)}) of the columns "
+                f"{', '.join(self.columns)}, not {rows.shape}"
+            )
+        return nearest(rows, self.centers)[0]
+
+    def save(self, path: str | Path) -> None:
+        """Write the model as JSON, whole or not at all."""
+        content: dict[str, Any] = {
+            "format": FORMAT,
+            "format_version": FORMAT_VERSION,
+            "fedcluster_version": self.fedcluster_version,
+            "columns": list(self.columns),
+            "centers": self.centers.tolist(),
+            "weights": self.weights.tolist(),
+            "inertia": None if math.isnan(self.inertia) else self.inertia,
+            "rounds": self.rounds,
+            "seed": self.seed,
+            "dtype": self.dtype,
+            "algorithm": dict(self.algorithm),
+            "sites": [{"name": site.name, "limits": list(site.limits)} for site in self.sites],
+        }
+        with whole_file(Path(path)) as temporary:
+            temporary.write_text(json_text(content), encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read a model.
+
+        Raises
+        ------
+        InputError
+            With one line, if it is not there, not a model, damaged or of a newer version.
+        """
+        return cls(**_checked(_read(Path(path)), Path(path)))
+
+
+def _plain(value: Any) -> Any:
+    """A parameter as JSON can hold it."""
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if is_dataclass(value) and not isinstance(value, type):
+        fields = {name: _plain(each) for name, each in asdict(value).items()}
+        return {"name": type(value).__name__, **fields}
+    return getattr(value, "__qualname__", None) or repr(value)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """The content of a model file of a version that is known."""
+    try:
+        content = json.loads(path.read_text("utf-8"), parse_constant=_no_constant)
+    except FileNotFoundError as error:
+        raise InputError(f"{path} does not exist; fedcluster fit writes a model.json") from error
+    except IsADirectoryError as error:
+        raise InputError(f"{path} is a folder; give the model.json in it") from error
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:  # neither UTF-8 nor JSON, or NaN in it
+        raise InputError(f"{path} is damaged or no model: {error}; fit again") from error
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise InputError(f"{path} is not a model of fedcluster; give the model.json of a fit")
+    made_by = content.get("format_version")
+    if isinstance(made_by, int) and made_by > FORMAT_VERSION:
+        raise InputError(
+            f"{path} was made by a newer fedcluster ({content.get('fedcluster_version')}, format "
+            f"{made_by}, this one reads {FORMAT_VERSION}); upgrade fedcluster"
+        )
+    return content
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"it holds {name}")
+
+
+def _checked(content: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """The fields of a model, each of the right type and shape."""
+
+    def get(key: str, fits: Callable[[Any], bool], what: str) -> Any:
+        if key not in content or not fits(content[key]):
+            found = "is missing" if key not in content else f"is not {what}"
+            raise InputError(f"{path} is damaged: {key!r} {found}; fit again")
+        return content[key]
+
+    get("format_version", _is_count, "a whole number")
+    columns = get("columns", _is_list_of(_is_name), "a list of names")
+    k = len(get("centers", lambda c: isinstance(c, list), "a list of centres"))
+    centers = get(
+        "centers",
+        _is_list_of(_is_list_of(_is_number, len(columns))),
+        f"a list of centres with {len(columns)} numbers each",
+    )
+    inertia = get("inertia", lambda x: x is None or _is_number(x), "a number")
+    return {
+        "centers": np.array(centers, dtype=np.float64),
+        "weights": np.array(
+            get("weights", _is_list_of(_is_number, k), f"a list of {k} numbers"), dtype=np.float64
+        ),
+        "columns": tuple(columns),
+        "algorithm": get("algorithm", lambda a: isinstance(a, dict), "an object"),
+        "sites": tuple(
+            Site(site["name"], tuple(site["limits"]))
+            for site in get("sites", _is_sites, "a list of names with limits")
+        ),
+        "rounds": get("rounds", _is_count, "a whole number"),
+        "inertia": math.nan if inertia is None else float(inertia),
+        "seed": get("seed", lambda s: s is None or _is_count(s), "a whole number"),
+        "dtype": get("dtype", lambda t: t in ("float32", "float64"), "float32 or float64"),
+        "fedcluster_version": get("fedcluster_version", _is_name, "a text"),
+    }
+
+
+def _is_list_of(fits: Callable[[Any], bool], n: int | None = None) -> Callable[[Any], bool]:
+    """Whether a value is a list, of n parts or of at least one, that all fit."""
+    return lambda value: (
+        isinstance(value, list)
+        and (len(value) == n if n is not None else bool(value))
+        and all(map(fits, value))
+    )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_sites(value: Any) -> bool:
+    return isinstance(value, list) and all(
+        isinstance(site, dict)
+        and _is_name(site.get("name"))
+        and isinstance(site.get("limits"), list)
+        and all(map(_is_name, site["limits"]))
+        for site in value
+    )

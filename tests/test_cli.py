@@ -1,0 +1,610 @@
+"""The command line as an analyst meets it."""
+
+import json
+import logging
+import os
+import subprocess
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+from typer.testing import CliRunner
+
+import fedcluster
+from fedcluster import FederatedKMeans, report
+from fedcluster.cli import Algorithm, Init, app, runs
+from fedcluster.cli.screen import Screen
+from fedcluster.core import SiteError
+from fedcluster.model import Model
+from fedcluster.recipes import ALGORITHMS, INITS
+
+HELD_BACK = "no site sent anything"
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def rows():
+    """Rows in three groups at two sites, of which each lacks one."""
+    rng = np.random.default_rng(0)
+    groups = np.array([[0.0, 0.0], [20.0, 0.0], [0.0, 20.0]])
+    return {
+        "north": groups[rng.integers(0, 2, 30)] + rng.normal(size=(30, 2)),
+        "south": groups[rng.integers(1, 3, 20)] + rng.normal(size=(20, 2)),
+    }
+
+
+def write(file, **columns):
+    """Write a table, all digits of its numbers included."""
+    if file.endswith(".parquet"):
+        pa.parquet.write_table(pa.table(columns), file)
+    else:
+        pa.csv.write_csv(pa.table(columns), file)
+
+
+@pytest.fixture
+def files(rows):
+    write("north.csv", x=rows["north"][:, 0], y=rows["north"][:, 1])
+    write("south.csv", y=rows["south"][:, 1], x=rows["south"][:, 0])
+    return ["north.csv", "south.csv"]
+
+
+def run(*arguments):
+    """Run a command; it must not fail unexpectedly."""
+    ran = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    if ran.exception and not isinstance(ran.exception, SystemExit):
+        raise ran.exception
+    return ran
+
+
+def fails(*arguments):
+    """The line that a command of bad input leaves on stderr, and nothing else anywhere."""
+    before = everything()
+    ran = run(*arguments)
+    assert (ran.exit_code, ran.stdout) == (2, "")
+    assert everything() == before
+    [line] = ran.stderr.splitlines()
+    assert line.startswith("error: ")
+    return line.removeprefix("error: ")
+
+
+def everything():
+    return {
+        path.as_posix(): path.read_bytes() if path.is_file() else None for path in Path().rglob("*")
+    }
+
+
+def labels(site, out="out"):
+    lines = Path(out, "labels", f"{site}.csv").read_text().splitlines()
+    assert lines[0] == "row,cluster"
+    return [[int(value) for value in line.split(",")] for line in lines[1:]]
+
+
+def test_fit_writes_what_the_estimator_finds(rows, files):
+    assert run("fit", *files, "-k", 3, "--seed", 5, "--out", "out").exit_code == 0
+    estimator = FederatedKMeans(3, random_state=5).fit(rows)
+    model = Model.load("out/model.json")
+    np.testing.assert_array_equal(model.centers, estimator.cluster_centers_)
+    assert (model.columns, model.seed) == (("x", "y"), 5)
+    for site, found in estimator.site_labels_.items():
+        assert labels(site) == [[i + 1, label] for i, label in enumerate(found.tolist())]
+    history = json.loads(Path("out/history.json").read_text())
+    assert history["inertia"] == estimator.inertia_
+    assert [site["name"] for site in history["sites"]] == ["north", "south"]
+    assert [site["numbers_sent"] for site in history["sites"]] == list(
+        estimator.numbers_sent_.values()
+    )
+    assert len(history["history"]) == len(estimator.history_)
+    assert sorted(everything()) == sorted(
+        [
+            *files,
+            "out",
+            "out/labels",
+            *(f"out/{file}" for file in history["files"]),
+        ]
+    )
+
+
+def test_the_order_of_columns_and_of_files_does_not_matter(rows, files):
+    run("fit", *files, "-k", 3, "--out", "out")
+    Path("turned").mkdir()
+    write("turned/north.csv", x=rows["north"][:, 0], y=rows["north"][:, 1])
+    write("turned/south.csv", note=["a"] * 20, x=rows["south"][:, 0], y=rows["south"][:, 1])
+    Path("turned/north.csv").rename("turned/renamed.csv")
+    turned = ["turned/south.csv", "north=turned/renamed.csv"]
+    run("fit", *turned, "-k", 3, "--columns", "x,y", "--out", "again")
+    for name in ("model.json", "labels/north.csv", "labels/south.csv"):
+        assert Path("out", name).read_text() == Path("again", name).read_text()
+
+
+def test_parquet_and_one_file_of_all_sites_give_the_same(rows, files):
+    run("fit", *files, "-k", 3, "--out", "out")
+    both = np.concatenate([rows["south"], rows["north"]])
+    site = ["south"] * 20 + ["north"] * 30
+    write("all.parquet", x=both[:, 0], hospital=site, y=both[:, 1])
+    ran = run(
+        "fit", "all.parquet", "--site-column", "hospital", "-k", 3, "--out", "again", "--json"
+    )
+    assert Path("out/model.json").read_text() == Path("again/model.json").read_text()
+    assert [row for row, _ in labels("north", "again")] == list(range(21, 51))
+    assert [c for _, c in labels("north", "again")] == [c for _, c in labels("north")]
+    assert json.loads(ran.stdout)["columns"] == ["x", "y"]
+
+
+def test_float32_stays_float32(rows):
+    columns = {name: rows["north"][:, j].astype(np.float32) for j, name in enumerate("xy")}
+    write("north.parquet", **columns)
+    run("fit", "north.parquet", "-k", 2, "--out", "out")
+    assert Model.load("out/model.json").dtype == "float32"
+
+
+def test_every_option_reaches_the_estimator(rows, files):
+    write("north.csv", x=rows["north"][:, 0], w=[1.0, 2.0] * 15)
+    ran = run(
+        *("fit", "north.csv", "-k", 2, "--out", "out", "--algorithm", "fkm", "--init", "random"),
+        *("--n-init", 3, "--max-iter", 7, "--tol", 0.01, "--min-cluster-size", 4, "--seed", 9),
+        *("--weight-column", "w", "--json"),
+    )
+    algorithm = Model.load("out/model.json").algorithm
+    steps = algorithm["steps"]
+    assert (
+        algorithm
+        | {
+            "name": "fkm",
+            "init": "random",
+            "max_iter": 7,
+            "min_cluster_size": 4,
+            "n_clusters": 2,
+            "n_init": 3,
+            "tol": 0.01,
+        }
+        == algorithm
+    )
+    assert "client_init='random'" in steps[0]
+    assert Model.load("out/model.json").weights.sum() == 45
+    result = json.loads(ran.stdout)
+    assert result["seed"] == 9
+    assert result["sites"][0]["limits"][-1] == "MinClusterSize(p=4)"
+
+
+def test_the_names_to_choose_from_are_those_of_the_estimator():
+    assert tuple(Algorithm) == ALGORITHMS
+    assert tuple(Init) == INITS
+
+
+def test_what_is_printed_can_be_read_aloud(rows, files):
+    Path("tiny.csv").write_text("x,y\n0.5,0.5\n")
+    ran = run("fit", *files, "tiny.csv", "-k", 3, "--out", "out")
+    assert ran.stderr == ""
+    shown = ran.stdout
+    assert "\nRows by site and cluster\nsite    0   1   2  rows  numbers sent" in shown
+    line = next(line for line in shown.splitlines() if line.startswith("all"))
+    counts = [int(count) for count in line.split()[1:5]]
+    assert sum(counts[:3]) == counts[3] == 51
+    assert "3 clusters, inertia " in shown
+    assert "with 3 sites. Algorithm auto, seed 0.\n" in shown
+    assert "Limits in force: a site with fewer than 2 rows sends nothing.\n" in shown
+    assert "Site tiny took no part: its limits let nothing leave of its 1 row. " in shown
+    assert shown.endswith("Wrote out/model.json, out/history.json and out/labels (3 files).\n")
+    assert len(labels("tiny")) == 1
+
+
+def test_a_cluster_of_one_row_that_leaves_is_told_and_can_be_held_back():
+    Path("north.csv").write_text("x\n0\n1\n2\n1\n0\n90\n")
+    Path("south.csv").write_text("x\n90\n91\n92\n91\n90\n1\n0\n1\n")
+    told = "at most 1 in a message of north): who reads the message knows that row. "
+    arguments = ("fit", "north.csv", "south.csv", "-k", 2, "--out", "out", "--overwrite")
+    assert told in run(*arguments).stdout
+    held = run(*arguments, "--min-cluster-size", 2).stdout
+    assert told not in held
+    assert "a site does not send a cluster of fewer than 2 of its rows" in held
+    assert "Held back in some message: up to 1 row of north. The result misses them." in held
+
+
+def test_json_is_one_object_and_quiet_is_silent(files):
+    ran = run("fit", *files, "-k", 3, "--out", "out", "--json")
+    result = json.loads(ran.stdout)
+    assert (result["out"], result["n_clusters"], result["warnings"]) == ("out", 3, [])
+    assert all(Path("out", file).is_file() for file in result["files"])
+    assert [sum(site["clusters"]) for site in result["sites"]] == [30, 20]
+    assert run("fit", *files, "-k", 3, "--out", "out", "--overwrite", "--quiet").output == ""
+
+
+@pytest.mark.parametrize(
+    ("rows_of_north", "k"),
+    [("1,2\n1,2\n1,2\n", 1), ("1,2\n1,2\n3,2\n", 2), ("1,2\n4,5\n", 3)],
+    ids=["equal rows", "a constant column", "fewer rows than clusters"],
+)
+def test_dull_rows_work(files, rows_of_north, k):
+    Path("north.csv").write_text(f"x,y\n{rows_of_north}")
+    assert run("fit", *files, "-k", k, "--out", "out").exit_code == 0
+    assert len(labels("north")) == rows_of_north.count("\n")
+
+
+def test_a_warning_is_one_line_and_part_of_the_json():
+    Path("same.csv").write_text("x\n7\n7\n7\n")
+    ran = run("fit", "same.csv", "-k", 2, "--out", "out", "--json")
+    assert ran.exit_code == 0
+    [line] = ran.stderr.splitlines()
+    assert line.startswith("warning: only 1 of 2 clusters have rows: ")
+    assert json.loads(ran.stdout)["warnings"] == [line.removeprefix("warning: ")]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["nope.csv", "-k", 2], "site 'nope': nope.csv does not exist; check the path"),
+        (
+            ["empty.csv", "-k", 2],
+            "site 'empty': empty.csv is empty; expected a header line and rows",
+        ),
+        (
+            ["names.csv", "-k", 2],
+            "site 'names', column 'name', row 1 (line 2 of names.csv): 'Ann' is not a number; "
+            "choose columns with --columns x,y",
+        ),
+        (
+            ["north.csv", "names.csv", "-k", 2, "--columns", "x,z"],
+            "site 'names' has no column 'z'; it has name, x, y",
+        ),
+        (
+            ["north.csv", "other/north.csv", "-k", 2],
+            "two sites are called 'north' (north.csv and other/north.csv); "
+            "give one of them another name, as in north-2=other/north.csv",
+        ),
+        (["=north.csv", "-k", 2], "'=north.csv' must be FILE or NAME=FILE"),
+        (
+            ["north.csv", "south.csv", "-k", 51],
+            "-k 51 asks for more clusters than there are rows in all (50); ask for at most 50",
+        ),
+        (["north.csv", "-k", 0], "-k must be at least 1, not 0"),
+        (["north.csv", "-k", 2, "--tol", "nan"], "--tol must be at least 0, not nan"),
+        (["north.csv", "-k", 2, "--max-iter", 0], "--max-iter must be at least 1, not 0"),
+        (["north.csv", "-k", 2, "--seed", -1], "--seed must be from 0 to 4294967295, not -1"),
+        (
+            ["north.csv", "-k", 2, "--columns", "x,,y"],
+            "--columns 'x,,y' has an empty name; write --columns a,b,c",
+        ),
+        (["north.csv", "-k", 2, "--columns", "x,x"], "--columns names 'x' twice"),
+        (
+            ["north.csv", "-k", 2, "--columns", "x,y", "--weight-column", "y"],
+            "--weight-column 'y' is among --columns too; leave it out there",
+        ),
+        (
+            ["north.csv", "-k", 2, "--site-column", "hospital"],
+            "north.csv has no column 'hospital'; it has x, y",
+        ),
+        (
+            ["north.csv", "south.csv", "-k", 2, "--site-column", "hospital"],
+            "--site-column is for one file of all sites, not for 2 files",
+        ),
+        (
+            ["one.csv", "two=one.csv", "-k", 2],
+            f"{HELD_BACK}, every group of rows is smaller than its site's limit (MinRows(n=2) at "
+            "one, two): lower the limit or ask for fewer clusters",
+        ),
+        (
+            ["north.csv", "-k", 2, "--min-cluster-size", 999],
+            f"{HELD_BACK}, every group of rows is smaller than its site's limit "
+            "(MinClusterSize(p=999) at north): lower the limit or ask for fewer clusters",
+        ),
+        (["north.csv"], "Missing option '-k' / '--clusters'; see fedcluster fit --help"),
+    ],
+)
+def test_bad_input_is_one_line_and_status_2(files, arguments, line):
+    Path("empty.csv").touch()
+    Path("one.csv").write_text("x,y\n1,2\n")
+    Path("names.csv").write_text("name,x,y\nAnn,5,6\nBob,7,9\n")
+    said = fails("fit", *arguments, "--out", "out")
+    if line.startswith(HELD_BACK):  # the limit and the sites are named
+        assert said.startswith(HELD_BACK)
+        assert line.partition("(")[2].partition(" at")[0] in said
+    else:
+        assert said == line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["fit", "north.csv", "-k", "two", "--out", "out"], ["'-k'", "fit --help"]),
+        (["fit", "north.csv", "-k", 2, "--algorithm", "best", "--out", "out"], ["'best'", "lloyd"]),
+        (["fit", "north.csv", "-k", 2], ["--out"]),
+        (["predict", "model.json"], ["FILE", "predict --help"]),
+        (["frob"], ["frob", "fedcluster --help"]),
+        (["--frob"], ["--frob", "fedcluster --help"]),
+    ],
+)
+def test_a_wrong_command_line_is_one_line_too(files, arguments, words):
+    line = fails(*arguments)
+    assert all(word in line for word in words)
+
+
+def test_a_site_that_fails_speaks_for_itself(files, monkeypatch):
+    def failing(*args, **parameters):
+        raise SiteError("site 'north', round 2, Lloyd: the disk\nis on fire")
+
+    monkeypatch.setattr(runs, "cluster", failing)
+    line = fails("fit", *files, "-k", 2, "--out", "out")
+    assert line == "site 'north', round 2, Lloyd: the disk is on fire"
+
+
+def test_what_nobody_expected_is_not_hidden(files, monkeypatch):
+    def failing(*args, **parameters):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(runs, "cluster", failing)
+    with pytest.raises(ZeroDivisionError):
+        run("fit", *files, "-k", 2, "--out", "out")
+
+
+def test_an_output_folder_is_not_overwritten_unless_told(files):
+    arguments = ("fit", *files, "-k", 3, "--out", "out")
+    run(*arguments)
+    Path("out/mine.txt").write_text("mine")
+    Path("out/labels/mine.csv").write_text("mine")
+    assert fails(*arguments) == "out is not empty; choose another --out or add --overwrite"
+    assert run("fit", "new=north.csv", *arguments[2:], "--overwrite").exit_code == 0
+    assert sorted(path.name for path in Path("out").rglob("*") if path.is_file()) == [
+        "history.json",
+        "mine.csv",
+        "mine.txt",
+        "model.json",
+        "new.csv",
+        "south.csv",
+    ]
+    Path("file").touch()
+    assert fails(*arguments[:-1], "file") == "file is a file; --out names a folder"
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize(
+    ("error", "status", "line"),
+    [
+        (
+            OSError(28, "No space left on device"),
+            2,
+            "out cannot be written: No space left on device",
+        ),
+        (KeyboardInterrupt(), 130, "interrupted; nothing was written"),
+    ],
+)
+def test_nothing_is_ever_half_written(files, monkeypatch, error, status, line, overwrite):
+    arguments = ("fit", *files, "-k", 3, "--out", "out", "--overwrite")
+    if overwrite:
+        run(*arguments)
+    before = everything()
+    write_labels, sites = runs.write_labels, iter("12")
+
+    def failing(*args):
+        if next(sites) == "2":
+            raise error
+        write_labels(*args)
+
+    monkeypatch.setattr(runs, "write_labels", failing)
+    ran = run(*arguments, "--seed", 1)
+    assert (ran.exit_code, ran.stdout, ran.stderr) == (status, "", f"error: {line}\n")
+    assert everything() == before
+
+
+def test_predict_labels_new_rows_by_the_names_of_the_columns(rows, files):
+    run("fit", *files, "-k", 3, "--out", "out")
+    write("new.csv", y=rows["north"][:, 1], name=["Ann"] * 30, x=rows["north"][:, 0])
+    ran = run("predict", "out/model.json", "new.csv", "extra=south.csv", "--out", "more")
+    assert labels("new", "more") == labels("north")
+    assert labels("extra", "more") == labels("south")
+    assert "Ignored at new: column name.\n" in ran.stdout
+    assert "numbers sent" not in ran.stdout
+    assert ran.stdout.endswith("Wrote more/labels (2 files).\n")
+    ran = run("predict", "out/model.json", "new.csv", "--out", "more", "--overwrite", "--json")
+    result = json.loads(ran.stdout)
+    assert result["ignored"] == {"new": ["name"]}
+    assert result["sites"][0]["rows"] == 30
+    assert labels("extra", "more") == labels("south")
+    quiet = run("predict", "out/model.json", "new.csv", "--out", "quiet", "--quiet")
+    assert (quiet.exit_code, quiet.output) == (0, "")
+
+
+def test_predict_refuses_what_it_cannot_label(files):
+    run("fit", *files, "-k", 3, "--out", "out")
+    Path("new.csv").write_text("x,z\n1,2\n")
+    model = "out/model.json"
+    assert fails("predict", model, "new.csv", "--out", "more") == (
+        "site 'new' has no column 'y'; it has x, z"
+    )
+    assert fails("predict", model, "north.csv", "--out", "out") == (
+        "out is not empty; choose another --out or add --overwrite"
+    )
+    assert fails("predict", "no.json", "north.csv", "--out", "more") == (
+        "no.json does not exist; fedcluster fit writes a model.json"
+    )
+    Path("newer.json").write_text('{"format": "fedcluster-model", "format_version": 2}')
+    assert "upgrade fedcluster" in fails("predict", "newer.json", "north.csv", "--out", "more")
+
+
+def test_sites_may_have_names_that_no_file_can_have():
+    Path("all.csv").write_text("site,x\na/b,1\n..,2\nNorth,8\nnorth,9\na/b,5\n..,6\n")
+    ran = run(
+        "fit", "all.csv", "--site-column", "site", "-k", 1, "--out", "out", "--json", "--quiet"
+    )
+    assert ran.exit_code == 0
+    assert sorted(path.name for path in Path("out/labels").iterdir()) == [
+        "%2E%2E.csv",
+        "North.csv",
+        "a%2Fb.csv",
+        "north-2.csv",
+    ]
+    sites = json.loads(Path("out/history.json").read_text())["sites"]
+    assert {site["name"]: site["labels"] for site in sites}["a/b"] == "labels/a%2Fb.csv"
+
+
+def test_many_sites_and_many_clusters_still_print(capsys):
+    clusters = np.random.default_rng(0).integers(0, 500, (200, 60))
+    sites = [
+        report.SiteRecord(
+            f"site {i:03}", counts.sum(), tuple(counts), "", 9000, rows_held_back=1, lone_rows=1
+        )
+        for i, counts in enumerate(clusters)
+    ]
+    screen = Screen(as_json=False, quiet=False)
+    screen.result({}, [report.cluster_table(sites, screen.width, "out/history.json")])
+    lines = capsys.readouterr().out.splitlines()
+    assert "together, see out/history.json)" in lines[1]
+    assert max(map(len, lines[2:])) <= 80
+    assert len(lines) < 30
+    [others] = [line for line in lines if line.startswith("… 180 more, see out/history.json  ")]
+    total = next(line for line in lines if line.startswith("all "))
+    assert not any("…" in line for line in [*lines[3:23], others[1:], total])
+    assert total.split()[-2:] == [f"{clusters.sum():,}", f"{9000 * 200:,}"]
+    assert max(map(len, report.notes(sites))) < 250
+
+
+@pytest.mark.parametrize(
+    ("k", "width", "shown"),
+    [(3, 80, 3), (7, 80, 7), (8, 80, 6), (60, 80, 6), (60, 40, 1), (2, 10, 2), (1, 10, 1)],
+)
+def test_the_table_shows_as_many_clusters_as_fit(k, width, shown):
+    site = report.SiteRecord("north", 1000 * k, (1000,) * k, "labels/north.csv", 12345)
+    table = report.cluster_table([site], width, "history.json")
+    others = shown < k
+    assert len(table.header) == 1 + shown + others + 2
+    assert table.rows[0][-2:] == (f"{1000 * k:,}", "12,345")
+    assert others == ("together" in table.title)
+
+
+@pytest.mark.parametrize(
+    ("limits", "sentence"),
+    [
+        ([()], "No limit is in force: a single row may leave its site."),
+        ([("MinClusterSize(p=1)",)], "No limit is in force: a single row may leave its site."),
+        (
+            [("MinRows(n=2)", "MinClusterSize(p=5)")] * 2,
+            "Limits in force: a site with fewer than 2 rows sends nothing; "
+            "a site does not send a cluster of fewer than 5 of its rows.",
+        ),
+        (
+            [("MinRows(n=9)",), ()],
+            "Limits in force: a site with fewer than 9 rows sends nothing (s0); none (s1).",
+        ),
+        ([("OwnRule(a=1, b=2)",)], "Limits in force: OwnRule(a=1, b=2)."),
+    ],
+)
+def test_limits_are_put_in_words(limits, sentence):
+    sites = [
+        report.SiteRecord(f"s{i}", 9, (9,), "", numbers_sent=3, limits=each)
+        for i, each in enumerate(limits)
+    ]
+    assert report.notes(sites) == [sentence, "No row was held back."]
+
+
+def test_many_absent_sites_are_counted():
+    sites = [report.SiteRecord(f"s{i}", 1, (1,), "") for i in range(9)]
+    assert report.notes(sites)[-1] == "Nor did 4 more sites."
+
+
+class Terminal:
+    """A stderr that says it is a terminal."""
+
+    def __init__(self):
+        self.text = ""
+
+    def write(self, text):
+        self.text += text
+
+    def flush(self):
+        pass
+
+    def isatty(self):
+        return True
+
+
+def test_a_spinner_shows_after_a_second_and_says_what_is_done(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+    monkeypatch.setenv("TERM", "xterm")
+    with Screen(as_json=False, quiet=False) as screen:
+        screen.doing("reading north.csv")
+        assert terminal.text == ""
+        time.sleep(1.3)
+        logging.getLogger("fedcluster").info("compiling")
+        time.sleep(0.2)
+    assert "reading north.csv …" in terminal.text
+    assert "compiling numerical kernels (first run only) …" in terminal.text
+    assert logging.getLogger("fedcluster").handlers == []
+
+
+def test_a_log_without_a_terminal_hears_of_the_compilation_only(capsys):
+    for quiet in (True, False):
+        with Screen(as_json=False, quiet=quiet) as screen:
+            screen.doing("reading")
+            logging.getLogger("fedcluster").info("compiling")
+    assert capsys.readouterr().err == "compiling numerical kernels (first run only) …\n"
+
+
+def test_warnings_of_other_kinds_are_left_to_python():
+    with Screen(as_json=False, quiet=False) as screen, warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        warnings.warn("old", DeprecationWarning, stacklevel=1)
+    assert screen.warnings == []
+
+
+def test_help_shows_an_example_of_each_command():
+    shown = run().stdout
+    assert run("--help").stdout == shown
+    for command in ("fit", "predict", "demo"):
+        assert f"\n  {command} " in shown
+        assert f"Example: fedcluster {command}" in " ".join(run(command, "--help").stdout.split())
+    assert "completion" not in shown
+
+
+def test_the_version_is_that_of_the_package():
+    assert run("--version").stdout == f"fedcluster {fedcluster.__version__}\n"
+
+
+def command(*arguments, **environment):
+    """The installed command in a process of its own."""
+    script = Path(sys.executable).with_name("fedcluster")
+    return subprocess.run(
+        [script, *arguments],
+        capture_output=True,
+        text=True,
+        env=os.environ | environment,
+        check=False,
+    )
+
+
+def test_the_command_ends_with_its_status(files):
+    ran = command("fit", "nope.csv", "-k", "2", "--out", "out")
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert ran.stderr == "error: site 'nope': nope.csv does not exist; check the path\n"
+    ran = command("fit", *files, "-k", "2", "--out", "out", "--json")
+    assert ran.returncode == 0
+    assert json.loads(ran.stdout)["n_clusters"] == 2
+
+
+def test_a_screen_of_few_signs_gets_question_marks_and_a_program_all_signs(files):
+    Path("größe….csv").write_text("x\n1\n2\n", encoding="utf-8")
+    arguments = ("fit", "größe….csv", "-k", "1", "--out", "out")
+    ran = command(*arguments, PYTHONIOENCODING="ascii", PYTHONUTF8="0")
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert "gr??e?" in ran.stdout
+    ran = command(*arguments, "--overwrite", "--json", PYTHONIOENCODING="ascii", PYTHONUTF8="0")
+    assert json.loads(ran.stdout)["sites"][0]["name"] == "größe…"
+
+
+def test_help_loads_nothing_slow():
+    code = (
+        "import sys\nfrom fedcluster.cli import app\n"
+        "try: app(['fit', '--help'])\n"
+        "except SystemExit: pass\n"
+        "print(*sys.modules.keys() & {'numba', 'numpy', 'pyarrow', 'sklearn'})"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.splitlines()[-1] == ""

@@ -1,0 +1,481 @@
+"""Files of rows: what is read, and what is said of files that cannot be read."""
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedcluster.data import outputs
+from fedcluster.data.files import (
+    InputError,
+    column_list,
+    read_columns,
+    read_one_file,
+    read_sites,
+    sources,
+)
+from fedcluster.data.outputs import check_folder, json_text, label_files, whole_file, whole_folder
+
+TWO = "x,y\n1,2\n3,4\n"
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def read(text, name="north.csv", columns=None, encoding="utf-8"):
+    """The table of one site from the text of its file."""
+    Path(name).write_bytes(text if isinstance(text, bytes) else text.encode(encoding))
+    (table,) = read_sites(sources([name]), columns).values()
+    return table
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        (TWO, "a.csv"),
+        (TWO, "A.CSV"),
+        ("x;y\n1;2\n3;4\n", "semicolon.csv"),
+        ("x\ty\n1\t2\n3\t4\n", "tab.csv"),
+        ("x\ty\n1\t2\n3\t4\n", "tab.tsv"),
+        ("x|y\n1|2\n3|4\n", "bar.csv"),
+        ("\ufeffx,y\r\n1,2\r\n3,4\r\n", "bom.csv"),
+        ('"x", y \n1, 2\n 3 ,4', "blanks.csv"),
+        ("\nx,y\n\n1,2\n\n\n3,4\n\n", "blank_lines.csv"),
+        ("x,y\n+1,2e0\n3,4.\n", "signs.csv"),
+        (gzip.compress(TWO.encode()), "packed.csv.gz"),
+    ],
+)
+def test_dialects_of_csv_are_read_alike(text, name):
+    table = read(text, name)
+    assert table.columns == ("x", "y")
+    np.testing.assert_array_equal(table.X, [[1, 2], [3, 4]])
+    assert table.X.dtype == np.float64
+    assert table.X.flags.c_contiguous
+    assert table.numbers.tolist() == [1, 2]
+
+
+def test_quoted_names_and_values_may_hold_the_delimiter_and_line_breaks():
+    table = read('"height, cm","a ""b""",note\n1,2,"one,\ntwo"\n3,4,x\n', columns=['a "b"'])
+    np.testing.assert_array_equal(table.X, [[2], [4]])
+    assert table.ignored == ("height, cm", "note")
+
+
+def test_whole_numbers_and_truth_values_are_numbers():
+    np.testing.assert_array_equal(read("a,b\ntrue,7\nfalse,8\n").X, [[1, 7], [0, 8]])
+
+
+def test_parquet_keeps_float32_and_takes_every_kind_of_number():
+    columns = {
+        "f": pa.array([1.5, 2.5], pa.float32()),
+        "dotted.name": pa.array([1, 2], pa.float32()),
+        "i": pa.array([1, 2], pa.int8()),
+        "b": pa.array([True, False]),
+        "d": pa.array([1, 2]).cast(pa.decimal128(22, 2)),
+    }
+    pa.parquet.write_table(pa.table(columns), "north.parquet")
+    given = sources(["north.parquet"])
+    assert read_sites(given, ["dotted.name", "f"])["north"].X.dtype == np.float32
+    whole = read_sites(given)["north"]
+    assert whole.X.dtype == np.float64
+    np.testing.assert_array_equal(whole.X, [[1.5, 1, 1, 1, 1], [2.5, 2, 2, 0, 2]])
+
+
+def test_columns_are_matched_by_name():
+    Path("a.csv").write_text("x,y\n1,2\n")
+    Path("b.csv").write_text("y,x\n4,3\n")
+    tables = read_sites(sources(["b.csv", "a.csv"]))
+    assert list(tables) == ["a", "b"]
+    assert tables["b"].columns == ("x", "y")
+    np.testing.assert_array_equal(tables["b"].X, [[3, 4]])
+
+
+def test_chosen_columns_come_in_the_chosen_order_and_the_rest_is_ignored():
+    table = read("id,x,name,y\n1,2,Ann,3\n", columns=["y", "x"])
+    assert (table.columns, table.ignored) == (("y", "x"), ("id", "name"))
+    np.testing.assert_array_equal(table.X, [[3, 2]])
+
+
+def test_one_file_is_parted_by_the_column_of_sites():
+    Path("all.csv").write_text("x,where,w\n1,01,1\n2, b ,2\n3,01,0.5\n4,1,3\n")
+    tables = read_one_file(sources(["all.csv"])[0], "where", weight_column="w")
+    assert list(tables) == ["01", "1", "b"]
+    assert tables["01"].X.tolist() == [[1.0], [3.0]]
+    assert tables["01"].weights.tolist() == [1.0, 0.5]
+    assert tables["01"].numbers.tolist() == [1, 3]
+
+
+def test_sites_are_named_after_files_or_as_they_are_told():
+    found = sources(["d/South.csv.gz", "Upper North=d/a=b.csv", "x.y.parquet"])
+    assert [(s.site, s.path.as_posix()) for s in found] == [
+        ("South", "d/South.csv.gz"),
+        ("Upper North", "d/a=b.csv"),
+        ("x.y", "x.y.parquet"),
+    ]
+
+
+def test_a_file_with_an_equals_sign_in_its_name_is_a_file():
+    Path("a=b.csv").write_text(TWO)
+    assert sources(["a=b.csv"])[0].site == "a=b"
+
+
+def test_a_column_that_counts_the_rows_is_warned_of():
+    with pytest.warns(UserWarning, match="clustered by 'id' too, which only counts the rows; "):
+        read("id,x\n1,5\n2,7\n3,1\n")
+
+
+CELL = "site 'north', column {}, row {} (line {} of north.csv): "
+
+
+@pytest.mark.parametrize(
+    ("text", "columns", "message"),
+    [
+        ("", None, "site 'north': north.csv is empty; expected a header line and rows"),
+        ("\n\n", None, "site 'north': north.csv is empty; expected a header line and rows"),
+        (
+            "x,y\n",
+            None,
+            "site 'north': north.csv has a header but no rows; add rows or leave the file out",
+        ),
+        (
+            "id,name,x\n1,Ann,5\n2,Bob,6\n3,Cid,4\n",
+            None,
+            CELL.format("'name'", 1, 2) + "'Ann' is not a number; choose columns with --columns x",
+        ),
+        (
+            "x,y\n1,2\n\n3,twelve\n5,6\n7,8\n",
+            None,
+            CELL.format("'y'", 2, 4) + "'twelve' is not a number, as most of this column are; "
+            "mend it or choose columns with --columns x",
+        ),
+        (
+            "name\nAnn\n",
+            None,
+            CELL.format("'name'", 1, 2) + "'Ann' is not a number; there is no other column",
+        ),
+        (
+            "when,x y,z\n2024-01-01,1,2\n",
+            ["when", "x y", "z"],
+            CELL.format("'when'", 1, 2) + "the value, a date, is not a number; "
+            "choose columns with --columns 'x y,z'",
+        ),
+        (
+            b"x,name\n1,Ann\n2,Zo\xeb\n",
+            None,
+            CELL.format("'name'", 1, 2)
+            + "the value is not UTF-8 text; choose columns with --columns x",
+        ),
+        (
+            "x;y\n1,5;2\n",
+            None,
+            CELL.format("'x'", 1, 2)
+            + "'1,5' has a decimal comma; save the file with decimal points",
+        ),
+        (
+            "x,y\n1,\n3,2\n,5\n",
+            None,
+            CELL.format("'x'", 3, 4) + "the value is missing; fill it in or drop the row",
+        ),
+        (
+            "x,y\n1,NA\n3,2\n1,nan\n1,\n",
+            None,
+            CELL.format("'y'", 1, 2)
+            + "the value is missing, as 2 more of this column are; fill it in or drop the row",
+        ),
+        (
+            "x\n1\n\n3\n",
+            None,
+            CELL.format("'x'", 2, 3) + "the value is missing; fill it in or drop the row",
+        ),
+        (
+            "x,y\n1,2\n3,-inf\n",
+            None,
+            CELL.format("'y'", 2, 3) + "the value is infinite; fill it in or drop the row",
+        ),
+        (
+            'x,note\n1,"a\nb"\n2,c\n,d\n',
+            ["x"],
+            CELL.format("'x'", 3, 5) + "the value is missing; fill it in or drop the row",
+        ),
+        (
+            "x,y\n1,2\n3\n",
+            None,
+            "site 'north': row 2 (line 3 of north.csv) has 1 value, "
+            "but the header names 2 columns; mend that line",
+        ),
+        (
+            "x,x\n1,2\n",
+            None,
+            "site 'north', column 'x': north.csv has two columns of this name; rename one of them",
+        ),
+        (
+            ",x,y\n7,1,2\n",
+            None,
+            "site 'north': a column has no name; choose columns with --columns x,y",
+        ),
+        (
+            "5.1,3.5\n4.9,3.0\n",
+            None,
+            "site 'north': the first line of north.csv holds numbers; "
+            "put a line with the columns' names above it",
+        ),
+        ("x,y\n1,2\n", ["x", "z"], "site 'north' has no column 'z'; it has x, y"),
+        (
+            "größe\n1\n".encode("latin-1"),
+            None,
+            "site 'north': north.csv is not UTF-8 text; save it as CSV in UTF-8",
+        ),
+        (
+            "x,y\n1,2\n".encode("utf-16"),
+            None,
+            "site 'north': north.csv is not UTF-8 text; save it as CSV in UTF-8",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_csv_is_said_in_one_line(text, columns, message):
+    with pytest.raises(InputError) as said:
+        read(text, columns=columns)
+    assert str(said.value) == message
+
+
+def test_columns_may_be_called_0_1_2():
+    assert read("0,1\n5,7\n").columns == ("0", "1")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("x.csv", None, "site 'x': x.csv does not exist; check the path"),
+        ("x.parquet", None, "site 'x': x.parquet does not exist; check the path"),
+        (
+            "x.xlsx",
+            b"PK",
+            "site 'x.xlsx': x.xlsx is of an unknown kind; "
+            "give CSV (.csv, .tsv, also with .gz) or Parquet (.parquet)",
+        ),
+        (
+            "x.parquet",
+            b"x,y",
+            "site 'x': x.parquet is not a whole Parquet file; write it again",
+        ),
+        ("x.csv.gz", b"x,y", "site 'x': x.csv.gz is not a whole gzip file; write it again"),
+        (
+            "x.csv.gz",
+            gzip.compress(b"x,y\n" * 999)[:30],
+            "site 'x': x.csv.gz is not a whole gzip file; write it again",
+        ),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named(name, content, message):
+    if content is not None:
+        Path(name).write_bytes(content)
+    with pytest.raises(InputError) as said:
+        read_sites(sources([name]))
+    assert str(said.value) == message
+
+
+def test_a_folder_and_a_forbidden_file_are_no_files(monkeypatch):
+    with pytest.raises(InputError, match=r"^site '\.': \. is a folder; give one file for each"):
+        read_sites(sources(["."]))
+
+    def forbidden(*args, **kwargs):
+        raise PermissionError(13, "Permission denied")
+
+    Path("x.csv").write_text(TWO)
+    monkeypatch.setattr(Path, "open", forbidden)
+    with pytest.raises(InputError, match=r"^site 'x': x\.csv cannot be read: Permission denied$"):
+        read_sites(sources(["x.csv"]))
+
+
+def test_a_column_that_one_site_lacks_is_named_with_the_common_ones():
+    Path("north.csv").write_text("x,y,z\n1,2,3\n")
+    Path("south.csv").write_text("y,x\n1,2\n")
+    with pytest.raises(InputError) as said:
+        read_sites(sources(["north.csv", "south.csv"]))
+    assert str(said.value) == (
+        "site 'south' has no column 'z', which site 'north' has; choose columns with --columns x,y"
+    )
+
+
+def test_a_column_is_needed():
+    Path("all.csv").write_text("where\na\n")
+    with pytest.raises(InputError, match=r"^site 'all': there is no column to cluster by$"):
+        read_one_file(sources(["all.csv"])[0], "where")
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        ("w", "site 'north', column 'w', row 2 (line 3 of north.csv): the weight is negative; "),
+        ("v", "site 'north', column 'v', row 1 (line 2 of north.csv): 'much' is not a number; "),
+        ("u", "site 'north' has no column 'u'; it has x, w, v"),
+    ],
+)
+def test_weights_are_numbers_from_zero(column, message):
+    Path("north.csv").write_text("x,w,v\n1,0,much\n1,-1,2\n")
+    with pytest.raises(InputError) as said:
+        read_sites(sources(["north.csv"]), ["x"], column)
+    assert str(said.value).startswith(message)
+
+
+def test_a_row_without_a_site_is_named():
+    Path("all.csv").write_text("x,where\n1,a\n2,\n")
+    with pytest.raises(InputError) as said:
+        read_one_file(sources(["all.csv"])[0], "where")
+    assert str(said.value) == (
+        "all.csv, column 'where', row 2 (line 3 of all.csv): the site's name is missing"
+    )
+
+
+def test_two_sites_of_one_name_are_refused():
+    with pytest.raises(InputError) as said:
+        sources(["a/north.csv", "b/north.parquet"])
+    assert str(said.value) == (
+        "two sites are called 'north' (a/north.csv and b/north.parquet); give one of them another "
+        "name, as in north-2=b/north.parquet"
+    )
+
+
+@pytest.mark.parametrize("text", ["", "a,,b", " ", "a,b,a"])
+def test_a_list_of_columns_has_names_and_each_once(text):
+    with pytest.raises(InputError, match="--columns"):
+        column_list(text)
+
+
+def test_other_columns_than_the_models_are_ignored():
+    Path("new.csv").write_text("name,y,x\nAnn,1,2\n")
+    table = read_columns(sources(["new.csv"])[0], ["x", "y"])
+    assert (table.X.tolist(), table.ignored) == ([[2.0, 1.0]], ("name",))
+
+
+@given(st.lists(st.text(min_size=1), max_size=8, unique=True))
+def test_files_of_labels_are_safe_and_differ_on_every_file_system(sites):
+    files = label_files(sites)
+    assert list(files) == sites
+    assert len({file.casefold() for file in files.values()}) == len(sites)
+    for file in files.values():
+        folder, name = file.split("/")
+        assert folder == "labels"
+        assert len(name.encode()) < 200
+        assert not set(name) & set('\\:*?"<>|\0\n')
+        assert name[0] not in ".- "
+
+
+def tree(folder):
+    return {
+        path.relative_to(folder).as_posix(): path.read_text()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def test_a_folder_appears_when_it_is_whole():
+    out = Path("deep/er/out")
+    with whole_folder(out) as folder:
+        (folder / "labels").mkdir()
+        (folder / "labels/a.csv").write_text("new")
+        assert not Path("deep").exists()
+    assert tree(Path()) == {"deep/er/out/labels/a.csv": "new"}
+
+
+def test_a_folder_that_is_there_loses_only_what_is_replaced():
+    out = Path("out")
+    for name in ("model.json", "mine.txt", "labels/a.csv", "labels/b.csv", "labels/mine.csv"):
+        (out / name).parent.mkdir(exist_ok=True, parents=True)
+        (out / name).write_text("old")
+    with whole_folder(out, obsolete=["labels/a.csv", "labels/b.csv", "labels/c.csv"]) as folder:
+        (folder / "labels").mkdir()
+        (folder / "labels/a.csv").write_text("new")
+        (folder / "model.json").write_text("new")
+    assert tree(Path()) == {
+        "out/labels/a.csv": "new",
+        "out/labels/mine.csv": "old",
+        "out/mine.txt": "old",
+        "out/model.json": "new",
+    }
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+@pytest.mark.parametrize("moves", range(7))
+def test_after_an_error_everything_is_as_it_was(monkeypatch, moves, error):
+    """However many files were moved before the error."""
+    out = Path("out")
+    out.mkdir()
+    for name in ("a", "b", "gone"):
+        (out / name).write_text("old")
+    before = tree(Path())
+    move, done = outputs._move, []
+
+    def failing(here, there):
+        if len(done) == moves:
+            monkeypatch.setattr(outputs, "_move", move)
+            raise error
+        done.append(move(here, there))
+
+    monkeypatch.setattr(outputs, "_move", failing)
+    with pytest.raises(error):
+        write("abc", out, obsolete=["gone"])
+    assert tree(Path()) == before
+    assert list(Path().iterdir()) == [out]
+
+
+def write(names, out, obsolete):
+    with whole_folder(out, obsolete=obsolete) as folder:
+        for name in names:
+            (folder / name).write_text("new")
+
+
+def test_a_folder_in_a_files_place_is_left_alone():
+    Path("out/model.json/mine").mkdir(parents=True)
+    with (
+        pytest.raises(InputError, match=r"out/model\.json is a folder"),
+        whole_folder(Path("out")) as folder,
+    ):
+        (folder / "model.json").write_text("new")
+    assert Path("out/model.json/mine").is_dir()
+
+
+def test_a_full_disk_is_said_in_one_line():
+    with (
+        pytest.raises(InputError, match=r"^out cannot be written: No space left on device$"),
+        whole_folder(Path("out")),
+    ):
+        raise OSError(28, "No space left on device")
+    assert tree(Path()) == {}
+
+
+def test_a_file_keeps_its_old_content_until_the_new_one_is_whole():
+    Path("a").write_text("old")
+    with pytest.raises(TypeError), whole_file(Path("a")) as temporary:
+        temporary.write_text("half") + "no text"
+    assert tree(Path()) == {"a": "old"}
+    with whole_file(Path("a")) as temporary:
+        temporary.write_text("new")
+    assert tree(Path()) == {"a": "new"}
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_the_work():
+    Path("file").write_text("mine")
+    Path("full").mkdir()
+    Path("full/mine").write_text("mine")
+    for out, message in {
+        "file": "file is a file; --out names a folder",
+        "file/in": f"file/in cannot be written: {Path('file').absolute()} is a file",
+        "full": "full is not empty; choose another --out or add --overwrite",
+    }.items():
+        with pytest.raises(InputError) as said:
+            check_folder(Path(out), overwrite=False)
+        assert str(said.value) == message
+    check_folder(Path("full"), overwrite=True)
+    check_folder(Path("new/er"), overwrite=False)
+
+
+def test_json_that_is_no_json_is_never_written():
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        json_text({"a": float("nan")})

@@ -1,0 +1,206 @@
+"""The model file: readable without us, exact, and refused when something is wrong with it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import array_shapes, arrays
+
+from fedcluster.algorithms import FKM
+from fedcluster.core import Site
+from fedcluster.data.files import InputError
+from fedcluster.estimators import FederatedKMeans
+from fedcluster.model import Model
+
+NORTH = np.array([[0.0, 1.0], [0.0, 3.0], [8.0, 1.0], [8.0, 3.0]])
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "model.json"
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return FederatedKMeans(2, random_state=3).fit({"north": NORTH, "south": NORTH + 0.1})
+
+
+@given(
+    arrays(
+        np.float64,
+        array_shapes(min_dims=2, max_dims=2),
+        elements=st.floats(allow_nan=False, allow_infinity=False),
+    )
+)
+def test_floats_come_back_to_the_last_bit(tmp_path_factory, centers):
+    path = tmp_path_factory.mktemp("model") / "model.json"
+    k, d = centers.shape
+    Model(centers, centers[:, 0], tuple(f"x{j}" for j in range(d))).save(path)
+    model = Model.load(path)
+    np.testing.assert_array_equal(model.centers, centers)
+    np.testing.assert_array_equal(model.weights, centers[:, 0])
+    assert model.centers.shape == (k, d)
+
+
+def test_a_fit_comes_back_whole(path, fitted):
+    Model.from_estimator(fitted, columns=["age", "größe"], dtype="float32").save(path)
+    model = Model.load(path)
+    np.testing.assert_array_equal(model.centers, fitted.cluster_centers_)
+    assert model.weights.tolist() == [4.0, 4.0]
+    assert model.columns == ("age", "größe")
+    assert model.sites == (Site("north", ("MinRows(n=2)",)), Site("south", ("MinRows(n=2)",)))
+    assert (model.rounds, model.inertia) == (fitted.n_iter_, fitted.inertia_)
+    assert (model.seed, model.dtype) == (3, "float32")
+    assert (model.algorithm["name"], model.algorithm["n_clusters"]) == ("auto", 2)
+    assert any(step.startswith("Lloyd(") for step in model.algorithm["steps"])
+    np.testing.assert_array_equal(model.predict(NORTH), fitted.site_labels_["north"])
+
+
+def test_the_file_is_plain_json_with_one_centre_a_line(path):
+    centers = np.array([[0.1, 2.0], [3.0, 4.0]])
+    Model(centers, np.array([5.0, 6.0]), ("a", "b")).save(path)
+    content = json.loads(path.read_text("utf-8"))
+    assert list(content)[:6] == [
+        "format",
+        "format_version",
+        "fedcluster_version",
+        "columns",
+        "centers",
+        "weights",
+    ]
+    assert content["format"] == "fedcluster-model"
+    assert content["inertia"] is None
+    assert "    [0.1, 2.0],\n    [3.0, 4.0]\n" in path.read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("parameters", "name", "parameter", "value"),
+    [
+        ({"algorithm": FKM(2, client_init="random")}, "algorithm", "name", "FKM"),
+        ({"init": NORTH[:2]}, None, "init", NORTH[:2].tolist()),
+        ({"init": np.min, "algorithm": "lloyd"}, None, "init", "min"),
+        ({"random_state": np.random.RandomState(0)}, None, "max_iter", 300),
+    ],
+)
+def test_every_parameter_can_be_written(path, fitted, parameters, name, parameter, value):
+    estimator = FederatedKMeans(2, **parameters)
+    estimator.__dict__ |= {k: v for k, v in vars(fitted).items() if k.endswith("_")}
+    Model.from_estimator(estimator).save(path)
+    written = json.loads(path.read_text())["algorithm"]
+    written = written["name"] if name else written
+    assert written[parameter] == value
+    assert Model.load(path).columns == ("x0", "x1")
+
+
+def test_a_data_frame_gives_the_columns():
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame(NORTH, columns=["age", "bmi"])
+    estimator = FederatedKMeans(2, random_state=0).fit({"north": frame})
+    assert Model.from_estimator(estimator).columns == ("age", "bmi")
+
+
+def test_loading_needs_neither_numba_nor_scikit_learn(path):
+    Model(NORTH, np.ones(4), ("a", "b")).save(path)
+    code = (
+        "import sys; from fedcluster.model import Model; Model.load(sys.argv[1]);"
+        "print(*sys.modules.keys() & {'numba', 'sklearn', 'pandas'})"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True
+    )
+    assert ran.stdout.split() == []
+
+
+def test_rows_of_another_width_are_refused():
+    model = Model(NORTH, np.ones(4), ("a", "b"))
+    with pytest.raises(ValueError, match=r"shape \(n, 2\) of the columns a, b, not \(3, 1\)"):
+        model.predict(np.zeros((3, 1)))
+
+
+def test_a_failed_save_leaves_the_old_file(path):
+    Model(NORTH, np.ones(4), ("a", "b")).save(path)
+    before = path.read_text()
+    with pytest.raises(ValueError, match="JSON"):
+        Model(np.full((4, 2), np.inf), np.ones(4), ("a", "b")).save(path)
+    assert path.read_text() == before
+    assert [p.name for p in path.parent.iterdir()] == ["model.json"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "is damaged or no model: Expecting value: line 1 column 1 (char 0); fit again"),
+        ("[" * 99999, "is damaged or no model: "),
+        ('{"format": NaN}', "is damaged or no model: it holds NaN; fit again"),
+        ("[]", "is not a model of fedcluster; give the model.json of a fit"),
+        ('{"format": "other"}', "is not a model of fedcluster; give the model.json of a fit"),
+    ],
+)
+def test_what_is_no_model_is_refused_in_one_line(path, text, message):
+    path.write_text(text)
+    with pytest.raises(InputError) as said:
+        Model.load(path)
+    assert str(said.value).startswith(f"{path} {message}")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {"format_version": 2, "fedcluster_version": "9.0"},
+            "was made by a newer fedcluster (9.0, format 2, this one reads 1); upgrade fedcluster",
+        ),
+        ({"format_version": "1"}, "'format_version' is not a whole number; fit again"),
+        ({"centers": None}, "'centers' is not a list of centres; fit again"),
+        ({"centers": []}, "'centers' is not a list of centres with 2 numbers each; fit again"),
+        (
+            {"centers": [[0.0, 1.0], [2.0]]},
+            "'centers' is not a list of centres with 2 numbers each; fit again",
+        ),
+        (
+            {"centers": [[0.0, None], [2.0, 1.0]]},
+            "'centers' is not a list of centres with 2 numbers each; fit again",
+        ),
+        (
+            {"centers": [[0.0, True], [2.0, 1.0]]},
+            "'centers' is not a list of centres with 2 numbers each; fit again",
+        ),
+        ({"weights": [1.0]}, "'weights' is not a list of 2 numbers; fit again"),
+        ({"columns": []}, "'columns' is not a list of names; fit again"),
+        ({"columns": ["a", 7]}, "'columns' is not a list of names; fit again"),
+        ({"rounds": -1}, "'rounds' is not a whole number; fit again"),
+        ({"sites": [{"name": "a"}]}, "'sites' is not a list of names with limits; fit again"),
+        ({"dtype": "int8"}, "'dtype' is not float32 or float64; fit again"),
+        ({"inertia": "low"}, "'inertia' is not a number; fit again"),
+    ],
+)
+def test_a_damaged_model_is_refused_in_one_line(path, change, message):
+    Model(NORTH[:2], np.ones(2), ("a", "b"), sites=(Site("north"),)).save(path)
+    content = json.loads(path.read_text()) | change
+    path.write_text(json.dumps(content))
+    with pytest.raises(InputError) as said:
+        Model.load(path)
+    assert str(said.value).startswith(str(path))
+    assert str(said.value).endswith(message)
+
+
+def test_a_missing_key_is_named(path):
+    Model(NORTH, np.ones(4), ("a", "b"), sites=(Site("north"),)).save(path)
+    whole = json.loads(path.read_text())
+    for key in whole.keys() - {"format"}:
+        path.write_text(json.dumps({k: v for k, v in whole.items() if k != key}))
+        with pytest.raises(InputError, match=f"'{key}' is missing"):
+            Model.load(path)
+
+
+def test_a_model_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(InputError, match=r"x\.json does not exist; fedcluster fit writes"):
+        Model.load(tmp_path / "x.json")
+    with pytest.raises(InputError, match=r"is a folder; give the model\.json in it"):
+        Model.load(str(tmp_path))
+    assert Path(tmp_path).is_dir()
