@@ -3,8 +3,10 @@
 import json
 import logging
 import os
+import signal
 import subprocess
 import sys
+import threading
 import time
 import warnings
 from pathlib import Path
@@ -18,11 +20,11 @@ from typer.testing import CliRunner
 
 import fedcluster
 from fedcluster import FederatedKMeans, report
-from fedcluster.cli import Algorithm, Init, app, runs
+from fedcluster.cli import Algorithm, Init, Quality, app, runs
 from fedcluster.cli.screen import Screen
 from fedcluster.core import SiteError
 from fedcluster.model import Model
-from fedcluster.recipes import ALGORITHMS, INITS
+from fedcluster.recipes import ALGORITHMS, FUZZY_ALGORITHMS, INITS, QUALITIES
 
 HELD_BACK = "no site sent anything"
 
@@ -177,7 +179,8 @@ def test_every_option_reaches_the_estimator(rows, files):
 
 
 def test_the_names_to_choose_from_are_those_of_the_estimator():
-    assert tuple(Algorithm) == ALGORITHMS
+    assert tuple(Algorithm) == (*ALGORITHMS, *FUZZY_ALGORITHMS[1:])
+    assert tuple(Quality) == QUALITIES
     assert tuple(Init) == INITS
 
 
@@ -193,7 +196,7 @@ def test_what_is_printed_can_be_read_aloud(rows, files):
     assert "3 clusters, inertia " in shown
     assert "with 3 sites. Algorithm auto, seed 0.\n" in shown
     assert "Limits in force: a site with fewer than 2 rows sends nothing.\n" in shown
-    assert "Site tiny took no part: its limits let nothing leave of its 1 row. " in shown
+    assert "Site tiny took no part: its limits held back its only row" in shown
     assert shown.endswith("Wrote out/model.json, out/history.json and out/labels (3 files).\n")
     assert len(labels("tiny")) == 1
 
@@ -207,7 +210,7 @@ def test_a_cluster_of_one_row_that_leaves_is_told_and_can_be_held_back():
     held = run(*arguments, "--min-cluster-size", 2).stdout
     assert told not in held
     assert "a site does not send a cluster of fewer than 2 of its rows" in held
-    assert "Held back in some message: up to 1 row of north. The result misses them." in held
+    assert "Held back in some rounds, which went without them: up to 1 row of north." in held
 
 
 def test_json_is_one_object_and_quiet_is_silent(files):
@@ -505,6 +508,12 @@ def test_limits_are_put_in_words(limits, sentence):
     assert report.notes(sites) == [sentence, "No row was held back."]
 
 
+def test_a_long_name_leaves_room_for_the_counts():
+    site = report.SiteRecord("St. Mary's hospital for the north and the south", 9, (4, 5), "", 7)
+    table = report.cluster_table([site], 80, "history.json")
+    assert table.rows == (("St. Mary's hospital for the nor…", "4", "5", "9", "7"),)
+
+
 def test_many_absent_sites_are_counted():
     sites = [report.SiteRecord(f"s{i}", 1, (1,), "") for i in range(9)]
     assert report.notes(sites)[-1] == "Nor did 4 more sites."
@@ -538,6 +547,25 @@ def test_a_spinner_shows_after_a_second_and_says_what_is_done(monkeypatch):
     assert "reading north.csv …" in terminal.text
     assert "compiling numerical kernels (first run only) …" in terminal.text
     assert logging.getLogger("fedcluster").handlers == []
+
+
+def test_an_interrupt_does_not_wait_for_numerical_work(monkeypatch, capsys):
+    """It strikes the main thread, whose work is to wait: numba's handing over is left alone."""
+    released = threading.Event()
+
+    def work():
+        signal.raise_signal(signal.SIGINT)
+        released.wait(60)
+
+    def leave(status):
+        raise SystemExit(status)
+
+    monkeypatch.setattr(os, "_exit", leave)
+    with pytest.raises(SystemExit) as left, Screen(as_json=False, quiet=False) as screen:
+        screen.wait_for(work)
+    released.set()
+    assert left.value.code == 130
+    assert capsys.readouterr().err == "error: interrupted; nothing was written\n"
 
 
 def test_a_log_without_a_terminal_hears_of_the_compilation_only(capsys):
@@ -608,3 +636,45 @@ def test_help_loads_nothing_slow():
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.splitlines()[-1] == ""
+
+
+# Fuzzy c-means
+
+
+def test_fuzzy_writes_degrees_and_predict_gives_the_same(files):
+    out, again = Path("out"), Path("again")
+    run("fit", *files, "-k", "2", "-m", "1.5", "--out", out)
+    model = json.loads((out / "model.json").read_text())
+    assert model["algorithm"]["m"] == 1.5
+    assert "FFCM(m=1.5" in " ".join(model["algorithm"]["steps"])
+    for labels in sorted((out / "labels").iterdir()):
+        head, *lines = labels.read_text().splitlines()
+        assert head == "row,cluster,membership_0,membership_1"
+        for line in lines:
+            _, cluster, *degrees = line.split(",")
+            assert sum(map(float, degrees)) == pytest.approx(1.0)
+            assert np.argmax([float(d) for d in degrees]) == int(cluster)
+    run("predict", out / "model.json", *files, "--out", again)
+    for labels in (out / "labels").iterdir():
+        assert (again / "labels" / labels.name).read_text() == labels.read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["-m", "1"], "-m must be above 1, not 1; near 1, degrees are nearly 0 and 1"),
+        (["-m", "inf"], "-m must be above 1, not inf; near 1, degrees are nearly 0 and 1"),
+        (["--fuzzy", "--algorithm", "fkm"], "--algorithm fkm is not fuzzy; leave out --fuzzy"),
+        (["-m", "2", "--algorithm", "fkm"], "--algorithm fkm is not fuzzy; leave out -m"),
+        (["--algorithm", "ffcm"], "--algorithm ffcm is fuzzy; add --fuzzy"),
+        (["--participation", "0"], "--participation must be above 0 and at most 1, not 0"),
+    ],
+)
+def test_options_that_do_not_fit_are_fails(files, options, message):
+    assert fails("fit", *files, "-k", 2, "--out", "out", *options) == message
+
+
+def test_too_few_centres_from_the_sites_are_one_line():
+    write("few.csv", x=[0.0, 1.0, 9.0])
+    line = fails("fit", "few.csv", "-k", 2, "--algorithm", "fkm", "--out", "out")
+    assert line.startswith("FKM needs at least 2 centres from the sites in its first round")

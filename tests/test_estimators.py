@@ -13,7 +13,7 @@ from sklearn.base import clone
 from sklearn.cluster import KMeans
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from fedcluster import FederatedKMeans
+from fedcluster import FederatedFuzzyCMeans, FederatedKMeans
 from fedcluster.algorithms import FKM, Lloyd
 
 RNG = np.random.default_rng(0)
@@ -24,7 +24,7 @@ PARTS = {name: X[name == SITE] for name in ("north", "south", "west")}
 
 
 @pytest.mark.filterwarnings("ignore:only . of 8 clusters have rows")  # some checks have 4 rows
-@parametrize_with_checks([FederatedKMeans(random_state=0)])
+@parametrize_with_checks([FederatedKMeans(random_state=0), FederatedFuzzyCMeans(random_state=0)])
 def test_scikit_learn_s_checks(estimator: Any, check: Any) -> None:
     check(estimator)
 

@@ -324,6 +324,16 @@ def test_weights_are_numbers_from_zero(column, message):
     assert str(said.value).startswith(message)
 
 
+def test_some_row_of_each_site_weighs_something():
+    Path("a.csv").write_text("x,site,w\n1,a,0\n2,b,1\n3,a,0\n")
+    message = r"^site 'a', column 'w': every weight is 0; leave the site out or weigh some row$"
+    with pytest.raises(InputError, match=message):
+        read_one_file(sources(["a.csv"])[0], "site", weight_column="w")
+    Path("a.csv").write_text("x,w\n1,0\n")
+    with pytest.raises(InputError, match=message):
+        read_sites(sources(["a.csv"]), weight_column="w")
+
+
 def test_a_row_without_a_site_is_named():
     Path("all.csv").write_text("x,where\n1,a\n2,\n")
     with pytest.raises(InputError) as said:

@@ -10,17 +10,33 @@ import pytest
 from hypothesis import given
 from partitions import Case, cases
 
-from fedcluster.algorithms import FKM, KFed, Lloyd, SiteSummaries
+from fedcluster.algorithms import FFCM, FKM, FedAvg, KFed, Lloyd, SiteSummaries, VarianceTree
+from fedcluster.algorithms.breathing import ErrorAndUtility
 from fedcluster.client import Client
 from fedcluster.core import Algorithm, Data, State, Step, Summary, Task, stream
-from fedcluster.metrics import Inertia
+from fedcluster.metrics import FuzzyObjective, Inertia
 
-STEPS: list[Step] = [Lloyd(), FKM(2), KFed(2), SiteSummaries(4), Inertia()]
-ALGORITHMS: list[Algorithm] = [Lloyd(), FKM(2), KFed(2), SiteSummaries(4)]
+ALGORITHMS: list[Algorithm] = [
+    Lloyd(),
+    FKM(2),
+    KFed(2),
+    FedAvg(epochs=2, batch_size=5, client_rate=0.5),
+    FFCM(),
+    FFCM(m=1.0),
+    FFCM(m=1.5, averaging="avg_2", local="converge", support="u"),
+    SiteSummaries(4),
+    VarianceTree(4),
+]
+STEPS: list[Step] = [*ALGORITHMS, ErrorAndUtility(), Inertia(), FuzzyObjective(1.5)]
 
 
 def by_name(steps: list) -> object:
     return pytest.mark.parametrize("step", steps, ids=lambda step: type(step).__name__)
+
+
+def asked(step: Step, centers: np.ndarray) -> State:
+    """A state that the step may be asked about; a tree grows its own."""
+    return State() if isinstance(step, VarianceTree) else State.at(centers)
 
 
 def answer(step: Step, state: State, data: Data, site: str = "s") -> Summary:
@@ -38,7 +54,7 @@ def assert_close(a: Summary, b: Summary) -> None:
 @given(case=cases())
 def test_client_additive(step: Step, case: Case) -> None:
     """The answers of the parts add up to the answer of the whole."""
-    state = State.at(case.centers)
+    state = asked(step, case.centers)
     parts = [answer(step, state, part) for part in case.parts.values()]
     total = parts[0]
     for part in parts[1:]:
@@ -50,7 +66,7 @@ def test_client_additive(step: Step, case: Case) -> None:
 @given(case=cases())
 def test_server_additive(step: Algorithm, case: Case) -> None:
     """The server makes the same state of all answers and of their sum."""
-    state = State.at(case.centers)
+    state = asked(step, case.centers)
     answers = [answer(step, state, part) for part in case.parts.values()]
     total = answers[0]
     for part in answers[1:]:
@@ -64,7 +80,7 @@ def test_server_additive(step: Algorithm, case: Case) -> None:
 @given(case=cases())
 def test_the_order_of_rows_does_not_matter(step: Step, case: Case) -> None:
     order = np.random.default_rng(1).permutation(len(case.X))
-    state = State.at(case.centers)
+    state = asked(step, case.centers)
     assert_close(answer(step, state, case.pooled), answer(step, state, case.pooled.take(order)))
 
 
@@ -88,7 +104,7 @@ def test_means_move_and_stretch_with_the_rows(step: Step, seed: int) -> None:
 @given(case=cases())
 def test_the_caller_s_rows_are_not_changed(step: Step, case: Case) -> None:
     before = case.X.copy(), case.centers.copy()
-    answer(step, State.at(case.centers), case.pooled)
+    answer(step, asked(step, case.centers), case.pooled)
     np.testing.assert_array_equal(case.X, before[0])
     np.testing.assert_array_equal(case.centers, before[1])
 
@@ -106,7 +122,7 @@ def test_a_step_survives_the_wire(step: Step) -> None:
 @given(case=cases())
 def test_a_client_is_a_pure_function_of_the_task(step: Step, case: Case) -> None:
     """Asked twice, with other questions between, it answers the same bits."""
-    client, state = Client("s", case.pooled.weighed(), filters=()), State.at(case.centers)
+    client, state = Client("s", case.pooled.weighed(), filters=()), asked(step, case.centers)
     first = client.answer(Task(step, state, seed=3))
     client.answer(Task(Lloyd(), State.at(case.centers + 1.0), seed=4))
     second = client.answer(Task(step, state, seed=3))

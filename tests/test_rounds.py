@@ -15,7 +15,7 @@ from fedcluster.client import Client
 from fedcluster.core import (
     Answers,
     Data,
-    NothingSentError,
+    HeldBackError,
     SiteError,
     State,
     Summary,
@@ -184,7 +184,7 @@ def test_a_site_below_its_smallest_number_of_rows_says_nothing() -> None:
 
 
 def test_when_limits_hold_everything_back_the_error_says_which() -> None:
-    with pytest.raises(NothingSentError, match=r"MinClusterSize\(p=5\) at a, b"):
+    with pytest.raises(HeldBackError, match=r"MinClusterSize\(p=5\) at a, b"):
         run(Lloyd(), engine(filters=[MinClusterSize(5)]), START)
 
 

@@ -125,6 +125,13 @@ class Model:
             )
         return nearest(rows, self.centers)[0]
 
+    def memberships(self, X: ArrayLike) -> Floats | None:
+        """How far each row belongs to each cluster, (n, k); None for a hard clustering."""
+        from fedcluster.kernels import memberships  # compiled: not needed to read a model
+
+        m = self.algorithm.get("m")
+        return None if m is None else memberships(np.asarray(X), self.centers, float(m))
+
     def save(self, path: str | Path) -> None:
         """Write the model as JSON, whole or not at all."""
         content: dict[str, Any] = {

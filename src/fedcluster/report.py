@@ -212,7 +212,7 @@ def cluster_table(sites: Sequence[SiteRecord], width: int, elsewhere: str) -> Ta
     shown, rest = list(sites), []
     if len(sites) > MOST_SITES + 1:
         shown, rest = list(sites[:MOST_SITES]), list(sites[MOST_SITES:])
-    lines = [_line(site.name, [site]) for site in shown]
+    lines = [_line(_short(site.name), [site]) for site in shown]
     if rest:
         lines.append(_line(f"… {len(rest)} more, see {elsewhere}", rest))
     total = _line("all", sites)
@@ -247,12 +247,16 @@ class _Line:
         if kept < len(self.clusters):
             counts.append(sum(self.clusters[kept:]))
         counts += [self.rows, *([self.sent] if with_sent else [])]
-        return (self.name, *(f"{count:,}" if count else "0" for count in counts))
+        return (self.name, *(f"{count:,}" for count in counts))
 
 
 def _line(name: str, sites: Sequence[SiteRecord]) -> _Line:
     clusters = tuple(sum(counts) for counts in zip(*(s.clusters for s in sites), strict=True))
     return _Line(name, clusters, sum(s.rows for s in sites), sum(s.numbers_sent for s in sites))
+
+
+def _short(name: str, most: int = 32) -> str:
+    return name if len(name) <= most else f"{name[: most - 1]}…"
 
 
 def _fitting(total: _Line, names: int, width: int) -> int:
@@ -286,15 +290,16 @@ def notes(sites: Sequence[SiteRecord]) -> list[str]:
     held = [site for site in sites if site.took_part and site.rows_held_back]
     lone = [site for site in sites if site.lone_rows]
     for site in absent[:5]:
+        rows = "its only row" if site.rows == 1 else f"all its {site.rows:,} rows"
         said.append(
-            f"Site {site.name} took no part: its limits let nothing leave of its "
-            f"{_count(site.rows, 'row')}. Labelled it is all the same."
+            f"Site {site.name} took no part: its limits held back {rows}. "
+            "It has labels all the same."
         )
     if absent[5:]:
         said.append(f"Nor did {_count(len(absent) - 5, 'more site')}.")
     if held:
-        rows = [f"{_count(site.rows_held_back, 'row')} of {site.name}" for site in held]
-        said.append(f"Held back in some message: up to {_list(rows)}. The result misses them.")
+        some = [f"{_count(site.rows_held_back, 'row')} of {site.name}" for site in held]
+        said.append(f"Held back in some rounds, which went without them: up to {_list(some)}.")
     elif not absent:
         said.append("No row was held back.")
     if lone:

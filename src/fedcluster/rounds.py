@@ -19,7 +19,7 @@ from fedcluster.core import (
     Algorithm,
     Answers,
     Engine,
-    NothingSentError,
+    HeldBackError,
     Result,
     Round,
     State,
@@ -27,7 +27,17 @@ from fedcluster.core import (
     stream,
 )
 
-__all__ = ["Exchange", "Outcome", "Plan", "advance", "drive", "iterate", "run", "together"]
+__all__ = [
+    "Exchange",
+    "Outcome",
+    "Plan",
+    "advance",
+    "drive",
+    "iterate",
+    "reason",
+    "run",
+    "together",
+]
 
 T = TypeVar("T")
 Plan = Generator[list[Task], list[Answers], T]
@@ -61,8 +71,14 @@ def iterate(
         state, done = advance(algorithm, state, answers, seed)
         history.append(done)
         if state.converged:
-            return Result(state, tuple(history), f"converged after {len(history)} rounds")
-    return Result(state, tuple(history), f"stopped at the limit of {max_rounds} rounds")
+            break
+    return Result(state, tuple(history), reason(state, len(history)))
+
+
+def reason(state: State, rounds: int) -> str:
+    """Why a run stopped, in words."""
+    end = "converged after" if state.converged else "stopped at the limit of"
+    return f"{end} {rounds} round{'' if rounds == 1 else 's'}"
 
 
 def advance(algorithm: Algorithm, state: State, answers: Answers, seed: int) -> tuple[State, Round]:
@@ -169,7 +185,7 @@ def drive(
 
     Raises
     ------
-    NothingSentError
+    HeldBackError
         If the sites' limits hold back everything in the first exchange.
     SiteError
         If a site fails.
@@ -185,7 +201,7 @@ def drive(
         answers = engine.ask(tasks, asked)
         exchanges.append(_exchange(tasks, answers))
         if len(exchanges) == 1 and not any(exchanges[0].numbers_sent.values()):
-            raise NothingSentError(_who_held_back(engine, exchanges[0]))
+            raise HeldBackError(_who_held_back(engine, exchanges[0]))
         if watch is not None:
             watch(exchanges[-1])
 

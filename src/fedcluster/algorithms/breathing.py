@@ -27,7 +27,7 @@ CHUNK = 4096
 
 @dataclass(frozen=True, slots=True)
 class ErrorAndUtility:
-    """Error and utility of each centre; k >= 2.
+    """Error and utility of each centre.
 
     Notes
     -----
@@ -54,7 +54,8 @@ class ErrorAndUtility:
             part = slice(start, start + CHUNK)
             squared = cdist(data.X[part], state.centers, "sqeuclidean")
             label, w = squared.argmin(axis=1), weight[part]
-            first, second = np.partition(squared, 1, axis=1)[:, :2].T
+            second_place = min(1, k - 1)  # a lone centre has no second: no utility
+            first, second = np.partition(squared, second_place, axis=1)[:, [0, second_place]].T
             sums[:, 0] += np.bincount(label, w * first, k)
             sums[:, 1] += np.bincount(label, w * (second - first), k)
             weights += np.bincount(label, w, k)

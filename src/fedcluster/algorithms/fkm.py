@@ -32,9 +32,9 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.random import Generator
 
-from fedcluster.algorithms.merging import pool, tolerance
-from fedcluster.core import Data, Floats, State, Summary
-from fedcluster.kernels import LloydFit, hard_pass, kmeans, kmeans_plusplus, lloyd
+from fedcluster.algorithms.merging import pool, site_tolerance, tolerance
+from fedcluster.core import Data, Floats, HeldBackError, State, Summary
+from fedcluster.kernels import LloydFit, kmeans, kmeans_plusplus, lloyd
 
 __all__ = ["FKM"]
 
@@ -153,16 +153,12 @@ class FKM:
         return _iterate(data, np.asarray(seeds), self.init_iterations, empty="relocate")
 
     def _local(self, state: State, data: Data) -> LloydFit:
-        """Lloyd iterations from the server's centres, without those that have no row here."""
-        centers = state.centers
-        if self.empty_clusters == "drop":
-            centers = centers[hard_pass(data.X, centers, data.sample_weight).counts > 0]
-        empty: Literal["keep", "relocate"] = "keep" if self.empty_clusters == "keep" else "relocate"
-        return _iterate(data, centers, self.local_iterations, empty=empty)
+        """Lloyd iterations from the server's centres, less those that no row here is nearest to."""
+        return _iterate(data, state.centers, self.local_iterations, empty=self.empty_clusters)
 
     def _too_few(self, state: State, received: int) -> State:
         if not len(state.centers):
-            raise ValueError(
+            raise HeldBackError(
                 f"FKM needs at least {self.n_clusters} centres from the sites in its first round "
                 f"and received {received}: clusters smaller than the sites' limits are not sent; "
                 "ask for fewer clusters or lower the limit"
@@ -171,7 +167,7 @@ class FKM:
 
 
 def _iterate(
-    data: Data, centers: Floats, iterations: int, *, empty: Literal["keep", "relocate"]
+    data: Data, centers: Floats, iterations: int, *, empty: Literal["drop", "relocate", "keep"]
 ) -> LloydFit:
     """Lloyd iterations; sizes are counted at the updated centres, as scikit-learn does."""
     return lloyd(
@@ -179,6 +175,6 @@ def _iterate(
         centers.astype(np.float64),
         data.sample_weight,
         max_iter=iterations,
-        tol=tolerance(data.X, 1e-4),
+        tol=site_tolerance(data, 1e-4),
         empty=empty,
     )

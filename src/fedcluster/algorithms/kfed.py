@@ -26,7 +26,7 @@ from numpy.random import Generator
 from scipy.spatial.distance import cdist
 
 from fedcluster.algorithms.merging import pool, tolerance
-from fedcluster.core import Data, Floats, State, Summary
+from fedcluster.core import Data, Floats, HeldBackError, State, Summary
 from fedcluster.kernels import farthest_first, kmeans_plusplus, lloyd
 
 __all__ = ["KFed"]
@@ -89,7 +89,7 @@ class KFed:
         """Farthest-first from the first site's centres, then Lloyd over all of them."""
         received, sizes = pool(answers)
         if len(received) < self.n_clusters:
-            raise ValueError(
+            raise HeldBackError(
                 f"k-FED needs at least {self.n_clusters} centres from the sites and received "
                 f"{len(received)}: raise local_clusters or lower the sites' limits"
             )

@@ -11,9 +11,9 @@ from operator import add
 
 import numpy as np
 
-from fedcluster.core import Floats, Rows, Summary
+from fedcluster.core import Data, Floats, Rows, Summary
 
-__all__ = ["mean_variance", "means", "pool", "tolerance", "total"]
+__all__ = ["mean_variance", "means", "pool", "site_tolerance", "tolerance", "total"]
 
 
 def total(answers: Sequence[Summary]) -> Summary:
@@ -48,6 +48,13 @@ def tolerance(X: Rows, tol: float) -> float:
     return tol * float(X.var(axis=0, dtype=np.float64).mean()) if tol else 0.0
 
 
+def site_tolerance(data: Data, tol: float) -> float:
+    """The `tolerance` of a site's rows, whose variance is computed once."""
+    if "variance" not in data.cache:
+        data.cache["variance"] = tolerance(data.X, 1.0)
+    return tol * float(data.cache["variance"])
+
+
 def mean_variance(centers: Floats, errors: Floats, weights: Floats, asked: Floats) -> float:
     """Mean variance of a column over all rows, from the sums of one round.
 
@@ -67,4 +74,4 @@ def mean_variance(centers: Floats, errors: Floats, weights: Floats, asked: Float
     within = errors.sum() - (weights * ((centers - asked) ** 2).sum(axis=1)).sum()
     middle = weights @ centers / n
     between = (weights * ((centers - middle) ** 2).sum(axis=1)).sum()
-    return float((within + between) / (n * centers.shape[1]))
+    return max(0.0, float((within + between) / (n * centers.shape[1])))

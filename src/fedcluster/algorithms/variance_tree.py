@@ -6,7 +6,8 @@ clustering, Intelligent Data Analysis 11 (2007): variance partition, carried on 
     round t, leaves with reference points m_l:
       site i:   for each leaf l and its rows x:  sum of x,  sum of (x - m_l)^2 by column,  number
       server:   mean and variances of each leaf from the totals;
-                a cut with fewer than q rows on one side is undone;
+                a cut with fewer than q rows on one side is undone, and the next one in that leaf
+                falls at the mean of the larger side, so that a few outliers do not stop the tree;
                 the leaves with the largest sums of squares, at most doubling their number and
                 never past L, are cut at their mean in their column of largest variance
 
@@ -17,7 +18,7 @@ centres, and nobody's own centres are seen. About log2(L) + 2 rounds.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import ClassVar
 
 import numpy as np
@@ -30,6 +31,9 @@ from fedcluster.core import Data, Floats, Rows, State, Summary
 __all__ = ["VarianceTree"]
 
 Places = NDArray[np.intp]
+
+TRIES = 6
+"""Cuts of one leaf that are undone before it is left as it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +83,8 @@ class VarianceTree:
         """Measure the leaves, undo cuts that left too few rows, cut the leaves that vary most."""
         answer = total(answers)
         tree, sums, weights = _Tree.of(state), answer.sums, answer.weights
-        tree, sums, weights, reference = _undo(tree, sums, weights, state.centers, self.min_rows)
         d = sums.shape[1] // 2
+        tree, sums, weights, reference = _undo(tree, sums, weights, state.centers, self.min_rows)
         centers = means(sums[:, :d], weights, otherwise=reference)
         squares = sums[:, d:] - weights[:, None] * (centers - reference) ** 2
         if not len(state.centers):  # the first round knows no reference point: only the mean
@@ -99,7 +103,7 @@ class VarianceTree:
         """The leaves to cut: by falling sum of squares, as many as there is room for."""
         room = min(len(weights), self.n_leaves - len(weights))
         within = squares.sum(axis=1)
-        able = (weights >= 2 * self.min_rows) & (within > 0) & ~tree.final
+        able = (weights >= 2 * self.min_rows) & (within > 0) & (tree.undone < TRIES)
         order = np.argsort(-within, kind="stable")
         chosen: Places = order[able[order]][:room]
         return chosen
@@ -110,29 +114,34 @@ class _Tree:
     """Cuts: rows with ``X[:, feature] <= threshold`` stay, the others go to a new leaf.
 
     In the order in which they were made, cut c parts leaf ``parent[c]``, which keeps the one
-    side, from leaf ``child[c]``, the other. ``final`` leaves are not cut again.
+    side, from leaf ``child[c]``, the other. Of each leaf: how many cuts of it were ``undone``,
+    and where the next one is to fall, ``column`` and ``value``, after the last was.
     """
 
     parent: Places
     child: Places
     feature: Places
     threshold: Floats
-    final: NDArray[np.bool_]
+    undone: Places
+    column: Places
+    value: Floats
 
     @classmethod
     def of(cls, state: State) -> _Tree:
         """The tree in a state's memory; a single leaf if there is none."""
         if not state.memory:
             none = np.zeros(0, dtype=np.intp)
-            return cls(none, none, none, np.zeros(0), np.zeros(1, dtype=bool))
+            one = np.zeros(1, dtype=np.intp)
+            return cls(none, none, none, np.zeros(0), one, one, np.zeros(1))
         m = state.memory
-        parent, child, feature = (m[key].astype(np.intp) for key in ("parent", "child", "feature"))
-        return cls(parent, child, feature, m["threshold"], m["final"] > 0)
+        parent, child, feature, undone, column = (
+            m[name].astype(np.intp) for name in ("parent", "child", "feature", "undone", "column")
+        )
+        return cls(parent, child, feature, m["threshold"], undone, column, m["value"])
 
     def memory(self) -> dict[str, Floats]:
         """The tree as arrays that travel."""
-        names = ("parent", "child", "feature", "threshold", "final")
-        return {name: np.asarray(getattr(self, name), dtype=np.float64) for name in names}
+        return {f.name: np.asarray(getattr(self, f.name), dtype=np.float64) for f in fields(self)}
 
     def leaf(self, X: Rows) -> Places:
         """The leaf of each row, (n,)."""
@@ -144,14 +153,18 @@ class _Tree:
 
     def cut(self, chosen: Places, squares: Floats, centers: Floats) -> _Tree:
         """Cut leaves at their mean, in their column of largest sum of squares."""
-        feature = squares[chosen].argmax(axis=1)
-        n = len(self.final)
+        again = self.undone[chosen] > 0
+        feature = np.where(again, self.column[chosen], squares[chosen].argmax(axis=1))
+        threshold = np.where(again, self.value[chosen], centers[chosen, feature])
+        n, fresh = len(self.undone), np.zeros(len(chosen), dtype=np.intp)
         return _Tree(
             np.append(self.parent, chosen),
             np.append(self.child, n + np.arange(len(chosen))),
             np.append(self.feature, feature),
-            np.append(self.threshold, centers[chosen, feature]),
-            np.append(self.final, np.zeros(len(chosen), dtype=bool)),
+            np.append(self.threshold, threshold),
+            np.append(self.undone, fresh),
+            np.append(self.column, fresh),
+            np.append(self.value, 0.0 * fresh),
         )
 
 
@@ -168,11 +181,16 @@ def _undo(
     leafless = ~np.isin(tree.child, tree.parent)
     fresh = leafless & (reference[tree.parent] == reference[tree.child]).all(axis=1)
     undone = fresh & (small[tree.parent] | small[tree.child])
-    sums, weights, final = sums.copy(), weights.copy(), tree.final.copy()
-    for parent, child in zip(tree.parent[undone], tree.child[undone], strict=True):
+    sums, weights = sums.copy(), weights.copy()
+    tries, column, value = tree.undone.copy(), tree.column.copy(), tree.value.copy()
+    tries[tree.parent[fresh & ~undone]] = 0
+    for c in np.flatnonzero(undone):
+        parent, child, feature = tree.parent[c], tree.child[c], tree.feature[c]
+        larger = parent if weights[parent] >= weights[child] else child
+        tries[parent] += 1
+        column[parent], value[parent] = feature, sums[larger, feature] / weights[larger]
         sums[parent] += sums[child]
         weights[parent] += weights[child]
-        final[parent] = True
     kept = np.setdiff1d(np.arange(len(weights)), tree.child[undone])
     number = np.full(len(weights), -1)
     number[kept] = np.arange(len(kept))
@@ -183,6 +201,8 @@ def _undo(
         child=number[tree.child[stay]],
         feature=tree.feature[stay],
         threshold=tree.threshold[stay],
-        final=final[kept],
+        undone=tries[kept],
+        column=column[kept],
+        value=value[kept],
     )
     return tree, sums[kept], weights[kept], reference[kept]

@@ -24,6 +24,16 @@ class Algorithm(StrEnum):
     FKM = "fkm"
     KFED = "kfed"
     FEDAVG = "fedavg"
+    FCM = "fcm"
+    FFCM = "ffcm"
+
+
+class Quality(StrEnum):
+    """The names that ``--quality`` takes."""
+
+    GOOD = "good"
+    BETTER = "better"
+    BEST = "best"
 
 
 class Init(StrEnum):
@@ -42,7 +52,6 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,  # they would show rows
-    no_args_is_help=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -109,7 +118,8 @@ def fit(
         Algorithm,
         typer.Option(
             help="auto: exact, best of many starts. lloyd: exact, from --init. fkm: Garst & "
-            "Reinders. kfed: one round, Dennis et al. fedavg: Triebe & Rajagopal."
+            "Reinders. kfed: one round, Dennis et al. fedavg: Triebe & Rajagopal. With --fuzzy: "
+            "auto; fcm, exact from --init; ffcm, Stallmann & Wilbik."
         ),
     ] = Algorithm.AUTO,
     init: Annotated[Init, typer.Option(help="Where it starts.")] = Init.AUTO,
@@ -117,6 +127,30 @@ def fit(
         int | None,
         typer.Option(metavar="N", show_default="the algorithm's", help="How many starts to try."),
     ] = None,
+    fuzzy: Annotated[
+        bool, typer.Option("--fuzzy", help="Fuzzy c-means: rows belong to clusters by degrees.")
+    ] = False,
+    m: Annotated[
+        float | None,
+        typer.Option(
+            "-m",
+            metavar="M",
+            show_default="2",
+            help="The fuzzifier, above 1: near 1, degrees are nearly 0 and 1. Means --fuzzy.",
+        ),
+    ] = None,
+    quality: Annotated[
+        Quality,
+        typer.Option(help="better and best search longer, for more rounds and more numbers sent."),
+    ] = Quality.GOOD,
+    sums_only: Annotated[
+        bool,
+        typer.Option("--sums-only", help="Send sums alone: no site describes its rows by means."),
+    ] = False,
+    participation: Annotated[
+        float,
+        typer.Option(metavar="C", help="The fraction of the sites that is asked in a round."),
+    ] = 1.0,
     max_iter: Annotated[int, typer.Option(metavar="N", help="The most rounds.")] = 300,
     tol: Annotated[
         float,
@@ -140,28 +174,31 @@ def fit(
     FILE is CSV or Parquet, one for each site, which is called like its file; NAME=FILE gives it
     another name. Columns are matched by name.
 
-    Writes model.json (the centres), labels/SITE.csv (the cluster of each row) and history.json
-    (what happened, and what each site sent).
+    Writes model.json (the centres), labels/SITE.csv (the cluster of each row, with --fuzzy also
+    its degrees) and history.json (what happened, and what each site sent).
     """
     with Screen(as_json=as_json, quiet=quiet) as screen:
         from fedcluster import report
         from fedcluster.cli import runs
 
         runs.check_numbers(k, n_init, max_iter, tol, min_cluster_size, seed)
+        fuzzifier = runs.fuzzifier(algorithm.value, m, fuzzy=fuzzy)
         runs.check_folder(out, overwrite=overwrite)
         tables = runs.read(files, columns, site_column, weight_column, screen.doing)
         runs.enough_rows(k, tables)
-        estimator = runs.cluster(
-            tables,
-            k,
-            seed,
-            screen.doing,
-            algorithm=algorithm.value,
-            init=init.value,
-            n_init=n_init or "auto",
-            max_iter=max_iter,
-            tol=tol,
-            min_cluster_size=min_cluster_size or "auto",
+        parameters = {
+            "algorithm": algorithm.value,
+            "init": init.value,
+            "n_init": n_init or "auto",
+            "max_iter": max_iter,
+            "tol": tol,
+            "min_cluster_size": min_cluster_size or "auto",
+            "quality": quality.value,
+            "sums_only": sums_only,
+            "participation": runs.fraction(participation),
+        }
+        estimator = screen.wait_for(
+            lambda: runs.cluster(tables, k, seed, screen.doing, fuzzifier, **parameters)
         )
         record, written = runs.write(out, estimator, tables)
     screen.result(
@@ -198,8 +235,11 @@ def predict(
 
         model = Model.load(model_file)
         runs.check_folder(out, overwrite=overwrite)
-        sites, ignored = runs.label(model, files, out, screen.doing)
+        tables = runs.read_for(model, files, screen.doing)
+        labels = screen.wait_for(lambda: runs.label(model, tables))
+        sites = runs.write_labels_of(out, model, tables, labels)
     written = [site.labels for site in sites]
+    ignored = {site: list(table.ignored) for site, table in tables.items()}
     screen.result(
         {"sites": report.plain(sites), "ignored": ignored, "out": str(out), "files": written},
         [
@@ -236,14 +276,15 @@ def demo(
         runs.check_folder(out, overwrite=True)
         screen.doing("reading the digits")
         sites = digits.digits_by_site(seed)
-        estimator = runs.cluster(digits.tables(sites), 10, seed, screen.doing)
+        tables = digits.tables(sites)
+        estimator = screen.wait_for(lambda: runs.cluster(tables, 10, seed, screen.doing))
         screen.doing("comparing with pooled k-means and with each site alone")
-        compared = digits.compare(sites, estimator.cluster_centers_, seed)
+        compared = screen.wait_for(lambda: digits.compare(sites, estimator.cluster_centers_, seed))
         screen.doing("drawing")
         record, written = runs.write(
             out,
             estimator,
-            digits.tables(sites),
+            tables,
             lambda folder, record: digits.draw(folder, record, estimator.cluster_centers_, sites),
             comparison=report.plain(compared),
         )

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from fedcluster.core import Labels
 from fedcluster.data.files import (
     InputError,
     SiteTable,
@@ -26,8 +27,9 @@ from fedcluster.data.outputs import (
     whole_folder,
     write_labels,
 )
-from fedcluster.estimators import FederatedKMeans
+from fedcluster.estimators import FederatedFuzzyCMeans, FederatedKMeans
 from fedcluster.model import Model
+from fedcluster.recipes import ALGORITHMS, FUZZY_ALGORITHMS
 from fedcluster.report import Record, SiteRecord, plain, site_record
 
 __all__ = [
@@ -35,15 +37,20 @@ __all__ = [
     "check_numbers",
     "cluster",
     "enough_rows",
+    "fraction",
+    "fuzzifier",
     "label",
     "read",
+    "read_for",
     "result",
     "write",
+    "write_labels_of",
 ]
 
 HISTORY = {"format": "fedcluster-history", "format_version": 1}
 
 Doing = Callable[[str], None]
+Estimator = FederatedKMeans | FederatedFuzzyCMeans
 
 
 def read(
@@ -93,6 +100,27 @@ def check_numbers(
         raise InputError(f"--seed must be from 0 to {2**32 - 1}, not {seed}")
 
 
+def fuzzifier(algorithm: str, m: float | None, *, fuzzy: bool) -> float | None:
+    """The fuzzifier of a fuzzy clustering, None for a hard one."""
+    fuzzy = fuzzy or m is not None
+    if algorithm not in (FUZZY_ALGORITHMS if fuzzy else ALGORITHMS):
+        raise InputError(
+            f"--algorithm {algorithm} is not fuzzy; leave out {'--fuzzy' if m is None else '-m'}"
+            if fuzzy
+            else f"--algorithm {algorithm} is fuzzy; add --fuzzy"
+        )
+    if m is not None and not 1 < m < np.inf:
+        raise InputError(f"-m must be above 1, not {m:g}; near 1, degrees are nearly 0 and 1")
+    return (m or 2.0) if fuzzy else None
+
+
+def fraction(participation: float) -> float:
+    """The fraction of the sites that is asked in a round, checked."""
+    if not 0 < participation <= 1:
+        raise InputError(f"--participation must be above 0 and at most 1, not {participation:g}")
+    return participation
+
+
 def enough_rows(k: int, tables: Mapping[str, SiteTable]) -> None:
     """Refuse more clusters than rows."""
     rows = sum(map(len, tables.values()))
@@ -104,11 +132,20 @@ def enough_rows(k: int, tables: Mapping[str, SiteTable]) -> None:
 
 
 def cluster(
-    tables: Mapping[str, SiteTable], k: int, seed: int, doing: Doing, **parameters: Any
-) -> FederatedKMeans:
-    """A fitted estimator."""
+    tables: Mapping[str, SiteTable],
+    k: int,
+    seed: int,
+    doing: Doing,
+    m: float | None = None,
+    **parameters: Any,
+) -> Estimator:
+    """A fitted estimator; with a fuzzifier m, a fuzzy one."""
     rounds = itertools.count(1)
-    estimator = FederatedKMeans(k, random_state=seed, **parameters)
+    estimator: Estimator = (
+        FederatedKMeans(k, random_state=seed, **parameters)
+        if m is None
+        else FederatedFuzzyCMeans(k, m=m, random_state=seed, **parameters)
+    )
     estimator._watch = lambda exchange: doing(
         f"round {next(rounds)} done with {len(exchange.answered)} sites"
     )
@@ -121,7 +158,7 @@ def cluster(
 
 def write(
     out: Path,
-    estimator: FederatedKMeans,
+    estimator: Estimator,
     tables: Mapping[str, SiteTable],
     draw: Callable[[Path, Record], list[str]] = lambda folder, record: [],
     **more: Any,
@@ -140,7 +177,7 @@ def write(
     record = Record.of(estimator, columns, labels)
     with whole_folder(out, obsolete=_labels_of_earlier_run(out)) as folder:
         drawn = draw(folder, record)
-        _write_labels(folder, labels, tables, estimator.site_labels_)
+        _write_labels(folder, labels, tables, estimator.site_labels_, model)
         model.save(folder / "model.json")
         files = ["model.json", "history.json", *drawn, *labels.values()]
         history = HISTORY | plain(record) | more | {"files": files}
@@ -148,33 +185,43 @@ def write(
     return record, files
 
 
-def label(
-    model: Model, files: Sequence[str], out: Path, doing: Doing
-) -> tuple[list[SiteRecord], dict[str, list[str]]]:
-    """Label the rows of new files and write the labels; returns also what columns it ignored."""
+def read_for(model: Model, files: Sequence[str], doing: Doing) -> dict[str, SiteTable]:
+    """The rows of new files, with the model's columns."""
     tables = {}
     for source in sources(files):
         doing(f"reading {source.path.name}")
         tables[source.site] = read_columns(source, model.columns)
     doing("labelling")
-    labels = {site: model.predict(table.X) for site, table in tables.items()}
-    names = label_files(list(tables))
+    return tables
+
+
+def label(model: Model, tables: Mapping[str, SiteTable]) -> dict[str, Labels]:
+    """The labels of each site's rows."""
+    return {site: model.predict(table.X) for site, table in tables.items()}
+
+
+def write_labels_of(
+    out: Path, model: Model, tables: Mapping[str, SiteTable], labels: Mapping[str, Labels]
+) -> list[SiteRecord]:
+    """Write the labels of new rows; returns what each site holds."""
+    files = label_files(list(tables))
     with whole_folder(out) as folder:
-        _write_labels(folder, names, tables, labels)
+        _write_labels(folder, files, tables, labels, model)
     k = len(model.centers)
-    records = [site_record(site, found, k, names[site]) for site, found in labels.items()]
-    return records, {site: list(table.ignored) for site, table in tables.items()}
+    return [site_record(site, found, k, files[site]) for site, found in labels.items()]
 
 
 def _write_labels(
     folder: Path,
     files: Mapping[str, str],
     tables: Mapping[str, SiteTable],
-    labels: Mapping[str, Any],
+    labels: Mapping[str, Labels],
+    model: Model,
 ) -> None:
     (folder / "labels").mkdir()
     for site, table in tables.items():
-        write_labels(folder / files[site], table.numbers, labels[site])
+        degrees = model.memberships(table.X)
+        write_labels(folder / files[site], table.numbers, labels[site], degrees)
 
 
 def _labels_of_earlier_run(out: Path) -> list[str]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import io
 import logging
+import os
 import sys
 import threading
 import warnings
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, wait
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
 from typer.core import TyperGroup
 
@@ -16,6 +18,11 @@ if TYPE_CHECKING:
     from fedcluster.report import Table
 
 __all__ = ["OneLine", "Screen", "complain"]
+
+INTERRUPTED = 130
+"""The exit status after Ctrl-C."""
+
+T = TypeVar("T")
 
 
 class OneLine(TyperGroup):
@@ -39,10 +46,10 @@ class OneLine(TyperGroup):
 
 def _advice(error: Exception) -> str | None:
     """What an error says to people, if it is meant for them."""
-    from fedcluster.core import NothingSentError, SiteError
+    from fedcluster.core import HeldBackError, SiteError
     from fedcluster.data.files import InputError
 
-    if isinstance(error, InputError | NothingSentError | SiteError):
+    if isinstance(error, InputError | HeldBackError | SiteError):
         return str(error)
     if hasattr(error, "format_message"):  # the command line itself is wrong
         command = getattr(getattr(error, "ctx", None), "command_path", "fedcluster")
@@ -59,6 +66,13 @@ def complain(kind: str, message: str) -> None:
     colour = {"error": "bold red", "warning": "bold yellow"}[kind]
     line = Text.assemble((f"{kind}:", colour), " ", " ".join(message.splitlines()))
     Console(stderr=True, highlight=False, emoji=False).print(line, soft_wrap=True)
+
+
+def _do(work: Callable[[], T], done: Future[T]) -> None:
+    try:
+        done.set_result(work())
+    except BaseException as error:
+        done.set_exception(error)
 
 
 class Screen:
@@ -122,6 +136,23 @@ class Screen:
         """Say what takes so long."""
         if self._spinner:
             self._spinner.update(f"{what} …")
+
+    def wait_for(self, work: Callable[[], T]) -> T:
+        """Do numerical work, which has written nothing yet, so that Ctrl-C ends it cleanly.
+
+        The work has a thread of its own: an interrupt that strikes while numba hands a result
+        over crashes the process, and only the main thread is struck.
+        """
+        done: Future[T] = Future()
+        threading.Thread(target=_do, args=(work, done), daemon=True).start()
+        try:
+            while not done.done():
+                wait([done], timeout=0.2)
+        except KeyboardInterrupt:
+            self.__exit__(KeyboardInterrupt)
+            sys.stderr.flush()
+            os._exit(INTERRUPTED)  # without waiting for the work
+        return done.result()
 
     def _compiling(self) -> bool:
         self.doing("compiling numerical kernels (first run only)")

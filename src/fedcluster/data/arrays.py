@@ -62,16 +62,28 @@ def by_site(X: Any, sites: Any = None, sample_weight: Any = None) -> list[SiteRo
     weight = None if sample_weight is None else np.asarray(sample_weight)
     if sites is None:
         return [SiteRows("site", X, weight, np.arange(_n_rows(X)), "")]
-    sites = np.asarray(sites).astype(str)
+    sites = _site_names(sites)
     if sites.shape != (_n_rows(X),):
         raise ValueError(
             f"sites must name the site of each of the {_n_rows(X)} rows; its shape is {sites.shape}"
         )
-    places = [(name, np.flatnonzero(sites == name)) for name in np.unique(sites).tolist()]
+    names, number = np.unique(sites, return_inverse=True)
+    order = np.argsort(number, kind="stable")
+    groups = np.split(order, np.cumsum(np.bincount(number))[:-1])
+    places = list(zip(names.tolist(), groups, strict=True))
     return [
         SiteRows(name, _take(X, place), None if weight is None else weight[place], place, _at(name))
         for name, place in places
     ]
+
+
+def _site_names(sites: Any) -> NDArray[np.str_]:
+    given = np.asarray(sites)
+    if given.dtype.kind in "fO":
+        missing = [i for i, name in enumerate(given.ravel()) if name is None or name != name]
+        if len(missing):
+            raise ValueError(f"row {missing[0]} has no site: sites holds a missing value there")
+    return given.astype(str)
 
 
 def _is_mapping(X: Any) -> bool:

@@ -170,7 +170,7 @@ def read_sites(
         tables[source.site] = reader.table(chosen, weight)
     if columns is None:
         _warn_of_row_numbers(tables)
-    return tables
+    return _weighing_something(tables, weight_column)
 
 
 def read_one_file(
@@ -201,7 +201,7 @@ def read_one_file(
         mine = np.flatnonzero(names == site)
         weights = None if whole.weights is None else whole.weights[mine]
         tables[site] = SiteTable(whole.columns, whole.X[mine], mine + 1, weights)
-    return tables
+    return _weighing_something(tables, weight_column)
 
 
 def read_columns(source: Source, columns: Sequence[str]) -> SiteTable:
@@ -274,6 +274,19 @@ def _common(names: Mapping[str, Sequence[str]]) -> list[str]:
 def _is_index(name: str) -> bool:
     """Whether a column is the index of a data frame, as pandas writes it."""
     return not name or re.fullmatch(r"__index_level_\d+__", name) is not None
+
+
+def _weighing_something(
+    tables: dict[str, SiteTable], weight_column: str | None
+) -> dict[str, SiteTable]:
+    """The tables, unless all rows of one weigh nothing."""
+    for site, table in tables.items():
+        if table.weights is not None and not table.weights.any():
+            raise InputError(
+                f"site {site!r}, column {weight_column!r}: every weight is 0; "
+                "leave the site out or weigh some row"
+            )
+    return tables
 
 
 def _warn_of_row_numbers(tables: Mapping[str, SiteTable]) -> None:

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.csv
 from numpy.typing import NDArray
 
-from fedcluster.core import Labels
+from fedcluster.core import Floats, Labels
 from fedcluster.data.tables import InputError
 
 __all__ = [
@@ -133,11 +133,19 @@ def _move(here: Path, there: Path) -> None:
         here.replace(there)
 
 
-def write_labels(path: Path, rows: NDArray[np.int64], labels: Labels) -> None:
-    """Write one line for each row: its number in the site's file, from 1, and its cluster."""
-    table = pa.table({"row": rows, "cluster": labels})
+def write_labels(
+    path: Path, rows: NDArray[np.int64], labels: Labels, memberships: Floats | None = None
+) -> None:
+    """Write one line for each row: its number in the site's file, from 1, and its cluster.
+
+    With memberships (n, k), also how far it belongs to each cluster.
+    """
+    columns: dict[str, NDArray[Any]] = {"row": rows, "cluster": labels}
+    if memberships is not None:
+        columns |= {f"membership_{j}": degrees for j, degrees in enumerate(memberships.T)}
+    table = pa.table(columns)
     with path.open("wb") as file:
-        file.write(b"row,cluster\n")
+        file.write(f"{','.join(columns)}\n".encode())
         pa.csv.write_csv(table, file, pa.csv.WriteOptions(include_header=False))
 
 

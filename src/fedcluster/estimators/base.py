@@ -198,8 +198,12 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
         self.sites_ = engine.sites
         logs = {name: client.sent for name, client in engine.clients.items()}
         self.steps_ = list(dict.fromkeys(m.step for log in logs.values() for m in log))
-        self.rows_held_back_ = {n: max(m.held_back for m in log) for n, log in logs.items()}
-        self.lone_rows_ = {n: max(m.lone_rows for m in log) for n, log in logs.items()}
+        self.rows_held_back_ = {
+            name: max((m.held_back for m in log), default=0) for name, log in logs.items()
+        }
+        self.lone_rows_ = {
+            name: max((m.lone_rows for m in log), default=0) for name, log in logs.items()
+        }
 
     def _read(self, parts: Sequence[SiteRows]) -> dict[str, Data]:
         """The sites' rows as arrays, their columns in the order of the first site's."""

@@ -1,9 +1,9 @@
 """A search that goes on from a Lloyd optimum: breathing, many breaths in the same rounds.
 
-B. Fritzke, The breathing k-means algorithm, 2020. There, one breath after another adds m centres
-where the error is largest, iterates, drops the m of smallest utility, iterates, and keeps what is
-better. A round costs the same whatever it carries, so here breaths of different m and of
-different places race each other, and each moves m centres at once.
+B. Fritzke, The breathing k-means algorithm, 2020 (arXiv 2006.15666). A breath adds m centres
+beside those of the largest errors, iterates, drops the m of the smallest utilities, and iterates
+again; it is kept if it made the inertia smaller. There, one breath follows another. A round costs
+the same whatever it carries, so here breaths of many depths m race each other.
 """
 
 from __future__ import annotations
@@ -15,12 +15,19 @@ from fedcluster.algorithms import Lloyd
 from fedcluster.algorithms.breathing import ErrorAndUtility
 from fedcluster.core import Floats, Result, State, Task, stream
 from fedcluster.recipes.race import HALVING, race
-from fedcluster.rounds import Plan
+from fedcluster.rounds import Plan, iterate, together
 
 __all__ = ["breathe"]
 
 DEPTHS = (1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 7, 8, 10, 12, 15)
-"""How many centres each of the racing breaths moves."""
+"""m of each of the racing breaths."""
+
+ASIDE = 0.01
+"""How far from the old centre a new one lies, in standard deviations of the cluster. The less,
+the more evenly both share its rows: far aside, in many dimensions, no row is nearest."""
+
+INHALED = 5
+"""Rounds with more centres, before some are dropped."""
 
 
 def breathe(
@@ -34,20 +41,20 @@ def breathe(
         A converged run of Lloyd.
     seed, tol, max_rounds
         As in `Lloyd` and `iterate`, for each breath.
+    patience : int, default=2
+        Breaths without gain after which the search is over.
     """
     best, history, failed, breath = result.state, result.history, 0, 0
+    lloyd = Lloyd(tol)
     while failed < patience and len(best.centers) > 1:
         [answers] = yield [Task(ErrorAndUtility(), best, seed)]
-        error, utility = answers.total().sums.T
+        summary = answers.total()
+        errors = summary.sums[:, 0]
+        spread = np.sqrt(errors / np.maximum(summary.weights, 1.0) / best.centers.shape[1])
         rng = stream(seed, 1_000_000 + breath)
-        moved = [
-            State.at(_moved(best.centers, error, utility, answers.total().weights, m, rng))
-            for m in DEPTHS
-            if m < len(best.centers)
-        ]
-        found, *_ = yield from race(
-            Lloyd(tol), moved, seed=seed, max_rounds=max_rounds, keep=HALVING
-        )
+        inhaled = [_inhale(best.centers, errors, spread, m, rng) for m in DEPTHS]
+        exhaled = yield from together([_exhale(lloyd, state, best, seed) for state in inhaled])
+        found, *_ = yield from race(lloyd, exhaled, seed=seed, max_rounds=max_rounds, keep=HALVING)
         history, breath = history + found.history, breath + 1
         gained = found.state.inertia < best.inertia * (1 - 1e-6)
         failed = 0 if gained else failed + 1
@@ -55,28 +62,34 @@ def breathe(
     return Result(best, history, f"{result.reason}; no gain in the last {patience} breaths")
 
 
-def _moved(
-    centers: Floats, error: Floats, utility: Floats, weights: Floats, m: int, rng: Generator
-) -> Floats:
-    """The centres with the m of smallest utility moved beside the m of largest error."""
-    gone = _dispensable(centers, utility, m)
-    stays = np.setdiff1d(np.arange(len(centers)), gone)
-    crowded = stays[np.argsort(-error[stays], kind="stable")[: len(gone)]]
-    spread = np.sqrt(error[crowded] / np.maximum(weights[crowded], 1.0) / centers.shape[1])
-    centers = centers.copy()
-    beside = rng.normal(size=(len(crowded), centers.shape[1])) * spread[:, None]
-    centers[gone[: len(crowded)]] = centers[crowded] + beside
-    return centers
+def _inhale(centers: Floats, errors: Floats, spread: Floats, m: int, rng: Generator) -> State:
+    """The centres and, beside those of the m largest errors, one more each."""
+    crowded = np.argsort(-errors, kind="stable")[:m]
+    aside = ASIDE * rng.normal(size=(len(crowded), centers.shape[1])) * spread[crowded, None]
+    return State.at(np.concatenate([centers, centers[crowded] + aside]))
 
 
-def _dispensable(centers: Floats, utility: Floats, m: int) -> np.ndarray:
-    """At most m centres of smallest utility; the nearest neighbour of one that goes stays."""
+def _exhale(lloyd: Lloyd, inhaled: State, before: State, seed: int) -> Plan[State]:
+    """Plan Lloyd with more centres; then as many as before, without the least useful."""
+    result = yield from iterate(lloyd, inhaled, seed=seed, max_rounds=INHALED)
+    [answers] = yield [Task(ErrorAndUtility(), result.state, seed)]
+    centers, utility = result.state.centers, answers.total().sums[:, 1]
+    surplus = len(centers) - len(before.centers)
+    return State.at(np.delete(centers, _dispensable(centers, utility, surplus), axis=0))
+
+
+def _dispensable(centers: Floats, utility: Floats, m: int) -> list[int]:
+    """The m centres of smallest utility, sparing the nearest neighbour of each that goes.
+
+    Where that leaves too few to choose from, the next smallest go all the same.
+    """
     distance = ((centers[:, None] - centers) ** 2).sum(axis=2)
     np.fill_diagonal(distance, np.inf)
-    frozen: set[int] = set()
+    order = np.argsort(utility, kind="stable").tolist()
+    spared: set[int] = set()
     gone: list[int] = []
-    for j in np.argsort(utility, kind="stable").tolist():
-        if len(gone) < m and j not in frozen:
+    for j in order:
+        if len(gone) < m and j not in spared:
             gone.append(j)
-            frozen.add(int(distance[j].argmin()))
-    return np.array(gone)
+            spared.add(int(distance[j].argmin()))
+    return (gone + [j for j in order if j not in gone])[:m]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fedcluster.core import Algorithm, Result, Round, State, Task
-from fedcluster.rounds import Plan, advance
+from fedcluster.rounds import Plan, advance, reason
 
 __all__ = ["HALVING", "race"]
 
@@ -34,7 +34,9 @@ def race(
     seed, max_rounds
         As in `iterate`.
     keep : mapping of int to int, optional
-        ``{r: q}``: after round r only the q runs of smallest inertia go on.
+        ``{r: q}``: after round r only the q runs of smallest inertia go on; after the last such
+        r the race is over as soon as the first of them has converged. Without it all runs go on
+        until they have.
 
     Returns
     -------
@@ -50,7 +52,9 @@ def race(
         for i, answer in zip(asked, answers, strict=True):
             state, round_ = advance(algorithm, runners[i][0], answer, seed)
             runners[i] = state, (*runners[i][1], round_)
-        runners = _ranked(runners)[: (keep or {}).get(done, len(runners))]
+        runners = _ranked(runners)[: keep.get(done, len(runners))] if keep else runners
+        if keep and done >= max(keep) and runners[0][0].converged:
+            break
     return [_result(runner, len(starts)) for runner in _ranked(runners)]
 
 
@@ -60,6 +64,5 @@ def _ranked(runners: Sequence[Runner]) -> list[Runner]:
 
 def _result(runner: Runner, n_starts: int) -> Result:
     state, history = runner
-    end = "converged after" if state.converged else "stopped at the limit of"
     best = f", best of {n_starts} starts" if n_starts > 1 else ""
-    return Result(state, history, f"{end} {len(history)} rounds{best}")
+    return Result(state, history, reason(state, len(history)) + best)

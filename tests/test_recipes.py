@@ -1,0 +1,175 @@
+"""The default way to cluster: its starts, its race, its breath; and the variance tree."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.cluster import KMeans
+
+from fedcluster import FederatedFuzzyCMeans, FederatedKMeans
+from fedcluster.algorithms import Lloyd, SiteSummaries, VarianceTree
+from fedcluster.algorithms.breathing import ErrorAndUtility
+from fedcluster.client import Client
+from fedcluster.core import Data, State, stream
+from fedcluster.datasets import plane16
+from fedcluster.engines import LocalEngine
+from fedcluster.recipes import race
+from fedcluster.recipes.starts import best_seeds
+from fedcluster.rounds import drive, run
+
+PLANE = plane16(noise=1.5)
+POOLED = float(
+    np.median([KMeans(16, n_init=10, random_state=s).fit(PLANE.X).inertia_ for s in range(5)])
+)
+
+
+def engine(X: np.ndarray, site: np.ndarray) -> LocalEngine:
+    return LocalEngine(Client(str(s), Data(X[site == s])) for s in np.unique(site))
+
+
+# The recipe
+
+
+@pytest.mark.parametrize("params", [{}, {"sums_only": True}, {"quality": "better"}], ids=str)
+@pytest.mark.parametrize("seed", range(3))
+def test_pooled_quality(params: dict, seed: int) -> None:
+    """The inertia of pooled k-means with ten restarts, within a thousandth, in few rounds."""
+    model = FederatedKMeans(16, random_state=seed, **params).fit(PLANE.X, sites=PLANE.site)
+    assert model.inertia_ <= 1.001 * POOLED
+    assert model.n_iter_ <= 40
+    steps = {step.split("(")[0] for step in model.steps_}
+    if params.get("sums_only"):
+        assert steps == {"VarianceTree", "Lloyd", "Inertia"}
+
+
+def test_breathing_never_loses_and_stops() -> None:
+    good = FederatedKMeans(16, n_init=1, random_state=0).fit(PLANE.X, sites=PLANE.site)
+    best = FederatedKMeans(16, n_init=1, quality="best", random_state=0)
+    best.fit(PLANE.X, sites=PLANE.site)
+    assert best.inertia_ <= good.inertia_
+    assert best.inertia_ <= 1.001 * POOLED
+    assert "no gain in the last 2 breaths" in best.stop_reason_
+
+
+def test_a_race_drops_runs_and_keeps_the_best() -> None:
+    """Ten starts, three after round 2; one is at the optimum, which no other reaches."""
+    X = np.array([[0.0], [1.0], [10.0], [11.0], [50.0], [51.0]])
+    poor = [State.at(np.array([[a], [a + 0.1], [a + 0.2]])) for a in np.linspace(0, 0.9, 9)]
+    good = State.at(np.array([[0.0], [10.0], [50.0]]))
+    everyone = engine(X, np.arange(6) % 2)
+    found = drive(race(Lloyd(tol=0), [*poor, good], keep={2: 3}), everyone)
+    assert [len(exchange.steps) for exchange in found.exchanges] == [10, 10]
+    np.testing.assert_allclose(found.value[0].state.centers, [[0.5], [10.5], [50.5]])
+    assert len(found.value) == 3
+    assert len(drive(race(Lloyd(tol=0), [*poor, good]), everyone).value) == 10
+
+
+def test_seeds_are_distinct_and_sorted() -> None:
+    found = run(SiteSummaries(32), engine(PLANE.X, PLANE.site)).state
+    seeds = best_seeds(found, 16, 12, stream(0, 1))
+    assert len(seeds) == 12
+    inertia = [
+        ((found.centers[:, None] - s.centers) ** 2).sum(axis=2).min(axis=1) @ found.weights
+        for s in seeds
+    ]
+    assert (np.diff(inertia) > 0).all()
+
+
+def test_summaries_count_every_row_and_send_none_as_it_is() -> None:
+    for name in np.unique(PLANE.site):
+        rows = Data(PLANE.X[PLANE.site == name])
+        answer = SiteSummaries(32).client_step(State(), rows, stream(0, 0, str(name)))
+        assert answer.weights.sum() == len(rows)
+        assert answer.weights.min() >= 3
+        np.testing.assert_allclose(answer.sums.sum(axis=0), rows.X.sum(axis=0))
+        means = answer.sums / answer.weights[:, None]
+        assert not (means[:, None] == rows.X).all(axis=2).any()
+
+
+@pytest.mark.parametrize("n_clusters", [4, 6])
+def test_few_rows_for_many_clusters_are_asked_for_in_smaller_groups(n_clusters: int) -> None:
+    sites = {"a": np.array([[0.0], [5.0], [10.0]]), "b": np.array([[20.0], [30.0], [40.0]])}
+    model = FederatedKMeans(n_clusters, random_state=0).fit(sites)
+    assert len(np.unique(model.labels_)) == n_clusters
+
+
+def test_the_fuzzy_recipe_finds_the_pooled_optimum() -> None:
+    model = FederatedFuzzyCMeans(16, random_state=0).fit(PLANE.X, sites=PLANE.site)
+    one_table = FederatedFuzzyCMeans(16, random_state=1).fit(PLANE.X)
+    assert model.inertia_ == pytest.approx(one_table.inertia_, rel=1e-3)
+    assert model.score(PLANE.X) == pytest.approx(-model.inertia_)
+    degrees = model.predict_proba(PLANE.X)
+    np.testing.assert_allclose(degrees.sum(axis=1), 1.0)
+    np.testing.assert_array_equal(degrees.argmax(axis=1), model.labels_)
+
+
+# Error and utility
+
+
+def test_error_and_utility_by_hand() -> None:
+    """Rows 0 1 6 at centres 0, 4, 10: squares (0 16), (1 9), (4 16) to the two nearest."""
+    state = State.at(np.array([[0.0], [4.0], [10.0]]))
+    rows = Data(np.array([[0.0], [1.0], [6.0]]), np.array([1.0, 2.0, 1.0]))
+    answer = ErrorAndUtility().client_step(state, rows, stream(0, 0))
+    np.testing.assert_array_equal(answer.sums, [[2, 16 + 2 * 8], [4, 12], [0, 0]])
+    np.testing.assert_array_equal(answer.weights, [3, 1, 0])
+
+
+# The variance tree
+
+
+def grown(X: np.ndarray, n_leaves: int, n_sites: int = 3, min_rows: int = 5) -> State:
+    site = np.random.default_rng(0).integers(0, n_sites, len(X))
+    return run(VarianceTree(n_leaves, min_rows), engine(X, site)).state
+
+
+def test_the_first_cut_lies_at_the_mean_of_the_widest_column() -> None:
+    X = np.array([[0.0, 0.0], [1.0, 1.0], [99.0, 1.0], [100.0, 0.0]])
+    state = grown(X, 2, n_sites=1, min_rows=1)
+    np.testing.assert_allclose(state.centers, [[0.5, 0.5], [99.5, 0.5]])
+    np.testing.assert_array_equal(state.weights, [2, 2])
+
+
+@given(seed=st.integers(0, 10**6), n_leaves=st.integers(1, 20), min_rows=st.integers(1, 8))
+def test_leaves_are_means_of_groups_that_are_large_enough(
+    seed: int, n_leaves: int, min_rows: int
+) -> None:
+    """Their weights sum to the rows, their sums to the sum, none is smaller than q."""
+    rng = np.random.default_rng(seed)
+    X = rng.integers(-3, 4, size=(rng.integers(12, 60), 2)) * 1.0
+    state = grown(X, n_leaves, min_rows=min_rows)
+    assert state.converged
+    assert len(state.centers) <= n_leaves
+    assert state.weights.sum() == len(X)
+    assert state.weights.min() >= min(min_rows, len(X))
+    np.testing.assert_allclose(state.weights @ state.centers, X.sum(axis=0), atol=1e-9)
+
+
+def test_a_cut_that_isolates_few_rows_is_undone() -> None:
+    """An outlier makes the first cut fall between it and all others; the next falls among them."""
+    X = np.concatenate([np.linspace(0, 1, 40), [1e6]])[:, None]
+    state = grown(X, 4)
+    assert len(state.centers) >= 3
+    assert state.weights.min() >= 5
+    assert state.weights.sum() == 41
+
+
+def test_a_leaf_that_cannot_be_cut_is_left_alone() -> None:
+    X = np.array([[0.0]] * 30 + [[1.0]] * 2)
+    state = grown(X, 4)
+    np.testing.assert_allclose(state.centers, [[2 / 32]])
+
+
+def test_the_tree_does_not_depend_on_the_partition() -> None:
+    one, many = grown(PLANE.X, 64, n_sites=1), grown(PLANE.X, 64, n_sites=20)
+    np.testing.assert_allclose(one.centers, many.centers, rtol=1e-12)
+    np.testing.assert_array_equal(one.weights, many.weights)
+    assert len(one.centers) > 40
+
+
+def test_the_tree_survives_an_offset_of_1e8() -> None:
+    near, far = grown(PLANE.X, 64), grown(PLANE.X + 1e8, 64)
+    np.testing.assert_array_equal(near.weights, far.weights)
+    np.testing.assert_allclose(near.centers, far.centers - 1e8, atol=1e-6)
