@@ -1,4 +1,4 @@
-"""The FKM papers' data, bit by bit."""
+"""The papers' data: FKM's bit by bit, the others' by their sizes, means and deviations."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedcluster.datasets import SplitRows, plane16, variable_k
+from fedcluster.datasets import SplitRows, ffcm_case, plane16, triebe, variable_k
 
 PUBLISHED_SIZES = {
     0.1: [185, 144, 194, 74, 203],
@@ -64,7 +64,7 @@ def test_no_rows_stray_from_their_cluster_without_noise() -> None:
     )
 
 
-@pytest.mark.parametrize("make", [plane16, variable_k])
+@pytest.mark.parametrize("make", [plane16, variable_k, lambda: triebe()[0], lambda: ffcm_case("2")])
 def test_numpys_global_random_state_is_neither_read_nor_touched(make) -> None:
     before = np.random.get_state()[1].copy()  # noqa: NPY002
     first, second = make().X, make().X
@@ -86,3 +86,63 @@ def test_impossible_data_are_refused(make, wrong) -> None:
         ValueError, match=f"{make.__name__} needs .* not .*{next(iter(wrong.values()))}"
     ):
         make(**wrong)
+
+
+def test_triebe_is_fifty_sites_of_ten_rows_around_one_of_five_means() -> None:
+    train, test = triebe()
+    for rows in (train, test):
+        assert list(rows.sites) == [f"client-{i:02}" for i in range(50)]
+        assert rows.X.shape == (500, 1)
+        for i, (X, y) in enumerate(rows.sites.values()):
+            assert X.shape == (10, 1)
+            np.testing.assert_array_equal(y, [i // 10] * 10)
+    assert not np.isin(test.X, train.X).any()
+
+
+def test_triebe_s_clusters_have_the_means_and_the_deviation_of_the_paper() -> None:
+    """Of 10 times as many sites: means within 4 standard errors, 0.2 / sqrt(1000)."""
+    for rows in triebe(3, sites_per_cluster=100):
+        for j in range(5):
+            X = rows.X[rows.y == j]
+            assert abs(X.mean() - (j + 1)) < 4 * 0.2 / 1000**0.5
+            assert abs(X.std() - 0.2) < 4 * 0.2 / 2000**0.5
+
+
+FFCM_COUNTS = {
+    "1a": [[333, 333, 333]] * 3,
+    "1b": [[333, 333, 333], [333, 333, 333], [500, 500, 0]],
+    "2": [[900, 50, 50], [50, 900, 50]],
+    "3a": [[50, 50, 0, 0], [0, 500, 500, 0], [0, 0, 50, 50]],
+    "3b": [[50, 50, 0, 0], [0, 500, 500, 0], [0, 0, 500, 500]],
+    "3c": [[500, 500, 0, 0], [0, 50, 50, 0], [0, 0, 50, 50]],
+    "3d": [[500, 500, 0, 0], [0, 500, 500, 0], [0, 0, 500, 500]],
+}
+FFCM_MEANS = {
+    "1": ([[-2, -2], [0, 0], [2, 2]], 0.5),
+    "2": ([[5, 0], [5, 10], [10, 10]], 1.1),
+    "3": ([[0, 0], [0, 10], [10, 10], [10, 0]], 1.0),
+}
+
+
+@pytest.mark.parametrize("case", FFCM_COUNTS)
+def test_sites_of_the_ffcm_cases_hold_so_many_rows_of_each_cluster(case: str) -> None:
+    means, sd = FFCM_MEANS[case[0]]
+    rows = ffcm_case(case, seed=1)
+    counts = [np.bincount(y, minlength=len(means)).tolist() for _, y in rows.sites.values()]
+    assert list(rows.sites) == [f"client-{i}" for i in range(len(counts))]
+    assert counts == FFCM_COUNTS[case]
+    for j, mean in enumerate(means):
+        X = rows.X[rows.y == j]
+        np.testing.assert_allclose(X.mean(axis=0), mean, atol=4.5 * sd / len(X) ** 0.5)
+        np.testing.assert_allclose(X.std(axis=0), sd, atol=4.5 * sd / (2 * len(X)) ** 0.5)
+
+
+def test_a_seed_makes_the_rows() -> None:
+    for make in (lambda seed: triebe(seed)[0], lambda seed: ffcm_case("2", seed)):
+        np.testing.assert_array_equal(make(5).X, make(5).X)
+        assert not np.isin(make(5).X, make(6).X).any()
+
+
+def test_an_unknown_case_is_refused() -> None:
+    with pytest.raises(ValueError, match="ffcm_case knows 1a, 1b, 2, 3a, 3b, 3c, 3d, not '4'"):
+        ffcm_case("4")

@@ -23,7 +23,7 @@ FLOORS = (
     "engines",
     "rounds",
     "recipes selection",
-    "estimators model report datasets",
+    "estimators model report datasets baselines",
     "__init__",
     "demo",
     "cli",
@@ -41,6 +41,7 @@ GUESTS = {
     "rich": "cli",
     "scipy": ANYWHERE,
     "sklearn": "estimators datasets demo",
+    "threadpoolctl": "kernels",
     "typer": "cli",
 }
 

@@ -1,24 +1,29 @@
-"""The papers' published results, within the tolerances that issue 2 asks for.
+"""The papers' published results, within the tolerances that issues 2 and 3 ask for.
 
-Both sides are samples, the authors' mostly of 200 runs, so that the standard error of a
-deviation is sqrt(s^2 / n + s_0^2 / n_0).
+Both sides are samples, FKM's mostly of 200 runs, Triebe's and FFCM's of ten, so that the standard
+error of a deviation is sqrt(s^2 / n + s_0^2 / n_0).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import cache
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 from numpy.typing import NDArray
+from scipy.spatial.distance import cdist
 from sklearn.metrics import adjusted_rand_score
 
 from fedcluster import Client, Data, LocalEngine, MinClusterSize, State, nearest, run
-from fedcluster.algorithms import FKM, KFed
+from fedcluster.algorithms import FFCM, FKM, FedAvg, KFed
+from fedcluster.baselines import central_fuzzy_cmeans, informed_kfed, random_start_kmeans
 from fedcluster.core import Algorithm, Filter
-from fedcluster.datasets import plane16
+from fedcluster.datasets import FFCM_CASES, ffcm_case, plane16, triebe
+from fedcluster.kernels import memberships
 
 Sites = Mapping[str, tuple[NDArray[np.float64], NDArray[np.intp]]]
 
@@ -129,23 +134,220 @@ def test_kfed_is_as_good_as_the_authors_runs(results: pd.DataFrame, beta: str, n
     assert ours.mean() == pytest.approx(theirs["mean"], abs=allowed)
 
 
-@pytest.mark.parametrize("beta", BETAS)
-def test_kfed_has_the_median_of_figure_1b(
-    results: pd.DataFrame, reference: Path, beta: str
-) -> None:
-    """On the older split. Only quartiles are published: the spread is that of a normal sample
-    with these, and the standard error of its median is sqrt(pi / 2) times that of its mean.
-    """
+def older_split(reference: Path, beta: str) -> Sites:
+    """The split behind the k-FED boxes of figure 1b."""
     with np.load(reference / "fkm_regular_split.npz") as split:
         X, y, client = (split[f"regular_beta{beta}_{part}"] for part in ("X", "label", "client"))
-    sites = {f"client-{i}": (X[client == i], y[client == i]) for i in range(5)}
-    ours = scores(KFed(16), sites, engine(sites), (1,), KFED_RUNS)[:, 0]
-    theirs = published(
-        results,
-        figure="ICPR_Fig1b/arXiv_Fig1b",
-        method="kFed K_l=16",
-        beta=beta,
-    )
+    return {f"client-{i}": (X[client == i], y[client == i]) for i in range(5)}
+
+
+@pytest.mark.parametrize("informed", [False, True])
+@pytest.mark.parametrize("beta", BETAS)
+def test_kfed_has_the_median_of_figure_1b(
+    results: pd.DataFrame, reference: Path, beta: str, informed: bool
+) -> None:
+    """K_l = 16, or the K_l of the best ARI_w. Only quartiles are published: the spread is that of
+    a normal sample with these, and the standard error of its median is sqrt(pi / 2) times that of
+    its mean.
+    """
+    sites = older_split(reference, beta)
+    kfed, method = KFed(16), "kFed K_l=16"
+    if informed:
+        method = "kFed informed K_l (tuned)"
+        kfed = informed_kfed(engine(sites), 16, lambda state: mean_ari(state, sites), runs=10)
+    ours = scores(kfed, sites, engine(sites), (1,), KFED_RUNS)[:, 0]
+    theirs = published(results, figure="ICPR_Fig1b/arXiv_Fig1b", method=method, beta=beta)
     theirs["std_pop"] = (theirs.q75 - theirs.q25) / 1.349
     allowed = 3.0 * (np.pi / 2) ** 0.5 * standard_error(ours, theirs) + 0.01
     assert np.median(ours) == pytest.approx(theirs["median"], abs=allowed)
+
+
+# Triebe & Rajagopal: 50 sites of 10 points, T = 200
+
+TRIEBE_RUNS = {0: 60, 1: 60, 5: 20, 15: 20, 50: 5}  # by sites a round, which make the work
+PUBLISHED_RUNS = {"0.01": 30, "0.03": 10, "0.1": 10, "0.3": 3, "1.0": 3, "central": 10}
+PANELS = [
+    "Fig2a (E=10,beta=1.0)",
+    "Fig2b (E=10,beta=0.1)",
+    "Fig3a (E=5,beta=1.0)",
+    "Fig3b (E=5,beta=0.2)",
+    "Fig4a (C=0.1,beta=1.0)",  # 4b has no difference beyond its noise
+    "Fig5a (C=0.1,E=1)",
+    "Fig5b (C=0.1,E=10)",
+]
+LETTERS = {"sample_fraction": "C", "epochs E": "E", "beta": "beta"}
+Setting = tuple[int, int, float]
+CENTRAL: Setting = (0, 1, 1.0)
+
+
+@pytest.fixture(scope="module")
+def figures(reference: Path) -> pd.DataFrame:
+    """The digitised figures."""
+    return pd.read_csv(reference / "triebe_figures.csv", dtype={"x": str})
+
+
+def setting(point: pd.Series) -> Setting:
+    """Sites a round, epochs and client rate of one point of a panel."""
+    if point["x"] == "central":
+        return CENTRAL
+    given = dict(part.split("=") for part in point.figure.split("(")[1].strip(")").split(","))
+    given[LETTERS[point.x_name]] = point["x"]
+    return max(int(float(given["C"]) * 50), 1), int(given["E"]), float(given["beta"])
+
+
+@cache
+def triebe_run(chosen: Setting, seed: int) -> dict[str, float]:
+    """The paper's two measures on the rows that were trained on."""
+    (sites, epochs, beta), (train, _) = chosen, triebe(seed)
+    if chosen == CENTRAL:
+        centers = random_start_kmeans(train.X, 5, seed=seed)
+    else:
+        fedavg = FedAvg(epochs=epochs, client_rate=beta)
+        start = fedavg.random_start(5, 1, seed)
+        asked = engine(train.sites)
+        done = run(fedavg, asked, start, seed=seed, max_rounds=200, participation=sites / 50)
+        centers = done.state.centers
+    labels, squared = nearest(train.X, centers)
+    distance, used = np.sqrt(squared), np.unique(labels)
+    spread = np.array([distance[labels == j].mean() for j in used])
+    apart = cdist(centers[used], centers[used]) + np.diag([np.inf] * len(used))
+    worst = ((spread[:, None] + spread) / apart).max(axis=1)
+    return {"euclidean": float(distance.mean()), "davies_bouldin": float(worst.mean())}
+
+
+def triebe_mean(chosen: Setting, metric: str) -> float:
+    """Over 20 runs and more, but for C = 1: over 5, where three are published."""
+    runs = range(TRIEBE_RUNS[chosen[0]])
+    return float(np.mean([triebe_run(chosen, seed)[metric] for seed in runs]))
+
+
+def test_triebe_s_federated_averaging_reaches_the_optimum() -> None:
+    """Figure 1, C = 0.1, E = 1: 0.16 +- 0.01."""
+    assert triebe_mean((5, 1, 1.0), "euclidean") == pytest.approx(0.16, abs=0.01)
+
+
+def test_triebe_s_conclusions_hold() -> None:
+    """A tenth or a third of the sites is better than central k-means, a single site is worse. One
+    epoch wants beta = 1, ten want 0.1 (figures 1, 4 and 5).
+    """
+    settings = [(1, 1, 1.0), (5, 1, 1.0), (15, 1, 1.0), CENTRAL]
+    one, tenth, third, central = (triebe_mean(s, "euclidean") for s in settings)
+    assert max(tenth, third) < central < one
+    assert tenth < triebe_mean((5, 1, 0.1), "euclidean")
+    assert triebe_mean((5, 10, 1.0), "euclidean") > triebe_mean((5, 10, 0.1), "euclidean")
+
+
+@pytest.mark.parametrize("panel", PANELS)
+def test_triebe_s_panels_have_their_order(figures: pd.DataFrame, panel: str) -> None:
+    """Any two points whose published difference exceeds three of its standard errors lie in the
+    same order; points of the same setting (C = 0.01 and 0.03, one site a round) have none.
+    """
+    points = figures[figures.figure == panel].dropna(subset="train_mean")
+    pairs = [pair for _, curve in points.groupby("metric") for pair in clearly_ordered(curve)]
+    assert pairs
+    for better, worse in pairs:
+        ours = [triebe_mean(setting(point), better.metric) for point in (better, worse)]
+        assert ours[0] < ours[1], f"{better.metric} at {better['x']} and {worse['x']}"
+
+
+def clearly_ordered(points: pd.DataFrame) -> Iterator[tuple[pd.Series, pd.Series]]:
+    """Pairs of points, the better first. A band that the axis clips is taken from its other end."""
+    for pair in combinations([row for _, row in points.iterrows()], 2):
+        better, worse = sorted(pair, key=lambda point: point.train_mean)
+        errors = [
+            max(point.train_hi - point.train_mean, point.train_mean - point.train_lo)
+            / (PUBLISHED_RUNS[point["x"]] if point.x_name == "sample_fraction" else 10) ** 0.5
+            for point in pair
+        ]
+        is_clear = worse.train_mean - better.train_mean > 3.0 * np.hypot(*errors)
+        if is_clear and setting(better) != setting(worse):
+            yield better, worse
+
+
+# FFCM, as the authors' program: local convergence, support u, starts in the unit box
+
+FFCM_RUNS = 10
+TABLES = {"1b": "Table 2", "2": "Table 3", "3a": "Table 4", "3b": "Table 4", "3c": "Table 4"}
+TABLES["3d"] = "Table 4"
+SIZES = {"3a": "(100, 1000, 100)", "3b": "(100, 1000, 1000)", "3c": "(1000, 100, 100)"}
+SIZES["3d"] = "(1000, 1000, 1000)"
+QUANTITIES = ("within SSE", "outside SSE", "GT gap")
+
+
+@cache
+def ffcm_runs(case: str, method: str) -> NDArray[np.float64]:
+    """Within and outside "SSE" and gap of each run, (runs, 3); sums of distances, not squared.
+
+    avg_1 is stopped after 4 rounds: in cases 3b and 3d some runs circle, to no other result.
+    """
+    found = np.empty((FFCM_RUNS, 3))
+    true, m = np.array(FFCM_CASES[case][0]), 1.1 if case == "2" else 2.0
+    for seed in range(FFCM_RUNS):
+        rows = ffcm_case(case, seed)
+        if method == "central":
+            centers = central_fuzzy_cmeans(rows.X, len(true), m, seed=seed).centers
+        else:
+            ffcm = FFCM(m, method, local="converge", support="u", relative=False)
+            start = State.at(np.random.default_rng(1000 + seed).uniform(size=true.shape))
+            rounds = 4 if method == "avg_1" else 1000
+            asked = engine(rows.sites)
+            centers = run(ffcm, asked, start, seed=seed, max_rounds=rounds).state.centers
+        distance = cdist(rows.X, centers)
+        own = memberships(rows.X, centers, m).argmax(axis=1)
+        within = distance[np.arange(len(own)), own].sum()
+        per_value = np.array([within, distance.sum() - within]) / rows.X.size
+        found[seed] = *per_value, cdist(centers, true).min(axis=1).sum()
+    return found
+
+
+@pytest.fixture(scope="module")
+def ffcm_tables(reference: Path) -> pd.DataFrame:
+    return pd.read_csv(reference / "stallmann_tables.csv")
+
+
+def ffcm_published(tables: pd.DataFrame, case: str, method: str, quantity: str) -> float:
+    at = (tables.paper == "FFCM") & (tables.table == TABLES[case]) & (tables.method == method)
+    at &= (tables.quantity == quantity) & tables.dataset.str.contains(
+        SIZES.get(case, ""), regex=False
+    )
+    assert at.sum() == 1
+    return float(tables[at].value.iloc[0])
+
+
+@pytest.mark.parametrize("case", TABLES)
+def test_avg_2_is_far_better_than_avg_1(ffcm_tables: pd.DataFrame, case: str) -> None:
+    """Tables 2 to 4: rows nearer to their own centres and farther from the others, centres much
+    nearer to the true ones.
+    """
+    one, two = (ffcm_runs(case, method).mean(axis=0) for method in ("avg_1", "avg_2"))
+    assert two[0] < one[0]
+    assert two[1] > one[1]
+    assert two[2] < one[2] / 2
+    for column, quantity in enumerate(QUANTITIES[:2]):
+        theirs = [ffcm_published(ffcm_tables, case, a, quantity) for a in ("avg_1", "avg_2")]
+        assert (theirs[1] > theirs[0]) == (two[column] > one[column])
+
+
+@pytest.mark.parametrize("case", ["1b", "3a", "3b", "3c", "3d"])
+def test_avg_2_has_the_distances_of_the_tables(ffcm_tables: pd.DataFrame, case: str) -> None:
+    """And those of central fuzzy c-means of its best run. Ten runs on either side, and 0.05 for
+    rounding and for the deviation of case 1, which is inferred.
+    """
+    ours = ffcm_runs(case, "avg_2")
+    for column, quantity in enumerate(QUANTITIES[:2]):
+        allowed = 3.0 * ours[:, column].std(ddof=1) * (2 / FFCM_RUNS) ** 0.5 + 0.05
+        theirs = ffcm_published(ffcm_tables, case, "avg_2", quantity)
+        assert ours[:, column].mean() == pytest.approx(theirs, abs=allowed)
+    central = ffcm_runs(case, "central").mean(axis=0)
+    assert ours.mean(axis=0)[:2] == pytest.approx(central[:2], rel=0.01)
+
+
+def test_avg_1_has_the_distances_of_table_2(ffcm_tables: pd.DataFrame) -> None:
+    """The one table for which the paper prints avg_1's centres, too: the lost cluster's is drawn
+    to (1.34, 1.49) from (2, 2), whence a gap of about 0.9.
+    """
+    ours = ffcm_runs("1b", "avg_1")
+    for column, quantity in enumerate(QUANTITIES[:2]):
+        theirs = ffcm_published(ffcm_tables, "1b", "avg_1", quantity)
+        assert ours[:, column].mean() == pytest.approx(theirs, abs=0.05)
+    assert ours[:, 2].mean() == pytest.approx(np.hypot(0.66, 0.51), abs=0.2)

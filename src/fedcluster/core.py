@@ -5,11 +5,11 @@ Values are frozen dataclasses, protocols are structural. This module imports not
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import reduce
 from operator import add
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 from numpy.random import Generator
@@ -31,6 +31,7 @@ __all__ = [
     "Metric",
     "Result",
     "Round",
+    "RowStream",
     "Rows",
     "Site",
     "SiteError",
@@ -38,6 +39,7 @@ __all__ = [
     "Step",
     "Summary",
     "Task",
+    "sampled",
     "stream",
 ]
 
@@ -69,8 +71,8 @@ class Data:
     def __len__(self) -> int:
         return int(self.X.shape[0])
 
-    def take(self, rows: NDArray[Any]) -> Data:
-        """The rows at the given places, or where the given booleans are true."""
+    def take(self, rows: NDArray[Any] | slice) -> Data:
+        """The rows at the given places, where the given booleans are true, or of a slice."""
         weight = None if self.sample_weight is None else self.sample_weight[rows]
         return Data(self.X[rows], weight, None if self.y is None else self.y[rows])
 
@@ -84,6 +86,19 @@ class Data:
         """The same rows in lexicographic order: then what is drawn does not depend on theirs."""
         weight = [] if self.sample_weight is None else [self.sample_weight]
         return self.take(np.lexsort([*weight, *self.X.T[::-1]]))
+
+
+@runtime_checkable
+class RowStream(Protocol):
+    """The rows of one site where they are too many to be held at once."""
+
+    def chunks(self) -> Iterator[Data]:
+        """The rows in parts, read anew by every call."""
+        ...
+
+    def load(self) -> Data:
+        """All rows at once."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -338,9 +353,30 @@ class HeldBackError(ValueError):
 def stream(seed: int, round: int, site: str = "") -> Generator:
     """Random numbers for one (seed, round, site); without a site, the server's own.
 
-    The same on every engine and in any order of sites.
+    The same on every engine and in any order of sites, as ``default_rng([seed, round, *site])``.
     """
-    words: Any = [seed, round, *site.encode()]
-    if 0 <= seed < 2**32 and 0 <= round < 2**32:
-        words = np.array(words, np.uint32)  # the same numbers in a third of the time
-    return np.random.default_rng(words)
+    return _Stream([seed, round, *site.encode()])
+
+
+def sampled(n: int, fraction: float, seed: int, round: int) -> NDArray[np.intp]:
+    """Which of n sites are asked in a round: max(int(C n), 1) of them, in their order.
+
+    Drawn from a stream that no site and no server step draws from.
+    """
+    if fraction >= 1.0:
+        return np.arange(n)
+    chosen = stream(seed, round, "asked").choice(n, max(int(fraction * n), 1), replace=False)
+    return np.sort(chosen)
+
+
+class _Stream(Generator):
+    """Seeded at the first use: most steps draw nothing, and seeding costs more than they do."""
+
+    def __init__(self, words: list[int]) -> None:
+        self._words = words
+
+    def __getattribute__(self, name: str) -> Any:
+        words = object.__getattribute__(self, "__dict__").pop("_words", None)
+        if words is not None:
+            super().__init__(np.random.PCG64(words))
+        return super().__getattribute__(name)

@@ -1,23 +1,30 @@
-"""Data made by chance, split over sites: those of the papers, the same bits as published.
+"""Data made by chance, split over sites: those of the papers.
 
 The FKM papers (S. Garst & M. Reinders, Federated K-means clustering, ICPR 2024; arXiv
 2310.01195) cluster 16 normal clouds on a plane that five sites see unequally. The positions of
 the sites, the seed and the order of the draws are those of the authors' repository,
-github.com/swiergarst/fedKMeans.
+github.com/swiergarst/fedKMeans, so that the rows are the published ones, bit by bit.
+
+The others publish no seed; their data are drawn anew from ``seed``:
+
+- S. Triebe & R. Rajagopal, Federated K-Means: clustering algorithm and proof of concept, 2019;
+- M. Stallmann & A. Wilbik, Towards federated clustering: a federated fuzzy c-means algorithm
+  (FFCM), FL-AAAI 2022.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.random import RandomState
+from numpy.random import Generator, RandomState
 from numpy.typing import NDArray
 
 from fedcluster.core import Floats
 
-__all__ = ["SplitRows", "plane16", "variable_k"]
+__all__ = ["FFCM_CASES", "SplitRows", "ffcm_case", "plane16", "triebe", "variable_k"]
 
 _SEED = 42
 _MEANS = np.array([(x, y) for x in (-7.5, -2.5, 2.5, 7.5) for y in (-7.5, -2.5, 2.5, 7.5)])
@@ -31,6 +38,22 @@ _OBSERVERS = np.array(
     ]
 )
 _CLUSTERS_SEEN = (16, 1, 3, 10, 7)
+
+_DIAGONAL = ((-2.0, -2.0), (0.0, 0.0), (2.0, 2.0))
+_HIDDEN = ((5.0, 0.0), (5.0, 10.0), (10.0, 10.0))
+_SQUARE = ((0.0, 0.0), (0.0, 10.0), (10.0, 10.0), (10.0, 0.0))
+_THIRDS, _HALVES = (333, 333, 333), (500, 500, 0)
+FFCM_CASES: Mapping[str, tuple[tuple[tuple[float, ...], ...], float, tuple[tuple[int, ...], ...]]]
+FFCM_CASES = {
+    "1a": (_DIAGONAL, 0.5, (_THIRDS, _THIRDS, _THIRDS)),
+    "1b": (_DIAGONAL, 0.5, (_THIRDS, _THIRDS, _HALVES)),
+    "2": (_HIDDEN, 1.1, ((900, 50, 50), (50, 900, 50))),
+    "3a": (_SQUARE, 1.0, ((50, 50, 0, 0), (0, 500, 500, 0), (0, 0, 50, 50))),
+    "3b": (_SQUARE, 1.0, ((50, 50, 0, 0), (0, 500, 500, 0), (0, 0, 500, 500))),
+    "3c": (_SQUARE, 1.0, ((500, 500, 0, 0), (0, 50, 50, 0), (0, 0, 50, 50))),
+    "3d": (_SQUARE, 1.0, ((500, 500, 0, 0), (0, 500, 500, 0), (0, 0, 500, 500))),
+}
+"""The clusters' means, their standard deviation, and the rows of each cluster at each site."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -151,6 +174,90 @@ def variable_k(per_cluster: int = 50) -> SplitRows:
     )
 
 
+def triebe(
+    seed: int = 0, *, sites_per_cluster: int = 10, rows_per_site: int = 10, noise: float = 0.2
+) -> tuple[SplitRows, SplitRows]:
+    """Many small sites on a line, each within one of five clusters (Triebe & Rajagopal, 2019).
+
+    The clusters' means are 1, 2, 3, 4 and 5. All rows of a site are of one cluster.
+
+    Parameters
+    ----------
+    seed : int, default=0
+        Makes the draws.
+    sites_per_cluster : int, default=10
+        Sites that hold rows of a cluster.
+    rows_per_site : int, default=10
+        Rows of each site.
+    noise : float, default=0.2
+        Standard deviation of a cluster.
+
+    Returns
+    -------
+    train, test : SplitRows
+        The rows of ``client-00`` to ``client-49`` in one dimension, and those of as many further
+        sites from the same five clusters.
+
+    Notes
+    -----
+    The mean distance of a row to the mean of its cluster is sqrt(2 / pi) times the noise: 0.160.
+
+    Examples
+    --------
+    >>> train, test = triebe()
+    >>> len(train.sites), train.sites["client-00"][0].shape
+    (50, (10, 1))
+    """
+    means = np.arange(1.0, 6.0)[:, None]
+    counts = np.kron(np.eye(5, dtype=int), np.full((sites_per_cluster, 1), rows_per_site))
+    rng = np.random.default_rng(seed)
+    return _clouds(means, noise, counts, rng), _clouds(means, noise, counts, rng)
+
+
+def ffcm_case(case: str, seed: int = 0) -> SplitRows:
+    """The made-up data of the FFCM paper on a plane, by case (Stallmann & Wilbik, 2022).
+
+    Parameters
+    ----------
+    case : {"1a", "1b", "2", "3a", "3b", "3c", "3d"}
+        ``"1a"``, ``"1b"``: clusters (-2, -2), (0, 0), (2, 2) at three sites that hold 333 rows of
+        each; in 1b (experiment 2, table 2) the third holds 500 rows of the first two, and none
+        of the last.
+        ``"2"``: a cluster hidden from two sites (table 3, figure 1; the paper takes m = 1.1):
+        (5, 0), (5, 10), (10, 10), of which one site holds 900, 50 and 50 rows and the other 50,
+        900 and 50.
+        ``"3a"`` to ``"3d"``: the corners of a square of side 10, of which three sites hold two
+        neighbours each, in halves; 100, 1000 and 100 rows, (100, 1000, 1000), (1000, 100, 100),
+        and 1000 each (table 4).
+    seed : int, default=0
+        Makes the draws.
+
+    Returns
+    -------
+    SplitRows
+        The rows by site, held by ``client-0``, ``client-1``, ...
+
+    Notes
+    -----
+    Standard deviations are 0.5 (inferred from table 2; the paper does not say), 1.1 and 1.
+
+    Examples
+    --------
+    >>> {name: len(X) for name, (X, y) in ffcm_case("3a").sites.items()}
+    {'client-0': 100, 'client-1': 1000, 'client-2': 100}
+    """
+    if case not in FFCM_CASES:
+        raise ValueError(f"ffcm_case knows {', '.join(FFCM_CASES)}, not {case!r}")
+    means, noise, counts = FFCM_CASES[case]
+    return _clouds(np.array(means), noise, np.array(counts), np.random.default_rng(seed))
+
+
+def _clouds(means: Floats, noise: float, counts: NDArray[np.intp], rng: Generator) -> SplitRows:
+    """Normal rows by site, ``counts[i, j]`` of them around mean j at site i."""
+    client, cluster = np.divmod(np.repeat(np.arange(counts.size), counts.ravel()), len(means))
+    return SplitRows(rng.normal(means[cluster], noise), cluster, _client_names(client))
+
+
 def _cloud(mean: Floats, n: int, noise: float, rng: RandomState) -> Floats:
     """Normal rows around a mean, (n, 2): all first coordinates are drawn before the second."""
     return np.column_stack([rng.normal(center, noise, n) for center in mean])
@@ -167,4 +274,5 @@ def _observer(x: Floats, beta: float, rng: RandomState) -> int:
 
 
 def _client_names(client: Any) -> NDArray[np.str_]:
-    return np.array([f"client-{i}" for i in client])
+    width = len(str(max(client)))  # so that names sort as numbers do
+    return np.array([f"client-{i:0{width}}" for i in client])

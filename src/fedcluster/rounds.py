@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 import numpy as np
-from numpy.random import Generator as Random
 
 from fedcluster.core import (
     Algorithm,
@@ -24,6 +23,7 @@ from fedcluster.core import (
     Round,
     State,
     Task,
+    sampled,
     stream,
 )
 
@@ -197,22 +197,14 @@ def drive(
             tasks = next(plan) if answers is None else plan.send(answers)
         except StopIteration as stop:
             return Outcome(stop.value, tuple(exchanges))
-        asked = _sample(engine, participation, stream(seed, len(exchanges)))
-        answers = engine.ask(tasks, asked)
+        names = [site.name for site in engine.sites]
+        asked = sampled(len(names), participation, seed, len(exchanges))
+        answers = engine.ask(tasks, [names[i] for i in asked])
         exchanges.append(_exchange(tasks, answers))
         if len(exchanges) == 1 and not any(exchanges[0].numbers_sent.values()):
             raise HeldBackError(_who_held_back(engine, exchanges[0]))
         if watch is not None:
             watch(exchanges[-1])
-
-
-def _sample(engine: Engine, fraction: float, rng: Random) -> list[str]:
-    """The names of the sites that are asked in a round: max(int(C n), 1) of n."""
-    names = [site.name for site in engine.sites]
-    if fraction >= 1.0:
-        return names
-    chosen = rng.choice(len(names), size=max(int(fraction * len(names)), 1), replace=False)
-    return [names[i] for i in sorted(chosen)]
 
 
 def _exchange(tasks: Sequence[Task], answers: Sequence[Answers]) -> Exchange:

@@ -19,16 +19,16 @@ Where the paper and the authors' program differ, or the paper is silent:
 
 - ``schedule``: the paper says alpha = (1, 0.5) and no more. "inverse" is
   alpha_t = 1 / (1 + 0.5 (t - 1) / 10), which fits its figures best of those tried.
-- ``reassign_below``: 1 % of all rows (the paper) or of the rows of this round's sites (the
-  program).
+- ``total_rows``: small is below 1 % of all rows (the paper) or of the rows of this round's sites
+  (the program).
 - ``momentum``: the program's, v <- rho v + (1 - rho) u and Gamma <- Gamma + v; the paper has none.
-- Batches: the paper describes them, its program has none.
+- ``batch_size``: the paper describes batches, its program has none.
 - Start and new places are uniform in [low, high)^d; the program's box is [0, K + 1)^d.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -37,11 +37,16 @@ from numpy.random import Generator
 
 from fedcluster.algorithms.merging import means, total
 from fedcluster.core import Data, Floats, State, Summary, stream
-from fedcluster.kernels import hard_pass
+from fedcluster.kernels import minibatch_epochs
 
 __all__ = ["FedAvg"]
 
-Schedule = Literal["inverse", "constant", "root"]
+SCHEDULES: dict[str, Callable[[int], float]] = {
+    "inverse": lambda t: 1 / (1 + 0.5 * (t - 1) / 10),
+    "root": lambda t: t**-0.5,
+    "constant": lambda t: 1.0,
+}
+"""alpha_t / alpha_1 in round t = 1, 2, ..."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,17 +63,18 @@ class FedAvg:
         beta.
     server_rate : float, default=1
         alpha_1.
-    schedule : {"inverse", "root", "constant"}, default="inverse"
-        alpha_t / alpha_1 in round t: 1 / (1 + 0.5 (t - 1) / 10), t^-0.5, or 1.
+    schedule : {"inverse", "root", "constant"} or callable, default="inverse"
+        alpha_t / alpha_1 in round t = 1, 2, ...: 1 / (1 + 0.5 (t - 1) / 10), t^-0.5, or 1; a
+        callable is given t.
     momentum : float, default=0
         rho, of the server's updates.
     reassign_share : float, default=0.01
         A cluster below this share of the rows is small; 0 never moves one.
     reassign_after : int, default=20
         Rounds in a row for which it must be small.
-    reassign_below : int, optional
-        Number of rows that the share is taken of: all rows of all sites in the paper. By default
-        the rows of the sites that took part in the round, as in the program.
+    total_rows : float, optional
+        What the share is taken of: the weight of all rows of all sites, as in the paper. By
+        default that of the rows at the sites that took part in the round, as in the program.
     low, high : float, default=0 and k + 1
         The box of random places.
 
@@ -93,40 +99,52 @@ class FedAvg:
     batch_size: int | None = None
     client_rate: float = 1.0
     server_rate: float = 1.0
-    schedule: Schedule = "inverse"
+    schedule: Literal["inverse", "root", "constant"] | Callable[[int], float] = "inverse"
     momentum: float = 0.0
     reassign_share: float = 0.01
     reassign_after: int = 20
-    reassign_below: int | None = None
+    total_rows: float | None = None
     low: float = 0.0
     high: float | None = None
 
+    def __post_init__(self) -> None:
+        if min(self.epochs, 1 if self.batch_size is None else self.batch_size) < 1:
+            raise ValueError(
+                f"epochs and batch_size must be at least 1, not {self.epochs} and {self.batch_size}"
+            )
+        if not (callable(self.schedule) or self.schedule in SCHEDULES):
+            raise ValueError(
+                f"schedule must be one of {', '.join(SCHEDULES)} or a callable, "
+                f"not {self.schedule!r}"
+            )
+
     def random_start(self, n_clusters: int, n_columns: int, seed: int) -> State:
-        """Gamma_0, uniform in the box."""
-        return State.at(self._place(stream(seed, 0), n_clusters, n_columns, n_clusters))
+        """Gamma_0, uniform in the box; the numbers are drawn for nothing else."""
+        return State.at(self._places(stream(seed, 0, "Gamma_0"), n_clusters, n_clusters, n_columns))
 
     def alpha(self, t: int) -> float:
         """Server rate in round t = 1, 2, ..."""
-        decay: dict[str, float] = {
-            "inverse": 1 / (1 + 0.05 * (t - 1)),
-            "root": t**-0.5,
-            "constant": 1.0,
-        }
-        return self.server_rate * decay[self.schedule]
+        decay = SCHEDULES[self.schedule] if isinstance(self.schedule, str) else self.schedule
+        return self.server_rate * decay(t)
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
         """E epochs of mini-batch k-means; the last epoch's counts weigh the result."""
-        batches = self._batches(data, rng)
-        centers, seen, rows = state.centers.copy(), state.weights * 0, state.weights * 0
-        for _ in range(self.epochs):
-            seen, rows = seen * 0, rows * 0
-            for b in rng.permutation(len(batches)):
-                found = hard_pass(batches[b].X, centers, batches[b].sample_weight)
-                seen, rows = seen + found.weights, rows + found.counts
-                mean = means(found.sums, found.weights, otherwise=centers)
-                share = np.divide(found.weights, seen, out=np.zeros_like(seen), where=seen > 0)
-                centers += self.client_rate * share[:, None] * (mean - centers)
-        return Summary(centers * seen[:, None], seen, rows)
+        size = self.batch_size or len(data)
+        if size < len(data):
+            data = data.canonical().take(rng.permutation(len(data)))
+            orders = [rng.permutation(-(-len(data) // size)) for _ in range(self.epochs)]
+        else:
+            orders = [np.zeros(1, int)] * self.epochs
+        fit = minibatch_epochs(
+            data.X,
+            state.centers,
+            data.sample_weight,
+            batch_size=size,
+            orders=orders,
+            rate=self.client_rate,
+        )
+        sums = fit.centers * fit.weights[:, None]
+        return Summary(sums, fit.weights, fit.counts.astype(np.float64))
 
     def server_step(self, state: State, answers: Sequence[Summary], rng: Generator) -> State:
         """Move towards the weighted mean by alpha_t, then reassign small clusters."""
@@ -136,25 +154,16 @@ class FedAvg:
         velocity = state.memory.get("velocity", np.zeros_like(update))
         velocity = self.momentum * velocity + (1 - self.momentum) * update
         centers = state.centers + velocity
-        of = self.reassign_below or answer.weights.sum()
-        small_for = state.memory.get("small_for", np.zeros(len(centers)))
-        small_for = np.where(answer.weights < self.reassign_share * of, small_for + 1, 0)
+        small = answer.weights < self.reassign_share * (self.total_rows or answer.weights.sum())
+        small_for = np.where(small, state.memory.get("small_for", 0 * answer.weights) + 1, 0)
         moving = small_for >= self.reassign_after
-        k, d = centers.shape
-        centers[moving] = self._place(rng, int(moving.sum()), d, k)
-        velocity[moving], small_for[moving] = 0.0, 0
+        if moving.any():
+            centers[moving] = self._places(rng, int(moving.sum()), *centers.shape)
+            velocity[moving], small_for[moving] = 0.0, 0
         memory = {"velocity": velocity, "small_for": small_for}
         return State(centers, answer.weights, round=state.round + 1, memory=memory)
 
-    def _batches(self, data: Data, rng: Generator) -> list[Data]:
-        """The site's rows at random in batches of at most B."""
-        if self.batch_size is None or self.batch_size >= len(data):
-            return [data]
-        order = rng.permutation(len(data))
-        data = data.canonical()
-        cuts = range(self.batch_size, len(data), self.batch_size)
-        return [data.take(part) for part in np.split(order, list(cuts))]
-
-    def _place(self, rng: Generator, n: int, d: int, k: int) -> Floats:
+    def _places(self, rng: Generator, n: int, k: int, d: int) -> Floats:
+        """New places for n of k centres, (n, d), uniform in the box."""
         high = k + 1.0 if self.high is None else self.high
         return rng.uniform(self.low, high, size=(n, d))

@@ -15,6 +15,11 @@ only because its program does otherwise:
 - ``local``: the text takes one step, the program runs each site to convergence.
 - ``support``: the text sums u^m, the program u.
 
+In one line, the program of the paper's tables: ``local="converge", support="u", relative=False``.
+A centre's weight in the state is the support that stands behind it: with avg_2 that of all sites'
+centres that the server's k-means put there. Too few centres for avg_2 are an error in the first
+round and change nothing later; the paper is silent.
+
 Eq. 5 is printed with exponent 2 / (m - 1) on squared norms; here it is 1 / (m - 1), as in the
 program and as in Bezdek.
 
@@ -27,14 +32,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import sqrt
 from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.random import Generator
 
 from fedcluster.algorithms.merging import mean_variance, means, pool, tolerance, total
-from fedcluster.core import Data, Floats, State, Summary
-from fedcluster.kernels import fuzzy_cmeans, fuzzy_pass, hard_pass, kmeans, lloyd
+from fedcluster.core import Data, Floats, HeldBackError, State, Summary
+from fedcluster.kernels import FuzzyPass, fuzzy_cmeans, fuzzy_pass, hard_pass, kmeans, lloyd
 
 __all__ = ["FFCM"]
 
@@ -50,8 +56,8 @@ class FFCM:
     averaging : {"avg_1", "avg_2"}, default="avg_1"
         Weighted mean of the sites' centres of the same number, or k-means of all of them.
     local : {"step", "converge"}, default="step"
-        One step at a site, or as many as it takes: until the Frobenius norm of the change of its
-        memberships falls below ``local_tol``, 1000 at most.
+        One step at a site, or as many as it takes, 1000 at most: until the Frobenius norm of the
+        change of its memberships falls below ``local_tol`` (for m = 1, as in `Lloyd`).
     support : {"u^m", "u"}, default="u^m"
         What is summed over a site's rows to weigh its centres.
     weighted : bool, default=False
@@ -60,7 +66,8 @@ class FFCM:
         eps: converged when the Euclidean norm of all centres' move is at most ``tol``, in units
         of the rows, times the root of the mean variance of a column if ``relative``.
     relative : bool, default=True
-        Whether ``tol`` is relative to the rows' scale; the paper's is not.
+        Whether ``tol`` is relative to the rows' scale, as far as the sites' sums tell it; the
+        paper's is not.
     local_tol : float, default=1e-4
         See ``local``.
 
@@ -107,62 +114,85 @@ class FFCM:
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
         """Eq. 5 and 6 at one site: support times local centres, J_m, support."""
-        if self.m == 1:
-            return self._hard(state, data)
-        X, w = data.X, data.sample_weight
-        if self.local == "converge":
-            fit = fuzzy_cmeans(X, state.centers, self.m, w, tol=self.local_tol)
-            found, centers = fit.found, fit.centers
-        else:
-            found = fuzzy_pass(X, state.centers, self.m, w)
-            centers = means(found.sums, found.weights, otherwise=state.centers)
-        exact = self.local == "step" and self.support == "u^m"
+        centers = state.centers if self.local == "step" else self._converged(state, data)
+        found = self._pass(data, centers)
         support = found.weights if self.support == "u^m" else found.supports
-        sums = found.sums if exact else centers * support[:, None]
+        sums = found.sums
+        if not self.client_additive:
+            if self.local == "step":
+                centers = means(found.sums, found.weights, otherwise=centers)
+            sums = centers * support[:, None]
         return Summary(np.column_stack([sums, found.errors]), support, found.rows)
-
-    def _hard(self, state: State, data: Data) -> Summary:
-        """The same with hard assignment: one Lloyd step, or Lloyd to convergence."""
-        if self.local == "step":
-            found = hard_pass(data.X, state.centers, data.sample_weight)
-            sums, errors = found.sums, found.errors
-            return Summary(
-                np.column_stack([sums, errors]), found.weights, found.counts.astype(np.float64)
-            )
-        tol = tolerance(data.X, self.local_tol)
-        fit = lloyd(data.X, state.centers, data.sample_weight, max_iter=1000, tol=tol)
-        sums = fit.centers * fit.weights[:, None]
-        return Summary(
-            np.column_stack([sums, 0 * fit.weights]), fit.weights, fit.counts.astype(np.float64)
-        )
 
     def server_step(self, state: State, answers: Sequence[Summary], rng: Generator) -> State:
         """Average the sites' centres by position (avg_1) or cluster them (avg_2)."""
         answer = total(answers)
-        sums, errors, weights = answer.sums[:, :-1], answer.sums[:, -1], answer.weights
+        errors, weights = answer.sums[:, -1], answer.weights
         if self.averaging == "avg_1":
-            centers = means(sums, weights, otherwise=state.centers)
+            centers = means(answer.sums[:, :-1], weights, otherwise=state.centers)
         else:
-            centers = self._cluster(state, answers, rng)
-        moved = float(np.linalg.norm(centers - state.centers))
-        scale = np.sqrt(mean_variance(centers, errors, weights, state.centers))
+            centers, weights = self._cluster(state, answers, rng)
         return State(
             centers,
             weights,
             round=state.round + 1,
             inertia=float(errors.sum()) if self.local == "step" else float("nan"),
-            converged=moved <= self.tol * (scale if self.relative else 1.0),
+            converged=bool(weights.any()) and self._settled(state, centers, weights, errors),
         )
 
-    def _cluster(self, state: State, answers: Sequence[Summary], rng: Generator) -> Floats:
+    def _pass(self, data: Data, centers: Floats) -> FuzzyPass:
+        """Sums over the site's rows; with m = 1 each row belongs to its nearest centre alone."""
+        if self.m > 1:
+            return fuzzy_pass(data.X, centers, self.m, data.sample_weight)
+        found = hard_pass(data.X, centers, data.sample_weight)
+        rows = found.counts.astype(np.float64)
+        return FuzzyPass(found.sums, found.weights, found.weights, rows, found.errors)
+
+    def _converged(self, state: State, data: Data) -> Floats:
+        """The site's own centres from the server's, (k, d)."""
+        X, w, most = data.X, data.sample_weight, 1000
+        if self.m > 1:
+            fit = fuzzy_cmeans(X, state.centers, self.m, w, max_iter=most, tol=self.local_tol)
+            return fit.centers
+        tol = tolerance(X, self.local_tol)
+        return lloyd(X, state.centers, w, max_iter=most, tol=tol).centers
+
+    def _cluster(
+        self, state: State, answers: Sequence[Summary], rng: Generator
+    ) -> tuple[Floats, Floats]:
         """avg_2: k-means of all centres; from the second round on, from the ones before."""
         received, support = pool(answers)
         received, k = received[:, :-1], len(state.centers)
         weights = support if self.weighted else None
         if len(received) < k:
-            return state.centers
+            return self._too_few(state, len(received))
         if state.round == 0:
-            return kmeans(received, k, weights, rng=rng, max_iter=500).centers
-        tol = tolerance(received, 1e-4)
-        fit = lloyd(received, state.centers, weights, max_iter=500, tol=tol, empty="relocate")
-        return fit.centers
+            fit = kmeans(received, k, weights, rng=rng, max_iter=500)
+        else:
+            tol = tolerance(received, 1e-4)
+            fit = lloyd(received, state.centers, weights, max_iter=500, tol=tol, empty="relocate")
+        return fit.centers, np.bincount(fit.labels, support, k).astype(np.float64)
+
+    def _too_few(self, state: State, received: int) -> tuple[Floats, Floats]:
+        """In the first round there is no k-means of too few centres; later they stay."""
+        k = len(state.centers)
+        if state.round == 0:
+            raise HeldBackError(
+                f"avg_2 needs at least {k} centres from the sites in its first round and received "
+                f"{received}: clusters smaller than the sites' limits are not sent; ask for fewer "
+                "clusters or lower the limit"
+            )
+        return state.centers, np.zeros(k)
+
+    def _settled(self, state: State, centers: Floats, weights: Floats, errors: Floats) -> bool:
+        """Whether the centres moved by at most eps.
+
+        The scale of the rows is the root of (J_m + sum of squares between the centres) / (n d).
+        At a fixed point of the exact steps that is their deviation, each row counting sum u^m;
+        otherwise, with the sites' own J_m, an estimate of it.
+        """
+        moved = float(np.linalg.norm(centers - state.centers))
+        if not self.relative:
+            return moved <= self.tol
+        scale = sqrt(mean_variance(centers, errors, weights, asked=centers))
+        return moved <= self.tol * scale

@@ -3,6 +3,7 @@
 from fedcluster.kernels.fuzzy import FuzzyFit, FuzzyPass, fuzzy_cmeans, fuzzy_pass, memberships
 from fedcluster.kernels.hard import HardPass, hard_pass, nearest
 from fedcluster.kernels.lloyd import LloydFit, kmeans, lloyd
+from fedcluster.kernels.minibatch import MiniBatchFit, minibatch_epochs
 from fedcluster.kernels.seeding import farthest_first, kmeans_plusplus
 
 __all__ = [
@@ -10,6 +11,7 @@ __all__ = [
     "FuzzyPass",
     "HardPass",
     "LloydFit",
+    "MiniBatchFit",
     "farthest_first",
     "fuzzy_cmeans",
     "fuzzy_pass",
@@ -18,5 +20,6 @@ __all__ = [
     "kmeans_plusplus",
     "lloyd",
     "memberships",
+    "minibatch_epochs",
     "nearest",
 ]

@@ -79,11 +79,8 @@ def hard_pass(X: ArrayLike, centers: ArrayLike, sample_weight: ArrayLike | None 
     >>> found.weights
     array([2., 2.])
     """
-    centers = as_centers(centers)
-    labels, sums = sweep(as_rows(X), centers, as_weights(sample_weight))
-    # sum of w x = sum of w (x - c) + (sum of w) c
-    totals = sums.residuals + sums.weights[:, np.newaxis] * centers
-    return HardPass(labels, totals, sums.weights, sums.counts, sums.errors)
+    labels, sums = sweep(as_rows(X), as_centers(centers), as_weights(sample_weight))
+    return HardPass(labels, sums.totals, sums.weights, sums.counts, sums.errors)
 
 
 def nearest(X: ArrayLike, centers: ArrayLike) -> tuple[NDArray[np.int32], NDArray[np.float64]]:

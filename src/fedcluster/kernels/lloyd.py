@@ -1,7 +1,7 @@
 """Lloyd's algorithm on rows in one place: a site's own k-means, and the server's on centres."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,13 +11,15 @@ from fedcluster.kernels.rows import (
     Rows,
     Weights,
     as_centers,
+    as_columns,
     as_double_rows,
+    as_given_weights,
     as_rows,
     as_weights,
     pad,
 )
 from fedcluster.kernels.seeding import default_trials, draw_spread
-from fedcluster.kernels.sweep import Sums, squared_distance, sweep, sweep_in_one_thread
+from fedcluster.kernels.sweep import Sums, is_small, squared_distance, sweep, sweep_in_one_thread
 
 __all__ = ["LloydFit", "kmeans", "lloyd"]
 
@@ -39,7 +41,7 @@ class LloydFit:
     inertia : float
         Sum of w ||x - c||^2 over all rows, in squared units of the rows.
     n_iter : int
-        The iterations run.
+        The iterations run; the one that finds nothing left to change counts.
     """
 
     centers: NDArray[np.float64]
@@ -57,7 +59,7 @@ def lloyd(
     *,
     max_iter: int = 300,
     tol: float = 0.0,
-    empty: Literal["keep", "relocate"] = "keep",
+    empty: Literal["keep", "relocate", "drop"] = "keep",
 ) -> LloydFit:
     """Lloyd's algorithm [1]_ from given centres.
 
@@ -77,9 +79,10 @@ def lloyd(
     tol : float, default=0.0
         Stop when the sum over all centres of the squared distance moved is at most this, in
         squared units of the rows.
-    empty : {"keep", "relocate"}, default="keep"
-        What becomes of a centre without rows of positive weight. It stays where it was, or it
-        moves to the row that is farthest from its own centre, whose cluster loses that row.
+    empty : {"keep", "relocate", "drop"}, default="keep"
+        What becomes of a centre without rows of positive weight. It stays where it was; or it
+        moves to the row that is farthest from its own centre, whose cluster loses that row; or
+        it is left out if it has no row at the start, and is relocated later on.
 
     Returns
     -------
@@ -107,19 +110,35 @@ def lloyd(
     >>> fit.inertia, fit.n_iter
     (1.0, 3)
     """
-    rows, weights, centers = as_rows(X), as_weights(sample_weight), as_centers(centers)
-    before, shift, has_relocated, n_iter = np.full(len(rows), -1, np.int32), np.inf, False, 0
+    rows, weights, start = as_rows(X), as_weights(sample_weight), as_centers(centers)
+    how = max_iter, float(tol), empty != "keep"
+    if is_small(rows):
+        given = as_given_weights(weights, len(rows))
+        return LloydFit(*_run_small(pad(rows), given, start, *how, empty == "drop"))
+    if empty == "drop":
+        start = start[sweep(rows, start, weights)[1].counts > 0]
+    return _run(rows, weights, start, *how)
+
+
+def _run(
+    X: Rows,
+    sample_weight: Weights,
+    centers: NDArray[np.float64],
+    max_iter: int,
+    tol: float,
+    relocate: bool,
+) -> LloydFit:
+    """``lloyd`` on several threads."""
+    before, shift, has_relocated, n_iter = np.full(len(X), -1, np.int32), np.inf, False, 0
     while True:
-        labels, sums = sweep(rows, centers, weights)
+        labels, sums = sweep(X, centers, sample_weight)
         if shift <= tol or n_iter == max_iter:
             break
         n_iter += 1
         if np.array_equal(labels, before) and not has_relocated:
             break
-        moved, has_relocated = move_centers(
-            rows, weights, centers, labels, sums, empty == "relocate"
-        )
-        shift = float(np.square(moved - centers).sum())
+        moved, has_relocated = move_centers(X, sample_weight, centers, labels, sums, relocate)
+        shift = _squared_shift(moved, centers)
         before, centers = labels, moved
     return LloydFit(centers, labels, sums.weights, sums.counts, float(sums.errors.sum()), n_iter)
 
@@ -175,21 +194,22 @@ def kmeans(
     seed_weights = weights if seeding == "weighted" else as_weights(weights > 0)
     chances = rng.random((n_init, n_clusters, default_trials(n_clusters)))
     absolute = tol * float(rows.var(axis=0).mean())
-    centers, labels, sums, n_iter = _best_of_restarts(
-        as_double_rows(pad(rows)), weights, seed_weights, n_clusters, chances, max_iter, absolute
+    found = _best_of_restarts(
+        pad(rows), as_columns(rows), weights, seed_weights, chances, max_iter, absolute
     )
-    return LloydFit(centers, labels, sums.weights, sums.counts, float(sums.errors.sum()), n_iter)
+    return LloydFit(*found)
 
 
-Run = tuple[NDArray[np.float64], NDArray[np.int32], Sums, int]
+# centres, labels, weights, counts, inertia and iterations: the fields of LloydFit
+Run = Any
 
 
 @native
 def _best_of_restarts(
-    padded: NDArray[np.float64],
+    padded: Rows,
+    columns: Rows,
     sample_weight: Weights,
     seed_weight: Weights,
-    n_clusters: int,
     chances: NDArray[np.float64],
     max_iter: int,
     tol: float,
@@ -200,31 +220,28 @@ def _best_of_restarts(
     """
     lowest = np.inf
     for restart in range(len(chances)):
-        indices = draw_spread(
-            padded[: len(sample_weight)], seed_weight, n_clusters, chances[restart]
-        )
-        run = _run_from(padded, sample_weight, indices, max_iter, tol)
-        inertia = run[2].errors.sum()
+        start = padded[draw_spread(columns, seed_weight, chances.shape[1], chances[restart])]
+        run = _run_small(padded, sample_weight, start, max_iter, tol, True, False)
+        inertia = run[4]
         if restart == 0 or inertia < lowest * (1 - 1e-12):
             lowest, best = inertia, run
     return best
 
 
 @native
-def _run_from(
-    padded: NDArray[np.float64],
+def _run_small(
+    padded: Rows,
     sample_weight: Weights,
-    indices: NDArray[np.int64],
+    centers: NDArray[np.float64],
     max_iter: int,
     tol: float,
+    relocate: bool,
+    drop: bool,
 ) -> Run:
-    """``lloyd`` from rows as centres, with relocation, compiled as a whole."""
-    X = padded[: len(sample_weight)]
-    k, d = len(indices), X.shape[1]
-    centers, before = np.empty((k, d)), np.empty(0, np.int32)
-    for j in range(k):
-        for f in range(d):
-            centers[j, f] = X[indices[j], f]
+    """``lloyd`` in one thread, compiled as a whole."""
+    if drop:
+        centers = centers[sweep_in_one_thread(padded, centers, sample_weight)[1].counts > 0]
+    X, before = padded[: len(sample_weight)], np.empty(0, np.int32)
     shift, has_relocated, n_iter = np.inf, False, 0
     while True:
         labels, sums = sweep_in_one_thread(padded, centers, sample_weight)
@@ -233,12 +250,19 @@ def _run_from(
         n_iter += 1
         if not has_relocated and _are_equal(labels, before):
             break
-        moved, has_relocated = move_centers(X, sample_weight, centers, labels, sums, True)
-        shift = 0.0
-        for j in range(k):
-            shift += squared_distance(moved, j, centers, j)
+        moved, has_relocated = move_centers(X, sample_weight, centers, labels, sums, relocate)
+        shift = _squared_shift(moved, centers)
         before, centers = labels, moved
-    return centers, labels, sums, n_iter
+    return centers, labels, sums.weights, sums.counts, sums.errors.sum(), n_iter
+
+
+@native
+def _squared_shift(moved: NDArray[np.float64], centers: NDArray[np.float64]) -> float:
+    """The sum over all centres of the squared distance moved."""
+    shift = 0.0
+    for j in range(len(centers)):
+        shift += squared_distance(moved, j, centers, j)
+    return shift
 
 
 @native
@@ -263,7 +287,8 @@ def move_centers(
     k, d = centers.shape
     moved, has_relocated = centers.copy(), False
     if relocate and sums.counts.min() == 0:
-        sums = Sums(sums.residuals.copy(), sums.weights.copy(), sums.counts.copy(), sums.errors)
+        residuals, weights, counts = sums.residuals.copy(), sums.weights.copy(), sums.counts.copy()
+        sums = Sums(residuals, weights, counts, sums.errors, sums.totals)
         has_relocated = _relocate(X, sample_weight, centers, labels, sums, moved)
     for j in range(k):
         if sums.counts[j] > 0:

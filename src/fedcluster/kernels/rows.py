@@ -3,14 +3,16 @@
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 __all__ = [
     "PADDING",
     "Rows",
     "Weights",
     "as_centers",
+    "as_columns",
     "as_double_rows",
+    "as_given_weights",
     "as_rows",
     "as_weights",
     "pad",
@@ -19,19 +21,24 @@ __all__ = [
 Rows = NDArray[np.float32] | NDArray[np.float64]
 Weights = NDArray[np.float64]
 
-PADDING = 64  # a block of at most 48 rows, and at most 15 rows of one column for the last vector
+# A block reads at most 47 rows beyond the last one, a vector 15 numbers: at most 15 rows more.
+PADDING = 64
 
 
 def as_rows(X: ArrayLike) -> Rows:
     """Rows as a read-only C array of float32 or float64, copied only where they are not one."""
     X = np.asarray(X)
-    dtype = np.float32 if X.dtype == np.float32 else np.float64
-    return _read_only(np.require(X, dtype, ["C", "A"]))
+    return _as_read_only(X, np.float32 if X.dtype == np.float32 else np.float64)
 
 
 def as_double_rows(X: ArrayLike) -> NDArray[np.float64]:
     """Rows as a read-only C array of float64, copied only where they are not one."""
-    return _read_only(np.require(X, np.float64, ["C", "A"]))
+    return _as_read_only(np.asarray(X), np.float64)
+
+
+def as_columns(X: Rows) -> Rows:
+    """The columns of rows (n, d) one after the other, as a read-only C array (d, n)."""
+    return _as_read_only(X.T, X.dtype)
 
 
 def as_centers(centers: ArrayLike) -> NDArray[np.float64]:
@@ -44,16 +51,32 @@ def as_weights(sample_weight: ArrayLike | None) -> Weights:
 
     An empty array and not None, so that there is one compiled kernel and not two.
     """
-    given = np.empty(0) if sample_weight is None else sample_weight
-    return _read_only(np.require(given, np.float64, ["C", "A"]))
+    if sample_weight is None:
+        return _NO_WEIGHTS
+    return _as_read_only(np.asarray(sample_weight), np.float64)
+
+
+def as_given_weights(sample_weight: Weights, n: int) -> Weights:
+    """Weights as kernels of small data take them: one for each of n rows."""
+    return sample_weight if len(sample_weight) else _as_read_only(np.ones(n), np.float64)
 
 
 def pad(X: Rows) -> Rows:
     """Rows followed by PADDING rows of 0, which kernels may read and do not use."""
-    return _read_only(np.concatenate([X, np.zeros((PADDING, X.shape[1]), X.dtype)]))
+    n, d = X.shape
+    padded = np.empty((n + PADDING, d), X.dtype)
+    padded[:n], padded[n:] = X, 0
+    return _as_read_only(padded, X.dtype)
 
 
-def _read_only(array: NDArray[Any]) -> NDArray[Any]:
+def _as_read_only(array: NDArray[Any], dtype: DTypeLike) -> NDArray[Any]:
+    """A read-only view of the array, or of an aligned C copy of this type."""
+    flags = array.flags
+    if array.dtype != dtype or not (flags.c_contiguous and flags.aligned):
+        array = np.require(array, dtype, ["C", "A"])
     view = array.view()
     view.flags.writeable = False
     return view
+
+
+_NO_WEIGHTS = _as_read_only(np.empty(0), np.float64)

@@ -3,11 +3,13 @@
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedcluster.kernels.native import native
-from fedcluster.kernels.rows import Rows, Weights, as_centers, as_rows, as_weights
+from fedcluster.kernels.native import native, native_in_any_order
+from fedcluster.kernels.rows import Rows, Weights, as_centers, as_columns, as_rows, as_weights
 from fedcluster.kernels.sweep import assign, squared_distance
 
 __all__ = ["farthest_first", "kmeans_plusplus"]
+
+BLOCK_ROWS = 512  # a block's distances stay in the cache
 
 
 def kmeans_plusplus(
@@ -58,7 +60,7 @@ def kmeans_plusplus(
     weights = as_weights(np.ones(len(rows)) if sample_weight is None else sample_weight)
     n_trials = default_trials(n_clusters) if n_local_trials is None else n_local_trials
     chances = rng.random((n_clusters, n_trials))
-    return draw_spread(rows, weights, n_clusters, chances)
+    return draw_spread(as_columns(rows), weights, n_clusters, chances)
 
 
 def farthest_first(X: ArrayLike, start_centers: ArrayLike, n_clusters: int) -> NDArray[np.int64]:
@@ -102,37 +104,50 @@ def default_trials(n_clusters: int) -> int:
 
 @native
 def draw_spread(
-    X: Rows, sample_weight: Weights, n_clusters: int, chances: NDArray[np.float64]
+    columns: Rows, sample_weight: Weights, n_clusters: int, chances: NDArray[np.float64]
 ) -> NDArray[np.int64]:
-    """Greedy k-means++ by uniform numbers (n_clusters, n_trials) in [0, 1): indices of rows."""
-    n, n_trials = len(X), chances.shape[1]
+    """Greedy k-means++ by uniform numbers (n_clusters, n_trials) in [0, 1): indices of rows.
+
+    The rows are given as columns (d, n), so that distances from many rows are vectors.
+    """
+    n, n_trials = columns.shape[1], chances.shape[1]
     indices, candidates = np.empty(n_clusters, np.int64), np.empty(n_trials, np.int64)
     closest, trials = np.full(n, np.inf), np.empty((n_trials, n))  # D^2, and if one more is chosen
     for c in range(n_clusters):
         masses = _cumulated(sample_weight, closest)
         for t in range(n_trials):
             candidates[t] = _draw(masses, chances[c, t if c else 0])  # the first has one trial
-        best = _try_all(X, sample_weight, candidates, closest, trials)
+        best = _try_all(columns, sample_weight, candidates, closest, trials)
         indices[c] = candidates[best]
         for i in range(n):
             closest[i] = trials[best, i]
     return indices
 
 
-@native
+@native_in_any_order
 def _try_all(
-    X: Rows,
+    columns: Rows,
     sample_weight: Weights,
     candidates: NDArray[np.int64],
     closest: NDArray[np.float64],
     trials: NDArray[np.float64],
 ) -> int:
     """The candidate that leaves the least sum of w D^2; write each row's D^2 for each of them."""
-    potentials = np.zeros(len(candidates))
-    for i in range(len(X)):
+    potentials, n = np.zeros(len(candidates)), len(closest)
+    for start in range(0, n, BLOCK_ROWS):
+        block = slice(start, min(start + BLOCK_ROWS, n))
+        before, weights = closest[block], sample_weight[block]
         for t in range(len(candidates)):
-            trials[t, i] = min(closest[i], squared_distance(X, i, X, candidates[t]))
-            potentials[t] += sample_weight[i] * trials[t, i]
+            squared, total = trials[t, block], 0.0
+            squared[:] = 0
+            for f in range(len(columns)):
+                column, value = columns[f, block], np.float64(columns[f, candidates[t]])
+                for r in range(len(squared)):
+                    squared[r] += (np.float64(column[r]) - value) ** 2
+            for r in range(len(squared)):
+                squared[r] = min(squared[r], before[r])
+                total += weights[r] * squared[r]
+            potentials[t] += total
     return int(potentials.argmin())
 
 

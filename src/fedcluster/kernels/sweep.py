@@ -13,13 +13,14 @@ Chunks of rows, which depend on the sizes only, have their own sums, added in th
 chunks: the number of threads never changes a bit.
 """
 
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from fedcluster.kernels.native import native, native_in_any_order
-from fedcluster.kernels.rows import PADDING, Rows, Weights, as_weights, pad
+from fedcluster.kernels.rows import PADDING, Rows, Weights, as_given_weights, as_weights, pad
 from fedcluster.kernels.threads import for_each_chunk, thread_count
 from fedcluster.kernels.tiles import (
     ADD_LANES,
@@ -35,6 +36,8 @@ __all__ = ["Sums", "assign", "squared_distance", "sweep", "sweep_in_one_thread"]
 
 CACHE_LINE = 64  # bytes
 FEWEST_CHUNK_ROWS, MOST_CHUNK_ROWS, MOST_CHUNKS = 2048, 65536, 128
+SMALL_BYTES = 1 << 18
+LARGEST_ANCHOR = 1e38
 CHUNK_WORK = 1 << 24  # multiplications of a value with a centre's; all else counts as 16 more
 
 
@@ -51,6 +54,28 @@ class Sums(NamedTuple):
         Numbers of rows with w > 0.
     errors : ndarray of shape (k,), float64
         Sums of w ||x - c||^2.
+    totals : ndarray of shape (k, d), float64
+        Sums of w x. The same bits for the same rows, as long as c moves by rounding only.
+    """
+
+    residuals: NDArray[np.float64]
+    weights: NDArray[np.float64]
+    counts: NDArray[np.int64]
+    errors: NDArray[np.float64]
+    totals: NDArray[np.float64]
+
+
+class Parts(NamedTuple):
+    """Sums over the rows of one chunk, in the layout that rows are added to.
+
+    Attributes
+    ----------
+    residuals : ndarray of shape (k, d), float64, filled up to whole vectors
+        Sums of w (x - g), with g the anchor of the centre.
+    weights, counts : ndarray of shape (k,)
+        As in ``Sums``.
+    errors : ndarray of shape (k, ADD_LANES), float64
+        Sums of w ||x - c||^2, whose columns are still to be added up.
     """
 
     residuals: NDArray[np.float64]
@@ -72,19 +97,31 @@ class Packed(NamedTuple):
         1/2 ||c - s||^2.
     centers : ndarray of shape (k, d), float64, filled up by 0 to whole vectors
         The centres c.
+    anchors : ndarray of shape (k, d), float64, filled up by 0 to whole vectors
+        The centres rounded to float32: what is added up in reference to these does not change
+        its bits with the last bits of a centre, so that centres come to rest.
     """
 
     shift: Rows
     tiles: Rows
     half_norms: Rows
     centers: NDArray[np.float64]
+    anchors: NDArray[np.float64]
 
 
 def sweep(
     X: Rows, centers: NDArray[np.float64], sample_weight: Weights
 ) -> tuple[NDArray[np.int32], Sums]:
     """Labels (n,) of the rows and the sums over the rows of each centre."""
-    return _sweep(X, centers, sample_weight, np.empty(0))
+    if not is_small(X):
+        return _sweep(X, centers, sample_weight, np.empty(0))
+    labels, *sums = _sweep_small(pad(X), centers, as_given_weights(sample_weight, len(X)))
+    return labels, Sums(*sums)
+
+
+def is_small(X: Rows) -> bool:
+    """Whether one call of a compiled function, on a copy of the rows, is the fastest way."""
+    return len(X) <= FEWEST_CHUNK_ROWS and X.nbytes <= SMALL_BYTES
 
 
 def assign(X: Rows, centers: NDArray[np.float64]) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
@@ -99,38 +136,57 @@ def _sweep(
 ) -> tuple[NDArray[np.int32], Sums]:
     """Sweep on several threads where that pays; write squared distances where there is room."""
     n, (k, d) = len(X), centers.shape
-    bounds = chunk_bounds(n, k, d).tolist()
-    n_chunks, tail = len(bounds) - 1, pad(X[bounds[-2] :])
-    labels, packed, parts = np.empty(n, np.int32), pack_centers(X, centers), {}
+    labels, packed = np.empty(n, np.int32), pack_centers(X, centers)
+    sources = chunks(X, chunk_bounds(n, k, d).tolist())
+    parts = [zero_parts(packed) for _ in sources]
 
     def work(chunk: int) -> None:
-        start, stop = bounds[chunk : chunk + 2]
-        rows, source = slice(start, stop), X[start:] if stop < n else tail
-        parts[chunk] = zero_sums(packed)
-        sweep_chunk(source, sample_weight[rows], packed, labels[rows], squared[rows], parts[chunk])
+        rows, source = sources[chunk]
+        weights, room = sample_weight[rows], squared[rows]
+        sweep_chunk(source, weights, packed, labels[rows], room, parts[chunk])
 
-    for_each_chunk(work, n_chunks, thread_count() if n_chunks > 2 else 1)
-    total = parts[0]
-    for chunk in range(1, n_chunks):
-        add_up(total, parts[chunk])
-    return labels, without_padding(total, d)
+    for_each_chunk(work, len(sources), thread_count() if len(sources) > 2 else 1)
+    return labels, finish(add_all(parts), packed, d)
+
+
+def chunks(X: Rows, bounds: list[int]) -> list[tuple[slice, Rows]]:
+    """The rows of each chunk, as a slice of X and as the first ones of an array to be read."""
+    sources = [(slice(*bound), X[bound[0] :]) for bound in pairwise(bounds)]
+    rows, tail = sources[-1]
+    return [*sources[:-1], (rows, pad(tail))]
+
+
+def add_all(parts: list[Parts]) -> Parts:
+    """The sums of all chunks, in their order."""
+    total = Parts._make(array.copy() for array in parts[0])
+    for part in parts[1:]:
+        add_up(total, part)
+    return total
+
+
+@native
+def _sweep_small(padded: Rows, centers: NDArray[np.float64], sample_weight: Weights) -> Any:
+    """``sweep_in_one_thread``, its sums in a plain tuple: others are slow to hand over."""
+    labels, sums = sweep_in_one_thread(padded, centers, sample_weight)
+    return labels, sums.residuals, sums.weights, sums.counts, sums.errors, sums.totals
 
 
 @native
 def sweep_in_one_thread(
-    padded: NDArray[np.float64], centers: NDArray[np.float64], sample_weight: Weights
+    padded: Rows, centers: NDArray[np.float64], sample_weight: Weights
 ) -> tuple[NDArray[np.int32], Sums]:
     """``sweep`` over padded rows, for callers that are compiled themselves."""
     n, (k, d) = len(sample_weight), centers.shape
     bounds = chunk_bounds(n, k, d)
-    labels, packed = np.empty(n, np.int32), pack_centers(padded, centers)
-    total = zero_sums(packed)
+    labels, packed, nowhere = np.empty(n, np.int32), pack_centers(padded, centers), np.empty(0)
+    total = zero_parts(packed)
     for chunk in range(len(bounds) - 1):
-        start, part = bounds[chunk], zero_sums(packed)
+        start, part = bounds[chunk], zero_parts(packed) if chunk else total
         rows = slice(start, bounds[chunk + 1])
-        sweep_chunk(padded[start:], sample_weight[rows], packed, labels[rows], np.empty(0), part)
-        add_up(total, part)
-    return labels, without_padding(total, d)
+        sweep_chunk(padded[start:], sample_weight[rows], packed, labels[rows], nowhere, part)
+        if chunk:
+            add_up(total, part)
+    return labels, finish(total, packed, d)
 
 
 @native
@@ -158,7 +214,8 @@ def pack_centers(X: Rows, centers: NDArray[np.float64]) -> Packed:
     shift = np.zeros(_whole(d, lanes(X)), X.dtype)
     tiles = np.zeros((n_tiles, d, TILE_CENTERS), X.dtype)
     half_norms = np.full((n_tiles, TILE_CENTERS), np.inf, X.dtype)
-    padded = _aligned_zeros(np.float64, k, _whole(d, ADD_LANES))
+    padded = aligned_zeros(np.float64, k, _whole(d, ADD_LANES))
+    anchors = aligned_zeros(np.float64, k, _whole(d, ADD_LANES))
     central = _most_central(centers)
     for f in range(d):
         shift[f] = centers[central, f]
@@ -169,9 +226,11 @@ def pack_centers(X: Rows, centers: NDArray[np.float64]) -> Packed:
             difference = centers[j, f] - np.float64(shift[f])
             tiles[tile, f, place] = difference
             norm += difference * difference
-            padded[j, f] = centers[j, f]
+            padded[j, f] = anchors[j, f] = centers[j, f]
+            if abs(centers[j, f]) < LARGEST_ANCHOR:
+                anchors[j, f] = np.float32(centers[j, f])
         half_norms[tile, place] = norm / 2
-    return Packed(shift, tiles, half_norms, padded)
+    return Packed(shift, tiles, half_norms, padded, anchors)
 
 
 @native
@@ -197,7 +256,7 @@ def _most_central(centers: NDArray[np.float64]) -> int:
 
 
 @native
-def _aligned_zeros(dtype: DTypeLike, rows: int, columns: int) -> NDArray[Any]:
+def aligned_zeros(dtype: DTypeLike, rows: int, columns: int) -> NDArray[Any]:
     """Zeros from the start of a line of the cache, so that no vector lies in two."""
     flat = np.zeros(rows * columns + CACHE_LINE, dtype)
     start = -flat.ctypes.data % CACHE_LINE // flat.itemsize
@@ -205,18 +264,18 @@ def _aligned_zeros(dtype: DTypeLike, rows: int, columns: int) -> NDArray[Any]:
 
 
 @native
-def zero_sums(packed: Packed) -> Sums:
-    """Sums of no rows: residuals filled up to whole vectors, errors in ADD_LANES parts."""
+def zero_parts(packed: Packed) -> Parts:
+    """Sums of no rows."""
     k, width = packed.centers.shape
     residuals, errors = (
-        _aligned_zeros(np.float64, k, width),
-        _aligned_zeros(np.float64, k, ADD_LANES),
+        aligned_zeros(np.float64, k, width),
+        aligned_zeros(np.float64, k, ADD_LANES),
     )
-    return Sums(residuals, np.zeros(k), np.zeros(k, np.int64), errors)
+    return Parts(residuals, np.zeros(k), np.zeros(k, np.int64), errors)
 
 
 @native
-def add_up(total: Sums, part: Sums) -> None:
+def add_up(total: Parts, part: Parts) -> None:
     """Add the sums of some rows to those of others."""
     k, width = total.residuals.shape
     for j in range(k):
@@ -229,16 +288,18 @@ def add_up(total: Sums, part: Sums) -> None:
 
 
 @native
-def without_padding(total: Sums, d: int) -> Sums:
+def finish(parts: Parts, packed: Packed, d: int) -> Sums:
     """The sums as others know them."""
-    k = len(total.weights)
-    residuals, errors = np.empty((k, d)), np.zeros(k)
+    k, weights, anchors = len(parts.weights), parts.weights, packed.anchors
+    residuals, totals, errors = np.empty((k, d)), np.empty((k, d)), np.zeros(k)
     for j in range(k):
         for f in range(d):
-            residuals[j, f] = total.residuals[j, f]
+            residual, anchor = parts.residuals[j, f], anchors[j, f]
+            residuals[j, f] = residual + weights[j] * (anchor - packed.centers[j, f])
+            totals[j, f] = residual + weights[j] * anchor
         for lane in range(ADD_LANES):
-            errors[j] += total.errors[j, lane]
-    return Sums(residuals, total.weights, total.counts, errors)
+            errors[j] += parts.errors[j, lane]
+    return Sums(residuals, weights, parts.counts, errors, totals)
 
 
 @native
@@ -248,11 +309,11 @@ def sweep_chunk(
     packed: Packed,
     labels: NDArray[np.int32],
     squared: NDArray[np.float64],
-    sums: Sums,
+    parts: Parts,
 ) -> None:
     """Write the labels of the first rows and add each to the sums of its centre."""
     size, n = block_rows(X), len(labels)
-    block = _aligned_zeros(X.dtype, len(packed.shift), size)
+    block = aligned_zeros(X.dtype, len(packed.shift), size)
     lowest, nearest = np.empty(size, X.dtype), np.empty(size, np.int32)
     for start in range(0, n, size):
         for r in range(0, size, lanes(X)):
@@ -265,9 +326,11 @@ def sweep_chunk(
         for i in range(start, min(start + size, n)):
             j = labels[i] = nearest[i - start]
             w = sample_weight[i] if len(sample_weight) else 1.0
-            error = add_row(X, i, packed.centers, j, w, sums.residuals, sums.errors)
-            sums.weights[j] += w
-            sums.counts[j] += w > 0
+            error = add_row(
+                X, i, packed.centers, packed.anchors, j, w, parts.residuals, parts.errors
+            )
+            parts.weights[j] += w
+            parts.counts[j] += w > 0
             if len(squared):
                 squared[i] = error
 

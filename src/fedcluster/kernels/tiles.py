@@ -29,6 +29,7 @@ __all__ = [
     "block_rows",
     "lanes",
     "score_tile",
+    "score_tile_for_two",
     "transpose_tile",
 ]
 
@@ -106,25 +107,56 @@ def score_tile(
     def generate(
         context: BaseContext, builder: ir.IRBuilder, signature: Signature, args: list[ir.Value]
     ) -> ir.Value:
-        code = _Code(context, builder, signature, args)
-        _, _, half_norms, tile, lowest, nearest = code.values
-        products = _products(code)
-        first = builder.mul(tile, INT64(TILE_CENTERS))
-        for v in range(TILE_VECTORS):
-            place = INT64(v * code.lanes)
-            low, label = code.load(lowest, place), code.load(nearest, place, INT32)
-            for c in range(TILE_CENTERS):
-                center = builder.add(first, INT64(c))
-                half_norm = code.spread(builder.load(builder.gep(half_norms, [center])))
-                score = builder.fsub(half_norm, products[c][v])
-                is_less = builder.fcmp_ordered("<", score, low)
-                low = builder.select(is_less, score, low)
-                label = builder.select(is_less, code.spread(builder.trunc(center, INT32)), label)
-            code.store(low, lowest, place)
-            code.store(label, nearest, place)
+        _score_tile(_Code(context, builder, signature, args))
         return context.get_dummy_value()
 
     return types.void(block, packed, half_norms, tile, lowest, nearest), generate
+
+
+@intrinsic
+def score_tile_for_two(
+    typing_context: object,
+    block: types.Array,
+    packed: types.Array,
+    half_norms: types.Array,
+    tile: types.Integer,
+    lowest: types.Array,
+    nearest: types.Array,
+    second: types.Array,
+) -> Intrinsic:
+    """``score_tile``; and ``second[r]`` becomes the lowest score of the other centres."""
+
+    def generate(
+        context: BaseContext, builder: ir.IRBuilder, signature: Signature, args: list[ir.Value]
+    ) -> ir.Value:
+        _score_tile(_Code(context, builder, signature, args))
+        return context.get_dummy_value()
+
+    return types.void(block, packed, half_norms, tile, lowest, nearest, second), generate
+
+
+def _score_tile(code: "_Code") -> None:
+    """Lower scores by those of a tile, and second lowest ones where there is room for them."""
+    builder, products = code.builder, _products(code)
+    _, _, half_norms, tile, lowest, nearest, *second = code.values
+    first = builder.mul(tile, INT64(TILE_CENTERS))
+    for v in range(TILE_VECTORS):
+        place = INT64(v * code.lanes)
+        low, label = code.load(lowest, place), code.load(nearest, place, INT32)
+        others = [code.load(array, place) for array in second]
+        for c in range(TILE_CENTERS):
+            center = builder.add(first, INT64(c))
+            half_norm = code.spread(builder.load(builder.gep(half_norms, [center])))
+            score = builder.fsub(half_norm, products[c][v])
+            is_less = builder.fcmp_ordered("<", score, low)
+            higher = builder.select(is_less, low, score)
+            others = [code.lesser(higher, other) for other in others]
+            low = builder.select(is_less, score, low)
+            label = builder.select(is_less, code.spread(builder.trunc(center, INT32)), label)
+        code.store(low, lowest, place)
+        code.store(label, nearest, place)
+        for array, other in zip(second, others, strict=True):
+            code.store(other, array, place)
 
 
 def _products(code: "_Code") -> list[list[ir.Value]]:
@@ -172,14 +204,16 @@ def add_row(
     X: types.Array,
     i: types.Integer,
     centers: types.Array,
+    anchors: types.Array,
     j: types.Integer,
     weight: types.Float,
     residuals: types.Array,
     errors: types.Array,
 ) -> Intrinsic:
-    """Add w (x - c) to the residuals of c, w (x - c)^2 to its errors, and return ||x - c||^2.
+    """Add w (x - g) to the residuals of c, w (x - c)^2 to its errors, and return ||x - c||^2.
 
-    All in float64. The errors are an array (k, ADD_LANES), whose rows add up to w ||x - c||^2.
+    All in float64; g is the anchor of c. The errors are an array (k, ADD_LANES), whose rows add
+    up to w ||x - c||^2.
     Beyond the last column lies the next row: X must have one, and it is not added.
     """
 
@@ -187,7 +221,7 @@ def add_row(
         context: BaseContext, builder: ir.IRBuilder, signature: Signature, args: list[ir.Value]
     ) -> ir.Value:
         code = _Code(context, builder, signature, args, lanes=ADD_LANES)
-        X, i, centers, j, weight, residuals, errors = code.values
+        X, i, centers, anchors, j, weight, residuals, errors = code.values
         d = code.shapes[0][1]
         zero = ir.Constant(ir.VectorType(DOUBLE, ADD_LANES), [0.0] * ADD_LANES)
         counting = ir.Constant(ir.VectorType(INT64, ADD_LANES), list(range(ADD_LANES)))
@@ -195,19 +229,20 @@ def add_row(
         total = cgutils.alloca_once_value(builder, zero)
         with cgutils.for_range_slice(builder, INT64(0), d, INT64(ADD_LANES)) as (f, _):
             x = code.to_double(code.load(X, code.position(0, i, f)))
-            c = code.load(centers, code.position(2, j, f), DOUBLE)
+            place = code.position(2, j, f)
+            c, g = code.load(centers, place, DOUBLE), code.load(anchors, place, DOUBLE)
             is_column = builder.icmp_signed("<", counting, code.spread(builder.sub(d, f)))
             difference = builder.select(is_column, builder.fsub(x, c), zero)
-            place = code.position(5, j, f)
+            to_anchor = builder.select(is_column, builder.fsub(x, g), zero)
             residual = code.load(residuals, place, DOUBLE)
-            code.store(code.multiply_add(weight, difference, residual), residuals, place)
+            code.store(code.multiply_add(weight, to_anchor, residual), residuals, place)
             builder.store(code.multiply_add(difference, difference, builder.load(total)), total)
-        squares, place = builder.load(total), code.position(6, j, INT64(0))
+        squares, place = builder.load(total), code.position(7, j, INT64(0))
         error = code.multiply_add(weight, squares, code.load(errors, place, DOUBLE))
         code.store(error, errors, place)
         return code.sum(squares)
 
-    return types.float64(X, i, centers, j, weight, residuals, errors), generate
+    return types.float64(X, i, centers, anchors, j, weight, residuals, errors), generate
 
 
 class _Code:
@@ -275,6 +310,10 @@ class _Code:
         zeros = ir.Constant(ir.VectorType(INT32, self.lanes), [0] * self.lanes)
         one = self.builder.insert_element(vector, number, INT32(0))
         return self.builder.shuffle_vector(one, vector, zeros)
+
+    def lesser(self, a: ir.Value, b: ir.Value) -> ir.Value:
+        """The lesser of two numbers in every lane; b if they do not compare."""
+        return self.builder.select(self.builder.fcmp_ordered("<", a, b), a, b)
 
     def sum(self, vector: ir.Value) -> ir.Value:
         """The sum of a vector's numbers: one half of it plus the other half, and again."""

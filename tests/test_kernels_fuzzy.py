@@ -1,0 +1,253 @@
+"""Fuzzy sums and fuzzy c-means in one place."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+
+from fedcluster.kernels import FuzzyPass, fuzzy_cmeans, fuzzy_pass, hard_pass, memberships, nearest
+from fedcluster.kernels.fuzzy import FAINTEST
+
+FIELDS = FuzzyPass.__slots__
+FUZZIFIERS = [1.01, 1.1, 1.5, 2.0, 3.0, 10.0]
+
+
+def plain_memberships(X, centers, m):
+    """Bezdek's formula; a row on centres belongs to these alone, in equal parts."""
+    squared = np.square(np.asarray(X, float)[:, np.newaxis] - centers).sum(axis=2)
+    least = squared.min(axis=1, keepdims=True)
+    ratio = np.divide(least, squared, out=np.ones_like(squared), where=squared > 0)
+    u = np.where(least > 0, ratio ** (1 / (m - 1)), squared == 0)
+    return u / u.sum(axis=1, keepdims=True), squared
+
+
+def plain_pass(X, centers, m, sample_weight=None):
+    """The sums in plain NumPy."""
+    w = np.ones(len(X)) if sample_weight is None else np.asarray(sample_weight, float)
+    u, squared = plain_memberships(X, centers, m)
+    v = w[:, np.newaxis] * u**m
+    v[:, v.sum(axis=0) < FAINTEST] = 0.0
+    return FuzzyPass(
+        v.T @ np.asarray(X, float),
+        v.sum(axis=0),
+        (w[:, np.newaxis] * u).sum(axis=0),
+        u[w > 0].sum(axis=0),
+        (v * squared).sum(axis=0),
+    )
+
+
+def assert_same(found, expected, scale, rtol=1e-12):
+    """``scale`` is that of the rows, for sums in which they cancel."""
+    total = 1 + expected.weights[:, np.newaxis]
+    assert_allclose(found.sums / total, expected.sums / total, rtol, rtol * scale)
+    for field in ("weights", "supports", "rows"):
+        assert_allclose(getattr(found, field), getattr(expected, field), rtol, err_msg=field)
+    assert_allclose(found.errors, expected.errors, rtol, atol=1e-280)
+
+
+@st.composite
+def grids(draw, offsets=(0.0, 1e8), dtypes=(np.float32, np.float64)):
+    """Rows, centres and weights on a coarse grid, where coincidences and zeros abound."""
+    n, d, k = (draw(st.integers(1, most)) for most in (130, 8, 9))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    spread, offset = draw(st.integers(1, 5)), draw(st.sampled_from(offsets))
+    # steps of 8: what float32 can still tell apart at 1e8
+    X = 8 * rng.integers(-spread, spread + 1, (n, d)) + offset
+    centers = 8 * rng.integers(-spread, spread + 1, (k, d)) + offset
+    sample_weight = draw(st.sampled_from([None, rng.integers(0, 4, n)]))
+    m = draw(st.sampled_from(FUZZIFIERS))
+    return X.astype(draw(st.sampled_from(dtypes))), centers, m, sample_weight
+
+
+def test_four_points_by_hand():
+    """m = 2: the row at 1 is at squared distances 1 and 9 from 0 and 4: u = 0.9 and 0.1; that at
+    2 in the middle; those on a centre belong to it.
+    """
+    found = fuzzy_pass([[0.0], [1.0], [2.0], [4.0]], [[0.0], [4.0]], 2.0, [1, 2, 4, 1])
+    assert_allclose(found.weights, [1 + 2 * 0.81 + 4 * 0.25, 2 * 0.01 + 4 * 0.25 + 1])
+    assert_allclose(found.sums, [[2 * 0.81 + 4 * 0.5], [2 * 0.01 + 4 * 0.5 + 4]])
+    assert_allclose(found.supports, [1 + 2 * 0.9 + 4 * 0.5, 2 * 0.1 + 4 * 0.5 + 1])
+    assert_allclose(found.rows, [1 + 0.9 + 0.5, 0.1 + 0.5 + 1])
+    assert_allclose(found.errors, [2 * 0.81 + 4, 2 * 0.01 * 9 + 4])
+
+
+@pytest.mark.parametrize(("m", "ratio"), [(2.0, 9), (3.0, 3), (1.5, 81), (1.25, 6561)])
+def test_the_exponent_is_one_over_m_minus_one_of_squares(m, ratio):
+    """At squared distances 1 and 9, degrees are as 9^(1 / (m - 1)) to 1."""
+    u = memberships([[1.0]], [[0.0], [4.0]], m)
+    assert_allclose(u, [[ratio / (1 + ratio), 1 / (1 + ratio)]], rtol=1e-14)
+
+
+@pytest.mark.parametrize("m", FUZZIFIERS)
+def test_a_row_on_centres_belongs_to_them_in_equal_parts(m):
+    u = memberships([[3.0], [5.0]], [[3.0], [3.0], [5.0], [7.0]], m)
+    assert_array_equal(u, [[0.5, 0.5, 0, 0], [0, 0, 1, 0]])
+
+
+@given(grids())
+def test_a_pass_is_that_of_plain_numpy(case):
+    X, centers, m, sample_weight = case
+    found = fuzzy_pass(X, centers, m, sample_weight)
+    assert_same(found, plain_pass(X, centers, m, sample_weight), np.abs(X).max())
+
+
+@given(grids())
+def test_memberships_are_those_of_plain_numpy(case):
+    X, centers, m, _ = case
+    u = memberships(X, centers, m)
+    assert_allclose(u, plain_memberships(X, centers, m)[0], rtol=1e-12)
+    assert_allclose(u.sum(axis=1), 1, rtol=1e-14)
+    labels, _ = nearest(X, centers)
+    assert_array_equal(u[np.arange(len(X)), labels], u.max(axis=1))
+
+
+@given(grids())
+def test_a_weight_is_a_repetition(case):
+    X, centers, m, _ = case
+    times = np.arange(len(X)) % 4
+    found = fuzzy_pass(X, centers, m, times)
+    repeated = fuzzy_pass(np.repeat(X, times, axis=0), centers, m)
+    assert_allclose(found.supports, repeated.rows, rtol=1e-12)
+    for field in ("weights", "supports", "errors"):
+        assert_allclose(getattr(found, field), getattr(repeated, field), rtol=1e-12, atol=1e-280)
+    atol = 1e-12 * np.abs(X).max() * (1 + times.sum())
+    assert_allclose(found.sums, repeated.sums, rtol=1e-12, atol=atol)
+
+
+@given(grids())
+def test_a_row_of_weight_zero_is_as_if_it_were_not_there(case):
+    X, centers, m, _ = case
+    weight = np.arange(len(X)) % 3 / 2
+    found, without = (
+        fuzzy_pass(X[rows], centers, m, weight[rows]) for rows in (slice(None), weight > 0)
+    )
+    assert_same(found, without, np.abs(X).max())
+
+
+@given(grids(dtypes=[np.float32]))
+def test_float32_rows_are_computed_as_the_numbers_that_they_are(case):
+    X, centers, m, sample_weight = case
+    assert_same_bits(
+        fuzzy_pass(X, centers, m, sample_weight),
+        fuzzy_pass(X.astype(float), centers, m, sample_weight),
+    )
+
+
+@given(grids(offsets=[0.0], dtypes=[np.float64]))
+def test_an_offset_changes_no_degree(case):
+    X, centers, m, sample_weight = case
+    near = fuzzy_pass(X, centers, m, sample_weight)
+    far = fuzzy_pass(X + 1e8, centers + 1e8, m, sample_weight)
+    for field in ("weights", "supports", "rows", "errors"):
+        assert_array_equal(getattr(far, field), getattr(near, field), field)
+
+
+def assert_same_bits(found, expected):
+    for field in FIELDS:
+        assert_array_equal(getattr(found, field), getattr(expected, field), field)
+
+
+@pytest.mark.parametrize("m", [1.01, 1.001, 1 + 1e-6, 1 + 1e-12])
+def test_near_one_degrees_are_hard_and_finite(m):
+    """Also where a ratio of distances has a power below the smallest number."""
+    rng = np.random.default_rng(0)
+    X = np.concatenate([8.0 * rng.integers(-2, 3, (60, 2)), [[1e9, 1e9]]])
+    centers = np.array([[0.5, 0.25], [7.0, 8.5], [-9.0, 3.0], [1e12, 0.0]])
+    u = memberships(X, centers, m)
+    assert np.isfinite(u).all()
+    assert_allclose(u.sum(axis=1), 1)
+    found = fuzzy_pass(X, centers, m)
+    for field in FIELDS:
+        assert np.isfinite(getattr(found, field)).all(), field
+    if m < 1.001:  # but for the last row, which is nearly as far from all centres
+        hard, found = hard_pass(X[:-1], centers), fuzzy_pass(X[:-1], centers, m)
+        assert_allclose(found.weights, hard.weights, atol=1e-9)
+        assert_allclose(found.errors.sum(), hard.errors.sum(), rtol=1e-9)
+
+
+def test_sums_too_faint_for_exact_products_are_none():
+    """m = 1.01: at squared distances 1 and 1000, degrees are as 1 to 1e-300."""
+    found = fuzzy_pass([[0.0]], [[1.0], [1000**0.5]], 1.01)
+    assert_array_equal(found.weights, [1, 0])
+    assert_array_equal(found.sums, [[0], [0]])
+    fit = fuzzy_cmeans([[0.0], [2.0]], [[1.0], [1000**0.5 + 1]], 1.01)
+    assert_array_equal(fit.centers, [[1], [1000**0.5 + 1]])
+
+
+def test_a_large_m_makes_all_degrees_alike():
+    u = memberships([[1.0], [5.0]], [[0.0], [8.0]], 1e6)
+    assert_allclose(u, 0.5, atol=1e-5)
+
+
+def test_no_rows_add_nothing():
+    found = fuzzy_pass(np.empty((0, 2)), [[0.0, 0.0], [1.0, 1.0]], 2.0)
+    assert_array_equal(found.sums, np.zeros((2, 2)))
+    assert_array_equal(found.weights, [0, 0])
+    assert memberships(np.empty((0, 2)), [[0.0, 0.0]], 2.0).shape == (0, 1)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_bits_do_not_depend_on_the_number_of_threads(dtype, monkeypatch):
+    """More rows than a chunk has."""
+    rng = np.random.default_rng(0)
+    X, weight = rng.normal(size=(60_000, 4)).astype(dtype), rng.uniform(0, 2, 60_000)
+    centers = X[:12].astype(float)
+    monkeypatch.setenv("FEDCLUSTER_NUM_THREADS", "1")
+    expected, fit = fuzzy_pass(X, centers, 1.5, weight), fuzzy_cmeans(X, centers, 2.0, max_iter=2)
+    for n_threads in (2, 5):
+        monkeypatch.setenv("FEDCLUSTER_NUM_THREADS", str(n_threads))
+        assert_same_bits(fuzzy_pass(X, centers, 1.5, weight), expected)
+        assert_array_equal(fuzzy_cmeans(X, centers, 2.0, max_iter=2).centers, fit.centers)
+
+
+# Fuzzy c-means
+
+
+@pytest.mark.parametrize("m", [1.1, 1.5, 2.0, 3.0])
+@pytest.mark.parametrize("seed", range(3))
+def test_fuzzy_c_means_is_the_pass_repeated(m, seed):
+    """Until the Frobenius norm of the change of all degrees is below ``tol``; the last pass
+    belongs to the last centres.
+    """
+    rng = np.random.default_rng(seed)
+    X, weight = rng.normal(size=(80, 2)) + 4 * rng.integers(0, 3, (80, 1)), rng.uniform(0, 2, 80)
+    start = X[:3]
+    fit = fuzzy_cmeans(X, start, m, weight, tol=1e-3)
+    centers, n_iter, change = start, 0, np.inf
+    while change >= 1e-3:
+        before = plain_memberships(X, centers, m)[0]
+        found = plain_pass(X, centers, m, weight)
+        centers, n_iter = found.sums / found.weights[:, np.newaxis], n_iter + 1
+        change = np.linalg.norm(plain_memberships(X, centers, m)[0] - before)
+    assert fit.n_iter == n_iter
+    assert_allclose(fit.centers, centers, rtol=1e-11, atol=1e-11)
+    assert_same(fit.found, plain_pass(X, fit.centers, m, weight), 10)
+
+
+def test_no_iteration_leaves_the_start():
+    fit = fuzzy_cmeans([[0.0], [4.0]], [[1.0]], 2.0, max_iter=0)
+    assert_array_equal(fit.centers, [[1]])
+    assert_array_equal(fit.found.errors, [10])
+
+
+def test_the_iterations_end_at_their_limit():
+    X = np.random.default_rng(0).normal(size=(50, 2))
+    assert fuzzy_cmeans(X, X[:4], 2.0, max_iter=7, tol=0).n_iter == 7
+
+
+def test_one_centre_is_the_mean():
+    fit = fuzzy_cmeans([[0.0], [3.0], [9.0]], [[50.0]], 2.0, [1, 1, 2])
+    assert_allclose(fit.centers, [[21 / 4]])
+
+
+def test_nothing_given_is_changed():
+    given_arrays = [np.array([[1.0], [2.0]]), np.array([[0.0], [3.0]]), np.array([1.0, 2.0])]
+    copies = [array.copy() for array in given_arrays]
+    X, centers, weight = given_arrays
+    fuzzy_pass(X, centers, 2.0, weight)
+    fuzzy_cmeans(X, centers, 2.0, weight)
+    memberships(X, centers, 2.0)
+    for array, copy in zip(given_arrays, copies, strict=True):
+        assert_array_equal(array, copy)
+        assert array.flags.writeable
