@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import add
 
 import numpy as np
 
-from fedcluster.core import Data, Filter, Site, Summary, Task, stream
+from fedcluster.core import Data, Filter, RowStream, Site, Step, Summary, Task, stream
 from fedcluster.privacy import MinRows
 
 __all__ = ["Client", "Sent"]
+
+NO_ROW = "there is no row of positive weight"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +49,15 @@ class Client:
     A client is a pure function of (task, rows). What it keeps between rounds, the loaded rows
     and the log of what left, never changes an answer.
 
+    Rows that do not fit in memory come as a `RowStream`. A step whose answers add up is asked
+    about chunk after chunk; one whose answers do not loads all rows, and the client keeps them.
+
     Parameters
     ----------
     name : str
         The site's name.
-    load : callable returning Data, or Data
-        Where the rows come from; called once, at the first task.
+    load : callable returning Data, Data, or RowStream
+        Where the rows come from; a callable is called once, at the first task.
     filters : sequence of Filter, default=(MinRows(2),)
         What the site holds back, applied in this order to every summary.
 
@@ -70,13 +76,19 @@ class Client:
     def __init__(
         self,
         name: str,
-        load: Callable[[], Data] | Data,
+        load: Callable[[], Data] | Data | RowStream,
         filters: Sequence[Filter] = (MinRows(2),),
     ) -> None:
         self.name = name
         self.filters = tuple(filters)
         self.sent: list[Sent] = []
-        self._load = load
+        self._steps: dict[int, tuple[Step, str]] = {}
+        self._stream: RowStream | None = None
+        self._load: Callable[[], Data] | Data
+        if isinstance(load, Data) or not isinstance(load, RowStream):
+            self._load = load
+        else:
+            self._stream, self._load = load, load.load
 
     def __repr__(self) -> str:
         return f"Client({self.name!r}, filters={list(self.filters)})"
@@ -86,8 +98,13 @@ class Client:
         """The site's rows that have a weight, loaded once."""
         data = (self._load if isinstance(self._load, Data) else self._load()).weighed()
         if not len(data):
-            raise ValueError("there is no row of positive weight")
+            raise ValueError(NO_ROW)
         return data
+
+    @property
+    def streams(self) -> bool:
+        """Whether the rows come in chunks."""
+        return self._stream is not None
 
     @property
     def site(self) -> Site:
@@ -95,24 +112,65 @@ class Client:
         return Site(self.name, tuple(map(repr, self.filters)))
 
     def answer(self, task: Task) -> Summary:
-        """Load, step, filter: the one way from rows to a message."""
-        rng = stream(task.seed, task.state.round, self.name)
-        full = task.step.client_step(task.state, self.data, rng)
+        """The answer to one task."""
+        return self.answers([task])[0]
+
+    def answers(self, tasks: Sequence[Task]) -> list[Summary]:
+        """Load, step, filter: the one way from rows to messages, for all tasks of a round."""
+        streamed = [task for task in tasks if self._is_streamed(task)]
+        added = iter(self._chunk_by_chunk(self._stream, streamed) if self._stream else ())
+        return [
+            self._leaving(task, *(next(added) if self._is_streamed(task) else self._at_once(task)))
+            for task in tasks
+        ]
+
+    def _is_streamed(self, task: Task) -> bool:
+        return self._stream is not None and task.step.client_additive
+
+    def _at_once(self, task: Task) -> tuple[Summary, int]:
+        """A task's answer before the filters, and how many rows it was asked about."""
+        return self._step(task, self.data), len(self.data)
+
+    def _chunk_by_chunk(self, rows: RowStream, tasks: Sequence[Task]) -> list[tuple[Summary, int]]:
+        """The same for many tasks in one reading: the chunks' answers are added up."""
+        totals: list[Summary] = []
+        n_rows = 0
+        for chunk in map(Data.weighed, rows.chunks() if tasks else ()):
+            if len(chunk):
+                found = [self._step(task, chunk) for task in tasks]
+                totals = list(map(add, totals, found)) if totals else found
+                n_rows += len(chunk)
+        if tasks and not n_rows:
+            raise ValueError(NO_ROW)
+        return [(total, n_rows) for total in totals]
+
+    def _step(self, task: Task, data: Data) -> Summary:
+        return task.step.client_step(
+            task.state, data, stream(task.seed, task.state.round, self.name)
+        )
+
+    def _leaving(self, task: Task, full: Summary, n_rows: int) -> Summary:
+        """What the filters let through, logged."""
         summary = full
         for hold_back in self.filters:
-            summary = hold_back(summary, len(self.data))
-        self.sent.append(_sent(task, full, summary))
+            summary = hold_back(summary, n_rows)
+        self.sent.append(_sent(task, self._written(task.step), full, summary))
         return summary.leaving()
 
+    def _written(self, step: Step) -> str:
+        """A step with its hyper-parameters, written once and not in every round."""
+        if id(step) not in self._steps:
+            self._steps[id(step)] = step, repr(step)  # the step is kept, so its id stays its own
+        return self._steps[id(step)][1]
 
-def _sent(task: Task, full: Summary, summary: Summary) -> Sent:
+
+def _sent(task: Task, step: str, full: Summary, summary: Summary) -> Sent:
     """The log's line for one message."""
-    left = summary.weights != 0
     return Sent(
         round=task.state.round,
-        step=repr(task.step),
-        lines=int(left.sum()),
+        step=step,
+        lines=int(np.count_nonzero(summary.weights)),
         numbers=summary.numbers,
-        lone_rows=int((summary.rows[left] == 1).sum()),
-        held_back=int(np.rint(full.rows.sum() - summary.rows.sum())),
+        lone_rows=int(np.count_nonzero((summary.rows == 1) & (summary.weights != 0))),
+        held_back=round(float(full.rows.sum() - summary.rows.sum())),
     )

@@ -9,7 +9,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["SiteRows", "by_site", "column_names", "finite", "in_order", "numeric"]
+from fedcluster.core import Rows
+
+__all__ = [
+    "SiteRows",
+    "by_site",
+    "column_names",
+    "finite",
+    "in_order",
+    "numeric",
+    "side_by_side",
+]
+
+BLOCK = 1 << 17
+"""Values that are turned from columns into rows while they stay in the cache."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -192,8 +205,11 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def finite(table: Any, rows: NDArray[Any], where: str) -> None:
-    """Refuse rows with a value that is NaN or infinite, naming the first such cell."""
+def finite(table: Any, rows: NDArray[Any], where: str, start: int = 0) -> None:
+    """Refuse rows with a value that is NaN or infinite, naming the first such cell.
+
+    The first row's number is ``start``.
+    """
     with np.errstate(over="ignore", invalid="ignore"):
         if np.isfinite(rows.sum()):
             return
@@ -202,7 +218,7 @@ def finite(table: Any, rows: NDArray[Any], where: str) -> None:
         i, j = bad[0]
         what = "NaN" if np.isnan(rows[i, j]) else "infinity (inf)"
         raise ValueError(
-            f"{where}{_cell(table, i, j)}: the value is {what}; "
+            f"{where}{_cell(table, start + i, j)}: the value is {what}; "
             "fill or drop missing and infinite values first"
         )
 
@@ -210,3 +226,21 @@ def finite(table: Any, rows: NDArray[Any], where: str) -> None:
 def _cell(table: Any, i: int, j: int) -> str:
     names = column_names(table)
     return f"row {i}, column {names[j]!r}" if names else f"row {i}, column {j}"
+
+
+def side_by_side(columns: Sequence[Rows]) -> Rows:
+    """Columns (n,) as rows (n, d), of the columns' common type.
+
+    Examples
+    --------
+    >>> side_by_side([np.array([1.0, 2.0]), np.array([3.0, 4.0], dtype=np.float32)])
+    array([[1., 3.],
+           [2., 4.]])
+    """
+    n, d = len(columns[0]), len(columns)
+    X: Rows = np.empty((n, d), np.result_type(*columns))
+    size = max(1, BLOCK // d)
+    for start in range(0, n, size):
+        rows = slice(start, start + size)
+        X[rows] = np.array([column[rows] for column in columns]).T
+    return X

@@ -18,13 +18,16 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from fedcluster.core import Floats, Rows
+from fedcluster.data.arrays import side_by_side
 from fedcluster.data.tables import FileTable, InputError, open_table
 
 __all__ = [
     "InputError",
+    "Reader",
     "SiteTable",
     "Source",
     "column_list",
+    "common_columns",
     "read_columns",
     "read_one_file",
     "read_sites",
@@ -162,11 +165,11 @@ def read_sites(
     weight = [] if weight_column is None else [weight_column]
     chosen = columns
     if chosen is None:
-        chosen = _common({site: _without(file, weight) for site, file in files.items()})
+        chosen = common_columns({site: _without(file, weight) for site, file in files.items()})
     tables = {}
     for source in given:
         watch(source)
-        reader = _Reader(f"site {source.site!r}", files[source.site])
+        reader = Reader(f"site {source.site!r}", files[source.site])
         tables[source.site] = reader.table(chosen, weight)
     if columns is None:
         _warn_of_row_numbers(tables)
@@ -190,8 +193,8 @@ def read_one_file(
     weight = [] if weight_column is None else [weight_column]
     chosen = columns
     if chosen is None:
-        chosen = _common({source.site: _without(file, [site_column, *weight])})
-    reader = _Reader(str(source.path), file)
+        chosen = common_columns({source.site: _without(file, [site_column, *weight])})
+    reader = Reader(str(source.path), file)
     names = reader.texts(site_column)
     whole = reader.table(chosen, weight)
     if columns is None:
@@ -206,7 +209,7 @@ def read_one_file(
 
 def read_columns(source: Source, columns: Sequence[str]) -> SiteTable:
     """Read the named columns of one file; the others are ignored."""
-    return _Reader(f"site {source.site!r}", _open(source)).table(columns)
+    return Reader(f"site {source.site!r}", _open(source)).table(columns)
 
 
 def _open(source: Source) -> FileTable:
@@ -250,7 +253,7 @@ def _without(file: FileTable, reserved: Sequence[str]) -> list[str]:
     return [name for name in file.names if name not in reserved]
 
 
-def _common(names: Mapping[str, Sequence[str]]) -> list[str]:
+def common_columns(names: Mapping[str, Sequence[str]]) -> list[str]:
     """The columns of all sites, which must be the same, in the order of the first."""
     first, *others = names
     common = [name for name in names[first] if all(name in names[site] for site in others)]
@@ -321,7 +324,7 @@ def _choose(columns: Sequence[str]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Reader:
+class Reader:
     """Reads one file; its complaints begin with the owner: a site, or a file of all sites."""
 
     owner: str
@@ -329,6 +332,15 @@ class _Reader:
 
     def table(self, columns: Sequence[str], weight: Sequence[str] = ()) -> SiteTable:
         """Columns as finite numbers, and weights."""
+        X, weights = self.rows(columns, weight)
+        numbers = np.arange(1, len(X) + 1)
+        ignored = tuple(name for name in self.file.names if name not in {*columns, *weight})
+        return SiteTable(tuple(columns), X, numbers, weights, ignored)
+
+    def rows(
+        self, columns: Sequence[str], weight: Sequence[str] = ()
+    ) -> tuple[Rows, Floats | None]:
+        """The same without the rest: rows (n, d) and perhaps their weights (n,)."""
         wanted = [*columns, *weight]
         read = self._read(wanted)
         if not len(read[0]):
@@ -339,15 +351,8 @@ class _Reader:
         self._all_numeric(dict(zip(columns, read, strict=False)), mend=_choose)
         self._all_numeric(dict(zip(weight, read[len(columns) :], strict=True)))
         arrays = [self._finite(*both) for both in zip(wanted, read, strict=True)]
-        values = arrays[: len(columns)]
-        narrow = all(array.dtype == np.float32 for array in values)
-        return SiteTable(
-            tuple(columns),
-            np.stack(values, axis=1).astype(np.float32 if narrow else np.float64, copy=False),
-            np.arange(1, len(values[0]) + 1),
-            self._weights(weight[0], arrays[-1]) if weight else None,
-            tuple(name for name in self.file.names if name not in wanted),
-        )
+        X = side_by_side(arrays[: len(columns)])
+        return X, self._weights(weight[0], arrays[-1]) if weight else None
 
     def texts(self, column: str) -> NDArray[np.str_]:
         """A column as it is written, without blanks around; no value may be missing."""
@@ -357,11 +362,15 @@ class _Reader:
             self._complain(column, int(np.argmin(found != "")), "the site's name is missing")
         return found
 
-    def _read(self, columns: Sequence[str], texts: Sequence[str] = ()) -> list[pa.ChunkedArray]:
+    def check(self, columns: Iterable[str]) -> None:
+        """Refuse a file that lacks a column."""
         for name in columns:
             if name not in self.file.names:
                 have = ", ".join(filter(None, self.file.names))
                 raise InputError(f"{self.owner} has no column {name!r}; it has {have}")
+
+    def _read(self, columns: Sequence[str], texts: Sequence[str] = ()) -> list[pa.ChunkedArray]:
+        self.check(columns)
         try:
             return self.file.read(columns, texts)
         except InputError as error:
@@ -385,6 +394,9 @@ class _Reader:
     def _finite(self, name: str, column: pa.ChunkedArray) -> NDArray[np.floating[Any]]:
         """A column as finite numbers, (n,)."""
         values = _as_floats(column)
+        with np.errstate(over="ignore", invalid="ignore"):
+            if np.isfinite(values.sum()):
+                return values
         bad = np.flatnonzero(~np.isfinite(values))
         if len(bad):
             what = "missing" if np.isnan(values[bad[0]]) else "infinite"

@@ -10,7 +10,7 @@ import csv
 import gzip
 import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,10 +20,22 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-__all__ = ["CsvFile", "FileTable", "InputError", "ParquetFile", "open_table"]
+__all__ = [
+    "CsvFile",
+    "FilePart",
+    "FileTable",
+    "InputError",
+    "ParquetFile",
+    "open_table",
+    "readable",
+]
 
 DELIMITERS = ",;\t|"
 CSV_KINDS = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
+READ_AHEAD = 1 << 20
+"""Bytes of a column that are read from the disk at once, where a file is read in parts."""
+MANY_CORES = pa.cpu_count() > 2
+"""Whether columns are read in parallel; with two cores, what is done with them takes the other."""
 UNDECODED = "\N{REPLACEMENT CHARACTER}"
 
 
@@ -64,7 +76,7 @@ def open_table(path: Path) -> FileTable:
     name = path.name.lower()
     if path.is_dir():
         raise InputError(f"{path} is a folder; give one file for each site")
-    with _readable(path):
+    with readable(path):
         if name.endswith(CSV_KINDS):
             return CsvFile.open(path)
         if name.endswith((".parquet", ".pq")):
@@ -84,15 +96,73 @@ class ParquetFile:
 
     def read(self, columns: Sequence[str], texts: Sequence[str] = ()) -> list[pa.ChunkedArray]:
         """Read columns by name; those among ``texts`` as strings."""
-        with _readable(self.path):
-            table = pa.parquet.ParquetFile(self.path).read(columns=list(dict.fromkeys(columns)))
-            return [
-                table[name].cast(pa.string()) if name in texts else table[name] for name in columns
-            ]
+        with readable(self.path):
+            rows = pa.parquet.ParquetFile(self.path).read(columns=list(dict.fromkeys(columns)))
+            return FilePart(self, 0, rows).read(columns, texts)
+
+    @property
+    def n_rows(self) -> int:
+        """The number of rows."""
+        return int(pa.parquet.read_metadata(self.path).num_rows)
+
+    def is_float32(self, columns: Iterable[str]) -> bool:
+        """Whether all of these columns are float32."""
+        schema = pa.parquet.read_schema(self.path)
+        return all(pa.types.is_float32(schema.field(name).type) for name in columns)
+
+    def parts(self, columns: Sequence[str], n_rows: int) -> Iterator[FilePart]:
+        """Read columns by name, at most ``n_rows`` rows at a time, and keep none of them."""
+        wanted, start = list(dict.fromkeys(columns)), 0
+        with readable(self.path):
+            file = pa.parquet.ParquetFile(self.path, buffer_size=READ_AHEAD, pre_buffer=False)
+            for batch in file.iter_batches(n_rows, columns=wanted, use_threads=MANY_CORES):
+                if batch.num_rows:
+                    yield FilePart(self, start, pa.Table.from_batches([batch]))
+                    start += batch.num_rows
 
     def where(self, row: int) -> str:
         """Where a row, counted from 0, is found in the file."""
         return f"row {row + 1} of {self.path.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class FilePart:
+    """Some rows of a file that were read, as a `FileTable` of their own.
+
+    Parameters
+    ----------
+    file : FileTable
+        The file.
+    start : int
+        How many rows lie before them.
+    rows : pyarrow.Table
+        The rows.
+    """
+
+    file: FileTable
+    start: int
+    rows: pa.Table
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return self.file.path
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the file's columns."""
+        return self.file.names
+
+    def read(self, columns: Sequence[str], texts: Sequence[str] = ()) -> list[pa.ChunkedArray]:
+        """Columns by name, of those that were read; those among ``texts`` as strings."""
+        return [
+            self.rows[name].cast(pa.string()) if name in texts else self.rows[name]
+            for name in columns
+        ]
+
+    def where(self, row: int) -> str:
+        """Where a row, counted from 0 within the part, is found in the file."""
+        return self.file.where(self.start + row)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +203,7 @@ class CsvFile:
         place = {name: str(i) for i, name in enumerate(self.names)}
         wanted = [place[name] for name in columns]
         try:
-            with _readable(self.path):
+            with readable(self.path):
                 table = self._parse(wanted, {place[name]: pa.string() for name in texts})
         except pa.ArrowInvalid as error:
             raise InputError(self._ragged() or f"{self.path} cannot be read: {error}") from error
@@ -183,7 +253,7 @@ class CsvFile:
 
 def _delimiter(path: Path) -> str:
     """The delimiter that is most frequent in the first line that is not blank."""
-    with _readable(path), _text(path) as file:
+    with readable(path), _text(path) as file:
         header = next((line for line in file if line.strip()), "")
     bare = re.sub(r'"[^"]*"', "", header)
     return max(DELIMITERS, key=bare.count)
@@ -191,7 +261,7 @@ def _delimiter(path: Path) -> str:
 
 def _records(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
     """Each record with the number of its first line, from 1; blank lines are empty records."""
-    with _readable(path), _text(path) as file:
+    with readable(path), _text(path) as file:
         reader = csv.reader(file, delimiter=delimiter)
         line = 1
         for record in reader:
@@ -212,7 +282,7 @@ def _text(path: Path) -> TextIO:
 
 
 @contextmanager
-def _readable(path: Path) -> Iterator[None]:
+def readable(path: Path) -> Iterator[None]:
     """Turn what can go wrong with a file into one line."""
     try:
         yield

@@ -11,7 +11,7 @@ from itertools import pairwise
 from fedcluster.client import Client
 from fedcluster.core import Answers, Site, SiteError, Summary, Task
 
-__all__ = ["LocalEngine"]
+__all__ = ["LocalEngine", "named"]
 
 _WORTH_A_THREAD = 50_000
 """Below so many values at the second largest site, handing sites to threads costs more than
@@ -91,25 +91,26 @@ class LocalEngine:
 
 
 def _size(client: Client, tasks: Sequence[Task]) -> int:
-    """How many numbers a site holds; loads them."""
-    with _named(client, tasks[0]):
+    """How many numbers a site holds; loads them. A stream has threads of its own: none."""
+    if client.streams:
+        return 0
+    with named(client, tasks):
         return client.data.X.size
 
 
 def _reply(client: Client, tasks: Sequence[Task]) -> list[Summary]:
     """One site's answers to all tasks of a round."""
-    replies = []
-    for task in tasks:
-        with _named(client, task):
-            replies.append(client.answer(task))
-    return replies
+    with named(client, tasks):
+        return client.answers(tasks)
 
 
 @contextmanager
-def _named(client: Client, task: Task) -> Iterator[None]:
-    """Give the site's name and the round to any exception."""
+def named(client: Client, tasks: Sequence[Task]) -> Iterator[None]:
+    """Give the site's name, the round and the steps to any exception."""
     try:
         yield
     except Exception as error:
-        what = f"{type(task.step).__name__}: {type(error).__name__}: {error}"
-        raise SiteError(f"site {client.name!r}, round {task.state.round + 1}, {what}") from error
+        steps = ", ".join(dict.fromkeys(type(task.step).__name__ for task in tasks))
+        what = f"{steps}: {type(error).__name__}: {error}"
+        rounds = f"round {tasks[0].state.round + 1}"
+        raise SiteError(f"site {client.name!r}, {rounds}, {what}") from error
