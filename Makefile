@@ -8,7 +8,7 @@ export MPLCONFIGDIR := $(CURDIR)/.cache/matplotlib
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types unit docs format clean
+.PHONY: help setup demo test lint types unit docs bench format clean
 
 help: ## List what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,6 +33,10 @@ unit: .venv/ready ## Run the tests, docstring examples included, and show what t
 
 docs: .venv/docs-ready ## Build the documentation into site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs --quiet build --strict
+
+bench: .venv/ready ## Measure quality and speed beside peers; takes most of an hour
+	@$(BIN)/python -W ignore benchmarks/speed.py
+	@$(BIN)/python -W ignore benchmarks/quality.py
 
 format: .venv/ready ## Format the code and mend what can be mended
 	@$(BIN)/ruff check --fix-only --quiet
