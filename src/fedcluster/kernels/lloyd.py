@@ -194,9 +194,9 @@ def kmeans(
     seed_weights = weights if seeding == "weighted" else as_weights(weights > 0)
     chances = rng.random((n_init, n_clusters, default_trials(n_clusters)))
     absolute = tol * float(rows.var(axis=0).mean())
-    found = _best_of_restarts(
-        pad(rows), as_columns(rows), weights, seed_weights, chances, max_iter, absolute
-    )
+    padded: NDArray[Any] = pad(rows)
+    columns: NDArray[Any] = as_columns(rows)
+    found = _best_of_restarts(padded, columns, weights, seed_weights, chances, max_iter, absolute)
     return LloydFit(*found)
 
 
@@ -206,8 +206,8 @@ Run = Any
 
 @native
 def _best_of_restarts(
-    padded: Rows,
-    columns: Rows,
+    padded: NDArray[np.float64],
+    columns: NDArray[np.float64],
     sample_weight: Weights,
     seed_weight: Weights,
     chances: NDArray[np.float64],
