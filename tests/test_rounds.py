@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -104,6 +105,16 @@ def test_streams_differ_by_seed_round_and_site_and_by_nothing_else() -> None:
     assert draws == [stream(*key).random() for key in keys]
 
 
+def test_a_stream_is_numpy_s_generator_of_its_key() -> None:
+    """Although it is seeded only when something is drawn."""
+    ours, numpys = stream(2**40, 3, "ü"), np.random.default_rng([2**40, 3, *"ü".encode()])
+    assert ours.random() == numpys.random()
+    np.testing.assert_array_equal(ours.permutation(9), numpys.permutation(9))
+    assert copy.deepcopy(stream(1, 2)).random() == stream(1, 2).random()
+    with pytest.raises(ValueError, match="non-negative"):
+        stream(-1, 2).random()
+
+
 def test_one_site_s_answer_does_not_depend_on_who_else_takes_part() -> None:
     both = engine().ask([Task(FKM(2), State(), 7)])[0].by_site["a"]
     alone = engine().ask([Task(FKM(2), State(), 7)], ["a"])[0]
@@ -155,6 +166,12 @@ def test_two_sites_of_one_name_are_refused() -> None:
         LocalEngine([Client("a", Data(ROWS["a"])), Client("a", Data(ROWS["b"]))])
     with pytest.raises(ValueError, match="no site was given"):
         LocalEngine([])
+
+
+def test_centres_of_another_width_than_the_rows_are_refused() -> None:
+    message = "site 'a', round 1, Lloyd: ValueError: the centres have 2 columns, the rows here 1"
+    with pytest.raises(SiteError, match=message):
+        run(Lloyd(), engine(), State.at(np.zeros((3, 2))))
 
 
 def test_limits_hold_back_lines_and_never_what_a_task_wants() -> None:

@@ -246,6 +246,8 @@ def test_other_things_than_parquet_are_refused(tmp_path: Path) -> None:
             ParquetRows(tmp_path / name)
     with pytest.raises(InputError, match="no Parquet file"):
         ParquetRows([])
+    with pytest.raises(InputError, match="no column was chosen"):
+        ParquetRows(write(tmp_path / "b.parquet", rows_of(2)), [])
     with pytest.raises(InputError, match="chunk_rows must be at least 1, not 0"):
         ParquetRows(write(tmp_path / "b.parquet", rows_of(2)), chunk_rows=0)
 

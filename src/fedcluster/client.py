@@ -145,6 +145,9 @@ class Client:
         return [(total, n_rows) for total in totals]
 
     def _step(self, task: Task, data: Data) -> Summary:
+        centers, d = task.state.centers, data.X.shape[1]
+        if len(centers) and centers.shape[1] != d:
+            raise ValueError(f"the centres have {centers.shape[1]} columns, the rows here {d}")
         return task.step.client_step(
             task.state, data, stream(task.seed, task.state.round, self.name)
         )

@@ -88,6 +88,8 @@ class ParquetRows:
             raise InputError("no Parquet file was given")
         self._weight = [] if weight_column is None else [weight_column]
         self.columns = tuple(self._all_columns() if columns is None else columns)
+        if not self.columns:
+            raise InputError("no column was chosen")
         for file in self._files:
             Reader(str(file.path), file).check([*self.columns, *self._weight])
         narrow = all(file.is_float32(self.columns) for file in self._files)

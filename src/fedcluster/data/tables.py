@@ -32,8 +32,8 @@ __all__ = [
 
 DELIMITERS = ",;\t|"
 CSV_KINDS = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
-READ_AHEAD = 1 << 20
-"""Bytes of a column that are read from the disk at once, where a file is read in parts."""
+READ_AHEAD = 1 << 14
+"""Bytes of a column that are read for a page's header; larger pages are read past this buffer."""
 MANY_CORES = pa.cpu_count() > 2
 """Whether columns are read in parallel; with two cores, what is done with them takes the other."""
 UNDECODED = "\N{REPLACEMENT CHARACTER}"
