@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from fedcluster.kernels import HardPass, hard_pass, nearest
+from fedcluster.kernels import HardPass, hard_pass, nearest, sweep
 
 FIELDS = HardPass.__slots__
 
@@ -48,6 +48,32 @@ def grids(draw, offsets=(0.0, 1e8), dtypes=(np.float32, np.float64)):
     centers = 8 * rng.integers(-spread, spread + 1, (k, d)) + offset
     sample_weight = draw(st.sampled_from([None, rng.integers(0, 4, n)]))
     return X.astype(draw(st.sampled_from(dtypes))), centers, sample_weight
+
+
+@given(grids())
+def test_small_data_take_a_shorter_way_to_the_same_bits(case):
+    found = hard_pass(*case)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sweep, "SMALL_BYTES", -1)
+        assert_same_bits(hard_pass(*case), found)
+
+
+def test_sums_of_the_same_rows_are_the_same_bits():
+    """Else centres would never come to rest, but tremble by rounding for ever."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(500, 4)) + 20 * rng.normal(size=(6, 4))[rng.integers(0, 6, 500)]
+    centers = X[:6]
+    for _ in range(30):
+        found = hard_pass(X, centers)
+        centers = np.where(
+            found.counts[:, np.newaxis] > 0,
+            found.sums / found.weights.clip(1)[:, np.newaxis],
+            centers,
+        )
+    for direction in (-np.inf, np.inf):
+        beside = hard_pass(X, np.nextafter(centers, direction))
+        assert_array_equal(beside.labels, found.labels)
+        assert_array_equal(beside.sums, found.sums)
 
 
 def test_four_points_by_hand():

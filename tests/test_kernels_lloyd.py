@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 
-from fedcluster.kernels import hard_pass, kmeans, kmeans_plusplus, lloyd
+from fedcluster.kernels import hard_pass, kmeans, kmeans_plusplus, lloyd, sweep
 
 seeds = st.integers(0, 2**32)
 
@@ -57,6 +57,23 @@ def test_lloyd_is_scikit_learns(seed, n, k, is_weighted):
     assert fit.inertia == pytest.approx(model.inertia_, rel=1e-12, abs=1e-24)
     assert abs(fit.n_iter - model.n_iter_) <= 1  # its centres still move by rounding, ours do not
     assert_belongs_to_its_centers(fit, X, sample_weight)
+
+
+@settings(max_examples=50)
+@given(seeds, st.sampled_from(["keep", "relocate", "drop"]), st.booleans(), st.booleans())
+def test_small_data_take_a_shorter_way_to_the_same_bits(seed, empty, is_weighted, is_single):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(120, 3)).astype(np.float32 if is_single else np.float64)
+    start = np.vstack([X[:5], 9 + X[:2]])
+    sample_weight = rng.integers(0, 3, len(X)) if is_weighted else None
+    kwargs = {"max_iter": 4, "tol": 1e-3, "empty": empty}
+    found = lloyd(X, start, sample_weight, **kwargs)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sweep, "SMALL_BYTES", -1)
+        expected = lloyd(X, start, sample_weight, **kwargs)
+    for field in ("centers", "labels", "weights", "counts", "n_iter"):
+        assert_array_equal(getattr(found, field), getattr(expected, field), field)
+    assert found.inertia == pytest.approx(expected.inertia, rel=1e-14)
 
 
 @pytest.mark.parametrize("max_iter", [1, 2, 5])
@@ -106,6 +123,17 @@ def test_an_empty_cluster_stays_or_is_relocated():
     relocated = lloyd(X, start, empty="relocate")
     assert_array_equal(relocated.centers, [[1.0], [9.0]])
     assert_array_equal(relocated.weights, [3, 1])
+
+
+def test_empty_clusters_are_dropped_at_the_start():
+    X = [[0.0], [1.0], [9.0], [10.0]]
+    start = np.array([[50.0], [2.0], [7.0], [-50.0]])
+    fit = lloyd(X, start, empty="drop")
+    assert_array_equal(fit.centers, [[0.5], [9.5]])
+    assert_array_equal(lloyd(X, start, max_iter=0, empty="drop").centers, start[1:3])
+    without = lloyd(X, start[1:3], empty="relocate")
+    assert_array_equal(fit.centers, without.centers)
+    assert fit.n_iter == without.n_iter
 
 
 def test_relocation_takes_the_mass_off_the_old_cluster():

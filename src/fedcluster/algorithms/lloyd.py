@@ -20,7 +20,7 @@ from numpy.random import Generator
 
 from fedcluster.algorithms.merging import mean_variance, means, total
 from fedcluster.core import Data, State, Summary
-from fedcluster.kernels import hard_pass
+from fedcluster.kernels import hard_sums
 
 __all__ = ["Lloyd"]
 
@@ -62,7 +62,7 @@ class Lloyd:
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
         """Sums, squared distances and counts of the rows nearest to each centre."""
-        found = hard_pass(data.X, state.centers, data.sample_weight)
+        found = hard_sums(data.X, state.centers, data.sample_weight, cache=data.cache)
         sums = np.column_stack([found.sums, found.errors])
         return Summary(sums, found.weights, found.counts.astype(np.float64))
 

@@ -4,18 +4,21 @@ from fedcluster.kernels.fuzzy import FuzzyFit, FuzzyPass, fuzzy_cmeans, fuzzy_pa
 from fedcluster.kernels.hard import HardPass, hard_pass, nearest
 from fedcluster.kernels.lloyd import LloydFit, kmeans, lloyd
 from fedcluster.kernels.minibatch import MiniBatchFit, minibatch_epochs
+from fedcluster.kernels.remembered import HardSums, hard_sums
 from fedcluster.kernels.seeding import farthest_first, kmeans_plusplus
 
 __all__ = [
     "FuzzyFit",
     "FuzzyPass",
     "HardPass",
+    "HardSums",
     "LloydFit",
     "MiniBatchFit",
     "farthest_first",
     "fuzzy_cmeans",
     "fuzzy_pass",
     "hard_pass",
+    "hard_sums",
     "kmeans",
     "kmeans_plusplus",
     "lloyd",

@@ -220,7 +220,7 @@ def _best_of_restarts(
     """
     lowest = np.inf
     for restart in range(len(chances)):
-        start = padded[draw_spread(columns, seed_weight, chances.shape[1], chances[restart])]
+        start: Any = padded[draw_spread(columns, seed_weight, chances.shape[1], chances[restart])]
         run = _run_small(padded, sample_weight, start, max_iter, tol, True, False)
         inertia = run[4]
         if restart == 0 or inertia < lowest * (1 - 1e-12):

@@ -158,7 +158,8 @@ def chunks(X: Rows, bounds: list[int]) -> list[tuple[slice, Rows]]:
 
 def add_all(parts: list[Parts]) -> Parts:
     """The sums of all chunks, in their order."""
-    total = Parts._make(array.copy() for array in parts[0])
+    residuals, weights, counts, errors = parts[0]
+    total = Parts(residuals.copy(), weights.copy(), counts.copy(), errors.copy())
     for part in parts[1:]:
         add_up(total, part)
     return total

@@ -1,0 +1,282 @@
+"""Hard passes one after another: bounds save work and never change a bit."""
+
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
+
+from fedcluster.kernels import HardSums, hard_pass, hard_sums, remembered
+from fedcluster.kernels.bounds import next_centers
+
+VARIABLE = "FEDCLUSTER_NUM_THREADS"
+
+
+@contextmanager
+def bounds_everywhere(**others):
+    """However little they pay."""
+    with pytest.MonkeyPatch.context() as patch:
+        settings = {"WORTH_BOUNDS": 0, "ROWS_PER_CENTER": 0, "FAR": np.inf, **others}
+        for name, value in settings.items():
+            patch.setattr(remembered, name, value)
+        patch.setattr(remembered.Bounds, "pay", lambda self, X: True)
+        yield
+
+
+def known(cache):
+    """The bounds of the run that was asked last."""
+    return cache["hard_sums"].runs[-1].bounds
+
+
+def assert_as_in_a_full_pass(X, centers, sample_weight, cache):
+    found, expected = (
+        hard_sums(X, centers, sample_weight, cache=cache),
+        hard_pass(X, centers, sample_weight),
+    )
+    for field in HardSums.__slots__:
+        assert_array_equal(getattr(found, field), getattr(expected, field), field)
+    if "hard_sums" in cache and known(cache):
+        assert_array_equal(known(cache).kept.labels, expected.labels)
+    return expected
+
+
+def averages(X, centers):
+    found = hard_pass(X, centers)
+    means = found.sums / np.maximum(found.counts, 1)[:, np.newaxis]
+    return np.where(found.counts[:, np.newaxis] > 0, means, centers)
+
+
+def put(centers, j, center):
+    centers = centers.copy()
+    centers[j] = center
+    return centers
+
+
+# How centres go on, given rows, centres, two of their indices, normal noise as large as the rows
+# spread, and a source of chance.
+WAYS = {
+    "average": lambda X, C, two, noise, rng: averages(X, C),
+    "little": lambda X, C, two, noise, rng: C + 1e-3 * noise,
+    "a hair": lambda X, C, two, noise, rng: C + 1e-7 * noise,
+    "by rounding": lambda X, C, two, noise, rng: np.nextafter(C, np.sign(noise) * np.inf),
+    "far": lambda X, C, two, noise, rng: C + noise,
+    "one": lambda X, C, two, noise, rng: put(C, two[0], C[two[0]] + noise[0] / 8),
+    "onto another": lambda X, C, two, noise, rng: put(C, two[0], C[two[1]]),
+    "beside another": lambda X, C, two, noise, rng: put(C, two[0], C[two[1]] + 1e-6 * noise[0]),
+    "swap": lambda X, C, two, noise, rng: put(C, two, C[two[::-1]]),
+    "onto rows": lambda X, C, two, noise, rng: rng.choice(X, len(C)).astype(float),
+    "not at all": lambda X, C, two, noise, rng: C,
+}
+
+
+@st.composite
+def rows(draw):
+    """Rows with ties, duplicates and huge offsets, or none of these; weights, some of them 0."""
+    n, d = draw(st.integers(1, 400)), draw(st.integers(1, 20))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    dtype = draw(st.sampled_from([np.float32, np.float64]))
+    kind = draw(st.sampled_from(["grid", "normal", "blobs", "equal"]))
+    offset, scale = draw(
+        st.sampled_from([(0, 1), (1e8, 8), (0, 1e-30), (0, 1e-9), (0, 1e18), (0, 1e30)])
+    )
+    X = {
+        "grid": rng.integers(-2, 3, (n, d)),
+        "normal": rng.normal(size=(n, d)),
+        "blobs": rng.normal(size=(n, d)) + 9 * rng.normal(size=(4, d))[rng.integers(0, 4, n)],
+        "equal": np.ones((n, d)),
+    }[kind]
+    sample_weight = draw(st.sampled_from([None, rng.integers(0, 3, n).astype(float)]))
+    return (scale * X + offset).astype(dtype), sample_weight, rng
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    rows(),
+    st.integers(1, 30),
+    st.integers(1, 3),
+    st.lists(
+        st.tuples(st.sampled_from([*WAYS, "back"]), st.integers(0, 2)), min_size=2, max_size=14
+    ),
+)
+def test_no_sequence_of_questions_changes_a_bit(case, k, n_runs, questions):
+    X, sample_weight, rng = case
+    starts = [rng.choice(X, k).astype(float) for _ in range(n_runs)]
+    runs, cache, spread = [[start] for start in starts], {}, np.abs(X - X.mean(axis=0)).max()
+    with np.errstate(over="ignore", invalid="ignore"), bounds_everywhere():
+        for how, run in questions:
+            before = runs[run % n_runs]
+            if how == "back":
+                before.append(before[rng.integers(len(before))])
+            else:
+                noise = spread * rng.normal(size=before[-1].shape)
+                before.append(WAYS[how](X, before[-1], rng.integers(0, k, 2), noise, rng))
+            assert_as_in_a_full_pass(X, before[-1], sample_weight, cache)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(0, 2**32), st.sampled_from([np.float32, np.float64]), st.booleans())
+def test_nor_over_many_chunks(seed, dtype, is_weighted):
+    rng = np.random.default_rng(seed)
+    X, _ = blobs(dtype, seed, n=9000, d=40, k=9)
+    sample_weight = rng.integers(0, 3, len(X)).astype(float) if is_weighted else None
+    centers, cache = rng.choice(X, 150).astype(float), {}
+    with bounds_everywhere():
+        for _ in range(6):
+            found = assert_as_in_a_full_pass(X, centers, sample_weight, cache)
+            some = found.weights > 0
+            centers[some] = found.sums[some] / found.weights[some, np.newaxis]
+        assert len(known(cache).parts) > 2
+
+
+@pytest.mark.parametrize("apart", [1e-5, 1e-4, 1e-3])
+def test_where_float32_cannot_tell_it_is_asked_again(apart):
+    """Two centres are close to each other and far from the shift, as scores in float32 go."""
+    rng = np.random.default_rng(0)
+    X = np.vstack([rng.normal(size=(400, 30)), rng.normal(size=(1600, 30)) + 20])
+    X, cache = X.astype(np.float32), {}
+    near, far = apart * rng.normal(size=(2, 30)), rng.choice([10.0, 30.0], (6, 30))
+    centers = np.vstack([near, np.full((1, 30), 20.0), far])
+    with bounds_everywhere():
+        for _ in range(20):
+            assert_as_in_a_full_pass(X, centers, None, cache)
+            centers += 1e-7 * rng.normal(size=centers.shape)
+    assert known(cache).n_scored < len(X) / 2
+
+
+def blobs(dtype=np.float64, seed=0, n=40_000, d=8, k=20):
+    rng = np.random.default_rng(seed)
+    X = (rng.normal(size=(n, d)) + 8 * rng.normal(size=(k, d))[rng.integers(0, k, n)]).astype(dtype)
+    return X, rng.choice(X, k).astype(float)
+
+
+def rounds(X, centers, cache, n_rounds):
+    """Lloyd's algorithm with the sums of a site."""
+    for _ in range(n_rounds):
+        found = hard_sums(X, centers, cache=cache)
+        means = found.sums / np.maximum(found.counts, 1)[:, np.newaxis]
+        centers = np.where(found.counts[:, np.newaxis] > 0, means, centers)
+    return centers
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_late_rounds_touch_few_rows(dtype):
+    X, centers = blobs(dtype)
+    cache = {}
+    rounds(X, centers, cache, 30)
+    bounds = known(cache)
+    assert bounds.n_scored <= bounds.n_doubtful < 0.2 * len(X)
+    assert bounds.n_added < 0.5 * len(X)
+
+
+def test_centres_come_to_rest():
+    """Sums of the same rows are the same bits, although they are added from the centre."""
+    X, centers = blobs()
+    cache = {}
+    last = rounds(X, centers, cache, 80)
+    assert_array_equal(rounds(X, last, cache, 1), last)
+    assert (known(cache).n_scored, known(cache).n_added) == (0, 0)
+
+
+def test_bounds_that_do_not_pay_are_given_up():
+    X = np.random.default_rng(0).normal(size=(60_000, 3))
+    cache = {}
+    rounds(X, X[:24].copy(), cache, 12)
+    [run] = cache["hard_sums"].runs[-1:]
+    assert run.patience > 1
+    assert run.wait <= run.patience
+
+
+def test_small_data_leave_nothing_behind():
+    cache = {}
+    hard_sums(np.zeros((100, 2)), np.zeros((3, 2)), cache=cache)
+    hard_sums(np.zeros((100_000, 2)), np.zeros((1, 2)), cache=cache)
+    assert cache == {}
+
+
+def test_runs_that_take_turns_have_their_own_bounds():
+    X, _ = blobs()
+    rng, cache = np.random.default_rng(1), {}
+    runs = [rng.choice(X, 20).astype(float) for _ in range(4)]
+    for _ in range(8):
+        runs = [rounds(X, centers, cache, 1) for centers in runs]
+    with_bounds = [run for run in cache["hard_sums"].runs if run.bounds]
+    assert len(with_bounds) >= 4
+    for run in with_bounds[-4:]:
+        assert any(np.array_equal(found, rounds(X, run.centers, {}, 1)) for found in runs)
+
+
+@pytest.mark.parametrize("places", [0, 1, 2])
+def test_more_runs_than_there_is_room_for(places):
+    rng = np.random.default_rng(0)
+    X, cache = rng.normal(size=(3000, 2)), {}
+    runs = [rng.choice(X, 5) for _ in range(6)]
+    budget = int(remembered.bytes_needed(X, 5) * (places + 0.5))
+    with bounds_everywhere(BUDGET=budget):
+        for _ in range(5):
+            for centers in runs:
+                assert_as_in_a_full_pass(X, centers, None, cache)
+                centers += 1e-4
+    with_bounds = [run for run in cache["hard_sums"].runs if run.bounds]
+    assert len(with_bounds) == places
+    assert sum(run.bounds.n_bytes for run in with_bounds) <= budget
+
+
+def test_a_run_that_is_over_makes_room():
+    X = np.random.default_rng(0).normal(size=(3000, 2))
+    cache, over = {}, X[:5].copy()
+    with bounds_everywhere(BUDGET=int(1.5 * remembered.bytes_needed(X, 5)), MOST_RUNS=4):
+        for centers, times in ((over, 3), (X[5:10].copy(), 20)):
+            for _ in range(times):
+                assert_as_in_a_full_pass(X, centers, None, cache)
+                centers += 1e-4
+    assert known(cache)
+    assert sum(run.bounds is not None for run in cache["hard_sums"].runs) == 1
+
+
+def test_old_runs_are_forgotten():
+    X, cache = np.random.default_rng(0).normal(size=(500, 2)), {}
+    with bounds_everywhere(MOST_RUNS=5):
+        for i in range(20):
+            hard_sums(X, X[i : i + 3] * (i + 1), cache=cache)
+    assert len(cache["hard_sums"].runs) == 5
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_bits_do_not_depend_on_the_number_of_threads(dtype, monkeypatch):
+    X, start = blobs(dtype, n=30_000, d=32, k=64)
+    expected = rounds(X, start, {}, 6)
+    for n_threads in (1, 2, 5):
+        monkeypatch.setenv(VARIABLE, str(n_threads))
+        assert_array_equal(rounds(X, start, {}, 6), expected)
+
+
+def test_many_callers_may_share_a_cache(monkeypatch):
+    monkeypatch.setenv(VARIABLE, "2")
+    X, _ = blobs()
+    rng, cache = np.random.default_rng(1), {}
+    starts = [rng.choice(X, 20).astype(float) for _ in range(3)] * 3
+    expected = [rounds(X, start, {}, 8) for start in starts[:3]] * 3
+    with ThreadPoolExecutor(6) as callers:
+        found = list(callers.map(lambda start: rounds(X, start, cache, 8), starts))
+    assert_array_equal(found, expected)
+
+
+def test_a_copy_starts_with_nothing():
+    X, centers = blobs()
+    cache = {}
+    rounds(X, centers, cache, 3)
+    copy = pickle.loads(pickle.dumps(cache))
+    assert copy["hard_sums"].runs == []
+
+
+def test_the_next_centre_is_not_nearer_than_said():
+    centers = np.random.default_rng(0).normal(size=(30, 4))
+    distances = np.linalg.norm(centers[:, np.newaxis] - centers, axis=2) + 1e9 * np.eye(30)
+    found = next_centers(centers)
+    assert np.all(found <= distances.min(axis=1))
+    np.testing.assert_allclose(found, distances.min(axis=1), rtol=1e-5)
+    assert_array_equal(next_centers(centers[[0, 0, 1]])[:2], [0, 0])
