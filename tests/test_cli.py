@@ -23,6 +23,7 @@ from fedcluster import FederatedKMeans, report
 from fedcluster.cli import Algorithm, Init, Quality, app, runs
 from fedcluster.cli.screen import Screen
 from fedcluster.core import SiteError
+from fedcluster.kernels.native import announcer
 from fedcluster.model import Model
 from fedcluster.recipes import ALGORITHMS, FUZZY_ALGORITHMS, INITS, QUALITIES
 
@@ -31,7 +32,9 @@ HELD_BACK = "no site sent anything"
 
 @pytest.fixture(autouse=True)
 def _here(tmp_path, monkeypatch):
+    """An empty folder, and kernels of which it need not be said that they are compiled first."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(announcer, "has_spoken", True)
 
 
 @pytest.fixture(scope="module")

@@ -144,8 +144,8 @@ class Screen:
         over crashes the process, and only the main thread is struck.
         """
         done: Future[T] = Future()
-        threading.Thread(target=_do, args=(work, done), daemon=True).start()
         try:
+            threading.Thread(target=_do, args=(work, done), daemon=True).start()
             while not done.done():
                 wait([done], timeout=0.2)
         except KeyboardInterrupt:
