@@ -14,7 +14,15 @@ from fedcluster.algorithms import FFCM, FKM, FedAvg, KFed, Lloyd, SiteSummaries,
 from fedcluster.algorithms.breathing import ErrorAndUtility
 from fedcluster.client import Client
 from fedcluster.core import Algorithm, Data, State, Step, Summary, Task, stream
-from fedcluster.metrics import FuzzyObjective, Inertia
+from fedcluster.metrics import (
+    FuzzyObjective,
+    FuzzyScatter,
+    Inertia,
+    Scatter,
+    SimplifiedSilhouette,
+    Spread,
+    SquaredSilhouette,
+)
 
 ALGORITHMS: list[Algorithm] = [
     Lloyd(),
@@ -27,7 +35,16 @@ ALGORITHMS: list[Algorithm] = [
     SiteSummaries(4),
     VarianceTree(4),
 ]
-STEPS: list[Step] = [*ALGORITHMS, ErrorAndUtility(), Inertia(), FuzzyObjective(1.5)]
+METRICS: list[Step] = [
+    Inertia(),
+    FuzzyObjective(1.5),
+    Scatter(),
+    Spread(),
+    SimplifiedSilhouette(),
+    SquaredSilhouette(),
+    FuzzyScatter(1.5),
+]
+STEPS: list[Step] = [*ALGORITHMS, ErrorAndUtility(), *METRICS]
 
 
 def by_name(steps: list) -> object:
@@ -36,7 +53,13 @@ def by_name(steps: list) -> object:
 
 def asked(step: Step, centers: np.ndarray) -> State:
     """A state that the step may be asked about; a tree grows its own."""
-    return State() if isinstance(step, VarianceTree) else State.at(centers)
+    if isinstance(step, VarianceTree):
+        return State()
+    if isinstance(step, Spread | SquaredSilhouette):  # what a first round tells of the clusters
+        k = len(centers)
+        memory = {"means": centers + 0.5, "variances": np.arange(float(k))}
+        return State(centers, np.arange(1.0, k + 1), memory=memory)
+    return State.at(centers)
 
 
 def answer(step: Step, state: State, data: Data, site: str = "s") -> Summary:

@@ -1,5 +1,25 @@
-"""How good a clustering is, answered by sums; a metric is a step like any other."""
+"""How good a clustering is, answered by sums; what a metric asks is a step like any other."""
 
+from fedcluster.metrics.clusters import Clusters, Scatter, Spread
+from fedcluster.metrics.fuzzy import FuzzyScatter
+from fedcluster.metrics.indices import METRICS, Index
 from fedcluster.metrics.internal import FuzzyObjective, Inertia
+from fedcluster.metrics.silhouettes import (
+    SimplifiedSilhouette,
+    SquaredSilhouette,
+    pooled_silhouette,
+)
 
-__all__ = ["FuzzyObjective", "Inertia"]
+__all__ = [
+    "METRICS",
+    "Clusters",
+    "FuzzyObjective",
+    "FuzzyScatter",
+    "Index",
+    "Inertia",
+    "Scatter",
+    "SimplifiedSilhouette",
+    "Spread",
+    "SquaredSilhouette",
+    "pooled_silhouette",
+]
