@@ -16,10 +16,19 @@ What the papers leave open, tried in `server_settings` and in figure 6:
   one Lloyd iteration.
 """
 
-from reproduction.fkm.plane import figure_1_examples, figure_1_rows, figure_2, plane
+from reproduction.fkm.plane import all_methods, figure_1_examples, figure_1_rows, figure_2
+from reproduction.fkm.variants import ablation, few_clusters, server_settings
 from reproduction.results import reproduce
 
 
 def main(quick: bool) -> None:
-    figures = [figure_1_rows, figure_1_examples, figure_2, plane]
+    figures = [
+        figure_1_rows,
+        figure_1_examples,
+        figure_2,
+        all_methods,
+        server_settings,
+        ablation,
+        few_clusters,
+    ]
     reproduce("fkm", figures, quick)

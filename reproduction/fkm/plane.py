@@ -112,7 +112,7 @@ Found = Mapping[str, Mapping[Source, Sample]]
 """The scores of a method's runs on each data set."""
 
 
-def plane(folder: Path, quick: bool) -> list[Row]:
+def all_methods(folder: Path, quick: bool) -> list[Row]:
     noises = ("1", "1.5") if quick else NOISES
     sizes = ("50",) if quick else ("50", "100", "200")
     runs = 8 if quick else published.RUNS
