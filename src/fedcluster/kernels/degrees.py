@@ -176,7 +176,8 @@ def _compare(
                 near[j, r] = 0.0 if near[j, r] == 0.0 else 1.0
     for j in range(k):
         if m == 2.0:
-            g[j] = near[j, :n]
+            for r in range(n):
+                g[j, r] = near[j, r]
         else:
             for r in range(n):
                 g[j, r] = near[j, r] ** (1.0 / (m - 1.0))

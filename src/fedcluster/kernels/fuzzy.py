@@ -24,10 +24,9 @@ from fedcluster.kernels.threads import for_each_chunk, thread_count
 
 __all__ = ["FuzzyFit", "FuzzyPass", "fuzzy_cmeans", "fuzzy_pass", "memberships"]
 
-CHUNK_WORK = 1 << 20
+CHUNK_WORK, FEWEST_CHUNK_ROWS, MOST_CHUNKS = 1 << 20, 1024, 128
 WORTH_A_THREAD = 1 << 18
 WIDE, WIDE_BLOCK = 16, 256  # columns from which on matrix products pay, rows for one
-MOST_CHUNKS = 128
 FAINTEST = float(np.finfo(np.float64).tiny / np.finfo(np.float64).eps)
 """Sums of u^m from here on have full precision, and so have the means that they weigh."""
 
@@ -166,7 +165,7 @@ def _sweep(
     wide = d >= WIDE
     add = _add_wide_rows if wide else add_rows
     enough = -(-n // MOST_CHUNKS) if wide else CHUNK_WORK // (k * d)
-    chunk_rows = max(enough, WIDE_BLOCK)
+    chunk_rows = max(enough, FEWEST_CHUNK_ROWS)
     n_chunks = -(-n // chunk_rows)
     residuals, tallies = np.zeros((n_chunks, k, d)), np.zeros((n_chunks, 4, k))
     changes = np.zeros(n_chunks)
