@@ -11,7 +11,7 @@ from fedcluster.cli.screen import Screen
 
 __all__ = ["EXAMPLE", "evaluate"]
 
-EXAMPLE = "Example: fedcluster evaluate result/model.json north.csv south.csv --label-column kind"
+EXAMPLE = "Example: fedcluster evaluate result/model.json north.csv south.csv west.csv"
 
 
 def evaluate(
