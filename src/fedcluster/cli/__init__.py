@@ -1,4 +1,4 @@
-"""The command line: ``fedcluster fit``, ``predict`` and ``demo``.
+"""The command line: ``fedcluster fit``, ``predict``, ``evaluate`` and ``demo``.
 
 What is slow to import is imported by the commands, so that help comes at once.
 """
@@ -11,6 +11,8 @@ from typing import Annotated
 
 import typer
 
+from fedcluster.cli.evaluate import EXAMPLE, evaluate
+from fedcluster.cli.options import AsJson, Files, ModelFile, Out, Overwrite, Quiet, Seed
 from fedcluster.cli.screen import OneLine, Screen
 
 __all__ = ["app"]
@@ -54,20 +56,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,  # they would show rows
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-Files = Annotated[
-    list[str],
-    typer.Argument(metavar="FILE...", show_default=False, help="The sites' files."),
-]
-Out = Annotated[
-    Path, typer.Option("--out", "-o", metavar="DIR", show_default=False, help="Folder to write.")
-]
-Overwrite = Annotated[
-    bool, typer.Option("--overwrite", help="Replace files of an earlier run in --out.")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, for programs.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors and warnings only.")]
-Seed = Annotated[int, typer.Option(metavar="N", help="Makes every random choice.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -214,9 +202,7 @@ def fit(
 
 @app.command(epilog="Example: fedcluster predict result/model.json new.csv --out new-labels")
 def predict(
-    model_file: Annotated[
-        Path, typer.Argument(metavar="MODEL", show_default=False, help="The model.json of a fit.")
-    ],
+    model_file: ModelFile,
     files: Files,
     out: Out,
     overwrite: Overwrite = False,
@@ -248,6 +234,9 @@ def predict(
             report.written_line(out, written),
         ],
     )
+
+
+app.command(epilog=EXAMPLE)(evaluate)
 
 
 @app.command(
