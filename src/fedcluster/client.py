@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from operator import add
 
 import numpy as np
+from numpy.typing import NDArray
 
-from fedcluster.core import Data, Filter, RowStream, Site, Step, Summary, Task, stream
+from fedcluster.core import (
+    Column,
+    Data,
+    Filter,
+    Floats,
+    RowStream,
+    RowTransform,
+    Site,
+    Step,
+    Summary,
+    Task,
+    stream,
+)
+from fedcluster.data.columns import described
 from fedcluster.privacy import MinRows
 
 __all__ = ["Client", "Sent"]
 
 NO_ROW = "there is no row of positive weight"
+ALL_DROPPED = "no row is left after those with a missing value are dropped"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +97,7 @@ class Client:
         self.filters = tuple(filters)
         self.sent: list[Sent] = []
         self._steps: dict[int, tuple[Step, str]] = {}
+        self._prepared: tuple[RowTransform, Data] | None = None
         self._stream: RowStream | None = None
         self._load: Callable[[], Data] | Data
         if isinstance(load, Data) or not isinstance(load, RowStream):
@@ -111,6 +126,17 @@ class Client:
         """What the site tells of itself."""
         return Site(self.name, tuple(map(repr, self.filters)))
 
+    def describe(self, texts: Collection[str] = ()) -> tuple[Column, ...]:
+        """What the columns are; of text, only what several rows share and the filters let out.
+
+        Parameters
+        ----------
+        texts : collection of str
+            Columns whose numbers are names, and are described as text.
+        """
+        chunks = self._stream.chunks() if self._stream else [self.data]
+        return described(map(Data.weighed, chunks), texts, self._passes)
+
     def answer(self, task: Task) -> Summary:
         """The answer to one task."""
         return self.answers([task])[0]
@@ -129,20 +155,30 @@ class Client:
 
     def _at_once(self, task: Task) -> tuple[Summary, int]:
         """A task's answer before the filters, and how many rows it was asked about."""
-        return self._step(task, self.data), len(self.data)
+        data = self.data if task.preparation is None else self._rows(task.preparation)
+        if not len(data):
+            raise ValueError(ALL_DROPPED)
+        return self._step(task, data), len(data)
+
+    def _rows(self, preparation: RowTransform) -> Data:
+        """The prepared rows, kept for the next task."""
+        if self._prepared is None or self._prepared[0] != preparation:
+            self._prepared = preparation, preparation.apply(self.data)
+        return self._prepared[1]
 
     def _chunk_by_chunk(self, rows: RowStream, tasks: Sequence[Task]) -> list[tuple[Summary, int]]:
         """The same for many tasks in one reading: the chunks' answers are added up."""
-        totals: list[Summary] = []
-        n_rows = 0
+        totals: list[Summary | None] = [None] * len(tasks)
+        counts = [0] * len(tasks)
         for chunk in map(Data.weighed, rows.chunks() if tasks else ()):
-            if len(chunk):
-                found = [self._step(task, chunk) for task in tasks]
-                totals = list(map(add, totals, found)) if totals else found
-                n_rows += len(chunk)
-        if tasks and not n_rows:
+            for i, (task, data) in enumerate(zip(tasks, _prepared(chunk, tasks), strict=True)):
+                if len(data):
+                    found, so_far = self._step(task, data), totals[i]
+                    totals[i] = found if so_far is None else so_far + found
+                    counts[i] += len(data)
+        if not all(counts):
             raise ValueError(NO_ROW)
-        return [(total, n_rows) for total in totals]
+        return [(t, n) for t, n in zip(totals, counts, strict=True) if t is not None]
 
     def _step(self, task: Task, data: Data) -> Summary:
         centers, d = task.state.centers, data.X.shape[1]
@@ -151,6 +187,13 @@ class Client:
         return task.step.client_step(
             task.state, data, stream(task.seed, task.state.round, self.name)
         )
+
+    def _passes(self, counts: Floats, n_rows: int) -> NDArray[np.bool_]:
+        """Which of these groups of rows, each a line of so many, the filters let out."""
+        summary = Summary(np.zeros((len(counts), 0)), counts)
+        for hold_back in self.filters:
+            summary = hold_back(summary, n_rows)
+        return summary.weights > 0
 
     def _leaving(self, task: Task, full: Summary, n_rows: int) -> Summary:
         """What the filters let through, logged."""
@@ -165,6 +208,16 @@ class Client:
         if id(step) not in self._steps:
             self._steps[id(step)] = step, repr(step)  # the step is kept, so its id stays its own
         return self._steps[id(step)][1]
+
+
+def _prepared(chunk: Data, tasks: Sequence[Task]) -> list[Data]:
+    """A chunk as each of the tasks wants it; each preparation is made once."""
+    made: dict[int, Data] = {}
+    for task in tasks:
+        if id(task.preparation) not in made:
+            rows = chunk if task.preparation is None else task.preparation.apply(chunk)
+            made[id(task.preparation)] = rows
+    return [made[id(task.preparation)] for task in tasks]
 
 
 def _sent(task: Task, step: str, full: Summary, summary: Summary) -> Sent:
