@@ -22,6 +22,7 @@ FLOORS = (
     "client",
     "engines",
     "rounds",
+    "preparation",
     "recipes selection",
     "estimators model report datasets baselines",
     "__init__",

@@ -15,6 +15,7 @@ from fedcluster.algorithms.breathing import ErrorAndUtility
 from fedcluster.client import Client
 from fedcluster.core import Algorithm, Data, State, Step, Summary, Task, stream
 from fedcluster.metrics import FuzzyObjective, Inertia
+from fedcluster.preparation import Cells, Means, Missing, Scatter, Squares
 
 ALGORITHMS: list[Algorithm] = [
     Lloyd(),
@@ -27,7 +28,14 @@ ALGORITHMS: list[Algorithm] = [
     SiteSummaries(4),
     VarianceTree(4),
 ]
-STEPS: list[Step] = [*ALGORITHMS, ErrorAndUtility(), Inertia(), FuzzyObjective(1.5)]
+PREPARATION: list[Step] = [Missing(), Means(), Squares(), Cells(), Scatter()]
+STEPS: list[Step] = [
+    *ALGORITHMS,
+    ErrorAndUtility(),
+    Inertia(),
+    FuzzyObjective(1.5),
+    *PREPARATION,
+]
 
 
 def by_name(steps: list) -> object:
@@ -36,6 +44,9 @@ def by_name(steps: list) -> object:
 
 def asked(step: Step, centers: np.ndarray) -> State:
     """A state that the step may be asked about; a tree grows its own."""
+    if isinstance(step, Cells):
+        edges = np.sort(np.append(centers[:, 0], [-np.inf, np.inf]))
+        return State(memory={"columns": np.zeros(1), "edges": edges[None, :]})
     return State() if isinstance(step, VarianceTree) else State.at(centers)
 
 
