@@ -18,6 +18,8 @@ from fedcluster.metrics import (
     FuzzyObjective,
     FuzzyScatter,
     Inertia,
+    MixtureLikelihood,
+    Moments,
     Scatter,
     SimplifiedSilhouette,
     Spread,
@@ -43,6 +45,8 @@ METRICS: list[Step] = [
     SimplifiedSilhouette(),
     SquaredSilhouette(),
     FuzzyScatter(1.5),
+    MixtureLikelihood(),
+    Moments(),
 ]
 STEPS: list[Step] = [*ALGORITHMS, ErrorAndUtility(), *METRICS]
 
@@ -55,7 +59,9 @@ def asked(step: Step, centers: np.ndarray) -> State:
     """A state that the step may be asked about; a tree grows its own."""
     if isinstance(step, VarianceTree):
         return State()
-    if isinstance(step, Spread | SquaredSilhouette):  # what a first round tells of the clusters
+    if isinstance(
+        step, Spread | SquaredSilhouette | MixtureLikelihood
+    ):  # what a first round tells of the clusters
         k = len(centers)
         memory = {"means": centers + 0.5, "variances": np.arange(float(k))}
         return State(centers, np.arange(1.0, k + 1), memory=memory)

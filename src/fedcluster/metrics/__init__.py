@@ -4,6 +4,8 @@ from fedcluster.metrics.clusters import Clusters, Scatter, Spread
 from fedcluster.metrics.fuzzy import FuzzyScatter
 from fedcluster.metrics.indices import METRICS, Index
 from fedcluster.metrics.internal import FuzzyObjective, Inertia
+from fedcluster.metrics.mixture import MixtureLikelihood
+from fedcluster.metrics.moments import Moments
 from fedcluster.metrics.silhouettes import (
     SimplifiedSilhouette,
     SquaredSilhouette,
@@ -17,6 +19,8 @@ __all__ = [
     "FuzzyScatter",
     "Index",
     "Inertia",
+    "MixtureLikelihood",
+    "Moments",
     "Scatter",
     "SimplifiedSilhouette",
     "Spread",

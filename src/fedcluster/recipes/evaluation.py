@@ -9,6 +9,7 @@ from fedcluster.metrics import (
     METRICS,
     Clusters,
     FuzzyScatter,
+    MixtureLikelihood,
     Scatter,
     SimplifiedSilhouette,
     Spread,
@@ -53,7 +54,7 @@ def evaluation(state: State, *, m: float | None = None, seed: int = 0) -> Plan[d
     >>> found.value["inertia"], round(found.value["squared-silhouette"], 4)
     (3.0, 0.9817)
     >>> len(found.exchanges), found.numbers_sent()
-    (2, {'north': 18, 'south': 18})
+    (2, {'north': 20, 'south': 20})
     """
     steps: list[Step] = [Scatter(), SimplifiedSilhouette()]
     steps += [FuzzyScatter(m)] if m is not None else []
@@ -76,6 +77,7 @@ def _second_round(found: Clusters, round: int, seed: int) -> dict[Key, Task]:
     return {
         (Spread, "described"): Task(Spread(), described, seed),
         (SquaredSilhouette, "described"): Task(SquaredSilhouette(), described, seed),
+        (MixtureLikelihood, "described"): Task(MixtureLikelihood(), described, seed),
         (SimplifiedSilhouette, "means"): Task(SimplifiedSilhouette(), means, seed),
     }
 
