@@ -44,6 +44,9 @@ __all__ = [
     "within_sum_of_squares",
 ]
 
+ROUNDING = 1e-14
+"""What is left of a difference of equal sums, by these."""
+
 
 @dataclass(frozen=True, slots=True)
 class Scatter:
@@ -151,9 +154,8 @@ class Clusters:
     @property
     def within(self) -> Floats:
         """Sums of w |x - m_j|^2, (k,), in squared units of the rows."""
-        about_means = self.errors - self.weights * (self.moves**2).sum(axis=1)
-        within: Floats = np.maximum(about_means, 0.0)
-        return within
+        within: Floats = self.errors - self.weights * (self.moves**2).sum(axis=1)
+        return np.where(within > ROUNDING * self.errors, within, 0.0)
 
     @property
     def between(self) -> float:

@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from fedcluster.core import State, Summary
-from fedcluster.metrics import clusters, fuzzy
+from fedcluster.core import Floats, State, Summary
+from fedcluster.metrics import clusters, external, fuzzy
 from fedcluster.metrics.clusters import Scatter, Spread
+from fedcluster.metrics.external import Contingency, SiteARI, contingency_table
 from fedcluster.metrics.fuzzy import FuzzyScatter
 from fedcluster.metrics.mixture import MixtureLikelihood
 from fedcluster.metrics.silhouettes import SimplifiedSilhouette, SquaredSilhouette
@@ -41,6 +42,15 @@ class Index:
     at: Place = "centers"
 
 
+def _of_table(index: Callable[[Floats], float]) -> Callable[[State, Summary], float]:
+    """The score of a contingency table; nan where limits held all of it back."""
+
+    def score(state: State, total: Summary) -> float:
+        return index(contingency_table(state, total)) if total.weights.any() else float("nan")
+
+    return score
+
+
 METRICS: Mapping[str, Index] = {
     "inertia": Index(Scatter, clusters.inertia, False),
     "within": Index(Scatter, clusters.within_sum_of_squares, False),
@@ -63,4 +73,8 @@ METRICS: Mapping[str, Index] = {
     "fuzzy-db": Index(FuzzyScatter, fuzzy.fuzzy_davies_bouldin, False),
     "fuzzy-db-squared": Index(FuzzyScatter, fuzzy.fuzzy_davies_bouldin_squared, False),
     "osse": Index(FuzzyScatter, fuzzy.distance_to_others, None),
+    "ari": Index(Contingency, _of_table(external.adjusted_rand_index), True),
+    "nmi": Index(Contingency, _of_table(external.mutual_information), True),
+    "purity": Index(Contingency, _of_table(external.purity), True),
+    "mean-site-ari": Index(SiteARI, SiteARI().score, True),
 }

@@ -127,9 +127,9 @@ def _squared_silhouettes(
 ) -> Floats:
     """The s of each row, from the mean, variance and size of each cluster."""
     mean_squares = cdist(X, means, "sqeuclidean") + variances
-    mean_squares[:, sizes <= 0] = np.inf
     own = mean_squares[np.arange(len(X)), labels]
     mean_squares[np.arange(len(X)), labels] = np.inf
+    mean_squares[:, sizes <= 0] = np.inf
     size = sizes[labels]
     others = np.where(size > 1, size - 1, 1.0)
     s = silhouettes(own * size / others, mean_squares.min(axis=1))

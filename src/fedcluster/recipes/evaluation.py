@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from fedcluster.core import State, Step, Summary, Task
 from fedcluster.metrics import (
     METRICS,
     Clusters,
+    Contingency,
     FuzzyScatter,
     MixtureLikelihood,
     Scatter,
     SimplifiedSilhouette,
+    SiteARI,
     Spread,
     SquaredSilhouette,
 )
@@ -23,7 +26,13 @@ __all__ = ["evaluation"]
 Key = tuple[type[Step], Place]
 
 
-def evaluation(state: State, *, m: float | None = None, seed: int = 0) -> Plan[dict[str, float]]:
+def evaluation(
+    state: State,
+    *,
+    m: float | None = None,
+    classes: Iterable[Any] | None = None,
+    seed: int = 0,
+) -> Plan[dict[str, float]]:
     """Plan two rounds that score the centres of a state by every index that applies.
 
     Parameters
@@ -32,6 +41,8 @@ def evaluation(state: State, *, m: float | None = None, seed: int = 0) -> Plan[d
         The centres.
     m : float, optional
         The fuzzifier, for the indices of fuzzy clusters.
+    classes : iterable, optional
+        All labels that the sites have, for the indices that compare with them.
     seed : int
         Of the tasks; no index draws anything.
 
@@ -58,6 +69,7 @@ def evaluation(state: State, *, m: float | None = None, seed: int = 0) -> Plan[d
     """
     steps: list[Step] = [Scatter(), SimplifiedSilhouette()]
     steps += [FuzzyScatter(m)] if m is not None else []
+    steps += [Contingency.of(classes), SiteARI()] if classes is not None else []
     first: dict[Key, Task] = {(type(s), "centers"): Task(s, state, seed) for s in steps}
     totals = yield from _totals(first)
     second = _second_round(Clusters.of(state, totals[Scatter, "centers"]), state.round + 1, seed)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from fedcluster.recipes import Choice
 from fedcluster.rounds import Plan
 from fedcluster.selection.gap import box, gaps
@@ -28,7 +30,8 @@ def choosing(k_range: Sequence[int], choice: Choice, rule: Rule | None = None) -
     rule = rule or Rule()
     found = yield from sweep(k_range, choice)
     within = {k: scores["within"] for k, scores in found.scores.items()}
-    bounds = rule.bounds or box(found.mean, found.variance)
+    lower, upper = box(found.mean, found.variance) if rule.bounds is None else rule.bounds
+    bounds = np.broadcast_to(lower, found.mean.shape), np.broadcast_to(upper, found.mean.shape)
     by_k = gaps(within, found.weight, bounds, seed=choice.seed)
     table = {
         k: {**scores, "gap": by_k[k][0], "gap-error": by_k[k][1]}
