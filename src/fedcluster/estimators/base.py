@@ -25,11 +25,13 @@ from fedcluster.client import Client
 from fedcluster.core import Data, Filter, Labels, Result, Rows
 from fedcluster.data.arrays import SiteRows, by_site, column_names, in_order
 from fedcluster.engines import LocalEngine
+from fedcluster.estimators.checking import most_clusters, one_of, tried, whole
 from fedcluster.estimators.reading import FLOATS, read_rows, read_weights
 from fedcluster.kernels import nearest
 from fedcluster.privacy import MinClusterSize, MinRows
 from fedcluster.recipes import INITS, QUALITIES, Choice, clustering, min_cluster_size
-from fedcluster.rounds import Exchange, Outcome, drive
+from fedcluster.rounds import Exchange, Outcome, Plan, drive
+from fedcluster.selection import Rule, Selection, choosing
 
 __all__ = ["Federated"]
 
@@ -40,7 +42,7 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
     A subclass has the parameters that `_choice` reads.
     """
 
-    n_clusters: int
+    n_clusters: Any
     algorithm: Any
     init: Any
     n_init: Any
@@ -54,6 +56,7 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
 
     _names: tuple[str, ...]
     _watch: Callable[[Exchange], None] | None = None
+    _rule: Rule | None = None
 
     def fit(self, X: Any, y: Any = None, *, sites: Any = None, sample_weight: Any = None) -> Self:
         """Cluster the rows of all sites.
@@ -80,7 +83,7 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
             Client(name, rows, self._filters(choice, parts)) for name, rows in data.items()
         )
         outcome = drive(
-            clustering(choice),
+            self._plan(choice, data),
             engine,
             participation=self.participation,
             seed=choice.seed,
@@ -104,33 +107,39 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
     def _n_features_out(self) -> int:
         return len(self.cluster_centers_)
 
+    def _plan(self, choice: Choice, data: Mapping[str, Data]) -> Plan[Result | Selection]:
+        """Plan one clustering, or one for each number of clusters that is tried."""
+        ks = tried(self.n_clusters, sum(map(len, data.values())))
+        if ks is None:
+            return (yield from clustering(choice))
+        rule, d = self._rule or Rule(), self.n_features_in_
+        if rule.bounds is not None and not {b.size for b in rule.bounds} <= {1, d}:
+            raise ValueError(
+                f"bounds must be two numbers or two arrays of {d}, one for each column"
+            )
+        return (yield from choosing(ks, choice, rule))
+
     def _choice(self, data: Mapping[str, Data]) -> Choice:
         """The parameters, checked against the data."""
-        n = sum(map(len, data.values()))
-        _whole("n_clusters", self.n_clusters)
-        _whole("max_iter", self.max_iter)
+        n_clusters = most_clusters(self.n_clusters, sum(map(len, data.values())))
+        whole("max_iter", self.max_iter)
         if self.n_init != "auto":
-            _whole("n_init", self.n_init)
+            whole("n_init", self.n_init)
         if not self.tol >= 0:
             raise ValueError(f"tol must be at least 0, not {self.tol}")
         if not 0 < self.participation <= 1:
             raise ValueError(
                 f"participation must be above 0 and at most 1, not {self.participation}"
             )
-        if n < self.n_clusters:
-            raise ValueError(
-                f"all sites together have n_samples={n} rows: too few for "
-                f"n_clusters={self.n_clusters}; ask for at most {n} clusters"
-            )
         return Choice(
-            n_clusters=self.n_clusters,
+            n_clusters=n_clusters,
             algorithm=self._algorithm(),
             init=self._init(),
             n_init=None if self.n_init == "auto" else self.n_init,
             tol=self.tol,
             max_rounds=self.max_iter,
             seed=int(check_random_state(self.random_state).randint(2**31 - 1)),
-            quality=_one_of("quality", self.quality, QUALITIES),
+            quality=one_of("quality", self.quality, QUALITIES),
             sums_only=bool(self.sums_only),
             m=getattr(self, "m", None),
         )
@@ -138,7 +147,7 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
     def _algorithm(self) -> Any:
         """What to fit by: a name or an algorithm object, checked."""
         if isinstance(self.algorithm, str):
-            return _one_of("algorithm", self.algorithm, self._names, "an algorithm object")
+            return one_of("algorithm", self.algorithm, self._names, "an algorithm object")
         own = getattr(self.algorithm, "n_clusters", self.n_clusters)
         if own != self.n_clusters:
             raise ValueError(f"n_clusters={self.n_clusters}, but algorithm is {self.algorithm!r}")
@@ -148,7 +157,12 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
         if callable(self.init):
             return self.init
         if isinstance(self.init, str):
-            return _one_of("init", self.init, INITS, "an array or a callable")
+            return one_of("init", self.init, INITS, "an array or a callable")
+        if not isinstance(self.n_clusters, Integral):
+            raise ValueError(
+                f"init is an array, which is a start for one number of clusters, but n_clusters="
+                f"{self.n_clusters!r}; give init by name"
+            )
         init = check_array(self.init, dtype=np.float64)
         if init.shape != (self.n_clusters, self.n_features_in_):
             raise ValueError(
@@ -160,14 +174,17 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
     def _filters(self, choice: Choice, parts: Sequence[SiteRows]) -> list[Filter]:
         """The limits of each site; the rows of one table without sites have nowhere to leave."""
         if self.min_cluster_size != "auto":
-            _whole("min_cluster_size", self.min_cluster_size)
+            whole("min_cluster_size", self.min_cluster_size)
             return [MinClusterSize(self.min_cluster_size)]
         p = min_cluster_size(choice.algorithm)
         alone = len(parts) == 1 and not parts[0].where
         limits: list[Filter] = [] if alone else [MinRows(2)]
         return [*limits, MinClusterSize(p)] if p > 1 else limits
 
-    def _keep_clusters(self, result: Result) -> None:
+    def _keep_clusters(self, found: Result | Selection) -> None:
+        self.selection_ = found if isinstance(found, Selection) else None
+        result = found.results[found.n_clusters] if isinstance(found, Selection) else found
+        self.n_clusters_ = len(result.state.centers)
         self.cluster_centers_ = result.state.centers
         self.cluster_weights_ = result.state.weights
         self.inertia_ = result.state.inertia
@@ -183,15 +200,15 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
         for part in parts:
             self.labels_[part.place] = self.site_labels_[part.name]
         found = len(np.unique(self.labels_))
-        if found < self.n_clusters:
+        if found < self.n_clusters_:
             warnings.warn(
-                f"only {found} of {self.n_clusters} clusters have rows: fewer distinct rows, or "
+                f"only {found} of {self.n_clusters_} clusters have rows: fewer distinct rows, or "
                 "fewer centres from the sites, than clusters",
                 ConvergenceWarning,
                 stacklevel=3,
             )
 
-    def _keep_account(self, outcome: Outcome[Result], engine: LocalEngine) -> None:
+    def _keep_account(self, outcome: Outcome[Any], engine: LocalEngine) -> None:
         """What it took, and what the sites' logs say of it."""
         self.n_iter_ = len(outcome.exchanges)
         self.numbers_sent_ = outcome.numbers_sent()
@@ -233,15 +250,3 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
         checked = [validate_data(self, t, reset=False, dtype=FLOATS) for t in tables]
         rows: Rows = np.concatenate(checked) if len(checked) > 1 else checked[0]
         return rows
-
-
-def _whole(name: str, value: Any) -> None:
-    if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
-        raise ValueError(f"{name} must be a whole number of at least 1, not {value!r}")
-
-
-def _one_of(name: str, value: Any, names: tuple[str, ...], or_else: str = "") -> Any:
-    if value not in names:
-        known = ", ".join(map(repr, names)) + (f" or {or_else}" if or_else else "")
-        raise ValueError(f"{name} must be one of {known}, not {value!r}")
-    return value

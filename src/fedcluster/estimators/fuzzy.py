@@ -17,8 +17,8 @@ class FederatedFuzzyCMeans(Federated):
 
     Parameters
     ----------
-    n_clusters : int, default=8
-        k.
+    n_clusters : int, "auto" or iterable of int, default=8
+        k, or the numbers to choose from, as in `FederatedKMeans`.
     m : float, default=2
         The fuzzifier, above 1: near 1 memberships are nearly hard.
     algorithm : {"auto", "fcm", "ffcm"} or Algorithm, default="auto"
@@ -60,7 +60,7 @@ class FederatedFuzzyCMeans(Federated):
 
     def __init__(
         self,
-        n_clusters: int = 8,
+        n_clusters: Any = 8,
         *,
         m: float = 2.0,
         algorithm: Any = "auto",

@@ -25,8 +25,9 @@ class FederatedKMeans(Federated):
 
     Parameters
     ----------
-    n_clusters : int, default=8
-        k.
+    n_clusters : int, "auto" or iterable of int, default=8
+        k. "auto" tries 1 to 12 in the same rounds and takes the one that most of four indices
+        vote for; a range or a list tries its numbers. See `select_k` for other rules.
     algorithm : {"auto", "lloyd", "fkm", "kfed", "fedavg"} or Algorithm, default="auto"
         "auto" starts from one round of site summaries and refines the best of many starts by
         exact Lloyd in the same rounds; "lloyd" is exact federated Lloyd from ``init``; the others
@@ -63,6 +64,10 @@ class FederatedKMeans(Federated):
 
     Attributes
     ----------
+    n_clusters_ : int
+        k, as given or chosen.
+    selection_ : Selection or None
+        Where k was chosen: why, what each index says, and the clustering with each k.
     cluster_centers_ : ndarray of shape (k, d)
         In canonical order, by falling weight, unless ``init`` is an array.
     cluster_weights_ : ndarray of shape (k,)
@@ -111,7 +116,7 @@ class FederatedKMeans(Federated):
 
     def __init__(
         self,
-        n_clusters: int = 8,
+        n_clusters: Any = 8,
         *,
         algorithm: Any = "auto",
         init: Any = "auto",

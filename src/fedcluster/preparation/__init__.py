@@ -3,7 +3,7 @@
 from fedcluster.preparation.fitting import Fitted, fit
 from fedcluster.preparation.missing import Missing
 from fedcluster.preparation.moments import Means, Squares
-from fedcluster.preparation.principal import Scatter, principal
+from fedcluster.preparation.principal import Covariance, principal
 from fedcluster.preparation.quantiles import Cells, quantiles
 from fedcluster.preparation.schema import Schema, agree
 from fedcluster.preparation.transform import Category, Measure, Preparation, Principal
@@ -14,6 +14,7 @@ __all__ = [
     "SCALES",
     "Category",
     "Cells",
+    "Covariance",
     "Findings",
     "Fitted",
     "Means",
@@ -22,7 +23,6 @@ __all__ = [
     "Preparation",
     "Prepare",
     "Principal",
-    "Scatter",
     "Schema",
     "Squares",
     "agree",

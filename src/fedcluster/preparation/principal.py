@@ -19,7 +19,7 @@ from fedcluster.preparation.moments import Means, mean_of
 from fedcluster.preparation.transform import Principal
 from fedcluster.rounds import Plan
 
-__all__ = ["Scatter", "principal"]
+__all__ = ["Covariance", "principal"]
 
 WHOLE = 2000
 """Columns up to which the whole scatter is sent."""
@@ -31,7 +31,7 @@ SETTLED = 1e-10
 
 
 @dataclass(frozen=True, slots=True)
-class Scatter:
+class Covariance:
     """Sum of (x - m) (x - m)^T, m being the state's one centre; or that times a basis (d, q).
 
     The basis is ``basis`` of the state's memory. A site sends d (d + 1) numbers, or d (q + 1): a
@@ -40,7 +40,7 @@ class Scatter:
     Examples
     --------
     >>> rows, mean = Data(np.array([[1.0, 0.0], [3.0, 4.0]])), State.at(np.array([[2.0, 2.0]]))
-    >>> Scatter().client_step(mean, rows, np.random.default_rng(0)).sums
+    >>> Covariance().client_step(mean, rows, np.random.default_rng(0)).sums
     array([[2., 4.],
            [4., 8.]])
     """
@@ -76,7 +76,7 @@ def principal(n_components: int, *, seed: int = 0, whole: int = WHOLE) -> Plan[P
             f"{n_components} principal components are asked for, of {len(mean)} columns"
         )
     if len(mean) <= whole:
-        [answers] = yield [Task(Scatter(), State.at(mean[None, :]))]
+        [answers] = yield [Task(Covariance(), State.at(mean[None, :]))]
         values, vectors = np.linalg.eigh(answers.total().sums)
     else:
         values, vectors = yield from _subspace(mean, n_components, seed)
@@ -96,7 +96,7 @@ def _subspace(mean: Floats, n_components: int, seed: int) -> Plan[tuple[Floats, 
     before = np.zeros(n_components)
     for done in range(MOST_ROUNDS):
         state = State(mean[None, :], np.zeros(1), round=done, memory={"basis": basis})
-        [answers] = yield [Task(Scatter(), state, seed)]
+        [answers] = yield [Task(Covariance(), state, seed)]
         image = answers.total().sums
         projected = basis.T @ image
         values, turned = np.linalg.eigh((projected + projected.T) / 2)
