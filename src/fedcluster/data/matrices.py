@@ -155,7 +155,7 @@ class MatrixRows:
             np.empty((len(self), 0)),
             None if weight is None else self._weights(weight, known(weight)),
             None if label is None else known(label).astype(np.str_),
-            None if group is None else numbered_groups(known(group).astype(np.str_)),
+            groups=None if group is None else numbered_groups(known(group).astype(np.str_)),
         )
 
     def _weights(self, name: str, given: NDArray[Any]) -> Floats:

@@ -132,7 +132,7 @@ class Reader:
         X, weights = self.rows(columns.values, [] if columns.weight is None else [columns.weight])
         labels = None if columns.label is None else self._written(columns.label)
         groups = None if columns.group is None else self._groups(columns.group)
-        return Data(X, weights, labels, groups)
+        return Data(X, weights, labels, groups=groups)
 
     def rows(
         self, columns: Sequence[str], weight: Sequence[str] = ()

@@ -200,7 +200,8 @@ class Spool:
         labels = None if codes is None else np.array(list(self._known))[codes]
         X = self._X.part(start, n)
         assert X is not None
-        return Data(X, self._weights.part(start, n), labels, self._groups.part(start, n))
+        groups = self._groups.part(start, n)
+        return Data(X, self._weights.part(start, n), labels, groups=groups)
 
 
 class _Numbers:

@@ -362,5 +362,7 @@ def whole(chunks: Iterator[Data], shape: tuple[int, ...], dtype: DTypeLike) -> D
         X[start : start + len(chunk)] = chunk.X
         others.append((chunk.sample_weight, chunk.y, chunk.groups))
         start += len(chunk)
-    columns = zip(*others, strict=True)
-    return Data(X, *(None if each[0] is None else np.concatenate(each) for each in columns))
+    weight, y, groups = (
+        None if each[0] is None else np.concatenate(each) for each in zip(*others, strict=True)
+    )
+    return Data(X, weight, y, groups=groups)
