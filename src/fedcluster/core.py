@@ -122,6 +122,10 @@ class Data:
 class RowStream(Protocol):
     """The rows of one site where they are too many to be held at once."""
 
+    def __len__(self) -> int:
+        """How many there are, of those without weight too."""
+        ...
+
     def chunks(self) -> Iterator[Data]:
         """The rows in parts, read anew by every call."""
         ...

@@ -101,6 +101,11 @@ class SiteTable:
     def __len__(self) -> int:
         return len(self.X)
 
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """What rows are read as."""
+        return self.X.dtype
+
 
 @dataclass(frozen=True, slots=True)
 class Reader:

@@ -64,9 +64,7 @@ class SqlSource:
 
 
 class OpenRows(RowStream, Protocol):
-    """Rows in chunks whose number and columns are known."""
-
-    def __len__(self) -> int: ...
+    """Rows in chunks whose columns are known."""
 
     @property
     def columns(self) -> tuple[str, ...]:

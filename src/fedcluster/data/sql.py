@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import weakref
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -129,7 +130,9 @@ class Query:
                 result = connection.execution_options(**BY_THE_SERVER).execute(
                     sqlalchemy.text(self._query.replace(":", "\\:"))
                 )
-                return _Answer(connection, result, _names(result), secrets)
+                answer = _Answer(connection, result, _names(result), secrets)
+                weakref.finalize(answer, connection.close)  # should nobody read it
+                return answer
             except BaseException:
                 connection.close()
                 raise
@@ -203,7 +206,7 @@ class Query:
         return UnreachableError(away) if passes else InputError(away)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class _Answer:
     """A database's answer that waits to be read, and what of its URL nobody may see."""
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+from dataclasses import asdict, replace
 from numbers import Integral
 from typing import Any, Self
 
@@ -22,7 +22,7 @@ from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fedcluster.client import Client
-from fedcluster.core import Data, Filter, Labels, Result, Rows
+from fedcluster.core import Data, Filter, Labels, Result, Rows, RowStream
 from fedcluster.data.arrays import SiteRows, by_site, column_names, in_order
 from fedcluster.engines import LocalEngine
 from fedcluster.estimators.reading import FLOATS, read_rows, read_weights
@@ -79,17 +79,62 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
         engine = LocalEngine(
             Client(name, rows, self._filters(choice, parts)) for name, rows in data.items()
         )
-        outcome = drive(
+        outcome = self._run(choice, engine)
+        self._keep_clusters(outcome.value)
+        self._keep_labels(parts, data)
+        self._keep_account(outcome, engine)
+        return self
+
+    def fit_clients(self, clients: Iterable[Client], columns: Sequence[str] | None = None) -> Self:
+        """Cluster the rows of sites that answer for themselves, each with its own limits.
+
+        Where rows come in chunks, the start is found from sums alone, unless ``init`` says
+        otherwise: no site then holds all its rows at once. ``min_cluster_size`` is the sites'.
+
+        Parameters
+        ----------
+        clients : iterable of Client
+            The sites.
+        columns : sequence of str, optional
+            The names of the columns.
+
+        Returns
+        -------
+        Self
+            The fitted estimator itself; ``labels_`` come site after site, in the order of names.
+
+        Examples
+        --------
+        >>> from fedcluster import Client, Data, FederatedKMeans
+        >>> north = Client("north", Data(np.array([[0.0], [1.0], [2.0]])))
+        >>> south = Client("south", Data(np.array([[8.0], [9.0], [10.0]])))
+        >>> FederatedKMeans(2, random_state=0).fit_clients([north, south]).cluster_centers_
+        array([[1.],
+               [9.]])
+        """
+        engine = LocalEngine(clients)
+        rows = {name: client.rows for name, client in engine.clients.items()}
+        first = next(iter(_chunks(next(iter(rows.values())))))
+        self.n_features_in_ = first.X.shape[1]
+        if columns is not None:
+            self.feature_names_in_ = np.array(columns, dtype=object)
+        choice = self._choice(rows)
+        if self.init == "auto" and any(client.streams for client in engine.clients.values()):
+            choice = replace(choice, init="sums")
+        outcome = self._run(choice, engine)
+        self._keep_clusters(outcome.value)
+        self._keep_site_labels(rows)
+        self._keep_account(outcome, engine)
+        return self
+
+    def _run(self, choice: Choice, engine: LocalEngine) -> Outcome[Result]:
+        return drive(
             clustering(choice),
             engine,
             participation=self.participation,
             seed=choice.seed,
             watch=self._watch,
         )
-        self._keep_clusters(outcome.value)
-        self._keep_labels(parts, data)
-        self._keep_account(outcome, engine)
-        return self
 
     def predict(self, X: Any) -> Labels:
         """The nearest centre of each row, (n,); of a dict or list, site after site."""
@@ -104,7 +149,7 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
     def _n_features_out(self) -> int:
         return len(self.cluster_centers_)
 
-    def _choice(self, data: Mapping[str, Data]) -> Choice:
+    def _choice(self, data: Mapping[str, Sized]) -> Choice:
         """The parameters, checked against the data."""
         n = sum(map(len, data.values()))
         _whole("n_clusters", self.n_clusters)
@@ -176,19 +221,26 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
 
     def _keep_labels(self, parts: Sequence[SiteRows], data: Mapping[str, Data]) -> None:
         """Each site labels its own rows."""
-        self.site_labels_ = {
-            name: nearest(rows.X, self.cluster_centers_)[0] for name, rows in data.items()
-        }
-        self.labels_ = np.empty(sum(map(len, data.values())), dtype=np.int32)
+        self._keep_site_labels(data)
         for part in parts:
             self.labels_[part.place] = self.site_labels_[part.name]
+
+    def _keep_site_labels(self, rows: Mapping[str, Data | RowStream]) -> None:
+        """The same, one site after the other."""
+        self.site_labels_ = {
+            name: np.concatenate(
+                [nearest(chunk.X, self.cluster_centers_)[0] for chunk in _chunks(given)]
+            )
+            for name, given in rows.items()
+        }
+        self.labels_ = np.concatenate(list(self.site_labels_.values()))
         found = len(np.unique(self.labels_))
         if found < self.n_clusters:
             warnings.warn(
                 f"only {found} of {self.n_clusters} clusters have rows: fewer distinct rows, or "
                 "fewer centres from the sites, than clusters",
                 ConvergenceWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
 
     def _keep_account(self, outcome: Outcome[Result], engine: LocalEngine) -> None:
@@ -233,6 +285,10 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
         checked = [validate_data(self, t, reset=False, dtype=FLOATS) for t in tables]
         rows: Rows = np.concatenate(checked) if len(checked) > 1 else checked[0]
         return rows
+
+
+def _chunks(rows: Data | RowStream) -> Iterable[Data]:
+    return [rows] if isinstance(rows, Data) else rows.chunks()
 
 
 def _whole(name: str, value: Any) -> None:
