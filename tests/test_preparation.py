@@ -41,6 +41,9 @@ class Chunks:
     def __init__(self, data: Data, size: int) -> None:
         self.data, self.size = data, size
 
+    def __len__(self) -> int:
+        return len(self.data)
+
     def chunks(self) -> Iterator[Data]:
         for start in range(0, len(self.data), self.size):
             yield self.data.take(slice(start, start + self.size))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -23,7 +23,7 @@ from fedcluster.core import (
     stream,
 )
 from fedcluster.data.columns import described
-from fedcluster.privacy import MinRows
+from fedcluster.privacy import MinRows, Persons, Tally
 
 __all__ = ["Client", "Sent"]
 
@@ -44,7 +44,8 @@ class Sent:
     lines, numbers : int
         Lines and numbers that left.
     lone_rows : int
-        Lines that stood for a single row: that row is known to whoever reads the message.
+        Lines that stood for a single row: that row is known to whoever reads the message. Where
+        rows are grouped, lines that may stand for a single person.
     held_back : int
         Rows that stood behind lines which the site's filters held back.
     """
@@ -66,11 +67,14 @@ class Client:
     Rows that do not fit in memory come as a `RowStream`. A step whose answers add up is asked
     about chunk after chunk; one whose answers do not loads all rows, and the client keeps them.
 
+    Where rows say whose they are (``Data.groups``), the filters count persons: the fewest that can
+    stand behind a line's rows, which is never more than there are.
+
     Parameters
     ----------
     name : str
         The site's name.
-    load : callable returning Data, Data, or RowStream
+    load : Data, RowStream, or callable returning one of them
         Where the rows come from; a callable is called once, at the first task.
     filters : sequence of Filter, default=(MinRows(2),)
         What the site holds back, applied in this order to every summary.
@@ -90,36 +94,43 @@ class Client:
     def __init__(
         self,
         name: str,
-        load: Callable[[], Data] | Data | RowStream,
+        load: Callable[[], Data | RowStream] | Data | RowStream,
         filters: Sequence[Filter] = (MinRows(2),),
     ) -> None:
         self.name = name
         self.filters = tuple(filters)
         self.sent: list[Sent] = []
         self._steps: dict[int, tuple[Step, str]] = {}
+        self._load = load
+        self._persons: Persons | None = None
         self._prepared: tuple[RowTransform, Data] | None = None
-        self._stream: RowStream | None = None
-        self._load: Callable[[], Data] | Data
-        if isinstance(load, Data) or not isinstance(load, RowStream):
-            self._load = load
-        else:
-            self._stream, self._load = load, load.load
 
     def __repr__(self) -> str:
         return f"Client({self.name!r}, filters={list(self.filters)})"
 
     @cached_property
+    def rows(self) -> Data | RowStream:
+        """Where the rows come from, opened once."""
+        if isinstance(self._load, Data | RowStream):
+            return self._load
+        return self._load()
+
+    @cached_property
     def data(self) -> Data:
         """The site's rows that have a weight, loaded once."""
-        data = (self._load if isinstance(self._load, Data) else self._load()).weighed()
+        data = (self.rows if isinstance(self.rows, Data) else self.rows.load()).weighed()
         if not len(data):
             raise ValueError(NO_ROW)
+        if data.groups is not None:
+            tally = Tally()
+            tally.add(data.groups)
+            self._persons = tally.persons()
         return data
 
     @property
     def streams(self) -> bool:
         """Whether the rows come in chunks."""
-        return self._stream is not None
+        return not isinstance(self.rows, Data)
 
     @property
     def site(self) -> Site:
@@ -134,8 +145,7 @@ class Client:
         texts : collection of str
             Columns whose numbers are names, and are described as text.
         """
-        chunks = self._stream.chunks() if self._stream else [self.data]
-        return described(map(Data.weighed, chunks), texts, self._passes)
+        return described(self._chunks(), texts, self._passes)
 
     def answer(self, task: Task) -> Summary:
         """The answer to one task."""
@@ -144,33 +154,33 @@ class Client:
     def answers(self, tasks: Sequence[Task]) -> list[Summary]:
         """Load, step, filter: the one way from rows to messages, for all tasks of a round."""
         streamed = [task for task in tasks if self._is_streamed(task)]
-        added = iter(self._chunk_by_chunk(self._stream, streamed) if self._stream else ())
+        added = iter(self._chunk_by_chunk(streamed))
         return [
             self._leaving(task, *(next(added) if self._is_streamed(task) else self._at_once(task)))
             for task in tasks
         ]
 
     def _is_streamed(self, task: Task) -> bool:
-        return self._stream is not None and task.step.client_additive
+        return self.streams and task.step.client_additive
 
     def _at_once(self, task: Task) -> tuple[Summary, int]:
         """A task's answer before the filters, and how many rows it was asked about."""
-        data = self.data if task.preparation is None else self._rows(task.preparation)
+        data = self.data if task.preparation is None else self._prepared_rows(task.preparation)
         if not len(data):
             raise ValueError(ALL_DROPPED)
         return self._step(task, data), len(data)
 
-    def _rows(self, preparation: RowTransform) -> Data:
+    def _prepared_rows(self, preparation: RowTransform) -> Data:
         """The prepared rows, kept for the next task."""
         if self._prepared is None or self._prepared[0] != preparation:
             self._prepared = preparation, preparation.apply(self.data)
         return self._prepared[1]
 
-    def _chunk_by_chunk(self, rows: RowStream, tasks: Sequence[Task]) -> list[tuple[Summary, int]]:
+    def _chunk_by_chunk(self, tasks: Sequence[Task]) -> list[tuple[Summary, int]]:
         """The same for many tasks in one reading: the chunks' answers are added up."""
         totals: list[Summary | None] = [None] * len(tasks)
         counts = [0] * len(tasks)
-        for chunk in map(Data.weighed, rows.chunks() if tasks else ()):
+        for chunk in self._chunks() if tasks else ():
             for i, (task, data) in enumerate(zip(tasks, _prepared(chunk, tasks), strict=True)):
                 if len(data):
                     found, so_far = self._step(task, data), totals[i]
@@ -179,6 +189,24 @@ class Client:
         if not all(counts):
             raise ValueError(NO_ROW)
         return [(t, n) for t, n in zip(totals, counts, strict=True) if t is not None]
+
+    def _chunks(self) -> Iterable[Data]:
+        """The rows that have a weight, read anew."""
+        if isinstance(self.rows, Data):
+            return [self.data]
+        chunks = filter(len, map(Data.weighed, self.rows.chunks()))
+        return self._counted(chunks) if self._persons is None else chunks
+
+    def _counted(self, chunks: Iterable[Data]) -> Iterator[Data]:
+        """The same chunks; when the last has passed, it is known whose rows they are."""
+        tally = None
+        for chunk in chunks:
+            if chunk.groups is not None:
+                tally = tally or Tally()
+                tally.add(chunk.groups)
+            yield chunk
+        if tally:
+            self._persons = tally.persons()
 
     def _step(self, task: Task, data: Data) -> Summary:
         centers, d = task.state.centers, data.X.shape[1]
@@ -190,18 +218,23 @@ class Client:
 
     def _passes(self, counts: Floats, n_rows: int) -> NDArray[np.bool_]:
         """Which of these groups of rows, each a line of so many, the filters let out."""
-        summary = Summary(np.zeros((len(counts), 0)), counts)
-        for hold_back in self.filters:
-            summary = hold_back(summary, n_rows)
-        return summary.weights > 0
+        return self._filtered(Summary(np.zeros((len(counts), 0)), counts), n_rows).weights > 0
 
     def _leaving(self, task: Task, full: Summary, n_rows: int) -> Summary:
         """What the filters let through, logged."""
-        summary = full
-        for hold_back in self.filters:
-            summary = hold_back(summary, n_rows)
+        summary = self._filtered(full, n_rows)
         self.sent.append(_sent(task, self._written(task.step), full, summary))
         return summary.leaving()
+
+    def _filtered(self, summary: Summary, n_rows: int) -> Summary:
+        """What the filters let through; where rows are grouped, they see persons."""
+        if self._persons is not None:
+            behind = self._persons.behind
+            summary = replace(summary, support=behind(summary.rows))
+            n_rows = int(behind(np.array([float(n_rows)]))[0])
+        for hold_back in self.filters:
+            summary = hold_back(summary, n_rows)
+        return summary
 
     def _written(self, step: Step) -> str:
         """A step with its hyper-parameters, written once and not in every round."""
@@ -228,5 +261,5 @@ def _sent(task: Task, step: str, full: Summary, summary: Summary) -> Sent:
         lines=int(np.count_nonzero(summary.weights)),
         numbers=summary.numbers,
         lone_rows=int(np.count_nonzero((summary.rows == 1) & (summary.weights != 0))),
-        held_back=round(float(full.rows.sum() - summary.rows.sum())),
+        held_back=round(float(full.rows.sum() - full.rows[summary.rows > 0].sum())),
     )

@@ -79,6 +79,9 @@ class Data:
         Reference labels, for metrics that compare with them.
     columns : tuple of Column, optional
         What the d columns are, of rows that are still to be prepared.
+    groups : ndarray of shape (n,), int64, optional
+        Whose row each is, as numbers that mean nothing else: where one person has many rows,
+        limits count persons.
 
     Attributes
     ----------
@@ -90,6 +93,7 @@ class Data:
     sample_weight: Floats | None = None
     y: NDArray[Any] | None = None
     columns: tuple[Column, ...] = ()
+    groups: NDArray[np.int64] | None = None
     cache: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __len__(self) -> int:
@@ -99,7 +103,8 @@ class Data:
         """The rows at the given places, where the given booleans are true, or of a slice."""
         weight = None if self.sample_weight is None else self.sample_weight[rows]
         y = None if self.y is None else self.y[rows]
-        return Data(self.X[rows], weight, y, self.columns)
+        groups = None if self.groups is None else self.groups[rows]
+        return Data(self.X[rows], weight, y, self.columns, groups)
 
     def weighed(self) -> Data:
         """Without the rows of weight 0, which say nothing."""
@@ -116,6 +121,10 @@ class Data:
 @runtime_checkable
 class RowStream(Protocol):
     """The rows of one site where they are too many to be held at once."""
+
+    def __len__(self) -> int:
+        """How many there are, of those without weight too."""
+        ...
 
     def chunks(self) -> Iterator[Data]:
         """The rows in parts, read anew by every call."""
@@ -139,8 +148,9 @@ class Summary:
     weights : ndarray of shape (k,), float64
         The weight behind each line.
     support : ndarray of shape (k,), float64, optional
-        How many rows stand behind each line, where that is not the weight itself (rows may
-        have weights of their own). The site's filters read it; it never leaves the site.
+        How many rows, or persons, stand behind each line, where that is not the weight itself
+        (rows may have weights of their own). The site's filters read it; it never leaves the
+        site.
 
     Examples
     --------

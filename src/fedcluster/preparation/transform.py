@@ -291,7 +291,7 @@ class Preparation:
         return X if self.principal is None else self.principal.apply(X)
 
     def _complete(self, X: Rows, data: Data) -> Data:
-        prepared = Data(X, data.sample_weight, data.y)
+        prepared = Data(X, data.sample_weight, data.y, groups=data.groups)
         if self.missing == "keep":
             return prepared
         lacking = _lacking(X)
