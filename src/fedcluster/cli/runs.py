@@ -40,6 +40,7 @@ __all__ = [
     "fraction",
     "fuzzifier",
     "label",
+    "most",
     "read",
     "read_for",
     "result",
@@ -121,6 +122,11 @@ def fraction(participation: float) -> float:
     return participation
 
 
+def most(k: int | str | range) -> int:
+    """The most clusters that ``-k`` asks for; auto asks for what there is."""
+    return 1 if isinstance(k, str) else k if isinstance(k, int) else max(k)
+
+
 def enough_rows(k: int, tables: Mapping[str, SiteTable]) -> None:
     """Refuse more clusters than rows."""
     rows = sum(map(len, tables.values()))
@@ -133,7 +139,7 @@ def enough_rows(k: int, tables: Mapping[str, SiteTable]) -> None:
 
 def cluster(
     tables: Mapping[str, SiteTable],
-    k: int,
+    k: int | str | range,
     seed: int,
     doing: Doing,
     m: float | None = None,
