@@ -7,9 +7,9 @@ Without --paper: G2-like rows, the FKM papers' sixteen clusters, cases 2 and 3 o
 clusters in six dimensions, and a single cluster; at five sites. The default rule and every index
 that it is made of.
 
-With --paper: the framework of Stallmann & Wilbik on the G2 sets with up to 128 dimensions, z-scored,
-k = 2 to 5: the share of sets where it finds the two clusters, for 1, 2, 5 and 10 sites and both
-averages, beside what the paper says. The published sets are read where their file lies beside the
+With --paper: the framework of Stallmann & Wilbik on the G2 sets with up to 128 dimensions,
+z-scored, k = 2 to 5: the share of sets where it finds the two clusters, for 1, 2, 5 and 10 sites
+and both averages, beside what the paper says. The published sets are read where their file lies beside the
 project (../shared/reference), the others are drawn alike.
 """
 
