@@ -9,8 +9,8 @@ that it is made of.
 
 With --paper: the framework of Stallmann & Wilbik on the G2 sets with up to 128 dimensions,
 z-scored, k = 2 to 5: the share of sets where it finds the two clusters, for 1, 2, 5 and 10 sites
-and both averages, beside what the paper says. The published sets are read where their file lies beside
-the project (../shared/reference), the others are drawn alike.
+and both averages, beside what the paper says. The published sets are read where their file lies
+beside the project (../shared/reference), the others are drawn alike.
 """
 
 from __future__ import annotations
