@@ -90,7 +90,7 @@ def select_k(
     >>> {k: round(scores["squared-silhouette"], 2) for k, scores in found.table.items() if k > 1}
     {2: 0.82, 3: 0.97, 4: 0.72, 5: 0.76, 6: 0.65}
     >>> found.results[3].state.centers.round().tolist()
-    [[9.0, 9.0], [-9.0, -9.0], [0.0, 0.0]]
+    [[9.0, 9.0], [-9.0, -9.0], [-0.0, 0.0]]
     """
     estimator = selecting(
         k_range,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -86,8 +87,14 @@ class Selection:
     reason: str
     warnings: tuple[str, ...]
     says: Mapping[str, int]
-    table: Scores
-    results: Mapping[int, Result]
+    table: Scores = field(repr=False)
+    results: Mapping[int, Result] = field(repr=False)
+
+    def plot(self, path: str | Path) -> None:
+        """Draw the curves of the indices into a PNG; needs matplotlib."""
+        from fedcluster.selection.curves import draw
+
+        draw(self, Path(path))
 
 
 def judged(scores: Scores, results: Mapping[int, Result], rule: Rule) -> Selection:
@@ -101,25 +108,26 @@ def judged(scores: Scores, results: Mapping[int, Result], rule: Rule) -> Selecti
     table = {k: scores[k] for k in full or results}
     says = {index: k for index in INDICES if (k := _says(index, table, rule)) is not None}
     if rule.name == "vote":
-        k, voters = _vote({j: says[j] for j in JUDGES if j in says}, table)
+        k, voters = _vote({j: says[j] for j in JUDGES if j in says}, sorted(results))
     else:
         k, voters = says.get(rule.name, min(table)), (rule.name,)
+    silent = [j for j in JUDGES if j in says and j not in voters] if rule.name == "vote" else []
     return Selection(
         n_clusters=k,
         rule=rule.name if rule.pick == "best" else f"{rule.name}, elbow",
         reason=because(k, says, voters, results, rule.name),
-        warnings=doubts(k, says, voters, sorted(results), len(table)),
+        warnings=doubts(k, says, voters, silent, sorted(results), len(table)),
         says=says,
         table=scores,
         results=results,
     )
 
 
-def _vote(says: Mapping[str, int], ks: Sequence[int] | Scores) -> tuple[int, tuple[str, ...]]:
+def _vote(says: Mapping[str, int], tried: Sequence[int]) -> tuple[int, tuple[str, ...]]:
     """The verdict and those whose votes counted; the smallest k where nobody says anything."""
     if not says:
-        return min(ks), ()
-    voters = {judge: k for judge, k in says.items() if k < max(ks)} or dict(says)
+        return tried[0], ()
+    voters = {judge: k for judge, k in says.items() if k < tried[-1]} or dict(says)
     votes = Counter(voters.values())
     most = max(votes.values())
     return next(k for k in voters.values() if votes[k] == most), tuple(voters)

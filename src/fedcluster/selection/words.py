@@ -67,10 +67,21 @@ def because(
 
 
 def doubts(
-    k: int, says: Mapping[str, int], voters: Collection[str], tried: Sequence[int], full: int
+    k: int,
+    says: Mapping[str, int],
+    voters: Collection[str],
+    abstaining: Sequence[str],
+    tried: Sequence[int],
+    full: int,
 ) -> tuple[str, ...]:
     """What casts a doubt on the verdict k, one sentence each."""
     found = []
+    if abstaining:
+        names = [NAMES[index] for index in abstaining]
+        found.append(
+            f"{_list(names)} {'is' if len(names) == 1 else 'are'} still rising at k = {tried[-1]}, "
+            "the largest that was tried, and had no vote; try larger ones"
+        )
     others = sorted({says[voter] for voter in voters if voter in says and 1 < says[voter] != k})
     if others and len(voters) > 1:
         found.append(
