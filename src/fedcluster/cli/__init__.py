@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from fedcluster.cli import check as checking
 from fedcluster.cli.screen import OneLine, Screen
 
 __all__ = ["app"]
@@ -172,7 +173,8 @@ def fit(
     """Find clusters of the rows of several sites.
 
     FILE is CSV or Parquet, one for each site, which is called like its file; NAME=FILE gives it
-    another name. Columns are matched by name.
+    another name. Columns are matched by name. Or FILE is a site.toml, one for each site, which
+    says where its rows lie and what may leave.
 
     Writes model.json (the centres), labels/SITE.csv (the cluster of each row, with --fuzzy also
     its degrees) and history.json (what happened, and what each site sent).
@@ -248,6 +250,9 @@ def predict(
             report.written_line(out, written),
         ],
     )
+
+
+app.command(epilog=checking.EXAMPLE)(checking.check)
 
 
 @app.command(
