@@ -221,19 +221,28 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
 
     def _keep_labels(self, parts: Sequence[SiteRows], data: Mapping[str, Data]) -> None:
         """Each site labels its own rows."""
-        self._keep_site_labels(data)
+        self.site_labels_ = {
+            name: nearest(rows.X, self.cluster_centers_)[0] for name, rows in data.items()
+        }
+        self.labels_ = np.empty(sum(map(len, data.values())), dtype=np.int32)
         for part in parts:
             self.labels_[part.place] = self.site_labels_[part.name]
+        self._warn_of_empty_clusters()
 
     def _keep_site_labels(self, rows: Mapping[str, Data | RowStream]) -> None:
-        """The same, one site after the other."""
-        self.site_labels_ = {
-            name: np.concatenate(
-                [nearest(chunk.X, self.cluster_centers_)[0] for chunk in _chunks(given)]
-            )
-            for name, given in rows.items()
-        }
-        self.labels_ = np.concatenate(list(self.site_labels_.values()))
+        """The same, one site after the other and chunk by chunk."""
+        self.labels_ = np.empty(sum(map(len, rows.values())), dtype=np.int32)
+        self.site_labels_, start = {}, 0
+        for name, given in rows.items():
+            first = start
+            for chunk in _chunks(given):
+                found = nearest(chunk.X, self.cluster_centers_)[0]
+                self.labels_[start : start + len(chunk)] = found
+                start += len(chunk)
+            self.site_labels_[name] = self.labels_[first:start]
+        self._warn_of_empty_clusters()
+
+    def _warn_of_empty_clusters(self) -> None:
         found = len(np.unique(self.labels_))
         if found < self.n_clusters:
             warnings.warn(
