@@ -33,7 +33,7 @@ FLOORS = (
 # Which rooms let in which library. What is not listed here is not declared in pyproject.toml.
 ANYWHERE = " ".join(FLOORS)
 GUESTS = {
-    "anndata": "data.matrices",
+    "anndata": "datasets data.matrices",
     "flwr": "engines.flower",
     "llvmlite": "kernels",
     "matplotlib": "report",
