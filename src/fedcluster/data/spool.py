@@ -30,7 +30,7 @@ T = TypeVar("T")
 PAUSES = (0.5, 1.0, 2.0)
 """Seconds to wait before what cannot be reached is tried again."""
 
-READ = 1 << 17
+READ = 1 << 16
 """Values of a table that are read at a time: as objects of a database they are ten times larger."""
 
 

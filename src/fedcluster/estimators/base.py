@@ -243,7 +243,7 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
         self._warn_of_empty_clusters()
 
     def _warn_of_empty_clusters(self) -> None:
-        found = len(np.unique(self.labels_))
+        found = sum(bool((self.labels_ == j).any()) for j in range(self.n_clusters))
         if found < self.n_clusters:
             warnings.warn(
                 f"only {found} of {self.n_clusters} clusters have rows: fewer distinct rows, or "
