@@ -23,7 +23,8 @@ from fedcluster.core import (
     stream,
 )
 from fedcluster.data.columns import described
-from fedcluster.privacy import MinRows, Persons, Tally
+from fedcluster.data.persons import Persons, Tally
+from fedcluster.privacy import MinRows
 
 __all__ = ["Client", "Sent"]
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedcluster.client import Client
 from fedcluster.core import Data, Rows
@@ -39,9 +38,9 @@ class OpenSite:
         return len(self.client.rows)
 
     @property
-    def numbers(self) -> NDArray[np.int64]:
+    def numbers(self) -> range:
         """The number of each row in the source, from 1."""
-        return np.arange(1, len(self) + 1)
+        return range(1, len(self) + 1)
 
     @property
     def X(self) -> Rows:

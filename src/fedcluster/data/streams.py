@@ -290,9 +290,14 @@ class ArrayFile:
             self.source.check()
 
     def part(self, rows: slice) -> Rows:
+        """Some rows, which must be finite."""
+        part = self.read(rows)
+        finite(None, part.reshape(len(part), -1), f"{self.name}: ", rows.start)
+        return part
+
+    def read(self, rows: slice) -> Rows:
         """Some rows, of a file mapped anew, so that their pages go when they do."""
         part: Rows = np.ascontiguousarray(_mapped(self.source)[rows], self.dtype)
-        finite(None, part.reshape(len(part), -1), f"{self.name}: ", rows.start)
         return part
 
 

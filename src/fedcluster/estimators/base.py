@@ -88,8 +88,10 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
         data = self._read(parts)
         limits = self._filters(parts)
         self._fit(LocalEngine(Client(name, rows, limits) for name, rows in data.items()), data)
+        labels = np.empty_like(self.labels_)
         for part in parts:
-            self.labels_[part.place] = self.site_labels_[part.name]
+            labels[part.place] = self.site_labels_[part.name]
+        self.labels_ = labels
         return self
 
     def fit_clients(self, clients: Iterable[Client], columns: Sequence[str] | None = None) -> Self:
@@ -274,13 +276,17 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
         self.stop_reason_ = result.reason
 
     def _keep_labels(self, rows: Mapping[str, Data | RowStream]) -> None:
-        """Each site labels its own rows, one site after the other."""
-        self.site_labels_ = {
-            name: np.concatenate([self._labels(self._prepared(chunk)) for chunk in _chunks(given)])
-            for name, given in rows.items()
-        }
-        self.labels_ = np.concatenate(list(self.site_labels_.values()))
-        found = len(np.unique(self.labels_[self.labels_ >= 0]))
+        """Each site labels its own rows, one site after the other and chunk by chunk."""
+        self.labels_ = np.empty(sum(map(len, rows.values())), dtype=np.int32)
+        self.site_labels_, start = {}, 0
+        for name, given in rows.items():
+            first = start
+            for chunk in _chunks(given):
+                labels = self._labels(self._prepared(chunk))
+                self.labels_[start : start + len(chunk)] = labels
+                start += len(chunk)
+            self.site_labels_[name] = self.labels_[first:start]
+        found = sum(bool((self.labels_ == j).any()) for j in range(self.n_clusters_))
         if found < self.n_clusters_:
             warnings.warn(
                 f"only {found} of {self.n_clusters_} clusters have rows: fewer distinct rows, or "
