@@ -1,4 +1,4 @@
-"""The command line: ``fedcluster fit``, ``predict``, ``select-k`` and ``demo``.
+"""The command line: ``fit``, ``predict``, ``select-k``, ``evaluate``, ``check`` and ``demo``.
 
 What is slow to import is imported by the commands, so that help comes at once.
 """
@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from fedcluster.cli import check as checking
+from fedcluster.cli.evaluate import EXAMPLE, evaluate
 from fedcluster.cli.options import AsJson, Files, ModelFile, Out, Overwrite, Quiet, Seed
 from fedcluster.cli.screen import OneLine, Screen
 from fedcluster.cli.select import EXAMPLE as SELECT_EXAMPLE
@@ -250,6 +251,7 @@ def predict(
 
 app.command("select-k", epilog=SELECT_EXAMPLE)(select_k)
 app.command(epilog=checking.EXAMPLE)(checking.check)
+app.command(epilog=EXAMPLE)(evaluate)
 
 
 @app.command(

@@ -61,6 +61,8 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
 
     preparation_: Preparation | None
     findings_: Findings | None
+    labels_: Labels
+    site_labels_: dict[str, Labels]
 
     _names: tuple[str, ...]
     _watch: Callable[[Exchange], None] | None = None
