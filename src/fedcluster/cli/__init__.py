@@ -1,4 +1,4 @@
-"""The command line: ``fedcluster fit``, ``predict``, ``evaluate`` and ``demo``.
+"""The command line: ``fit``, ``predict``, ``select-k``, ``evaluate``, ``check`` and ``demo``.
 
 What is slow to import is imported by the commands, so that help comes at once.
 """
@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from fedcluster.cli import check as checking
 from fedcluster.cli.evaluate import EXAMPLE, evaluate
 from fedcluster.cli.options import AsJson, Files, ModelFile, Out, Overwrite, Quiet, Seed
 from fedcluster.cli.screen import OneLine, Screen
+from fedcluster.cli.select import EXAMPLE as SELECT_EXAMPLE
+from fedcluster.cli.select import number_of_clusters, select_k
 
 __all__ = ["app"]
 
@@ -83,9 +86,14 @@ def main(
 def fit(
     files: Files,
     k: Annotated[
-        int,
+        Any,
         typer.Option(
-            "-k", "--clusters", metavar="K", show_default=False, help="How many clusters."
+            "-k",
+            "--clusters",
+            metavar="K",
+            parser=number_of_clusters,
+            show_default=False,
+            help="How many clusters; auto chooses from 1 to 12, 2-20 from these.",
         ),
     ],
     out: Out,
@@ -160,20 +168,22 @@ def fit(
     """Find clusters of the rows of several sites.
 
     FILE is CSV or Parquet, one for each site, which is called like its file; NAME=FILE gives it
-    another name. Columns are matched by name.
+    another name. Columns are matched by name. Or FILE is a site.toml, one for each site, which
+    says where its rows lie and what may leave.
 
     Writes model.json (the centres), labels/SITE.csv (the cluster of each row, with --fuzzy also
-    its degrees) and history.json (what happened, and what each site sent).
+    its degrees) and history.json (what happened, and what each site sent); with -k auto also
+    selection.json and curves.png (why so many, see select-k).
     """
     with Screen(as_json=as_json, quiet=quiet) as screen:
         from fedcluster import report
-        from fedcluster.cli import runs
+        from fedcluster.cli import runs, selections
 
-        runs.check_numbers(k, n_init, max_iter, tol, min_cluster_size, seed)
+        runs.check_numbers(runs.most(k), n_init, max_iter, tol, min_cluster_size, seed)
         fuzzifier = runs.fuzzifier(algorithm.value, m, fuzzy=fuzzy)
         runs.check_folder(out, overwrite=overwrite)
         tables = runs.read(files, columns, site_column, weight_column, screen.doing)
-        runs.enough_rows(k, tables)
+        runs.enough_rows(runs.most(k), tables)
         parameters = {
             "algorithm": algorithm.value,
             "init": init.value,
@@ -188,10 +198,13 @@ def fit(
         estimator = screen.wait_for(
             lambda: runs.cluster(tables, k, seed, screen.doing, fuzzifier, **parameters)
         )
-        record, written = runs.write(out, estimator, tables)
+        chosen = selections.of(estimator)
+        screen.warnings += chosen.warnings
+        record, written = runs.write(out, estimator, tables, chosen.draw)
     screen.result(
-        runs.result(record, out, written),
+        runs.result(record, out, written, **chosen.content),
         [
+            *chosen.shown,
             report.cluster_table(record.sites, screen.width, str(out / "history.json")),
             report.summary_line(record),
             *report.notes(record.sites),
@@ -236,6 +249,8 @@ def predict(
     )
 
 
+app.command("select-k", epilog=SELECT_EXAMPLE)(select_k)
+app.command(epilog=checking.EXAMPLE)(checking.check)
 app.command(epilog=EXAMPLE)(evaluate)
 
 
