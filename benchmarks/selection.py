@@ -128,18 +128,18 @@ def print_fresh(found: list[dict]) -> None:
     print(f"  median {np.median(seconds):.2f} s, at most {seconds.max():.2f} s for one choice")
 
 
-def published_sets() -> Iterator[tuple[int, int, NDArray[np.float64]]]:
+def published_sets(most: int) -> Iterator[tuple[int, int, NDArray[np.float64]]]:
     """The G2 sets, z-scored: those of the file, the others drawn alike."""
     read = np.load(G2) if G2.exists() else {}
-    for d in (2, 4, 8, 16, 32, 64, 128):
+    for d in (d for d in (2, 4, 8, 16, 32, 64, 128) if d <= most):
         for sd in range(10, 101, 10):
             X = np.asarray(read[f"g2_{d}_{sd}"], float) if f"g2_{d}_{sd}" in read else g2(d, sd, 0)
             yield d, sd, (X - X.mean(axis=0)) / X.std(axis=0)
 
 
-def paper(most_rounds: int) -> list[dict[str, object]]:
+def paper(most_rounds: int, most_dimensions: int) -> list[dict[str, object]]:
     found = []
-    for d, sd, X in published_sets():
+    for d, sd, X in published_sets(most_dimensions):
         for sites, averaging in PUBLISHED:
             if (sites, averaging) == (1, "avg_2"):
                 continue
@@ -171,9 +171,10 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=4)
     parser.add_argument("--paper", action="store_true")
     parser.add_argument("--most-rounds", type=int, default=50)
+    parser.add_argument("--most-dimensions", type=int, default=128)
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
-    found = paper(given.most_rounds) if given.paper else fresh(given.seeds)
+    found = paper(given.most_rounds, given.most_dimensions) if given.paper else fresh(given.seeds)
     (print_paper if given.paper else print_fresh)(found)
     if given.json:
         given.json.write_text(json.dumps(found, indent=1))
