@@ -200,7 +200,7 @@ def fit(
         )
         chosen = selections.of(estimator)
         screen.warnings += chosen.warnings
-        record, written = runs.write(out, estimator, tables, chosen.draw)
+        record, written = runs.write(out, estimator, tables, chosen.draw, **chosen.content)
     screen.result(
         runs.result(record, out, written, **chosen.content),
         [
