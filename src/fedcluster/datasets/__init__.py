@@ -3,6 +3,16 @@
 from fedcluster.datasets.fedavg import triebe
 from fedcluster.datasets.ffcm import FFCM_CASES, ffcm_case
 from fedcluster.datasets.fkm import plane16, variable_k
+from fedcluster.datasets.g2 import g2, read_g2
 from fedcluster.datasets.split import SplitRows
 
-__all__ = ["FFCM_CASES", "SplitRows", "ffcm_case", "plane16", "triebe", "variable_k"]
+__all__ = [
+    "FFCM_CASES",
+    "SplitRows",
+    "ffcm_case",
+    "g2",
+    "plane16",
+    "read_g2",
+    "triebe",
+    "variable_k",
+]
