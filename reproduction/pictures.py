@@ -1,0 +1,71 @@
+"""Pictures: ours beside the published."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import ArrayLike, NDArray
+
+OURS, PUBLISHED, RECIPE, POOLED = "#0072b2", "#999999", "#d55e00", "#009e73"
+"""Colours that the colour-blind can tell apart (Okabe & Ito)."""
+
+Box = Mapping[str, float]
+
+
+def panels(
+    columns: int = 1, rows: int = 1, width: float = 4.0, height: float = 3.2
+) -> tuple[Figure, NDArray[np.object_]]:
+    """A figure with axes, (rows, columns)."""
+    figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
+    return figure, figure.subplots(rows, columns, squeeze=False)
+
+
+def save(figure: Figure, folder: Path, name: str) -> str:
+    """Write NAME.png; returns the file's name."""
+    figure.savefig(folder / f"{name}.png", dpi=100, metadata={"Software": None})
+    return f"{name}.png"
+
+
+def box_of(sample: ArrayLike) -> Box:
+    """The box of a sample, whiskers as matplotlib's: the last run within 1.5 of its length."""
+    runs = np.asarray(sample, float)
+    q1, med, q3 = np.percentile(runs, [25, 50, 75])
+    inside = runs[(runs >= q1 - 1.5 * (q3 - q1)) & (runs <= q3 + 1.5 * (q3 - q1))]
+    return {"q1": q1, "med": med, "q3": q3, "whislo": inside.min(), "whishi": inside.max()}
+
+
+def published_box(median: float, q25: float, q75: float) -> Box:
+    """A published box; its whiskers are not drawn."""
+    return {"q1": q25, "med": median, "q3": q75, "whislo": q25, "whishi": q75}
+
+
+def boxes(ax: Axes, drawn: Sequence[Box | None], colour: str, label: str, shift: float) -> None:
+    """One box for each place 0, 1, ... on the x axis, moved by ``shift``; None leaves it empty."""
+    at = [i for i, box in enumerate(drawn) if box is not None]
+    if not at:
+        return
+    ax.bxp(
+        [dict(box) for box in drawn if box is not None],
+        positions=[i + shift for i in at],
+        widths=0.16,
+        showfliers=False,
+        patch_artist=True,
+        boxprops={"facecolor": colour, "edgecolor": colour, "alpha": 0.5},
+        medianprops={"color": "black"},
+        whiskerprops={"color": colour},
+        capprops={"color": colour},
+        manage_ticks=False,
+    )
+    ax.plot([], [], "s", color=colour, alpha=0.6, label=label)
+
+
+def places(ax: Axes, names: Sequence[object], axis: str = "") -> None:
+    """Name the places 0, 1, ... of the x axis."""
+    ax.set_xticks(range(len(names)), [str(name) for name in names])
+    ax.set_xlim(-0.6, len(names) - 0.4)
+    ax.set_xlabel(axis)
+    ax.grid(axis="y", alpha=0.3)
