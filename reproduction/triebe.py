@@ -81,9 +81,7 @@ def one_run(setting: Setting, seed: int) -> list[float]:
     else:
         fedavg = federated(setting)
         start, share = fedavg.random_start(K, 1, seed), setting.sites / 50
-        done = run(
-            fedavg, engine(train), start, seed=seed, max_rounds=ROUNDS, participation=share
-        )
+        done = run(fedavg, engine(train), start, seed=seed, max_rounds=ROUNDS, participation=share)
         centers = done.state.centers
     return [*measures(train.X, centers), *measures(test.X, centers)]
 
@@ -402,7 +400,9 @@ def figure_7(folder: Path, quick: bool) -> list[Row]:
     rows = []
     for ax, (panel, (setting, ends)) in zip(axes[0], PATHS.items(), strict=True):
         path = path_of(setting, seed=0)
-        _draw_path(ax, path, f"figure {panel}: C = 0.1, E = {setting.epochs}, beta = {setting.beta:g}")
+        _draw_path(
+            ax, path, f"figure {panel}: C = 0.1, E = {setting.epochs}, beta = {setting.beta:g}"
+        )
         for end in ends:
             ax.axhline(end, color=PUBLISHED, ls=":")
         jumps = np.abs(np.diff(path, axis=0)).max(axis=1)
