@@ -31,8 +31,8 @@ from scipy.spatial.distance import cdist
 from fedcluster import Client, Data, FederatedFuzzyCMeans, LocalEngine, State, run
 from fedcluster.algorithms import FFCM
 from fedcluster.baselines import central_fuzzy_cmeans
-from fedcluster.datasets import FFCM_CASES, SplitRows, ffcm_case, g2
-from reproduction.pictures import OURS, POOLED, PUBLISHED, RECIPE, panels, save
+from fedcluster.datasets import FFCM_CASES, ffcm_case, g2
+from reproduction.pictures import OURS, POOLED, RECIPE, panels, save
 from reproduction.results import (
     REFERENCE,
     Cell,

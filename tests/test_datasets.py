@@ -11,6 +11,7 @@ from fedcluster.datasets import (
     SplitRows,
     ffcm_case,
     g2,
+    pentagon,
     plane16,
     read_g2,
     triebe,
@@ -89,6 +90,7 @@ def test_numpys_global_random_state_is_neither_read_nor_touched(make) -> None:
         (plane16, {"noise": -1.0}),
         (plane16, {"per_cluster": 0}),
         (variable_k, {"per_cluster": 4}),
+        (pentagon, {"rows_per_cluster": 5}),
         (g2, {"dimensions": 0, "deviation": 10}),
         (g2, {"dimensions": 2, "deviation": -1.0}),
     ],
@@ -215,3 +217,13 @@ def test_a_file_that_is_no_g2_set_is_refused(tmp_path: Path) -> None:
     path.write_text("1 two\n")
     with pytest.raises(ValueError, match=r"other\.txt is not a table of numbers .*two"):
         read_g2(path)
+
+
+def test_pentagon_is_five_clusters_of_which_each_site_holds_two() -> None:
+    rows = pentagon(seed=3)
+    counts = [np.bincount(y, minlength=5).tolist() for _, y in rows.sites.values()]
+    assert counts == [[100, 200, 0, 0, 0], [0, 0, 200, 200, 0], [100, 0, 0, 0, 200]]
+    means = np.array([rows.X[rows.y == j].mean(axis=0) for j in range(5)])
+    np.testing.assert_allclose(np.linalg.norm(means, axis=1), 5, atol=4.5 / 200**0.5)
+    neighbours = np.linalg.norm(means - np.roll(means, 1, axis=0), axis=1)
+    np.testing.assert_allclose(neighbours, 10 * np.sin(np.pi / 5), atol=4.5 * (2 / 200) ** 0.5)

@@ -3,6 +3,7 @@
 from fedcluster.datasets.fedavg import triebe
 from fedcluster.datasets.ffcm import FFCM_CASES, ffcm_case
 from fedcluster.datasets.fkm import plane16, variable_k
+from fedcluster.datasets.framework import pentagon
 from fedcluster.datasets.g2 import g2, read_g2
 from fedcluster.datasets.split import SplitRows
 
@@ -11,6 +12,7 @@ __all__ = [
     "SplitRows",
     "ffcm_case",
     "g2",
+    "pentagon",
     "plane16",
     "read_g2",
     "triebe",
