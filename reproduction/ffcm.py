@@ -34,6 +34,7 @@ from fedcluster.baselines import central_fuzzy_cmeans
 from fedcluster.datasets import FFCM_CASES, ffcm_case, g2
 from reproduction.pictures import OURS, POOLED, RECIPE, panels, save
 from reproduction.results import (
+    HERE,
     REFERENCE,
     Cell,
     Estimate,
@@ -140,7 +141,7 @@ def case_runs(quick: bool) -> Found:
 
 @lru_cache(maxsize=1)
 def published() -> pd.DataFrame:
-    data = pd.read_csv(REFERENCE / "stallmann_tables.csv")
+    data = pd.read_csv(HERE / "published" / "stallmann.csv")
     return data[data.paper == "FFCM"]
 
 

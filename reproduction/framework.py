@@ -33,7 +33,7 @@ from reproduction import bank
 from reproduction.ffcm import DEVIATIONS, DIMENSIONS, engine, g2_rows
 from reproduction.pictures import OURS, POOLED, PUBLISHED, RECIPE, panels, save
 from reproduction.results import (
-    REFERENCE,
+    HERE,
     Cell,
     Estimate,
     Row,
@@ -70,7 +70,7 @@ def pooled_engine(X: Array) -> LocalEngine:
 
 @lru_cache(maxsize=1)
 def published() -> pd.DataFrame:
-    data = pd.read_csv(REFERENCE / "stallmann_tables.csv")
+    data = pd.read_csv(HERE / "published" / "stallmann.csv")
     return data[data.paper == "framework"]
 
 

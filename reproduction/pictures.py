@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 
 OURS, PUBLISHED, RECIPE, POOLED = "#0072b2", "#999999", "#d55e00", "#009e73"
+RIVAL, RIVAL_PUBLISHED = "#cc79a7", "#d9c3cf"
 """Colours that the colour-blind can tell apart (Okabe & Ito)."""
 
 Box = Mapping[str, float]
@@ -43,24 +44,24 @@ def published_box(median: float, q25: float, q75: float) -> Box:
     return {"q1": q25, "med": median, "q3": q75, "whislo": q25, "whishi": q75}
 
 
-def boxes(ax: Axes, drawn: Sequence[Box | None], colour: str, label: str, shift: float) -> None:
-    """One box for each place 0, 1, ... on the x axis, moved by ``shift``; None leaves it empty."""
-    at = [i for i, box in enumerate(drawn) if box is not None]
-    if not at:
-        return
-    ax.bxp(
-        [dict(box) for box in drawn if box is not None],
-        positions=[i + shift for i in at],
-        widths=0.16,
-        showfliers=False,
-        patch_artist=True,
-        boxprops={"facecolor": colour, "edgecolor": colour, "alpha": 0.5},
-        medianprops={"color": "black"},
-        whiskerprops={"color": colour},
-        capprops={"color": colour},
-        manage_ticks=False,
-    )
-    ax.plot([], [], "s", color=colour, alpha=0.6, label=label)
+def boxes(ax: Axes, drawn: Mapping[str, tuple[str, Sequence[Box | None]]]) -> None:
+    """Groups of boxes at the places 0, 1, ... of the x axis; by label: colour, a box a place."""
+    width = 0.8 / len(drawn)
+    for i, (label, (colour, given)) in enumerate(drawn.items()):
+        at = [place for place, box in enumerate(given) if box is not None]
+        ax.bxp(
+            [dict(given[place]) for place in at],
+            positions=[place - 0.4 + (i + 0.5) * width for place in at],
+            widths=0.8 * width,
+            showfliers=False,
+            patch_artist=True,
+            boxprops={"facecolor": colour, "edgecolor": colour, "alpha": 0.5},
+            medianprops={"color": "black"},
+            whiskerprops={"color": colour},
+            capprops={"color": colour},
+            manage_ticks=False,
+        )
+        ax.plot([], [], "s", color=colour, alpha=0.6, label=label)
 
 
 def places(ax: Axes, names: Sequence[object], axis: str = "") -> None:

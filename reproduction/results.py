@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 HERE = Path(__file__).parent
 REFERENCE = HERE.parents[1] / "shared" / "reference"
@@ -46,12 +46,12 @@ class Estimate:
     @classmethod
     def mean(cls, sample: ArrayLike) -> Estimate:
         runs = np.asarray(sample, float)
-        return cls(float(runs.mean()), float(runs.std()), len(runs))
+        return cls(float(runs.mean()), _deviation(runs), len(runs))
 
     @classmethod
     def median(cls, sample: ArrayLike) -> Estimate:
         runs = np.asarray(sample, float)
-        return cls(float(np.median(runs)), float(runs.std()), len(runs), True)
+        return cls(float(np.median(runs)), _deviation(runs), len(runs), True)
 
     @classmethod
     def quartiles(cls, median: float, q25: float, q75: float, runs: int) -> Estimate:
@@ -69,6 +69,10 @@ class Estimate:
 
     def __str__(self) -> str:
         return number(self.value) + ("" if math.isnan(self.spread) else f" ± {self.spread:.2g}")
+
+
+def _deviation(runs: NDArray[np.float64]) -> float:
+    return float(runs.std(ddof=1)) if len(runs) > 1 else math.nan
 
 
 @dataclass(frozen=True, slots=True)

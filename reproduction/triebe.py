@@ -31,7 +31,7 @@ from fedcluster.core import Algorithm
 from fedcluster.datasets import SplitRows, triebe
 from fedcluster.rounds import Plan, advance, drive
 from reproduction.pictures import OURS, POOLED, PUBLISHED, RECIPE, panels, places, save
-from reproduction.results import REFERENCE, Cell, Estimate, Row, Tolerance, reproduce, write_table
+from reproduction.results import HERE, Cell, Estimate, Row, Tolerance, reproduce, write_table
 from reproduction.runs import runs_of
 
 K, ROUNDS = 5, 200
@@ -126,7 +126,7 @@ LETTERS = {"sample_fraction": "C", "epochs E": "E", "beta": "beta"}
 @cache
 def published() -> pd.DataFrame:
     """The digitised figures."""
-    return pd.read_csv(REFERENCE / "triebe_figures.csv", dtype={"x": str})
+    return pd.read_csv(HERE / "published" / "triebe.csv", dtype={"x": str})
 
 
 def setting_of(point: Any, server: str = FITS) -> Setting:

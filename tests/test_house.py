@@ -32,6 +32,7 @@ FLOORS = (
 # Which rooms let in which library. What is not listed here is not declared in pyproject.toml.
 ANYWHERE = " ".join(FLOORS)
 GUESTS = {
+    "anndata": "datasets",
     "flwr": "engines.flower",
     "llvmlite": "kernels",
     "matplotlib": "report",

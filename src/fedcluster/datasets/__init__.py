@@ -1,6 +1,8 @@
 """The papers' data, split over sites: one paper a file."""
 
+from fedcluster.datasets.cancers import four_cancers, like_four_cancers
 from fedcluster.datasets.fedavg import triebe
+from fedcluster.datasets.femnist import leaf_femnist
 from fedcluster.datasets.ffcm import FFCM_CASES, ffcm_case
 from fedcluster.datasets.fkm import plane16, variable_k
 from fedcluster.datasets.framework import pentagon
@@ -11,7 +13,10 @@ __all__ = [
     "FFCM_CASES",
     "SplitRows",
     "ffcm_case",
+    "four_cancers",
     "g2",
+    "leaf_femnist",
+    "like_four_cancers",
     "pentagon",
     "plane16",
     "read_g2",
