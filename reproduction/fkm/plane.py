@@ -14,7 +14,7 @@ from fedcluster.algorithms import KFed
 from fedcluster.baselines import central_kmeans, informed_kfed
 from fedcluster.datasets import SplitRows, plane16
 from reproduction.fkm import published
-from reproduction.fkm.drawing import COLOURS, NAMES, draw_boxes, published_boxes, quartile_box
+from reproduction.fkm.drawing import Found, draw_boxes, draw_plane, published_boxes
 from reproduction.fkm.runs import (
     OF_2023,
     Sample,
@@ -27,7 +27,7 @@ from reproduction.fkm.runs import (
     rows_of,
     sites_of,
 )
-from reproduction.pictures import RECIPE, Box, box_of, boxes, panels, places, save
+from reproduction.pictures import panels, save
 from reproduction.results import EXACT, REFERENCE, Cell, Estimate, Row, Tolerance, write_table
 from reproduction.runs import runs_of
 
@@ -107,9 +107,6 @@ def figure_2(folder: Path, quick: bool) -> list[Row]:
 
 
 # Figures 1b, 3 and 8: all methods on the plane
-
-Found = Mapping[str, Mapping[Source, Sample]]
-"""The scores of a method's runs on each data set."""
 
 
 def fifty_rows(folder: Path, quick: bool) -> list[Row]:
@@ -273,28 +270,6 @@ def gap_to_pooled(figure: str, found: Found) -> Row:
         for source, sample in found["default"].items()
     ]
     return Row.of(figure, "our default's mean ARI_w less that of pooled k-means", gaps)
-
-
-def draw_plane(
-    folder: Path, name: str, found: Found, noises: Sequence[str], sizes: Sequence[str]
-) -> str:
-    """Boxes by noise, a panel for each beta and number of rows."""
-    figure, axes = panels(len(BETAS), len(sizes), width=6)
-    for (line, per_cluster), (column, beta) in product(enumerate(sizes), enumerate(BETAS)):
-        at = [("plane", beta, per_cluster, noise) for noise in noises]
-        drawn: dict[str, tuple[str, list[Box | None]]] = {}
-        for method in ("FKM", "kFed", "central"):
-            if per_cluster == "50":
-                names = [(method, "any" if method == "central" else beta, n) for n in noises]
-                theirs = [quartile_box(published.PLANE[name]) for name in names]
-                drawn[f"{NAMES[method]}, published"] = (COLOURS[method][1], theirs)
-            drawn[NAMES[method]] = (COLOURS[method][0], [box_of(found[method][s]) for s in at])
-        drawn["our default"] = (RECIPE, [box_of(found["default"][s]) for s in at])
-        boxes(axes[line, column], drawn)
-        places(axes[line, column], noises, "noise")
-        axes[line, column].set_title(f"beta {beta}, {per_cluster} rows a cluster")
-    axes[0, 0].legend(fontsize="x-small", loc="lower left")
-    return save(figure, folder, name)
 
 
 def figure_3_curves(folder: Path, curves: Mapping[Source, Sample], noises: Sequence[str]) -> Row:
