@@ -11,8 +11,8 @@ from typing import Annotated
 
 import typer
 
+from fedcluster.cli.arguments import AsJson, Files, ModelFile, Out, Overwrite, Quiet, Seed
 from fedcluster.cli.evaluate import EXAMPLE, evaluate
-from fedcluster.cli.options import AsJson, Files, ModelFile, Out, Overwrite, Quiet, Seed
 from fedcluster.cli.screen import OneLine, Screen
 
 __all__ = ["app"]
