@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from fedcluster.cli.options import AsJson, Files, Overwrite, Quiet, Seed
+from fedcluster.cli.arguments import AsJson, Files, Overwrite, Quiet, Seed
 from fedcluster.cli.screen import Screen
 
 __all__ = ["EXAMPLE", "number_of_clusters", "select_k"]
