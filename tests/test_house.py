@@ -23,6 +23,7 @@ FLOORS = (
     "site",
     "engines",
     "rounds",
+    "preparation",
     "recipes",
     "selection",
     "estimators model report datasets baselines",

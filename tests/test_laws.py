@@ -28,6 +28,7 @@ from fedcluster.metrics import (
     Spread,
     SquaredSilhouette,
 )
+from fedcluster.preparation import Cells, Covariance, Means, Missing, Squares
 
 ALGORITHMS: list[Algorithm] = [
     Lloyd(),
@@ -54,7 +55,8 @@ METRICS: list[Step] = [
     Contingency.of(range(3)),
     SiteARI(),
 ]
-STEPS: list[Step] = [*ALGORITHMS, ErrorAndUtility(), *METRICS]
+PREPARATION: list[Step] = [Missing(), Means(), Squares(), Cells(), Covariance()]
+STEPS: list[Step] = [*ALGORITHMS, ErrorAndUtility(), *METRICS, *PREPARATION]
 
 
 def by_name(steps: list) -> object:
@@ -63,6 +65,9 @@ def by_name(steps: list) -> object:
 
 def asked(step: Step, centers: np.ndarray) -> State:
     """A state that the step may be asked about; a tree grows its own."""
+    if isinstance(step, Cells):
+        edges = np.sort(np.append(centers[:, 0], [-np.inf, np.inf]))
+        return State(memory={"columns": np.zeros(1), "edges": edges[None, :]})
     if isinstance(step, VarianceTree):
         return State()
     if isinstance(

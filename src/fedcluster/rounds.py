@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from fedcluster.core import (
     HeldBackError,
     Result,
     Round,
+    RowTransform,
     State,
     Task,
     sampled,
@@ -35,6 +36,7 @@ __all__ = [
     "advance",
     "drive",
     "iterate",
+    "prepared",
     "reason",
     "run",
     "together",
@@ -127,6 +129,19 @@ def together(plans: Sequence[Plan[T]]) -> Plan[list[T]]:
         for i, mine in [(i, [next(given) for _ in tasks]) for i, tasks in asked.items()]:
             step(i, mine)
     return [results[i] for i in range(len(plans))]
+
+
+def prepared(plan: Plan[T], preparation: RowTransform | None) -> Plan[T]:
+    """Let a plan ask about rows that the sites prepare first, where it does not say itself how."""
+    answers: list[Answers] | None = None
+    while True:
+        try:
+            tasks = next(plan) if answers is None else plan.send(answers)
+        except StopIteration as stop:
+            return cast(T, stop.value)
+        answers = yield [
+            task if task.preparation else replace(task, preparation=preparation) for task in tasks
+        ]
 
 
 @dataclass(frozen=True, slots=True)

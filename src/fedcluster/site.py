@@ -23,11 +23,11 @@ from typing import Any, NoReturn
 from fedcluster.client import Client
 from fedcluster.core import Data, Filter, RowStream
 from fedcluster.data.reader import Columns
-from fedcluster.data.sources import FileSource, SqlSource, opened_rows
+from fedcluster.data.sources import FileSource, OpenRows, SqlSource, opened_rows
 from fedcluster.data.tables import InputError, readable
 from fedcluster.privacy import MinClusterSize, MinRows
 
-__all__ = ["Limits", "SiteFile"]
+__all__ = ["Limits", "SiteFile", "held"]
 
 IN_MEMORY = 1 << 23
 """Values up to which a site keeps its rows in memory: 64 MB of them."""
@@ -151,14 +151,16 @@ class SiteFile:
         columns : sequence of str, optional
             The columns to read, in this order, of those that the site allows; by default all.
         """
-        table = opened_rows(
+        return held(self.opened(columns))
+
+    def opened(self, columns: Sequence[str] | None = None) -> OpenRows:
+        """The source, opened; its rows come in chunks, in the order in which they lie there."""
+        return opened_rows(
             self.source,
             lambda names: self.roles(names, columns),
             owner=f"site {self.name!r}",
             advise=self._advise,
         )
-        small = len(table) * len(table.columns) <= IN_MEMORY
-        return table.load() if small else table
 
     def client(self, columns: Sequence[str] | None = None) -> Client:
         """The site as it answers tasks: its rows, opened at the first one, and its limits."""
@@ -170,6 +172,11 @@ class SiteFile:
             return "there is no other column"
         listed = ", ".join(f'"{name}"' for name in numeric)
         return f"write columns = [{listed}] in {self.path.name}"
+
+
+def held(rows: OpenRows) -> Data | RowStream:
+    """Rows in memory if they are few, else in chunks as before."""
+    return rows.load() if len(rows) * len(rows.columns) <= IN_MEMORY else rows
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The command line: ``fedcluster fit``, ``predict``, ``select-k`` and ``demo``.
+"""The command line: ``fit``, ``predict``, ``select-k``, ``evaluate``, ``check`` and ``demo``.
 
 What is slow to import is imported by the commands, so that help comes at once.
 """
@@ -11,6 +11,8 @@ from typing import Annotated, Any
 
 import typer
 
+from fedcluster.cli import check as checking
+from fedcluster.cli.evaluate import EXAMPLE, evaluate
 from fedcluster.cli.options import AsJson, Files, ModelFile, Out, Overwrite, Quiet, Seed
 from fedcluster.cli.screen import OneLine, Screen
 from fedcluster.cli.select import EXAMPLE as SELECT_EXAMPLE
@@ -166,7 +168,8 @@ def fit(
     """Find clusters of the rows of several sites.
 
     FILE is CSV or Parquet, one for each site, which is called like its file; NAME=FILE gives it
-    another name. Columns are matched by name.
+    another name. Columns are matched by name. Or FILE is a site.toml, one for each site, which
+    says where its rows lie and what may leave.
 
     Writes model.json (the centres), labels/SITE.csv (the cluster of each row, with --fuzzy also
     its degrees) and history.json (what happened, and what each site sent); with -k auto also
@@ -247,6 +250,8 @@ def predict(
 
 
 app.command("select-k", epilog=SELECT_EXAMPLE)(select_k)
+app.command(epilog=checking.EXAMPLE)(checking.check)
+app.command(epilog=EXAMPLE)(evaluate)
 
 
 @app.command(

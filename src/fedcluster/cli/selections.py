@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fedcluster.cli import runs
 from fedcluster.cli.runs import Doing
-from fedcluster.data.files import InputError, SiteTable
+from fedcluster.data.files import InputError
 from fedcluster.data.outputs import json_text, whole_folder
 from fedcluster.estimators import selecting
 from fedcluster.report import Table, number, plain
@@ -88,7 +89,7 @@ def k_range(k_min: int, k_max: int | None) -> range:
     return range(k_min, most + 1)
 
 
-def enough_rows(ks: range, tables: Mapping[str, SiteTable], *, given: bool) -> range:
+def enough_rows(ks: range, tables: Mapping[str, runs.Table], *, given: bool) -> range:
     """As many k as there are rows for; refuses more where the user asked for them."""
     rows = sum(map(len, tables.values()))
     if ks[0] > rows or (given and ks[-1] > rows):
@@ -135,7 +136,7 @@ def _bounds(text: str) -> tuple[list[float], list[float]]:
 
 
 def choose(
-    tables: Mapping[str, SiteTable],
+    tables: Mapping[str, runs.Table],
     ks: Sequence[int],
     parameters: Mapping[str, Any],
     seed: int,
