@@ -92,21 +92,24 @@ def asked(
 
     if scale == ScaleName.NONE and not any((missing, categories, log, bounds, pca)):
         return None
-    none = categories is None or categories in ("auto", "none")
+    given = categories in (None, "auto", "none")
+    chosen = categories or "auto" if given else column_list(categories, "--categories") or ()
+    logs = column_list(log, "--log") or ()
+    limits = {} if bounds is None else _bounds(bounds)
+    used = column_list(columns)
     try:
         return Prepare(
             scale=scale.value,
             missing=(missing or MissingName.MEAN).value,
-            categories=(categories or "auto") if none else column_list(categories) or (),
-            log=column_list(log) or (),
-            bounds={} if bounds is None else _bounds(bounds),
+            categories=chosen,
+            log=logs,
+            bounds=limits,
             pca=pca,
-            columns=column_list(columns),
+            columns=used,
         )
-    except InputError as error:
-        raise InputError(str(error).replace("--columns", "columns")) from error
     except ValueError as error:
-        raise InputError(f"--{error}" if str(error).startswith("pca") else str(error)) from error
+        said = str(error)
+        raise InputError(f"--{said}" if said.startswith("pca") else said) from error
 
 
 def _bounds(text: str) -> dict[str, tuple[float, float]]:

@@ -81,7 +81,7 @@ def _source(argument: str) -> Source:
     return Source(EXTENSIONS.sub("", Path(argument).name) or argument, Path(argument))
 
 
-def column_list(text: str | None) -> list[str] | None:
+def column_list(text: str | None, option: str = "--columns") -> list[str] | None:
     """Split ``a,b,c`` into names; one that holds a comma stands in double quotes.
 
     Examples
@@ -93,9 +93,9 @@ def column_list(text: str | None) -> list[str] | None:
         return None
     names = [name.strip() for name in next(csv.reader([text], skipinitialspace=True), [])]
     if not names or "" in names:
-        raise InputError(f"--columns {text!r} has an empty name; write --columns a,b,c")
+        raise InputError(f"{option} {text!r} has an empty name; write {option} a,b,c")
     if twice := _twice(names):
-        raise InputError(f"--columns names {twice!r} twice")
+        raise InputError(f"{option} names {twice!r} twice")
     return names
 
 
