@@ -222,10 +222,10 @@ def fit(
         )
         chosen = selections.of(estimator)
         screen.warnings += chosen.warnings
-        prepared = content(estimator)
-        record, written = runs.write(out, estimator, tables, chosen.draw, **prepared)
+        more = {**chosen.content, **content(estimator)}
+        record, written = runs.write(out, estimator, tables, chosen.draw, **more)
     screen.result(
-        runs.result(record, out, written, **chosen.content, **prepared),
+        runs.result(record, out, written, **more),
         [
             *chosen.shown,
             *shown(estimator, screen.width, str(out / "model.json")),
