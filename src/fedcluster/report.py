@@ -147,7 +147,7 @@ def plain(value: Any) -> Any:
 def site_record(name: str, labels: Labels, k: int, file: str, **sent: Any) -> SiteRecord:
     """Count a site's rows by cluster; those with the label -1 are in none."""
     parts = np.array_split(labels, 1 + len(labels) // 1_000_000)  # what counts copies its part
-    counts = np.sum([np.bincount(part, minlength=k) for part in parts], axis=0)
+    counts = np.sum([np.bincount(part[part >= 0], minlength=k) for part in parts], axis=0)
     clusters = tuple(counts.tolist())
     return SiteRecord(name, len(labels), clusters, file, **sent)
 
