@@ -19,12 +19,15 @@ from fedcluster.metrics import (
     FuzzyObjective,
     FuzzyScatter,
     Inertia,
+    MixtureLikelihood,
+    Moments,
     Scatter,
     SimplifiedSilhouette,
     SiteARI,
     Spread,
     SquaredSilhouette,
 )
+from fedcluster.preparation import Cells, Covariance, Means, Missing, Squares
 
 ALGORITHMS: list[Algorithm] = [
     Lloyd(),
@@ -45,10 +48,13 @@ METRICS: list[Step] = [
     SimplifiedSilhouette(),
     SquaredSilhouette(),
     FuzzyScatter(1.5),
+    MixtureLikelihood(),
+    Moments(),
     Contingency.of(range(3)),
     SiteARI(),
 ]
-STEPS: list[Step] = [*ALGORITHMS, ErrorAndUtility(), *METRICS]
+PREPARATION: list[Step] = [Missing(), Means(), Squares(), Cells(), Covariance()]
+STEPS: list[Step] = [*ALGORITHMS, ErrorAndUtility(), *METRICS, *PREPARATION]
 
 
 def by_name(steps: list) -> object:
@@ -57,9 +63,14 @@ def by_name(steps: list) -> object:
 
 def asked(step: Step, centers: np.ndarray) -> State:
     """A state that the step may be asked about; a tree grows its own."""
+    if isinstance(step, Cells):
+        edges = np.sort(np.append(centers[:, 0], [-np.inf, np.inf]))
+        return State(memory={"columns": np.zeros(1), "edges": edges[None, :]})
     if isinstance(step, VarianceTree):
         return State()
-    if isinstance(step, Spread | SquaredSilhouette):  # what a first round tells of the clusters
+    if isinstance(
+        step, Spread | SquaredSilhouette | MixtureLikelihood
+    ):  # what a first round tells of the clusters
         k = len(centers)
         memory = {"means": centers + 0.5, "variances": np.arange(float(k))}
         return State(centers, np.arange(1.0, k + 1), memory=memory)

@@ -22,6 +22,7 @@ from fedcluster.kernels import memberships, nearest
 from fedcluster.metrics import (
     METRICS,
     Contingency,
+    FuzzyScatter,
     SiteARI,
     knowledge_gap,
     normalised_gap,
@@ -201,6 +202,20 @@ def test_a_limit_holds_back_small_pairs_of_cluster_and_class() -> None:
     np.testing.assert_array_equal(answer.weights, [2, 0, 0, 2])
 
 
+def test_a_limit_holds_back_the_degrees_of_lone_rows() -> None:
+    """With m near 1 a line of the fuzzy message is as good as that of a hard cluster."""
+    client = Client("north", Data(np.array([[0.0], [1.0], [9.0]])), [MinClusterSize(2)])
+    task = Task(FuzzyScatter(1.05), State.at(np.array([[0.0], [9.0]])))
+    np.testing.assert_array_equal(client.answer(task).weights, [3, 0])
+
+
+def test_where_limits_hold_back_every_cluster_no_index_is_good() -> None:
+    X, centers = blobs(0, n=12, d=2)
+    found = scores({"a": Data(X)}, centers, filters=[MinClusterSize(12)])
+    of_all_rows = {"simplified-silhouette", "squared-silhouette"}  # one sum over the whole site
+    assert all(np.isnan(score) for name, score in found.items() if name not in of_all_rows)
+
+
 def test_with_a_limit_the_indices_are_those_of_the_rows_that_were_sent() -> None:
     """The lone row at 5 is in no sum; silhouettes, sums over a whole site, keep it."""
     rows = Data(np.array([[0.0], [1.0], [5.0], [9.0], [10.0]]))
@@ -265,15 +280,22 @@ def test_the_silhouette_of_pooled_rows_is_scikit_learn_s() -> None:
     assert np.isnan(pooled_silhouette(X, np.zeros(len(X), dtype=int)))
 
 
-def test_simplified_silhouettes_of_femnist(reference: Path) -> None:
-    """About the centres found .2299 is published, about their rows' means .2326 (one run here)."""
+def test_the_simplified_silhouette_of_femnist(reference: Path) -> None:
+    """FKM papers, figures 5b and 6b: pooled k-means, from .2244 to .2436 in 200 runs."""
     pixels = np.load(reference / "femnist_10clients.npz")
     X = pixels["pixels_u8"] / 255
     parts = {f"client-{i}": Data(X[pixels["client"] == i]) for i in range(10)}
-    found = scores(parts, central_kmeans(X, 60, n_init=2).centers)
-    assert found["simplified-silhouette"] == pytest.approx(0.233, abs=0.01)
-    means = found["simplified-silhouette-of-means"]
-    assert means == pytest.approx(found["simplified-silhouette"], abs=2e-3)
+    found = scores(parts, central_kmeans(X, 60).centers)
+    assert 0.2244 < found["simplified-silhouette"] < 0.2436
+
+
+def test_after_re_meaning_rows_go_to_the_nearest_mean() -> None:
+    """As FKM's authors score it; the row at 4 changes its cluster."""
+    X = np.array([[0.0], [4.0], [5.0], [13.0]])
+    found = scores({"a": Data(X[:2]), "b": Data(X[2:])}, np.array([[1.0], [8.0]]))
+    means = cdist(X, [[2.0], [9.0]])
+    near, far = means.min(axis=1), means.max(axis=1)
+    assert found["simplified-silhouette-of-means"] == pytest.approx(((far - near) / far).mean())
 
 
 def test_a_missed_centre_shows_only_where_centres_are_matched_one_to_one() -> None:

@@ -29,6 +29,7 @@ from fedcluster.core import (
 )
 
 __all__ = [
+    "EnoughError",
     "Exchange",
     "Outcome",
     "Plan",
@@ -40,6 +41,11 @@ __all__ = [
     "run",
     "together",
 ]
+
+
+class EnoughError(Exception):
+    """Thrown into a plan that shall come to its end with what it has."""
+
 
 T = TypeVar("T")
 Plan = Generator[list[Task], list[Answers], T]

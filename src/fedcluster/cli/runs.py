@@ -41,6 +41,7 @@ __all__ = [
     "fraction",
     "fuzzifier",
     "label",
+    "most",
     "read",
     "read_for",
     "result",
@@ -127,6 +128,11 @@ def fraction(participation: float) -> float:
     return participation
 
 
+def most(k: int | str | range) -> int:
+    """The most clusters that ``-k`` asks for; auto asks for what there is."""
+    return 1 if isinstance(k, str) else k if isinstance(k, int) else max(k)
+
+
 def enough_rows(k: int, tables: Mapping[str, Table]) -> None:
     """Refuse more clusters than rows."""
     rows = sum(map(len, tables.values()))
@@ -139,7 +145,7 @@ def enough_rows(k: int, tables: Mapping[str, Table]) -> None:
 
 def cluster(
     tables: Mapping[str, Table],
-    k: int,
+    k: int | str | range,
     seed: int,
     doing: Doing,
     m: float | None = None,

@@ -6,6 +6,8 @@ from fedcluster.metrics.fuzzy import FuzzyScatter
 from fedcluster.metrics.indices import METRICS, Index
 from fedcluster.metrics.internal import FuzzyObjective, Inertia
 from fedcluster.metrics.known import knowledge_gap, normalised_gap
+from fedcluster.metrics.mixture import MixtureLikelihood
+from fedcluster.metrics.moments import Moments
 from fedcluster.metrics.silhouettes import (
     SimplifiedSilhouette,
     SquaredSilhouette,
@@ -20,6 +22,8 @@ __all__ = [
     "FuzzyScatter",
     "Index",
     "Inertia",
+    "MixtureLikelihood",
+    "Moments",
     "Scatter",
     "SimplifiedSilhouette",
     "SiteARI",

@@ -185,12 +185,14 @@ def inertia(state: State, total: Summary) -> float:
 
     In squared units of the rows. It falls with every further centre, so it does not tell k.
     """
-    return float(Clusters.of(state, total).errors.sum())
+    found = Clusters.of(state, total)
+    return float(found.errors.sum()) if found.present.any() else float("nan")
 
 
 def within_sum_of_squares(state: State, total: Summary) -> float:
     """Sum of w |x - m_j|^2 over all rows: the inertia about the means of the clusters' rows."""
-    return float(Clusters.of(state, total).within.sum())
+    found = Clusters.of(state, total)
+    return float(found.within.sum()) if found.present.any() else float("nan")
 
 
 def between_sum_of_squares(state: State, total: Summary) -> float:

@@ -189,7 +189,7 @@ def mutual_information(table: ArrayLike) -> float:
     entropies = _entropy(clusters) + _entropy(classes)
     if not entropies:
         return 1.0
-    return 2 * information / entropies if information > NO_INFORMATION else 0.0
+    return min(1.0, 2 * information / entropies) if information > NO_INFORMATION else 0.0
 
 
 def purity(table: ArrayLike) -> float:

@@ -11,6 +11,7 @@ from fedcluster.metrics import clusters, external, fuzzy
 from fedcluster.metrics.clusters import Scatter, Spread
 from fedcluster.metrics.external import Contingency, SiteARI, contingency_table
 from fedcluster.metrics.fuzzy import FuzzyScatter
+from fedcluster.metrics.mixture import MixtureLikelihood
 from fedcluster.metrics.silhouettes import SimplifiedSilhouette, SquaredSilhouette
 
 __all__ = ["METRICS", "Index", "Place"]
@@ -59,6 +60,7 @@ METRICS: Mapping[str, Index] = {
     "wsse": Index(Scatter, clusters.mean_distance_per_column, False),
     "calinski-harabasz": Index(Scatter, clusters.calinski_harabasz, True),
     "bic": Index(Scatter, clusters.bic, True),
+    "mixture-bic": Index(MixtureLikelihood, MixtureLikelihood().score, True, "described"),
     "davies-bouldin": Index(Spread, clusters.davies_bouldin_at_means, False, "described"),
     "davies-bouldin-at-centers": Index(Scatter, clusters.davies_bouldin_at_centers, False),
     "squared-silhouette": Index(SquaredSilhouette, SquaredSilhouette().score, True, "described"),

@@ -11,6 +11,7 @@ from fedcluster.metrics import (
     Clusters,
     Contingency,
     FuzzyScatter,
+    MixtureLikelihood,
     Scatter,
     SimplifiedSilhouette,
     SiteARI,
@@ -64,7 +65,7 @@ def evaluation(
     >>> found.value["inertia"], round(found.value["squared-silhouette"], 4)
     (3.0, 0.9817)
     >>> len(found.exchanges), found.numbers_sent()
-    (2, {'north': 18, 'south': 18})
+    (2, {'north': 20, 'south': 20})
     """
     steps: list[Step] = [Scatter(), SimplifiedSilhouette()]
     steps += [FuzzyScatter(m)] if m is not None else []
@@ -88,6 +89,7 @@ def _second_round(found: Clusters, round: int, seed: int) -> dict[Key, Task]:
     return {
         (Spread, "described"): Task(Spread(), described, seed),
         (SquaredSilhouette, "described"): Task(SquaredSilhouette(), described, seed),
+        (MixtureLikelihood, "described"): Task(MixtureLikelihood(), described, seed),
         (SimplifiedSilhouette, "means"): Task(SimplifiedSilhouette(), means, seed),
     }
 
