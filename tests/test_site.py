@@ -420,3 +420,33 @@ def test_a_site_whose_rows_cannot_be_read_speaks_for_itself() -> None:
     engine = LocalEngine([toml('path = "none.csv"').client()])
     with pytest.raises(Exception, match=r"site 'north', round 1, Lloyd: .*none.csv does not exist"):
         engine.ask([Task(Lloyd(), State.at([[0.0]]))])
+
+
+# Rows that are still to be prepared
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "folder", "sqlite"])
+def test_raw_rows_keep_text_as_one_coding_and_what_is_missing(kind, monkeypatch) -> None:
+    monkeypatch.setattr("fedcluster.site.IN_MEMORY", 0)
+    monkeypatch.setattr(spool, "READ", 20)
+    frame = FRAME.assign(sex=[*["m"] * 30, *["f", "m", None] * 10])
+    frame.loc[7, "age"] = np.nan
+    monkeypatch.setitem(globals(), "FRAME", frame)
+    site = toml(sources()[kind], 'columns = ["age", "sex"]', 'group_column = "who"')
+    rows = site.rows(raw=True)
+    for data in (rows.load(), *([] if kind in ("parquet", "folder") else rows.chunks())):
+        age, sex = data.columns
+        assert (age.kind, sex.kind, sorted(sex.levels)) == ("number", "text", ["f", "m"])
+    data = rows.load()
+    np.testing.assert_array_equal(np.isnan(data.X[:, 0]), np.arange(60) == 7)
+    written = [None if np.isnan(c) else data.columns[1].levels[int(c)] for c in data.X[:, 1]]
+    assert written == frame.sex.tolist()
+    assert data.groups is not None
+    assert len(site.client(raw=True).describe()) == 2
+
+
+def test_raw_matrices_keep_what_is_missing() -> None:
+    np.save("x.npy", np.where(ROWS > 18, np.nan, ROWS))
+    data = toml('path = "x.npy"').client(raw=True).data
+    assert [column.name for column in data.columns] == ["x0", "x1", "x2"]
+    np.testing.assert_array_equal(np.isnan(data.X), ROWS > 18)

@@ -15,7 +15,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from fedcluster.core import Data, Floats, Rows
+from fedcluster.core import Column, Data, Floats, Rows
 from fedcluster.data.arrays import finite
 from fedcluster.data.reader import Columns, has_columns, numbered_groups
 from fedcluster.data.streams import ArrayFile, Seen, ahead, chunk_rows_of, whole
@@ -144,8 +144,11 @@ class MatrixRows:
         for start in range(0, len(self), self._chunk_rows):
             rows = slice(start, start + self._chunk_rows)
             X = self._matrix.block(rows, self._chosen)
-            finite(None, X, f"{self._owner}, ", start)
-            yield replace(beside.take(rows), X=X)
+            if self._roles.raw:
+                yield replace(beside.take(rows), X=X, columns=tuple(map(Column, self.columns)))
+            else:
+                finite(None, X, f"{self._owner}, ", start)
+                yield replace(beside.take(rows), X=X)
         self._matrix.check()
 
     def _beside(self) -> Data:

@@ -6,16 +6,16 @@ import csv
 import io
 import re
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 from numpy.typing import NDArray
 
-from fedcluster.core import Data, Floats, Rows
+from fedcluster.core import Column, Data, Floats, Rows
 from fedcluster.data.arrays import side_by_side
 from fedcluster.data.tables import FileTable, InputError
 
@@ -58,12 +58,15 @@ class Columns:
         The column that says whose row it is, where one person has many rows.
     label : str, optional
         The column with reference labels, for metrics that compare with them.
+    raw : bool, default=False
+        Whether the rows are still to be prepared: text and missing values are allowed.
     """
 
     values: tuple[str, ...]
     weight: str | None = None
     group: str | None = None
     label: str | None = None
+    raw: bool = False
 
     @property
     def others(self) -> list[str]:
@@ -92,6 +95,9 @@ class SiteTable:
         The rows' weights, where a column of weights was named.
     ignored : tuple of str
         The other columns of the file.
+    kinds : tuple of Column, optional
+        What the columns hold, where the rows are still to be prepared: text as codes, NaN where a
+        value is missing.
     """
 
     columns: tuple[str, ...]
@@ -99,6 +105,7 @@ class SiteTable:
     numbers: NDArray[np.int64]
     weights: Floats | None = None
     ignored: tuple[str, ...] = ()
+    kinds: tuple[Column, ...] = ()
 
     def __len__(self) -> int:
         return len(self.X)
@@ -107,6 +114,11 @@ class SiteTable:
     def dtype(self) -> np.dtype[Any]:
         """What rows are read as."""
         return self.X.dtype
+
+    @property
+    def data(self) -> Data:
+        """The rows and all that is known of them."""
+        return Data(self.X, self.weights, columns=self.kinds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,12 +146,45 @@ class Reader:
         ignored = tuple(name for name in self.file.names if name not in {*columns, *weight})
         return SiteTable(tuple(columns), X, numbers, weights, ignored)
 
+    def raw(
+        self, columns: Sequence[str], weight: Sequence[str] = (), texts: Collection[str] = ()
+    ) -> SiteTable:
+        """Columns as they are, to be prepared: numbers and text, values may be missing.
+
+        Parameters
+        ----------
+        columns : sequence of str
+            Their names.
+        weight : sequence of str
+            The column of weights, if there is one.
+        texts : collection of str
+            Columns that may hold numbers and text, all of them names.
+        """
+        read = self._read([*columns, *weight])
+        if not len(read[0]):
+            self._no_rows()
+        both = zip(columns, read, strict=False)
+        found = [self._coded(name, column, name in texts) for name, column in both]
+        weights = None
+        if weight:
+            self._all_numeric({weight[0]: read[-1]})
+            weights = self._weights(weight[0], self._finite(weight[0], read[-1]))
+        X = side_by_side([values for _, values in found])
+        ignored = tuple(name for name in self.file.names if name not in {*columns, *weight})
+        kinds = tuple(kind for kind, _ in found)
+        return SiteTable(tuple(columns), X, np.arange(1, len(X) + 1), weights, ignored, kinds)
+
     def data(self, columns: Columns) -> Data:
         """The rows with all that is known of them."""
-        X, weights = self.rows(columns.values, [] if columns.weight is None else [columns.weight])
+        weight = [] if columns.weight is None else [columns.weight]
+        if columns.raw:
+            read = self.raw(columns.values, weight)
+            X, weights, kinds = read.X, read.weights, read.kinds
+        else:
+            (X, weights), kinds = self.rows(columns.values, weight), ()
         labels = None if columns.label is None else self._written(columns.label)
         groups = None if columns.group is None else self.groups(columns.group)
-        return Data(X, weights, labels, groups=groups)
+        return Data(X, weights, labels, kinds, groups)
 
     def rows(
         self, columns: Sequence[str], weight: Sequence[str] = ()
@@ -148,10 +193,7 @@ class Reader:
         wanted = [*columns, *weight]
         read = self._read(wanted)
         if not len(read[0]):
-            raise InputError(
-                f"{self.owner}: {self.file.path} has a header but no rows; "
-                "add rows or leave the file out"
-            )
+            self._no_rows()
         self._all_numeric(dict(zip(columns, read, strict=False)), mend=self.advise)
         self._all_numeric(dict(zip(weight, read[len(columns) :], strict=True)))
         arrays = [self._finite(*both) for both in zip(wanted, read, strict=True)]
@@ -182,6 +224,34 @@ class Reader:
         if nobody.any():
             self._complain(column, int(nobody.argmax()), "it is not said whose row this is")
         return numbered_groups(texts)
+
+    def _no_rows(self) -> NoReturn:
+        raise InputError(
+            f"{self.owner}: {self.file.path} has a header but no rows; "
+            "add rows or leave the file out"
+        )
+
+    def _coded(
+        self, name: str, column: pa.ChunkedArray, may_be_both: bool
+    ) -> tuple[Column, NDArray[np.floating[Any]]]:
+        """What a column holds, and its values or the codes of its texts, (n,)."""
+        if pa.types.is_temporal(column.type):
+            return Column(name, "date"), np.full(len(column), np.nan)
+        if pa.types.is_dictionary(column.type):
+            column = column.cast(pa.string())
+        if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+            if not _is_numeric(column):
+                self._all_numeric({name: column})
+            values = _as_floats(column)
+            if np.isinf(values).any():
+                self._complain(name, int(np.isinf(values).argmax()), "the value is infinite")
+            return Column(name), values
+        if not may_be_both and _is_numeric(column):
+            return Column(name), _as_floats(column)
+        levels, codes = _levels(column)
+        if not may_be_both and _mostly_numbers(levels, codes):
+            self._all_numeric({name: column}, mend=lambda numeric: "leave the column out")
+        return Column(name, "text", levels), codes
 
     def check(self, columns: Iterable[str]) -> None:
         """Refuse a file that lacks a column."""
@@ -309,6 +379,23 @@ def _reads_as_number(cell: object) -> bool:
 
 def _is_missing(cell: str | None) -> bool:
     return cell is None or cell.strip().lower() in MISSING
+
+
+def _levels(column: pa.ChunkedArray) -> tuple[tuple[str, ...], Floats]:
+    """The texts of a column without blanks around, and the code of each row, NaN for none."""
+    coded = column.combine_chunks().dictionary_encode()
+    written = [text.strip() for text in coded.dictionary.to_pylist()]
+    levels = sorted({text for text in written if not _is_missing(text)})
+    place = {text: float(i) for i, text in enumerate(levels)}
+    codes = np.array([*(place.get(text, np.nan) for text in written), np.nan])
+    return tuple(levels), codes[coded.indices.fill_null(len(written)).to_numpy()]
+
+
+def _mostly_numbers(levels: Sequence[str], codes: Floats) -> bool:
+    """Whether more than half of the texts, row by row, are numbers, with commas or points."""
+    numbers = np.array([is_number(text.replace(",", ".")) for text in levels], dtype=bool)
+    there = codes[~np.isnan(codes)].astype(np.intp)
+    return len(there) > 0 and bool(numbers[there].mean() > 0.5)
 
 
 def has_columns(owner: str, names: Iterable[str], wanted: Iterable[str]) -> None:
