@@ -15,6 +15,7 @@ from fedcluster.algorithms.breathing import ErrorAndUtility
 from fedcluster.client import Client
 from fedcluster.core import Algorithm, Data, State, Step, Summary, Task, stream
 from fedcluster.metrics import (
+    ColumnSpread,
     Contingency,
     FuzzyObjective,
     FuzzyScatter,
@@ -48,6 +49,7 @@ METRICS: list[Step] = [
     SimplifiedSilhouette(),
     SquaredSilhouette(),
     FuzzyScatter(1.5),
+    ColumnSpread(),
     MixtureLikelihood(),
     Moments(),
     Contingency.of(range(3)),
@@ -73,6 +75,8 @@ def asked(step: Step, centers: np.ndarray) -> State:
     ):  # what a first round tells of the clusters
         k = len(centers)
         memory = {"means": centers + 0.5, "variances": np.arange(float(k))}
+        if isinstance(step, MixtureLikelihood):
+            memory = {"means": centers + 0.5, "columns": np.arange(1.0, centers.shape[1] + 1)}
         return State(centers, np.arange(1.0, k + 1), memory=memory)
     return State.at(centers)
 

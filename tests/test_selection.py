@@ -112,11 +112,26 @@ def test_mixture_bic_is_that_of_the_pooled_rows() -> None:
     labels, _ = nearest(NESTED, centers)
     sizes = np.bincount(labels)
     means = np.array([NESTED[labels == j].mean(axis=0) for j in range(3)])
-    squared = ((NESTED[:, None] - means) ** 2).sum(axis=2)
-    variance = squared[np.arange(240), labels].sum() / (2 * 240)
-    each = np.log(sizes / 240) - np.log(2 * np.pi * variance) - squared / (2 * variance)
-    expected = logsumexp(each, axis=1).sum() - (2 + 6 + 1) / 2 * np.log(240)
+    variance = ((NESTED - means[labels]) ** 2).mean(axis=0)
+    each = np.log(sizes / 240) - np.log(2 * np.pi * variance).sum() / 2
+    each = each - ((NESTED[:, None] - means) ** 2 / variance).sum(axis=2) / 2
+    expected = logsumexp(each, axis=1).sum() - (2 + 6 + 2) / 2 * np.log(240)
     assert found["mixture-bic"] == pytest.approx(expected, rel=1e-12)
+
+
+def test_mixture_bic_does_not_depend_on_scales_offsets_and_constant_columns() -> None:
+    """A constant column says nothing; another unit shifts every k by the same."""
+    wide = np.column_stack([NESTED * [1.0, 1000.0], np.full(240, 1e8 / 3)])
+    labels = np.repeat(np.arange(4), 60)
+
+    def found(X: np.ndarray, parts: np.ndarray) -> float:
+        k = parts.max() + 1
+        state = State.at(np.array([X[parts == j].mean(axis=0) for j in range(k)]))
+        scores = drive(evaluation(state), engine(X, sites(X, 4))).value
+        return float(scores["mixture-bic"])
+
+    gain = found(NESTED, labels) - found(NESTED, labels // 2)
+    assert found(wide, labels) - found(wide, labels // 2) == pytest.approx(gain, rel=1e-6)
 
 
 def test_gaps_do_not_depend_on_the_scale_of_the_rows() -> None:

@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from fedcluster.client import Client
-from fedcluster.core import Data, Filter, RowStream
+from fedcluster.core import Column, Data, Filter, RowStream
+from fedcluster.data.columns import Named
 from fedcluster.data.reader import Columns
 from fedcluster.data.sources import FileSource, OpenRows, SqlSource, opened_rows
 from fedcluster.data.tables import InputError, readable
@@ -181,7 +182,8 @@ class SiteFile:
 
 def held(rows: OpenRows) -> Data | RowStream:
     """Rows in memory if they are few, else in chunks as before."""
-    return rows.load() if len(rows) * len(rows.columns) <= IN_MEMORY else rows
+    known = Named(rows, tuple(map(Column, rows.columns)))
+    return known.load() if len(rows) * len(rows.columns) <= IN_MEMORY else known
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from fedcluster.metrics.fuzzy import FuzzyScatter
 from fedcluster.metrics.indices import METRICS, Index
 from fedcluster.metrics.internal import FuzzyObjective, Inertia
 from fedcluster.metrics.known import knowledge_gap, normalised_gap
-from fedcluster.metrics.mixture import MixtureLikelihood
+from fedcluster.metrics.mixture import ColumnSpread, MixtureLikelihood
 from fedcluster.metrics.moments import Moments
 from fedcluster.metrics.silhouettes import (
     SimplifiedSilhouette,
@@ -17,6 +17,7 @@ from fedcluster.metrics.silhouettes import (
 __all__ = [
     "METRICS",
     "Clusters",
+    "ColumnSpread",
     "Contingency",
     "FuzzyObjective",
     "FuzzyScatter",

@@ -9,6 +9,7 @@ from fedcluster.core import State, Step, Summary, Task
 from fedcluster.metrics import (
     METRICS,
     Clusters,
+    ColumnSpread,
     Contingency,
     FuzzyScatter,
     MixtureLikelihood,
@@ -65,14 +66,15 @@ def evaluation(
     >>> found.value["inertia"], round(found.value["squared-silhouette"], 4)
     (3.0, 0.9817)
     >>> len(found.exchanges), found.numbers_sent()
-    (2, {'north': 20, 'south': 20})
+    (2, {'north': 22, 'south': 22})
     """
-    steps: list[Step] = [Scatter(), SimplifiedSilhouette()]
+    steps: list[Step] = [Scatter(), SimplifiedSilhouette(), ColumnSpread()]
     steps += [FuzzyScatter(m)] if m is not None else []
     steps += [Contingency.of(classes), SiteARI()] if classes is not None else []
     first: dict[Key, Task] = {(type(s), "centers"): Task(s, state, seed) for s in steps}
     totals = yield from _totals(first)
-    second = _second_round(Clusters.of(state, totals[Scatter, "centers"]), state.round + 1, seed)
+    found, spread = Clusters.of(state, totals[Scatter, "centers"]), totals[ColumnSpread, "centers"]
+    second = _second_round(found, spread, state.round + 1, seed)
     totals |= yield from _totals(second)
     tasks = first | second
     return {
@@ -82,14 +84,14 @@ def evaluation(
     }
 
 
-def _second_round(found: Clusters, round: int, seed: int) -> dict[Key, Task]:
+def _second_round(found: Clusters, spread: Summary, round: int, seed: int) -> dict[Key, Task]:
     """What can be asked only once the clusters' means are known."""
-    described = found.described(round)
+    described, mixture = found.described(round), MixtureLikelihood.described(found, spread, round)
     means = State(found.means[found.present], found.weights[found.present], round=round)
     return {
         (Spread, "described"): Task(Spread(), described, seed),
         (SquaredSilhouette, "described"): Task(SquaredSilhouette(), described, seed),
-        (MixtureLikelihood, "described"): Task(MixtureLikelihood(), described, seed),
+        (MixtureLikelihood, "described"): Task(MixtureLikelihood(), mixture, seed),
         (SimplifiedSilhouette, "means"): Task(SimplifiedSilhouette(), means, seed),
     }
 
