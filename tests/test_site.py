@@ -325,6 +325,26 @@ def test_fit_takes_site_files(monkeypatch) -> None:
     assert Path("chunks/labels/north.csv").read_text() == Path("out/labels/north.csv").read_text()
 
 
+def test_fit_prepares_the_rows_of_site_files(monkeypatch) -> None:
+    """Text and missing values, in memory and in chunks of a database and of Parquet."""
+    frame = FRAME[["age", "bmi"]].assign(sex=["m", "f", "f"] * 20)
+    frame.loc[7, "age"] = np.nan
+    with sqlite3.connect("rows.db") as connection:
+        frame.to_sql("rows", connection, index=False)
+    connection.close()
+    frame[["sex", "bmi", "age"]].to_parquet("rows.parquet", index=False)
+    toml('url = "sqlite:///rows.db"\nquery = "SELECT * FROM rows"', name="north")
+    toml('path = "rows.parquet"', name="south")
+    models = []
+    for in_memory in (1 << 20, 0):
+        monkeypatch.setattr("fedcluster.site.IN_MEMORY", in_memory)
+        ran = run("fit", "north.toml", "south.toml", "-k", 3, "--out", f"out-{in_memory}")
+        assert ran.exit_code == 0
+        models.append(json.loads(Path(f"out-{in_memory}/model.json").read_text()))
+    np.testing.assert_allclose(models[0]["centers"], models[1]["centers"], rtol=1e-9, atol=1e-9)
+    assert models[0]["columns"] == ["age", "bmi", "sex"]
+
+
 def test_fit_over_site_files_says_what_does_not_go_together() -> None:
     files = write_sites()
     assert "a.csv is none" in fails("fit", "north.toml", "a.csv", "-k", 2, "--out", "out")

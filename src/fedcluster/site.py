@@ -21,8 +21,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from fedcluster.client import Client
-from fedcluster.core import Column, Data, Filter, RowStream
-from fedcluster.data.columns import Named
+from fedcluster.core import Data, Filter, RowStream
 from fedcluster.data.reader import Columns
 from fedcluster.data.sources import FileSource, OpenRows, SqlSource, opened_rows
 from fedcluster.data.tables import InputError, readable
@@ -182,8 +181,7 @@ class SiteFile:
 
 def held(rows: OpenRows) -> Data | RowStream:
     """Rows in memory if they are few, else in chunks as before."""
-    known = Named(rows, tuple(map(Column, rows.columns)))
-    return known.load() if len(rows) * len(rows.columns) <= IN_MEMORY else known
+    return rows.load() if len(rows) * len(rows.columns) <= IN_MEMORY else rows
 
 
 @dataclass(frozen=True, slots=True)

@@ -144,11 +144,9 @@ class MatrixRows:
         for start in range(0, len(self), self._chunk_rows):
             rows = slice(start, start + self._chunk_rows)
             X = self._matrix.block(rows, self._chosen)
-            if self._roles.raw:
-                yield replace(beside.take(rows), X=X, columns=tuple(map(Column, self.columns)))
-            else:
+            if not self._roles.raw:
                 finite(None, X, f"{self._owner}, ", start)
-                yield replace(beside.take(rows), X=X)
+            yield replace(beside.take(rows), X=X, columns=tuple(map(Column, self.columns)))
         self._matrix.check()
 
     def _beside(self) -> Data:

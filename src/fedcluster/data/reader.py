@@ -181,7 +181,8 @@ class Reader:
             read = self.raw(columns.values, weight)
             X, weights, kinds = read.X, read.weights, read.kinds
         else:
-            (X, weights), kinds = self.rows(columns.values, weight), ()
+            X, weights = self.rows(columns.values, weight)
+            kinds = tuple(map(Column, columns.values))
         labels = None if columns.label is None else self._written(columns.label)
         groups = None if columns.group is None else self.groups(columns.group)
         return Data(X, weights, labels, kinds, groups)
