@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from fedcluster.core import Column, Data, Floats, Rows
 from fedcluster.data.arrays import finite
-from fedcluster.data.reader import Columns, has_columns, numbered_groups
+from fedcluster.data.cells import numbered_groups
+from fedcluster.data.reader import Columns, has_columns
 from fedcluster.data.streams import ArrayFile, Seen, ahead, chunk_rows_of, whole
 from fedcluster.data.tables import InputError, readable
 
