@@ -48,7 +48,7 @@ Array = NDArray[np.float64]
 M = 2.0
 KMEANS_AVERAGING, FEDERATED_AVERAGING = "avg_2", "avg_1"
 AVERAGINGS = {KMEANS_AVERAGING: "k-means avg.", FEDERATED_AVERAGING: "federated avg."}
-MOST_ROUNDS = 50
+MOST_ROUNDS = 20
 
 
 def fuzzy_db(state: State, asked: LocalEngine) -> float:
@@ -213,7 +213,7 @@ def g2_runs(quick: bool) -> dict[Method, Array]:
     """By method: (runs over all sets, K, index and gap)."""
     dimensions, deviations = (DIMENSIONS[:3], (10, 50, 100)) if quick else (DIMENSIONS, DEVIATIONS)
     found: dict[Method, list[Array]] = {}
-    for methods, runs in (([CENTRAL, *FEDERATED], 1 if quick else 2), ([DEFAULT], 1)):
+    for methods, runs in (([CENTRAL, *FEDERATED], 1), ([DEFAULT], 1)):
         settings = [
             (method, d, s, n) for d in dimensions for s in deviations for method, n in methods
         ]

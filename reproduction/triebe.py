@@ -119,7 +119,7 @@ PANELS = {
     "5b": "Fig5b (C=0.1,E=10)",
 }
 PUBLISHED_RUNS = {"0.01": 30, "0.03": 10, "0.1": 10, "0.3": 3, "1.0": 3, "central": 10}
-RUNS = {CENTRAL: 40, DEFAULT: 40, 1: 40, 5: 40, 15: 40, 50: 10}
+RUNS = {CENTRAL: 30, DEFAULT: 30, 1: 30, 5: 30, 15: 30, 50: 10}
 LETTERS = {"sample_fraction": "C", "epochs E": "E", "beta": "beta"}
 
 
@@ -289,7 +289,7 @@ def picture(folder: Path, number: str, these: list[str], found: Found) -> str:
 
 def server_rates(folder: Path, quick: bool) -> list[Row]:
     """Every reading against the points of at most fifteen sites a round and five epochs."""
-    runs = dict.fromkeys(RUNS, 1 if quick else 20)
+    runs = dict.fromkeys(RUNS, 1 if quick else 10)
     seen = {setting_of(point) for panel in PANELS for point in points(panel)}
     seen = {s for s in seen if 1 <= s.sites <= 15 and s.epochs <= (1 if quick else 5)}
     asked = [s._replace(server=server) for server in SERVER for s in sorted(seen)]
