@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from importlib import import_module
-from importlib.util import find_spec
 
 from reproduction.results import PAPERS
 
@@ -18,8 +17,7 @@ def main() -> None:
         if paper not in PAPERS:
             parser.error(f"there is no paper {paper!r}: choose from {', '.join(PAPERS)}")
     for paper in arguments.papers or PAPERS:
-        if find_spec(f"reproduction.{paper}"):
-            import_module(f"reproduction.{paper}").main(arguments.quick)
+        import_module(f"reproduction.{paper}").main(arguments.quick)
 
 
 if __name__ == "__main__":

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
+from PIL import Image
 
 OURS, PUBLISHED, RECIPE, POOLED = "#0072b2", "#999999", "#d55e00", "#009e73"
 RIVAL, RIVAL_PUBLISHED = "#cc79a7", "#d9c3cf"
@@ -26,8 +28,10 @@ def panels(
 
 
 def save(figure: Figure, folder: Path, name: str) -> str:
-    """Write NAME.png; returns the file's name."""
-    figure.savefig(folder / f"{name}.png", dpi=100, metadata={"Software": None})
+    """Write NAME.png, in 128 colours: small enough to keep; returns the file's name."""
+    drawn = BytesIO()
+    figure.savefig(drawn, dpi=100)
+    Image.open(drawn).convert("RGB").quantize(128).save(folder / f"{name}.png", optimize=True)
     return f"{name}.png"
 
 

@@ -199,13 +199,13 @@ def number(x: float) -> str:
 
 def write_table(folder: Path, name: str, title: str, cells: Sequence[Cell]) -> list[str]:
     """Write cells to NAME.csv and NAME.md; returns the files' names."""
-    lines = [_line(cell) for cell in cells]
-    lines = [{k: v for k, v in line.items() if any(o[k] for o in lines)} for line in lines]
+    of = {key: "" for cell in cells for key in cell.of}
+    lines = [of | _line(cell) for cell in cells]
+    heads = [head for head in lines[0] if any(line[head] for line in lines)]
+    table = [[line[head] for head in heads] for line in lines]
     with (folder / f"{name}.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, fieldnames=list(lines[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(lines)
-    text = f"# {title}\n\n{_markdown(list(lines[0]), [list(line.values()) for line in lines])}"
+        csv.writer(file, lineterminator="\n").writerows([heads, *table])
+    text = f"# {title}\n\n{_markdown(heads, table)}"
     (folder / f"{name}.md").write_text(text, encoding="utf-8")
     return [f"{name}.md", f"{name}.csv"]
 
@@ -251,8 +251,8 @@ def reproduce(paper: str, figures: Sequence[Figure], quick: bool) -> None:
         for row in found:
             rows.append(replace(row, paper=paper, minutes=minutes))
             print(f"{paper:10}{row.figure:28}{row.verdict:17}{row.ours}", flush=True)
-    _write_rows(folder / "rows.csv", rows)
-    _write_results(home, quick)
+        _write_rows(folder / "rows.csv", rows)
+        _write_results(home, quick)
 
 
 def _write_rows(path: Path, rows: Sequence[Row]) -> None:

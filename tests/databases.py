@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pwd
 import shutil
 import signal
 import socket
@@ -48,15 +47,16 @@ class Server:
 
     def start(self) -> None:
         options = ["fsync=off", "listen_addresses=127.0.0.1", "unix_socket_directories="]
-        self.process = subprocess.Popen(
-            [
-                self.programs / "postgres", "-D", self.folder / "data", "-p", str(self.port),
-                *(word for option in options for word in ("-c", option)),
-            ],
-            stdout=subprocess.DEVNULL,
-            stderr=(self.folder / "log").open("wb"),
-            **_unprivileged(),
-        )  # fmt: skip
+        with (self.folder / "log").open("wb") as log:
+            self.process = subprocess.Popen(
+                [
+                    self.programs / "postgres", "-D", self.folder / "data", "-p", str(self.port),
+                    *(word for option in options for word in ("-c", option)),
+                ],
+                stdout=log,
+                stderr=log,
+                **_unprivileged(),
+            )  # fmt: skip
         self._wait()
 
     def _wait(self) -> None:
@@ -116,6 +116,8 @@ def _unprivileged() -> dict[str, str | Sequence[int]]:
     """PostgreSQL refuses to run as root: then it runs as another user."""
     if os.geteuid() != 0:
         return {}
+    import pwd  # not on Windows
+
     names = {user.pw_name for user in pwd.getpwall()}
     user = pwd.getpwnam("postgres" if "postgres" in names else "nobody")
     return {"user": user.pw_name, "group": user.pw_gid, "extra_groups": []}

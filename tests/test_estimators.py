@@ -24,7 +24,13 @@ PARTS = {name: X[name == SITE] for name in ("north", "south", "west")}
 
 
 @pytest.mark.filterwarnings("ignore:only . of 8 clusters have rows")  # some checks have 4 rows
-@parametrize_with_checks([FederatedKMeans(random_state=0), FederatedFuzzyCMeans(random_state=0)])
+@parametrize_with_checks(
+    [
+        FederatedKMeans(random_state=0),
+        FederatedKMeans("auto", random_state=0),
+        FederatedFuzzyCMeans(random_state=0),
+    ]
+)
 def test_scikit_learn_s_checks(estimator: Any, check: Any) -> None:
     check(estimator)
 

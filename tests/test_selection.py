@@ -19,7 +19,7 @@ from fedcluster.datasets import ffcm_case
 from fedcluster.kernels import nearest
 from fedcluster.metrics import Moments
 from fedcluster.recipes import Choice, clustering, evaluation
-from fedcluster.rounds import drive
+from fedcluster.rounds import EnoughError, drive
 from fedcluster.selection import INDICES, JUDGES, RULES, Rule, gaps, sweep
 from fedcluster.selection.gap import box
 from fedcluster.selection.verdict import judged
@@ -377,3 +377,19 @@ def test_every_index_has_a_name_that_people_know() -> None:
     from fedcluster.selection.words import NAMES
 
     assert set(NAMES) == set(INDICES)
+
+
+def test_a_race_that_is_told_it_is_enough_ends_with_what_it_has() -> None:
+    """The last round, which measures what was found, is asked all the same."""
+    plan = clustering(Choice(4, n_init=2, tol=0.0))
+    asked = engine(NESTED, sites(NESTED, 3))
+    tasks = next(plan)
+    for _ in range(2):
+        tasks = plan.send(asked.ask(tasks))
+    tasks = plan.throw(EnoughError())
+    tasks = plan.throw(EnoughError())
+    assert {type(task.step).__name__ for task in tasks} == {"Inertia"}
+    with pytest.raises(StopIteration) as stop:
+        plan.send(asked.ask(tasks))
+    assert stop.value.value.reason.startswith("stopped at the limit of 1 round")
+    assert stop.value.value.state.centers.shape == (4, 2)

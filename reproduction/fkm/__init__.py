@@ -16,7 +16,8 @@ What the papers leave open, tried in `server_settings` and in figure 6:
   one Lloyd iteration.
 """
 
-from reproduction.fkm.plane import all_methods, figure_1_examples, figure_1_rows, figure_2
+from reproduction.fkm.plane import fifty_rows, figure_1_examples, figure_1_rows, figure_2, more_rows
+from reproduction.fkm.real_data import cancers, femnist
 from reproduction.fkm.variants import ablation, few_clusters, server_settings
 from reproduction.results import reproduce
 
@@ -26,9 +27,12 @@ def main(quick: bool) -> None:
         figure_1_rows,
         figure_1_examples,
         figure_2,
-        all_methods,
+        fifty_rows,
         server_settings,
         ablation,
         few_clusters,
+        femnist,
+        cancers,
+        more_rows,
     ]
     reproduce("fkm", figures, quick)

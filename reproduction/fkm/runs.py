@@ -16,12 +16,13 @@ from fedcluster import (
     LocalEngine,
     MinClusterSize,
     State,
-    nearest,
+    Task,
     run,
 )
 from fedcluster.algorithms import FKM, KFed
 from fedcluster.baselines import central_kmeans
 from fedcluster.datasets import SplitRows, plane16, variable_k
+from fedcluster.metrics import SiteARI
 from reproduction.results import REFERENCE
 
 OF_2023 = FKM(16, init_iterations=0, server_seeding="unweighted", server_n_init=10)
@@ -49,16 +50,17 @@ def rows_of(source: Source) -> SplitRows:
 @cache
 def sites_of(source: Source, p: int = 1) -> LocalEngine:
     """The clients, which hold back clusters of fewer than p rows."""
-    limits = [MinClusterSize(p)] if p > 1 else []
-    sites = rows_of(source).sites
-    return LocalEngine(Client(name, Data(X), limits) for name, (X, _) in sites.items())
+    return engine(rows_of(source), *([MinClusterSize(p)] if p > 1 else []))
+
+
+def engine(rows: SplitRows, *limits: MinClusterSize) -> LocalEngine:
+    return LocalEngine(Client(name, Data(X, y=y), limits) for name, (X, y) in rows.sites.items())
 
 
 def ari_w(source: Source, state: State) -> float:
     """The mean of the clients' own adjusted Rand indices, weighted by their rows."""
-    sites = rows_of(source).sites.values()
-    scores = [adjusted_rand_score(y, nearest(X, state.centers)[0]) for X, y in sites]
-    return float(np.average(scores, weights=[len(y) for _, y in sites]))
+    [answers] = sites_of(source).ask([Task(SiteARI(), state)])
+    return SiteARI().score(state, answers.total())
 
 
 # One run of each method; what it takes is (its setting, seed)

@@ -109,7 +109,7 @@ def ablation(folder: Path, quick: bool) -> list[Row]:
     reason += f"other order in ours: {', '.join(wrong)}" if wrong else "all have its order in ours"
     return [
         Row.of(
-            "4",
+            "figure 4",
             "mean ARI_w of FKM without one part, and without all, in the program of 2024",
             every(by_beta),
             shape=not wrong,
@@ -189,9 +189,11 @@ def few_clusters(folder: Path, quick: bool) -> list[Row]:
     files = [draw_boxes(folder, "figure_5b", ["variable"], ours, recipe)]
     files += write_table(folder, "figure_5b", title, [*every(medians), *by_round])
     return [
-        Row.of("5a", "rows of each client", clients, files=[save(picture, folder, "figure_5a")]),
         Row.of(
-            "5b",
+            "figure 5a", "rows of each client", clients, files=[save(picture, folder, "figure_5a")]
+        ),
+        Row.of(
+            "figure 5b",
             "median ARI, and mean ARI_w of FKM by round",
             [*every(medians), *by_round],
             required=0.95,

@@ -12,8 +12,8 @@ from typing import Annotated, Any
 import typer
 
 from fedcluster.cli import check as checking
+from fedcluster.cli.arguments import AsJson, Files, ModelFile, Out, Overwrite, Quiet, Seed
 from fedcluster.cli.evaluate import EXAMPLE, evaluate
-from fedcluster.cli.options import AsJson, Files, ModelFile, Out, Overwrite, Quiet, Seed
 from fedcluster.cli.preparing import (
     Bounds,
     Categories,

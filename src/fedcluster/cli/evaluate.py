@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from fedcluster.cli.options import AsJson, Files, ModelFile, Quiet
+from fedcluster.cli.arguments import AsJson, Files, ModelFile, Quiet
 from fedcluster.cli.screen import Screen
 
 __all__ = ["EXAMPLE", "evaluate"]

@@ -14,17 +14,16 @@ from numpy.typing import NDArray
 from fedcluster.client import Client
 from fedcluster.core import Data, Filter, State
 from fedcluster.data.files import (
-    InputError,
-    SiteTable,
     Source,
+    opened,
     read_one_file,
     read_raw_file,
     read_raw_sites,
     read_sites,
     sources,
 )
-from fedcluster.data.reader import Reader
-from fedcluster.data.tables import open_table
+from fedcluster.data.reader import Reader, SiteTable
+from fedcluster.data.tables import InputError
 from fedcluster.engines import LocalEngine
 from fedcluster.metrics import METRICS
 from fedcluster.model import Model
@@ -146,7 +145,8 @@ def _labels(source: Source, column: str | None) -> NDArray[np.str_] | None:
     """A column of labels as they are written, (n,); none may be missing."""
     if column is None:
         return None
-    owner, file = f"site {source.site!r}", open_table(source.path)
+    owner = f"site {source.site!r}"
+    file = opened(source.path, owner)
     Reader(owner, file).check([column])
     [read] = file.read([column], [column])
     found = np.array([text.strip() if text else "" for text in read.to_pylist()])

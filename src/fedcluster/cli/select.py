@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from fedcluster.cli.options import AsJson, Files, Overwrite, Quiet, Seed
+from fedcluster.cli.arguments import AsJson, Files, Overwrite, Quiet, Seed
 from fedcluster.cli.preparing import Categories, Missing, Scale, ScaleName
 from fedcluster.cli.preparing import asked as preparation
 from fedcluster.cli.screen import Screen

@@ -111,7 +111,8 @@ class SpooledRows:
 
     @cached_property
     def _roles(self) -> Columns:
-        given = self._table.names if self._given is None else self._given
+        with owned(self._owner):
+            given = self._table.names if self._given is None else self._given
         return given if isinstance(given, Columns) else Columns(tuple(given))
 
     def read(self) -> SpooledRows:

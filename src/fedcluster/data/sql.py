@@ -11,7 +11,7 @@ import re
 import weakref
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -111,10 +111,14 @@ class Query:
         """Read columns by name, ``n_rows`` rows at a time, and keep none of them."""
         answer, self._live = self._live or self._asked(), None
         start, place = 0, [answer.names.index(name) for name in columns]
-        with answer.connection, self._translating(answer.secrets, answer.connection.dialect):
-            for rows in _batches(answer.result, n_rows):
-                yield FilePart(self, start, pa.table(_columns(rows, place), list(columns)))
-                start += len(rows)
+        try:
+            raw = answer.connection.connection.dbapi_connection
+            with self._translating(answer.secrets, answer.connection.dialect, raw):
+                for rows in _batches(answer.result, n_rows):
+                    yield FilePart(self, start, pa.table(_columns(rows, place), list(columns)))
+                    start += len(rows)
+        finally:
+            _close(answer.connection, answer.result)
 
     def where(self, row: int) -> str:
         """Where a row, counted from 0, is found."""
@@ -125,16 +129,16 @@ class Query:
         url, secrets = self._resolved()
         engine = self._engine(url)
         with self._translating(secrets, engine.dialect):
-            connection = engine.connect()
+            connection, result = engine.connect(), None
             try:
                 result = connection.execution_options(**BY_THE_SERVER).execute(
                     sqlalchemy.text(self._query.replace(":", "\\:"))
                 )
                 answer = _Answer(connection, result, _names(result), secrets)
-                weakref.finalize(answer, connection.close)  # should nobody read it
+                weakref.finalize(answer, _close, connection, result)  # should nobody read it
                 return answer
             except BaseException:
-                connection.close()
+                _close(connection, result)
                 raise
 
     def _engine(self, url: URL) -> Engine:
@@ -185,21 +189,22 @@ class Query:
         return url.set(database=str(path))
 
     @contextmanager
-    def _translating(self, secrets: Sequence[str], dialect: Any) -> Iterator[None]:
+    def _translating(self, secrets: Sequence[str], dialect: Any, raw: Any = None) -> Iterator[None]:
         """Turn what a database or its driver says into one line that holds no password."""
         try:
             yield
             return
         except (SQLAlchemyError, dialect.loaded_dbapi.Error) as error:
-            failed: InputError = self._complaint(error, dialect, secrets)
+            failed: InputError = self._complaint(error, secrets, dialect, raw)
         raise failed  # outside: what the driver said, password and all, is not its context
 
-    def _complaint(self, error: Any, dialect: Any, secrets: Sequence[str]) -> InputError:
+    def _complaint(self, error: Any, secrets: Sequence[str], dialect: Any, raw: Any) -> InputError:
         """One line on what went wrong, of a kind that says whether it may pass."""
         cause = getattr(error, "orig", None) or error
         said = _without(secrets, cause)
         connected = getattr(error, "statement", "fetched") is not None
-        if connected and not dialect.is_disconnect(cause, None, None):
+        lost = getattr(error, "connection_invalidated", False)
+        if connected and not lost and not dialect.is_disconnect(cause, raw, None):
             return InputError(f"the database says: {said}")
         away = f"the database {self._url} cannot be reached: {said}"
         passes = dialect.name != "sqlite" and not REFUSED.search(said)
@@ -214,6 +219,18 @@ class _Answer:
     result: CursorResult[Any]
     names: tuple[str, ...]
     secrets: Sequence[str] = field(repr=False)
+
+
+def _close(connection: Connection, result: CursorResult[Any] | None) -> None:
+    """End an answer, also of a connection that is lost already."""
+    with suppress(Exception):  # the driver's own error, which SQLAlchemy would log
+        if result is not None and result.cursor is not None:
+            result.cursor.close()
+    with suppress(SQLAlchemyError):
+        if result is not None:
+            result.close()
+    with suppress(SQLAlchemyError):
+        connection.close()
 
 
 def _parsed(url: str) -> URL:
@@ -250,8 +267,8 @@ def _names(result: CursorResult[Any]) -> tuple[str, ...]:
 
 
 def _without(secrets: Sequence[str], error: object) -> str:
-    """What an error says, in one line and without secrets."""
-    said = " ".join(str(error).split())
+    """What an error says in its first line, without secrets."""
+    said = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
     for secret in secrets:
         for written in {secret, quote(secret), quote_plus(secret), repr(secret)[1:-1]}:
             said = said.replace(written, "***")

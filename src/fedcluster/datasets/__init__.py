@@ -5,6 +5,8 @@ from fedcluster.datasets.fedavg import triebe
 from fedcluster.datasets.femnist import leaf_femnist
 from fedcluster.datasets.ffcm import FFCM_CASES, ffcm_case
 from fedcluster.datasets.fkm import plane16, variable_k
+from fedcluster.datasets.framework import pentagon
+from fedcluster.datasets.g2 import g2, read_g2
 from fedcluster.datasets.split import SplitRows
 
 __all__ = [
@@ -12,9 +14,12 @@ __all__ = [
     "SplitRows",
     "ffcm_case",
     "four_cancers",
+    "g2",
     "leaf_femnist",
     "like_four_cancers",
+    "pentagon",
     "plane16",
+    "read_g2",
     "triebe",
     "variable_k",
 ]
