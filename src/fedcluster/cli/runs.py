@@ -84,7 +84,7 @@ def read(
     if are_site_files(files):
         if site_column is not None or weight_column is not None:
             raise InputError("--site-column and --weight-column are what a site file says itself")
-        return open_sites(files, chosen, doing)
+        return open_sites(files, chosen, doing, raw=prepare is not None)
     given = sources(files)
     if site_column is not None and len(given) > 1:
         raise InputError(f"--site-column is for one file of all sites, not for {len(given)} files")

@@ -7,15 +7,14 @@ rows may have codes of its own; what a level is called is the same everywhere.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcluster.core import Column, Data, Floats, RowStream
+from fedcluster.core import Column, Data, Floats
 
-__all__ = ["Named", "codes", "columns_of", "described"]
+__all__ = ["codes", "columns_of", "described"]
 
 MOST_LEVELS = 1000
 """Levels of one column that a site names, the most frequent ones."""
@@ -32,33 +31,6 @@ def columns_of(data: Data) -> tuple[Column, ...]:
     ['x0', 'x1']
     """
     return data.columns or tuple(Column(f"x{j}") for j in range(data.X.shape[1]))
-
-
-@dataclass(frozen=True, slots=True)
-class Named:
-    """Rows in chunks, which say what their columns are.
-
-    Parameters
-    ----------
-    rows : RowStream
-        The rows.
-    columns : tuple of Column
-        What their d columns are.
-    """
-
-    rows: RowStream
-    columns: tuple[Column, ...]
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def chunks(self) -> Iterator[Data]:
-        """The rows in parts."""
-        return (replace(chunk, columns=self.columns) for chunk in self.rows.chunks())
-
-    def load(self) -> Data:
-        """All rows at once."""
-        return replace(self.rows.load(), columns=self.columns)
 
 
 def codes(data: Data, j: int) -> tuple[tuple[str, ...], Floats]:

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fedcluster.data.reader import Reader, SiteTable, choose, counts_rows, is_number
+from fedcluster.data.cells import counts_rows, is_number
+from fedcluster.data.reader import Reader, SiteTable, choose
 from fedcluster.data.tables import CsvFile, FileTable, InputError, ParquetFile, open_table
 
 __all__ = [
