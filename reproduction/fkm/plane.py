@@ -27,7 +27,7 @@ from reproduction.fkm.runs import (
     rows_of,
     sites_of,
 )
-from reproduction.pictures import panels, save
+from reproduction.pictures import legend, panels, save
 from reproduction.results import EXACT, REFERENCE, Cell, Estimate, Row, Tolerance, write_table
 from reproduction.runs import runs_of
 
@@ -51,7 +51,7 @@ def figure_1_rows(folder: Path, quick: bool) -> list[Row]:
         cells += size_cells(plane16(float(beta)), beta)
     files = [save(figure, folder, "figure_1_rows")]
     files += write_table(folder, "figure_1_rows", "Rows of each client (figures 1c to 1e)", cells)
-    return [Row.of("1a, 1c-e", "rows of each client", cells, files=files)]
+    return [Row.of("figures 1a, 1c-e", "rows of each client", cells, files=files)]
 
 
 def draw_sites(ax: Any, rows: SplitRows) -> None:
@@ -86,7 +86,7 @@ def figure_1_examples(folder: Path, quick: bool) -> list[Row]:
     alike = abs(scores["FKM"] - scores["central"]) < 0.02 < scores["FKM"] - scores["k-FED"]
     return [
         Row.of(
-            "1f-h",
+            "figures 1f-h",
             "FKM finds the pooled clusters, k-FED merges and splits: ARI_w of FKM",
             [Cell({}, Estimate(scores["FKM"]))],
             shape=alike,
@@ -103,7 +103,9 @@ def figure_2(folder: Path, quick: bool) -> list[Row]:
             rows = plane16(0.1, per_cluster, float(noise))
             ax.scatter(*rows.X.T, s=1, c=rows.y, cmap="tab20")
             ax.set_title(f"{per_cluster} rows, noise {noise}", fontsize="small")
-    return [Row.of("2", "the rows at growing noise", files=[save(figure, folder, "figure_2")])]
+    return [
+        Row.of("figure 2", "the rows at growing noise", files=[save(figure, folder, "figure_2")])
+    ]
 
 
 # Figures 1b, 3 and 8: all methods on the plane
@@ -122,7 +124,7 @@ def fifty_rows(folder: Path, quick: bool) -> list[Row]:
     return [
         *figure_1b(folder, found, runs),
         *figure_3_boxes(folder, found, noises),
-        gap_to_pooled("3a-c default", found),
+        gap_to_pooled("figures 3a-c, default", found),
         figure_3_curves(folder, curves, noises),
     ]
 
@@ -148,8 +150,10 @@ def more_rows(folder: Path, quick: bool) -> list[Row]:
     files += write_table(folder, "figure_8", "Mean ARI, 100 and 200 rows a cluster", cells)
     reason = "published as a picture only; with 50 rows a cluster see 3a-c"
     return [
-        Row.of("8", "mean ARI, 100 and 200 rows a cluster", cells, reason=reason, files=files),
-        gap_to_pooled("8 default", found),
+        Row.of(
+            "figure 8", "mean ARI, 100 and 200 rows a cluster", cells, reason=reason, files=files
+        ),
+        gap_to_pooled("figure 8, default", found),
     ]
 
 
@@ -199,9 +203,14 @@ def figure_1b(folder: Path, found: Found, runs: int) -> list[Row]:
     at = ", ".join(f"{b.k_local} at beta {beta}" for b, beta in zip(best, BETAS, strict=True))
     stand_in = "" if older else "; the older split is not at hand, that of figure 3 stands in"
     return [
-        Row.of("1b", "median ARI of FKM and pooled", cells["FKM"] + cells["central"], files=files),
         Row.of(
-            "1b k-FED",
+            "figure 1b",
+            "median ARI of FKM and pooled",
+            cells["FKM"] + cells["central"],
+            files=files,
+        ),
+        Row.of(
+            "figure 1b, k-FED",
             "median ARI_w with the best K_l and with 16; FKM > best > 16",
             cells["informed"] + cells["kFed"],
             required=0.95,
@@ -251,10 +260,12 @@ def figure_3_boxes(folder: Path, found: Found, noises: Sequence[str]) -> list[Ro
     files += write_table(folder, "figure_3_boxes", "Mean ARI after 100 rounds", every(cells))
     worse = [k.ours.value < f.ours.value for f, k in zip(cells["FKM"], cells["kFed"], strict=True)]
     return [
-        Row.of("3a-c", "mean ARI_w of FKM", cells["FKM"], required=0.95, files=files),
-        Row.of("3a-c pooled", "mean ARI of pooled k-means", cells["central"], required=0.95),
+        Row.of("figures 3a-c", "mean ARI_w of FKM", cells["FKM"], required=0.95, files=files),
         Row.of(
-            "3a-c k-FED",
+            "figures 3a-c, pooled", "mean ARI of pooled k-means", cells["central"], required=0.95
+        ),
+        Row.of(
+            "figures 3a-c, k-FED",
             "mean ARI_w of k-FED; below FKM everywhere",
             cells["kFed"],
             required=0.95,
@@ -286,7 +297,7 @@ def figure_3_curves(folder: Path, curves: Mapping[Source, Sample], noises: Seque
         ax.errorbar(ROUNDS, curve.mean(axis=0), curve.std(axis=0), color=f"C{i}", label=noise)
         ax.plot(ROUNDS, [t.value for t in theirs], "kx", ms=4)
         ax.set(title=f"beta {beta}", xlabel="round", xscale="log")
-    axes[0].legend(title="noise; crosses: published", fontsize="x-small")
+    legend(figure, axes[0], "noise\n(x: published)")
     files = [save(figure, folder, "figure_3_curves")]
     files += write_table(folder, "figure_3_curves", "Mean ARI_w of FKM by round (3d to 3f)", cells)
-    return Row.of("3d-f", "mean ARI_w of FKM by round", cells, required=0.95, files=files)
+    return Row.of("figures 3d-f", "mean ARI_w of FKM by round", cells, required=0.95, files=files)

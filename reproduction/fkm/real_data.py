@@ -119,8 +119,11 @@ def femnist(folder: Path, quick: bool) -> list[Row]:
     figures = {"6a": "silhouette", "6b": "simplified silhouette"}
     if not PIXELS.exists() and not LEAF.exists():
         why = "the images are not at hand: put LEAF's files into reproduction/data/femnist"
-        return [Row.left_out(figure, f"median {what}", why) for figure, what in figures.items()]
-    runs = {"FKM as in 2023": 24, "default": 24}
+        return [
+            Row.left_out(f"figure {figure}", f"median {what}", why)
+            for figure, what in figures.items()
+        ]
+    runs = {"FKM as in 2023": 16, "FKM as in 2024": 40, "default": 16}
     found = {
         name: runs_of(scores, [("femnist", 60, method)], 1 if quick else runs.get(name, 60))[0]
         for name, method in FEMNIST.items()
@@ -130,7 +133,7 @@ def femnist(folder: Path, quick: bool) -> list[Row]:
         samples = {name: sample[:, i] for name, sample in found.items()}
         rows += silhouette_rows(folder, figure, what, samples)
     sizes = size_cells(rows_of("femnist"), "femnist")
-    return [*rows, Row.of("9", "images of each writer", sizes, files=[draw_sizes(folder)])]
+    return [*rows, Row.of("figure 9", "images of each writer", sizes, files=[draw_sizes(folder)])]
 
 
 def silhouette_rows(
@@ -153,14 +156,14 @@ def silhouette_rows(
     closer = min(("2023", "2024"), key=lambda year: off(cells[f"FKM as in {year}"]))
     return [
         Row.of(
-            figure,
+            f"figure {figure}",
             f"median {what} of FKM as in 2023, k-FED, best K_l = 21, pooled",
             older,
             reason=f"runs: {runs}; our default: {recipe}",
             files=files,
         ),
         Row.of(
-            f"{figure}, server of 2024",
+            f"figure {figure}, server of 2024",
             f"median {what} of FKM as in 2024",
             [newer],
             reason=f"tried since the papers leave the server open; closer: as in {closer}",
@@ -239,4 +242,4 @@ def cancer_row(
     ax.set_title(title + ("" if CELLS.exists() else "\n(made-up rows)"), fontsize="small")
     files = [save(picture, folder, f"figure_{figure}")]
     files += write_table(folder, f"figure_{figure}", title, cells)
-    return Row.of(figure, f"mean {what}, {split}", cells, reason=reason, files=files)
+    return Row.of(f"figure {figure}", f"mean {what}, {split}", cells, reason=reason, files=files)

@@ -24,7 +24,17 @@ from reproduction.fkm.runs import (
     fkm,
     kfed,
 )
-from reproduction.pictures import OURS, PUBLISHED, RECIPE, box_of, boxes, panels, places, save
+from reproduction.pictures import (
+    OURS,
+    PUBLISHED,
+    RECIPE,
+    box_of,
+    boxes,
+    legend,
+    panels,
+    places,
+    save,
+)
 from reproduction.results import Cell, Estimate, Row, Tolerance, write_table
 from reproduction.runs import runs_of
 
@@ -109,7 +119,7 @@ def ablation(folder: Path, quick: bool) -> list[Row]:
     reason += f"other order in ours: {', '.join(wrong)}" if wrong else "all have its order in ours"
     return [
         Row.of(
-            "4",
+            "figure 4",
             "mean ARI_w of FKM without one part, and without all, in the program of 2024",
             every(by_beta),
             shape=not wrong,
@@ -152,7 +162,7 @@ def draw_ablation(
         places(ax, [v.replace("-", "\n", 1) for v in (*VARIANTS, "our-default")])
         ax.tick_params(axis="x", labelsize="x-small")
         ax.set_title(f"beta {beta}")
-    axes[-1].legend(fontsize="x-small")
+    legend(figure, axes[0])
     return save(figure, folder, "figure_4")
 
 
@@ -189,9 +199,11 @@ def few_clusters(folder: Path, quick: bool) -> list[Row]:
     files = [draw_boxes(folder, "figure_5b", ["variable"], ours, recipe)]
     files += write_table(folder, "figure_5b", title, [*every(medians), *by_round])
     return [
-        Row.of("5a", "rows of each client", clients, files=[save(picture, folder, "figure_5a")]),
         Row.of(
-            "5b",
+            "figure 5a", "rows of each client", clients, files=[save(picture, folder, "figure_5a")]
+        ),
+        Row.of(
+            "figure 5b",
             "median ARI, and mean ARI_w of FKM by round",
             [*every(medians), *by_round],
             required=0.95,
