@@ -224,13 +224,12 @@ def picture(folder: Path, quick: bool) -> str:
     values = np.array([bank_runs(quick)[SPLITS[0], k] for k in ks])
     axes[0, 0].plot(ks, values[:, 4], "k--", lw=1, label="pooled")
     axes[0, 1].plot(ks, values[:, 2], "k--", lw=1)
-    axes[0, 0].set(title="our default k-means", xlabel="K", ylabel="squared silhouette")
-    axes[0, 1].set(
-        title="FFCM: k-means averaging (o), federated (x)",
-        xlabel="K",
-        ylabel="fuzzy Davies-Bouldin",
-        yscale="log",
-    )
+    axes[0, 0].set(title="our default k-means", ylabel="squared silhouette")
+    axes[0, 1].set(title="FFCM: k-means avg. (o), federated (x)", ylabel="fuzzy Davies-Bouldin")
+    axes[0, 1].set_yscale("log")
+    for ax in axes[0]:
+        ax.set_xlabel("K")
+        ax.set_xticks(ks)
     axes[0, 0].legend(fontsize=8)
     return save(figure, folder, "bank")
 
