@@ -170,10 +170,11 @@ class FlowerPost:
             and this.tries.get(name, 0) < (1 + repeat if name in waiting else TRIES)
         ]
         letters = [self._letter(self._nodes[name], this.messages[name]) for name in names]
-        for name, sent in zip(names, self._grid.push_messages(letters), strict=True):
+        ids = list(self._grid.push_messages(letters)) if letters else []
+        for name, sent in zip(names, ids, strict=bool(ids)):  # none at all: they were too large
             if sent:
                 self._sent[sent] = name, self._number
-                this.tries[name] = this.tries.get(name, 0) + 1
+            this.tries[name] = this.tries.get(name, 0) + 1
 
     def _letter(self, node: int, content: bytes) -> Message:
         record = RecordDict({KEY: ConfigRecord({"question": content})})
