@@ -20,6 +20,7 @@ FLOORS = (
     "kernels data",
     "algorithms metrics privacy",
     "client",
+    "site",
     "engines",
     "rounds",
     "recipes selection",
@@ -32,6 +33,7 @@ FLOORS = (
 # Which rooms let in which library. What is not listed here is not declared in pyproject.toml.
 ANYWHERE = " ".join(FLOORS)
 GUESTS = {
+    "anndata": "data.matrices",
     "flwr": "engines.flower",
     "llvmlite": "kernels",
     "matplotlib": "report",
@@ -40,6 +42,7 @@ GUESTS = {
     "pyarrow": "data",
     "rich": "cli",
     "scipy": ANYWHERE,
+    "sqlalchemy": "data.sql",
     "sklearn": "estimators datasets demo",
     "threadpoolctl": "kernels",
     "typer": "cli",

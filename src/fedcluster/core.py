@@ -56,6 +56,9 @@ class Data:
         Weight of each row, at least 0; without it each row weighs 1.
     y : ndarray of shape (n,), optional
         Reference labels, for metrics that compare with them.
+    groups : ndarray of shape (n,), int64, optional
+        Whose row each is, as numbers that mean nothing else: where one person has many rows,
+        limits count persons.
 
     Attributes
     ----------
@@ -66,6 +69,7 @@ class Data:
     X: Rows
     sample_weight: Floats | None = None
     y: NDArray[Any] | None = None
+    groups: NDArray[np.int64] | None = None
     cache: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __len__(self) -> int:
@@ -74,7 +78,8 @@ class Data:
     def take(self, rows: NDArray[Any] | slice) -> Data:
         """The rows at the given places, where the given booleans are true, or of a slice."""
         weight = None if self.sample_weight is None else self.sample_weight[rows]
-        return Data(self.X[rows], weight, None if self.y is None else self.y[rows])
+        groups = None if self.groups is None else self.groups[rows]
+        return Data(self.X[rows], weight, None if self.y is None else self.y[rows], groups)
 
     def weighed(self) -> Data:
         """Without the rows of weight 0, which say nothing."""
@@ -114,8 +119,9 @@ class Summary:
     weights : ndarray of shape (k,), float64
         The weight behind each line.
     support : ndarray of shape (k,), float64, optional
-        How many rows stand behind each line, where that is not the weight itself (rows may
-        have weights of their own). The site's filters read it; it never leaves the site.
+        How many rows, or persons, stand behind each line, where that is not the weight itself
+        (rows may have weights of their own). The site's filters read it; it never leaves the
+        site.
 
     Examples
     --------

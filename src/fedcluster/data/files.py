@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 import re
 import shlex
 import warnings
@@ -11,30 +10,25 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pyarrow as pa
-from numpy.typing import NDArray
 
-from fedcluster.core import Floats, Rows
-from fedcluster.data.arrays import side_by_side
+from fedcluster.data.reader import Reader, SiteTable, choose, counts_rows, is_number
 from fedcluster.data.tables import FileTable, InputError, open_table
 
 __all__ = [
     "InputError",
-    "Reader",
     "SiteTable",
     "Source",
     "column_list",
     "common_columns",
+    "opened",
     "read_columns",
     "read_one_file",
     "read_sites",
     "sources",
 ]
 
-MISSING = {"", "na", "n/a", "nan", "null", "none", "#n/a"}
 EXTENSIONS = re.compile(r"\.(csv|tsv|parquet|pq)(\.gz)?$", re.IGNORECASE)
 
 
@@ -44,34 +38,6 @@ class Source:
 
     site: str
     path: Path
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class SiteTable:
-    """The rows of one site as they were read.
-
-    Parameters
-    ----------
-    columns : tuple of str
-        The names of the d columns.
-    X : ndarray of shape (n, d), float32 or float64
-        The rows; float32 where every column is float32 in the file.
-    numbers : ndarray of shape (n,), int64
-        The number of each row in its file, from 1.
-    weights : ndarray of shape (n,), optional
-        The rows' weights, where a column of weights was named.
-    ignored : tuple of str
-        The other columns of the file.
-    """
-
-    columns: tuple[str, ...]
-    X: Rows
-    numbers: NDArray[np.int64]
-    weights: Floats | None = None
-    ignored: tuple[str, ...] = ()
-
-    def __len__(self) -> int:
-        return len(self.X)
 
 
 def sources(arguments: Iterable[str]) -> list[Source]:
@@ -161,7 +127,7 @@ def read_sites(
     InputError
         With site, column, row and what to do.
     """
-    files = {source.site: _open(source) for source in given}
+    files = {source.site: opened(source.path, f"site {source.site!r}") for source in given}
     weight = [] if weight_column is None else [weight_column]
     chosen = columns
     if chosen is None:
@@ -189,7 +155,7 @@ def read_one_file(
     dict of str to SiteTable
         By the sites' names.
     """
-    file = _open(source)
+    file = opened(source.path, f"site {source.site!r}")
     weight = [] if weight_column is None else [weight_column]
     chosen = columns
     if chosen is None:
@@ -209,23 +175,23 @@ def read_one_file(
 
 def read_columns(source: Source, columns: Sequence[str]) -> SiteTable:
     """Read the named columns of one file; the others are ignored."""
-    return Reader(f"site {source.site!r}", _open(source)).table(columns)
+    owner = f"site {source.site!r}"
+    return Reader(owner, opened(source.path, owner)).table(columns)
 
 
-def _open(source: Source) -> FileTable:
-    """Open a site's file and see that its columns have names of their own."""
+def opened(path: Path, owner: str) -> FileTable:
+    """Open the owner's file and see that its columns have names of their own."""
     try:
-        file = open_table(source.path)
+        file = open_table(path)
     except InputError as error:
-        raise InputError(f"site {source.site!r}: {error}") from error
+        raise InputError(f"{owner}: {error}") from error
     if twice := _twice(name for name in file.names if name):
         raise InputError(
-            f"site {source.site!r}, column {twice!r}: {source.path} has two columns of this name; "
-            "rename one of them"
+            f"{owner}, column {twice!r}: {path} has two columns of this name; rename one of them"
         )
     if _looks_like_rows(file.names):
         raise InputError(
-            f"site {source.site!r}: the first line of {source.path} holds numbers; "
+            f"{owner}: the first line of {path} holds numbers; "
             "put a line with the columns' names above it"
         )
     return file
@@ -238,15 +204,7 @@ def _twice(names: Iterable[str]) -> str | None:
 def _looks_like_rows(names: Sequence[str]) -> bool:
     """Whether what should be names are values: all numbers, and not 0, 1, 2, ..."""
     counted = [[str(i) for i in range(start, start + len(names))] for start in (0, 1)]
-    return bool(names) and list(names) not in counted and all(map(_is_number, names))
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+    return bool(names) and list(names) not in counted and all(map(is_number, names))
 
 
 def _without(file: FileTable, reserved: Sequence[str]) -> list[str]:
@@ -263,13 +221,13 @@ def common_columns(names: Mapping[str, Sequence[str]]) -> list[str]:
                 if name not in names[here]:
                     raise InputError(
                         f"site {here!r} has no column {name!r}, which site {there!r} has; "
-                        + (_choose(common) if common else "the sites have no column in common")
+                        + (choose(common) if common else "the sites have no column in common")
                     )
     if not common:
         raise InputError(f"site {first!r}: there is no column to cluster by")
     if unnamed := [name for name in common if _is_index(name)]:
         what = f"column {unnamed[0]!r} is an index" if unnamed[0] else "a column has no name"
-        advice = _choose([name for name in common if not _is_index(name)])
+        advice = choose([name for name in common if not _is_index(name)])
         raise InputError(f"site {first!r}: {what}; {advice}")
     return common
 
@@ -298,168 +256,12 @@ def _warn_of_row_numbers(tables: Mapping[str, SiteTable]) -> None:
     counts = [
         name
         for j, name in enumerate(columns)
-        if any(_counts_rows(table.X[:, j]) for table in tables.values())
+        if any(counts_rows(table.X[:, j]) for table in tables.values())
     ]
     if 0 < len(counts) < len(columns):
         some = ", ".join(map(repr, counts))
         warnings.warn(
             f"clustered by {some} too, which only counts the rows; "
-            + _choose([name for name in columns if name not in counts]),
+            + choose([name for name in columns if name not in counts]),
             stacklevel=3,
         )
-
-
-def _counts_rows(values: Rows) -> bool:
-    """Whether values go up by one from row to row."""
-    return len(values) > 2 and bool((np.diff(values) == 1).all())
-
-
-def _choose(columns: Sequence[str]) -> str:
-    """The advice to choose columns, ready to be copied."""
-    if not columns:
-        return "there is no other column"
-    line = io.StringIO()
-    csv.writer(line, lineterminator="").writerow(columns)
-    return f"choose columns with --columns {shlex.quote(line.getvalue())}"
-
-
-@dataclass(frozen=True, slots=True)
-class Reader:
-    """Reads one file; its complaints begin with the owner: a site, or a file of all sites."""
-
-    owner: str
-    file: FileTable
-
-    def table(self, columns: Sequence[str], weight: Sequence[str] = ()) -> SiteTable:
-        """Columns as finite numbers, and weights."""
-        X, weights = self.rows(columns, weight)
-        numbers = np.arange(1, len(X) + 1)
-        ignored = tuple(name for name in self.file.names if name not in {*columns, *weight})
-        return SiteTable(tuple(columns), X, numbers, weights, ignored)
-
-    def rows(
-        self, columns: Sequence[str], weight: Sequence[str] = ()
-    ) -> tuple[Rows, Floats | None]:
-        """The same without the rest: rows (n, d) and perhaps their weights (n,)."""
-        wanted = [*columns, *weight]
-        read = self._read(wanted)
-        if not len(read[0]):
-            raise InputError(
-                f"{self.owner}: {self.file.path} has a header but no rows; "
-                "add rows or leave the file out"
-            )
-        self._all_numeric(dict(zip(columns, read, strict=False)), mend=_choose)
-        self._all_numeric(dict(zip(weight, read[len(columns) :], strict=True)))
-        arrays = [self._finite(*both) for both in zip(wanted, read, strict=True)]
-        X = side_by_side(arrays[: len(columns)])
-        return X, self._weights(weight[0], arrays[-1]) if weight else None
-
-    def texts(self, column: str) -> NDArray[np.str_]:
-        """A column as it is written, without blanks around; no value may be missing."""
-        [read] = self._read([column], texts=[column])
-        found = np.array([text.strip() if text else "" for text in read.to_pylist()])
-        if not all(found):
-            self._complain(column, int(np.argmin(found != "")), "the site's name is missing")
-        return found
-
-    def check(self, columns: Iterable[str]) -> None:
-        """Refuse a file that lacks a column."""
-        for name in columns:
-            if name not in self.file.names:
-                have = ", ".join(filter(None, self.file.names))
-                raise InputError(f"{self.owner} has no column {name!r}; it has {have}")
-
-    def _read(self, columns: Sequence[str], texts: Sequence[str] = ()) -> list[pa.ChunkedArray]:
-        self.check(columns)
-        try:
-            return self.file.read(columns, texts)
-        except InputError as error:
-            raise InputError(f"{self.owner}: {error}") from error
-
-    def _all_numeric(
-        self,
-        columns: Mapping[str, pa.ChunkedArray],
-        mend: Callable[[Sequence[str]], str] = lambda numeric: "mend it",
-    ) -> None:
-        """Refuse a column that is not numeric, naming its first value that is no number."""
-        numeric = [name for name, column in columns.items() if _is_numeric(column)]
-        for name, column in columns.items():
-            if name not in numeric:
-                measured = [n for n in numeric if not _counts_rows(_as_floats(columns[n]))]
-                cells = column.to_pylist()
-                row = next(i for i, cell in enumerate(cells) if not _reads_as_number(cell))
-                share = sum(map(_reads_as_number, cells)) / len(cells)
-                self._complain(name, row, _not_a_number(cells[row], share, mend(measured)))
-
-    def _finite(self, name: str, column: pa.ChunkedArray) -> NDArray[np.floating[Any]]:
-        """A column as finite numbers, (n,)."""
-        values = _as_floats(column)
-        with np.errstate(over="ignore", invalid="ignore"):
-            if np.isfinite(values.sum()):
-                return values
-        bad = np.flatnonzero(~np.isfinite(values))
-        if len(bad):
-            what = "missing" if np.isnan(values[bad[0]]) else "infinite"
-            more = f", as {len(bad) - 1} more of this column are" if len(bad) > 1 else ""
-            self._complain(
-                name, int(bad[0]), f"the value is {what}{more}; fill it in or drop the row"
-            )
-        return values
-
-    def _weights(self, name: str, values: NDArray[np.floating[Any]]) -> Floats:
-        if (values < 0).any():
-            row = int(np.argmax(values < 0))
-            self._complain(name, row, "the weight is negative; weights are at least 0")
-        return values.astype(np.float64)
-
-    def _complain(self, column: str, row: int, what: str) -> None:
-        raise InputError(f"{self.owner}, column {column!r}, {self.file.where(row)}: {what}")
-
-
-def _not_a_number(cell: object, share: float, mend: str) -> str:
-    """What is wrong with a value, in a column of which this share are numbers."""
-    if isinstance(cell, bytes):
-        return f"the value is not UTF-8 text; {mend}"
-    if not isinstance(cell, str):
-        return f"the value, a {type(cell).__name__}, is not a number; {mend}"
-    shown = repr(cell if len(cell) <= 24 else f"{cell[:20]}...")
-    if re.fullmatch(r"\s*[-+]?\d[\d.]*,\d+\s*", cell):
-        return f"{shown} has a decimal comma; save the file with decimal points"
-    if share > 0.5:
-        return f"{shown} is not a number, as most of this column are; mend it or {mend}"
-    return f"{shown} is not a number; {mend}"
-
-
-def _is_numeric(column: pa.ChunkedArray) -> bool:
-    """Whether all values are numbers or missing, perhaps written as text."""
-    kind = column.type
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return all(_reads_as_number(cell) for cell in column.to_pylist())
-    return bool(
-        pa.types.is_integer(kind)
-        or pa.types.is_floating(kind)
-        or pa.types.is_boolean(kind)
-        or pa.types.is_decimal(kind)
-        or pa.types.is_null(kind)
-    )
-
-
-def _as_floats(column: pa.ChunkedArray) -> NDArray[np.floating[Any]]:
-    """A numeric column as floats, NaN where a value is missing; float32 stays what it is."""
-    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-        cells = column.to_pylist()
-        return np.array([np.nan if _is_missing(cell) else float(cell) for cell in cells])
-    if not pa.types.is_float32(column.type):
-        column = column.cast(pa.float64(), safe=False)
-    values: NDArray[np.floating[Any]] = column.to_numpy()
-    return values
-
-
-def _reads_as_number(cell: object) -> bool:
-    if isinstance(cell, str):
-        return _is_missing(cell) or _is_number(cell)
-    return cell is None or isinstance(cell, float)
-
-
-def _is_missing(cell: str | None) -> bool:
-    return cell is None or cell.strip().lower() in MISSING

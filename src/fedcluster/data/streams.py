@@ -7,9 +7,9 @@ rows again; a file that has changed in between is an error.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,10 +18,11 @@ from numpy.typing import DTypeLike, NDArray
 
 from fedcluster.core import Data, Floats, Rows
 from fedcluster.data.arrays import finite
-from fedcluster.data.files import Reader, common_columns
+from fedcluster.data.files import common_columns
+from fedcluster.data.reader import Columns, Reader, choose
 from fedcluster.data.tables import FilePart, InputError, ParquetFile, open_table, readable
 
-__all__ = ["MemoryMap", "ParquetRows"]
+__all__ = ["ArrayFile", "MemoryMap", "ParquetRows", "Seen", "ahead", "chunk_rows_of", "whole"]
 
 T = TypeVar("T")
 AHEAD = 2
@@ -36,11 +37,19 @@ class ParquetRows:
     Parameters
     ----------
     paths : str, Path or sequence of them
-        The files.
+        The files; a folder stands for the Parquet files in it, in the order of their names.
     columns : sequence of str, optional
         The columns to read, in this order; by default all those of the first file.
     weight_column : str, optional
         The column with the rows' weights.
+    group_column : str, optional
+        The column that says whose row it is, where one person has many rows.
+    label_column : str, optional
+        The column with reference labels.
+    owner : str, optional
+        How an error message begins, such as "site 'north'"; by default the file.
+    advise : callable, optional
+        What to do where columns are no numbers, given those that are.
     chunk_rows : int, optional
         The largest number of rows in a chunk; by default about a million values, more where the
         columns are many.
@@ -79,22 +88,28 @@ class ParquetRows:
         columns: Sequence[str] | None = None,
         weight_column: str | None = None,
         *,
+        group_column: str | None = None,
+        label_column: str | None = None,
+        owner: str | None = None,
+        advise: Callable[[Sequence[str]], str] = choose,
         chunk_rows: int | None = None,
     ) -> None:
         given = [paths] if isinstance(paths, str | Path) else paths
-        self._files = [_parquet(Path(path)) for path in given]
-        self._seen = [_Seen.now(file.path) for file in self._files]
+        self._owner, self._advise = owner, advise
+        self._files = [_parquet(path) for each in given for path in parquet_files(Path(each))]
+        self._seen = [Seen.now(file.path) for file in self._files]
         if not self._files:
             raise InputError("no Parquet file was given")
-        self._weight = [] if weight_column is None else [weight_column]
+        self._roles = Columns((), weight_column, group_column, label_column)
         self.columns = tuple(self._all_columns() if columns is None else columns)
         if not self.columns:
             raise InputError("no column was chosen")
+        self._roles = replace(self._roles, values=self.columns)
         for file in self._files:
-            Reader(str(file.path), file).check([*self.columns, *self._weight])
+            Reader(self._name(file), file).check([*self.columns, *self._roles.others])
         narrow = all(file.is_float32(self.columns) for file in self._files)
         self._dtype = np.dtype(np.float32 if narrow else np.float64)
-        self.chunk_rows = _chunk_rows(chunk_rows, len(self.columns))
+        self.chunk_rows = chunk_rows_of(chunk_rows, len(self.columns))
 
     def __repr__(self) -> str:
         return f"ParquetRows({[str(file.path) for file in self._files]})"
@@ -105,28 +120,31 @@ class ParquetRows:
 
     def chunks(self) -> Iterator[Data]:
         """The rows, at most ``chunk_rows`` at a time."""
-        return _ahead(map(self._rows, _ahead(self._parts())))
+        return ahead(map(self._rows, ahead(self._parts())))
 
     def load(self) -> Data:
         """All rows."""
-        return _whole(self.chunks(), (len(self), len(self.columns)), self._dtype)
+        return whole(self.chunks(), (len(self), len(self.columns)), self._dtype)
 
     def _all_columns(self) -> list[str]:
         file = self._files[0]
         return common_columns(
-            {str(file.path): [name for name in file.names if name not in self._weight]}
+            {str(file.path): [name for name in file.names if name not in self._roles.others]}
         )
 
+    def _name(self, table: ParquetFile | FilePart) -> str:
+        return self._owner or str(table.path)
+
     def _parts(self) -> Iterator[FilePart]:
-        wanted = [*self.columns, *self._weight]
+        wanted = [*self.columns, *self._roles.others]
         for file, seen in zip(self._files, self._seen, strict=True):
             seen.check()
             yield from file.parts(wanted, self.chunk_rows)
             seen.check()
 
     def _rows(self, part: FilePart) -> Data:
-        X, weight = Reader(str(part.path), part).rows(self.columns, self._weight)
-        return Data(X.astype(self._dtype, copy=False), weight)
+        data = Reader(self._name(part), part, self._advise).data(self._roles)
+        return replace(data, X=data.X.astype(self._dtype, copy=False))
 
 
 class MemoryMap:
@@ -170,12 +188,14 @@ class MemoryMap:
         *,
         chunk_rows: int | None = None,
     ) -> None:
-        self._rows = _Array.of(rows, "the rows", 2)
+        self._rows = ArrayFile.of(rows, "the rows", 2)
         n, d = self._rows.shape
-        self._weight = None if sample_weight is None else _Array.of(sample_weight, "the weights", 1)
+        self._weight = (
+            None if sample_weight is None else ArrayFile.of(sample_weight, "the weights", 1)
+        )
         if self._weight and self._weight.shape != (n,):
             raise InputError(f"{self._weight.name}: {self._weight.shape[0]} weights for {n} rows")
-        self.chunk_rows = _chunk_rows(chunk_rows, d)
+        self.chunk_rows = chunk_rows_of(chunk_rows, d)
 
     def __repr__(self) -> str:
         return f"MemoryMap({self._rows.name!r})"
@@ -186,11 +206,11 @@ class MemoryMap:
 
     def chunks(self) -> Iterator[Data]:
         """The rows, at most ``chunk_rows`` at a time."""
-        return _ahead(self._read())
+        return ahead(self._read())
 
     def load(self) -> Data:
         """All rows."""
-        return _whole(self.chunks(), self._rows.shape, self._rows.dtype)
+        return whole(self.chunks(), self._rows.shape, self._rows.dtype)
 
     def _read(self) -> Iterator[Data]:
         arrays = [self._rows, *([self._weight] if self._weight else [])]
@@ -204,7 +224,7 @@ class MemoryMap:
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class Seen:
     """A file as it was when it was first seen: its size and the time of its last change."""
 
     path: Path
@@ -212,14 +232,15 @@ class _Seen:
     changed: int
 
     @classmethod
-    def now(cls, path: Path) -> _Seen:
+    def now(cls, path: Path) -> Seen:
+        """A file as it is now."""
         with readable(path):
             found = path.stat()
         return cls(path, found.st_size, found.st_mtime_ns)
 
     def check(self) -> None:
         """Refuse a file that is no longer the same."""
-        now = _Seen.now(self.path)
+        now = Seen.now(self.path)
         if now != self:
             sizes = "" if now.size == self.size else f" from {self.size} to {now.size} bytes"
             raise InputError(
@@ -229,14 +250,14 @@ class _Seen:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Array:
+class ArrayFile:
     """An array in a file, or in memory; what is read of it are finite floats.
 
     Parameters
     ----------
     name : str
         What messages call it.
-    source : _Seen or ndarray
+    source : Seen or ndarray
         The file or the array.
     shape : tuple of int
         Its shape.
@@ -245,15 +266,15 @@ class _Array:
     """
 
     name: str
-    source: _Seen | NDArray[Any]
+    source: Seen | NDArray[Any]
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
 
     @classmethod
-    def of(cls, given: str | Path | NDArray[Any], what: str, ndim: int) -> _Array:
+    def of(cls, given: str | Path | NDArray[Any], what: str, ndim: int) -> ArrayFile:
         """See that it is an array of numbers with ``ndim`` axes and some rows."""
-        source = _Seen.now(Path(given)) if isinstance(given, str | Path) else given
-        name = str(given) if isinstance(source, _Seen) else what
+        source = Seen.now(Path(given)) if isinstance(given, str | Path) else given
+        name = str(given) if isinstance(source, Seen) else what
         array = _mapped(source)
         if array.ndim != ndim or array.dtype.kind not in "fiub" or not array.size:
             raise InputError(
@@ -265,7 +286,7 @@ class _Array:
 
     def check(self) -> None:
         """Refuse a file that is no longer the same."""
-        if isinstance(self.source, _Seen):
+        if isinstance(self.source, Seen):
             self.source.check()
 
     def part(self, rows: slice) -> Rows:
@@ -282,9 +303,9 @@ def _at_least_0(weights: Rows, start: int) -> Floats:
     return weights.astype(np.float64, copy=False)
 
 
-def _mapped(source: _Seen | NDArray[Any]) -> NDArray[Any]:
+def _mapped(source: Seen | NDArray[Any]) -> NDArray[Any]:
     """An array, of a file its map."""
-    if not isinstance(source, _Seen):
+    if not isinstance(source, Seen):
         return source
     with readable(source.path):
         try:
@@ -292,6 +313,16 @@ def _mapped(source: _Seen | NDArray[Any]) -> NDArray[Any]:
         except ValueError as error:
             raise InputError(f"{source.path} is not a whole .npy file of numbers") from error
     return mapped
+
+
+def parquet_files(path: Path) -> list[Path]:
+    """A Parquet file, or those of a folder in the order of their names."""
+    if not path.is_dir():
+        return [path]
+    files = sorted(each for each in path.iterdir() if each.suffix.lower() in (".parquet", ".pq"))
+    if not files:
+        raise InputError(f"{path} is a folder without Parquet files (.parquet)")
+    return files
 
 
 def _parquet(path: Path) -> ParquetFile:
@@ -306,14 +337,14 @@ def _parquet(path: Path) -> ParquetFile:
     return file
 
 
-def _chunk_rows(given: int | None, d: int) -> int:
+def chunk_rows_of(given: int | None, d: int) -> int:
     """How many rows a chunk has: few enough for the cache, enough to be worth a call."""
     if given is not None and given < 1:
         raise InputError(f"chunk_rows must be at least 1, not {given}")
     return given or max(CHUNK // d, min(8192, 8 * CHUNK // d), 1)
 
 
-def _ahead(parts: Iterator[T]) -> Iterator[T]:
+def ahead(parts: Iterator[T]) -> Iterator[T]:
     """The same, read by a thread of its own before they are asked for."""
     with ThreadPoolExecutor(1, "fedcluster-reading") as thread:
         coming = deque(thread.submit(next, parts, None) for _ in range(AHEAD))
@@ -323,14 +354,13 @@ def _ahead(parts: Iterator[T]) -> Iterator[T]:
             del part  # the memory of the next one
 
 
-def _whole(chunks: Iterator[Data], shape: tuple[int, ...], dtype: DTypeLike) -> Data:
-    """All chunks as one, without holding them twice."""
-    X, weight, start = np.empty(shape, dtype), None, 0
+def whole(chunks: Iterator[Data], shape: tuple[int, ...], dtype: DTypeLike) -> Data:
+    """All chunks as one, without holding the rows twice."""
+    X, start = np.empty(shape, dtype), 0
+    others: list[tuple[Any, ...]] = []
     for chunk in chunks:
-        rows = slice(start, start + len(chunk))
-        X[rows] = chunk.X
-        if chunk.sample_weight is not None:
-            weight = np.empty(len(X)) if weight is None else weight
-            weight[rows] = chunk.sample_weight
-        start = rows.stop
-    return Data(X, weight)
+        X[start : start + len(chunk)] = chunk.X
+        others.append((chunk.sample_weight, chunk.y, chunk.groups))
+        start += len(chunk)
+    columns = zip(*others, strict=True)
+    return Data(X, *(None if each[0] is None else np.concatenate(each) for each in columns))

@@ -10,7 +10,7 @@ import csv
 import gzip
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +26,9 @@ __all__ = [
     "FileTable",
     "InputError",
     "ParquetFile",
+    "Parted",
     "open_table",
+    "owned",
     "readable",
 ]
 
@@ -62,6 +64,30 @@ class FileTable(Protocol):
 
     def where(self, row: int) -> str:
         """Where a row, counted from 0, is found in the file."""
+        ...
+
+
+class Parted(Protocol):
+    """A table with named columns that can be read some rows at a time."""
+
+    @property
+    def path(self) -> Path:
+        """What messages call it: the file."""
+        ...
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the columns."""
+        ...
+
+    def parts(
+        self, columns: Sequence[str], n_rows: int, texts: Sequence[str] = ()
+    ) -> Iterator[FilePart]:
+        """Read columns by name, about ``n_rows`` rows at a time, and keep none of them."""
+        ...
+
+    def where(self, row: int) -> str:
+        """Where a row, counted from 0, is found in it."""
         ...
 
 
@@ -110,7 +136,9 @@ class ParquetFile:
         schema = pa.parquet.read_schema(self.path)
         return all(pa.types.is_float32(schema.field(name).type) for name in columns)
 
-    def parts(self, columns: Sequence[str], n_rows: int) -> Iterator[FilePart]:
+    def parts(
+        self, columns: Sequence[str], n_rows: int, texts: Sequence[str] = ()
+    ) -> Iterator[FilePart]:
         """Read columns by name, at most ``n_rows`` rows at a time, and keep none of them."""
         wanted, start = list(dict.fromkeys(columns)), 0
         with readable(self.path):
@@ -131,7 +159,7 @@ class FilePart:
 
     Parameters
     ----------
-    file : FileTable
+    file : Parted
         The file.
     start : int
         How many rows lie before them.
@@ -139,7 +167,7 @@ class FilePart:
         The rows.
     """
 
-    file: FileTable
+    file: Parted
     start: int
     rows: pa.Table
 
@@ -209,24 +237,75 @@ class CsvFile:
             raise InputError(self._ragged() or f"{self.path} cannot be read: {error}") from error
         return [table[name] for name in wanted]
 
+    def parts(
+        self, columns: Sequence[str], n_rows: int, texts: Sequence[str] = ()
+    ) -> Iterator[FilePart]:
+        """Read columns by name, some rows at a time, and keep none of them.
+
+        The first rows say what is a number; where later ones are none, the rest is read as text.
+        """
+        wanted = list(dict.fromkeys(columns))
+        types = {name: pa.string() for name in texts}
+        start = 0
+        try:
+            for part in self._blocks(wanted, types | self._numbers(wanted, types)):
+                yield part
+                start += part.rows.num_rows
+        except pa.ArrowInvalid:
+            try:
+                for part in self._blocks(wanted, dict.fromkeys(wanted, pa.string())):
+                    skipped = min(part.rows.num_rows, max(0, start - part.start))
+                    if skipped < part.rows.num_rows:
+                        yield FilePart(self, part.start + skipped, part.rows.slice(skipped))
+            except pa.ArrowInvalid as error:
+                raise InputError(
+                    self._ragged() or f"{self.path} cannot be read: {error}"
+                ) from error
+
+    def _numbers(self, columns: Sequence[str], types: Mapping[str, Any]) -> dict[str, Any]:
+        """The columns whose first values are numbers, or missing: floats, whatever follows."""
+        first = next(self._blocks(columns, types), None)
+        found = {} if first is None else {f.name: f.type for f in first.rows.schema}
+        return {
+            name: pa.float64()
+            for name, kind in found.items()
+            if pa.types.is_integer(kind) or pa.types.is_null(kind)
+        }
+
+    def _blocks(self, columns: Sequence[str], types: Mapping[str, Any]) -> Iterator[FilePart]:
+        """Read columns by name, a block of the file at a time."""
+        place = {name: str(i) for i, name in enumerate(self.names)}
+        start = 0
+        with readable(self.path), pa.input_stream(str(self.path)) as stream:
+            options = self._options(
+                [place[name] for name in columns], {place[n]: kind for n, kind in types.items()}
+            )
+            with pa.csv.open_csv(stream, *options) as reader:
+                for batch in reader:
+                    if batch.num_rows:
+                        rows = pa.Table.from_batches([batch]).rename_columns(list(columns))
+                        yield FilePart(self, start, rows)
+                        start += batch.num_rows
+
     def _parse(self, columns: Sequence[str], types: dict[str, Any]) -> pa.Table:
         """Let Arrow read the columns, which are called by their places."""
         with pa.input_stream(str(self.path)) as stream:
-            return pa.csv.read_csv(
-                stream,
-                pa.csv.ReadOptions(
-                    column_names=[str(i) for i in range(len(self.names))],
-                    skip_rows=self.header_lines,
-                ),
-                pa.csv.ParseOptions(
-                    delimiter=self.delimiter,
-                    newlines_in_values=True,
-                    ignore_empty_lines=len(self.names) > 1,
-                ),
-                pa.csv.ConvertOptions(
-                    include_columns=list(dict.fromkeys(columns)), column_types=types
-                ),
-            )
+            return pa.csv.read_csv(stream, *self._options(columns, types))
+
+    def _options(self, columns: Sequence[str], types: dict[str, Any]) -> tuple[Any, Any, Any]:
+        """How Arrow reads the columns, which are called by their places."""
+        return (
+            pa.csv.ReadOptions(
+                column_names=[str(i) for i in range(len(self.names))],
+                skip_rows=self.header_lines,
+            ),
+            pa.csv.ParseOptions(
+                delimiter=self.delimiter,
+                newlines_in_values=True,
+                ignore_empty_lines=len(self.names) > 1,
+            ),
+            pa.csv.ConvertOptions(include_columns=list(dict.fromkeys(columns)), column_types=types),
+        )
 
     def _ragged(self) -> str | None:
         """The complaint about the first row that has too few or too many values."""
@@ -298,3 +377,14 @@ def readable(path: Path) -> Iterator[None]:
         if path.suffix.lower() in (".parquet", ".pq"):
             raise InputError(f"{path} is not a whole Parquet file; write it again") from error
         raise
+
+
+@contextmanager
+def owned(owner: str) -> Iterator[None]:
+    """Let complaints begin with whose rows they are about."""
+    try:
+        yield
+    except InputError as error:
+        if str(error).startswith(owner):
+            raise
+        raise type(error)(f"{owner}: {error}") from error

@@ -92,10 +92,8 @@ class LocalEngine:
 
 def _size(client: Client, tasks: Sequence[Task]) -> int:
     """How many numbers a site holds; loads them. A stream has threads of its own: none."""
-    if client.streams:
-        return 0
     with named(client, tasks):
-        return client.data.X.size
+        return 0 if client.streams else client.data.X.size
 
 
 def _reply(client: Client, tasks: Sequence[Task]) -> list[Summary]:

@@ -1,0 +1,124 @@
+"""Where a site's rows come from: a file of any kind that is read here, a folder, or a database."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from fedcluster.core import RowStream
+from fedcluster.data.files import opened
+from fedcluster.data.matrices import MatrixRows, opened_matrix
+from fedcluster.data.reader import Columns
+from fedcluster.data.spool import SpooledRows
+from fedcluster.data.streams import ParquetRows, parquet_files
+from fedcluster.data.tables import CsvFile, owned
+
+__all__ = ["FileSource", "OpenRows", "SqlSource", "opened_rows"]
+
+Roles = Callable[[Sequence[str]], Columns]
+Advise = Callable[[Sequence[str]], str]
+
+
+@dataclass(frozen=True, slots=True)
+class FileSource:
+    """Rows in a file: CSV, Parquet or a folder of it, ``.npy``, ``.npz`` (sparse) or ``.h5ad``.
+
+    Parameters
+    ----------
+    path : Path
+        The file or the folder.
+    names : tuple of str, optional
+        Of ``.npy`` and ``.npz``, the names of the columns; by default x0, x1, ...
+    matrix : str, optional
+        Of ``.h5ad``, which matrix: "X" by default, "layers/NAME" or "obsm/NAME".
+    """
+
+    path: Path
+    names: tuple[str, ...] | None = None
+    matrix: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SqlSource:
+    """Rows that a database answers a query with.
+
+    Parameters
+    ----------
+    url : str
+        As SQLAlchemy writes it; ``${NAME}`` stands for a variable of the environment. It holds
+        no password itself.
+    query : str
+        What is asked.
+    password_file : Path, optional
+        A file that holds the password.
+    folder : Path
+        Where a relative path of SQLite begins.
+    """
+
+    url: str
+    query: str
+    password_file: Path | None = None
+    folder: Path = Path()
+
+
+class OpenRows(RowStream, Protocol):
+    """Rows in chunks whose number and columns are known."""
+
+    def __len__(self) -> int: ...
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns to cluster by."""
+        ...
+
+
+def opened_rows(
+    source: FileSource | SqlSource, roles: Roles, *, owner: str, advise: Advise
+) -> OpenRows:
+    """Open a source.
+
+    Parameters
+    ----------
+    source : FileSource or SqlSource
+        Where the rows come from.
+    roles : callable
+        Which columns play which part, given the names of all.
+    owner : str
+        How an error message begins, such as "site 'north'".
+    advise : callable
+        What to do where columns are no numbers, given those that are.
+
+    Raises
+    ------
+    InputError
+        If it cannot be read.
+    """
+    with owned(owner):
+        if isinstance(source, SqlSource):
+            from fedcluster.data.sql import Query
+
+            query = Query(source.url, source.query, source.password_file, source.folder)
+            return SpooledRows(query, roles(query.names), owner=owner, advise=advise)
+        matrix = opened_matrix(source.path, source.names, source.matrix)
+        if matrix is not None:
+            return MatrixRows(matrix, roles(matrix.names), owner=owner)
+        return _table_rows(source, roles, owner, advise)
+
+
+def _table_rows(source: FileSource, roles: Roles, owner: str, advise: Advise) -> OpenRows:
+    """Open a table with named columns."""
+    table = opened(parquet_files(source.path)[0], owner)
+    columns = roles(table.names)
+    if isinstance(table, CsvFile):
+        return SpooledRows(table, columns, owner=owner, advise=advise)
+    return ParquetRows(
+        source.path,
+        columns.values,
+        columns.weight,
+        group_column=columns.group,
+        label_column=columns.label,
+        owner=owner,
+        advise=advise,
+    )
