@@ -86,9 +86,9 @@ class ProcessGrid(Grid):
 
 def process_grid(responders: Iterable[Responder]) -> tuple[ProcessGrid, dict[int, str]]:
     """A grid of responders, and the names behind its nodes."""
-    given = sorted(responders, key=lambda responder: responder.client.name, reverse=True)
+    given = sorted(responders, key=lambda responder: responder.name, reverse=True)
     apps = {node: client_app(lambda context, r=r: r) for node, r in enumerate(given, start=2)}
-    return ProcessGrid(apps), {n: r.client.name for n, r in enumerate(given, start=2)}
+    return ProcessGrid(apps), {n: r.name for n, r in enumerate(given, start=2)}
 
 
 def flower_engine(clients: Iterable[Client], **how) -> FlowerEngine:

@@ -26,7 +26,7 @@ FLOORS = (
     "recipes selection",
     "estimators model report datasets baselines",
     "__init__",
-    "demo",
+    "demo federation",
     "cli",
 )
 
@@ -34,7 +34,9 @@ FLOORS = (
 ANYWHERE = " ".join(FLOORS)
 GUESTS = {
     "anndata": "data.matrices",
-    "flwr": "engines.flower",
+    "cryptography": "federation",
+    "flwr": "engines.flower federation",
+    "httpx": "federation",
     "llvmlite": "kernels",
     "matplotlib": "report",
     "numba": "kernels",
@@ -42,6 +44,7 @@ GUESTS = {
     "pyarrow": "data",
     "rich": "cli",
     "scipy": ANYWHERE,
+    "starlette": "federation",
     "sqlalchemy": "data.sql",
     "sklearn": "estimators datasets demo",
     "threadpoolctl": "kernels",

@@ -195,18 +195,19 @@ def test_what_leaves_after_an_error_holds_no_value():
 
 def test_a_question_asked_twice_gets_the_same_reply_without_new_work():
     client = Client("a", Data(ROWS["a"]))
-    said: list[int] = []
-    site = Responder(client, log=lambda header, tasks, answers, size: said.append(size))
+    said: list[list[dict]] = []
+    site = Responder(client, log=said.append)
     headers, arrays = wire.write_tasks(ASKED)
     question = wire.pack({"protocol": wire.PROTOCOL, "tasks": headers}, arrays)
     first = site.reply(question)
     assert site.reply(question) == first
     assert len(client.sent) == len(ASKED)  # answered once,
-    assert said == [len(first)] * 2  # sent twice
+    assert len(said) == 2  # sent twice
+    assert said[0] == said[1]
 
 
 def test_nothing_leaves_that_cannot_be_logged():
-    def full(*what: object) -> None:
+    def full(lines: list[dict]) -> None:
         raise OSError("no space left on device")
 
     site = Responder(Client("a", Data(ROWS["a"])), log=full)
@@ -215,6 +216,60 @@ def test_nothing_leaves_that_cannot_be_logged():
     header, arrays = wire.unpack(reply)
     assert header["failed"] == "OSError"
     assert arrays == {}
+
+
+def test_the_log_tells_the_sizes_of_each_answer_and_no_value():
+    said: list[list[dict]] = []
+    site = Responder(Client("a", Data(ROWS["a"])), log=said.append)
+    headers, arrays = wire.write_tasks(ASKED)
+    question = {"protocol": wire.PROTOCOL, "run": "r", "exchange": 4, "tasks": headers}
+    _, answers = wire.unpack(site.reply(wire.pack(question, arrays)))
+    assert said[0] == [
+        {
+            "run": "r",
+            "round": 4,
+            "task": "Lloyd(tol=0.0001)",
+            "shape": [3, 3],
+            "smallest_weight": answers["0.weights"].min(),
+            "bytes": 8 * 12,
+            "limits": ["MinRows(n=2)"],
+        },
+        {
+            "run": "r",
+            "round": 4,
+            "task": "Inertia()",
+            "shape": [1, 1],
+            "smallest_weight": 30.0,
+            "bytes": 16,
+            "limits": ["MinRows(n=2)"],
+        },
+    ]
+    site.reply(b"what?")
+    assert [line["task"] for line in said[1]] == ["none"]
+
+
+def test_the_coordinator_chooses_among_columns_and_their_order():
+    table = {"x": ROWS["a"][:, :1], "y": ROWS["a"][:, 1:]}
+
+    def choose(columns: tuple[str, ...]) -> Client:
+        return Client("a", Data(np.hstack([table[name] for name in columns])))
+
+    site = Responder(choose(("x", "y")), columns=("x", "y"), choose=choose)
+    engine = RemoteEngine(Postman({"a": site}), ["a"])
+    engine.greet()
+    assert engine.columns == {"a": ("x", "y")}
+    engine.choose(["y", "x"])
+    turned = engine.ask([Task(Lloyd(), State.at(START.centers[:, ::-1]))])[0].total()
+    assert turned.sums[:, [1, 0, 2]].tobytes() == (
+        LocalEngine([choose(("x", "y"))]).ask(ASKED)[0].total().sums.tobytes()
+    )
+    engine.choose(["y"])
+    with pytest.raises(SiteError, match="a: failed, see its log: ValueError"):
+        engine.ask(ASKED)  # centres with two columns
+    only = RemoteEngine(Postman(responders()), ROWS)
+    only.choose(["z"])
+    with pytest.raises(SiteError, match="this site has the columns x, y and no others"):
+        only.ask(ASKED)
 
 
 def test_an_unknown_step_is_refused_by_the_site():

@@ -23,7 +23,7 @@ from typing import Any, NoReturn
 from fedcluster.client import Client
 from fedcluster.core import Data, Filter, RowStream
 from fedcluster.data.reader import Columns
-from fedcluster.data.sources import FileSource, SqlSource, opened_rows
+from fedcluster.data.sources import FileSource, OpenRows, SqlSource, opened_rows
 from fedcluster.data.tables import InputError, readable
 from fedcluster.privacy import MinClusterSize, MinRows
 
@@ -151,14 +151,18 @@ class SiteFile:
         columns : sequence of str, optional
             The columns to read, in this order, of those that the site allows; by default all.
         """
-        table = opened_rows(
+        table = self.opened(columns)
+        small = len(table) * len(table.columns) <= IN_MEMORY
+        return table.load() if small else table
+
+    def opened(self, columns: Sequence[str] | None = None) -> OpenRows:
+        """The source, opened; its rows come in chunks, in the order in which they lie there."""
+        return opened_rows(
             self.source,
             lambda names: self.roles(names, columns),
             owner=f"site {self.name!r}",
             advise=self._advise,
         )
-        small = len(table) * len(table.columns) <= IN_MEMORY
-        return table.load() if small else table
 
     def client(self, columns: Sequence[str] | None = None) -> Client:
         """The site as it answers tasks: its rows, opened at the first one, and its limits."""

@@ -1,49 +1,20 @@
-"""The command line: ``fedcluster fit``, ``predict`` and ``demo``.
+"""The command line: ``fedcluster fit``, ``predict``, ``demo``, ``federation`` and ``site``.
 
 What is slow to import is imported by the commands, so that help comes at once.
 """
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from fedcluster.cli import federation, site
+from fedcluster.cli.options import Algorithm, Init, Quality
 from fedcluster.cli.screen import OneLine, Screen
 
 __all__ = ["app"]
-
-
-class Algorithm(StrEnum):
-    """The names that ``--algorithm`` takes."""
-
-    AUTO = "auto"
-    LLOYD = "lloyd"
-    FKM = "fkm"
-    KFED = "kfed"
-    FEDAVG = "fedavg"
-    FCM = "fcm"
-    FFCM = "ffcm"
-
-
-class Quality(StrEnum):
-    """The names that ``--quality`` takes."""
-
-    GOOD = "good"
-    BETTER = "better"
-    BEST = "best"
-
-
-class Init(StrEnum):
-    """The names that ``--init`` takes."""
-
-    AUTO = "auto"
-    SUMMARIES = "summaries"
-    SUMS = "sums"
-    KMEANS = "k-means++"
-    RANDOM = "random"
 
 
 app = typer.Typer(
@@ -54,6 +25,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,  # they would show rows
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+app.add_typer(federation.app, name="federation")
+app.add_typer(site.app, name="site")
 
 Files = Annotated[
     list[str],

@@ -7,7 +7,7 @@ Both ends are thin. `FlowerEngine` pushes one message a round to each site and p
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from flwr.app import ConfigRecord, Context, Message, RecordDict
@@ -16,8 +16,9 @@ from flwr.serverapp import Grid
 
 from fedcluster.engines.remote import RemoteEngine
 from fedcluster.engines.responder import Responder
+from fedcluster.engines.wire import PROTOCOL, WireError, pack, unpack
 
-__all__ = ["FlowerEngine", "FlowerPost", "client_app"]
+__all__ = ["FlowerEngine", "FlowerPost", "client_app", "introductions"]
 
 KIND = "query"
 KEY = "fedcluster"
@@ -226,3 +227,30 @@ def client_app(responder: Callable[[Context], Responder]) -> ClientApp:
         return Message(RecordDict({KEY: ConfigRecord({"reply": reply})}), reply_to=letter)
 
     return app
+
+
+def introductions(grid: Grid, sites: Iterable[str], deadline: float = DEADLINE) -> dict[int, str]:
+    """Ask all nodes for their names, where no key says who is who: on one machine, for trials.
+
+    Returns the names by node as soon as all the sites are there, or at the deadline those that are.
+    """
+    wanted = set(sites)
+    found: dict[int, str] = {}
+    end = time.monotonic() + deadline
+    question = pack({"protocol": PROTOCOL, "tasks": []}, {})
+    while wanted - set(found.values()) and time.monotonic() < end:
+        new = {node: str(node) for node in grid.get_node_ids() if node not in found}
+        came, _ = FlowerPost(grid, new, min(5.0, deadline)).exchange(
+            dict.fromkeys(new.values(), question), len(new)
+        )
+        names = {int(node): _name(reply) for node, reply in came.items()}
+        found |= {node: name for node, name in names.items() if name in wanted}
+        time.sleep(POLL)
+    return found
+
+
+def _name(reply: bytes) -> str:
+    try:
+        return str(unpack(reply)[0].get("site"))
+    except WireError:
+        return ""

@@ -90,6 +90,7 @@ class RemoteEngine:
         self._post, self._quorum, self._largest = post, quorum, largest
         self._run, self._exchanges = secrets.token_hex(8), 0
         self._holdings: dict[str, Holding] = {}
+        self._columns: list[str] | None = None
         self.columns: dict[str, tuple[str, ...]] = {}
         self.refusals: list[Refusal] = []
 
@@ -135,6 +136,11 @@ class RemoteEngine:
         """Ask the sites what they hold, before there is anything else to ask."""
         self.ask([])
 
+    def choose(self, columns: Sequence[str]) -> None:
+        """From now on ask about these columns, in this order."""
+        self._columns = list(columns)
+        self._holdings.clear()
+
     def give(self, model: Mapping[str, Any]) -> tuple[str, ...]:
         """Send every site the model that they found; returns the sites that have it."""
         message = pack({**self._header(), "model": model}, {})
@@ -161,7 +167,8 @@ class RemoteEngine:
         return Question(self._run, self._exchanges, tasks, message)
 
     def _header(self) -> dict[str, Any]:
-        return {"protocol": PROTOCOL, "run": self._run, "exchange": self._exchanges}
+        header = {"protocol": PROTOCOL, "run": self._run, "exchange": self._exchanges}
+        return header if self._columns is None else {**header, "columns": self._columns}
 
     def _exchange(
         self, questions: Mapping[str, Question]

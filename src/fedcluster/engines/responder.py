@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from fedcluster.client import Client
-from fedcluster.core import Summary, Task
+from fedcluster.core import Floats, Summary, Task
 from fedcluster.engines.wire import (
     PROTOCOL,
     STEPS,
+    Header,
     Steps,
     WireError,
     digest,
@@ -20,12 +22,12 @@ from fedcluster.engines.wire import (
     write_summaries,
 )
 
-__all__ = ["Log", "Responder"]
+__all__ = ["Line", "Responder"]
 
 LOGGER = logging.getLogger(__name__)
 
-Log = Callable[[Mapping[str, Any], Sequence[Task], Sequence[Summary], int], None]
-"""Told of every reply before it leaves: the question's header, its tasks, the answers, bytes."""
+Line = dict[str, Any]
+"""One line of the log of what left: sizes, never a value."""
 
 
 class Responder:
@@ -41,10 +43,13 @@ class Responder:
         The site.
     columns : sequence of str
         The names of its columns, which it tells the coordinator.
+    choose : callable taking a tuple of str, optional
+        The same site with the columns that the coordinator asks for, in their order.
     steps : mapping of str to type
         The steps that it knows, as `steps_by_name` gives them.
-    log : callable, optional
-        Told of every reply before it leaves; where it fails, nothing leaves.
+    log : callable taking a list of dict, optional
+        Receives the lines of the log of each reply before it leaves; where it fails, nothing
+        leaves.
     keep : callable taking a dict, optional
         Receives the model that the sites found, as ``model.json`` holds it.
 
@@ -63,26 +68,35 @@ class Responder:
         client: Client,
         *,
         columns: Sequence[str] = (),
+        choose: Callable[[tuple[str, ...]], Client] | None = None,
         steps: Steps = STEPS,
-        log: Log | None = None,
+        log: Callable[[list[Line]], None] | None = None,
         keep: Callable[[dict[str, Any]], None] | None = None,
     ) -> None:
-        self.client = client
-        self.columns = tuple(columns)
+        self.name, self.columns = client.name, tuple(columns)
+        self._clients, self._choose = {self.columns: client}, choose
         self._steps, self._log, self._keep = steps, log, keep
-        self._last: tuple[str, dict[str, Any], list[Task], list[Summary]] | None = None
+        self._last: tuple[str, Client, list[Task], list[Summary]] | None = None
 
     def reply(self, question: bytes) -> bytes:
         """The reply to a question; it never raises."""
-        me = {"protocol": PROTOCOL, "question": digest(question), "site": self.client.name}
+        me = {"protocol": PROTOCOL, "question": digest(question), "site": self.name}
         try:
             return self._reply(question, me)
         except WireError as error:  # about the question; no value of a row is in it
             LOGGER.warning("a question was refused: %s", error)
-            return pack({**me, "refused": str(error)}, {})
+            return self._complaint({**me, "refused": str(error)})
         except Exception as error:
             LOGGER.exception("a question could not be answered")
-            return pack({**me, "failed": type(error).__name__}, {})
+            return self._complaint({**me, "failed": type(error).__name__})
+
+    def _complaint(self, header: dict[str, Any]) -> bytes:
+        """A reply without an answer, logged if the log can be written."""
+        reply = pack(header, {})
+        if self._log is not None:
+            with suppress(OSError):
+                self._log([{"task": "none", "bytes": len(reply)}])
+        return reply
 
     def _reply(self, question: bytes, me: dict[str, Any]) -> bytes:
         header, arrays = unpack(question)
@@ -96,18 +110,48 @@ class Responder:
             if self._keep is not None:
                 self._keep(header["model"])
             return pack(echo, {})
-        header, tasks, answers = self._answers(me["question"], header, arrays)
-        card = {"limits": list(self.client.site.limits), "columns": list(self.columns)}
+        client, tasks, answers = self._answers(me["question"], header, arrays)
+        limits = list(client.site.limits)
+        card = {"limits": limits, "columns": header.get("columns", list(self.columns))}
         reply = pack(echo | card, write_summaries(answers))
         if self._log is not None:
-            self._log(header, tasks, answers, len(reply))
+            lines = [_line(*each) for each in zip(tasks, answers, strict=True)]
+            which = {"run": echo["run"], "round": echo["exchange"]}
+            self._log([{**which, **line, "limits": limits} for line in lines])
         return reply
 
     def _answers(
-        self, name: str, header: dict[str, Any], arrays: Mapping[str, Any]
-    ) -> tuple[dict[str, Any], list[Task], list[Summary]]:
+        self, name: str, header: Header, arrays: Mapping[str, Floats]
+    ) -> tuple[Client, list[Task], list[Summary]]:
         """The answers to a question, found once."""
         if self._last is None or self._last[0] != name:
-            tasks = read_tasks(header.pop("tasks", ()), arrays, self._steps)
-            self._last = name, header, tasks, self.client.answers(tasks)
+            tasks = read_tasks(header.get("tasks", ()), arrays, self._steps)
+            client = self._client(header.get("columns"))
+            self._last = name, client, tasks, client.answers(tasks)
         return self._last[1:]
+
+    def _client(self, columns: Any) -> Client:
+        """The site with the columns that are asked for, by default with its own."""
+        if columns is None:
+            return self._clients[self.columns]
+        if not isinstance(columns, list) or not all(isinstance(name, str) for name in columns):
+            raise WireError("the columns that are asked for are not a list of names")
+        chosen = tuple(columns)
+        if chosen not in self._clients:
+            if self._choose is None:
+                raise WireError(
+                    f"this site has the columns {', '.join(self.columns)} and no others"
+                )
+            self._clients[chosen] = self._choose(chosen)
+        return self._clients[chosen]
+
+
+def _line(task: Task, answer: Summary) -> Line:
+    """What the log says of one answer."""
+    said = answer.weights[answer.weights != 0]
+    return {
+        "task": repr(task.step),
+        "shape": list(answer.sums.shape),
+        "smallest_weight": float(said.min()) if said.size else None,
+        "bytes": answer.sums.nbytes + answer.weights.nbytes,
+    }

@@ -57,7 +57,8 @@ The coordinator is at {address}. It sees sums and counts, never a row.
 
        fedcluster federation run {folder} fit -k 4 --out result
 
-   A run that was broken off goes on with `--resume`.
+   A run that was broken off goes on with `fedcluster federation run {folder} resume RUN`;
+   `fedcluster federation show {folder}` names the runs and the sites that are connected.
 
 {security}
 """

@@ -1,0 +1,276 @@
+"""``fedcluster federation``: what the coordinator of sites over a network does."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedcluster.cli.options import Algorithm, Init, Quality
+from fedcluster.cli.screen import Screen, needs
+
+if TYPE_CHECKING:
+    from fedcluster.federation.jobs import Job
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    help="Cluster over a network: for the coordinator.", no_args_is_help=True, rich_markup_mode=None
+)
+run_app = typer.Typer(
+    help="Ask the sites of a federation.", no_args_is_help=True, rich_markup_mode=None
+)
+app.add_typer(run_app, name="run")
+
+Folder = Annotated[
+    Path, typer.Argument(metavar="DIR", show_default=False, help="The folder of the federation.")
+]
+Out = Annotated[
+    Path, typer.Option("--out", "-o", metavar="DIR", show_default=False, help="Folder to write.")
+]
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="Replace files of an earlier run in --out.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, for programs.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors and warnings only.")]
+
+
+@app.command(
+    epilog="Example: fedcluster federation new trial --sites north,south,west "
+    "--address cluster.example.org:8443"
+)
+def new(
+    folder: Folder,
+    sites: Annotated[
+        str, typer.Option(metavar="A,B,C", show_default=False, help="The names of the sites.")
+    ],
+    address: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="Where the sites reach the coordinator.")
+    ] = "127.0.0.1:8443",
+    insecure: Annotated[
+        bool,
+        typer.Option("--insecure", help="No encryption and no keys; for one machine, for trials."),
+    ] = False,
+) -> None:
+    """Make the folder of a federation.
+
+    In it: certificates, a key for each site, Flower's app, and in sites/NAME what is handed to
+    each site. Its README says how to go on.
+    """
+    needs("flwr", "flower")
+    from fedcluster.federation.folders import create
+
+    federation = create(folder, sites.split(","), address, insecure=insecure)
+    typer.echo(f"Wrote {folder}: hand sites/NAME to each of {', '.join(federation.sites)}.")
+    if insecure:
+        typer.echo("INSECURE: nothing is encrypted and any program of this machine may take part.")
+    typer.echo(f"How to go on is written in {folder / 'README.md'}.")
+
+
+@app.command(epilog="Example: fedcluster federation start trial")
+def start(folder: Folder) -> None:
+    """Let the sites connect, until interrupted.
+
+    Runs Flower's SuperLink; what it prints goes to DIR/flower/superlink.log.
+    """
+    needs("flwr", "flower")
+    import time
+
+    from fedcluster.cli.screen import until_interrupted
+    from fedcluster.federation.coordinator import serve
+    from fedcluster.federation.folders import Federation
+
+    federation = Federation.load(folder)
+    with until_interrupted(), serve(federation) as superlink:
+        if federation.insecure:
+            typer.echo("INSECURE: nothing is encrypted; for trials on this machine only.")
+        typer.echo(f"The sites can connect to {federation.address}; Ctrl-C ends it.")
+        sys.stdout.flush()
+        while True:
+            superlink.check()
+            time.sleep(0.5)
+    typer.echo("Ended.")
+
+
+@app.command(epilog="Example: fedcluster federation show trial")
+def show(folder: Folder, as_json: AsJson = False) -> None:
+    """Show which sites are connected, and the runs."""
+    needs("flwr", "flower")
+    from fedcluster.federation.coordinator import runs, sites_online
+    from fedcluster.federation.folders import Federation
+    from fedcluster.report import Table
+
+    federation = Federation.load(folder)
+    with Screen(as_json=as_json, quiet=False) as screen:
+        online = sites_online(federation)
+        found = runs(federation)
+    sites = {name: "connected" if name in online else "not connected" for name in federation.sites}
+    screen.result(
+        {"sites": sites, "runs": found},
+        [
+            Table("Sites", ("site", "now"), tuple(sites.items())),
+            Table("Runs", ("run", "outcome"), tuple(found.items())),
+        ],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """What all commands of ``run`` are given."""
+
+    folder: Path
+    columns: str | None
+    quorum: int | None
+    deadline: float
+
+
+@run_app.callback()
+def run(
+    context: typer.Context,
+    folder: Folder,
+    columns: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A,B,C", help="Columns to cluster by; by default all, the same at all sites."
+        ),
+    ] = None,
+    quorum: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            show_default="all",
+            help="How many sites must answer a round; it goes on without the others.",
+        ),
+    ] = None,
+    deadline: Annotated[
+        float,
+        typer.Option(
+            metavar="S",
+            help="Seconds to wait for a site in a round. Flower notices after at most 65 that a "
+            "site has died.",
+        ),
+    ] = 120.0,
+) -> None:
+    """Ask the sites of a federation."""
+    context.obj = _Run(folder, columns, quorum, deadline)
+
+
+@run_app.command(epilog="Example: fedcluster federation run trial fit -k 4 --out result")
+def fit(
+    context: typer.Context,
+    k: Annotated[
+        int,
+        typer.Option(
+            "-k", "--clusters", metavar="K", show_default=False, help="How many clusters."
+        ),
+    ],
+    out: Out,
+    algorithm: Annotated[Algorithm, typer.Option(help="As of fedcluster fit.")] = Algorithm.AUTO,
+    init: Annotated[Init, typer.Option(help="Where it starts.")] = Init.AUTO,
+    n_init: Annotated[
+        int | None,
+        typer.Option(metavar="N", show_default="the algorithm's", help="How many starts to try."),
+    ] = None,
+    fuzzy: Annotated[bool, typer.Option("--fuzzy", help="Fuzzy c-means.")] = False,
+    m: Annotated[
+        float | None,
+        typer.Option("-m", metavar="M", show_default="2", help="The fuzzifier. Means --fuzzy."),
+    ] = None,
+    quality: Annotated[
+        Quality, typer.Option(help="better and best search longer, for more rounds.")
+    ] = Quality.GOOD,
+    sums_only: Annotated[
+        bool,
+        typer.Option("--sums-only", help="Send sums alone: no site describes its rows by means."),
+    ] = False,
+    participation: Annotated[
+        float,
+        typer.Option(metavar="C", help="The fraction of the sites that is asked in a round."),
+    ] = 1.0,
+    max_iter: Annotated[int, typer.Option(metavar="N", help="The most rounds.")] = 300,
+    tol: Annotated[
+        float,
+        typer.Option(metavar="T", help="Stop when the centres move less, as in scikit-learn."),
+    ] = 1e-4,
+    seed: Annotated[int, typer.Option(metavar="N", help="Makes every random choice.")] = 0,
+    overwrite: Overwrite = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Find clusters of the rows of all sites.
+
+    Writes model.json and history.json here. Every site gets the model, and writes the clusters of
+    its rows for itself. What a site holds back stands in its site.toml.
+    """
+    from fedcluster.cli import runs
+
+    runs.check_numbers(k, n_init, max_iter, tol, seed=seed)
+    fuzzifier = runs.fuzzifier(algorithm.value, m, fuzzy=fuzzy)
+    needs("flwr", "flower")
+    from fedcluster.federation.jobs import Fit
+
+    job = Fit(
+        n_clusters=k,
+        algorithm=algorithm.value,
+        init=init.value,
+        n_init=n_init,
+        max_iter=max_iter,
+        tol=tol,
+        quality=quality.value,
+        sums_only=sums_only,
+        m=fuzzifier,
+        participation=runs.fraction(participation),
+        seed=seed,
+    )
+    _begin(context.obj, job, out, overwrite=overwrite, as_json=as_json, quiet=quiet)
+
+
+@run_app.command(epilog="Example: fedcluster federation run trial resume 20260102-030405-ab12")
+def resume(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="RUN", show_default=False, help="Its name.")],
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Let a run that was broken off go on from its last round."""
+    needs("flwr", "flower")
+    from fedcluster.federation import coordinator
+    from fedcluster.federation.folders import Federation
+
+    federation = Federation.load(context.obj.folder)
+    with Screen(as_json=as_json, quiet=quiet) as screen:
+        folder = coordinator.resume(federation, name)
+        outcome = coordinator.wait(federation, folder, screen.doing)
+    _show(screen, outcome)
+
+
+def _begin(
+    given: _Run, job: Job, out: Path, *, overwrite: bool, as_json: bool, quiet: bool
+) -> None:
+    """Have a job done and show what came of it."""
+    from fedcluster.cli import runs
+    from fedcluster.data.files import column_list
+    from fedcluster.federation import coordinator
+    from fedcluster.federation.folders import Federation
+
+    federation = Federation.load(given.folder)
+    columns = column_list(given.columns)
+    runs.check_folder(out, overwrite=overwrite)
+    terms = coordinator.Terms(
+        out, None if columns is None else tuple(columns), given.quorum, given.deadline
+    )
+    with Screen(as_json=as_json, quiet=quiet) as screen:
+        screen.doing("handing the job to Flower")
+        folder = coordinator.begin(federation, job, terms)
+        outcome = coordinator.wait(federation, folder, screen.doing)
+    _show(screen, outcome)
+
+
+def _show(screen: Screen, outcome: dict[str, Any]) -> None:
+    """What came of a job, for people and for programs."""
+    from fedcluster.federation.words import shown
+
+    screen.result(outcome, shown(outcome))
