@@ -222,7 +222,7 @@ def test_the_log_tells_the_sizes_of_each_answer_and_no_value():
     said: list[list[dict]] = []
     site = Responder(Client("a", Data(ROWS["a"])), log=said.append)
     headers, arrays = wire.write_tasks(ASKED)
-    question = {"protocol": wire.PROTOCOL, "run": "r", "exchange": 4, "tasks": headers}
+    question = {"protocol": wire.PROTOCOL, "run": "r", "exchange": 3, "tasks": headers}
     _, answers = wire.unpack(site.reply(wire.pack(question, arrays)))
     assert said[0] == [
         {

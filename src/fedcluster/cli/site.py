@@ -61,16 +61,18 @@ def log(
     """Show what left this site."""
     needs("flwr", "flower")
     from fedcluster.federation.member import Membership
-    from fedcluster.federation.words import log_table
+    from fedcluster.federation.words import log_lines
     from fedcluster.site import SiteFile
 
     with Screen(as_json=as_json, quiet=False) as screen:
         site = SiteFile.load(site_file)
         path = site_file.parent / Membership.of(site).log
         lines = _lines(path)
-    shown = [] if not lines else [log_table(lines[-last:])]
-    count = f"{len(lines):,} answers have left {site.name}, {path} says."
-    screen.result({"log": str(path), "answers": lines[-last:], "all": len(lines)}, [*shown, count])
+    count = f"{len(lines):,} answers have left site {site.name}: {path}"
+    screen.result(
+        {"log": str(path), "answers": lines[-last:], "all": len(lines)},
+        [*log_lines(lines[-last:]), count],
+    )
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:

@@ -139,7 +139,9 @@ class RemoteEngine:
     def choose(self, columns: Sequence[str]) -> None:
         """From now on ask about these columns, in this order."""
         self._columns = list(columns)
-        self._holdings.clear()
+        for name, told in self.columns.items():
+            if told != tuple(columns):
+                self._holdings.pop(name, None)
 
     def give(self, model: Mapping[str, Any]) -> tuple[str, ...]:
         """Send every site the model that they found; returns the sites that have it."""

@@ -116,7 +116,7 @@ class Responder:
         reply = pack(echo | card, write_summaries(answers))
         if self._log is not None:
             lines = [_line(*each) for each in zip(tasks, answers, strict=True)]
-            which = {"run": echo["run"], "round": echo["exchange"]}
+            which = {"run": echo["run"], "round": _counted(echo["exchange"])}
             self._log([{**which, **line, "limits": limits} for line in lines])
         return reply
 
@@ -144,6 +144,11 @@ class Responder:
                 )
             self._clients[chosen] = self._choose(chosen)
         return self._clients[chosen]
+
+
+def _counted(exchange: Any) -> int | None:
+    """The number of an exchange as people count, from 1."""
+    return exchange + 1 if isinstance(exchange, int) else None
 
 
 def _line(task: Task, answer: Summary) -> Line:

@@ -158,12 +158,14 @@ def _control(federation: Federation) -> Iterator[ControlHttpClient]:
     certificate = None
     if not federation.insecure:
         certificate = federation.file("certificates", "ca.crt").read_bytes()
+    patience = make_simple_http_retry_invoker()
+    patience.max_tries = 3
     client = ControlHttpClient.from_server_address(
         server_address=_here(federation),
         insecure=federation.insecure,
         root_certificates=certificate,
         interceptors=[RuntimeVersionHttpInterceptor(component_name="flwr CLI")],
-        retry_invoker=make_simple_http_retry_invoker(),
+        retry_invoker=patience,
     )
     try:
         yield client

@@ -270,12 +270,14 @@ def _answer(supernode: Program, port: int, secret: bytes, responder: Responder) 
 
 
 def _runtime(port: int, known: Any) -> RuntimeHttpClient:
+    patience = make_simple_http_retry_invoker()
+    patience.max_tries = 1  # it is this machine; and whether the program runs is for us to see
     return RuntimeHttpClient.from_server_address(
         server_address=f"127.0.0.1:{port}",
         insecure=True,  # within this machine
         root_certificates=None,
         interceptors=[RuntimeVersionHttpInterceptor(component_name="fedcluster"), known],
-        retry_invoker=make_simple_http_retry_invoker(),
+        retry_invoker=patience,
     )
 
 

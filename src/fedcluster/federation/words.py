@@ -7,7 +7,7 @@ from typing import Any
 
 from fedcluster.report import Table, number
 
-__all__ = ["log_table", "shown"]
+__all__ = ["log_lines", "shown"]
 
 
 def shown(outcome: Mapping[str, Any]) -> list[Table | str]:
@@ -48,23 +48,17 @@ def _written(outcome: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def log_table(lines: Sequence[Mapping[str, Any]]) -> Table:
-    """What left a site, one line for each answer; the last ones of a long log."""
-    rows = tuple(
-        (
-            str(line.get("time", ""))[:19].replace("T", " "),
-            str(line.get("round", "")),
-            str(line.get("task", "")),
-            "x".join(map(str, line.get("shape", []))),
-            number(line["smallest_weight"]) if line.get("smallest_weight") is not None else "",
-            f"{line.get('bytes', 0):,}",
-        )
-        for line in lines
-    )
-    size = sum(line.get("bytes", 0) for line in lines)
-    return Table(
-        "What left this site",
-        ("time (UTC)", "round", "task", "shape", "smallest weight", "bytes"),
-        rows,
-        ("all", "", f"{len(lines)} answers", "", "", f"{size:,}"),
-    )
+def log_lines(lines: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What left a site, one line for each answer."""
+    return [_log_line(line) for line in lines]
+
+
+def _log_line(line: Mapping[str, Any]) -> str:
+    when = str(line.get("time", ""))[:19].replace("T", " ")
+    size = f"{line.get('bytes', 0):,} bytes"
+    if "shape" not in line:
+        return f"{when}  no answer, {size}"
+    smallest = line["smallest_weight"]
+    least = "nothing in it" if smallest is None else f"smallest weight {number(smallest)}"
+    lines, width = line["shape"]
+    return f"{when}  round {line['round']}  {line['task']}: {lines} x {width + 1}, {least}, {size}"
