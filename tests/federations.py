@@ -78,9 +78,8 @@ class RunningFederation:
         address = f"127.0.0.1:{free_port()}"
         self.federation = create(self.folder, list(rows), address, insecure=False)
         for name, X in rows.items():
-            np.savetxt(
-                self.site(name) / "rows.csv", X, fmt="%r", delimiter=",", header="x,y", comments=""
-            )
+            text = "".join(f"{x!r},{y!r}\n" for x, y in X.tolist())
+            (self.site(name) / "rows.csv").write_text(f"x,y\n{text}")
 
     def site(self, name: str) -> Path:
         return self.folder / "sites" / name
@@ -103,12 +102,16 @@ class RunningFederation:
             self.sites[name].wait_for("connected; Ctrl-C")
 
     def run(self, *arguments: object) -> Command:
+        self.earlier = self._runs()
         return self.command("federation", "run", self.folder, *arguments, name="run")
 
     def exchanges(self) -> list[Path]:
-        """The recorded exchanges of the last run."""
-        runs = sorted((self.folder / "runs").glob("*/job.json"))
-        return sorted((runs[-1].parent / "exchanges").glob("exchange-*")) if runs else []
+        """The recorded exchanges of the run that was begun last."""
+        new = sorted(self._runs() - self.earlier)
+        return sorted((new[-1] / "exchanges").glob("exchange-*")) if new else []
+
+    def _runs(self) -> set[Path]:
+        return {path.parent for path in (self.folder / "runs").glob("*/job.json")}
 
     def wait_for_exchange(self, n: int, seconds: float = 90) -> None:
         end = time.monotonic() + seconds

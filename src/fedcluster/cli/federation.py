@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +12,7 @@ from fedcluster.cli.options import Algorithm, Init, Quality
 from fedcluster.cli.screen import Screen, needs
 
 if TYPE_CHECKING:
+    from fedcluster.federation.coordinator import Terms
     from fedcluster.federation.jobs import Job
 
 __all__ = ["app"]
@@ -117,45 +117,34 @@ def show(folder: Folder, as_json: AsJson = False) -> None:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Run:
-    """What all commands of ``run`` are given."""
-
-    folder: Path
-    columns: str | None
-    quorum: int | None
-    deadline: float
+Columns = Annotated[
+    str | None,
+    typer.Option(
+        metavar="A,B,C", help="Columns to cluster by; by default all, the same at all sites."
+    ),
+]
+Quorum = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        show_default="all",
+        help="How many sites must answer a round; it goes on without the others.",
+    ),
+]
+Deadline = Annotated[
+    float,
+    typer.Option(
+        metavar="S",
+        help="Seconds to wait for a site in a round. Flower notices after at most 65 that a site "
+        "has died.",
+    ),
+]
 
 
 @run_app.callback()
-def run(
-    context: typer.Context,
-    folder: Folder,
-    columns: Annotated[
-        str | None,
-        typer.Option(
-            metavar="A,B,C", help="Columns to cluster by; by default all, the same at all sites."
-        ),
-    ] = None,
-    quorum: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            show_default="all",
-            help="How many sites must answer a round; it goes on without the others.",
-        ),
-    ] = None,
-    deadline: Annotated[
-        float,
-        typer.Option(
-            metavar="S",
-            help="Seconds to wait for a site in a round. Flower notices after at most 65 that a "
-            "site has died.",
-        ),
-    ] = 120.0,
-) -> None:
+def run(context: typer.Context, folder: Folder) -> None:
     """Ask the sites of a federation."""
-    context.obj = _Run(folder, columns, quorum, deadline)
+    context.obj = folder
 
 
 @run_app.command(epilog="Example: fedcluster federation run trial fit -k 4 --out result")
@@ -196,6 +185,9 @@ def fit(
         typer.Option(metavar="T", help="Stop when the centres move less, as in scikit-learn."),
     ] = 1e-4,
     seed: Annotated[int, typer.Option(metavar="N", help="Makes every random choice.")] = 0,
+    columns: Columns = None,
+    quorum: Quorum = None,
+    deadline: Deadline = 120.0,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -225,7 +217,8 @@ def fit(
         participation=runs.fraction(participation),
         seed=seed,
     )
-    _begin(context.obj, job, out, overwrite=overwrite, as_json=as_json, quiet=quiet)
+    terms = _terms(out, columns, quorum, deadline, overwrite=overwrite)
+    _begin(context.obj, job, terms, Screen(as_json=as_json, quiet=quiet))
 
 
 @run_app.command(epilog="Example: fedcluster federation run trial resume 20260102-030405-ab12")
@@ -240,32 +233,39 @@ def resume(
     from fedcluster.federation import coordinator
     from fedcluster.federation.folders import Federation
 
-    federation = Federation.load(context.obj.folder)
+    federation = Federation.load(context.obj)
     with Screen(as_json=as_json, quiet=quiet) as screen:
         folder = coordinator.resume(federation, name)
         outcome = coordinator.wait(federation, folder, screen.doing)
     _show(screen, outcome)
 
 
-def _begin(
-    given: _Run, job: Job, out: Path, *, overwrite: bool, as_json: bool, quiet: bool
-) -> None:
-    """Have a job done and show what came of it."""
-    from fedcluster.cli import runs
+def _terms(
+    out: Path, columns: str | None, quorum: int | None, deadline: float, *, overwrite: bool
+) -> Terms:
+    """The terms of a job, checked."""
     from fedcluster.data.files import column_list
+    from fedcluster.data.outputs import check_folder
+    from fedcluster.data.tables import InputError
+    from fedcluster.federation.coordinator import Terms
+
+    check_folder(out, overwrite=overwrite)
+    if not deadline > 0:
+        raise InputError(f"--deadline must be above 0 seconds, not {deadline:g}")
+    names = column_list(columns)
+    return Terms(out, None if names is None else tuple(names), quorum, deadline)
+
+
+def _begin(folder: Path, job: Job, terms: Terms, screen: Screen) -> None:
+    """Have a job done and show what came of it."""
     from fedcluster.federation import coordinator
     from fedcluster.federation.folders import Federation
 
-    federation = Federation.load(given.folder)
-    columns = column_list(given.columns)
-    runs.check_folder(out, overwrite=overwrite)
-    terms = coordinator.Terms(
-        out, None if columns is None else tuple(columns), given.quorum, given.deadline
-    )
-    with Screen(as_json=as_json, quiet=quiet) as screen:
+    federation = Federation.load(folder)
+    with screen:
         screen.doing("handing the job to Flower")
-        folder = coordinator.begin(federation, job, terms)
-        outcome = coordinator.wait(federation, folder, screen.doing)
+        run = coordinator.begin(federation, job, terms)
+        outcome = coordinator.wait(federation, run, screen.doing)
     _show(screen, outcome)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from fedcluster.client import Client
 from fedcluster.core import Floats, Summary, Task
+from fedcluster.data.tables import InputError
 from fedcluster.engines.wire import (
     PROTOCOL,
     STEPS,
@@ -86,6 +87,9 @@ class Responder:
         except WireError as error:  # about the question; no value of a row is in it
             LOGGER.warning("a question was refused: %s", error)
             return self._complaint({**me, "refused": str(error)})
+        except InputError as error:
+            LOGGER.error("a question could not be answered: %s", error)
+            return self._complaint({**me, "failed": type(error).__name__})
         except Exception as error:
             LOGGER.exception("a question could not be answered")
             return self._complaint({**me, "failed": type(error).__name__})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import ssl
 import subprocess
 import sys
 import time
@@ -14,8 +13,6 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-from urllib.error import URLError
-from urllib.request import urlopen
 
 import httpx
 from flwr.proto.control_pb2 import (
@@ -34,7 +31,7 @@ from fedcluster.data.outputs import json_text, whole_file
 from fedcluster.data.tables import InputError
 from fedcluster.federation.folders import Federation
 from fedcluster.federation.jobs import JOBS, Job
-from fedcluster.federation.programs import Program, environment
+from fedcluster.federation.programs import Program, answers, environment
 
 __all__ = ["Terms", "begin", "resume", "runs", "serve", "sites_online", "wait"]
 
@@ -142,14 +139,11 @@ def _wait_until_healthy(federation: Federation, superlink: Program) -> None:
 
 
 def _is_healthy(federation: Federation) -> bool:
-    context, scheme = None, "http"
-    if not federation.insecure:
-        certificate = federation.file("certificates", "ca.crt")
-        context, scheme = ssl.create_default_context(cafile=certificate), "https"
-    url = f"{scheme}://{_here(federation)}/health"
-    with suppress(URLError, OSError), urlopen(url, timeout=5, context=context) as reply:
-        return bool(reply.status == 200)
-    return False
+    authority = None if federation.insecure else federation.file("certificates", "ca.crt")
+    try:
+        return answers(_here(federation), authority)
+    except InputError:
+        return False
 
 
 @contextmanager

@@ -37,7 +37,7 @@ from fedcluster.data.tables import InputError
 from fedcluster.engines.flower import client_app
 from fedcluster.engines.responder import Line, Responder
 from fedcluster.engines.wire import WireError, steps_by_name
-from fedcluster.federation.programs import Program, free_port
+from fedcluster.federation.programs import Program, answers, free_port
 from fedcluster.model import Model
 from fedcluster.site import SiteFile
 
@@ -152,7 +152,7 @@ def take_part(path: Path, say: Callable[[str], None]) -> None:
     membership = Membership.of(site)
     folder = path.absolute().parent
     responder = _responder(site, membership, folder, say)
-    say(f"site {site.name}: connecting to {membership.coordinator}")
+    _wait_for_coordinator(site.name, membership, folder, say)
     secret, port = secrets.token_bytes(32), free_port()
     with (
         _secret_file(folder / "flower", secret) as file,
@@ -231,6 +231,20 @@ def _secret_file(folder: Path, secret: bytes) -> Iterator[Path]:
         path.unlink(missing_ok=True)
 
 
+def _wait_for_coordinator(
+    name: str, membership: Membership, folder: Path, say: Callable[[str], None]
+) -> None:
+    """Wait until somebody answers; complain where it is not the coordinator."""
+    authority = None if membership.insecure else folder / str(membership.certificate)
+    say(f"site {name}: connecting to {membership.coordinator}")
+    told = False
+    while not answers(membership.coordinator, authority):
+        if not told:
+            say(f"site {name}: nobody answers at {membership.coordinator} yet; waiting")
+        told = True
+        time.sleep(1)
+
+
 def _wait_for_connection(supernode: Program, membership: Membership) -> None:
     """Wait as long as it takes; the coordinator may not have started yet."""
     while not supernode.wait_for("SuperNode ID:", 60.0):
@@ -243,8 +257,6 @@ def _why_refused(supernode: Program, membership: Membership) -> str:
     said, where = supernode.printed(), f"see {supernode.log}"
     if "2004" in said or "2001" in said:
         why = "the coordinator does not know this site's key; ask for the site's folder anew"
-    elif "CERTIFICATE_VERIFY_FAILED" in said:
-        why = "the coordinator's certificate is not vouched for by this site's certificate file"
     else:
         why = supernode.complaint()
     return f"the connection to {membership.coordinator} failed: {why}; {where}"

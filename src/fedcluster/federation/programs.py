@@ -5,16 +5,20 @@ from __future__ import annotations
 import os
 import re
 import socket
+import ssl
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from http.client import HTTPException, RemoteDisconnected
 from pathlib import Path
+from urllib.error import URLError
+from urllib.request import urlopen
 
 from fedcluster.data.tables import InputError
 
-__all__ = ["Program", "environment", "free_port"]
+__all__ = ["Program", "answers", "environment", "free_port"]
 
 PATIENCE = 5.0
 """Seconds that a program has to end by itself."""
@@ -31,6 +35,43 @@ def environment(home: Path) -> dict[str, str]:
         "FLWR_DISABLE_UPDATE_CHECK": "1",
         "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
     }
+
+
+def answers(address: str, authority: Path | None) -> bool:
+    """Whether a SuperLink answers at an address; False where nobody does.
+
+    Parameters
+    ----------
+    address : str
+        HOST:PORT.
+    authority : Path, optional
+        The certificate of the authority that must vouch for it; without it nothing is encrypted.
+
+    Raises
+    ------
+    InputError
+        If somebody answers, but not as it should be.
+    """
+    scheme = "http" if authority is None else "https"
+    try:
+        context = None if authority is None else ssl.create_default_context(cafile=authority)
+        with urlopen(f"{scheme}://{address}/health", timeout=5, context=context) as reply:
+            return bool(reply.status == 200)
+    except (URLError, OSError, HTTPException) as error:
+        why = getattr(error, "reason", error)
+        if isinstance(why, ssl.SSLCertVerificationError):
+            raise InputError(
+                f"the coordinator's certificate is not vouched for by {authority}: another "
+                f"answers at {address}, or the site's folder is of another federation"
+            ) from error
+        if isinstance(why, ssl.SSLError):
+            raise InputError(f"the coordinator at {address} does not encrypt: {why}") from error
+        if authority is None and isinstance(why, RemoteDisconnected | ConnectionResetError):
+            raise InputError(
+                f"the coordinator wants an encrypted connection at {address}: write certificate "
+                "and key in the site's file, not insecure"
+            ) from error
+        return False
 
 
 def free_port() -> int:
