@@ -68,6 +68,9 @@ class RemoteEngine:
     columns : dict of str to tuple of str
         The names of each site's columns, as it told them.
 
+    weights : dict of str to float
+        What the rows of each site weigh, as far as its limits let it tell.
+
     Raises
     ------
     ValueError
@@ -92,17 +95,13 @@ class RemoteEngine:
         self._holdings: dict[str, Holding] = {}
         self._columns: list[str] | None = None
         self.columns: dict[str, tuple[str, ...]] = {}
+        self.weights: dict[str, float] = {}
         self.refusals: list[Refusal] = []
 
     @property
     def sites(self) -> tuple[Site, ...]:
         """The sites, in the order of their names, with the limits that they have told."""
         return tuple(self._sites.values())
-
-    @property
-    def weights(self) -> dict[str, float]:
-        """What the rows of each site weigh, as far as it has told."""
-        return {name: holding.weight for name, holding in self._holdings.items()}
 
     def ask(self, tasks: Sequence[Task], sites: Iterable[str] | None = None) -> list[Answers]:
         """Carry all tasks of one round to the named sites.
@@ -193,7 +192,7 @@ class RemoteEngine:
             holding, answers = Holding.of(answers), answers[1:]
         Reply(reply.site, reply.columns, answers).check(tasks, holding)
         self._holdings[name], self._sites[name] = holding, reply.site
-        self.columns[name] = reply.columns
+        self.columns[name], self.weights[name] = reply.columns, holding.weight
         return answers
 
     def _note(self, reasons: Mapping[str, str]) -> None:

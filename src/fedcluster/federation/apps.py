@@ -80,7 +80,9 @@ def conduct(engine: RemoteEngine, content: Mapping[str, Any], folder: Path) -> d
         What there is to show.
     """
     job: Job = JOBS[content["job"]](**content["parameters"])
+    folder.mkdir(parents=True, exist_ok=True)
     columns = _agree(engine, content["columns"], folder)
+    job.check(sum(engine.weights.values()))
     steps: dict[str, None] = {}
     outcome = drive(
         noted(job.plan(), steps),

@@ -12,6 +12,7 @@ import numpy as np
 
 from fedcluster.core import Answers, Result, Site, Task
 from fedcluster.data.outputs import json_text
+from fedcluster.data.tables import InputError
 from fedcluster.engines.remote import Refusal
 from fedcluster.model import Model
 from fedcluster.recipes import Choice, clustering
@@ -64,6 +65,10 @@ class Job(Protocol):
         """The fraction of the sites that is asked in a round."""
         ...
 
+    def check(self, rows: float) -> None:
+        """Refuse what makes no sense for so many rows of all sites together."""
+        ...
+
     def plan(self) -> Plan[Any]:
         """What to ask."""
         ...
@@ -94,6 +99,14 @@ class Fit:
     m: float | None = None
     participation: float = 1.0
     seed: int = 0
+
+    def check(self, rows: float) -> None:
+        """Refuse more clusters than rows."""
+        if self.n_clusters > rows:
+            raise InputError(
+                f"{self.n_clusters} clusters are more than the rows that the sites tell of "
+                f"({rows:g}); ask for fewer"
+            )
 
     def plan(self) -> Plan[Result]:
         """The same as an estimator's, with the same random numbers."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import secrets
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -19,6 +20,7 @@ from typing import Any
 
 import httpx
 import numpy as np
+from flwr.clientapp import ClientApp
 from flwr.common.constant import SubStatus
 from flwr.proto.runtime_pb2 import AcquireTaskRequest, SendTaskHeartbeatRequest
 from flwr.supercore.constant import TaskType
@@ -263,8 +265,12 @@ def _why_refused(supernode: Program, membership: Membership) -> str:
 
 
 def _answer(supernode: Program, port: int, secret: bytes, responder: Responder) -> None:
-    """Take one question after the other from the SuperNode."""
-    app = client_app(lambda context: responder)
+    """Take the questions from the SuperNode, and answer them one after the other.
+
+    Each is fetched by a thread of its own: Flower may announce one that never comes, because its
+    run was broken off meanwhile.
+    """
+    app, turn = client_app(lambda context: responder), threading.Lock()
     acquire = "/flwr.proto.Runtime/AcquireTask"
     known = SuperExecAuthHttpInterceptor(master_secret=secret, protected_methods={acquire})
     wanted = AcquireTaskRequest(supported_task_types=[TaskType.CLIENT_APP])
@@ -274,10 +280,11 @@ def _answer(supernode: Program, port: int, secret: bytes, responder: Responder) 
         try:
             task = asking.AcquireTask(wanted)
             if task.HasField("task") and task.token:
-                _answer_one(_runtime(port, RuntimeTokenHttpInterceptor(task.token)), app)
+                one = _runtime(port, RuntimeTokenHttpInterceptor(task.token))
+                threading.Thread(target=_answer_one, args=(one, app, turn), daemon=True).start()
                 continue
-        except (httpx.HTTPError, RuntimeError) as error:
-            LOGGER.warning("a question was lost: %s", error)
+        except httpx.HTTPError as error:
+            LOGGER.warning("the SuperNode does not answer: %s", error)
         time.sleep(POLL)
 
 
@@ -293,7 +300,7 @@ def _runtime(port: int, known: Any) -> RuntimeHttpClient:
     )
 
 
-def _answer_one(client: RuntimeHttpClient, app: Any) -> None:
+def _answer_one(client: RuntimeHttpClient, app: ClientApp, turn: threading.Lock) -> None:
     """Answer one question, and tell the SuperNode meanwhile that it is being worked on."""
 
     def works() -> bool:
@@ -305,8 +312,12 @@ def _answer_one(client: RuntimeHttpClient, app: Any) -> None:
     heart.start()
     try:
         letter, context, _, _ = pull_task_input(client)
-        push_message(client, app(letter, context), context)
+        with turn:
+            reply = app(letter, context)
+        push_message(client, reply, context)
         push_task_output(client, context, SubStatus.COMPLETED, "")
+    except Exception as error:
+        LOGGER.warning("a question was lost, its run may have ended: %s", type(error).__name__)
     finally:
         heart.stop()
         client.close()
