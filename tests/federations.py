@@ -55,10 +55,14 @@ class Command:
         self.process.kill()
         self.process.wait()
 
-    def end(self) -> None:
-        """By asking, and if that does not help without."""
+    def ask_to_end(self) -> None:
         if self.process.poll() is None:
             self.process.terminate()
+
+    def end(self) -> None:
+        """By asking, and if that does not help without."""
+        self.ask_to_end()
+        if self.process.poll() is None:
             try:
                 self.process.wait(15)
             except subprocess.TimeoutExpired:
@@ -120,7 +124,9 @@ class RunningFederation:
             time.sleep(0.05)
 
     def end(self) -> None:
-        for command in reversed(self.commands):
+        for command in self.commands:
+            command.ask_to_end()
+        for command in self.commands:
             command.end()
 
     def left_over(self, seconds: float = 10) -> list[int]:

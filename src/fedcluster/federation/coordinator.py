@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -154,6 +155,7 @@ def _control(federation: Federation) -> Iterator[ControlHttpClient]:
         certificate = federation.file("certificates", "ca.crt").read_bytes()
     patience = make_simple_http_retry_invoker()
     patience.max_tries = 3
+    logging.getLogger("flwr").setLevel(logging.ERROR)  # what it tries is not for the screen
     client = ControlHttpClient.from_server_address(
         server_address=_here(federation),
         insecure=federation.insecure,
@@ -309,7 +311,8 @@ def wait(federation: Federation, folder: Path, doing: Callable[[str], None]) -> 
 
 
 def _go_on(folder: Path) -> str:
-    return f"when that is mended, go on with: run DIR resume {folder.name}"
+    federation = folder.parents[1]
+    return f"when that is mended: fedcluster federation run {federation} resume {folder.name}"
 
 
 def _outcome(folder: Path) -> dict[str, Any]:
@@ -327,8 +330,7 @@ def _check(federation: Federation, folder: Path) -> None:
             status = control.ListRuns(ListRunsRequest(run_id=run)).run_dict[run].status
     except httpx.HTTPError as error:
         raise SiteError(
-            f"the coordinator at {_here(federation)} has gone ({type(error).__name__}); start it "
-            f"again; {_go_on(folder)}"
+            f"the coordinator at {_here(federation)} has gone; {_go_on(folder)}"
         ) from error
     if status.status == "finished" and not _outcome(folder):
         why = status.details or status.sub_status

@@ -290,6 +290,7 @@ def _answer(supernode: Program, port: int, secret: bytes, responder: Responder) 
 
 def _runtime(port: int, known: Any) -> RuntimeHttpClient:
     patience = make_simple_http_retry_invoker()
+    logging.getLogger("flwr").setLevel(logging.CRITICAL)  # we say it in our own words
     patience.max_tries = 1  # it is this machine; and whether the program runs is for us to see
     return RuntimeHttpClient.from_server_address(
         server_address=f"127.0.0.1:{port}",
