@@ -40,14 +40,14 @@ class Command:
     def said(self) -> str:
         return self.out.read_text("utf-8", errors="replace")
 
-    def wait_for(self, text: str, seconds: float = 60) -> None:
+    def wait_for(self, text: str, seconds: float = 120) -> None:
         end = time.monotonic() + seconds
         while text not in self.said():
             assert self.process.poll() is None, self.said()
             assert time.monotonic() < end, f"no {text!r} within {seconds} s: {self.said()}"
             time.sleep(0.1)
 
-    def wait(self, seconds: float = 120) -> int:
+    def wait(self, seconds: float = 240) -> int:
         return self.process.wait(seconds)
 
     def kill(self) -> None:
@@ -117,7 +117,7 @@ class RunningFederation:
     def _runs(self) -> set[Path]:
         return {path.parent for path in (self.folder / "runs").glob("*/job.json")}
 
-    def wait_for_exchange(self, n: int, seconds: float = 90) -> None:
+    def wait_for_exchange(self, n: int, seconds: float = 240) -> None:
         end = time.monotonic() + seconds
         while len(self.exchanges()) < n:
             assert time.monotonic() < end, f"no {n} exchanges within {seconds} s"
