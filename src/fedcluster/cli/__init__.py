@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from fedcluster.cli import federation, site
-from fedcluster.cli.options import Algorithm, Init, Quality
+from fedcluster.cli.choices import Algorithm, Init, Quality
 from fedcluster.cli.screen import OneLine, Screen
 
 __all__ = ["app"]

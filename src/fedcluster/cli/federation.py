@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedcluster.cli.options import Algorithm, Init, Quality
+from fedcluster.cli.choices import Algorithm, Init, Quality
 from fedcluster.cli.screen import Screen, needs
 
 if TYPE_CHECKING:
