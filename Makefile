@@ -8,17 +8,17 @@ export MPLCONFIGDIR := $(CURDIR)/.cache/matplotlib
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types unit network faults docs bench format clean
+.PHONY: help setup demo test lint types unit network faults docs bench reproduce reproduce-quick format clean
 
 help: ## List what can be made
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: .venv/ready ## Create .venv with the package and all that its tests need
 
 demo: .venv/ready ## Cluster simulated sites and write the pictures to demo/
 	@$(BIN)/fedcluster demo --out demo
 
-test: lint types unit network ## Check style, types and behaviour
+test: lint types unit network reproduce-quick ## Check style, types, behaviour and the papers' experiments
 
 lint: .venv/ready ## Check the style
 	@$(BIN)/ruff check --quiet
@@ -45,13 +45,19 @@ bench: .venv/ready ## Measure quality and speed beside peers; takes most of an h
 faults: .venv/ready ## Kill sites and coordinators of real federations, 20 runs of each; an hour
 	@$(BIN)/python -W ignore benchmarks/faults.py
 
+reproduce: .venv/ready ## Make every figure and table of the papers into reproduction/; half an hour
+	@$(BIN)/python -m reproduction
+
+reproduce-quick: .venv/ready ## The same from few runs, into .cache/reproduction/; two minutes
+	@$(BIN)/python -m reproduction --quick
+
 format: .venv/ready ## Format the code and mend what can be mended
 	@$(BIN)/ruff check --fix-only --quiet
 	@$(BIN)/ruff format
 
 clean: ## Remove everything that was made here
 	rm -rf .venv .cache .*_cache .coverage .hypothesis demo site
-	find src tests -name __pycache__ -prune -exec rm -rf {} +
+	find src tests reproduction benchmarks -name __pycache__ -prune -exec rm -rf {} +
 
 .venv/bin/python:
 	@$(if $(shell $(PYTHON) -c 'import sys; print(sys.version_info >= (3, 11) or "")'),,\

@@ -1,8 +1,11 @@
 """What all tests share."""
 
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from databases import Server, programs, running
 from hypothesis import settings
 
 settings.register_profile("ci", derandomize=True, deadline=None)
@@ -17,3 +20,13 @@ def reference() -> Path:
     if not REFERENCE.is_dir():
         pytest.skip("the reference data, ../shared/reference, is not here")
     return REFERENCE
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Server]:
+    """A PostgreSQL server of the tests' own."""
+    pytest.importorskip("psycopg")
+    if os.name != "posix" or programs() is None:
+        pytest.skip("PostgreSQL is not installed: apt-get install postgresql")
+    with running() as server:
+        yield server

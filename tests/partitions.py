@@ -13,16 +13,17 @@ from fedcluster.core import Data
 
 @dataclass(frozen=True)
 class Case:
-    """Rows, a partition of them, and centres to ask about."""
+    """Rows with labels, a partition of them, and centres to ask about."""
 
     X: NDArray[np.float64]
     weight: NDArray[np.float64] | None
     site: NDArray[np.int64]
     centers: NDArray[np.float64]
+    y: NDArray[np.int64]
 
     @property
     def pooled(self) -> Data:
-        return Data(self.X, self.weight)
+        return Data(self.X, self.weight, self.y)
 
     @property
     def parts(self) -> dict[str, Data]:
@@ -43,4 +44,4 @@ def cases(draw: st.DrawFn, *, max_rows: int = 40, weights: bool = True) -> Case:
     if weight is not None:
         weight[np.unique(site, return_index=True)[1]] += 1.0  # every site has a row that counts
     centers = rng.integers(-5, 6, size=(k, d)) * scale + offset + 0.25
-    return Case(X, weight, site, centers)
+    return Case(X, weight, site, centers, y=rng.integers(0, 3, size=n))

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 import warnings
 from pathlib import Path
@@ -552,23 +551,26 @@ def test_a_spinner_shows_after_a_second_and_says_what_is_done(monkeypatch):
     assert logging.getLogger("fedcluster").handlers == []
 
 
-def test_an_interrupt_does_not_wait_for_numerical_work(monkeypatch, capsys):
+def test_an_interrupt_does_not_wait_for_numerical_work():
     """It strikes the main thread, whose work is to wait: numba's handing over is left alone."""
-    released = threading.Event()
+    program = """
+import sys, time
+from fedcluster.cli.screen import Screen
 
-    def work():
-        signal.raise_signal(signal.SIGINT)
-        released.wait(60)
+def work():
+    print("at work", flush=True)
+    time.sleep(600)
 
-    def leave(status):
-        raise SystemExit(status)
-
-    monkeypatch.setattr(os, "_exit", leave)
-    with pytest.raises(SystemExit) as left, Screen(as_json=False, quiet=False) as screen:
-        screen.wait_for(work)
-    released.set()
-    assert left.value.code == 130
-    assert capsys.readouterr().err == "error: interrupted; nothing was written\n"
+with Screen(as_json=False, quiet=False) as screen:
+    screen.wait_for(work)
+"""
+    run = subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert run.stdout.readline() == "at work\n"
+    run.send_signal(signal.SIGINT)
+    _, complaint = run.communicate(timeout=120)
+    assert (run.returncode, complaint) == (130, "error: interrupted; nothing was written\n")
 
 
 def test_a_log_without_a_terminal_hears_of_the_compilation_only(capsys):

@@ -7,7 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedcluster.datasets import SplitRows, ffcm_case, plane16, triebe, variable_k
+from fedcluster.datasets import (
+    SplitRows,
+    ffcm_case,
+    g2,
+    pentagon,
+    plane16,
+    read_g2,
+    triebe,
+    variable_k,
+)
 
 PUBLISHED_SIZES = {
     0.1: [185, 144, 194, 74, 203],
@@ -64,7 +73,9 @@ def test_no_rows_stray_from_their_cluster_without_noise() -> None:
     )
 
 
-@pytest.mark.parametrize("make", [plane16, variable_k, lambda: triebe()[0], lambda: ffcm_case("2")])
+@pytest.mark.parametrize(
+    "make", [plane16, variable_k, lambda: triebe()[0], lambda: ffcm_case("2"), lambda: g2(2, 10)]
+)
 def test_numpys_global_random_state_is_neither_read_nor_touched(make) -> None:
     before = np.random.get_state()[1].copy()  # noqa: NPY002
     first, second = make().X, make().X
@@ -79,6 +90,9 @@ def test_numpys_global_random_state_is_neither_read_nor_touched(make) -> None:
         (plane16, {"noise": -1.0}),
         (plane16, {"per_cluster": 0}),
         (variable_k, {"per_cluster": 4}),
+        (pentagon, {"rows_per_cluster": 5}),
+        (g2, {"dimensions": 0, "deviation": 10}),
+        (g2, {"dimensions": 2, "deviation": -1.0}),
     ],
 )
 def test_impossible_data_are_refused(make, wrong) -> None:
@@ -146,3 +160,70 @@ def test_a_seed_makes_the_rows() -> None:
 def test_an_unknown_case_is_refused() -> None:
     with pytest.raises(ValueError, match="ffcm_case knows 1a, 1b, 2, 3a, 3b, 3c, 3d, not '4'"):
         ffcm_case("4")
+
+
+@pytest.mark.parametrize("dimensions", [2, 4, 8])
+@pytest.mark.parametrize("deviation", range(10, 101, 10))
+def test_g2_is_drawn_like_the_published_sets(
+    reference: Path, dimensions: int, deviation: int
+) -> None:
+    """Their means and deviations, in each cluster and over all coordinates, within 4 standard
+    errors of the difference; whole numbers, and as many rows in the same order.
+    """
+    with np.load(reference / "g2_d2_to_d8.npz") as published:
+        theirs = published[f"g2_{dimensions}_{deviation}"].astype(float)
+    rows = g2(dimensions, deviation)
+    assert rows.X.shape == theirs.shape
+    np.testing.assert_array_equal(rows.X, np.round(rows.X))
+    error = deviation / (1024 * dimensions) ** 0.5
+    for half in (slice(1024), slice(1024, None)):
+        ours = rows.X[half]
+        assert ours.mean() == pytest.approx(theirs[half].mean(), abs=4 * 2**0.5 * error)
+        assert ours.std() == pytest.approx(theirs[half].std(), abs=4 * error)
+
+
+def test_the_values_of_g2_are_cut_and_not_rounded(reference: Path) -> None:
+    """In all published sets of deviation 10 the mean is half a unit too low, 9 standard errors."""
+    with np.load(reference / "g2_d2_to_d8.npz") as published:
+        theirs = [(published[f"g2_{d}_10"] - 500.0)[:1024].ravel() for d in (2, 4, 8)]
+    ours = [(g2(d, 10).X - 500)[:1024].ravel() for d in (2, 4, 8)]
+    for values in map(np.concatenate, (ours, theirs)):
+        assert values.mean() == pytest.approx(-0.5, abs=4 * 10 / len(values) ** 0.5)
+
+
+def test_g2_gives_each_row_to_one_of_the_sites_and_the_rows_do_not_depend_on_them() -> None:
+    two, ten = g2(4, 30, n_sites=2), g2(4, 30)
+    np.testing.assert_array_equal(two.X, ten.X)
+    for rows, n_sites in ((two, 2), (ten, 10)):
+        assert len(rows.sites) == n_sites
+        assert min(sizes(rows)) > 2048 / n_sites - 5 * (2048 / n_sites) ** 0.5
+
+
+def test_g2_files_are_read(tmp_path: Path) -> None:
+    rows = g2(2, 30, seed=7)
+    path = tmp_path / "g2-2-30.txt"
+    np.savetxt(path, rows.X, fmt="   %d", delimiter="   ")
+    read = read_g2(path, seed=7)
+    np.testing.assert_array_equal(read.X, rows.X)
+    np.testing.assert_array_equal(read.y, rows.y)
+    np.testing.assert_array_equal(read.site, rows.site)
+
+
+def test_a_file_that_is_no_g2_set_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "other.txt"
+    path.write_text("1 2\n3 4\n")
+    with pytest.raises(ValueError, match=r"other\.txt has 2 rows, a G2 set has 2048"):
+        read_g2(path)
+    path.write_text("1 two\n")
+    with pytest.raises(ValueError, match=r"other\.txt is not a table of numbers .*two"):
+        read_g2(path)
+
+
+def test_pentagon_is_five_clusters_of_which_each_site_holds_two() -> None:
+    rows = pentagon(seed=3)
+    counts = [np.bincount(y, minlength=5).tolist() for _, y in rows.sites.values()]
+    assert counts == [[100, 200, 0, 0, 0], [0, 0, 200, 200, 0], [100, 0, 0, 0, 200]]
+    means = np.array([rows.X[rows.y == j].mean(axis=0) for j in range(5)])
+    np.testing.assert_allclose(np.linalg.norm(means, axis=1), 5, atol=4.5 / 200**0.5)
+    neighbours = np.linalg.norm(means - np.roll(means, 1, axis=0), axis=1)
+    np.testing.assert_allclose(neighbours, 10 * np.sin(np.pi / 5), atol=4.5 * (2 / 200) ** 0.5)

@@ -132,11 +132,12 @@ def test_a_centre_that_nobody_used_stays() -> None:
     ("schedule", "rates"),
     [
         ("inverse", {1: 1, 11: 2 / 3, 21: 1 / 2, 31: 2 / 5}),
+        ("halving", {1: 1, 51: 1 / 2, 101: 1 / 4}),
         ("root", {1: 1, 4: 1 / 2, 100: 1 / 10}),
         ("constant", {1: 1, 200: 1}),
         (lambda t: 0.5 ** ((t - 1) / 50), {1: 1, 51: 1 / 2, 101: 1 / 4}),
     ],
-    ids=["inverse", "root", "constant", "callable"],
+    ids=["inverse", "halving", "root", "constant", "callable"],
 )
 def test_the_server_s_rate_follows_its_schedule(schedule, rates: dict[int, float]) -> None:
     """From 0 towards 1 in round t."""
@@ -314,7 +315,10 @@ def test_a_run_is_that_of_plain_numpy(seed: int) -> None:
     [
         ({"epochs": 0}, "epochs and batch_size must be at least 1, not 0 and None"),
         ({"batch_size": 0}, "epochs and batch_size must be at least 1, not 1 and 0"),
-        ({"schedule": "linear"}, "one of inverse, root, constant or a callable, not 'linear'"),
+        (
+            {"schedule": "linear"},
+            "one of inverse, halving, root, constant or a callable, not 'linear'",
+        ),
     ],
 )
 def test_impossible_parameters_are_refused(wrong: dict[str, object], says: str) -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from fedcluster.kernels import FuzzyPass, fuzzy_cmeans, fuzzy_pass, hard_pass, memberships, nearest
-from fedcluster.kernels.fuzzy import FAINTEST
+from fedcluster.kernels.fuzzy import FAINTEST, WIDE, WIDE_BLOCK
 
 FIELDS = FuzzyPass.__slots__
 FUZZIFIERS = [1.01, 1.1, 1.5, 2.0, 3.0, 10.0]
@@ -47,9 +47,9 @@ def assert_same(found, expected, scale, rtol=1e-12):
 
 
 @st.composite
-def grids(draw, offsets=(0.0, 1e8), dtypes=(np.float32, np.float64)):
+def grids(draw, offsets=(0.0, 1e8), dtypes=(np.float32, np.float64), columns=(1, 8), rows=150):
     """Rows, centres and weights on a coarse grid, where coincidences and zeros abound."""
-    n, d, k = (draw(st.integers(1, most)) for most in (130, 8, 9))
+    n, d, k = (draw(st.integers(*ends)) for ends in ((1, rows), columns, (1, 9)))
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     spread, offset = draw(st.integers(1, 5)), draw(st.sampled_from(offsets))
     # steps of 8: what float32 can still tell apart at 1e8
@@ -58,6 +58,11 @@ def grids(draw, offsets=(0.0, 1e8), dtypes=(np.float32, np.float64)):
     sample_weight = draw(st.sampled_from([None, rng.integers(0, 4, n)]))
     m = draw(st.sampled_from(FUZZIFIERS))
     return X.astype(draw(st.sampled_from(dtypes))), centers, m, sample_weight
+
+
+def wide_grids(**others):
+    """Grids that are read by matrix products."""
+    return grids(columns=(WIDE, WIDE + 9), rows=WIDE_BLOCK + 50, **others)
 
 
 def test_four_points_by_hand():
@@ -79,9 +84,11 @@ def test_the_exponent_is_one_over_m_minus_one_of_squares(m, ratio):
     assert_allclose(u, [[ratio / (1 + ratio), 1 / (1 + ratio)]], rtol=1e-14)
 
 
+@pytest.mark.parametrize("d", [1, WIDE])
 @pytest.mark.parametrize("m", FUZZIFIERS)
-def test_a_row_on_centres_belongs_to_them_in_equal_parts(m):
-    u = memberships([[3.0], [5.0]], [[3.0], [3.0], [5.0], [7.0]], m)
+def test_a_row_on_centres_belongs_to_them_in_equal_parts(m, d):
+    X, centers = (np.repeat(np.c_[values], d, axis=1) for values in ([3.0, 5.0], [3.0, 3, 5, 7]))
+    u = memberships(X, centers, m)
     assert_array_equal(u, [[0.5, 0.5, 0, 0], [0, 0, 1, 0]])
 
 
@@ -102,6 +109,32 @@ def test_memberships_are_those_of_plain_numpy(case):
     assert_array_equal(u[np.arange(len(X)), labels], u.max(axis=1))
 
 
+@given(wide_grids())
+def test_a_pass_over_wide_rows_is_that_of_plain_numpy(case):
+    """But for the digits that |z|^2 - 2 z.c + |c|^2 may lose."""
+    X, centers, m, sample_weight = case
+    found = fuzzy_pass(X, centers, m, sample_weight)
+    assert_same(found, plain_pass(X, centers, m, sample_weight), np.abs(X).max(), rtol=1e-10)
+
+
+@given(wide_grids())
+def test_memberships_of_wide_rows_are_those_of_plain_numpy(case):
+    X, centers, m, _ = case
+    u = memberships(X, centers, m)
+    assert_allclose(u, plain_memberships(X, centers, m)[0], rtol=1e-10)
+    assert_allclose(u.sum(axis=1), 1, rtol=1e-14)
+
+
+@given(st.integers(0, 2**32), st.sampled_from(FUZZIFIERS), st.floats(1e-9, 1e-2))
+def test_wide_rows_close_to_a_centre_are_measured_directly(seed, m, distance):
+    """Else nothing but rounding would be left of their distances."""
+    rng = np.random.default_rng(seed)
+    centers = 1e3 * rng.normal(size=(5, WIDE))
+    X = centers[rng.integers(0, 5, 60)] + distance * rng.normal(size=(60, WIDE))
+    found, expected = fuzzy_pass(X, centers, m), plain_pass(X, centers, m)
+    assert_same(found, expected, np.abs(X).max(), rtol=1e-9)
+
+
 @given(grids())
 def test_a_weight_is_a_repetition(case):
     X, centers, m, _ = case
@@ -115,7 +148,7 @@ def test_a_weight_is_a_repetition(case):
     assert_allclose(found.sums, repeated.sums, rtol=1e-12, atol=atol)
 
 
-@given(grids())
+@given(grids() | wide_grids())
 def test_a_row_of_weight_zero_is_as_if_it_were_not_there(case):
     X, centers, m, _ = case
     weight = np.arange(len(X)) % 3 / 2
@@ -125,7 +158,7 @@ def test_a_row_of_weight_zero_is_as_if_it_were_not_there(case):
     assert_same(found, without, np.abs(X).max())
 
 
-@given(grids(dtypes=[np.float32]))
+@given(grids(dtypes=[np.float32]) | wide_grids(dtypes=[np.float32]))
 def test_float32_rows_are_computed_as_the_numbers_that_they_are(case):
     X, centers, m, sample_weight = case
     assert_same_bits(
@@ -187,11 +220,12 @@ def test_no_rows_add_nothing():
     assert memberships(np.empty((0, 2)), [[0.0, 0.0]], 2.0).shape == (0, 1)
 
 
+@pytest.mark.parametrize(("n", "d"), [(60_000, 4), (3000, 40)])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_bits_do_not_depend_on_the_number_of_threads(dtype, monkeypatch):
+def test_bits_do_not_depend_on_the_number_of_threads(n, d, dtype, monkeypatch):
     """More rows than a chunk has."""
     rng = np.random.default_rng(0)
-    X, weight = rng.normal(size=(60_000, 4)).astype(dtype), rng.uniform(0, 2, 60_000)
+    X, weight = rng.normal(size=(n, d)).astype(dtype), rng.uniform(0, 2, n)
     centers = X[:12].astype(float)
     monkeypatch.setenv("FEDCLUSTER_NUM_THREADS", "1")
     expected, fit = fuzzy_pass(X, centers, 1.5, weight), fuzzy_cmeans(X, centers, 2.0, max_iter=2)

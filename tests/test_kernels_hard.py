@@ -54,7 +54,7 @@ def grids(draw, offsets=(0.0, 1e8), dtypes=(np.float32, np.float64)):
 def test_small_data_take_a_shorter_way_to_the_same_bits(case):
     found = hard_pass(*case)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sweep, "SMALL_BYTES", -1)
+        patch.setattr(sweep, "SMALL", -1)
         assert_same_bits(hard_pass(*case), found)
 
 

@@ -69,7 +69,7 @@ def test_small_data_take_a_shorter_way_to_the_same_bits(seed, empty, is_weighted
     kwargs = {"max_iter": 4, "tol": 1e-3, "empty": empty}
     found = lloyd(X, start, sample_weight, **kwargs)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sweep, "SMALL_BYTES", -1)
+        patch.setattr(sweep, "SMALL", -1)
         expected = lloyd(X, start, sample_weight, **kwargs)
     for field in ("centers", "labels", "weights", "counts", "n_iter"):
         assert_array_equal(getattr(found, field), getattr(expected, field), field)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from fedcluster.client import Client
     from fedcluster.core import Data, Result, State, Summary, Task
     from fedcluster.engines.local import LocalEngine
-    from fedcluster.estimators import FederatedFuzzyCMeans, FederatedKMeans
+    from fedcluster.estimators import FederatedFuzzyCMeans, FederatedKMeans, select_k
     from fedcluster.kernels import nearest
     from fedcluster.privacy import MinClusterSize, MinRows
     from fedcluster.rounds import run
@@ -34,6 +34,7 @@ _HOME = {
     "Task": "core",
     "nearest": "kernels",
     "run": "rounds",
+    "select_k": "estimators",
 }
 
 __all__ = [
@@ -50,6 +51,7 @@ __all__ = [
     "Task",
     "nearest",
     "run",
+    "select_k",
 ]
 
 

@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from operator import add
 
 import numpy as np
+from numpy.typing import NDArray
 
-from fedcluster.core import Data, Filter, RowStream, Site, Step, Summary, Task, stream
-from fedcluster.privacy import MinRows, Persons, Tally
+from fedcluster.core import (
+    Column,
+    Data,
+    Filter,
+    Floats,
+    RowStream,
+    RowTransform,
+    Site,
+    Step,
+    Summary,
+    Task,
+    stream,
+)
+from fedcluster.data.columns import described
+from fedcluster.data.persons import Persons, Tally
+from fedcluster.privacy import MinRows
 
 __all__ = ["Client", "Sent"]
 
 NO_ROW = "there is no row of positive weight"
+ALL_DROPPED = "no row is left after those with a missing value are dropped"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +104,7 @@ class Client:
         self._steps: dict[int, tuple[Step, str]] = {}
         self._load = load
         self._persons: Persons | None = None
+        self._prepared: tuple[RowTransform, Data] | None = None
 
     def __repr__(self) -> str:
         return f"Client({self.name!r}, filters={list(self.filters)})"
@@ -122,6 +138,16 @@ class Client:
         """What the site tells of itself."""
         return Site(self.name, tuple(map(repr, self.filters)))
 
+    def describe(self, texts: Collection[str] = ()) -> tuple[Column, ...]:
+        """What the columns are; of text, only what several rows share and the filters let out.
+
+        Parameters
+        ----------
+        texts : collection of str
+            Columns whose numbers are names, and are described as text.
+        """
+        return described(self._chunks(), texts, self._passes)
+
     def answer(self, task: Task) -> Summary:
         """The answer to one task."""
         return self.answers([task])[0]
@@ -140,19 +166,30 @@ class Client:
 
     def _at_once(self, task: Task) -> tuple[Summary, int]:
         """A task's answer before the filters, and how many rows it was asked about."""
-        return self._step(task, self.data), len(self.data)
+        data = self.data if task.preparation is None else self._prepared_rows(task.preparation)
+        if not len(data):
+            raise ValueError(ALL_DROPPED)
+        return self._step(task, data), len(data)
+
+    def _prepared_rows(self, preparation: RowTransform) -> Data:
+        """The prepared rows, kept for the next task."""
+        if self._prepared is None or self._prepared[0] != preparation:
+            self._prepared = preparation, preparation.apply(self.data)
+        return self._prepared[1]
 
     def _chunk_by_chunk(self, tasks: Sequence[Task]) -> list[tuple[Summary, int]]:
         """The same for many tasks in one reading: the chunks' answers are added up."""
-        totals: list[Summary] = []
-        n_rows = 0
+        totals: list[Summary | None] = [None] * len(tasks)
+        counts = [0] * len(tasks)
         for chunk in self._chunks() if tasks else ():
-            found = [self._step(task, chunk) for task in tasks]
-            totals = list(map(add, totals, found)) if totals else found
-            n_rows += len(chunk)
-        if tasks and not n_rows:
+            for i, (task, data) in enumerate(zip(tasks, _prepared(chunk, tasks), strict=True)):
+                if len(data):
+                    found, so_far = self._step(task, data), totals[i]
+                    totals[i] = found if so_far is None else so_far + found
+                    counts[i] += len(data)
+        if not all(counts):
             raise ValueError(NO_ROW)
-        return [(total, n_rows) for total in totals]
+        return [(t, n) for t, n in zip(totals, counts, strict=True) if t is not None]
 
     def _chunks(self) -> Iterable[Data]:
         """The rows that have a weight, read anew."""
@@ -180,21 +217,41 @@ class Client:
             task.state, data, stream(task.seed, task.state.round, self.name)
         )
 
+    def _passes(self, counts: Floats, n_rows: int) -> NDArray[np.bool_]:
+        """Which of these groups of rows, each a line of so many, the filters let out."""
+        return self._filtered(Summary(np.zeros((len(counts), 0)), counts), n_rows).weights > 0
+
     def _leaving(self, task: Task, full: Summary, n_rows: int) -> Summary:
-        """What the filters let through, logged; where rows are grouped, they see persons."""
-        summary, n = full, n_rows
-        if self._persons is not None:
-            summary, n = replace(full, support=self._persons.behind(full.rows)), len(self._persons)
-        for hold_back in self.filters:
-            summary = hold_back(summary, n)
+        """What the filters let through, logged."""
+        summary = self._filtered(full, n_rows)
         self.sent.append(_sent(task, self._written(task.step), full, summary))
         return summary.leaving()
+
+    def _filtered(self, summary: Summary, n_rows: int) -> Summary:
+        """What the filters let through; where rows are grouped, they see persons."""
+        if self._persons is not None:
+            behind = self._persons.behind
+            summary = replace(summary, support=behind(summary.rows))
+            n_rows = int(behind(np.array([float(n_rows)]))[0])
+        for hold_back in self.filters:
+            summary = hold_back(summary, n_rows)
+        return summary
 
     def _written(self, step: Step) -> str:
         """A step with its hyper-parameters, written once and not in every round."""
         if id(step) not in self._steps:
             self._steps[id(step)] = step, repr(step)  # the step is kept, so its id stays its own
         return self._steps[id(step)][1]
+
+
+def _prepared(chunk: Data, tasks: Sequence[Task]) -> list[Data]:
+    """A chunk as each of the tasks wants it; each preparation is made once."""
+    made: dict[int, Data] = {}
+    for task in tasks:
+        if id(task.preparation) not in made:
+            rows = chunk if task.preparation is None else task.preparation.apply(chunk)
+            made[id(task.preparation)] = rows
+    return [made[id(task.preparation)] for task in tasks]
 
 
 def _sent(task: Task, step: str, full: Summary, summary: Summary) -> Sent:

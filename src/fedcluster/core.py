@@ -22,6 +22,7 @@ Labels = NDArray[np.int32]
 __all__ = [
     "Algorithm",
     "Answers",
+    "Column",
     "Data",
     "Engine",
     "Filter",
@@ -32,6 +33,7 @@ __all__ = [
     "Result",
     "Round",
     "RowStream",
+    "RowTransform",
     "Rows",
     "Site",
     "SiteError",
@@ -44,6 +46,25 @@ __all__ = [
 ]
 
 
+@dataclass(frozen=True, slots=True)
+class Column:
+    """What a site tells of a column before it is prepared.
+
+    Parameters
+    ----------
+    name : str
+        Its name.
+    kind : {"number", "text", "date", "mixed", "empty"}
+        What it holds; mixed are numbers and text, empty is a column without any value.
+    levels : tuple of str
+        The texts that the codes 0, 1, ... in the rows stand for, where it holds text.
+    """
+
+    name: str
+    kind: str = "number"
+    levels: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Data:
     """The rows that one site holds. They never leave it.
@@ -51,11 +72,13 @@ class Data:
     Parameters
     ----------
     X : ndarray of shape (n, d), float32 or float64
-        The rows.
+        The rows; before they are prepared, NaN where a value is missing.
     sample_weight : ndarray of shape (n,), optional
         Weight of each row, at least 0; without it each row weighs 1.
     y : ndarray of shape (n,), optional
         Reference labels, for metrics that compare with them.
+    columns : tuple of Column, optional
+        What the d columns are, of rows that are still to be prepared.
     groups : ndarray of shape (n,), int64, optional
         Whose row each is, as numbers that mean nothing else: where one person has many rows,
         limits count persons.
@@ -69,6 +92,7 @@ class Data:
     X: Rows
     sample_weight: Floats | None = None
     y: NDArray[Any] | None = None
+    columns: tuple[Column, ...] = ()
     groups: NDArray[np.int64] | None = None
     cache: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -78,8 +102,9 @@ class Data:
     def take(self, rows: NDArray[Any] | slice) -> Data:
         """The rows at the given places, where the given booleans are true, or of a slice."""
         weight = None if self.sample_weight is None else self.sample_weight[rows]
+        y = None if self.y is None else self.y[rows]
         groups = None if self.groups is None else self.groups[rows]
-        return Data(self.X[rows], weight, None if self.y is None else self.y[rows], groups)
+        return Data(self.X[rows], weight, y, self.columns, groups)
 
     def weighed(self) -> Data:
         """Without the rows of weight 0, which say nothing."""
@@ -96,6 +121,10 @@ class Data:
 @runtime_checkable
 class RowStream(Protocol):
     """The rows of one site where they are too many to be held at once."""
+
+    def __len__(self) -> int:
+        """How many there are, of those without weight too."""
+        ...
 
     def chunks(self) -> Iterator[Data]:
         """The rows in parts, read anew by every call."""
@@ -209,6 +238,17 @@ class State:
         return cls(centers, np.zeros(len(centers)))
 
 
+class RowTransform(Protocol):
+    """What a site does to its rows, each for itself, before a step sees them.
+
+    Equal ones do the same: a site may keep what one has made of its rows.
+    """
+
+    def apply(self, data: Data) -> Data:
+        """The prepared rows."""
+        ...
+
+
 class Step(Protocol):
     """One question to the sites: a frozen dataclass of scalars, its hyper-parameters.
 
@@ -270,6 +310,7 @@ class Task:
     step: Step
     state: State
     seed: int = 0
+    preparation: RowTransform | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,6 +125,11 @@ class Model:
             )
         return nearest(rows, self.centers)[0]
 
+    @property
+    def fuzzy(self) -> bool:
+        """Whether rows belong to clusters by degrees."""
+        return self.algorithm.get("m") is not None
+
     def memberships(self, X: ArrayLike) -> Floats | None:
         """How far each row belongs to each cluster, (n, k); None for a hard clustering."""
         from fedcluster.kernels import memberships  # compiled: not needed to read a model

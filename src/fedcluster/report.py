@@ -144,7 +144,9 @@ def plain(value: Any) -> Any:
 
 def site_record(name: str, labels: Labels, k: int, file: str, **sent: Any) -> SiteRecord:
     """Count a site's rows by cluster."""
-    clusters = tuple(np.bincount(labels, minlength=k).tolist())
+    parts = np.array_split(labels, 1 + len(labels) // 1_000_000)  # what counts copies its part
+    counts = np.sum([np.bincount(part, minlength=k) for part in parts], axis=0)
+    clusters = tuple(counts.tolist())
     return SiteRecord(name, len(labels), clusters, file, **sent)
 
 
@@ -283,18 +285,20 @@ def summary_line(record: Record) -> str:
     )
 
 
-def notes(sites: Sequence[SiteRecord]) -> list[str]:
-    """What left the sites and what did not, one sentence each."""
+def notes(
+    sites: Sequence[SiteRecord], absent_too: str = " It has labels all the same."
+) -> list[str]:
+    """What left the sites and what did not, one sentence each.
+
+    ``absent_too`` is what is said of a site that took no part.
+    """
     said = [_limits_in_force(sites)]
     absent = [site for site in sites if not site.took_part]
     held = [site for site in sites if site.took_part and site.rows_held_back]
     lone = [site for site in sites if site.lone_rows]
     for site in absent[:5]:
         rows = "its only row" if site.rows == 1 else f"all its {site.rows:,} rows"
-        said.append(
-            f"Site {site.name} took no part: its limits held back {rows}. "
-            "It has labels all the same."
-        )
+        said.append(f"Site {site.name} took no part: its limits held back {rows}.{absent_too}")
     if absent[5:]:
         said.append(f"Nor did {_count(len(absent) - 5, 'more site')}.")
     if held:

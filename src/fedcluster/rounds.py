@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from fedcluster.core import (
     HeldBackError,
     Result,
     Round,
+    RowTransform,
     State,
     Task,
     sampled,
@@ -28,16 +29,23 @@ from fedcluster.core import (
 )
 
 __all__ = [
+    "EnoughError",
     "Exchange",
     "Outcome",
     "Plan",
     "advance",
     "drive",
     "iterate",
+    "prepared",
     "reason",
     "run",
     "together",
 ]
+
+
+class EnoughError(Exception):
+    """Thrown into a plan that shall come to its end with what it has."""
+
 
 T = TypeVar("T")
 Plan = Generator[list[Task], list[Answers], T]
@@ -121,6 +129,19 @@ def together(plans: Sequence[Plan[T]]) -> Plan[list[T]]:
         for i, mine in [(i, [next(given) for _ in tasks]) for i, tasks in asked.items()]:
             step(i, mine)
     return [results[i] for i in range(len(plans))]
+
+
+def prepared(plan: Plan[T], preparation: RowTransform | None) -> Plan[T]:
+    """Let a plan ask about rows that the sites prepare first, where it does not say itself how."""
+    answers: list[Answers] | None = None
+    while True:
+        try:
+            tasks = next(plan) if answers is None else plan.send(answers)
+        except StopIteration as stop:
+            return cast(T, stop.value)
+        answers = yield [
+            task if task.preparation else replace(task, preparation=preparation) for task in tasks
+        ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from fedcluster.data.sources import FileSource, OpenRows, SqlSource, opened_rows
 from fedcluster.data.tables import InputError, readable
 from fedcluster.privacy import MinClusterSize, MinRows
 
-__all__ = ["Limits", "SiteFile"]
+__all__ = ["Limits", "SiteFile", "held"]
 
 IN_MEMORY = 1 << 23
 """Values up to which a site keeps its rows in memory: 64 MB of them."""
@@ -151,9 +151,7 @@ class SiteFile:
         columns : sequence of str, optional
             The columns to read, in this order, of those that the site allows; by default all.
         """
-        table = self.opened(columns)
-        small = len(table) * len(table.columns) <= IN_MEMORY
-        return table.load() if small else table
+        return held(self.opened(columns))
 
     def opened(self, columns: Sequence[str] | None = None) -> OpenRows:
         """The source, opened; its rows come in chunks, in the order in which they lie there."""
@@ -174,6 +172,11 @@ class SiteFile:
             return "there is no other column"
         listed = ", ".join(f'"{name}"' for name in numeric)
         return f"write columns = [{listed}] in {self.path.name}"
+
+
+def held(rows: OpenRows) -> Data | RowStream:
+    """Rows in memory if they are few, else in chunks as before."""
+    return rows.load() if len(rows) * len(rows.columns) <= IN_MEMORY else rows
 
 
 @dataclass(frozen=True, slots=True)

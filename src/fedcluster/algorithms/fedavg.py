@@ -17,8 +17,9 @@ The fraction C is not the algorithm's but the run's: ``drive(..., participation=
 
 Where the paper and the authors' program differ, or the paper is silent:
 
-- ``schedule``: the paper says alpha = (1, 0.5) and no more. "inverse" is
-  alpha_t = 1 / (1 + 0.5 (t - 1) / 10), which fits its figures best of those tried.
+- ``schedule``: the paper says alpha = (1, 0.5) and no more. Of those tried, "halving",
+  alpha_t = 0.5^((t - 1) / 50), and "inverse", alpha_t = 1 / (1 + 0.5 (t - 1) / 10), fit its
+  figures best, in this order (reproduction/triebe.py).
 - ``total_rows``: small is below 1 % of all rows (the paper) or of the rows of this round's sites
   (the program).
 - ``momentum``: the program's, v <- rho v + (1 - rho) u and Gamma <- Gamma + v; the paper has none.
@@ -43,6 +44,7 @@ __all__ = ["FedAvg"]
 
 SCHEDULES: dict[str, Callable[[int], float]] = {
     "inverse": lambda t: 1 / (1 + 0.5 * (t - 1) / 10),
+    "halving": lambda t: 0.5 ** ((t - 1) / 50),
     "root": lambda t: t**-0.5,
     "constant": lambda t: 1.0,
 }
@@ -63,9 +65,9 @@ class FedAvg:
         beta.
     server_rate : float, default=1
         alpha_1.
-    schedule : {"inverse", "root", "constant"} or callable, default="inverse"
-        alpha_t / alpha_1 in round t = 1, 2, ...: 1 / (1 + 0.5 (t - 1) / 10), t^-0.5, or 1; a
-        callable is given t.
+    schedule : {"inverse", "halving", "root", "constant"} or callable, default="inverse"
+        alpha_t / alpha_1 in round t = 1, 2, ...: 1 / (1 + 0.5 (t - 1) / 10), 0.5^((t - 1) / 50),
+        t^-0.5, or 1; a callable is given t.
     momentum : float, default=0
         rho, of the server's updates.
     reassign_share : float, default=0.01
@@ -99,7 +101,7 @@ class FedAvg:
     batch_size: int | None = None
     client_rate: float = 1.0
     server_rate: float = 1.0
-    schedule: Literal["inverse", "root", "constant"] | Callable[[int], float] = "inverse"
+    schedule: Literal["inverse", "halving", "root", "constant"] | Callable[[int], float] = "inverse"
     momentum: float = 0.0
     reassign_share: float = 0.01
     reassign_after: int = 20

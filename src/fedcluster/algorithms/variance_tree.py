@@ -26,7 +26,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from fedcluster.algorithms.merging import means, total
-from fedcluster.core import Data, Floats, Rows, State, Summary
+from fedcluster.core import Data, Floats, State, Summary
 
 __all__ = ["VarianceTree"]
 
@@ -69,13 +69,15 @@ class VarianceTree:
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
         """For each leaf: the sum of its rows, of their centred squares, and their weight."""
-        X = data.X.astype(np.float64, copy=False)
-        leaf, n = _Tree.of(state).leaf(X), max(1, len(state.centers))
-        reference = state.centers if len(state.centers) else np.zeros((1, X.shape[1]))
-        weight = np.ones(len(X)) if data.sample_weight is None else data.sample_weight
-        both = np.column_stack([X, (X - reference[leaf]) ** 2]) * weight[:, None]
-        sums = np.zeros((n, both.shape[1]))
-        np.add.at(sums, leaf, both)
+        columns: Floats = np.ascontiguousarray(data.X.T, np.float64)
+        leaf, n, d = _Tree.of(state).leaf(columns), max(1, len(state.centers)), len(columns)
+        reference = state.centers if len(state.centers) else np.zeros((1, d))
+        weight = np.ones(len(data)) if data.sample_weight is None else data.sample_weight
+        sums = np.empty((n, 2 * d))
+        for j, x in enumerate(columns):
+            squares = (x - reference[:, j][leaf]) ** 2
+            sums[:, j] = np.bincount(leaf, x * weight, n)
+            sums[:, d + j] = np.bincount(leaf, squares * weight, n)
         rows = np.bincount(leaf, minlength=n).astype(np.float64)
         return Summary(sums, np.bincount(leaf, weight, n).astype(np.float64), rows)
 
@@ -143,12 +145,12 @@ class _Tree:
         """The tree as arrays that travel."""
         return {f.name: np.asarray(getattr(self, f.name), dtype=np.float64) for f in fields(self)}
 
-    def leaf(self, X: Rows) -> Places:
-        """The leaf of each row, (n,)."""
-        leaf = np.zeros(len(X), dtype=np.intp)
+    def leaf(self, columns: Floats) -> Places:
+        """The leaf of each row, (n,), of rows that are given as columns (d, n)."""
+        leaf = np.zeros(columns.shape[1], dtype=np.intp)
         cuts = zip(self.parent, self.child, self.feature, self.threshold, strict=True)
         for parent, child, feature, threshold in cuts:
-            leaf[(leaf == parent) & (X[:, feature] > threshold)] = child
+            leaf[(leaf == parent) & (columns[feature] > threshold)] = child
         return leaf
 
     def cut(self, chosen: Places, squares: Floats, centers: Floats) -> _Tree:

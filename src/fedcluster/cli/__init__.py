@@ -1,4 +1,4 @@
-"""The command line: ``fedcluster fit``, ``predict``, ``demo``, ``federation`` and ``site``.
+"""The command line: ``fit``, ``predict``, ``select-k``, ``evaluate``, ``federation`` and so on.
 
 What is slow to import is imported by the commands, so that help comes at once.
 """
@@ -6,13 +6,18 @@ What is slow to import is imported by the commands, so that help comes at once.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from fedcluster.cli import check as checking
 from fedcluster.cli import federation, site
 from fedcluster.cli.choices import Algorithm, Init, Quality
+from fedcluster.cli.evaluate import EXAMPLE, evaluate
+from fedcluster.cli.options import AsJson, Files, ModelFile, Out, Overwrite, Quiet, Seed
 from fedcluster.cli.screen import OneLine, Screen
+from fedcluster.cli.select import EXAMPLE as SELECT_EXAMPLE
+from fedcluster.cli.select import number_of_clusters, select_k
 
 __all__ = ["app"]
 
@@ -28,20 +33,6 @@ app = typer.Typer(
 
 app.add_typer(federation.app, name="federation")
 app.add_typer(site.app, name="site")
-
-Files = Annotated[
-    list[str],
-    typer.Argument(metavar="FILE...", show_default=False, help="The sites' files."),
-]
-Out = Annotated[
-    Path, typer.Option("--out", "-o", metavar="DIR", show_default=False, help="Folder to write.")
-]
-Overwrite = Annotated[
-    bool, typer.Option("--overwrite", help="Replace files of an earlier run in --out.")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, for programs.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors and warnings only.")]
-Seed = Annotated[int, typer.Option(metavar="N", help="Makes every random choice.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -69,9 +60,14 @@ def main(
 def fit(
     files: Files,
     k: Annotated[
-        int,
+        Any,
         typer.Option(
-            "-k", "--clusters", metavar="K", show_default=False, help="How many clusters."
+            "-k",
+            "--clusters",
+            metavar="K",
+            parser=number_of_clusters,
+            show_default=False,
+            help="How many clusters; auto chooses from 1 to 12, 2-20 from these.",
         ),
     ],
     out: Out,
@@ -146,20 +142,22 @@ def fit(
     """Find clusters of the rows of several sites.
 
     FILE is CSV or Parquet, one for each site, which is called like its file; NAME=FILE gives it
-    another name. Columns are matched by name.
+    another name. Columns are matched by name. Or FILE is a site.toml, one for each site, which
+    says where its rows lie and what may leave.
 
     Writes model.json (the centres), labels/SITE.csv (the cluster of each row, with --fuzzy also
-    its degrees) and history.json (what happened, and what each site sent).
+    its degrees) and history.json (what happened, and what each site sent); with -k auto also
+    selection.json and curves.png (why so many, see select-k).
     """
     with Screen(as_json=as_json, quiet=quiet) as screen:
         from fedcluster import report
-        from fedcluster.cli import runs
+        from fedcluster.cli import runs, selections
 
-        runs.check_numbers(k, n_init, max_iter, tol, min_cluster_size, seed)
+        runs.check_numbers(runs.most(k), n_init, max_iter, tol, min_cluster_size, seed)
         fuzzifier = runs.fuzzifier(algorithm.value, m, fuzzy=fuzzy)
         runs.check_folder(out, overwrite=overwrite)
         tables = runs.read(files, columns, site_column, weight_column, screen.doing)
-        runs.enough_rows(k, tables)
+        runs.enough_rows(runs.most(k), tables)
         parameters = {
             "algorithm": algorithm.value,
             "init": init.value,
@@ -174,10 +172,13 @@ def fit(
         estimator = screen.wait_for(
             lambda: runs.cluster(tables, k, seed, screen.doing, fuzzifier, **parameters)
         )
-        record, written = runs.write(out, estimator, tables)
+        chosen = selections.of(estimator)
+        screen.warnings += chosen.warnings
+        record, written = runs.write(out, estimator, tables, chosen.draw, **chosen.content)
     screen.result(
-        runs.result(record, out, written),
+        runs.result(record, out, written, **chosen.content),
         [
+            *chosen.shown,
             report.cluster_table(record.sites, screen.width, str(out / "history.json")),
             report.summary_line(record),
             *report.notes(record.sites),
@@ -188,9 +189,7 @@ def fit(
 
 @app.command(epilog="Example: fedcluster predict result/model.json new.csv --out new-labels")
 def predict(
-    model_file: Annotated[
-        Path, typer.Argument(metavar="MODEL", show_default=False, help="The model.json of a fit.")
-    ],
+    model_file: ModelFile,
     files: Files,
     out: Out,
     overwrite: Overwrite = False,
@@ -222,6 +221,11 @@ def predict(
             report.written_line(out, written),
         ],
     )
+
+
+app.command("select-k", epilog=SELECT_EXAMPLE)(select_k)
+app.command(epilog=checking.EXAMPLE)(checking.check)
+app.command(epilog=EXAMPLE)(evaluate)
 
 
 @app.command(

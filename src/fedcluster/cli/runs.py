@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from fedcluster.cli.sites import OpenSite, are_site_files, open_sites
 from fedcluster.core import Labels
 from fedcluster.data.files import (
     InputError,
@@ -40,6 +41,7 @@ __all__ = [
     "fraction",
     "fuzzifier",
     "label",
+    "most",
     "read",
     "read_for",
     "result",
@@ -49,6 +51,7 @@ __all__ = [
 
 HISTORY = {"format": "fedcluster-history", "format_version": 1}
 
+Table = SiteTable | OpenSite
 Doing = Callable[[str], None]
 Estimator = FederatedKMeans | FederatedFuzzyCMeans
 
@@ -59,12 +62,16 @@ def read(
     site_column: str | None,
     weight_column: str | None,
     doing: Doing,
-) -> dict[str, SiteTable]:
-    """The sites' rows, from one file each or from one file of all."""
+) -> Mapping[str, Table]:
+    """The sites' rows, from one file each, from one file of all, or as their site files say."""
     chosen = column_list(columns)
     for option, name in (("--site-column", site_column), ("--weight-column", weight_column)):
         if name is not None and name in (chosen or []):
             raise InputError(f"{option} {name!r} is among --columns too; leave it out there")
+    if are_site_files(files):
+        if site_column is not None or weight_column is not None:
+            raise InputError("--site-column and --weight-column are what a site file says itself")
+        return open_sites(files, chosen, doing)
     given = sources(files)
     if site_column is None:
         return read_sites(
@@ -121,7 +128,12 @@ def fraction(participation: float) -> float:
     return participation
 
 
-def enough_rows(k: int, tables: Mapping[str, SiteTable]) -> None:
+def most(k: int | str | range) -> int:
+    """The most clusters that ``-k`` asks for; auto asks for what there is."""
+    return 1 if isinstance(k, str) else k if isinstance(k, int) else max(k)
+
+
+def enough_rows(k: int, tables: Mapping[str, Table]) -> None:
     """Refuse more clusters than rows."""
     rows = sum(map(len, tables.values()))
     if k > rows:
@@ -132,8 +144,8 @@ def enough_rows(k: int, tables: Mapping[str, SiteTable]) -> None:
 
 
 def cluster(
-    tables: Mapping[str, SiteTable],
-    k: int,
+    tables: Mapping[str, Table],
+    k: int | str | range,
     seed: int,
     doing: Doing,
     m: float | None = None,
@@ -151,6 +163,11 @@ def cluster(
     )
     weights = {site: table.weights for site, table in tables.items() if table.weights is not None}
     doing("clustering")
+    clients = [table.client for table in tables.values() if isinstance(table, OpenSite)]
+    if clients:
+        if parameters.get("min_cluster_size", "auto") != "auto":
+            raise InputError("--min-cluster-size is what each site file says itself, in [limits]")
+        return estimator.fit_clients(clients, next(iter(tables.values())).columns)
     return estimator.fit(
         {site: table.X for site, table in tables.items()}, sample_weight=weights or None
     )
@@ -159,7 +176,7 @@ def cluster(
 def write(
     out: Path,
     estimator: Estimator,
-    tables: Mapping[str, SiteTable],
+    tables: Mapping[str, Table],
     draw: Callable[[Path, Record], list[str]] = lambda folder, record: [],
     **more: Any,
 ) -> tuple[Record, list[str]]:
@@ -170,7 +187,7 @@ def write(
     """
     labels = label_files(list(tables))
     columns = next(iter(tables.values())).columns
-    narrow = all(table.X.dtype == np.float32 for table in tables.values())
+    narrow = all(table.dtype == np.float32 for table in tables.values())
     model = Model.from_estimator(
         estimator, columns=columns, dtype="float32" if narrow else "float64"
     )
@@ -195,13 +212,13 @@ def read_for(model: Model, files: Sequence[str], doing: Doing) -> dict[str, Site
     return tables
 
 
-def label(model: Model, tables: Mapping[str, SiteTable]) -> dict[str, Labels]:
+def label(model: Model, tables: Mapping[str, Table]) -> dict[str, Labels]:
     """The labels of each site's rows."""
     return {site: model.predict(table.X) for site, table in tables.items()}
 
 
 def write_labels_of(
-    out: Path, model: Model, tables: Mapping[str, SiteTable], labels: Mapping[str, Labels]
+    out: Path, model: Model, tables: Mapping[str, Table], labels: Mapping[str, Labels]
 ) -> list[SiteRecord]:
     """Write the labels of new rows; returns what each site holds."""
     files = label_files(list(tables))
@@ -214,13 +231,13 @@ def write_labels_of(
 def _write_labels(
     folder: Path,
     files: Mapping[str, str],
-    tables: Mapping[str, SiteTable],
+    tables: Mapping[str, Table],
     labels: Mapping[str, Labels],
     model: Model,
 ) -> None:
     (folder / "labels").mkdir()
     for site, table in tables.items():
-        degrees = model.memberships(table.X)
+        degrees = model.memberships(table.X) if model.fuzzy else None
         write_labels(folder / files[site], table.numbers, labels[site], degrees)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcluster.core import Rows
+from fedcluster.core import Data, Rows
 
 __all__ = [
     "SiteRows",
@@ -56,7 +56,7 @@ def by_site(X: Any, sites: Any = None, sample_weight: Any = None) -> list[SiteRo
     Parameters
     ----------
     X : dict or list of tables, or one table
-        Tables are arrays or data frames, (n, d); of a dict the keys name the sites.
+        Tables are arrays, data frames or `Data`, (n, d); of a dict the keys name the sites.
     sites : array of shape (n,), optional
         For one table: the site of each row. Without it the table is one site.
     sample_weight : like X, or array of shape (n,), optional
@@ -135,6 +135,8 @@ def _named(given: Any) -> list[tuple[str, Any]]:
 
 
 def _n_rows(table: Any) -> int:
+    if isinstance(table, Data):
+        return len(table)
     shape = getattr(table, "shape", None)
     if shape is None:
         shape = np.asarray(table).shape

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from fedcluster.data.reader import Reader, SiteTable, choose, counts_rows, is_number
-from fedcluster.data.tables import FileTable, InputError, open_table
+from fedcluster.data.tables import CsvFile, FileTable, InputError, ParquetFile, open_table
 
 __all__ = [
     "InputError",
@@ -179,7 +179,7 @@ def read_columns(source: Source, columns: Sequence[str]) -> SiteTable:
     return Reader(owner, opened(source.path, owner)).table(columns)
 
 
-def opened(path: Path, owner: str) -> FileTable:
+def opened(path: Path, owner: str) -> CsvFile | ParquetFile:
     """Open the owner's file and see that its columns have names of their own."""
     try:
         file = open_table(path)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import scipy.sparse
@@ -24,6 +24,7 @@ from fedcluster.data.tables import InputError, readable
 __all__ = ["AnnDataMatrix", "Matrix", "MatrixRows", "NpyMatrix", "SparseMatrix", "opened_matrix"]
 
 
+@runtime_checkable
 class Matrix(Protocol):
     """Rows of numbers (n, d) that are read some at a time."""
 
@@ -155,7 +156,7 @@ class MatrixRows:
             np.empty((len(self), 0)),
             None if weight is None else self._weights(weight, known(weight)),
             None if label is None else known(label).astype(np.str_),
-            None if group is None else numbered_groups(known(group).astype(np.str_)),
+            groups=None if group is None else numbered_groups(known(group).astype(np.str_)),
         )
 
     def _weights(self, name: str, given: NDArray[Any]) -> Floats:
@@ -210,7 +211,7 @@ class NpyMatrix(_Bare):
 
     def block(self, rows: slice, columns: NDArray[np.intp] | None) -> Rows:
         """Some rows."""
-        found = self._array.part(rows)
+        found = self._array.read(rows)
         return found if columns is None else np.ascontiguousarray(found[:, columns])
 
     def check(self) -> None:

@@ -29,6 +29,8 @@ __all__ = [
     "write_labels",
 ]
 
+LINES = 1 << 17
+"""Lines of labels that are written at a time."""
 RESERVED = {"con", "prn", "aux", "nul"} | {f"{p}{i}" for p in ("com", "lpt") for i in range(10)}
 
 
@@ -134,19 +136,24 @@ def _move(here: Path, there: Path) -> None:
 
 
 def write_labels(
-    path: Path, rows: NDArray[np.int64], labels: Labels, memberships: Floats | None = None
+    path: Path,
+    rows: Sequence[int] | NDArray[np.int64],
+    labels: Labels,
+    memberships: Floats | None = None,
 ) -> None:
     """Write one line for each row: its number in the site's file, from 1, and its cluster.
 
     With memberships (n, k), also how far it belongs to each cluster.
     """
-    columns: dict[str, NDArray[Any]] = {"row": rows, "cluster": labels}
-    if memberships is not None:
-        columns |= {f"membership_{j}": degrees for j, degrees in enumerate(memberships.T)}
-    table = pa.table(columns)
+    degrees = np.zeros((len(labels), 0)) if memberships is None else memberships
+    names = ["row", "cluster", *(f"membership_{j}" for j in range(degrees.shape[1]))]
     with path.open("wb") as file:
-        file.write(f"{','.join(columns)}\n".encode())
-        pa.csv.write_csv(table, file, pa.csv.WriteOptions(include_header=False))
+        file.write(f"{','.join(names)}\n".encode())
+        for start in range(0, len(labels), LINES):
+            part = slice(start, start + LINES)
+            columns = [np.asarray(rows[part]), labels[part], *degrees[part].T]
+            table = pa.table(columns, names)
+            pa.csv.write_csv(table, file, pa.csv.WriteOptions(include_header=False))
 
 
 def json_text(content: Mapping[str, Any]) -> str:

@@ -27,6 +27,8 @@ __all__ = [
     "counts_rows",
     "has_columns",
     "is_number",
+    "kind_of",
+    "missing_in",
     "numbered_groups",
 ]
 
@@ -101,6 +103,11 @@ class SiteTable:
     def __len__(self) -> int:
         return len(self.X)
 
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """What rows are read as."""
+        return self.X.dtype
+
 
 @dataclass(frozen=True, slots=True)
 class Reader:
@@ -131,8 +138,8 @@ class Reader:
         """The rows with all that is known of them."""
         X, weights = self.rows(columns.values, [] if columns.weight is None else [columns.weight])
         labels = None if columns.label is None else self._written(columns.label)
-        groups = None if columns.group is None else self._groups(columns.group)
-        return Data(X, weights, labels, groups)
+        groups = None if columns.group is None else self.groups(columns.group)
+        return Data(X, weights, labels, groups=groups)
 
     def rows(
         self, columns: Sequence[str], weight: Sequence[str] = ()
@@ -164,7 +171,7 @@ class Reader:
         [read] = self._read([column], texts=[column])
         return np.array([text or "" for text in read.to_pylist()], dtype=np.str_)
 
-    def _groups(self, column: str) -> NDArray[np.int64]:
+    def groups(self, column: str) -> NDArray[np.int64]:
         """Whose row each is, as a number that means nothing; two persons rarely share one.
 
         Persons who share one are counted as one, which no limit takes for more than they are.
@@ -248,7 +255,7 @@ def _not_a_number(cell: object, share: float, mend: str) -> str:
 def _is_numeric(column: pa.ChunkedArray) -> bool:
     """Whether all values are numbers or missing, perhaps written as text."""
     kind = column.type
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+    if _is_text(kind):
         return all(_reads_as_number(cell) for cell in column.to_pylist())
     return bool(
         pa.types.is_integer(kind)
@@ -261,13 +268,37 @@ def _is_numeric(column: pa.ChunkedArray) -> bool:
 
 def _as_floats(column: pa.ChunkedArray) -> NDArray[np.floating[Any]]:
     """A numeric column as floats, NaN where a value is missing; float32 stays what it is."""
-    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+    if _is_text(column.type):
         cells = column.to_pylist()
         return np.array([np.nan if _is_missing(cell) else float(cell) for cell in cells])
     if not pa.types.is_float32(column.type):
         column = column.cast(pa.float64(), safe=False)
     values: NDArray[np.floating[Any]] = column.to_numpy()
     return values
+
+
+def kind_of(column: pa.ChunkedArray) -> str:
+    """What a column holds: "number", "text", "date", "mixed", or "empty" without any value."""
+    kind = column.type
+    if missing_in(column) == len(column):
+        return "empty"
+    if pa.types.is_temporal(kind):
+        return "date"
+    if not _is_text(kind):
+        return "number" if _is_numeric(column) else str(kind)
+    numbers = [is_number(cell) for cell in column.to_pylist() if not _is_missing(cell)]
+    return "number" if all(numbers) else "mixed" if any(numbers) else "text"
+
+
+def missing_in(column: pa.ChunkedArray) -> int:
+    """How many values are missing."""
+    if _is_text(column.type):
+        return sum(map(_is_missing, column.to_pylist()))
+    return int(pa.compute.sum(pa.compute.is_null(column, nan_is_null=True)).as_py() or 0)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def _reads_as_number(cell: object) -> bool:

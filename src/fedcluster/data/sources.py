@@ -9,13 +9,13 @@ from typing import Protocol
 
 from fedcluster.core import RowStream
 from fedcluster.data.files import opened
-from fedcluster.data.matrices import MatrixRows, opened_matrix
+from fedcluster.data.matrices import Matrix, MatrixRows, opened_matrix
 from fedcluster.data.reader import Columns
 from fedcluster.data.spool import SpooledRows
 from fedcluster.data.streams import ParquetRows, parquet_files
-from fedcluster.data.tables import CsvFile, owned
+from fedcluster.data.tables import ParquetFile, Parted, owned
 
-__all__ = ["FileSource", "OpenRows", "SqlSource", "opened_rows"]
+__all__ = ["FileSource", "OpenRows", "SqlSource", "open_source", "opened_rows"]
 
 Roles = Callable[[Sequence[str]], Columns]
 Advise = Callable[[Sequence[str]], str]
@@ -38,6 +38,9 @@ class FileSource:
     path: Path
     names: tuple[str, ...] | None = None
     matrix: str | None = None
+
+    def __str__(self) -> str:
+        return str(self.path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +65,12 @@ class SqlSource:
     password_file: Path | None = None
     folder: Path = Path()
 
+    def __str__(self) -> str:
+        return self.url
+
 
 class OpenRows(RowStream, Protocol):
-    """Rows in chunks whose number and columns are known."""
-
-    def __len__(self) -> int: ...
+    """Rows in chunks whose columns are known."""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -96,29 +100,30 @@ def opened_rows(
         If it cannot be read.
     """
     with owned(owner):
-        if isinstance(source, SqlSource):
-            from fedcluster.data.sql import Query
+        found = open_source(source, owner)
+        if isinstance(found, Matrix):
+            return MatrixRows(found, roles(found.names), owner=owner)
+        columns = roles(found[0].names)
+        if not isinstance(found[0], ParquetFile):
+            return SpooledRows(found[0], columns, owner=owner, advise=advise)
+        return ParquetRows(
+            [table.path for table in found],
+            columns.values,
+            columns.weight,
+            group_column=columns.group,
+            label_column=columns.label,
+            owner=owner,
+            advise=advise,
+        )
 
-            query = Query(source.url, source.query, source.password_file, source.folder)
-            return SpooledRows(query, roles(query.names), owner=owner, advise=advise)
-        matrix = opened_matrix(source.path, source.names, source.matrix)
-        if matrix is not None:
-            return MatrixRows(matrix, roles(matrix.names), owner=owner)
-        return _table_rows(source, roles, owner, advise)
 
+def open_source(source: FileSource | SqlSource, owner: str) -> list[Parted] | Matrix:
+    """Open a source and see what it is: one table or those of a folder, or a matrix."""
+    if isinstance(source, SqlSource):
+        from fedcluster.data.sql import Query
 
-def _table_rows(source: FileSource, roles: Roles, owner: str, advise: Advise) -> OpenRows:
-    """Open a table with named columns."""
-    table = opened(parquet_files(source.path)[0], owner)
-    columns = roles(table.names)
-    if isinstance(table, CsvFile):
-        return SpooledRows(table, columns, owner=owner, advise=advise)
-    return ParquetRows(
-        source.path,
-        columns.values,
-        columns.weight,
-        group_column=columns.group,
-        label_column=columns.label,
-        owner=owner,
-        advise=advise,
-    )
+        return [Query(source.url, source.query, source.password_file, source.folder)]
+    matrix = opened_matrix(source.path, source.names, source.matrix)
+    if matrix is not None:
+        return matrix
+    return [opened(path, owner) for path in parquet_files(source.path)]

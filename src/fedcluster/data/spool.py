@@ -30,8 +30,12 @@ T = TypeVar("T")
 PAUSES = (0.5, 1.0, 2.0)
 """Seconds to wait before what cannot be reached is tried again."""
 
-READ = 1 << 17
+READ = 1 << 16
 """Values of a table that are read at a time: as objects of a database they are ten times larger."""
+
+
+SMALL = 1 << 18
+"""Values in a chunk: those of a copy come fast."""
 
 
 class UnreachableError(InputError):
@@ -65,7 +69,7 @@ class SpooledRows:
     advise : callable, optional
         What to do where columns are no numbers, given those that are.
     chunk_rows : int, optional
-        The largest number of rows in a chunk; by default about a million values.
+        The largest number of rows in a chunk; by default about 250,000 values.
 
     Raises
     ------
@@ -107,7 +111,8 @@ class SpooledRows:
 
     @cached_property
     def _roles(self) -> Columns:
-        given = self._table.names if self._given is None else self._given
+        with owned(self._owner):
+            given = self._table.names if self._given is None else self._given
         return given if isinstance(given, Columns) else Columns(tuple(given))
 
     def read(self) -> SpooledRows:
@@ -117,7 +122,7 @@ class SpooledRows:
 
     def chunks(self) -> Iterator[Data]:
         """The rows, at most ``chunk_rows`` at a time."""
-        size = chunk_rows_of(self._chunk_rows, len(self.columns))
+        size = chunk_rows_of(self._chunk_rows or max(1, SMALL // len(self.columns)), 1)
         return ahead(self._copy.chunks(size))
 
     def load(self) -> Data:
@@ -200,7 +205,8 @@ class Spool:
         labels = None if codes is None else np.array(list(self._known))[codes]
         X = self._X.part(start, n)
         assert X is not None
-        return Data(X, self._weights.part(start, n), labels, self._groups.part(start, n))
+        groups = self._groups.part(start, n)
+        return Data(X, self._weights.part(start, n), labels, groups=groups)
 
 
 class _Numbers:

@@ -290,9 +290,14 @@ class ArrayFile:
             self.source.check()
 
     def part(self, rows: slice) -> Rows:
+        """Some rows, which must be finite."""
+        part = self.read(rows)
+        finite(None, part.reshape(len(part), -1), f"{self.name}: ", rows.start)
+        return part
+
+    def read(self, rows: slice) -> Rows:
         """Some rows, of a file mapped anew, so that their pages go when they do."""
         part: Rows = np.ascontiguousarray(_mapped(self.source)[rows], self.dtype)
-        finite(None, part.reshape(len(part), -1), f"{self.name}: ", rows.start)
         return part
 
 
@@ -362,5 +367,7 @@ def whole(chunks: Iterator[Data], shape: tuple[int, ...], dtype: DTypeLike) -> D
         X[start : start + len(chunk)] = chunk.X
         others.append((chunk.sample_weight, chunk.y, chunk.groups))
         start += len(chunk)
-    columns = zip(*others, strict=True)
-    return Data(X, *(None if each[0] is None else np.concatenate(each) for each in columns))
+    weight, y, groups = (
+        None if each[0] is None else np.concatenate(each) for each in zip(*others, strict=True)
+    )
+    return Data(X, weight, y, groups=groups)

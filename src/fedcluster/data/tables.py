@@ -91,7 +91,7 @@ class Parted(Protocol):
         ...
 
 
-def open_table(path: Path) -> FileTable:
+def open_table(path: Path) -> CsvFile | ParquetFile:
     """Open a CSV or Parquet file and read the names of its columns.
 
     Raises

@@ -8,7 +8,7 @@ only the sum is kept.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedcluster.client import Client
-from fedcluster.core import Answers, Data, Filter, Site, Summary, Task, sampled
+from fedcluster.core import Answers, Column, Data, Filter, Site, Summary, Task, sampled
 from fedcluster.engines.local import named
 from fedcluster.privacy import MinRows
 
@@ -80,6 +80,10 @@ class CrowdEngine:
         smallest = max((f.n for f in self.filters if isinstance(f, MinRows)), default=0)
         self._heard = np.diff(self._bounds) >= smallest
         self._all = self._union(self._heard)
+
+    def describe(self, texts: Collection[str] = ()) -> dict[str, tuple[Column, ...]]:
+        """What the sites tell of their columns, as one."""
+        return {self.name: self._all.describe(texts)}
 
     def ask(self, tasks: Sequence[Task], sites: Iterable[str] | None = None) -> list[Answers]:
         """Answer all tasks for this round's sample of the sites."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import pairwise
 
 from fedcluster.client import Client
-from fedcluster.core import Answers, Site, SiteError, Summary, Task
+from fedcluster.core import Answers, Column, Site, SiteError, Summary, Task
 
 __all__ = ["LocalEngine", "named"]
 
@@ -69,6 +69,10 @@ class LocalEngine:
         self._silent = silent or (lambda site, r: False)
         self._rounds = 0
 
+    def describe(self, texts: Collection[str] = ()) -> dict[str, tuple[Column, ...]]:
+        """What each site tells of its columns; those of ``texts`` hold names, if numbers too."""
+        return {name: _described(client, texts) for name, client in self.clients.items()}
+
     def ask(self, tasks: Sequence[Task], sites: Iterable[str] | None = None) -> list[Answers]:
         """Answer all tasks at each of the named sites, in the order of the names."""
         asked = set(self.clients if sites is None else sites)
@@ -88,6 +92,14 @@ class LocalEngine:
 
     def _worth_threads(self, sizes: list[int]) -> bool:
         return self.workers > 1 and len(sizes) > 1 and sorted(sizes)[-2] >= _WORTH_A_THREAD
+
+
+def _described(client: Client, texts: Collection[str]) -> tuple[Column, ...]:
+    try:
+        return client.describe(texts)
+    except Exception as error:
+        what = f"{type(error).__name__}: {error}"
+        raise SiteError(f"site {client.name!r}, describing its columns, {what}") from error
 
 
 def _size(client: Client, tasks: Sequence[Task]) -> int:

@@ -156,8 +156,10 @@ def write_tasks(tasks: Sequence[Task]) -> tuple[list[Header], dict[str, Floats]]
     Raises
     ------
     WireError
-        If a step has a field that is no scalar.
+        If a step has a field that is no scalar, or rows are to be prepared.
     """
+    if any(task.preparation is not None for task in tasks):
+        raise WireError("a preparation cannot be sent yet: prepare the rows at the sites")
     headers: list[Header] = []
     arrays: dict[str, Floats] = {}
     for i, task in enumerate(tasks):

@@ -2,5 +2,6 @@
 
 from fedcluster.estimators.fuzzy import FederatedFuzzyCMeans
 from fedcluster.estimators.kmeans import FederatedKMeans
+from fedcluster.estimators.select import select_k, selecting
 
-__all__ = ["FederatedFuzzyCMeans", "FederatedKMeans"]
+__all__ = ["FederatedFuzzyCMeans", "FederatedKMeans", "select_k", "selecting"]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+from dataclasses import asdict, replace
 from numbers import Integral
 from typing import Any, Self
 
@@ -22,14 +22,20 @@ from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fedcluster.client import Client
-from fedcluster.core import Data, Filter, Labels, Result, Rows
+from fedcluster.core import Data, Filter, Labels, Result, Rows, RowStream
 from fedcluster.data.arrays import SiteRows, by_site, column_names, in_order
+from fedcluster.data.frames import raw_rows
 from fedcluster.engines import LocalEngine
+from fedcluster.estimators.checking import most_clusters, one_of, tried, whole
+from fedcluster.estimators.preparing import on_whole_rows, prepared_rows, wanted
 from fedcluster.estimators.reading import FLOATS, read_rows, read_weights
 from fedcluster.kernels import nearest
+from fedcluster.preparation import Findings, Fitted, Preparation, agree
+from fedcluster.preparation import fit as fit_preparation
 from fedcluster.privacy import MinClusterSize, MinRows
 from fedcluster.recipes import INITS, QUALITIES, Choice, clustering, min_cluster_size
-from fedcluster.rounds import Exchange, Outcome, drive
+from fedcluster.rounds import Exchange, Outcome, Plan, drive, prepared
+from fedcluster.selection import Rule, Selection, choosing
 
 __all__ = ["Federated"]
 
@@ -40,7 +46,7 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
     A subclass has the parameters that `_choice` reads.
     """
 
-    n_clusters: int
+    n_clusters: Any
     algorithm: Any
     init: Any
     n_init: Any
@@ -51,9 +57,16 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
     participation: float
     quality: str
     sums_only: bool
+    prepare: Any
+
+    preparation_: Preparation | None
+    findings_: Findings | None
+    labels_: Labels
+    site_labels_: dict[str, Labels]
 
     _names: tuple[str, ...]
     _watch: Callable[[Exchange], None] | None = None
+    _rule: Rule | None = None
 
     def fit(self, X: Any, y: Any = None, *, sites: Any = None, sample_weight: Any = None) -> Self:
         """Cluster the rows of all sites.
@@ -75,62 +88,144 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
         """
         parts = by_site(X, sites, sample_weight)
         data = self._read(parts)
-        choice = self._choice(data)
-        engine = LocalEngine(
-            Client(name, rows, self._filters(choice, parts)) for name, rows in data.items()
-        )
+        limits = self._filters(parts)
+        self._fit(LocalEngine(Client(name, rows, limits) for name, rows in data.items()), data)
+        labels = np.empty_like(self.labels_)
+        for part in parts:
+            labels[part.place] = self.site_labels_[part.name]
+        self.labels_ = labels
+        return self
+
+    def fit_clients(self, clients: Iterable[Client], columns: Sequence[str] | None = None) -> Self:
+        """Cluster the rows of sites that answer for themselves, each with its own limits.
+
+        Where rows come in chunks, the start is found from sums alone, unless ``init`` says
+        otherwise: no site then holds all its rows at once. ``min_cluster_size`` is the sites'.
+
+        Parameters
+        ----------
+        clients : iterable of Client
+            The sites.
+        columns : sequence of str, optional
+            The names of the columns.
+
+        Returns
+        -------
+        Self
+            The fitted estimator itself; ``labels_`` come site after site, in the order of names.
+
+        Examples
+        --------
+        >>> from fedcluster import Client, Data, FederatedKMeans
+        >>> north = Client("north", Data(np.array([[0.0], [1.0], [2.0]])))
+        >>> south = Client("south", Data(np.array([[8.0], [9.0], [10.0]])))
+        >>> FederatedKMeans(2, random_state=0).fit_clients([north, south]).cluster_centers_
+        array([[1.],
+               [9.]])
+        """
+        engine = LocalEngine(clients)
+        rows = {name: client.rows for name, client in engine.clients.items()}
+        first = next(iter(_chunks(next(iter(rows.values())))))
+        self.n_features_in_ = first.X.shape[1]
+        if columns is not None:
+            self.feature_names_in_ = np.array(columns, dtype=object)
+        self._fit(engine, rows)
+        return self
+
+    def _fit(self, engine: LocalEngine, rows: Mapping[str, Data | RowStream]) -> None:
+        """Prepare, cluster, label, and keep what was found."""
+        before = self._fit_preparation(engine)
+        choice = self._choice(rows)
+        streams = any(client.streams for client in engine.clients.values())
+        if streams and isinstance(self.init, str) and self.init == "auto":
+            choice = replace(choice, init="sums")
         outcome = drive(
-            clustering(choice),
+            prepared(self._plan(choice, rows), self.preparation_),
             engine,
             participation=self.participation,
             seed=choice.seed,
             watch=self._watch,
         )
         self._keep_clusters(outcome.value)
-        self._keep_labels(parts, data)
-        self._keep_account(outcome, engine)
-        return self
+        self._keep_labels(rows)
+        self._keep_account(Outcome(None, before + outcome.exchanges), engine)
+
+    def _fit_preparation(self, engine: LocalEngine) -> tuple[Exchange, ...]:
+        """Agree on the columns and fit what ``prepare`` asks for; all sites are asked."""
+        self.preparation_ = self.findings_ = None
+        wish = wanted(self.prepare)
+        if wish is None:
+            return ()
+        schema = agree(engine.describe(wish.named), wish.columns)
+        outcome: Outcome[Fitted] = drive(fit_preparation(wish, schema), engine, watch=self._watch)
+        self.preparation_ = outcome.value.preparation
+        self.findings_ = outcome.value.findings
+        if hasattr(self, "feature_names_in_"):
+            names = [column.name for column in self.preparation_.columns]
+            self.feature_names_in_ = np.array(names, dtype=object)
+            self.n_features_in_ = len(names)
+        return outcome.exchanges
 
     def predict(self, X: Any) -> Labels:
-        """The nearest centre of each row, (n,); of a dict or list, site after site."""
-        return nearest(self._rows(X), self.cluster_centers_)[0]
+        """The nearest centre of each row, (n,); of a dict or list, site after site.
+
+        A row that the preparation drops has the label -1.
+        """
+        return self._labels(self._rows(X))
 
     def transform(self, X: Any) -> NDArray[Any]:
         """Euclidean distances of each row to each centre, (n, k)."""
-        distances: NDArray[Any] = euclidean_distances(self._rows(X), self.cluster_centers_)
-        return distances
+        return on_whole_rows(
+            lambda rows: np.asarray(euclidean_distances(rows, self.cluster_centers_)),
+            self._rows(X),
+            np.nan,
+        )
+
+    def _labels(self, rows: Rows) -> Labels:
+        return on_whole_rows(lambda whole: nearest(whole, self.cluster_centers_)[0], rows, -1)
 
     @property
     def _n_features_out(self) -> int:
         return len(self.cluster_centers_)
 
-    def _choice(self, data: Mapping[str, Data]) -> Choice:
+    @property
+    def _width(self) -> int:
+        """The columns of the rows as they are clustered."""
+        return len(self.preparation_.names_out) if self.preparation_ else self.n_features_in_
+
+    def _plan(self, choice: Choice, data: Mapping[str, Sized]) -> Plan[Result | Selection]:
+        """Plan one clustering, or one for each number of clusters that is tried."""
+        ks = tried(self.n_clusters, sum(map(len, data.values())))
+        if ks is None:
+            return (yield from clustering(choice))
+        rule, d = self._rule or Rule(), self._width
+        if rule.bounds is not None and not {b.size for b in rule.bounds} <= {1, d}:
+            raise ValueError(
+                f"bounds must be two numbers or two arrays of {d}, one for each column"
+            )
+        return (yield from choosing(ks, choice, rule))
+
+    def _choice(self, data: Mapping[str, Sized]) -> Choice:
         """The parameters, checked against the data."""
-        n = sum(map(len, data.values()))
-        _whole("n_clusters", self.n_clusters)
-        _whole("max_iter", self.max_iter)
+        n_clusters = most_clusters(self.n_clusters, sum(map(len, data.values())))
+        whole("max_iter", self.max_iter)
         if self.n_init != "auto":
-            _whole("n_init", self.n_init)
+            whole("n_init", self.n_init)
         if not self.tol >= 0:
             raise ValueError(f"tol must be at least 0, not {self.tol}")
         if not 0 < self.participation <= 1:
             raise ValueError(
                 f"participation must be above 0 and at most 1, not {self.participation}"
             )
-        if n < self.n_clusters:
-            raise ValueError(
-                f"all sites together have n_samples={n} rows: too few for "
-                f"n_clusters={self.n_clusters}; ask for at most {n} clusters"
-            )
         return Choice(
-            n_clusters=self.n_clusters,
+            n_clusters=n_clusters,
             algorithm=self._algorithm(),
             init=self._init(),
             n_init=None if self.n_init == "auto" else self.n_init,
             tol=self.tol,
             max_rounds=self.max_iter,
             seed=int(check_random_state(self.random_state).randint(2**31 - 1)),
-            quality=_one_of("quality", self.quality, QUALITIES),
+            quality=one_of("quality", self.quality, QUALITIES),
             sums_only=bool(self.sums_only),
             m=getattr(self, "m", None),
         )
@@ -138,7 +233,7 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
     def _algorithm(self) -> Any:
         """What to fit by: a name or an algorithm object, checked."""
         if isinstance(self.algorithm, str):
-            return _one_of("algorithm", self.algorithm, self._names, "an algorithm object")
+            return one_of("algorithm", self.algorithm, self._names, "an algorithm object")
         own = getattr(self.algorithm, "n_clusters", self.n_clusters)
         if own != self.n_clusters:
             raise ValueError(f"n_clusters={self.n_clusters}, but algorithm is {self.algorithm!r}")
@@ -148,50 +243,61 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
         if callable(self.init):
             return self.init
         if isinstance(self.init, str):
-            return _one_of("init", self.init, INITS, "an array or a callable")
+            return one_of("init", self.init, INITS, "an array or a callable")
+        if not isinstance(self.n_clusters, Integral):
+            raise ValueError(
+                f"init is an array, which is a start for one number of clusters, but n_clusters="
+                f"{self.n_clusters!r}; give init by name"
+            )
         init = check_array(self.init, dtype=np.float64)
-        if init.shape != (self.n_clusters, self.n_features_in_):
+        if init.shape != (self.n_clusters, self._width):
             raise ValueError(
                 f"init has shape {init.shape}, but n_clusters={self.n_clusters} and the rows have "
-                f"{self.n_features_in_} columns"
+                f"{self._width} columns"
             )
         return init
 
-    def _filters(self, choice: Choice, parts: Sequence[SiteRows]) -> list[Filter]:
+    def _filters(self, parts: Sequence[SiteRows]) -> list[Filter]:
         """The limits of each site; the rows of one table without sites have nowhere to leave."""
         if self.min_cluster_size != "auto":
-            _whole("min_cluster_size", self.min_cluster_size)
+            whole("min_cluster_size", self.min_cluster_size)
             return [MinClusterSize(self.min_cluster_size)]
-        p = min_cluster_size(choice.algorithm)
+        p = min_cluster_size(self._algorithm())
         alone = len(parts) == 1 and not parts[0].where
         limits: list[Filter] = [] if alone else [MinRows(2)]
         return [*limits, MinClusterSize(p)] if p > 1 else limits
 
-    def _keep_clusters(self, result: Result) -> None:
+    def _keep_clusters(self, found: Result | Selection) -> None:
+        self.selection_ = found if isinstance(found, Selection) else None
+        result = found.results[found.n_clusters] if isinstance(found, Selection) else found
+        self.n_clusters_ = len(result.state.centers)
         self.cluster_centers_ = result.state.centers
         self.cluster_weights_ = result.state.weights
         self.inertia_ = result.state.inertia
         self.history_ = [asdict(done) for done in result.history]
         self.stop_reason_ = result.reason
 
-    def _keep_labels(self, parts: Sequence[SiteRows], data: Mapping[str, Data]) -> None:
-        """Each site labels its own rows."""
-        self.site_labels_ = {
-            name: nearest(rows.X, self.cluster_centers_)[0] for name, rows in data.items()
-        }
-        self.labels_ = np.empty(sum(map(len, data.values())), dtype=np.int32)
-        for part in parts:
-            self.labels_[part.place] = self.site_labels_[part.name]
-        found = len(np.unique(self.labels_))
-        if found < self.n_clusters:
+    def _keep_labels(self, rows: Mapping[str, Data | RowStream]) -> None:
+        """Each site labels its own rows, one site after the other and chunk by chunk."""
+        self.labels_ = np.empty(sum(map(len, rows.values())), dtype=np.int32)
+        self.site_labels_, start = {}, 0
+        for name, given in rows.items():
+            first = start
+            for chunk in _chunks(given):
+                labels = self._labels(self._prepared(chunk))
+                self.labels_[start : start + len(chunk)] = labels
+                start += len(chunk)
+            self.site_labels_[name] = self.labels_[first:start]
+        found = sum(bool((self.labels_ == j).any()) for j in range(self.n_clusters_))
+        if found < self.n_clusters_:
             warnings.warn(
-                f"only {found} of {self.n_clusters} clusters have rows: fewer distinct rows, or "
+                f"only {found} of {self.n_clusters_} clusters have rows: fewer distinct rows, or "
                 "fewer centres from the sites, than clusters",
                 ConvergenceWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
 
-    def _keep_account(self, outcome: Outcome[Result], engine: LocalEngine) -> None:
+    def _keep_account(self, outcome: Outcome[Any], engine: LocalEngine) -> None:
         """What it took, and what the sites' logs say of it."""
         self.n_iter_ = len(outcome.exchanges)
         self.numbers_sent_ = outcome.numbers_sent()
@@ -207,41 +313,67 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
 
     def _read(self, parts: Sequence[SiteRows]) -> dict[str, Data]:
         """The sites' rows as arrays, their columns in the order of the first site's."""
+        if wanted(self.prepare) is not None:
+            return self._read_raw(parts)
         names = column_names(parts[0].table)
-        data = {}
+        data: dict[str, Data] = {}
         for part in parts:
             table = part.table if names is None else in_order(part.table, names, part.where)
             rows = read_rows(table, part.where)
             data[part.name] = Data(rows, read_weights(part.sample_weight, rows, part.where))
-        widths = {name: rows.X.shape[1] for name, rows in data.items()}
-        if len(set(widths.values())) > 1:
-            raise ValueError(f"every site must have the same number of columns, not {widths}")
+        _same_width(data)
         validate_data(self, parts[0].table, skip_check_array=True)
         return data
+
+    def _read_raw(self, parts: Sequence[SiteRows]) -> dict[str, Data]:
+        """The sites' rows as they are, to be prepared."""
+        data = {}
+        for part in parts:
+            rows = raw_rows(part.table, where=part.where)
+            weight = read_weights(part.sample_weight, rows.X, part.where)
+            data[part.name] = rows if weight is None else replace(rows, sample_weight=weight)
+        first = next(iter(data.values()))
+        if first.columns:
+            self.feature_names_in_ = np.array([c.name for c in first.columns], dtype=object)
+        else:
+            _same_width(data)
+            self.__dict__.pop("feature_names_in_", None)
+        self.n_features_in_ = first.X.shape[1]
+        return data
+
+    def _prepared(self, data: Data) -> Rows:
+        """A site's own rows as they are clustered, NaN where a row is dropped."""
+        if self.preparation_ is None:
+            return data.X
+        return prepared_rows(data, self.preparation_, self.n_features_in_, "")
 
     def _rows(self, X: Any) -> Rows:
         """Rows to predict, (n, d), checked as scikit-learn does; site after site."""
         check_is_fitted(self)
         parts = by_site(X)
-        names = getattr(self, "feature_names_in_", None)
-        tables = [
-            part.table
-            if names is None or len(parts) == 1
-            else in_order(part.table, list(names), part.where)
-            for part in parts
-        ]
-        checked = [validate_data(self, t, reset=False, dtype=FLOATS) for t in tables]
+        if self.preparation_ is not None:
+            checked = [
+                prepared_rows(part.table, self.preparation_, self.n_features_in_, part.where)
+                for part in parts
+            ]
+        else:
+            names = getattr(self, "feature_names_in_", None)
+            tables = [
+                part.table
+                if names is None or len(parts) == 1
+                else in_order(part.table, list(names), part.where)
+                for part in parts
+            ]
+            checked = [validate_data(self, t, reset=False, dtype=FLOATS) for t in tables]
         rows: Rows = np.concatenate(checked) if len(checked) > 1 else checked[0]
         return rows
 
 
-def _whole(name: str, value: Any) -> None:
-    if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
-        raise ValueError(f"{name} must be a whole number of at least 1, not {value!r}")
+def _chunks(rows: Data | RowStream) -> Iterable[Data]:
+    return [rows] if isinstance(rows, Data) else rows.chunks()
 
 
-def _one_of(name: str, value: Any, names: tuple[str, ...], or_else: str = "") -> Any:
-    if value not in names:
-        known = ", ".join(map(repr, names)) + (f" or {or_else}" if or_else else "")
-        raise ValueError(f"{name} must be one of {known}, not {value!r}")
-    return value
+def _same_width(data: Mapping[str, Data]) -> None:
+    widths = {name: rows.X.shape[1] for name, rows in data.items()}
+    if len(set(widths.values())) > 1:
+        raise ValueError(f"every site must have the same number of columns, not {widths}")

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from fedcluster.core import Floats
 from fedcluster.estimators.base import Federated
+from fedcluster.estimators.preparing import on_whole_rows
 from fedcluster.kernels import fuzzy_pass, memberships
 from fedcluster.recipes import FUZZY_ALGORITHMS
 
@@ -17,8 +20,8 @@ class FederatedFuzzyCMeans(Federated):
 
     Parameters
     ----------
-    n_clusters : int, default=8
-        k.
+    n_clusters : int, "auto" or iterable of int, default=8
+        k, or the numbers to choose from, as in `FederatedKMeans`.
     m : float, default=2
         The fuzzifier, above 1: near 1 memberships are nearly hard.
     algorithm : {"auto", "fcm", "ffcm"} or Algorithm, default="auto"
@@ -27,7 +30,8 @@ class FederatedFuzzyCMeans(Federated):
         from ``init``; "ffcm" is the algorithm of Stallmann & Wilbik with k-means averaging (see
         `FFCM` for all its switches).
     init, n_init, max_iter, random_state, min_cluster_size, participation, quality, sums_only
-        As in `FederatedKMeans`; a limit on the size of a cluster looks at sums of memberships.
+        As in `FederatedKMeans`, and so is ``prepare``; a limit on the size of a cluster looks at
+        sums of memberships.
     tol : float, default=1e-4
         Converged when the Euclidean norm of the centres' move is at most ``tol`` times the root
         of the mean variance of a column.
@@ -60,7 +64,7 @@ class FederatedFuzzyCMeans(Federated):
 
     def __init__(
         self,
-        n_clusters: int = 8,
+        n_clusters: Any = 8,
         *,
         m: float = 2.0,
         algorithm: Any = "auto",
@@ -73,6 +77,7 @@ class FederatedFuzzyCMeans(Federated):
         participation: float = 1.0,
         quality: str = "good",
         sums_only: bool = False,
+        prepare: Any = None,
     ) -> None:
         self.n_clusters = n_clusters
         self.m = m
@@ -86,15 +91,21 @@ class FederatedFuzzyCMeans(Federated):
         self.participation = participation
         self.quality = quality
         self.sums_only = sums_only
+        self.prepare = prepare
 
     def predict_proba(self, X: Any) -> Floats:
         """Memberships u of rows in clusters, (n, k); each row sums to 1."""
-        return memberships(self._rows(X), self.cluster_centers_, self.m)
+        return on_whole_rows(
+            lambda rows: memberships(rows, self.cluster_centers_, self.m), self._rows(X), np.nan
+        )
 
     def score(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> float:
         """Minus J_m of the rows."""
         rows = self._rows(X)
-        return -float(fuzzy_pass(rows, self.cluster_centers_, self.m, sample_weight).errors.sum())
+        whole = np.logical_not(np.isnan(rows).any(axis=1))
+        weight = None if sample_weight is None else np.asarray(sample_weight)[whole]
+        found = fuzzy_pass(rows[whole], self.cluster_centers_, self.m, weight)
+        return -float(found.errors.sum())
 
     def _algorithm(self) -> Any:
         if not self.m > 1:

@@ -11,6 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from fedcluster.estimators.base import Federated
+from fedcluster.estimators.preparing import on_whole_rows
 from fedcluster.kernels import nearest
 from fedcluster.recipes import ALGORITHMS
 
@@ -25,8 +26,9 @@ class FederatedKMeans(Federated):
 
     Parameters
     ----------
-    n_clusters : int, default=8
-        k.
+    n_clusters : int, "auto" or iterable of int, default=8
+        k. "auto" tries 1 to 12 in the same rounds and takes the one that most of four indices
+        vote for; a range or a list tries its numbers. See `select_k` for other rules.
     algorithm : {"auto", "lloyd", "fkm", "kfed", "fedavg"} or Algorithm, default="auto"
         "auto" starts from one round of site summaries and refines the best of many starts by
         exact Lloyd in the same rounds; "lloyd" is exact federated Lloyd from ``init``; the others
@@ -60,15 +62,28 @@ class FederatedKMeans(Federated):
     sums_only : bool, default=False
         Whether only sums may be seen: starts at ``init="sums"``, so that a secure sum could stand
         between the sites and the server.
+    prepare : None, "standard", "minmax", "robust" or Prepare, default=None
+        What is done to the rows of all sites first, from sums: see `Prepare`. Rows may then have
+        text and missing values; ``cluster_centers_`` are those of prepared rows, and ``predict``
+        prepares new rows alike.
 
     Attributes
     ----------
+    n_clusters_ : int
+        k, as given or chosen.
+    selection_ : Selection or None
+        Where k was chosen: why, what each index says, and the clustering with each k.
     cluster_centers_ : ndarray of shape (k, d)
         In canonical order, by falling weight, unless ``init`` is an array.
     cluster_weights_ : ndarray of shape (k,)
         The weight behind each centre, as the server learnt it in the last round of training.
     labels_ : ndarray of shape (n,)
-        Label of each row, in the order of ``X`` (for a dict or list: site after site).
+        Label of each row, in the order of ``X`` (for a dict or list: site after site); -1 where
+        ``prepare`` drops the row.
+    preparation_ : Preparation or None
+        What was fitted; ``preparation_.invert(cluster_centers_)`` has the units of the rows.
+    findings_ : Findings or None
+        What was met: missing values by site and column, columns that were left out, rare levels.
     site_labels_ : dict of str to ndarray
         The same by site.
     inertia_ : float
@@ -111,7 +126,7 @@ class FederatedKMeans(Federated):
 
     def __init__(
         self,
-        n_clusters: int = 8,
+        n_clusters: Any = 8,
         *,
         algorithm: Any = "auto",
         init: Any = "auto",
@@ -123,6 +138,7 @@ class FederatedKMeans(Federated):
         participation: float = 1.0,
         quality: str = "good",
         sums_only: bool = False,
+        prepare: Any = None,
     ) -> None:
         self.n_clusters = n_clusters
         self.algorithm = algorithm
@@ -135,15 +151,21 @@ class FederatedKMeans(Federated):
         self.participation = participation
         self.quality = quality
         self.sums_only = sums_only
+        self.prepare = prepare
 
     def score(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> float:
         """Minus the sum of the squared distances of the rows to their nearest centres."""
-        squared = nearest(self._rows(X), self.cluster_centers_)[1]
+        squared = on_whole_rows(
+            lambda rows: nearest(rows, self.cluster_centers_)[1], self._rows(X), 0.0
+        )
         weight = 1.0 if sample_weight is None else np.asarray(sample_weight)
         return -float((squared * weight).sum())
 
     def to_sklearn(self) -> KMeans:
-        """A fitted scikit-learn `KMeans` with the same centres, for tools that know only that."""
+        """A fitted scikit-learn `KMeans` with the same centres, for tools that know only that.
+
+        It clusters rows that are prepared already, as ``preparation_.apply`` prepares them.
+        """
         check_is_fitted(self)
         centers = self.cluster_centers_
         twin = KMeans(len(centers), init=centers, n_init=1, max_iter=1)
@@ -152,6 +174,6 @@ class FederatedKMeans(Federated):
             twin.fit(centers)
         twin.cluster_centers_ = centers.copy()
         twin.labels_, twin.inertia_, twin.n_iter_ = self.labels_, self.inertia_, self.n_iter_
-        if hasattr(self, "feature_names_in_"):
+        if hasattr(self, "feature_names_in_") and self.preparation_ is None:
             twin.feature_names_in_ = self.feature_names_in_
         return twin

@@ -47,6 +47,12 @@ __all__ = ["Membership", "take_part"]
 
 LOGGER = logging.getLogger(__name__)
 
+PREPARATION = tuple(
+    f"fedcluster.preparation.{name}"
+    for name in ("Cells", "Covariance", "Means", "Missing", "Squares")
+)
+"""The steps that a preparation asks."""
+
 POLL = 0.1
 """Seconds between two looks for a question."""
 
@@ -176,7 +182,7 @@ def _responder(
     """The site's end of the wire; reads the names of the columns."""
     columns = tuple(site.opened().columns)
     try:
-        steps = steps_by_name(membership.steps)
+        steps = steps_by_name([*PREPARATION, *membership.steps])
     except WireError as error:
         raise InputError(f"{site.path}: [federation], steps: {error}") from error
 

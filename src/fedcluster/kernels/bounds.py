@@ -35,7 +35,16 @@ from fedcluster.kernels.tiles import (
     transpose_tile,
 )
 
-__all__ = ["SLACK", "TINY", "Kept", "Moves", "bounded_chunk", "next_centers", "nothing_kept"]
+__all__ = [
+    "SLACK",
+    "TINY",
+    "Kept",
+    "Moves",
+    "bounded_chunk",
+    "next_centers",
+    "room_for",
+    "ways",
+]
 
 SLACK = np.float32(2.0**-19)  # relative; more than some roundings in float32
 TINY = np.float32(2.0**-64)  # absolute; more than the root of what float32 flushes to 0
@@ -53,7 +62,7 @@ class Kept(NamedTuple):
     lower : ndarray of shape (n,), float32
         l, plus the ways of the centres other than a up to now.
     above : ndarray of shape (n,), float32
-        How much ``lower`` is above u; minus infinity where nothing is known.
+        How much ``lower`` is above u.
     """
 
     labels: NDArray[np.int32]
@@ -86,9 +95,23 @@ class Moves(NamedTuple):
 
 
 @native
-def nothing_kept(n: int) -> Kept:
-    """Nothing is known of n rows."""
-    return Kept(np.zeros(n, np.int32), np.zeros(n, np.float32), np.full(n, -np.inf, np.float32))
+def room_for(n: int) -> Kept:
+    """Room for what is kept of n rows."""
+    return Kept(np.empty(n, np.int32), np.empty(n, np.float32), np.empty(n, np.float32))
+
+
+@native
+def ways(before: NDArray[np.float64], after: NDArray[np.float64]) -> NDArray[np.float64]:
+    """At least how far each centre moved, (k,); 0 only where it is the same."""
+    k, d = before.shape
+    moved = np.zeros(k)
+    for j in range(k):
+        is_same = True
+        for f in range(d):
+            is_same &= before[j, f] == after[j, f]
+        if not is_same:
+            moved[j] = np.sqrt(squared_distance(before, j, after, j)) * (1 + SLACK) + TINY
+    return moved
 
 
 @native
@@ -106,44 +129,51 @@ def next_centers(centers: NDArray[np.float64]) -> NDArray[np.float64]:
 
 @native
 def bounded_chunk(
-    X: Rows, sample_weight: Weights, packed: Packed, kept: Kept, moves: Moves, parts: Parts
+    X: Rows,
+    sample_weight: Weights,
+    packed: Packed,
+    kept: Kept,
+    moves: Moves,
+    parts: Parts,
+    is_known: bool,
 ) -> tuple[int, int, int]:
     """``sweep_chunk`` by bounds: bring the sums of a chunk, and what is kept of it, up to date.
 
-    Returns how many rows looked uncertain, how many were scored, and how many were added.
+    Or fill them in, if nothing is known. Returns how many rows looked uncertain, how many were
+    scored, and how many were added.
     """
     n, same = len(kept.labels), moves.is_same.copy()
-    rows = np.empty(n, np.int32)
-    n_doubtful = _doubtful(kept, moves, rows)
-    if n_doubtful > n // 2:
+    doubtful, members = np.empty(n, np.int32), np.empty(n, np.int32)
+    n_doubtful, n_added = n, n
+    if is_known:
+        n_doubtful, n_added = _sort_out(kept, moves.enough, same, doubtful, members)
+    if n_doubtful > n // 2 or not is_known:
         _score_all(X, sample_weight, packed, kept, moves, parts)
         return n, n, n
-    n_scored = _uncertain(X, packed, kept, moves, rows[:n_doubtful])
-    _score_some(X, packed, kept, moves, same, rows[:n_scored])
-    n_added = _members(kept.labels, ~same, rows)
+    n_scored = _uncertain(X, packed, kept, moves, doubtful[:n_doubtful])
+    if _score_some(X, packed, kept, moves, same, doubtful[:n_scored]):
+        _, n_added = _sort_out(kept, moves.enough, same, doubtful, members)
     _forget(parts, same)
-    _add(X, sample_weight, packed, kept, parts, rows[:n_added])
+    _add(X, sample_weight, packed, kept, parts, members[:n_added])
     return n_doubtful, n_scored, n_added
 
 
 @native
-def _doubtful(kept: Kept, moves: Moves, rows: NDArray[np.int32]) -> int:
-    """Write the rows that may have another nearest centre now; how many."""
-    labels, above, enough, count = kept.labels, kept.above, moves.enough, 0
+def _sort_out(
+    kept: Kept,
+    enough: NDArray[np.float32],
+    same: NDArray[np.bool_],
+    doubtful: NDArray[np.int32],
+    members: NDArray[np.int32],
+) -> tuple[int, int]:
+    """Write the rows that may have another nearest centre now, and those to be added anew."""
+    labels, above, n_doubtful, n_members = kept.labels, kept.above, 0, 0
     for i in range(len(labels)):
-        rows[count] = i
-        count += not above[i] > enough[labels[i]]
-    return count
-
-
-@native
-def _members(labels: NDArray[np.int32], wanted: NDArray[np.bool_], rows: NDArray[np.int32]) -> int:
-    """Write the rows of the wanted clusters, in order; how many."""
-    count = 0
-    for i in range(len(labels)):
-        rows[count] = i
-        count += wanted[labels[i]]
-    return count
+        j = np.uint32(labels[i])  # numba asks of other integers whether they are negative
+        doubtful[n_doubtful] = members[n_members] = i
+        n_doubtful += not above[i] > enough[j]
+        n_members += not same[j]
+    return n_doubtful, n_members
 
 
 @native
@@ -185,10 +215,14 @@ def _score_some(
     moves: Moves,
     same: NDArray[np.bool_],
     rows: NDArray[np.int32],
-) -> None:
-    """Score some rows, gathered a few blocks at a time; clusters that change are not the same."""
+) -> bool:
+    """Score some rows, gathered a few blocks at a time, and whether others are to be added.
+
+    A cluster that wins or loses a row is not the same any more.
+    """
+    has_others = False
     d, step = X.shape[1], max(min(_rows_in_cache(X), len(rows)), 1)
-    gathered, found = np.empty((step + PADDING, d), X.dtype), nothing_kept(step)
+    gathered, found = np.empty((step + PADDING, d), X.dtype), room_for(step)
     for start in range(0, len(rows), step):
         some = rows[start : start + step]
         for r in range(len(some)):
@@ -198,6 +232,7 @@ def _score_some(
         for r in range(len(some)):
             i, j = some[r], found.labels[r]
             if kept.labels[i] != j:
+                has_others |= same[kept.labels[i]] or same[j]
                 same[kept.labels[i]] = same[j] = False
             found.above[r] = squared_distance(X, i, packed.centers, j)
         _bound(found, moves, 0, len(some))
@@ -205,6 +240,7 @@ def _score_some(
             i = some[r]
             kept.labels[i], kept.lower[i] = found.labels[r], found.lower[r]
             kept.above[i] = found.above[r]
+    return has_others
 
 
 @native

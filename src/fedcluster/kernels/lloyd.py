@@ -193,15 +193,24 @@ def kmeans(
     weights = as_weights(np.ones(len(rows)) if sample_weight is None else sample_weight)
     seed_weights = weights if seeding == "weighted" else as_weights(weights > 0)
     chances = rng.random((n_init, n_clusters, default_trials(n_clusters)))
-    absolute = tol * float(rows.var(axis=0).mean())
     padded: NDArray[Any] = pad(rows)
     columns: NDArray[Any] = as_columns(rows)
+    absolute = tol * _mean_variance(columns)
     found = _best_of_restarts(padded, columns, weights, seed_weights, chances, max_iter, absolute)
     return LloydFit(*found)
 
 
 # centres, labels, weights, counts, inertia and iterations: the fields of LloydFit
 Run = Any
+
+
+@native
+def _mean_variance(columns: NDArray[np.float64]) -> float:
+    """The mean of the columns' variances."""
+    total = 0.0
+    for column in columns:
+        total += np.square(column - column.mean()).mean()
+    return total / len(columns)
 
 
 @native

@@ -27,7 +27,7 @@ def native(function: F) -> F:
 
 def native_in_any_order(function: F) -> F:
     """``native`` for a loop whose sum may be added in vectors: always the same for one length."""
-    return _compiled(function, fastmath={"contract", "nsz", "reassoc"})
+    return _compiled(function, fastmath={"contract", "nsz", "reassoc"}, error_model="numpy")
 
 
 def _compiled(function: F, **options: object) -> F:

@@ -15,7 +15,8 @@ from fedcluster.kernels.bounds import (
     Moves,
     bounded_chunk,
     next_centers,
-    nothing_kept,
+    room_for,
+    ways,
 )
 from fedcluster.kernels.rows import Rows, Weights, as_centers, as_rows, as_weights
 from fedcluster.kernels.sweep import (
@@ -37,7 +38,7 @@ __all__ = ["HardSums", "hard_sums"]
 BUDGET = 1 << 28  # bytes that a site may keep
 MOST_RUNS = 64  # whose centres are remembered, if not their bounds
 WORTH_BOUNDS, ROWS_PER_CENTER = 1 << 22, 8  # from so many multiplications of a full pass on
-FAR = 0.25  # ways of centres, in distances to the next one, after which most rows are uncertain
+FAR = 0.125  # ways of centres, in distances to the next one, after which most rows are uncertain
 HUGE = 1e30  # ways of centres; where they are longer, nothing is certain
 LONGEST_WAIT = 16
 
@@ -191,9 +192,9 @@ class Run:
 
     def sweep(self, X: Rows, sample_weight: Weights, own: Floats, apart: Floats) -> Sums:
         """Sums by bounds, which are given up if that took longer than a full pass."""
-        packed, is_new = pack_centers(X, self.centers), self.bounds is None
+        packed = pack_centers(X, self.centers)
         bounds = self.bounds or Bounds(X, packed, len(own))
-        sums = bounds.sweep(X, sample_weight, packed, own, apart)
+        is_new, sums = not bounds.is_known, bounds.sweep(X, sample_weight, packed, own, apart)
         if is_new or bounds.pay(X):
             self.bounds = bounds
         else:
@@ -214,7 +215,7 @@ class Bounds:
     Attributes
     ----------
     kept : Kept
-        Labels and bounds of the rows.
+        Labels and bounds of the rows, once they are known.
     others : ndarray of shape (k,), float64
         The longest way of another centre in each pass, added up.
     parts : list of Parts
@@ -224,7 +225,7 @@ class Bounds:
     """
 
     def __init__(self, X: Rows, packed: Packed, k: int) -> None:
-        self.kept, self.others = nothing_kept(len(X)), np.zeros(k)
+        self.kept, self.others, self.is_known = room_for(len(X)), np.zeros(k), False
         self.limits = chunk_bounds(len(X), k, X.shape[1]).tolist()
         self.parts = [zero_parts(packed) for _ in self.limits[1:]]
         self.n_doubtful = self.n_scored = self.n_added = 0
@@ -248,11 +249,13 @@ class Bounds:
         def work(chunk: int) -> None:
             rows, source = sources[chunk]
             kept, weights = Kept(labels[rows], lower[rows], above[rows]), sample_weight[rows]
-            found = bounded_chunk(source, weights, packed, kept, moves, self.parts[chunk])
-            counts[chunk] = found
+            counts[chunk] = bounded_chunk(
+                source, weights, packed, kept, moves, self.parts[chunk], self.is_known
+            )
 
         for_each_chunk(work, len(sources), thread_count() if len(sources) > 2 else 1)
         self.n_doubtful, self.n_scored, self.n_added = counts.sum(axis=0).tolist()
+        self.is_known = True
         return finish(add_all(self.parts), packed, X.shape[1])
 
     def _let_pass(self, own: Floats, apart: Floats, rounding: tuple[float, float]) -> Moves:
@@ -274,18 +277,15 @@ class Bounds:
         )
 
     def pay(self, X: Rows) -> bool:
-        """Whether the last pass took less time than a full one, in nanoseconds as measured."""
+        """Whether the last pass took about as long as a full one at most.
+
+        In nanoseconds as measured. It may take a little longer: the next ones will not.
+        """
         (n, d), k = X.shape, len(self.others)
         score, add, read = 1.5 + 0.003 * X.itemsize * k * d, 2.6 + 0.3 * d, 0.25 * d
         spent = 1.4 * n + (5.5 + read) * self.n_doubtful
         spent += (9 + read + 1.4 * score) * self.n_scored + (3 + add) * self.n_added
-        return spent < (score + add) * n
-
-
-def ways(before: Floats, after: Floats) -> Floats:
-    """At least how far each centre moved, (k,); 0 only where it is the same."""
-    moved = np.sqrt(np.square(after - before).sum(axis=1)) * (1 + SLACK) + TINY
-    return np.where((before == after).all(axis=1), 0.0, moved)
+        return spent < 1.25 * (score + add) * n
 
 
 def _rounding(X: Rows, packed: Packed, k: int) -> tuple[float, float]:
@@ -296,8 +296,8 @@ def _rounding(X: Rows, packed: Packed, k: int) -> tuple[float, float]:
     the unit roundoff and M the longest ||c - s||; and ||x - s|| <= u + M.
     """
     d, eps = X.shape[1], float(np.finfo(X.dtype).eps) / 2
-    shift = packed.shift[:d].astype(np.float64)[np.newaxis]
-    longest = float(ways(shift, packed.centers[:k, :d]).max())
+    from_shift = packed.centers[:, :d] - packed.shift[:d]
+    longest = float(np.sqrt(np.square(from_shift).sum(axis=1).max())) * float(1 + SLACK)
     per_distance = 4 * (d + 8) * eps * longest * float(1 + 4 * SLACK)
     # what float32 flushes to 0 in a score comes on top
     return per_distance, per_distance * 1.5 * longest + (d + 8) * float(TINY) ** 2

@@ -58,7 +58,11 @@ def as_weights(sample_weight: ArrayLike | None) -> Weights:
 
 def as_given_weights(sample_weight: Weights, n: int) -> Weights:
     """Weights as kernels of small data take them: one for each of n rows."""
-    return sample_weight if len(sample_weight) else _as_read_only(np.ones(n), np.float64)
+    if len(sample_weight):
+        return sample_weight
+    ones = np.full(n, 1.0)
+    ones.flags.writeable = False
+    return ones
 
 
 def pad(X: Rows) -> Rows:
@@ -66,7 +70,8 @@ def pad(X: Rows) -> Rows:
     n, d = X.shape
     padded = np.empty((n + PADDING, d), X.dtype)
     padded[:n], padded[n:] = X, 0
-    return _as_read_only(padded, X.dtype)
+    padded.flags.writeable = False
+    return padded
 
 
 def _as_read_only(array: NDArray[Any], dtype: DTypeLike) -> NDArray[Any]:

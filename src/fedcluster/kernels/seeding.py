@@ -113,11 +113,13 @@ def draw_spread(
     n, n_trials = columns.shape[1], chances.shape[1]
     indices, candidates = np.empty(n_clusters, np.int64), np.empty(n_trials, np.int64)
     closest, trials = np.full(n, np.inf), np.empty((n_trials, n))  # D^2, and if one more is chosen
+    masses, potentials = np.empty(n), np.empty(n_trials)
     for c in range(n_clusters):
-        masses = _cumulated(sample_weight, closest)
+        _cumulate(sample_weight, closest, masses)
         for t in range(n_trials):
             candidates[t] = _draw(masses, chances[c, t if c else 0])  # the first has one trial
-        best = _try_all(columns, sample_weight, candidates, closest, trials)
+        _try_all(columns, sample_weight, candidates, closest, trials, potentials)
+        best = potentials.argmin()
         indices[c] = candidates[best]
         for i in range(n):
             closest[i] = trials[best, i]
@@ -131,9 +133,11 @@ def _try_all(
     candidates: NDArray[np.int64],
     closest: NDArray[np.float64],
     trials: NDArray[np.float64],
-) -> int:
-    """The candidate that leaves the least sum of w D^2; write each row's D^2 for each of them."""
-    potentials, n = np.zeros(len(candidates)), len(closest)
+    potentials: NDArray[np.float64],
+) -> None:
+    """Write each row's D^2 with each of the candidates, and the sums of w D^2."""
+    n = len(closest)
+    potentials[:] = 0
     for start in range(0, n, BLOCK_ROWS):
         block = slice(start, min(start + BLOCK_ROWS, n))
         before, weights = closest[block], sample_weight[block]
@@ -148,13 +152,13 @@ def _try_all(
                 squared[r] = min(squared[r], before[r])
                 total += weights[r] * squared[r]
             potentials[t] += total
-    return int(potentials.argmin())
 
 
 @native
-def _cumulated(sample_weight: Weights, closest: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Sums of w D^2 up to each row; of w if nothing is drawn yet, or each row equals one drawn."""
-    masses = np.empty(len(closest))
+def _cumulate(
+    sample_weight: Weights, closest: NDArray[np.float64], masses: NDArray[np.float64]
+) -> None:
+    """Write sums of w D^2 up to each row; of w if nothing is drawn yet or each row equals one."""
     total = 0.0
     for i in range(len(closest)):
         total += sample_weight[i] * closest[i] if sample_weight[i] > 0 else 0.0
@@ -164,7 +168,6 @@ def _cumulated(sample_weight: Weights, closest: NDArray[np.float64]) -> NDArray[
         for i in range(len(closest)):
             total += sample_weight[i]
             masses[i] = total
-    return masses
 
 
 @native

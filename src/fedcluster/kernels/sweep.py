@@ -36,7 +36,7 @@ __all__ = ["Sums", "assign", "squared_distance", "sweep", "sweep_in_one_thread"]
 
 CACHE_LINE = 64  # bytes
 FEWEST_CHUNK_ROWS, MOST_CHUNK_ROWS, MOST_CHUNKS = 2048, 65536, 128
-SMALL_BYTES = 1 << 18
+SMALL = 1 << 14  # numbers
 LARGEST_ANCHOR = 1e38
 CHUNK_WORK = 1 << 24  # multiplications of a value with a centre's; all else counts as 16 more
 
@@ -121,7 +121,7 @@ def sweep(
 
 def is_small(X: Rows) -> bool:
     """Whether one call of a compiled function, on a copy of the rows, is the fastest way."""
-    return len(X) <= FEWEST_CHUNK_ROWS and X.nbytes <= SMALL_BYTES
+    return X.size <= SMALL
 
 
 def assign(X: Rows, centers: NDArray[np.float64]) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
@@ -195,7 +195,10 @@ def chunk_bounds(n: int, k: int, d: int) -> NDArray[np.int64]:
     """Bounds of the chunks, from the sizes alone: enough to do in each, and few sums to keep.
 
     All are alike but the last, whose rows must be padded; what lies beyond the others is in X.
+    Small data are one chunk.
     """
+    if n * d <= SMALL:
+        return np.array([0, n])
     size = min(max(CHUNK_WORK // ((k + 16) * d), FEWEST_CHUNK_ROWS), MOST_CHUNK_ROWS)
     size = max(size, n // MOST_CHUNKS + 1)
     most = max(n - PADDING, 0)

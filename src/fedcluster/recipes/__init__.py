@@ -17,6 +17,7 @@ from fedcluster.recipes.clustering import (
     measure,
     min_cluster_size,
 )
+from fedcluster.recipes.evaluation import evaluation
 from fedcluster.recipes.race import race
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "breathe",
     "canonical",
     "clustering",
+    "evaluation",
     "measure",
     "min_cluster_size",
     "race",

@@ -14,7 +14,7 @@ from fedcluster.metrics import FuzzyObjective, Inertia
 from fedcluster.recipes import starts
 from fedcluster.recipes.breathing import breathe
 from fedcluster.recipes.race import HALVING, race
-from fedcluster.rounds import Plan, iterate
+from fedcluster.rounds import EnoughError, Plan, iterate
 
 __all__ = [
     "ALGORITHMS",
@@ -54,6 +54,8 @@ class Choice:
     sums_only : bool
     m : float, optional
         The fuzzifier, for fuzzy c-means.
+    means : State, optional
+        Weighted means of the rows to start at, where the server has some already.
     """
 
     n_clusters: int
@@ -66,6 +68,7 @@ class Choice:
     quality: str = "good"
     sums_only: bool = False
     m: float | None = None
+    means: State | None = None
 
     @property
     def start(self) -> State | None:
@@ -141,6 +144,8 @@ def _starts(choice: Choice) -> Plan[starts.Starts]:
     n_seeds = choice.n_init or (N_SEEDS if choice.algorithm == "auto" else 1)
     if choice.start:
         return [choice.start], ()
+    if choice.means is not None:
+        return starts.from_means(choice.means, k, n_seeds, seed=seed), ()
     if choice.sums_only or init == "sums":
         return (yield from starts.from_sums(k, n_seeds, seed=seed))
     if init == "auto" and choice.quality != "good":
@@ -152,7 +157,11 @@ def _starts(choice: Choice) -> Plan[starts.Starts]:
 
 def _best(found: Sequence[Result], metric: Metric, seed: int) -> Plan[Result]:
     """Plan the last round: the exact score of every finalist, at the same sites."""
-    answers = yield [Task(metric, result.state, seed) for result in found]
+    tasks = [Task(metric, result.state, seed) for result in found]
+    try:
+        answers = yield tasks
+    except EnoughError:  # that there shall be no more rounds is no reason to end without this one
+        answers = yield tasks
     scores = [
         metric.score(result.state, answer.total())
         for result, answer in zip(found, answers, strict=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fedcluster.core import Algorithm, Result, Round, State, Task
-from fedcluster.rounds import Plan, advance, reason
+from fedcluster.rounds import EnoughError, Plan, advance, reason
 
 __all__ = ["HALVING", "race"]
 
@@ -41,14 +41,18 @@ def race(
     Returns
     -------
     Plan of list of Result
-        The runs that were kept, by rising inertia of their last round; equals as given.
+        The runs that were kept, by rising inertia of their last round; equals as given. Told
+        that it is enough, the race ends with those that are in it.
     """
     runners: list[Runner] = [(start, ()) for start in starts]
     for done in range(1, max_rounds + 1):
         asked = [i for i, (state, _) in enumerate(runners) if not state.converged]
         if not asked:
             break
-        answers = yield [Task(algorithm, runners[i][0], seed) for i in asked]
+        try:
+            answers = yield [Task(algorithm, runners[i][0], seed) for i in asked]
+        except EnoughError:
+            break
         for i, answer in zip(asked, answers, strict=True):
             state, round_ = advance(algorithm, runners[i][0], answer, seed)
             runners[i] = state, (*runners[i][1], round_)

@@ -17,7 +17,17 @@ from fedcluster.core import Algorithm, Floats, Result, Round, State, Task, strea
 from fedcluster.kernels import kmeans
 from fedcluster.rounds import Plan, advance, iterate, together
 
-__all__ = ["Starts", "best_seeds", "drawn", "from_summaries", "from_sums", "with_fkm"]
+__all__ = [
+    "Starts",
+    "best_seeds",
+    "drawn",
+    "from_means",
+    "from_summaries",
+    "from_sums",
+    "means_of_leaves",
+    "means_of_sites",
+    "with_fkm",
+]
 
 Starts = tuple[list[State], tuple[Round, ...]]
 RESTART_WORK = 1 << 28
@@ -32,22 +42,32 @@ def from_summaries(n_clusters: int, n_seeds: int, *, seed: int = 0) -> Plan[Star
     Where that gives fewer than k means in all (few rows for many clusters), smaller groups of
     rows are asked for in a second round.
     """
-    found = yield from iterate(SiteSummaries(2 * n_clusters), seed=seed)
-    history = found.history
-    if len(found.state.centers) < n_clusters:
-        found = yield from iterate(SiteSummaries(2 * n_clusters, min_rows=1), seed=seed)
-        history += found.history
-    return _seeds(found, n_clusters, n_seeds, seed), history
+    found = yield from means_of_sites(n_clusters, seed=seed)
+    return from_means(found.state, n_clusters, n_seeds, seed=seed), found.history
 
 
 def from_sums(n_clusters: int, n_seeds: int, *, seed: int = 0) -> Plan[Starts]:
     """Plan a start from the leaves of a variance tree; sums alone, about log2(4 k) + 2 rounds."""
+    found = yield from means_of_leaves(n_clusters, seed=seed)
+    return from_means(found.state, n_clusters, n_seeds, seed=seed), found.history
+
+
+def means_of_sites(n_clusters: int, *, seed: int = 0) -> Plan[Result]:
+    """Plan what `from_summaries` starts at; serves any smaller number of clusters as well."""
+    found = yield from iterate(SiteSummaries(2 * n_clusters), seed=seed)
+    if len(found.state.centers) >= n_clusters:
+        return found
+    finer = yield from iterate(SiteSummaries(2 * n_clusters, min_rows=1), seed=seed)
+    return replace(finer, history=found.history + finer.history)
+
+
+def means_of_leaves(n_clusters: int, *, seed: int = 0) -> Plan[Result]:
+    """Plan what `from_sums` starts at; serves any smaller number of clusters as well."""
     found = yield from iterate(VarianceTree(4 * n_clusters), seed=seed)
-    history = found.history
-    if len(found.state.centers) < n_clusters:
-        found = yield from iterate(VarianceTree(4 * n_clusters, min_rows=1), seed=seed)
-        history += found.history
-    return _seeds(found, n_clusters, n_seeds, seed), history
+    if len(found.state.centers) >= n_clusters:
+        return found
+    finer = yield from iterate(VarianceTree(4 * n_clusters, min_rows=1), seed=seed)
+    return replace(finer, history=found.history + finer.history)
 
 
 def with_fkm(
@@ -88,9 +108,9 @@ def best_seeds(state: State, n_clusters: int, n_seeds: int, rng: Generator) -> l
     return [State(f.centers, f.weights, round=state.round) for f in distinct[:n_seeds]]
 
 
-def _seeds(found: Result, n_clusters: int, n_seeds: int, seed: int) -> list[State]:
-    rng = stream(seed, found.state.round)
-    return best_seeds(found.state, n_clusters, n_seeds, rng)
+def from_means(means: State, n_clusters: int, n_seeds: int, *, seed: int = 0) -> list[State]:
+    """The best seeds from weighted means that the server has; no communication."""
+    return best_seeds(means, n_clusters, n_seeds, stream(seed, means.round))
 
 
 def _fill(points: Floats, weights: Floats, n: int) -> tuple[Floats, Floats]:

@@ -56,6 +56,10 @@ class Persons:
         fewest = np.interp(rows, self.most, np.arange(len(self.most)))
         return np.minimum(np.ceil(fewest - ROUNDING), rows)
 
+    def rows_of(self, persons: int) -> float:
+        """The fewest rows behind which so many persons must stand; infinite if they are too few."""
+        return float(self.most[persons - 1]) + 1 if persons <= len(self) else np.inf
+
 
 class Tally:
     """Counts whose the rows are, part after part."""

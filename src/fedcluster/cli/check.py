@@ -1,0 +1,112 @@
+"""``fedcluster check``: what a site's file leads to, said to the site alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedcluster.cli.options import AsJson, Quiet
+from fedcluster.cli.screen import Screen
+
+if TYPE_CHECKING:
+    from fedcluster.data.profile import Profile
+    from fedcluster.report import Table
+    from fedcluster.site import SiteFile
+
+__all__ = ["EXAMPLE", "check"]
+
+EXAMPLE = "Example: fedcluster check site.toml"
+
+
+def check(
+    site_file: Annotated[
+        Path, typer.Argument(metavar="SITE", show_default=False, help="A site's file, site.toml.")
+    ],
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Read a site's rows as its file says, and show what a federation would meet.
+
+    Shows rows, columns, what they hold, what is missing, and what the site's limits would do.
+    Nothing is sent, and nothing is written.
+    """
+    with Screen(as_json=as_json, quiet=quiet) as screen:
+        from fedcluster.data.profile import profile
+        from fedcluster.data.reader import has_columns
+        from fedcluster.site import SiteFile
+
+        site = SiteFile.load(site_file)
+        screen.doing(f"reading the rows of {site.name}")
+        found = profile(site.source, f"site {site.name!r}", site.group_column)
+        names = [column.name for column in found.columns]
+        roles = site.roles(names)
+        has_columns(f"site {site.name!r}", names, [*roles.values, *roles.others])
+        content = _content(site, found)
+    screen.result(content, [_table(site, found), *_limits(content), "Nothing was sent."])
+
+
+def _content(site: SiteFile, found: Profile) -> dict[str, Any]:
+    """What ``--json`` prints."""
+    limits, persons = site.limits, found.persons
+    counted = found.rows if persons is None else len(persons)
+    smallest = limits.min_cluster_size
+    sent_from = smallest if persons is None else persons.rows_of(smallest)
+    return {
+        "site": site.name,
+        "source": str(site.source),
+        "rows": found.rows,
+        "persons": None if persons is None else len(persons),
+        "columns": [
+            {"name": c.name, "role": _role(site, c.name), "holds": c.kind, "missing": c.missing}
+            for c in found.columns
+        ],
+        "limits": {
+            "min_rows": limits.min_rows,
+            "takes_part": counted >= limits.min_rows,
+            "min_cluster_size": smallest,
+            "sent_from_rows": int(sent_from) if sent_from <= found.rows else None,
+        },
+    }
+
+
+def _role(site: SiteFile, name: str) -> str:
+    """What a column is used for."""
+    roles = {site.weight_column: "weight", site.group_column: "group", site.label_column: "label"}
+    if name in roles:
+        return roles[name]
+    return "clustered by" if site.columns is None or name in site.columns else "not used"
+
+
+def _table(site: SiteFile, found: Profile) -> Table:
+    from fedcluster.report import Table
+
+    persons = "" if found.persons is None else f" of {len(found.persons):,} persons"
+    return Table(
+        f"Site {site.name}: {found.rows:,} rows{persons} from {site.source}",
+        ("column", "use", "holds", "missing"),
+        tuple((c.name, _role(site, c.name), c.kind, f"{c.missing:,}") for c in found.columns),
+    )
+
+
+def _limits(content: dict[str, Any]) -> Iterator[str]:
+    """What the site's limits would do, in sentences."""
+    limits, unit = content["limits"], "rows" if content["persons"] is None else "persons"
+    counted = content["rows"] if content["persons"] is None else content["persons"]
+    verb = "takes part" if limits["takes_part"] else "sends nothing"
+    least = limits["min_rows"]
+    yield f"The site {verb}: it has {counted:,} {unit}, and at least {least:,} must be."
+    smallest, sent_from = limits["min_cluster_size"], limits["sent_from_rows"]
+    if smallest == 1:
+        yield "A sum over a single row may leave, and is that row."
+    elif sent_from is None:
+        yield f"No sum leaves: none is surely over at least {smallest:,} {unit}."
+    elif content["persons"] is None:
+        yield f"A sum over fewer than {smallest:,} rows does not leave."
+    else:
+        yield (
+            f"A sum leaves if surely at least {smallest:,} persons stand behind it: "
+            f"from {sent_from:,} rows on."
+        )

@@ -1,0 +1,61 @@
+"""``fedcluster evaluate``: how good the clusters of a model are."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from fedcluster.cli.options import AsJson, Files, ModelFile, Quiet
+from fedcluster.cli.screen import Screen
+
+__all__ = ["EXAMPLE", "evaluate"]
+
+EXAMPLE = "Example: fedcluster evaluate result/model.json north.csv south.csv west.csv"
+
+
+def evaluate(
+    model_file: ModelFile,
+    files: Files,
+    label_column: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Column with labels, to compare the clusters with."),
+    ] = None,
+    site_column: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Column that names each row's site, in one file of all."),
+    ] = None,
+    weight_column: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Column with the rows' weights.")
+    ] = None,
+    min_cluster_size: Annotated[
+        int, typer.Option(metavar="ROWS", help="A site does not send a sum over fewer rows.")
+    ] = 1,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Say how good the clusters of a model are, by site and in all.
+
+    FILE is CSV or Parquet, one for each site; NAME=FILE gives it another name. The model's
+    columns are found by name, others are ignored. The sites answer with sums alone, in two
+    rounds; what stands under a site is what it would find out alone.
+    """
+    with Screen(as_json=as_json, quiet=quiet) as screen:
+        from fedcluster import report
+        from fedcluster.cli import runs, scores
+        from fedcluster.model import Model
+
+        runs.check_numbers(min_cluster_size=min_cluster_size)
+        model = Model.load(model_file)
+        columns = scores.Columns(model.columns, label_column, weight_column, site_column)
+        sites = scores.read(files, columns, screen.doing)
+        screen.doing("asking the sites")
+        found = screen.wait_for(lambda: scores.evaluate(model, sites, min_cluster_size))
+    screen.result(
+        scores.result(found, str(model_file)),
+        [
+            scores.table(found, screen.width),
+            scores.summary_line(found),
+            *report.notes(found.sites, absent_too=""),
+        ],
+    )

@@ -1,0 +1,27 @@
+"""Arguments and options that several commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["AsJson", "Files", "ModelFile", "Out", "Overwrite", "Quiet", "Seed"]
+
+Files = Annotated[
+    list[str],
+    typer.Argument(metavar="FILE...", show_default=False, help="The sites' files."),
+]
+ModelFile = Annotated[
+    Path, typer.Argument(metavar="MODEL", show_default=False, help="The model.json of a fit.")
+]
+Out = Annotated[
+    Path, typer.Option("--out", "-o", metavar="DIR", show_default=False, help="Folder to write.")
+]
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="Replace files of an earlier run in --out.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, for programs.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors and warnings only.")]
+Seed = Annotated[int, typer.Option(metavar="N", help="Makes every random choice.")]

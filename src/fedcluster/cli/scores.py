@@ -1,0 +1,235 @@
+"""What ``evaluate`` does between the arguments and the screen: read, ask the sites, show."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedcluster.client import Client
+from fedcluster.core import Data, Filter, State
+from fedcluster.data.files import Source, opened, read_one_file, read_sites, sources
+from fedcluster.data.reader import Reader, SiteTable
+from fedcluster.data.tables import InputError
+from fedcluster.engines import LocalEngine
+from fedcluster.metrics import METRICS
+from fedcluster.model import Model
+from fedcluster.privacy import MinClusterSize, MinRows
+from fedcluster.recipes import evaluation
+from fedcluster.report import SiteRecord, Table, number, plain, site_record
+from fedcluster.rounds import Outcome, drive
+
+__all__ = ["Columns", "Evaluation", "evaluate", "read", "result", "summary_line", "table"]
+
+NOTHING = "–"
+GAP = 2
+
+Scores = Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Which columns of the files mean what.
+
+    Parameters
+    ----------
+    values : tuple of str
+        The model's.
+    label, weight, site : str, optional
+        The column with the reference labels, the weights, the names of the sites.
+    """
+
+    values: tuple[str, ...]
+    label: str | None = None
+    weight: str | None = None
+    site: str | None = None
+
+    def __post_init__(self) -> None:
+        for option in ("label", "weight", "site"):
+            if (name := getattr(self, option)) in self.values:
+                raise InputError(f"--{option}-column {name!r} is a column of the model")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Evaluation:
+    """All scores of a model on the rows of some sites.
+
+    Parameters
+    ----------
+    scores : mapping of str to float
+        Over all sites, by index.
+    by_site : mapping of str to mapping
+        What each site finds of its own rows alone.
+    sites : tuple of SiteRecord
+        What each site sent for ``scores``.
+    rounds : int
+        That it took.
+    """
+
+    scores: Scores
+    by_site: Mapping[str, Scores]
+    sites: tuple[SiteRecord, ...]
+    rounds: int
+
+
+def read(
+    files: Sequence[str], columns: Columns, doing: Callable[[str], None] = lambda what: None
+) -> dict[str, Data]:
+    """The sites' rows with weights and labels, from one file each or from one file of all."""
+    given = sources(files)
+    if columns.site is None:
+        tables = read_sites(
+            given, columns.values, columns.weight, lambda source: doing(_reading(source))
+        )
+        labels = {source.site: _labels(source, columns.label) for source in given}
+        return {site: _data(rows, labels[site]) for site, rows in tables.items()}
+    if len(given) > 1:
+        raise InputError(f"--site-column is for one file of all sites, not for {len(given)} files")
+    doing(_reading(given[0]))
+    tables = read_one_file(given[0], columns.site, columns.values, columns.weight)
+    every = _labels(given[0], columns.label)
+    return {
+        site: _data(rows, None if every is None else every[rows.numbers - 1])
+        for site, rows in tables.items()
+    }
+
+
+def _reading(source: Source) -> str:
+    return f"reading {source.path.name}"
+
+
+def _data(rows: SiteTable, labels: NDArray[np.str_] | None) -> Data:
+    return Data(rows.X, rows.weights, labels)
+
+
+def _labels(source: Source, column: str | None) -> NDArray[np.str_] | None:
+    """A column of labels as they are written, (n,); none may be missing."""
+    if column is None:
+        return None
+    owner = f"site {source.site!r}"
+    file = opened(source.path, owner)
+    Reader(owner, file).check([column])
+    [read] = file.read([column], [column])
+    found = np.array([text.strip() if text else "" for text in read.to_pylist()])
+    if not all(found):
+        where = file.where(int(np.argmax(found == "")))
+        raise InputError(
+            f"{owner}, column {column!r}, {where}: the label is missing; fill it in or drop the row"
+        )
+    return found
+
+
+def evaluate(model: Model, sites: Mapping[str, Data], min_cluster_size: int = 1) -> Evaluation:
+    """All indices that apply to a model's clusters, on these sites' rows."""
+    limits: list[Filter] = [MinRows(2)] if len(sites) > 1 else []
+    limits += [MinClusterSize(min_cluster_size)] if min_cluster_size > 1 else []
+    clients = [Client(name, data, limits) for name, data in sites.items()]
+    classes = _classes(sites)
+    together = _asked(model, clients, classes)
+    by_site = {
+        name: _asked(model, [Client(name, data, ())], classes).value for name, data in sites.items()
+    }
+    records = tuple(
+        _record(client, model, together.numbers_sent()[client.name]) for client in clients
+    )
+    return Evaluation(together.value, by_site, records, len(together.exchanges))
+
+
+def _classes(sites: Mapping[str, Data]) -> set[str] | None:
+    """All labels of all sites, which a federation would agree on beforehand."""
+    labels = [data.y for data in sites.values() if data.y is not None]
+    return set(np.concatenate(labels).tolist()) if labels else None
+
+
+def _asked(
+    model: Model, clients: Sequence[Client], classes: set[str] | None
+) -> Outcome[dict[str, float]]:
+    m = model.algorithm.get("m")
+    plan = evaluation(State.at(model.centers), m=None if m is None else float(m), classes=classes)
+    return drive(plan, LocalEngine(clients))
+
+
+def _record(client: Client, model: Model, numbers_sent: int) -> SiteRecord:
+    """What a site holds and sent."""
+    return site_record(
+        client.name,
+        model.predict(client.data.X),
+        len(model.centers),
+        "",
+        numbers_sent=numbers_sent,
+        limits=client.site.limits,
+        rows_held_back=max(sent.held_back for sent in client.sent),
+        lone_rows=max(sent.lone_rows for sent in client.sent),
+    )
+
+
+def table(found: Evaluation, width: int) -> Table:
+    """A line for each index, for a screen of so many columns; the last sites may not fit."""
+    sites = found.by_site if len(found.by_site) > 1 else {}
+    header = ["index", "better", "all", *sites]
+    lines = [
+        [name, _better(name) or "", _cell(score), *(_cell(own[name]) for own in sites.values())]
+        for name, score in found.scores.items()
+    ]
+    kept = _fitting([header, *lines], width)
+    more = f" ({len(header) - kept} more sites in --json)" if kept < len(header) else ""
+    return Table(
+        f"How good the clusters are{more}",
+        tuple(header[:kept]),
+        tuple(tuple(line[:kept]) for line in lines),
+    )
+
+
+def _better(index: str) -> str | None:
+    """Whether the higher or the lower score is the better one, if either is."""
+    return {True: "higher", False: "lower", None: None}[METRICS[index].maximise]
+
+
+def _cell(score: float) -> str:
+    return NOTHING if math.isnan(score) else number(score)
+
+
+def _fitting(lines: Sequence[Sequence[str]], width: int) -> int:
+    """How many columns have room, at least those of all rows together."""
+    widths = [max(map(len, column)) + GAP for column in zip(*lines, strict=True)]
+    return max(3, int((np.cumsum(widths) <= width).sum()))
+
+
+def summary_line(found: Evaluation) -> str:
+    """How it was found out, in one line."""
+    sent = sum(site.numbers_sent for site in found.sites)
+    rows = sum(site.rows for site in found.sites)
+    said = f"{rows:,} rows; {sent:,} numbers sent in {found.rounds} rounds."
+    if len(found.sites) > 1:
+        said += " Under a site stands what it would find out alone."
+    every = [found.scores, *found.by_site.values()]
+    if any(math.isnan(score) for scores in every for score in scores.values()):
+        said += f" {NOTHING} means that an index says nothing."
+    return said
+
+
+def result(found: Evaluation, model_file: str) -> dict[str, Any]:
+    """What ``--json`` prints."""
+    return {
+        "model": model_file,
+        "rounds": found.rounds,
+        "scores": plain(found.scores),
+        "better": {name: _better(name) for name in found.scores},
+        "sites": [
+            {
+                "name": site.name,
+                "rows": site.rows,
+                "clusters": list(site.clusters),
+                "scores": plain(found.by_site[site.name]),
+                "numbers_sent": site.numbers_sent,
+                "limits": list(site.limits),
+                "rows_held_back": site.rows_held_back,
+                "lone_rows": site.lone_rows,
+            }
+            for site in found.sites
+        ],
+    }

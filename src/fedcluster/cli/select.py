@@ -1,0 +1,154 @@
+"""``fedcluster select-k``: how many clusters there are."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedcluster.cli.options import AsJson, Files, Overwrite, Quiet, Seed
+from fedcluster.cli.screen import Screen
+
+__all__ = ["EXAMPLE", "number_of_clusters", "select_k"]
+
+EXAMPLE = "Example: fedcluster select-k north.csv south.csv west.csv --k-max 8 --out chosen"
+
+
+class RuleName(StrEnum):
+    """The names that ``--rule`` takes."""
+
+    VOTE = "vote"
+    MIXTURE_BIC = "mixture-bic"
+    BIC = "bic"
+    GAP = "gap"
+    CALINSKI_HARABASZ = "calinski-harabasz"
+    SQUARED_SILHOUETTE = "squared-silhouette"
+    SIMPLIFIED_SILHOUETTE = "simplified-silhouette"
+    DAVIES_BOULDIN = "davies-bouldin"
+    XIE_BENI = "xie-beni"
+    FUZZY_DB = "fuzzy-db"
+    INERTIA = "inertia"
+
+
+class Averaging(StrEnum):
+    """The names that ``--averaging`` takes."""
+
+    AVG_1 = "avg_1"
+    AVG_2 = "avg_2"
+
+
+def number_of_clusters(text: str) -> int | str | range:
+    """What ``-k`` takes: a number, "auto", or FIRST-LAST to choose from.
+
+    Examples
+    --------
+    >>> number_of_clusters("8"), number_of_clusters("auto"), number_of_clusters("2-20")
+    (8, 'auto', range(2, 21))
+    """
+    if text == "auto":
+        return text
+    several = re.fullmatch(r"(\d+)-(\d+)", text)
+    if several and 1 <= int(several[1]) <= int(several[2]):
+        return range(int(several[1]), int(several[2]) + 1)
+    try:
+        return int(text)
+    except ValueError:
+        raise typer.BadParameter(
+            f"'{text}' is not a number of clusters; give a whole number, auto, or the numbers to "
+            "choose from as in 2-20"
+        ) from None
+
+
+def select_k(
+    files: Files,
+    k_min: Annotated[int, typer.Option("--k-min", metavar="K", help="The first k to try.")] = 1,
+    k_max: Annotated[
+        int | None,
+        typer.Option("--k-max", metavar="K", show_default="12", help="The last k to try."),
+    ] = None,
+    rule: Annotated[
+        RuleName,
+        typer.Option(
+            help="Who decides. vote: most of mixture-bic, gap, calinski-harabasz and "
+            "squared-silhouette. fuzzy-db: the framework of Stallmann & Wilbik. Or another index."
+        ),
+    ] = RuleName.VOTE,
+    elbow: Annotated[
+        bool,
+        typer.Option("--elbow", help="Where the index's curve bends most, not its best value."),
+    ] = False,
+    averaging: Annotated[
+        Averaging,
+        typer.Option(help="With --rule fuzzy-db: by k-means (avg_2) or by position (avg_1)."),
+    ] = Averaging.AVG_2,
+    bounds: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LOW:HIGH,...",
+            show_default="from mean and variance",
+            help="Bounds of each column that everybody knows, for the gap statistic.",
+        ),
+    ] = None,
+    m: Annotated[
+        float | None,
+        typer.Option("-m", metavar="M", help="Cluster by fuzzy c-means with this fuzzifier."),
+    ] = None,
+    columns: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A,B,C", help="Columns to cluster by; by default all, which must be numbers."
+        ),
+    ] = None,
+    site_column: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Column that names each row's site, in one file of all."),
+    ] = None,
+    weight_column: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Column with the rows' weights.")
+    ] = None,
+    sums_only: Annotated[
+        bool,
+        typer.Option("--sums-only", help="Send sums alone: no site describes its rows by means."),
+    ] = False,
+    min_cluster_size: Annotated[
+        int, typer.Option(metavar="ROWS", help="A site does not send a cluster of fewer rows.")
+    ] = 1,
+    seed: Seed = 0,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", metavar="DIR", show_default=False, help="Folder to write."),
+    ] = None,
+    overwrite: Overwrite = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Say how many clusters the rows of several sites have, and why.
+
+    FILE is CSV or Parquet, one for each site, which is called like its file; NAME=FILE gives it
+    another name. Columns are matched by name. Every k is tried in the same rounds.
+
+    Shows what each index says of each k. With --out writes selection.json (the same) and, with
+    matplotlib, curves.png. To keep the clusters, use fedcluster fit -k auto.
+    """
+    with Screen(as_json=as_json, quiet=quiet) as screen:
+        from fedcluster.cli import runs, selections
+
+        ks = selections.k_range(k_min, k_max)
+        runs.check_numbers(min_cluster_size=min_cluster_size, seed=seed)
+        if out is not None:
+            runs.check_folder(out, overwrite=overwrite)
+        asked = selections.rule(rule.value, averaging.value, bounds, m, elbow=elbow)
+        tables = runs.read(files, columns, site_column, weight_column, screen.doing)
+        ks = selections.enough_rows(ks, tables, given=k_max is not None)
+        limits = {"sums_only": sums_only, "min_cluster_size": min_cluster_size}
+        if min_cluster_size == 1:
+            limits.pop("min_cluster_size")
+        found = screen.wait_for(
+            lambda: selections.choose(tables, ks, asked | limits, seed, screen.doing)
+        )
+        screen.warnings += found.selection.warnings
+        written = selections.write(out, found) if out is not None else []
+    screen.result(selections.result(found, out, written), selections.shown(found, out, written))

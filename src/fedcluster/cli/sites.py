@@ -1,0 +1,103 @@
+"""Site files in the place of data files: each site with its own source, columns and limits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedcluster.client import Client
+from fedcluster.core import Data, Rows
+from fedcluster.data.files import common_columns
+from fedcluster.data.tables import InputError
+from fedcluster.site import SiteFile, held
+
+__all__ = ["OpenSite", "are_site_files", "open_sites"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OpenSite:
+    """A site that was opened from its file, with what a fit writes of it.
+
+    Parameters
+    ----------
+    columns : tuple of str
+        The columns that are clustered by.
+    client : Client
+        The site as it answers tasks.
+    """
+
+    columns: tuple[str, ...]
+    client: Client
+    weights: None = None
+
+    def __len__(self) -> int:
+        return len(self.client.rows)
+
+    @property
+    def numbers(self) -> range:
+        """The number of each row in the source, from 1."""
+        return range(1, len(self) + 1)
+
+    @property
+    def X(self) -> Rows:
+        """All rows at once."""
+        rows = self.client.rows
+        return rows.X if isinstance(rows, Data) else rows.load().X
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """What rows are read as."""
+        rows = self.client.rows
+        return rows.X.dtype if isinstance(rows, Data) else next(rows.chunks()).X.dtype
+
+
+def are_site_files(files: Sequence[str]) -> bool:
+    """Whether site files were given, which do not go together with others."""
+    tomls = [name for name in files if name.lower().endswith(".toml")]
+    if tomls and len(tomls) < len(files):
+        other = next(name for name in files if name not in tomls)
+        raise InputError(f"{tomls[0]} is a site file and {other} is none; write one for it, too")
+    return bool(tomls)
+
+
+def open_sites(
+    files: Sequence[str], columns: Sequence[str] | None, doing: Callable[[str], None]
+) -> dict[str, OpenSite]:
+    """Open the sites of site files, their columns in one order; rows of databases are read.
+
+    Parameters
+    ----------
+    files : sequence of str
+        The site files.
+    columns : sequence of str, optional
+        The columns to cluster by; by default all, which must then be the same at every site.
+    doing : callable
+        Told what takes so long.
+
+    Raises
+    ------
+    InputError
+        With site, column and what to do.
+    """
+    sites: dict[str, SiteFile] = {}
+    for file in files:
+        site = SiteFile.load(Path(file))
+        if site.name in sites:
+            raise InputError(
+                f"two sites are called {site.name!r} ({sites[site.name].path} and {file}); "
+                "give one of them another name"
+            )
+        sites[site.name] = site
+    sites = dict(sorted(sites.items()))
+    rows = {name: site.opened(columns) for name, site in sites.items()}
+    order = tuple(columns or common_columns({name: each.columns for name, each in rows.items()}))
+    opened = {}
+    for name, site in sites.items():
+        doing(f"reading {name}")
+        given = rows[name] if rows[name].columns == order else site.opened(order)
+        opened[name] = OpenSite(order, Client(name, held(given), site.limits.filters))
+    return opened

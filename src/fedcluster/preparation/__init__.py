@@ -1,0 +1,32 @@
+"""Preparing the rows of all sites alike, from sums: what a pipeline does where rows are pooled."""
+
+from fedcluster.preparation.fitting import Fitted, fit
+from fedcluster.preparation.missing import Missing
+from fedcluster.preparation.moments import Means, Squares
+from fedcluster.preparation.principal import Covariance, principal
+from fedcluster.preparation.quantiles import Cells, quantiles
+from fedcluster.preparation.schema import Schema, agree
+from fedcluster.preparation.transform import Category, Measure, Preparation, Principal
+from fedcluster.preparation.wanted import MISSING, SCALES, Findings, Prepare
+
+__all__ = [
+    "MISSING",
+    "SCALES",
+    "Category",
+    "Cells",
+    "Covariance",
+    "Findings",
+    "Fitted",
+    "Means",
+    "Measure",
+    "Missing",
+    "Preparation",
+    "Prepare",
+    "Principal",
+    "Schema",
+    "Squares",
+    "agree",
+    "fit",
+    "principal",
+    "quantiles",
+]

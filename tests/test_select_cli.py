@@ -1,0 +1,188 @@
+"""``fedcluster select-k`` and ``fit -k auto`` as an analyst meets them."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pytest
+from typer.testing import CliRunner
+
+from fedcluster import FederatedKMeans, select_k
+from fedcluster.cli import app
+from fedcluster.cli.select import Averaging, RuleName
+from fedcluster.estimators.select import AVERAGINGS
+from fedcluster.kernels.native import announcer
+from fedcluster.model import Model
+from fedcluster.selection import RULES
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path, monkeypatch):
+    """An empty folder, and kernels of which it need not be said that they are compiled first."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(announcer, "has_spoken", True)
+
+
+@pytest.fixture(scope="module")
+def rows():
+    """Three groups at two sites, of which each lacks one."""
+    rng = np.random.default_rng(0)
+    groups = np.array([[0.0, 0.0], [20.0, 0.0], [0.0, 20.0]])
+    return {
+        "north": groups[rng.integers(0, 2, 30)] + rng.normal(size=(30, 2)),
+        "south": groups[rng.integers(1, 3, 20)] + rng.normal(size=(20, 2)),
+    }
+
+
+@pytest.fixture
+def files(rows):
+    for site, X in rows.items():
+        pa.csv.write_csv(pa.table({"x": X[:, 0], "y": X[:, 1]}), f"{site}.csv")
+    return ["north.csv", "south.csv"]
+
+
+def run(*arguments):
+    """Run a command; it must not fail unexpectedly."""
+    ran = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    if ran.exception and not isinstance(ran.exception, SystemExit):
+        raise ran.exception
+    return ran
+
+
+def test_the_verdict_is_that_of_select_k(rows, files):
+    ran = run("select-k", *files, "--k-max", 6, "--seed", 3, "--json")
+    assert ran.exit_code == 0, ran.stderr
+    printed = json.loads(ran.stdout)
+    found = select_k(rows, range(1, 7), random_state=3)
+    assert (printed["n_clusters"], printed["reason"]) == (3, found.reason)
+    assert printed["says"] == dict(found.says)
+    assert [line["k"] for line in printed["table"]] == list(range(1, 7))
+    for line in printed["table"]:
+        for index, score in found.table[line["k"]].items():
+            assert line[index] == (None if np.isnan(score) else pytest.approx(score, rel=1e-9))
+    assert printed["files"] == []
+    assert sorted(path.name for path in Path().iterdir()) == ["north.csv", "south.csv"]
+
+
+def test_what_is_printed_can_be_read_aloud(files):
+    ran = run("select-k", *files, "--k-max", 5, "--out", "chosen")
+    assert (ran.exit_code, ran.stderr) == (0, "")
+    lines = ran.stdout.splitlines()
+    [verdict] = [line for line in lines if line.startswith("3 <")]
+    assert verdict.count("*") == 5
+    assert (
+        "3 clusters. BIC, the gap statistic, Calinski-Harabasz and the silhouette say 3." in lines
+    )
+    assert lines[-1] == "Wrote chosen/selection.json and chosen/curves.png."
+    kept = json.loads(Path("chosen/selection.json").read_text())
+    assert (kept["format"], kept["n_clusters"], len(kept["table"])) == (
+        "fedcluster-selection",
+        3,
+        5,
+    )
+    assert Path("chosen/curves.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_doubt_is_a_warning(files):
+    ran = run("select-k", *files, "--k-max", 3)
+    assert ran.exit_code == 0
+    assert ran.stderr == "warning: k = 3 is the largest that was tried; try larger ones\n"
+    assert run("select-k", *files, "--k-max", 3, "--quiet").stdout == ""
+
+
+def test_without_k_max_there_are_at_most_as_many_clusters_as_rows(files):
+    Path("few.csv").write_text("x\n1\n2\n3\n9\n")
+    printed = json.loads(run("select-k", "few.csv", "--json").stdout)
+    assert [line["k"] for line in printed["table"]] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("options", "k"),
+    [
+        (["--rule", "gap", "--bounds", "-5:25,-5:25"], 3),
+        (["--rule", "fuzzy-db"], 3),
+        (["--rule", "fuzzy-db", "--averaging", "avg_1"], 2),  # each site lacks a cluster
+        (["--rule", "inertia"], 2),
+        (["--rule", "davies-bouldin", "--elbow"], 3),
+        (["-m", 1.5, "--rule", "xie-beni"], 3),
+        (["--sums-only", "--min-cluster-size", 2], 3),
+        (["--columns", "x,y"], 3),
+    ],
+    ids=str,
+)
+def test_every_option_is_heard(files, options, k):
+    printed = json.loads(run("select-k", *files, "--k-max", 5, *options, "--json").stdout)
+    assert printed["n_clusters"] == k
+    if "--rule" in options:
+        assert printed["rule"].startswith(options[options.index("--rule") + 1])
+
+
+def test_the_names_to_choose_from_are_those_of_select_k():
+    assert tuple(RuleName) == RULES
+    assert set(Averaging) == set(AVERAGINGS)
+
+
+def test_fit_chooses_and_writes_why(rows, files):
+    ran = run("fit", *files, "-k", "auto", "--seed", 5, "--out", "out")
+    assert ran.exit_code == 0, ran.stderr
+    model = Model.load("out/model.json")
+    expected = FederatedKMeans("auto", random_state=5).fit(rows)
+    np.testing.assert_allclose(model.centers, expected.cluster_centers_)
+    assert model.algorithm["n_clusters"] == "auto"
+    history = json.loads(Path("out/history.json").read_text())
+    assert history["selection"]["n_clusters"] == history["n_clusters"] == 3
+    assert {"selection.json", "curves.png"} <= set(history["files"])
+    assert "3 clusters. BIC, the gap statistic" in ran.stdout
+    assert "clusters, inertia" in ran.stdout
+
+
+def test_fit_chooses_from_a_range(files):
+    ran = run("fit", *files, "-k", "2-4", "--fuzzy", "--out", "out", "--json")
+    assert json.loads(ran.stdout)["n_clusters"] == 3
+    assert len(Model.load("out/model.json").centers) == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["--k-min", 5, "--k-max", 3], "--k-min 5 is above --k-max 3; the first k comes first"),
+        (["--k-min", 0], "--k-min must be at least 1, not 0"),
+        (["--k-max", 0], "--k-max must be at least 1, not 0"),
+        (
+            ["--k-max", 51],
+            "--k-max 51 asks for more clusters than there are rows in all (50); ask for at most 50",
+        ),
+        (
+            ["--k-min", 51],
+            "--k-min 51 asks for more clusters than there are rows in all (50); ask for at most 50",
+        ),
+        (["--elbow"], "--elbow is for a single index; name it by --rule"),
+        (["-m", 1], "-m must be above 1, not 1; near 1, degrees are nearly 0 and 1"),
+        (
+            ["--bounds", "0:1,0:1,0:1"],
+            "--bounds has 3 pairs, but there are 2 columns to cluster by",
+        ),
+        (["--bounds", "1:0"], "--bounds '1:0' must be LOW:HIGH for all columns, or one such pair"),
+        (["--bounds", "0:1:2"], "--bounds '0:1:2' must be LOW:HIGH for all columns"),
+        (["--rule", "best"], "Invalid value for '--rule': 'best' is not one of 'vote'"),
+        (["--columns", "z"], "site 'north' has no column 'z'"),
+        (["--min-cluster-size", 99], "no site sent anything"),
+        (["--seed", -1], "--seed must be from 0 to 4294967295, not -1"),
+    ],
+)
+def test_bad_input_is_one_line_and_status_2(files, arguments, line):
+    ran = run("select-k", *files, *arguments, "--out", "out")
+    assert (ran.exit_code, ran.stdout) == (2, "")
+    [said] = ran.stderr.splitlines()
+    assert line in said
+    assert not Path("out").exists()
+
+
+@pytest.mark.parametrize("k", ["two", "5-2", "0-3", "1.5"])
+def test_a_k_that_is_no_number_is_refused(files, k):
+    ran = run("fit", *files, "-k", k, "--out", "out")
+    assert (ran.exit_code, ran.stdout) == (2, "")
+    [said] = ran.stderr.splitlines()
+    assert f"'{k}' is not a number of clusters; give a whole number, auto, or" in said

@@ -1,0 +1,364 @@
+"""How many clusters: the sweep's rounds, the indices, the verdict and its reason."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.special import logsumexp
+
+from fedcluster import Client, Data, FederatedFuzzyCMeans, FederatedKMeans, LocalEngine, select_k
+from fedcluster.core import Result, State
+from fedcluster.datasets import ffcm_case
+from fedcluster.kernels import nearest
+from fedcluster.metrics import Moments
+from fedcluster.recipes import Choice, clustering, evaluation
+from fedcluster.rounds import drive
+from fedcluster.selection import INDICES, JUDGES, RULES, Rule, gaps, sweep
+from fedcluster.selection.gap import box
+from fedcluster.selection.verdict import judged
+
+RNG = np.random.default_rng(0)
+FOUR = np.array([[0.0, 0.0], [0.0, 4.0], [20.0, 20.0], [20.0, 24.0]])
+NESTED = np.repeat(FOUR, 60, axis=0) + RNG.normal(0, 0.7, (240, 2))
+CLEAR = np.repeat([[0.0, 0.0], [9.0, 0.0], [0.0, 9.0]], 40, axis=0) + RNG.normal(size=(120, 2))
+SQUARE = ffcm_case("3d", seed=7)
+ONE = RNG.normal(size=(300, 3))
+
+
+def engine(X: np.ndarray, site: np.ndarray) -> LocalEngine:
+    return LocalEngine(Client(str(s), Data(X[site == s])) for s in np.unique(site))
+
+
+def sites(X: np.ndarray, n: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, n, len(X))
+
+
+# The sweep
+
+
+@pytest.mark.parametrize(
+    ("X", "most"),
+    [(NESTED, 12), (CLEAR, 12), (ONE, 12), (SQUARE.X, 8), (CLEAR, 2), (CLEAR[:20], 12)],
+    ids=["nested", "clear", "one", "square", "two", "few rows"],
+)
+@pytest.mark.parametrize("sums_only", [False, True])
+def test_a_sweep_takes_half_as_many_rounds_more_at_most(
+    X: np.ndarray, most: int, sums_only: bool
+) -> None:
+    for seed in range(2):
+        choice = Choice(most, seed=seed, sums_only=sums_only)
+        site = sites(X, 5, seed)
+        alone = drive(clustering(choice), engine(X, site))
+        swept = drive(sweep(range(1, most + 1), choice), engine(X, site))
+        assert len(swept.exchanges) <= 1.5 * len(alone.exchanges)
+
+
+def test_the_sites_describe_themselves_once() -> None:
+    found = drive(sweep(range(1, 7), Choice(1)), engine(NESTED, sites(NESTED, 3)))
+    steps = [step for exchange in found.exchanges for step in exchange.steps]
+    assert steps.count("SiteSummaries") == 1
+    assert list(found.value.results) == list(range(1, 7))
+
+
+@pytest.mark.parametrize("k", [1, 2, 4])
+def test_a_sweep_finds_what_a_fit_finds(k: int) -> None:
+    """Each k starts from other means than a fit of its own; the best clustering is the same."""
+    site = sites(NESTED, 3)
+    swept = drive(sweep(range(1, 7), Choice(1)), engine(NESTED, site)).value.results[k]
+    alone = drive(clustering(Choice(k)), engine(NESTED, site)).value
+    assert swept.state.inertia == pytest.approx(alone.state.inertia, rel=1e-9)
+    np.testing.assert_allclose(swept.state.centers, alone.state.centers, atol=1e-9)
+
+
+def test_a_sweep_measures_the_rows_as_a_whole() -> None:
+    X = NESTED * [1.0, 30.0] + 1e7
+    found = drive(sweep([2], Choice(2)), engine(X, sites(X, 4))).value
+    np.testing.assert_allclose(found.mean, X.mean(axis=0), rtol=1e-14)
+    np.testing.assert_allclose(found.variance, X.var(axis=0), rtol=1e-9)
+    assert found.weight == 240
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"algorithm": "fkm"},
+        {"algorithm": "kfed"},
+        {"algorithm": "lloyd", "init": "k-means++"},
+        {"quality": "better"},
+        {"sums_only": True},
+        {"min_cluster_size": 3},
+    ],
+    ids=str,
+)
+def test_any_algorithm_can_be_swept(params: dict[str, Any]) -> None:
+    model = FederatedKMeans(range(1, 6), random_state=0, **params)
+    model.fit(CLEAR, sites=sites(CLEAR, 3))
+    assert model.n_clusters_ == 3
+
+
+# The indices
+
+
+def test_mixture_bic_is_that_of_the_pooled_rows() -> None:
+    centers = NESTED[[0, 60, 120]]
+    found = drive(evaluation(State.at(centers)), engine(NESTED, sites(NESTED, 4))).value
+    labels, _ = nearest(NESTED, centers)
+    sizes = np.bincount(labels)
+    means = np.array([NESTED[labels == j].mean(axis=0) for j in range(3)])
+    squared = ((NESTED[:, None] - means) ** 2).sum(axis=2)
+    variance = squared[np.arange(240), labels].sum() / (2 * 240)
+    each = np.log(sizes / 240) - np.log(2 * np.pi * variance) - squared / (2 * variance)
+    expected = logsumexp(each, axis=1).sum() - (2 + 6 + 1) / 2 * np.log(240)
+    assert found["mixture-bic"] == pytest.approx(expected, rel=1e-12)
+
+
+def test_gaps_do_not_depend_on_the_scale_of_the_rows() -> None:
+    within = {1: 100.0, 2: 30.0, 3: 25.0}
+    corners = box(np.array([0.0, 5.0]), np.array([1.0, 4.0]))
+    ten = box(np.array([0.0, 50.0]), np.array([100.0, 400.0]))
+    small = gaps(within, 200, corners, seed=3)
+    large = gaps({k: 100 * w for k, w in within.items()}, 200, ten, seed=3)
+    for k in within:
+        np.testing.assert_allclose(small[k], large[k], rtol=1e-9, atol=1e-12)
+    assert max(small, key=lambda k: small[k][0]) == 2
+
+
+def test_a_box_has_the_mean_and_the_variance_of_the_rows() -> None:
+    lower, upper = box(np.array([3.0, -1.0]), np.array([2.0, 0.0]))
+    draws = np.random.default_rng(0).uniform(lower, upper, (100_000, 2))
+    np.testing.assert_allclose(draws.mean(axis=0), [3.0, -1.0], atol=0.02)
+    np.testing.assert_allclose(draws.var(axis=0), [2.0, 0.0], atol=0.02)
+
+
+def test_rows_that_are_all_alike_have_no_gap() -> None:
+    found = gaps({1: 0.0, 2: 0.0}, 30, box(np.zeros(2), np.zeros(2)))
+    assert all(np.isnan(gap) for gap, _ in found.values())
+
+
+def test_public_bounds_take_the_place_of_the_box() -> None:
+    wide = select_k(CLEAR, range(1, 6), bounds=([-1e3, -1.0], [1e3, 1.0]), random_state=0)
+    own = select_k(CLEAR, range(1, 6), random_state=0)
+    assert own.says["gap"] == 3
+    assert wide.table[3]["gap"] != own.table[3]["gap"]
+    assert wide.table[3]["mixture-bic"] == own.table[3]["mixture-bic"]
+
+
+# The verdict
+
+
+@pytest.mark.parametrize(
+    ("X", "k"), [(NESTED, 4), (CLEAR, 3), (SQUARE.X, 4), (ONE, 1)], ids=["4", "3", "square", "1"]
+)
+@pytest.mark.parametrize("n_sites", [1, 2, 5, 10])
+def test_every_partition_gives_the_verdict(X: np.ndarray, k: int, n_sites: int) -> None:
+    found = select_k(X, range(1, 9), sites=sites(X, n_sites, seed=n_sites), random_state=0)
+    assert found.n_clusters == k
+
+
+def test_a_site_for_each_cluster_gives_the_verdict() -> None:
+    found = select_k({"a": CLEAR[:40], "b": CLEAR[40:80], "c": CLEAR[80:]}, random_state=0)
+    assert found.n_clusters == 3
+
+
+def test_the_order_of_sites_does_not_touch_a_bit() -> None:
+    parts = {name: CLEAR[i::3] for i, name in enumerate(("x", "y", "z"))}
+    forth = select_k(parts, range(1, 6), random_state=0)
+    back = select_k(dict(reversed(parts.items())), range(1, 6), random_state=0)
+    for k, scores in forth.table.items():
+        np.testing.assert_array_equal(list(scores.values()), list(back.table[k].values()))
+    assert forth.reason == back.reason
+
+
+def test_super_clusters_are_told() -> None:
+    found = select_k(NESTED, range(1, 9), sites=sites(NESTED, 3), random_state=0)
+    assert found.reason == (
+        "BIC, the gap statistic and Calinski-Harabasz say 4, the silhouette says 2. "
+        "The 4 clusters lie in 2 super-clusters."
+    )
+    assert found.warnings == (
+        "the indices disagree: 4 and 2 clusters are each the best by some; look at the curves",
+    )
+
+
+def test_clear_clusters_leave_no_doubt() -> None:
+    found = select_k(CLEAR, range(1, 7), random_state=0)
+    assert found.warnings == ()
+    assert {found.says[index] for index in JUDGES} == {3}
+    assert set(found.table) == set(found.results) == set(range(1, 7))
+    assert "results" not in repr(found)
+
+
+@dataclass(frozen=True)
+class Said:
+    """Scores of made-up clusterings by which each judge says what it is told to."""
+
+    says: dict[str, int]
+    tried: range = range(1, 9)
+
+    def judged(self, rule: Rule = Rule()) -> Any:  # noqa: B008
+        table = {k: {i: float(self.says.get(i) == k) for i in self.says} for k in self.tried}
+        for scores in table.values():
+            scores["gap-error"] = 0.0
+        far = 100.0 ** np.arange(10)
+        results = {
+            k: Result(State(far[:k, None], np.ones(k)), (), "converged after 1 round")
+            for k in self.tried
+        }
+        return judged(table, results, rule)
+
+
+@pytest.mark.parametrize(
+    ("votes", "k", "reason"),
+    [
+        ((3, 3, 3, 3), 3, "BIC, the gap statistic, Calinski-Harabasz and the silhouette say 3."),
+        ((3, 5, 5, 4), 5, "The gap statistic and Calinski-Harabasz say 5, BIC says 3, the silh"),
+        ((3, 5, 4, 2), 3, "BIC says 3, the gap statistic says 5"),
+        ((1, 1, 2, 2), 1, "BIC and the gap statistic say 1, Calinski-Harabasz and the silhouett"),
+        ((8, 8, 3, 4), 3, "Calinski-Harabasz says 3, the silhouette says 4; in a tie Calinski-H"),
+        ((8, 8, 8, 8), 8, "BIC, the gap statistic, Calinski-Harabasz and the silhouette say 8."),
+    ],
+)
+def test_the_vote(votes: tuple[int, ...], k: int, reason: str) -> None:
+    """Plurality, ties to the first judge, and who is still rising at the end has no vote."""
+    found = Said(dict(zip(JUDGES, votes, strict=True))).judged()
+    assert found.n_clusters == k
+    assert found.reason.startswith(reason)
+    abstained = any("still rising at k = 8" in warning for warning in found.warnings)
+    assert abstained == (8 in votes and k != 8)
+    assert any("k = 8 is the largest that was tried" in w for w in found.warnings) == (k == 8)
+
+
+def test_the_gap_takes_the_smallest_k_within_its_error() -> None:
+    table = {k: {"gap": gap, "gap-error": 0.1} for k, gap in enumerate([0.0, 0.95, 1.0, 0.2], 1)}
+    results = {k: Result(State(np.eye(4)[:k], np.ones(k)), (), "") for k in table}
+    assert judged(table, results, Rule("gap")).n_clusters == 2
+
+
+def test_the_elbow_is_where_the_curve_bends() -> None:
+    found = select_k(CLEAR, range(1, 8), rule="inertia", random_state=0)
+    assert (found.n_clusters, found.reason) == (3, "The elbow of the inertia says 3.")
+    bent = select_k(CLEAR, range(2, 8), rule="davies-bouldin", pick="elbow", random_state=0)
+    assert bent.rule == "davies-bouldin, elbow"
+    assert bent.n_clusters == bent.says["davies-bouldin"]
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_every_rule_finds_clear_clusters(rule: str) -> None:
+    found = select_k(CLEAR, range(2, 6), rule=rule, sites=sites(CLEAR, 3), random_state=0)
+    assert found.n_clusters == 3
+    assert found.rule == rule
+
+
+@pytest.mark.parametrize("averaging", ["avg_1", "avg_2"])
+def test_fuzzy_db_is_the_framework_of_its_paper(averaging: str) -> None:
+    """One more round of sums at the centres of FFCM, and the least index."""
+    options = {"rule": "fuzzy-db", "averaging": averaging, "random_state": 0}
+    found = select_k(SQUARE.X, range(2, 7), sites=SQUARE.site, **options)
+    scores = {k: found.table[k]["fuzzy-db"] for k in found.table}
+    assert found.n_clusters == min(scores, key=scores.__getitem__)
+    assert {result.history[-1].step for result in found.results.values()} == {"FFCM"}
+
+
+def test_rows_alike_are_one_cluster_and_distinct_rows_as_many() -> None:
+    alike = select_k(np.ones((30, 2)), sites=np.arange(30) % 3, random_state=0)
+    assert alike.n_clusters == 1
+    assert "11 of 12 clusterings have clusters without rows" in alike.warnings[-1]
+    three = select_k(np.repeat(np.eye(3), 10, axis=0), sites=np.arange(30) % 3, random_state=0)
+    assert three.n_clusters == 3
+
+
+@given(seed=st.integers(0, 2**16), n=st.integers(4, 25))
+@settings(max_examples=8)
+def test_few_rows_never_break_it(seed: int, n: int) -> None:
+    X = np.random.default_rng(seed).integers(-3, 4, (n, 2)).astype(float)
+    found = select_k({"a": X[: n // 2], "b": X[n // 2 :]}, random_state=0)
+    assert 1 <= found.n_clusters <= min(n, 12)
+    assert found.reason
+
+
+# The estimators
+
+
+def test_auto_is_the_vote_and_keeps_what_it_found() -> None:
+    model = FederatedKMeans("auto", random_state=0).fit(CLEAR, sites=sites(CLEAR, 3))
+    assert model.n_clusters_ == 3
+    assert list(model.selection_.results) == list(range(1, 13))
+    np.testing.assert_array_equal(model.cluster_centers_, model.selection_.results[3].state.centers)
+    np.testing.assert_array_equal(model.predict(CLEAR), model.labels_)
+    assert len(model.get_feature_names_out()) == 3
+    again = model.set_params(n_clusters=2).fit(CLEAR)
+    assert (again.n_clusters_, again.selection_) == (2, None)
+
+
+def test_auto_is_fuzzy_too() -> None:
+    model = FederatedFuzzyCMeans("auto", random_state=0).fit(CLEAR, sites=sites(CLEAR, 3))
+    assert model.n_clusters_ == 3
+    assert {"xie-beni", "fuzzy-db"} <= set(model.selection_.says)
+
+
+def test_weights_are_repetition() -> None:
+    weight = np.random.default_rng(1).integers(1, 4, len(CLEAR))
+    weighed = select_k({"a": CLEAR}, range(1, 5), sample_weight={"a": weight}, random_state=0)
+    repeated = select_k({"a": np.repeat(CLEAR, weight, axis=0)}, range(1, 5), random_state=0)
+    for k in (1, 3):
+        assert weighed.table[k]["mixture-bic"] == pytest.approx(
+            repeated.table[k]["mixture-bic"], rel=1e-9
+        )
+        assert weighed.table[k]["gap"] == pytest.approx(repeated.table[k]["gap"], rel=1e-9)
+
+
+def test_moments_of_the_sum_are_those_of_the_whole() -> None:
+    state, rng = State.at(CLEAR[:1]), np.random.default_rng(0)
+    parts = [Moments().client_step(state, Data(part), rng) for part in np.array_split(CLEAR, 3)]
+    mean, variance = Moments.of(state, parts[0] + parts[1] + parts[2])
+    np.testing.assert_allclose(mean, CLEAR.mean(axis=0))
+    np.testing.assert_allclose(variance, CLEAR.var(axis=0))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"k_range": 3}, "k_range must be 'auto' or several numbers, such as range(1, 9), not 3"),
+        ({"k_range": "some"}, "n_clusters must be one of 'auto' or a whole number or a range"),
+        ({"k_range": []}, "n_clusters=[] holds no number to try"),
+        ({"k_range": [0, 2]}, "each number of clusters to try must be a whole number of at least"),
+        ({"k_range": [2.0]}, "each number of clusters to try must be a whole number of at least"),
+        ({"k_range": range(1, 200)}, "n_samples=120 rows: too few for n_clusters=range(1, 200)"),
+        ({"rule": "best"}, "rule must be one of 'vote', 'mixture-bic'"),
+        ({"pick": "worst"}, "pick must be one of 'best', 'elbow', not 'worst'"),
+        ({"pick": "elbow"}, "pick='elbow' is for a single index; name it as the rule"),
+        ({"averaging": "avg_3"}, "averaging must be one of 'avg_1', 'avg_2', not 'avg_3'"),
+        ({"bounds": 3}, "bounds must be two finite numbers or two arrays"),
+        ({"bounds": (1, 0)}, "bounds must be two finite numbers or two arrays"),
+        ({"bounds": (0, np.inf)}, "bounds must be two finite numbers or two arrays"),
+        ({"bounds": (np.zeros(3), np.ones(3))}, "two arrays of 2, one for each column"),
+        ({"init": CLEAR[:3]}, "init is an array, which is a start for one number of clusters"),
+    ],
+)
+def test_bad_input_is_refused_in_words(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)) as error:
+        select_k(CLEAR, **options)
+    assert "\n" not in str(error.value)
+
+
+# The picture
+
+
+def test_the_curves_are_drawn(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    found = select_k(NESTED, range(1, 7), sites=sites(NESTED, 3), random_state=0)
+    found.plot(tmp_path / "curves.png")
+    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_every_index_has_a_name_that_people_know() -> None:
+    from fedcluster.selection.words import NAMES
+
+    assert set(NAMES) == set(INDICES)
