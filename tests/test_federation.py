@@ -20,15 +20,19 @@ from typer.testing import CliRunner
 from fedcluster.cli import app
 from fedcluster.core import SiteError
 from fedcluster.data.tables import InputError
+from fedcluster.engines import LocalEngine
 from fedcluster.engines.flower import FlowerEngine, introductions
 from fedcluster.engines.responder import Responder
 from fedcluster.federation import apps, coordinator
 from fedcluster.federation.folders import Federation, create
-from fedcluster.federation.jobs import Fit
+from fedcluster.federation.jobs import JOBS, Evaluate, Fit, SelectK
 from fedcluster.federation.leashed import FleetOnly
 from fedcluster.federation.member import Membership, append, keep_results
 from fedcluster.federation.programs import Program, answers, free_port
+from fedcluster.federation.words import shown
 from fedcluster.model import Model
+from fedcluster.report import plain
+from fedcluster.rounds import drive
 from fedcluster.site import SiteFile
 
 SITES = ["north", "south"]
@@ -258,6 +262,27 @@ def test_a_resumed_job_asks_only_for_what_is_not_recorded(folder: Path, tmp_path
     assert {**first, "sites": None} == {**again, "sites": None}
     more = [len((folder / f"sites/{n}/sent.jsonl").read_text().splitlines()) for n in SITES]
     assert [b - a for a, b in zip(logs, more, strict=True)] == [1, 1]  # what they hold
+
+
+def test_the_number_of_clusters_and_the_scores_are_those_of_one_process(
+    folder: Path, tmp_path: Path
+) -> None:
+    here = LocalEngine(
+        SiteFile.load(folder / "sites" / n / "site.toml").client(["x", "y"]) for n in SITES
+    )
+    for job in (SelectK(1, 4), Fit(3), Evaluate(str(tmp_path / "fit" / "model.json"))):
+        name = next(name for name, kind in JOBS.items() if isinstance(job, kind))
+        out = tmp_path / name
+        given = content(out, job, columns=["x", "y"]) | {"job": name}
+        told = apps.conduct(engine(folder), given, tmp_path / "runs" / name)
+        expected = drive(job.plan(), here, seed=job.seed).value
+        assert shown({**told, "done": True})
+        if isinstance(job, SelectK):
+            assert told["n_clusters"] == expected.n_clusters
+            assert (out / "selection.json").exists()
+        elif isinstance(job, Evaluate):
+            assert told["scores"] == plain(expected)
+            assert (out / "scores.json").exists()
 
 
 def test_the_log_says_what_left(folder: Path, tmp_path: Path) -> None:

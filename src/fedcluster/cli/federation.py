@@ -221,6 +221,63 @@ def fit(
     _begin(context.obj, job, terms, Screen(as_json=as_json, quiet=quiet))
 
 
+@run_app.command(
+    name="select-k", epilog="Example: fedcluster federation run trial select-k --k-max 9 --out k"
+)
+def select_k(
+    context: typer.Context,
+    out: Out,
+    k_min: Annotated[int, typer.Option(metavar="K", min=1, help="The fewest clusters.")] = 1,
+    k_max: Annotated[int, typer.Option(metavar="K", min=1, help="The most clusters.")] = 12,
+    seed: Annotated[int, typer.Option(metavar="N", help="Makes every random choice.")] = 0,
+    columns: Columns = None,
+    quorum: Quorum = None,
+    deadline: Deadline = 120.0,
+    overwrite: Overwrite = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Say how many clusters there are at all sites together. Writes selection.json here."""
+    from fedcluster.data.tables import InputError
+
+    if k_min > k_max:
+        raise InputError(f"--k-min {k_min} is above --k-max {k_max}")
+    needs("flwr", "flower")
+    from fedcluster.federation.jobs import SelectK
+
+    terms = _terms(out, columns, quorum, deadline, overwrite=overwrite)
+    screen = Screen(as_json=as_json, quiet=quiet)
+    _begin(context.obj, SelectK(k_min, k_max, seed=seed), terms, screen)
+
+
+@run_app.command(
+    epilog="Example: fedcluster federation run trial evaluate result/model.json --out scores"
+)
+def evaluate(
+    context: typer.Context,
+    model_file: Annotated[
+        Path, typer.Argument(metavar="MODEL", show_default=False, help="The model.json of a fit.")
+    ],
+    out: Out,
+    quorum: Quorum = None,
+    deadline: Deadline = 120.0,
+    overwrite: Overwrite = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Say how good the clusters of a model are at all sites together. Writes scores.json here."""
+    needs("flwr", "flower")
+    from fedcluster.federation.coordinator import Terms
+    from fedcluster.federation.jobs import Evaluate
+    from fedcluster.model import Model
+
+    columns = Model.load(model_file).columns
+    terms = _terms(out, None, quorum, deadline, overwrite=overwrite)
+    terms = Terms(terms.out, columns, terms.quorum, terms.deadline)
+    screen = Screen(as_json=as_json, quiet=quiet)
+    _begin(context.obj, Evaluate(str(model_file.absolute())), terms, screen)
+
+
 @run_app.command(epilog="Example: fedcluster federation run trial resume 20260102-030405-ab12")
 def resume(
     context: typer.Context,

@@ -10,16 +10,19 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from fedcluster.core import Answers, Result, Site, Task
+from fedcluster.core import Answers, Result, Site, State, Task
 from fedcluster.data.outputs import json_text
 from fedcluster.data.tables import InputError
 from fedcluster.engines.remote import Refusal
 from fedcluster.model import Model
 from fedcluster.recipes import Choice, clustering
+from fedcluster.recipes.evaluation import evaluation
 from fedcluster.report import plain
 from fedcluster.rounds import Outcome, Plan
+from fedcluster.selection.choosing import choosing
+from fedcluster.selection.verdict import Selection
 
-__all__ = ["JOBS", "Account", "Fit", "Job", "noted"]
+__all__ = ["JOBS", "Account", "Evaluate", "Fit", "Job", "SelectK", "noted"]
 
 T = TypeVar("T")
 
@@ -147,30 +150,110 @@ class Fit:
         return summary
 
     def _summary(self, result: Result, account: Account) -> dict[str, Any]:
-        sent = account.outcome.numbers_sent()
         return {
             "n_clusters": self.n_clusters,
             "algorithm": self.algorithm,
             "columns": list(account.columns),
             "seed": self.seed,
-            "rounds": len(account.outcome.exchanges),
             "stop_reason": result.reason,
             "inertia": plain(result.state.inertia),
             "weights": result.state.weights.tolist(),
-            "sites": [
-                {
-                    "name": site.name,
-                    "weight": account.weights.get(site.name),
-                    "limits": list(site.limits),
-                    "numbers_sent": sent.get(site.name, 0),
-                }
-                for site in account.sites
-            ],
-            "missing": [plain(refusal) for refusal in account.refusals],
+            **_common(account),
         }
 
 
-JOBS: Mapping[str, type[Any]] = MappingProxyType({"fit": Fit})
+def _drawn(seed: int) -> int:
+    """The seed that an estimator draws from its own."""
+    return int(np.random.RandomState(seed).randint(2**31 - 1))
+
+
+def _common(account: Account) -> dict[str, Any]:
+    """What is told of every job: rounds, sites, who was missing."""
+    sent = account.outcome.numbers_sent()
+    return {
+        "rounds": len(account.outcome.exchanges),
+        "sites": [
+            {
+                "name": site.name,
+                "weight": account.weights.get(site.name),
+                "limits": list(site.limits),
+                "numbers_sent": sent.get(site.name, 0),
+            }
+            for site in account.sites
+        ],
+        "missing": [plain(refusal) for refusal in account.refusals],
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class SelectK:
+    """Say how many clusters there are; all numbers are tried in the same rounds."""
+
+    k_min: int = 1
+    k_max: int = 12
+    participation: float = 1.0
+    seed: int = 0
+
+    def check(self, rows: float) -> None:
+        """Refuse more clusters than rows."""
+        Fit(self.k_max).check(rows)
+
+    def plan(self) -> Plan[Selection]:
+        """The same as of ``fedcluster select-k``."""
+        return choosing(
+            range(self.k_min, self.k_max + 1), Choice(self.k_max, seed=_drawn(self.seed))
+        )
+
+    def write(self, folder: Path, account: Account) -> dict[str, Any]:
+        """``selection.json``: the verdict, its reason, and all indices for each number."""
+        found: Selection = account.outcome.value
+        told = {
+            "n_clusters": found.n_clusters,
+            "reason": found.reason,
+            "doubts": list(found.warnings),
+            "says": dict(found.says),
+            "scores": {str(k): plain(dict(scores)) for k, scores in found.table.items()},
+            **_common(account),
+        }
+        content = {"format": "fedcluster-federated-selection", "format_version": 1, **told}
+        (folder / "selection.json").write_text(json_text(content), encoding="utf-8")
+        return told
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluate:
+    """Say how good the clusters of a model are, by every index that needs no labels.
+
+    Parameters
+    ----------
+    model : str
+        The model's file, on the coordinator's machine.
+    """
+
+    model: str
+    participation: float = 1.0
+    seed: int = 0
+
+    def check(self, rows: float) -> None:
+        """Any number of rows will do."""
+
+    def plan(self) -> Plan[dict[str, float]]:
+        """Two rounds."""
+        model = Model.load(self.model)
+        fuzzifier = model.algorithm.get("m")
+        return evaluation(State(model.centers, model.weights), m=fuzzifier, seed=self.seed)
+
+    def write(self, folder: Path, account: Account) -> dict[str, Any]:
+        """``scores.json``: the indices of all sites together."""
+        told = {"scores": plain(account.outcome.value), "model": self.model, **_common(account)}
+        content = {"format": "fedcluster-federated-scores", "format_version": 1, **told}
+        (folder / "scores.json").write_text(json_text(content), encoding="utf-8")
+        return told
+
+
+JOBS: Mapping[str, type[Any]] = MappingProxyType(
+    {"fit": Fit, "select-k": SelectK, "evaluate": Evaluate}
+)
 """The jobs by their names."""
 
 

@@ -24,7 +24,14 @@ def shown(outcome: Mapping[str, Any]) -> list[Table | str]:
             for s in sites
         )
         parts.append(Table("Sites", ("site", "rows", "numbers sent", "rounds missed"), rows))
-    if "rounds" in outcome:
+    if "says" in outcome:
+        parts.append(f"{outcome['n_clusters']} clusters. {outcome['reason']}")
+        parts += [f"But: {doubt}" for doubt in outcome["doubts"]]
+    elif "scores" in outcome:
+        told = {name: score for name, score in outcome["scores"].items() if score is not None}
+        scores = tuple((name, number(score)) for name, score in told.items())
+        parts.append(Table("All sites together", ("index", "score"), scores))
+    if "stop_reason" in outcome:
         inertia = outcome["inertia"]
         measured = "" if inertia is None else f"; inertia {number(inertia)}"
         parts.append(f"{outcome['rounds']} rounds, {outcome['stop_reason']}{measured}.")
