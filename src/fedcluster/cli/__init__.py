@@ -1,18 +1,19 @@
-"""The command line: ``fit``, ``predict``, ``select-k``, ``evaluate``, ``check`` and ``demo``.
+"""The command line: ``fit``, ``predict``, ``select-k``, ``evaluate``, ``federation`` and so on.
 
 What is slow to import is imported by the commands, so that help comes at once.
 """
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from fedcluster.cli import check as checking
+from fedcluster.cli import federation, site
 from fedcluster.cli.arguments import AsJson, Files, ModelFile, Out, Overwrite, Quiet, Seed
+from fedcluster.cli.choices import Algorithm, Init, Quality
 from fedcluster.cli.evaluate import EXAMPLE, evaluate
 from fedcluster.cli.preparing import (
     Bounds,
@@ -34,36 +35,6 @@ from fedcluster.cli.select import number_of_clusters, select_k
 __all__ = ["app"]
 
 
-class Algorithm(StrEnum):
-    """The names that ``--algorithm`` takes."""
-
-    AUTO = "auto"
-    LLOYD = "lloyd"
-    FKM = "fkm"
-    KFED = "kfed"
-    FEDAVG = "fedavg"
-    FCM = "fcm"
-    FFCM = "ffcm"
-
-
-class Quality(StrEnum):
-    """The names that ``--quality`` takes."""
-
-    GOOD = "good"
-    BETTER = "better"
-    BEST = "best"
-
-
-class Init(StrEnum):
-    """The names that ``--init`` takes."""
-
-    AUTO = "auto"
-    SUMMARIES = "summaries"
-    SUMS = "sums"
-    KMEANS = "k-means++"
-    RANDOM = "random"
-
-
 app = typer.Typer(
     name="fedcluster",
     cls=OneLine,
@@ -72,6 +43,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,  # they would show rows
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+app.add_typer(federation.app, name="federation")
+app.add_typer(site.app, name="site")
 
 
 @app.callback(invoke_without_command=True)
