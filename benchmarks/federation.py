@@ -32,7 +32,8 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
 
-server, client = ServerApp(), ClientApp()
+server = ServerApp()
+client = ClientApp()
 
 
 @client.query()
@@ -82,7 +83,8 @@ def empty_rounds(folder: Path) -> list[float]:
             stack.enter_context(Program.running("supernode", node, folder / f"{i}.log", home))
         flwr = [sys.executable, "-c", "from flwr.cli.app import app; app()"]
         submit = [*flwr, "run", str(app), "own", "--format", "json"]
-        subprocess.run(submit, env=environment(home), check=True, capture_output=True)
+        done = subprocess.run(submit, env=environment(home), check=True, capture_output=True)
+        assert b'"success": true' in done.stdout, done.stdout  # the status is 0 in any case
         while not out.exists():
             time.sleep(0.2)
     return read_json(out)
