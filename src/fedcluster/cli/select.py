@@ -114,8 +114,13 @@ def select_k(
         typer.Option("--sums-only", help="Send sums alone: no site describes its rows by means."),
     ] = False,
     min_cluster_size: Annotated[
-        int, typer.Option(metavar="ROWS", help="A site does not send a cluster of fewer rows.")
-    ] = 1,
+        int | None,
+        typer.Option(
+            metavar="ROWS",
+            show_default="the algorithm's",
+            help="A site does not send a cluster of fewer rows.",
+        ),
+    ] = None,
     seed: Seed = 0,
     out: Annotated[
         Path | None,
@@ -143,9 +148,7 @@ def select_k(
         asked = selections.rule(rule.value, averaging.value, bounds, m, elbow=elbow)
         tables = runs.read(files, columns, site_column, weight_column, screen.doing)
         ks = selections.enough_rows(ks, tables, given=k_max is not None)
-        limits = {"sums_only": sums_only, "min_cluster_size": min_cluster_size}
-        if min_cluster_size == 1:
-            limits.pop("min_cluster_size")
+        limits = {"sums_only": sums_only, "min_cluster_size": min_cluster_size or "auto"}
         found = screen.wait_for(
             lambda: selections.choose(tables, ks, asked | limits, seed, screen.doing)
         )
