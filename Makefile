@@ -8,7 +8,7 @@ export MPLCONFIGDIR := $(CURDIR)/.cache/matplotlib
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types unit docs bench reproduce reproduce-quick format clean
+.PHONY: help setup demo test lint types unit network faults docs bench reproduce reproduce-quick format clean
 
 help: ## List what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -18,7 +18,7 @@ setup: .venv/ready ## Create .venv with the package and all that its tests need
 demo: .venv/ready ## Cluster simulated sites and write the pictures to demo/
 	@$(BIN)/fedcluster demo --out demo
 
-test: lint types unit reproduce-quick ## Check style, types, behaviour and the papers' experiments
+test: lint types unit network reproduce-quick ## Check style, types, behaviour and the papers' experiments
 
 lint: .venv/ready ## Check the style
 	@$(BIN)/ruff check --quiet
@@ -29,7 +29,11 @@ types: .venv/ready ## Check the types
 
 unit: .venv/ready ## Run the tests, docstring examples included, and show what they cover
 	@mkdir -p .cache/tmp
-	@TMPDIR=$(CURDIR)/.cache/tmp $(BIN)/pytest --quiet -n 2 --dist worksteal --cov
+	@TMPDIR=$(CURDIR)/.cache/tmp $(BIN)/pytest --quiet -n 2 --dist worksteal --cov -m "not network"
+
+network: .venv/ready ## Test a real federation on this machine; two minutes
+	@mkdir -p .cache/tmp
+	@TMPDIR=$(CURDIR)/.cache/tmp $(BIN)/pytest --quiet -m network tests
 
 docs: .venv/docs-ready ## Build the documentation into site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs --quiet build --strict
@@ -37,6 +41,9 @@ docs: .venv/docs-ready ## Build the documentation into site/
 bench: .venv/ready ## Measure quality and speed beside peers; takes most of an hour
 	@$(BIN)/python -W ignore benchmarks/speed.py
 	@$(BIN)/python -W ignore benchmarks/quality.py
+
+faults: .venv/ready ## Kill sites and coordinators of real federations, 20 runs of each; an hour
+	@$(BIN)/python -W ignore benchmarks/faults.py
 
 reproduce: .venv/ready ## Make every figure and table of the papers into reproduction/; half an hour
 	@$(BIN)/python -m reproduction

@@ -27,11 +27,17 @@ def panels(
     return figure, figure.subplots(rows, columns, squeeze=False)
 
 
+def legend(figure: Figure, ax: Axes, title: str = "") -> None:
+    """One legend for all panels, beside them, from the labels of one."""
+    handles, labels = ax.get_legend_handles_labels()
+    figure.legend(handles, labels, title=title, fontsize="x-small", loc="outside right upper")
+
+
 def save(figure: Figure, folder: Path, name: str) -> str:
-    """Write NAME.png, in 128 colours: small enough to keep; returns the file's name."""
+    """Write NAME.png, in 64 colours: small enough to keep; returns the file's name."""
     drawn = BytesIO()
     figure.savefig(drawn, dpi=100)
-    Image.open(drawn).convert("RGB").quantize(128).save(folder / f"{name}.png", optimize=True)
+    Image.open(drawn).convert("RGB").quantize(64).save(folder / f"{name}.png", optimize=True)
     return f"{name}.png"
 
 

@@ -240,8 +240,7 @@ def reproduce(paper: str, figures: Sequence[Figure], quick: bool) -> None:
 
     A quick version is written to .cache/reproduction and leaves the results in full alone.
     """
-    home = HERE.parent / ".cache" / "reproduction" if quick else HERE
-    folder = home / "results" / paper
+    folder = home_of(quick) / "results" / paper
     folder.mkdir(parents=True, exist_ok=True)
     rows: list[Row] = []
     for figure in figures:
@@ -252,7 +251,7 @@ def reproduce(paper: str, figures: Sequence[Figure], quick: bool) -> None:
             rows.append(replace(row, paper=paper, minutes=minutes))
             print(f"{paper:10}{row.figure:28}{row.verdict:17}{row.ours}", flush=True)
         _write_rows(folder / "rows.csv", rows)
-        _write_results(home, quick)
+        gather(quick)
 
 
 def _write_rows(path: Path, rows: Sequence[Row]) -> None:
@@ -266,8 +265,14 @@ def _write_rows(path: Path, rows: Sequence[Row]) -> None:
             )
 
 
-def _write_results(home: Path, quick: bool) -> None:
-    """Gather what each paper's last run wrote."""
+def home_of(quick: bool) -> Path:
+    """Where results go: reproduction/, or a folder that is not kept."""
+    return HERE.parent / ".cache" / "reproduction" if quick else HERE
+
+
+def gather(quick: bool = False) -> None:
+    """Write RESULTS.md from the rows that each paper's last run left."""
+    home = home_of(quick)
     parts = [QUICK if quick else FULL]
     for paper, title in PAPERS.items():
         path = home / "results" / paper / "rows.csv"

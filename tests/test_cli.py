@@ -94,7 +94,8 @@ def labels(site, out="out"):
 
 
 def test_fit_writes_what_the_estimator_finds(rows, files):
-    assert run("fit", *files, "-k", 3, "--seed", 5, "--out", "out").exit_code == 0
+    arguments = ("-k", 3, "--seed", 5, "--scale", "none", "--out", "out")
+    assert run("fit", *files, *arguments).exit_code == 0
     estimator = FederatedKMeans(3, random_state=5).fit(rows)
     model = Model.load("out/model.json")
     np.testing.assert_array_equal(model.centers, estimator.cluster_centers_)
@@ -119,7 +120,7 @@ def test_fit_writes_what_the_estimator_finds(rows, files):
 
 
 def test_the_order_of_columns_and_of_files_does_not_matter(rows, files):
-    run("fit", *files, "-k", 3, "--out", "out")
+    run("fit", *files, "-k", 3, "--columns", "x,y", "--out", "out")
     Path("turned").mkdir()
     write("turned/north.csv", x=rows["north"][:, 0], y=rows["north"][:, 1])
     write("turned/south.csv", note=["a"] * 20, x=rows["south"][:, 0], y=rows["south"][:, 1])
@@ -156,7 +157,7 @@ def test_every_option_reaches_the_estimator(rows, files):
     ran = run(
         *("fit", "north.csv", "-k", 2, "--out", "out", "--algorithm", "fkm", "--init", "random"),
         *("--n-init", 3, "--max-iter", 7, "--tol", 0.01, "--min-cluster-size", 4, "--seed", 9),
-        *("--weight-column", "w", "--json"),
+        *("--weight-column", "w", "--json", "--scale", "none"),
     )
     algorithm = Model.load("out/model.json").algorithm
     steps = algorithm["steps"]
@@ -253,7 +254,7 @@ def test_a_warning_is_one_line_and_part_of_the_json():
             "site 'empty': empty.csv is empty; expected a header line and rows",
         ),
         (
-            ["names.csv", "-k", 2],
+            ["names.csv", "-k", 2, "--scale", "none"],
             "site 'names', column 'name', row 1 (line 2 of names.csv): 'Ann' is not a number; "
             "choose columns with --columns x,y",
         ),
@@ -431,7 +432,7 @@ def test_predict_refuses_what_it_cannot_label(files):
     assert fails("predict", "no.json", "north.csv", "--out", "more") == (
         "no.json does not exist; fedcluster fit writes a model.json"
     )
-    Path("newer.json").write_text('{"format": "fedcluster-model", "format_version": 2}')
+    Path("newer.json").write_text('{"format": "fedcluster-model", "format_version": 3}')
     assert "upgrade fedcluster" in fails("predict", "newer.json", "north.csv", "--out", "more")
 
 

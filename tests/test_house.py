@@ -28,7 +28,7 @@ FLOORS = (
     "selection",
     "estimators model report datasets baselines",
     "__init__",
-    "demo",
+    "demo federation",
     "cli",
 )
 
@@ -36,7 +36,9 @@ FLOORS = (
 ANYWHERE = " ".join(FLOORS)
 GUESTS = {
     "anndata": "datasets data.matrices",
-    "flwr": "engines.flower",
+    "cryptography": "federation",
+    "flwr": "engines.flower federation",
+    "httpx": "federation",
     "llvmlite": "kernels",
     "matplotlib": "report selection.curves",
     "numba": "kernels",
@@ -44,6 +46,7 @@ GUESTS = {
     "pyarrow": "data",
     "rich": "cli",
     "scipy": ANYWHERE,
+    "starlette": "federation",
     "sqlalchemy": "data.sql",
     "sklearn": "estimators datasets demo",
     "threadpoolctl": "kernels",

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
 
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 from partitions import Case, cases
 
 from fedcluster.algorithms import FFCM, FKM, FedAvg, KFed, Lloyd, SiteSummaries, VarianceTree
 from fedcluster.algorithms.breathing import ErrorAndUtility
 from fedcluster.client import Client
-from fedcluster.core import Algorithm, Data, State, Step, Summary, Task, stream
+from fedcluster.core import Algorithm, Data, HeldBackError, State, Step, Summary, Task, stream
+from fedcluster.engines import wire
 from fedcluster.metrics import (
     ColumnSpread,
     Contingency,
@@ -57,6 +61,9 @@ METRICS: list[Step] = [
 ]
 PREPARATION: list[Step] = [Missing(), Means(), Squares(), Cells(), Covariance()]
 STEPS: list[Step] = [*ALGORITHMS, ErrorAndUtility(), *METRICS, *PREPARATION]
+
+
+KNOWN = wire.steps_by_name(f"fedcluster.preparation.{type(s).__name__}" for s in PREPARATION)
 
 
 def by_name(steps: list) -> object:
@@ -152,12 +159,63 @@ def test_the_caller_s_rows_are_not_changed(step: Step, case: Case) -> None:
 
 
 @by_name(STEPS)
-def test_a_step_survives_the_wire(step: Step) -> None:
-    """It is its name and its fields, all of them scalars; and it pickles."""
+def test_a_step_is_its_name_and_its_fields(step: Step) -> None:
+    """All of them are scalars; and it pickles."""
     assert is_dataclass(step)
     values = {f.name: getattr(step, f.name) for f in fields(step)}
     assert all(v is None or isinstance(v, int | float | str | bool) for v in values.values())
     assert type(step)(**values) == step == pickle.loads(pickle.dumps(step))
+
+
+@by_name(STEPS)
+@given(case=cases(), seed=st.integers(0, 2**32 - 1))
+def test_a_task_and_its_answer_survive_the_wire(step: Step, case: Case, seed: int) -> None:
+    """A site that reads the task from bytes answers the same bits, and they arrive as such."""
+    task = Task(step, asked(step, case.centers), seed)
+    there, back = over_the_wire(task)
+    assert there.step == step
+    assert there.seed == seed
+    client = Client("s", case.pooled.weighed(), filters=())
+    here, answered = client.answer(task), back(client.answer(there))
+    assert here.sums.tobytes() == answered.sums.tobytes()
+    assert here.weights.tobytes() == answered.weights.tobytes()
+    assert answered.support is None
+
+
+@by_name(ALGORITHMS)
+@given(case=cases())
+def test_a_state_survives_the_wire(step: Algorithm, case: Case) -> None:
+    """With the memory that a few rounds gave it, to the last bit."""
+    client, state = Client("s", case.pooled.weighed(), filters=()), asked(step, case.centers)
+    for _ in range(3):
+        before = over_the_wire(Task(step, state))[0].state
+        assert same(before, state)
+        answer = client.answer(Task(step, state))
+        with suppress(HeldBackError):  # too few rows for so many centres
+            state = step.server_step(state, [answer], stream(0, state.round))
+
+
+def over_the_wire(task: Task) -> tuple[Task, Callable[[Summary], Summary]]:
+    """A task as it arrives, and the way back for its answer."""
+    headers, arrays = wire.write_tasks([task])
+    header, received = wire.unpack(wire.pack({"tasks": headers}, arrays))
+    [there] = wire.read_tasks(header["tasks"], received, KNOWN)
+
+    def back(answer: Summary) -> Summary:
+        message = wire.pack({}, wire.write_summaries([answer]))
+        [arrived] = wire.read_summaries(wire.unpack(message)[1])
+        return arrived
+
+    return there, back
+
+
+def same(a: State, b: State) -> bool:
+    """Whether two states are the same bits."""
+    arrays = [("centers", a.centers, b.centers), ("weights", a.weights, b.weights)]
+    arrays += [(name, a.memory[name], b.memory[name]) for name in b.memory]
+    equal = all(x.shape == y.shape and x.tobytes() == y.tobytes() for _, x, y in arrays)
+    scalars = [(s.round, s.converged, str(s.inertia), list(s.memory)) for s in (a, b)]
+    return equal and scalars[0] == scalars[1]
 
 
 @by_name(STEPS)

@@ -43,6 +43,10 @@ def files(rows):
     return ["north.csv", "south.csv"]
 
 
+RAW = ("--scale", "none")
+"""The rows as they are, to compare with what Python finds of them."""
+
+
 def run(*arguments):
     """Run a command; it must not fail unexpectedly."""
     ran = CliRunner().invoke(app, [str(argument) for argument in arguments])
@@ -52,7 +56,7 @@ def run(*arguments):
 
 
 def test_the_verdict_is_that_of_select_k(rows, files):
-    ran = run("select-k", *files, "--k-max", 6, "--seed", 3, "--json")
+    ran = run("select-k", *files, "--k-max", 6, "--seed", 3, "--json", *RAW)
     assert ran.exit_code == 0, ran.stderr
     printed = json.loads(ran.stdout)
     found = select_k(rows, range(1, 7), random_state=3)
@@ -67,7 +71,7 @@ def test_the_verdict_is_that_of_select_k(rows, files):
 
 
 def test_what_is_printed_can_be_read_aloud(files):
-    ran = run("select-k", *files, "--k-max", 5, "--out", "chosen")
+    ran = run("select-k", *files, "--k-max", 5, "--out", "chosen", *RAW)
     assert (ran.exit_code, ran.stderr) == (0, "")
     lines = ran.stdout.splitlines()
     [verdict] = [line for line in lines if line.startswith("3 <")]
@@ -86,7 +90,7 @@ def test_what_is_printed_can_be_read_aloud(files):
 
 
 def test_a_doubt_is_a_warning(files):
-    ran = run("select-k", *files, "--k-max", 3)
+    ran = run("select-k", *files, "--k-max", 3, *RAW)
     assert ran.exit_code == 0
     assert ran.stderr == "warning: k = 3 is the largest that was tried; try larger ones\n"
     assert run("select-k", *files, "--k-max", 3, "--quiet").stdout == ""
@@ -113,7 +117,7 @@ def test_without_k_max_there_are_at_most_as_many_clusters_as_rows(files):
     ids=str,
 )
 def test_every_option_is_heard(files, options, k):
-    printed = json.loads(run("select-k", *files, "--k-max", 5, *options, "--json").stdout)
+    printed = json.loads(run("select-k", *files, "--k-max", 5, *options, "--json", *RAW).stdout)
     assert printed["n_clusters"] == k
     if "--rule" in options:
         assert printed["rule"].startswith(options[options.index("--rule") + 1])
@@ -125,7 +129,7 @@ def test_the_names_to_choose_from_are_those_of_select_k():
 
 
 def test_fit_chooses_and_writes_why(rows, files):
-    ran = run("fit", *files, "-k", "auto", "--seed", 5, "--out", "out")
+    ran = run("fit", *files, "-k", "auto", "--seed", 5, "--out", "out", *RAW)
     assert ran.exit_code == 0, ran.stderr
     model = Model.load("out/model.json")
     expected = FederatedKMeans("auto", random_state=5).fit(rows)
@@ -173,7 +177,7 @@ def test_fit_chooses_from_a_range(files):
     ],
 )
 def test_bad_input_is_one_line_and_status_2(files, arguments, line):
-    ran = run("select-k", *files, *arguments, "--out", "out")
+    ran = run("select-k", *files, *arguments, "--out", "out", *RAW)
     assert (ran.exit_code, ran.stdout) == (2, "")
     [said] = ran.stderr.splitlines()
     assert line in said

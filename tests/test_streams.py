@@ -39,6 +39,9 @@ class InChunks:
     read: int = 0
     loaded: int = 0
 
+    def __len__(self) -> int:
+        return len(self.data)
+
     def chunks(self) -> Iterator[Data]:
         self.read += 1
         for start in range(0, len(self.data), self.size):

@@ -18,6 +18,7 @@ from reproduction.pictures import (
     Box,
     box_of,
     boxes,
+    legend,
     panels,
     places,
     published_box,
@@ -32,7 +33,6 @@ COLOURS = {
     "central": (POOLED, "#b9d8cf"),
 }
 """Of ours and of the published."""
-
 
 Found = Mapping[str, Mapping[Source, Sample]]
 """The scores of a method's runs on each data set."""
@@ -61,7 +61,7 @@ def draw_plane(
         boxes(axes[line, column], drawn)
         places(axes[line, column], noises, "noise")
         axes[line, column].set_title(f"beta {beta}, {per_cluster} rows a cluster")
-    axes[0, 0].legend(fontsize="x-small", loc="lower left")
+    legend(figure, axes[0, 0])
     return save(figure, folder, name)
 
 
@@ -80,10 +80,10 @@ def draw_boxes(
         drawn[f"{NAMES[method]}, published"] = (published_colour, [quartile_box(n) for n in theirs])
         drawn[NAMES[method]] = (colour, [box_of(sample) for sample in samples])
     drawn["our default"] = (RECIPE, [box_of(sample) for sample in recipe])
-    picture, [[ax]] = panels(width=8)
+    picture, [[ax]] = panels(width=9)
     boxes(ax, drawn)
     places(ax, data)
-    ax.legend(fontsize="x-small")
+    legend(picture, ax)
     return save(picture, folder, figure)
 
 

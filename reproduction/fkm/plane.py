@@ -27,7 +27,7 @@ from reproduction.fkm.runs import (
     rows_of,
     sites_of,
 )
-from reproduction.pictures import panels, save
+from reproduction.pictures import legend, panels, save
 from reproduction.results import EXACT, REFERENCE, Cell, Estimate, Row, Tolerance, write_table
 from reproduction.runs import runs_of
 
@@ -297,7 +297,7 @@ def figure_3_curves(folder: Path, curves: Mapping[Source, Sample], noises: Seque
         ax.errorbar(ROUNDS, curve.mean(axis=0), curve.std(axis=0), color=f"C{i}", label=noise)
         ax.plot(ROUNDS, [t.value for t in theirs], "kx", ms=4)
         ax.set(title=f"beta {beta}", xlabel="round", xscale="log")
-    axes[0].legend(title="noise; crosses: published", fontsize="x-small")
+    legend(figure, axes[0], "noise\n(x: published)")
     files = [save(figure, folder, "figure_3_curves")]
     files += write_table(folder, "figure_3_curves", "Mean ARI_w of FKM by round (3d to 3f)", cells)
     return Row.of("figures 3d-f", "mean ARI_w of FKM by round", cells, required=0.95, files=files)

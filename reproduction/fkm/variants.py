@@ -24,7 +24,17 @@ from reproduction.fkm.runs import (
     fkm,
     kfed,
 )
-from reproduction.pictures import OURS, PUBLISHED, RECIPE, box_of, boxes, panels, places, save
+from reproduction.pictures import (
+    OURS,
+    PUBLISHED,
+    RECIPE,
+    box_of,
+    boxes,
+    legend,
+    panels,
+    places,
+    save,
+)
 from reproduction.results import Cell, Estimate, Row, Tolerance, write_table
 from reproduction.runs import runs_of
 
@@ -152,7 +162,7 @@ def draw_ablation(
         places(ax, [v.replace("-", "\n", 1) for v in (*VARIANTS, "our-default")])
         ax.tick_params(axis="x", labelsize="x-small")
         ax.set_title(f"beta {beta}")
-    axes[-1].legend(fontsize="x-small")
+    legend(figure, axes[0])
     return save(figure, folder, "figure_4")
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from fedcluster.engines.local import LocalEngine
     from fedcluster.estimators import FederatedFuzzyCMeans, FederatedKMeans, select_k
     from fedcluster.kernels import nearest
+    from fedcluster.preparation import Prepare
     from fedcluster.privacy import MinClusterSize, MinRows
     from fedcluster.rounds import run
 
@@ -28,6 +29,7 @@ _HOME = {
     "LocalEngine": "engines.local",
     "MinClusterSize": "privacy",
     "MinRows": "privacy",
+    "Prepare": "preparation",
     "Result": "core",
     "State": "core",
     "Summary": "core",
@@ -45,6 +47,7 @@ __all__ = [
     "LocalEngine",
     "MinClusterSize",
     "MinRows",
+    "Prepare",
     "Result",
     "State",
     "Summary",

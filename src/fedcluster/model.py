@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, is_dataclass
+from dataclasses import asdict, dataclass, field, is_dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NoReturn, Self
@@ -16,14 +16,16 @@ from typing import Any, NoReturn, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedcluster.core import Floats, Labels, Site
+from fedcluster.core import Column, Data, Floats, Labels, Rows, Site
 from fedcluster.data.outputs import json_text, whole_file
 from fedcluster.data.tables import InputError
+from fedcluster.preparation import Preparation, aligned, on_whole_rows
 
 __all__ = ["FORMAT", "FORMAT_VERSION", "Model"]
 
 FORMAT = "fedcluster-model"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+"""Of models with a preparation; those without one are version 1, which older programs read."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,11 +37,11 @@ class Model:
     Parameters
     ----------
     centers : ndarray of shape (k, d)
-        Cluster centres, in the units of the rows; cluster j is line j, from 0.
+        Cluster centres, in the units of the prepared rows; cluster j is line j, from 0.
     weights : ndarray of shape (k,)
         The weight of the rows behind each centre, over all sites, as the server learnt it.
     columns : tuple of str
-        The names of the d columns, in the order of the centres' coordinates.
+        The names of the columns; without a preparation, in the order of the centres' coordinates.
     algorithm : mapping
         Its name, its parameters, and in ``steps`` what the sites were asked, each with all its
         parameters.
@@ -56,6 +58,9 @@ class Model:
         The type of the rows, "float32" or "float64".
     fedcluster_version : str
         The version that made the model.
+    preparation : Preparation or None
+        What is done to rows before their nearest centre is looked for. The file then also has the
+        centres in the units of the columns, in ``centers_in_units``, for people to read.
     """
 
     centers: Floats
@@ -68,6 +73,7 @@ class Model:
     seed: int | None = None
     dtype: str = "float64"
     fedcluster_version: str = field(default_factory=lambda: version("fedcluster"))
+    preparation: Preparation | None = None
 
     @classmethod
     def from_estimator(
@@ -104,10 +110,14 @@ class Model:
             inertia=float(estimator.inertia_),
             seed=seed if isinstance(seed, int) else None,
             dtype=dtype,
+            preparation=estimator.preparation_,
         )
 
-    def predict(self, X: ArrayLike) -> Labels:
+    def predict(self, X: ArrayLike | Data) -> Labels:
         """The nearest centre of each row of ``X (n, d)``, its columns in the model's order.
+
+        Rows are prepared first, as those of the fit were; -1 where that drops a row. Of `Data`
+        that know their columns, these are found by name.
 
         Examples
         --------
@@ -117,31 +127,43 @@ class Model:
         """
         from fedcluster.kernels import nearest  # compiled: not needed to read a model
 
-        rows = np.asarray(X)
-        if rows.ndim != 2 or rows.shape[1] != len(self.columns):
+        return on_whole_rows(lambda rows: nearest(rows, self.centers)[0], self.prepared(X), -1)
+
+    def prepared(self, X: ArrayLike | Data) -> Rows:
+        """Rows as they are clustered, one for each row given; NaN where a row is dropped."""
+        data = X if isinstance(X, Data) else Data(np.asarray(X))
+        rows = data.X
+        if not data.columns and (rows.ndim != 2 or rows.shape[1] != len(self.columns)):
             raise ValueError(
                 f"rows must have the shape (n, {len(self.columns)}) of the columns "
                 f"{', '.join(self.columns)}, not {rows.shape}"
             )
-        return nearest(rows, self.centers)[0]
+        if self.preparation is None:
+            return rows
+        known = data if data.columns else replace(data, columns=tuple(map(Column, self.columns)))
+        return aligned(self.preparation, known)
 
     @property
     def fuzzy(self) -> bool:
         """Whether rows belong to clusters by degrees."""
         return self.algorithm.get("m") is not None
 
-    def memberships(self, X: ArrayLike) -> Floats | None:
+    def memberships(self, X: ArrayLike | Data) -> Floats | None:
         """How far each row belongs to each cluster, (n, k); None for a hard clustering."""
         from fedcluster.kernels import memberships  # compiled: not needed to read a model
 
-        m = self.algorithm.get("m")
-        return None if m is None else memberships(np.asarray(X), self.centers, float(m))
+        if not self.fuzzy:
+            return None
+        m = float(self.algorithm["m"])
+        return on_whole_rows(
+            lambda rows: memberships(rows, self.centers, m), self.prepared(X), np.nan
+        )
 
     def save(self, path: str | Path) -> None:
         """Write the model as JSON, whole or not at all."""
         content: dict[str, Any] = {
             "format": FORMAT,
-            "format_version": FORMAT_VERSION,
+            "format_version": 1 if self.preparation is None else FORMAT_VERSION,
             "fedcluster_version": self.fedcluster_version,
             "columns": list(self.columns),
             "centers": self.centers.tolist(),
@@ -153,8 +175,19 @@ class Model:
             "algorithm": dict(self.algorithm),
             "sites": [{"name": site.name, "limits": list(site.limits)} for site in self.sites],
         }
+        if self.preparation is not None:
+            content["preparation"] = self.preparation.plain()
+            content["centers_in_units"] = self.centers_in_units
         with whole_file(Path(path)) as temporary:
             temporary.write_text(json_text(content), encoding="utf-8")
+
+    @property
+    def centers_in_units(self) -> dict[str, list[float]]:
+        """The centres' coordinates by column, (k,) each, in its own units; of text, by level."""
+        if self.preparation is None:
+            return dict(zip(self.columns, self.centers.T.tolist(), strict=True))
+        values = self.preparation.invert(self.centers)
+        return dict(zip(self.preparation.names, values.T.tolist(), strict=True))
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
@@ -176,6 +209,8 @@ def _plain(value: Any) -> Any:
         return value
     if isinstance(value, list | tuple):
         return [_plain(each) for each in value]
+    if isinstance(value, Mapping):
+        return {str(name): _plain(each) for name, each in value.items()}
     if is_dataclass(value) and not isinstance(value, type):
         fields = {name: _plain(each) for name, each in asdict(value).items()}
         return {"name": type(value).__name__, **fields}
@@ -220,11 +255,13 @@ def _checked(content: Mapping[str, Any], path: Path) -> dict[str, Any]:
 
     get("format_version", _is_count, "a whole number")
     columns = get("columns", _is_list_of(_is_name), "a list of names")
+    preparation = _preparation(content, path)
+    d = len(columns) if preparation is None else len(preparation.names_out)
     k = len(get("centers", lambda c: isinstance(c, list), "a list of centres"))
     centers = get(
         "centers",
-        _is_list_of(_is_list_of(_is_number, len(columns))),
-        f"a list of centres with {len(columns)} numbers each",
+        _is_list_of(_is_list_of(_is_number, d)),
+        f"a list of centres with {d} numbers each",
     )
     inertia = get("inertia", lambda x: x is None or _is_number(x), "a number")
     return {
@@ -243,7 +280,20 @@ def _checked(content: Mapping[str, Any], path: Path) -> dict[str, Any]:
         "seed": get("seed", lambda s: s is None or _is_count(s), "a whole number"),
         "dtype": get("dtype", lambda t: t in ("float32", "float64"), "float32 or float64"),
         "fedcluster_version": get("fedcluster_version", _is_name, "a text"),
+        "preparation": preparation,
     }
+
+
+def _preparation(content: Mapping[str, Any], path: Path) -> Preparation | None:
+    """The preparation in a model file, if there is one."""
+    if content.get("preparation") is None:
+        return None
+    try:
+        return Preparation.of_plain(content["preparation"])
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise InputError(
+            f"{path} is damaged: 'preparation' is not one ({error}); fit again"
+        ) from error
 
 
 def _is_list_of(fits: Callable[[Any], bool], n: int | None = None) -> Callable[[Any], bool]:

@@ -12,12 +12,14 @@ from typing import Any
 import numpy as np
 
 from fedcluster.core import Floats, Labels
+from fedcluster.preparation import Category, Measure, Preparation
 
 __all__ = [
     "Comparison",
     "Record",
     "SiteRecord",
     "Table",
+    "centers_table",
     "cluster_table",
     "comparison_table",
     "ignored_lines",
@@ -143,9 +145,9 @@ def plain(value: Any) -> Any:
 
 
 def site_record(name: str, labels: Labels, k: int, file: str, **sent: Any) -> SiteRecord:
-    """Count a site's rows by cluster."""
+    """Count a site's rows by cluster; those with the label -1 are in none."""
     parts = np.array_split(labels, 1 + len(labels) // 1_000_000)  # what counts copies its part
-    counts = np.sum([np.bincount(part, minlength=k) for part in parts], axis=0)
+    counts = np.sum([np.bincount(part[part >= 0], minlength=k) for part in parts], axis=0)
     clusters = tuple(counts.tolist())
     return SiteRecord(name, len(labels), clusters, file, **sent)
 
@@ -274,6 +276,44 @@ def _fitting(total: _Line, names: int, width: int) -> int:
         return len(columns)
     together = column("00…00", total.rows)
     return max(1, int((columns + together <= room)[:-2].sum()))
+
+
+def centers_table(
+    preparation: Preparation, centers: Floats, width: int, elsewhere: str
+) -> Table | None:
+    """The centres in the units of the columns, for a screen of so many columns.
+
+    Of a text, the commonest level and its share. Without anything to show, None.
+    """
+    values = preparation.invert(centers)
+    rows, start = [], 0
+    for column in preparation.columns:
+        part = values[:, start : start + len(column.names)]
+        start += len(column.names)
+        rows.append((column.name, *_center_cells(column, part)))
+    room = width - max(len(_short(row[0])) for row in rows[:MOST_SITES]) - GAP
+    widths = np.cumsum([max(len(row[1 + j]) for row in rows) + GAP for j in range(len(centers))])
+    kept = int((widths <= room).sum())
+    if not kept:
+        return None
+    cut = kept < len(centers) or len(rows) > MOST_SITES
+    return Table(
+        "Centres, in the units of the columns" + (f" (all: see {elsewhere})" if cut else ""),
+        ("column", *map(str, range(kept))),
+        tuple((_short(row[0]), *row[1 : 1 + kept]) for row in rows[:MOST_SITES]),
+    )
+
+
+def _center_cells(column: Measure | Category, values: Floats) -> list[str]:
+    """One column's value at each centre."""
+    if isinstance(column, Measure):
+        return [f"{x:.4g}" if abs(x) < 1e4 else f"{x:,.0f}" for x in values[:, 0]]
+    levels = [name.removeprefix(f"{column.name}=") for name in column.names]
+    return [
+        f"{_short(levels[j], 12)} {min(max(share[j], 0.0), 1.0):.0%}"
+        for share in values
+        for j in [int(share.argmax())]
+    ]
 
 
 def summary_line(record: Record) -> str:

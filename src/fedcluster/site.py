@@ -121,7 +121,9 @@ class SiteFile:
             raise InputError(f"{path} is not TOML: {error}") from error
         return _Toml(path, content).site()
 
-    def roles(self, names: Sequence[str], columns: Sequence[str] | None = None) -> Columns:
+    def roles(
+        self, names: Sequence[str], columns: Sequence[str] | None = None, *, raw: bool = False
+    ) -> Columns:
         """Which of a table's columns plays which part.
 
         Parameters
@@ -130,6 +132,8 @@ class SiteFile:
             The table's columns.
         columns : sequence of str, optional
             Those that a federation clusters by; must be among the site's own.
+        raw : bool
+            Whether rows are still to be prepared: text and missing values are allowed.
         """
         others = {self.weight_column, self.group_column, self.label_column}
         own = self.columns or [name for name in names if name not in others]
@@ -139,32 +143,33 @@ class SiteFile:
                     f"site {self.name!r} has no column {name!r} to cluster by; "
                     f"{self.path.name} allows {', '.join(own)}"
                 )
-        return Columns(
-            tuple(columns or own), self.weight_column, self.group_column, self.label_column
-        )
+        weight, group, label = self.weight_column, self.group_column, self.label_column
+        return Columns(tuple(columns or own), weight, group, label, raw)
 
-    def rows(self, columns: Sequence[str] | None = None) -> Data | RowStream:
+    def rows(self, columns: Sequence[str] | None = None, *, raw: bool = False) -> Data | RowStream:
         """Open the source; rows that are few are read at once, others come in chunks.
 
         Parameters
         ----------
         columns : sequence of str, optional
             The columns to read, in this order, of those that the site allows; by default all.
+        raw : bool
+            Whether they are still to be prepared: text and missing values are allowed.
         """
-        return held(self.opened(columns))
+        return held(self.opened(columns, raw=raw))
 
-    def opened(self, columns: Sequence[str] | None = None) -> OpenRows:
+    def opened(self, columns: Sequence[str] | None = None, *, raw: bool = False) -> OpenRows:
         """The source, opened; its rows come in chunks, in the order in which they lie there."""
         return opened_rows(
             self.source,
-            lambda names: self.roles(names, columns),
+            lambda names: self.roles(names, columns, raw=raw),
             owner=f"site {self.name!r}",
             advise=self._advise,
         )
 
-    def client(self, columns: Sequence[str] | None = None) -> Client:
+    def client(self, columns: Sequence[str] | None = None, *, raw: bool = False) -> Client:
         """The site as it answers tasks: its rows, opened at the first one, and its limits."""
-        return Client(self.name, lambda: self.rows(columns), self.limits.filters)
+        return Client(self.name, lambda: self.rows(columns, raw=raw), self.limits.filters)
 
     def _advise(self, numeric: Sequence[str]) -> str:
         """What to do where a column is no number."""

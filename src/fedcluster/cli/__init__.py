@@ -1,54 +1,38 @@
-"""The command line: ``fit``, ``predict``, ``select-k``, ``evaluate``, ``check`` and ``demo``.
+"""The command line: ``fit``, ``predict``, ``select-k``, ``evaluate``, ``federation`` and so on.
 
 What is slow to import is imported by the commands, so that help comes at once.
 """
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from fedcluster.cli import check as checking
+from fedcluster.cli import federation, site
+from fedcluster.cli.arguments import AsJson, Files, ModelFile, Out, Overwrite, Quiet, Seed
+from fedcluster.cli.choices import Algorithm, Init, Quality
 from fedcluster.cli.evaluate import EXAMPLE, evaluate
-from fedcluster.cli.options import AsJson, Files, ModelFile, Out, Overwrite, Quiet, Seed
+from fedcluster.cli.preparing import (
+    Bounds,
+    Categories,
+    Log,
+    Missing,
+    Pca,
+    Scale,
+    ScaleName,
+    asked,
+    content,
+    shown,
+    unlabelled,
+)
 from fedcluster.cli.screen import OneLine, Screen
 from fedcluster.cli.select import EXAMPLE as SELECT_EXAMPLE
 from fedcluster.cli.select import number_of_clusters, select_k
 
 __all__ = ["app"]
-
-
-class Algorithm(StrEnum):
-    """The names that ``--algorithm`` takes."""
-
-    AUTO = "auto"
-    LLOYD = "lloyd"
-    FKM = "fkm"
-    KFED = "kfed"
-    FEDAVG = "fedavg"
-    FCM = "fcm"
-    FFCM = "ffcm"
-
-
-class Quality(StrEnum):
-    """The names that ``--quality`` takes."""
-
-    GOOD = "good"
-    BETTER = "better"
-    BEST = "best"
-
-
-class Init(StrEnum):
-    """The names that ``--init`` takes."""
-
-    AUTO = "auto"
-    SUMMARIES = "summaries"
-    SUMS = "sums"
-    KMEANS = "k-means++"
-    RANDOM = "random"
 
 
 app = typer.Typer(
@@ -59,6 +43,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,  # they would show rows
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+app.add_typer(federation.app, name="federation")
+app.add_typer(site.app, name="site")
 
 
 @app.callback(invoke_without_command=True)
@@ -99,10 +86,14 @@ def fit(
     out: Out,
     columns: Annotated[
         str | None,
-        typer.Option(
-            metavar="A,B,C", help="Columns to cluster by; by default all, which must be numbers."
-        ),
+        typer.Option(metavar="A,B,C", help="Columns to cluster by; by default all."),
     ] = None,
+    scale: Scale = ScaleName.STANDARD,
+    missing: Missing = None,
+    categories: Categories = None,
+    log: Log = None,
+    bounds: Bounds = None,
+    pca: Pca = None,
     site_column: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="Column that names each row's site, in one file of all."),
@@ -171,6 +162,9 @@ def fit(
     another name. Columns are matched by name. Or FILE is a site.toml, one for each site, which
     says where its rows lie and what may leave.
 
+    Columns of numbers are scaled, missing values filled in and text with few values turned into
+    columns of 0 and 1, the same at all sites; what was done is shown, and kept in the model.
+
     Writes model.json (the centres), labels/SITE.csv (the cluster of each row, with --fuzzy also
     its degrees) and history.json (what happened, and what each site sent); with -k auto also
     selection.json and curves.png (why so many, see select-k).
@@ -182,9 +176,11 @@ def fit(
         runs.check_numbers(runs.most(k), n_init, max_iter, tol, min_cluster_size, seed)
         fuzzifier = runs.fuzzifier(algorithm.value, m, fuzzy=fuzzy)
         runs.check_folder(out, overwrite=overwrite)
-        tables = runs.read(files, columns, site_column, weight_column, screen.doing)
+        prepare = asked(scale, missing, categories, columns, log, bounds, pca)
+        tables = runs.read(files, columns, site_column, weight_column, screen.doing, prepare)
         runs.enough_rows(runs.most(k), tables)
         parameters = {
+            "prepare": prepare,
             "algorithm": algorithm.value,
             "init": init.value,
             "n_init": n_init or "auto",
@@ -200,14 +196,17 @@ def fit(
         )
         chosen = selections.of(estimator)
         screen.warnings += chosen.warnings
-        record, written = runs.write(out, estimator, tables, chosen.draw, **chosen.content)
+        more = {**chosen.content, **content(estimator)}
+        record, written = runs.write(out, estimator, tables, chosen.draw, **more)
     screen.result(
-        runs.result(record, out, written, **chosen.content),
+        runs.result(record, out, written, **more),
         [
             *chosen.shown,
+            *shown(estimator, screen.width, str(out / "model.json")),
             report.cluster_table(record.sites, screen.width, str(out / "history.json")),
             report.summary_line(record),
             *report.notes(record.sites),
+            *unlabelled(estimator.site_labels_),
             report.written_line(out, written),
         ],
     )
@@ -231,19 +230,29 @@ def predict(
         from fedcluster import report
         from fedcluster.cli import runs
         from fedcluster.model import Model
+        from fedcluster.preparation import unknown_in_words
 
         model = Model.load(model_file)
         runs.check_folder(out, overwrite=overwrite)
         tables = runs.read_for(model, files, screen.doing)
         labels = screen.wait_for(lambda: runs.label(model, tables))
         sites = runs.write_labels_of(out, model, tables, labels)
+        unknown = runs.unknown(model, tables)
     written = [site.labels for site in sites]
     ignored = {site: list(table.ignored) for site, table in tables.items()}
     screen.result(
-        {"sites": report.plain(sites), "ignored": ignored, "out": str(out), "files": written},
+        {
+            "sites": report.plain(sites),
+            "ignored": ignored,
+            "unknown": unknown,
+            "out": str(out),
+            "files": written,
+        },
         [
             report.cluster_table(sites, screen.width, str(out / "labels")),
             *report.ignored_lines(ignored),
+            *unknown_in_words(unknown),
+            *unlabelled(labels),
             report.written_line(out, written),
         ],
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedcluster.cli.options import AsJson, Quiet
+from fedcluster.cli.arguments import AsJson, Quiet
 from fedcluster.cli.screen import Screen
 
 if TYPE_CHECKING:

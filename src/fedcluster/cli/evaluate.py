@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from fedcluster.cli.options import AsJson, Files, ModelFile, Quiet
+from fedcluster.cli.arguments import AsJson, Files, ModelFile, Quiet
 from fedcluster.cli.screen import Screen
 
 __all__ = ["EXAMPLE", "evaluate"]
@@ -47,7 +47,7 @@ def evaluate(
 
         runs.check_numbers(min_cluster_size=min_cluster_size)
         model = Model.load(model_file)
-        columns = scores.Columns(model.columns, label_column, weight_column, site_column)
+        columns = scores.Columns.of(model, label_column, weight_column, site_column)
         sites = scores.read(files, columns, screen.doing)
         screen.doing("asking the sites")
         found = screen.wait_for(lambda: scores.evaluate(model, sites, min_cluster_size))

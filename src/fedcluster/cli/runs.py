@@ -11,13 +11,17 @@ from typing import Any
 import numpy as np
 
 from fedcluster.cli.sites import OpenSite, are_site_files, open_sites
-from fedcluster.core import Labels
+from fedcluster.core import Data, Labels, Rows
 from fedcluster.data.files import (
     InputError,
     SiteTable,
+    Source,
     column_list,
+    opened,
     read_columns,
     read_one_file,
+    read_raw_file,
+    read_raw_sites,
     read_sites,
     sources,
 )
@@ -28,8 +32,10 @@ from fedcluster.data.outputs import (
     whole_folder,
     write_labels,
 )
+from fedcluster.data.reader import Reader
 from fedcluster.estimators import FederatedFuzzyCMeans, FederatedKMeans
 from fedcluster.model import Model
+from fedcluster.preparation import Category, Preparation, Prepare
 from fedcluster.recipes import ALGORITHMS, FUZZY_ALGORITHMS
 from fedcluster.report import Record, SiteRecord, plain, site_record
 
@@ -38,6 +44,7 @@ __all__ = [
     "check_numbers",
     "cluster",
     "enough_rows",
+    "fitted",
     "fraction",
     "fuzzifier",
     "label",
@@ -45,6 +52,8 @@ __all__ = [
     "read",
     "read_for",
     "result",
+    "unknown",
+    "used_columns",
     "write",
     "write_labels_of",
 ]
@@ -62,8 +71,12 @@ def read(
     site_column: str | None,
     weight_column: str | None,
     doing: Doing,
+    prepare: Prepare | None = None,
 ) -> Mapping[str, Table]:
-    """The sites' rows, from one file each, from one file of all, or as their site files say."""
+    """The sites' rows, from one file each, from one file of all, or as their site files say.
+
+    Those that are to be prepared may have text and missing values.
+    """
     chosen = column_list(columns)
     for option, name in (("--site-column", site_column), ("--weight-column", weight_column)):
         if name is not None and name in (chosen or []):
@@ -71,16 +84,22 @@ def read(
     if are_site_files(files):
         if site_column is not None or weight_column is not None:
             raise InputError("--site-column and --weight-column are what a site file says itself")
-        return open_sites(files, chosen, doing)
+        return open_sites(files, chosen, doing, raw=prepare is not None)
     given = sources(files)
-    if site_column is None:
-        return read_sites(
-            given, chosen, weight_column, lambda source: doing(f"reading {source.path.name}")
-        )
-    if len(given) > 1:
+    if site_column is not None and len(given) > 1:
         raise InputError(f"--site-column is for one file of all sites, not for {len(given)} files")
-    doing(f"reading {given[0].path.name}")
-    return read_one_file(given[0], site_column, chosen, weight_column)
+    if site_column is not None:
+        doing(f"reading {given[0].path.name}")
+        if prepare is None:
+            return read_one_file(given[0], site_column, chosen, weight_column)
+        return read_raw_file(given[0], site_column, chosen, weight_column, prepare.named)
+
+    def watch(source: Source) -> None:
+        doing(f"reading {source.path.name}")
+
+    if prepare is None:
+        return read_sites(given, chosen, weight_column, watch)
+    return read_raw_sites(given, chosen, weight_column, prepare.named, watch)
 
 
 def check_numbers(
@@ -161,13 +180,22 @@ def cluster(
     estimator._watch = lambda exchange: doing(
         f"round {next(rounds)} done with {len(exchange.answered)} sites"
     )
-    weights = {site: table.weights for site, table in tables.items() if table.weights is not None}
     doing("clustering")
+    return fitted(estimator, tables)
+
+
+def fitted(estimator: Estimator, tables: Mapping[str, Table]) -> Estimator:
+    """An estimator, fitted to the rows that were read."""
     clients = [table.client for table in tables.values() if isinstance(table, OpenSite)]
     if clients:
-        if parameters.get("min_cluster_size", "auto") != "auto":
+        if estimator.min_cluster_size != "auto":
             raise InputError("--min-cluster-size is what each site file says itself, in [limits]")
         return estimator.fit_clients(clients, next(iter(tables.values())).columns)
+    if estimator.prepare is not None:
+        return estimator.fit(
+            {site: table.data for site, table in tables.items() if isinstance(table, SiteTable)}
+        )
+    weights = {site: table.weights for site, table in tables.items() if table.weights is not None}
     return estimator.fit(
         {site: table.X for site, table in tables.items()}, sample_weight=weights or None
     )
@@ -186,7 +214,7 @@ def write(
     history.
     """
     labels = label_files(list(tables))
-    columns = next(iter(tables.values())).columns
+    columns = used_columns(estimator, tables)
     narrow = all(table.dtype == np.float32 for table in tables.values())
     model = Model.from_estimator(
         estimator, columns=columns, dtype="float32" if narrow else "float64"
@@ -202,19 +230,57 @@ def write(
     return record, files
 
 
+def used_columns(estimator: Estimator, tables: Mapping[str, Table]) -> tuple[str, ...]:
+    """The columns that were clustered by."""
+    if estimator.preparation_ is None:
+        return next(iter(tables.values())).columns
+    return tuple(column.name for column in estimator.preparation_.columns)
+
+
 def read_for(model: Model, files: Sequence[str], doing: Doing) -> dict[str, SiteTable]:
     """The rows of new files, with the model's columns."""
     tables = {}
     for source in sources(files):
         doing(f"reading {source.path.name}")
-        tables[source.site] = read_columns(source, model.columns)
+        tables[source.site] = (
+            read_columns(source, model.columns)
+            if model.preparation is None
+            else _read_raw(source, model.preparation)
+        )
     doing("labelling")
     return tables
 
 
+def _read_raw(source: Source, preparation: Preparation) -> SiteTable:
+    """The columns of one file that a preparation needs."""
+    names = [column.name for column in preparation.columns]
+    texts = [column.name for column in preparation.columns if isinstance(column, Category)]
+    owner = f"site {source.site!r}"
+    return Reader(owner, opened(source.path, owner)).raw(names, texts=texts)
+
+
+def _rows(model: Model, table: Table) -> Rows | Data:
+    """Rows as a model takes them."""
+    return table.data if model.preparation and isinstance(table, SiteTable) else table.X
+
+
+def unknown(model: Model, tables: Mapping[str, SiteTable]) -> dict[str, dict[str, int]]:
+    """Texts of new rows that a model does not know, by site and column."""
+    if model.preparation is None:
+        return {}
+    found = {site: model.preparation.unknown(table.data) for site, table in tables.items()}
+    return {site: columns for site, columns in found.items() if columns}
+
+
 def label(model: Model, tables: Mapping[str, Table]) -> dict[str, Labels]:
     """The labels of each site's rows."""
-    return {site: model.predict(table.X) for site, table in tables.items()}
+    found = {}
+    for site, table in tables.items():
+        try:
+            found[site] = model.predict(_rows(model, table))
+        except InputError as error:
+            raise InputError(f"site {site!r}: {error}") from error
+    return found
 
 
 def write_labels_of(
@@ -237,7 +303,7 @@ def _write_labels(
 ) -> None:
     (folder / "labels").mkdir()
     for site, table in tables.items():
-        degrees = model.memberships(table.X) if model.fuzzy else None
+        degrees = model.memberships(_rows(model, table)) if model.fuzzy else None
         write_labels(folder / files[site], table.numbers, labels[site], degrees)
 
 

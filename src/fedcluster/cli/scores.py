@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,16 +13,25 @@ from numpy.typing import NDArray
 
 from fedcluster.client import Client
 from fedcluster.core import Data, Filter, State
-from fedcluster.data.files import Source, opened, read_one_file, read_sites, sources
+from fedcluster.data.files import (
+    Source,
+    opened,
+    read_one_file,
+    read_raw_file,
+    read_raw_sites,
+    read_sites,
+    sources,
+)
 from fedcluster.data.reader import Reader, SiteTable
 from fedcluster.data.tables import InputError
 from fedcluster.engines import LocalEngine
 from fedcluster.metrics import METRICS
 from fedcluster.model import Model
+from fedcluster.preparation import Category
 from fedcluster.privacy import MinClusterSize, MinRows
 from fedcluster.recipes import evaluation
 from fedcluster.report import SiteRecord, Table, number, plain, site_record
-from fedcluster.rounds import Outcome, drive
+from fedcluster.rounds import Outcome, drive, prepared
 
 __all__ = ["Columns", "Evaluation", "evaluate", "read", "result", "summary_line", "table"]
 
@@ -41,12 +51,29 @@ class Columns:
         The model's.
     label, weight, site : str, optional
         The column with the reference labels, the weights, the names of the sites.
+    texts : tuple of str, optional
+        Where rows are to be prepared, the columns that are categories.
     """
 
     values: tuple[str, ...]
     label: str | None = None
     weight: str | None = None
     site: str | None = None
+    texts: tuple[str, ...] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        model: Model,
+        label: str | None = None,
+        weight: str | None = None,
+        site: str | None = None,
+    ) -> Columns:
+        """Those of a model, and others."""
+        if model.preparation is None:
+            return cls(model.columns, label, weight, site)
+        texts = [c.name for c in model.preparation.columns if isinstance(c, Category)]
+        return cls(model.columns, label, weight, site, tuple(texts))
 
     def __post_init__(self) -> None:
         for option in ("label", "weight", "site"):
@@ -82,15 +109,14 @@ def read(
     """The sites' rows with weights and labels, from one file each or from one file of all."""
     given = sources(files)
     if columns.site is None:
-        tables = read_sites(
-            given, columns.values, columns.weight, lambda source: doing(_reading(source))
-        )
+        tables = _of_sites(given, columns, lambda source: doing(_reading(source)))
         labels = {source.site: _labels(source, columns.label) for source in given}
         return {site: _data(rows, labels[site]) for site, rows in tables.items()}
     if len(given) > 1:
         raise InputError(f"--site-column is for one file of all sites, not for {len(given)} files")
     doing(_reading(given[0]))
-    tables = read_one_file(given[0], columns.site, columns.values, columns.weight)
+    read = read_one_file if columns.texts is None else partial(read_raw_file, texts=columns.texts)
+    tables = read(given[0], columns.site, columns.values, columns.weight)
     every = _labels(given[0], columns.label)
     return {
         site: _data(rows, None if every is None else every[rows.numbers - 1])
@@ -98,12 +124,21 @@ def read(
     }
 
 
+def _of_sites(
+    given: Sequence[Source], columns: Columns, watch: Callable[[Source], None]
+) -> dict[str, SiteTable]:
+    """One file for each site; rows that are to be prepared may have text and missing values."""
+    if columns.texts is None:
+        return read_sites(given, columns.values, columns.weight, watch)
+    return read_raw_sites(given, columns.values, columns.weight, columns.texts, watch)
+
+
 def _reading(source: Source) -> str:
     return f"reading {source.path.name}"
 
 
 def _data(rows: SiteTable, labels: NDArray[np.str_] | None) -> Data:
-    return Data(rows.X, rows.weights, labels)
+    return Data(rows.X, rows.weights, labels, rows.kinds)
 
 
 def _labels(source: Source, column: str | None) -> NDArray[np.str_] | None:
@@ -150,14 +185,14 @@ def _asked(
 ) -> Outcome[dict[str, float]]:
     m = model.algorithm.get("m")
     plan = evaluation(State.at(model.centers), m=None if m is None else float(m), classes=classes)
-    return drive(plan, LocalEngine(clients))
+    return drive(prepared(plan, model.preparation), LocalEngine(clients))
 
 
 def _record(client: Client, model: Model, numbers_sent: int) -> SiteRecord:
     """What a site holds and sent."""
     return site_record(
         client.name,
-        model.predict(client.data.X),
+        model.predict(client.data),
         len(model.centers),
         "",
         numbers_sent=numbers_sent,

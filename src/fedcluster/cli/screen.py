@@ -5,11 +5,14 @@ from __future__ import annotations
 import io
 import logging
 import os
+import signal
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, wait
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
 from typer.core import TyperGroup
@@ -17,7 +20,7 @@ from typer.core import TyperGroup
 if TYPE_CHECKING:
     from fedcluster.report import Table
 
-__all__ = ["OneLine", "Screen", "complain"]
+__all__ = ["OneLine", "Screen", "complain", "needs", "until_interrupted"]
 
 INTERRUPTED = 130
 """The exit status after Ctrl-C."""
@@ -66,6 +69,29 @@ def complain(kind: str, message: str) -> None:
     colour = {"error": "bold red", "warning": "bold yellow"}[kind]
     line = Text.assemble((f"{kind}:", colour), " ", " ".join(message.splitlines()))
     Console(stderr=True, highlight=False, emoji=False).print(line, soft_wrap=True)
+
+
+def needs(module: str, extra: str) -> None:
+    """Complain if an optional library is not installed."""
+    from fedcluster.data.tables import InputError
+
+    if find_spec(module) is None:
+        raise InputError(f'this needs {module}; install it with pip install "fedcluster[{extra}]"')
+
+
+@contextmanager
+def until_interrupted() -> Iterator[None]:
+    """Let Ctrl-C, or a request to end, end the block and nothing more."""
+
+    def end(*signalled: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        with suppress(KeyboardInterrupt):
+            yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _do(work: Callable[[], T], done: Future[T]) -> None:

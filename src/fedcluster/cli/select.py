@@ -9,7 +9,9 @@ from typing import Annotated
 
 import typer
 
-from fedcluster.cli.options import AsJson, Files, Overwrite, Quiet, Seed
+from fedcluster.cli.arguments import AsJson, Files, Overwrite, Quiet, Seed
+from fedcluster.cli.preparing import Categories, Missing, Scale, ScaleName
+from fedcluster.cli.preparing import asked as preparation
 from fedcluster.cli.screen import Screen
 
 __all__ = ["EXAMPLE", "number_of_clusters", "select_k"]
@@ -98,10 +100,11 @@ def select_k(
     ] = None,
     columns: Annotated[
         str | None,
-        typer.Option(
-            metavar="A,B,C", help="Columns to cluster by; by default all, which must be numbers."
-        ),
+        typer.Option(metavar="A,B,C", help="Columns to cluster by; by default all."),
     ] = None,
+    scale: Scale = ScaleName.STANDARD,
+    missing: Missing = None,
+    categories: Categories = None,
     site_column: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="Column that names each row's site, in one file of all."),
@@ -146,11 +149,14 @@ def select_k(
         if out is not None:
             runs.check_folder(out, overwrite=overwrite)
         asked = selections.rule(rule.value, averaging.value, bounds, m, elbow=elbow)
-        tables = runs.read(files, columns, site_column, weight_column, screen.doing)
+        prepare = preparation(scale, missing, categories, columns)
+        tables = runs.read(files, columns, site_column, weight_column, screen.doing, prepare)
         ks = selections.enough_rows(ks, tables, given=k_max is not None)
         limits = {"sums_only": sums_only, "min_cluster_size": min_cluster_size or "auto"}
         found = screen.wait_for(
-            lambda: selections.choose(tables, ks, asked | limits, seed, screen.doing)
+            lambda: selections.choose(
+                tables, ks, asked | limits | {"prepare": prepare}, seed, screen.doing
+            )
         )
         screen.warnings += found.selection.warnings
         written = selections.write(out, found) if out is not None else []

@@ -144,6 +144,8 @@ def choose(
 ) -> Choosing:
     """Cluster with each k, score, choose."""
     d = len(next(iter(tables.values())).columns)
+    if parameters["bounds"] is not None and parameters["prepare"] is not None:
+        raise InputError("--bounds are those of rows that are taken as they are: add --scale none")
     if parameters["bounds"] is not None and len(parameters["bounds"][0]) not in (1, d):
         given = len(parameters["bounds"][0])
         raise InputError(f"--bounds has {given} pairs, but there are {d} columns to cluster by")
@@ -152,9 +154,8 @@ def choose(
     estimator._watch = lambda exchange: doing(
         f"round {next(rounds)} done with {len(exchange.answered)} sites"
     )
-    weights = {site: table.weights for site, table in tables.items() if table.weights is not None}
     doing(f"clustering with k = {ks[0]} to {ks[-1]}")
-    estimator.fit({site: table.X for site, table in tables.items()}, sample_weight=weights or None)
+    runs.fitted(estimator, tables)
     assert estimator.selection_ is not None
     return Choosing(estimator.selection_, estimator.n_iter_, seed, estimator.numbers_sent_)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ import numpy as np
 from fedcluster.client import Client
 from fedcluster.core import Data, Rows
 from fedcluster.data.files import common_columns
+from fedcluster.data.sources import OpenRows
 from fedcluster.data.tables import InputError
 from fedcluster.site import SiteFile, held
 
@@ -65,9 +66,13 @@ def are_site_files(files: Sequence[str]) -> bool:
 
 
 def open_sites(
-    files: Sequence[str], columns: Sequence[str] | None, doing: Callable[[str], None]
+    files: Sequence[str],
+    columns: Sequence[str] | None,
+    doing: Callable[[str], None],
+    *,
+    raw: bool = False,
 ) -> dict[str, OpenSite]:
-    """Open the sites of site files, their columns in one order; rows of databases are read.
+    """Open the sites of site files; rows of databases are read.
 
     Parameters
     ----------
@@ -77,6 +82,8 @@ def open_sites(
         The columns to cluster by; by default all, which must then be the same at every site.
     doing : callable
         Told what takes so long.
+    raw : bool
+        Whether the rows are still to be prepared, which finds the columns that all sites have.
 
     Raises
     ------
@@ -93,11 +100,23 @@ def open_sites(
             )
         sites[site.name] = site
     sites = dict(sorted(sites.items()))
-    rows = {name: site.opened(columns) for name, site in sites.items()}
-    order = tuple(columns or common_columns({name: each.columns for name, each in rows.items()}))
+    rows = {name: site.opened(columns, raw=raw) for name, site in sites.items()}
+    if not raw:
+        rows = _in_one_order(sites, rows)
     opened = {}
     for name, site in sites.items():
         doing(f"reading {name}")
-        given = rows[name] if rows[name].columns == order else site.opened(order)
-        opened[name] = OpenSite(order, Client(name, held(given), site.limits.filters))
+        client = Client(name, held(rows[name]), site.limits.filters)
+        opened[name] = OpenSite(rows[name].columns, client)
     return opened
+
+
+def _in_one_order(
+    sites: Mapping[str, SiteFile], rows: Mapping[str, OpenRows]
+) -> dict[str, OpenRows]:
+    """The rows with the first site's order of columns."""
+    order = tuple(common_columns({name: each.columns for name, each in rows.items()}))
+    return {
+        name: each if each.columns == order else sites[name].opened(order)
+        for name, each in rows.items()
+    }

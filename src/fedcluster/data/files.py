@@ -7,13 +7,14 @@ import re
 import shlex
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from fedcluster.data.reader import Reader, SiteTable, choose, counts_rows, is_number
+from fedcluster.data.cells import counts_rows, is_number
+from fedcluster.data.reader import Reader, SiteTable, choose
 from fedcluster.data.tables import CsvFile, FileTable, InputError, ParquetFile, open_table
 
 __all__ = [
@@ -25,6 +26,8 @@ __all__ = [
     "opened",
     "read_columns",
     "read_one_file",
+    "read_raw_file",
+    "read_raw_sites",
     "read_sites",
     "sources",
 ]
@@ -79,7 +82,7 @@ def _source(argument: str) -> Source:
     return Source(EXTENSIONS.sub("", Path(argument).name) or argument, Path(argument))
 
 
-def column_list(text: str | None) -> list[str] | None:
+def column_list(text: str | None, option: str = "--columns") -> list[str] | None:
     """Split ``a,b,c`` into names; one that holds a comma stands in double quotes.
 
     Examples
@@ -91,9 +94,9 @@ def column_list(text: str | None) -> list[str] | None:
         return None
     names = [name.strip() for name in next(csv.reader([text], skipinitialspace=True), [])]
     if not names or "" in names:
-        raise InputError(f"--columns {text!r} has an empty name; write --columns a,b,c")
+        raise InputError(f"{option} {text!r} has an empty name; write {option} a,b,c")
     if twice := _twice(names):
-        raise InputError(f"--columns names {twice!r} twice")
+        raise InputError(f"{option} names {twice!r} twice")
     return names
 
 
@@ -173,6 +176,67 @@ def read_one_file(
     return _weighing_something(tables, weight_column)
 
 
+def read_raw_sites(
+    given: Sequence[Source],
+    columns: Sequence[str] | None = None,
+    weight_column: str | None = None,
+    texts: Collection[str] = (),
+    watch: Callable[[Source], None] = lambda source: None,
+) -> dict[str, SiteTable]:
+    """Read one file for each site, as it is: text and missing values are allowed.
+
+    Parameters
+    ----------
+    given, columns, weight_column, watch
+        As for `read_sites`; by default, every site has all columns of its own.
+    texts : collection of str
+        Columns that may hold numbers and text, all of them names.
+    """
+    weight = [] if weight_column is None else [weight_column]
+    tables = {}
+    for source in given:
+        watch(source)
+        owner = f"site {source.site!r}"
+        file = opened(source.path, owner)
+        tables[source.site] = Reader(owner, file).raw(
+            columns or _measured(file, weight), weight, texts
+        )
+    if columns is None:
+        _warn_of_row_numbers(tables)
+    return _weighing_something(tables, weight_column)
+
+
+def read_raw_file(
+    source: Source,
+    site_column: str,
+    columns: Sequence[str] | None = None,
+    weight_column: str | None = None,
+    texts: Collection[str] = (),
+) -> dict[str, SiteTable]:
+    """The same for one file with the rows of all sites, whose names stand in ``site_column``."""
+    file = opened(source.path, f"site {source.site!r}")
+    weight = [] if weight_column is None else [weight_column]
+    reader = Reader(str(source.path), file)
+    names = reader.texts(site_column)
+    whole = reader.raw(columns or _measured(file, [site_column, *weight]), weight, texts)
+    if columns is None:
+        _warn_of_row_numbers({source.site: whole})
+    tables = {}
+    for site in sorted(set(names.tolist())):
+        mine = np.flatnonzero(names == site)
+        weights = None if whole.weights is None else whole.weights[mine]
+        tables[site] = SiteTable(whole.columns, whole.X[mine], mine + 1, weights, kinds=whole.kinds)
+    return _weighing_something(tables, weight_column)
+
+
+def _measured(file: FileTable, reserved: Sequence[str]) -> list[str]:
+    """The columns of a file that may be clustered by."""
+    names = [name for name in _without(file, reserved) if not _is_index(name)]
+    if not names:
+        raise InputError(f"{file.path} has no column to cluster by")
+    return names
+
+
 def read_columns(source: Source, columns: Sequence[str]) -> SiteTable:
     """Read the named columns of one file; the others are ignored."""
     owner = f"site {source.site!r}"
@@ -250,14 +314,17 @@ def _weighing_something(
     return tables
 
 
+def _counts_rows(table: SiteTable, name: str) -> bool:
+    j = table.columns.index(name)
+    is_text = bool(table.kinds) and table.kinds[j].kind != "number"
+    return not is_text and counts_rows(table.X[:, j])
+
+
 def _warn_of_row_numbers(tables: Mapping[str, SiteTable]) -> None:
     """Warn of columns that were not chosen and look like mere numbers of the rows."""
-    columns = next(iter(tables.values())).columns
-    counts = [
-        name
-        for j, name in enumerate(columns)
-        if any(counts_rows(table.X[:, j]) for table in tables.values())
-    ]
+    first, *others = tables.values()
+    columns = [name for name in first.columns if all(name in each.columns for each in others)]
+    counts = [name for name in columns if any(_counts_rows(t, name) for t in tables.values())]
     if 0 < len(counts) < len(columns):
         some = ", ".join(map(repr, counts))
         warnings.warn(

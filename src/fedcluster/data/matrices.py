@@ -15,9 +15,10 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from fedcluster.core import Data, Floats, Rows
+from fedcluster.core import Column, Data, Floats, Rows
 from fedcluster.data.arrays import finite
-from fedcluster.data.reader import Columns, has_columns, numbered_groups
+from fedcluster.data.cells import numbered_groups
+from fedcluster.data.reader import Columns, has_columns
 from fedcluster.data.streams import ArrayFile, Seen, ahead, chunk_rows_of, whole
 from fedcluster.data.tables import InputError, readable
 
@@ -144,8 +145,9 @@ class MatrixRows:
         for start in range(0, len(self), self._chunk_rows):
             rows = slice(start, start + self._chunk_rows)
             X = self._matrix.block(rows, self._chosen)
-            finite(None, X, f"{self._owner}, ", start)
-            yield replace(beside.take(rows), X=X)
+            if not self._roles.raw:
+                finite(None, X, f"{self._owner}, ", start)
+            yield replace(beside.take(rows), X=X, columns=tuple(map(Column, self.columns)))
         self._matrix.check()
 
     def _beside(self) -> Data:

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedcluster.data.cells import kind_of, missing_in
 from fedcluster.data.matrices import Matrix
 from fedcluster.data.persons import Persons, Tally
-from fedcluster.data.reader import Reader, has_columns, kind_of, missing_in
+from fedcluster.data.reader import Reader, has_columns
 from fedcluster.data.sources import FileSource, SqlSource, open_source
 from fedcluster.data.tables import FilePart, InputError, Parted, owned
 

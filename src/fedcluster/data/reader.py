@@ -6,17 +6,26 @@ import csv
 import io
 import re
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 from numpy.typing import NDArray
 
-from fedcluster.core import Data, Floats, Rows
+from fedcluster.core import Column, Data, Floats, Rows
 from fedcluster.data.arrays import side_by_side
+from fedcluster.data.cells import (
+    as_floats,
+    counts_rows,
+    is_numeric,
+    levels_of,
+    mostly_numbers,
+    numbered_groups,
+    reads_as_number,
+)
 from fedcluster.data.tables import FileTable, InputError
 
 __all__ = [
@@ -24,15 +33,8 @@ __all__ = [
     "Reader",
     "SiteTable",
     "choose",
-    "counts_rows",
     "has_columns",
-    "is_number",
-    "kind_of",
-    "missing_in",
-    "numbered_groups",
 ]
-
-MISSING = {"", "na", "n/a", "nan", "null", "none", "#n/a"}
 
 
 def choose(columns: Sequence[str]) -> str:
@@ -58,12 +60,15 @@ class Columns:
         The column that says whose row it is, where one person has many rows.
     label : str, optional
         The column with reference labels, for metrics that compare with them.
+    raw : bool, default=False
+        Whether the rows are still to be prepared: text and missing values are allowed.
     """
 
     values: tuple[str, ...]
     weight: str | None = None
     group: str | None = None
     label: str | None = None
+    raw: bool = False
 
     @property
     def others(self) -> list[str]:
@@ -92,6 +97,9 @@ class SiteTable:
         The rows' weights, where a column of weights was named.
     ignored : tuple of str
         The other columns of the file.
+    kinds : tuple of Column, optional
+        What the columns hold, where the rows are still to be prepared: text as codes, NaN where a
+        value is missing.
     """
 
     columns: tuple[str, ...]
@@ -99,6 +107,7 @@ class SiteTable:
     numbers: NDArray[np.int64]
     weights: Floats | None = None
     ignored: tuple[str, ...] = ()
+    kinds: tuple[Column, ...] = ()
 
     def __len__(self) -> int:
         return len(self.X)
@@ -107,6 +116,11 @@ class SiteTable:
     def dtype(self) -> np.dtype[Any]:
         """What rows are read as."""
         return self.X.dtype
+
+    @property
+    def data(self) -> Data:
+        """The rows and all that is known of them."""
+        return Data(self.X, self.weights, columns=self.kinds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,12 +148,46 @@ class Reader:
         ignored = tuple(name for name in self.file.names if name not in {*columns, *weight})
         return SiteTable(tuple(columns), X, numbers, weights, ignored)
 
+    def raw(
+        self, columns: Sequence[str], weight: Sequence[str] = (), texts: Collection[str] = ()
+    ) -> SiteTable:
+        """Columns as they are, to be prepared: numbers and text, values may be missing.
+
+        Parameters
+        ----------
+        columns : sequence of str
+            Their names.
+        weight : sequence of str
+            The column of weights, if there is one.
+        texts : collection of str
+            Columns that may hold numbers and text, all of them names.
+        """
+        read = self._read([*columns, *weight])
+        if not len(read[0]):
+            self._no_rows()
+        both = zip(columns, read, strict=False)
+        found = [self._coded(name, column, name in texts) for name, column in both]
+        weights = None
+        if weight:
+            self._all_numeric({weight[0]: read[-1]})
+            weights = self._weights(weight[0], self._finite(weight[0], read[-1]))
+        X = side_by_side([values for _, values in found])
+        ignored = tuple(name for name in self.file.names if name not in {*columns, *weight})
+        kinds = tuple(kind for kind, _ in found)
+        return SiteTable(tuple(columns), X, np.arange(1, len(X) + 1), weights, ignored, kinds)
+
     def data(self, columns: Columns) -> Data:
         """The rows with all that is known of them."""
-        X, weights = self.rows(columns.values, [] if columns.weight is None else [columns.weight])
+        weight = [] if columns.weight is None else [columns.weight]
+        if columns.raw:
+            read = self.raw(columns.values, weight)
+            X, weights, kinds = read.X, read.weights, read.kinds
+        else:
+            X, weights = self.rows(columns.values, weight)
+            kinds = tuple(map(Column, columns.values))
         labels = None if columns.label is None else self._written(columns.label)
         groups = None if columns.group is None else self.groups(columns.group)
-        return Data(X, weights, labels, groups=groups)
+        return Data(X, weights, labels, kinds, groups)
 
     def rows(
         self, columns: Sequence[str], weight: Sequence[str] = ()
@@ -148,10 +196,7 @@ class Reader:
         wanted = [*columns, *weight]
         read = self._read(wanted)
         if not len(read[0]):
-            raise InputError(
-                f"{self.owner}: {self.file.path} has a header but no rows; "
-                "add rows or leave the file out"
-            )
+            self._no_rows()
         self._all_numeric(dict(zip(columns, read, strict=False)), mend=self.advise)
         self._all_numeric(dict(zip(weight, read[len(columns) :], strict=True)))
         arrays = [self._finite(*both) for both in zip(wanted, read, strict=True)]
@@ -183,6 +228,34 @@ class Reader:
             self._complain(column, int(nobody.argmax()), "it is not said whose row this is")
         return numbered_groups(texts)
 
+    def _no_rows(self) -> NoReturn:
+        raise InputError(
+            f"{self.owner}: {self.file.path} has a header but no rows; "
+            "add rows or leave the file out"
+        )
+
+    def _coded(
+        self, name: str, column: pa.ChunkedArray, may_be_both: bool
+    ) -> tuple[Column, NDArray[np.floating[Any]]]:
+        """What a column holds, and its values or the codes of its texts, (n,)."""
+        if pa.types.is_temporal(column.type):
+            return Column(name, "date"), np.full(len(column), np.nan)
+        if pa.types.is_dictionary(column.type):
+            column = column.cast(pa.string())
+        if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+            if not is_numeric(column):
+                self._all_numeric({name: column})
+            values = as_floats(column)
+            if np.isinf(values).any():
+                self._complain(name, int(np.isinf(values).argmax()), "the value is infinite")
+            return Column(name), values
+        if not may_be_both and is_numeric(column):
+            return Column(name), as_floats(column)
+        levels, codes = levels_of(column)
+        if not may_be_both and mostly_numbers(levels, codes):
+            self._all_numeric({name: column}, mend=lambda numeric: "leave the column out")
+        return Column(name, "text", levels), codes
+
     def check(self, columns: Iterable[str]) -> None:
         """Refuse a file that lacks a column."""
         has_columns(self.owner, self.file.names, columns)
@@ -200,18 +273,18 @@ class Reader:
         mend: Callable[[Sequence[str]], str] = lambda numeric: "mend it",
     ) -> None:
         """Refuse a column that is not numeric, naming its first value that is no number."""
-        numeric = [name for name, column in columns.items() if _is_numeric(column)]
+        numeric = [name for name, column in columns.items() if is_numeric(column)]
         for name, column in columns.items():
             if name not in numeric:
-                measured = [n for n in numeric if not counts_rows(_as_floats(columns[n]))]
+                measured = [n for n in numeric if not counts_rows(as_floats(columns[n]))]
                 cells = column.to_pylist()
-                row = next(i for i, cell in enumerate(cells) if not _reads_as_number(cell))
-                share = sum(map(_reads_as_number, cells)) / len(cells)
+                row = next(i for i, cell in enumerate(cells) if not reads_as_number(cell))
+                share = sum(map(reads_as_number, cells)) / len(cells)
                 self._complain(name, row, _not_a_number(cells[row], share, mend(measured)))
 
     def _finite(self, name: str, column: pa.ChunkedArray) -> NDArray[np.floating[Any]]:
         """A column as finite numbers, (n,)."""
-        values = _as_floats(column)
+        values = as_floats(column)
         with np.errstate(over="ignore", invalid="ignore"):
             if np.isfinite(values.sum()):
                 return values
@@ -252,90 +325,9 @@ def _not_a_number(cell: object, share: float, mend: str) -> str:
     return f"{shown} is not a number; {mend}"
 
 
-def _is_numeric(column: pa.ChunkedArray) -> bool:
-    """Whether all values are numbers or missing, perhaps written as text."""
-    kind = column.type
-    if _is_text(kind):
-        return all(_reads_as_number(cell) for cell in column.to_pylist())
-    return bool(
-        pa.types.is_integer(kind)
-        or pa.types.is_floating(kind)
-        or pa.types.is_boolean(kind)
-        or pa.types.is_decimal(kind)
-        or pa.types.is_null(kind)
-    )
-
-
-def _as_floats(column: pa.ChunkedArray) -> NDArray[np.floating[Any]]:
-    """A numeric column as floats, NaN where a value is missing; float32 stays what it is."""
-    if _is_text(column.type):
-        cells = column.to_pylist()
-        return np.array([np.nan if _is_missing(cell) else float(cell) for cell in cells])
-    if not pa.types.is_float32(column.type):
-        column = column.cast(pa.float64(), safe=False)
-    values: NDArray[np.floating[Any]] = column.to_numpy()
-    return values
-
-
-def kind_of(column: pa.ChunkedArray) -> str:
-    """What a column holds: "number", "text", "date", "mixed", or "empty" without any value."""
-    kind = column.type
-    if missing_in(column) == len(column):
-        return "empty"
-    if pa.types.is_temporal(kind):
-        return "date"
-    if not _is_text(kind):
-        return "number" if _is_numeric(column) else str(kind)
-    numbers = [is_number(cell) for cell in column.to_pylist() if not _is_missing(cell)]
-    return "number" if all(numbers) else "mixed" if any(numbers) else "text"
-
-
-def missing_in(column: pa.ChunkedArray) -> int:
-    """How many values are missing."""
-    if _is_text(column.type):
-        return sum(map(_is_missing, column.to_pylist()))
-    return int(pa.compute.sum(pa.compute.is_null(column, nan_is_null=True)).as_py() or 0)
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
-
-
-def _reads_as_number(cell: object) -> bool:
-    if isinstance(cell, str):
-        return _is_missing(cell) or is_number(cell)
-    return cell is None or isinstance(cell, float)
-
-
-def _is_missing(cell: str | None) -> bool:
-    return cell is None or cell.strip().lower() in MISSING
-
-
 def has_columns(owner: str, names: Iterable[str], wanted: Iterable[str]) -> None:
     """Refuse a table that lacks a column."""
     for name in wanted:
         if name not in names:
             have = ", ".join(filter(None, names))
             raise InputError(f"{owner} has no column {name!r}; it has {have}")
-
-
-def numbered_groups(names: Any) -> NDArray[np.int64]:
-    """Names of persons as numbers that mean nothing, (n,): equal where the names are."""
-    coded = pa.array(names).dictionary_encode()
-    numbers = np.array([hash(name.strip()) for name in coded.dictionary.to_pylist()], np.int64)
-    found: NDArray[np.int64] = numbers[coded.indices.to_numpy()]
-    return found
-
-
-def is_number(text: str) -> bool:
-    """Whether a text is a number for Python."""
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
-def counts_rows(values: Rows) -> bool:
-    """Whether values go up by one from row to row."""
-    return len(values) > 2 and bool((np.diff(values) == 1).all())

@@ -114,6 +114,7 @@ def opened_rows(
             label_column=columns.label,
             owner=owner,
             advise=advise,
+            raw=columns.raw,
         )
 
 

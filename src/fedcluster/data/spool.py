@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcluster.core import Data
+from fedcluster.data.coding import Coding
 from fedcluster.data.reader import Columns, Reader, choose, has_columns
 from fedcluster.data.streams import Seen, ahead, chunk_rows_of
 from fedcluster.data.tables import CsvFile, FilePart, InputError, Parted, owned
@@ -178,13 +179,14 @@ class Spool:
         self._groups = _Numbers(np.dtype(np.int64))
         self._labels = _Numbers(np.dtype(np.int32))
         self._known: dict[str, int] = {}
+        self._coding = Coding()
 
     def __len__(self) -> int:
         return self._n
 
     def append(self, data: Data) -> None:
         """Add rows; all of them, or none, have weights, groups and labels."""
-        self._X.append(data.X)
+        self._X.append(self._coding.recoded(data))
         if data.sample_weight is not None:
             self._weights.append(data.sample_weight)
         if data.groups is not None:
@@ -206,7 +208,7 @@ class Spool:
         X = self._X.part(start, n)
         assert X is not None
         groups = self._groups.part(start, n)
-        return Data(X, self._weights.part(start, n), labels, groups=groups)
+        return Data(X, self._weights.part(start, n), labels, self._coding.columns, groups)
 
 
 class _Numbers:

@@ -18,6 +18,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from fedcluster.core import Data, Floats, Rows
 from fedcluster.data.arrays import finite
+from fedcluster.data.coding import Coding
 from fedcluster.data.files import common_columns
 from fedcluster.data.reader import Columns, Reader, choose
 from fedcluster.data.tables import FilePart, InputError, ParquetFile, open_table, readable
@@ -50,6 +51,8 @@ class ParquetRows:
         How an error message begins, such as "site 'north'"; by default the file.
     advise : callable, optional
         What to do where columns are no numbers, given those that are.
+    raw : bool, default=False
+        Whether the rows are still to be prepared: text and missing values are allowed.
     chunk_rows : int, optional
         The largest number of rows in a chunk; by default about a million values, more where the
         columns are many.
@@ -92,6 +95,7 @@ class ParquetRows:
         label_column: str | None = None,
         owner: str | None = None,
         advise: Callable[[Sequence[str]], str] = choose,
+        raw: bool = False,
         chunk_rows: int | None = None,
     ) -> None:
         given = [paths] if isinstance(paths, str | Path) else paths
@@ -100,7 +104,7 @@ class ParquetRows:
         self._seen = [Seen.now(file.path) for file in self._files]
         if not self._files:
             raise InputError("no Parquet file was given")
-        self._roles = Columns((), weight_column, group_column, label_column)
+        self._roles = Columns((), weight_column, group_column, label_column, raw)
         self.columns = tuple(self._all_columns() if columns is None else columns)
         if not self.columns:
             raise InputError("no column was chosen")
@@ -361,13 +365,13 @@ def ahead(parts: Iterator[T]) -> Iterator[T]:
 
 def whole(chunks: Iterator[Data], shape: tuple[int, ...], dtype: DTypeLike) -> Data:
     """All chunks as one, without holding the rows twice."""
-    X, start = np.empty(shape, dtype), 0
+    X, start, coding = np.empty(shape, dtype), 0, Coding()
     others: list[tuple[Any, ...]] = []
     for chunk in chunks:
-        X[start : start + len(chunk)] = chunk.X
+        X[start : start + len(chunk)] = coding.recoded(chunk)
         others.append((chunk.sample_weight, chunk.y, chunk.groups))
         start += len(chunk)
     weight, y, groups = (
         None if each[0] is None else np.concatenate(each) for each in zip(*others, strict=True)
     )
-    return Data(X, weight, y, groups=groups)
+    return Data(X, weight, y, coding.columns, groups)

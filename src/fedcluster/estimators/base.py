@@ -27,10 +27,10 @@ from fedcluster.data.arrays import SiteRows, by_site, column_names, in_order
 from fedcluster.data.frames import raw_rows
 from fedcluster.engines import LocalEngine
 from fedcluster.estimators.checking import most_clusters, one_of, tried, whole
-from fedcluster.estimators.preparing import on_whole_rows, prepared_rows, wanted
+from fedcluster.estimators.preparing import prepared_rows, wanted
 from fedcluster.estimators.reading import FLOATS, read_rows, read_weights
 from fedcluster.kernels import nearest
-from fedcluster.preparation import Findings, Fitted, Preparation, agree
+from fedcluster.preparation import Findings, Fitted, Preparation, agree, on_whole_rows
 from fedcluster.preparation import fit as fit_preparation
 from fedcluster.privacy import MinClusterSize, MinRows
 from fedcluster.recipes import INITS, QUALITIES, Choice, clustering, min_cluster_size

@@ -8,8 +8,8 @@ import numpy as np
 
 from fedcluster.core import Floats
 from fedcluster.estimators.base import Federated
-from fedcluster.estimators.preparing import on_whole_rows
 from fedcluster.kernels import fuzzy_pass, memberships
+from fedcluster.preparation import on_whole_rows
 from fedcluster.recipes import FUZZY_ALGORITHMS
 
 __all__ = ["FederatedFuzzyCMeans"]

@@ -11,8 +11,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from fedcluster.estimators.base import Federated
-from fedcluster.estimators.preparing import on_whole_rows
 from fedcluster.kernels import nearest
+from fedcluster.preparation import on_whole_rows
 from fedcluster.recipes import ALGORITHMS
 
 __all__ = ["FederatedKMeans"]

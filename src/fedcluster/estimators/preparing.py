@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from fedcluster.core import Column, Data, Rows
 from fedcluster.data.columns import columns_of
 from fedcluster.data.frames import raw_rows
-from fedcluster.preparation import SCALES, Preparation, Prepare
+from fedcluster.preparation import SCALES, Preparation, Prepare, aligned
 
-__all__ = ["on_whole_rows", "prepared_rows", "wanted"]
+__all__ = ["prepared_rows", "wanted"]
 
 
 def wanted(prepare: Any) -> Prepare | None:
@@ -52,23 +48,4 @@ def prepared_rows(table: Any, preparation: Preparation, n_features: int, where: 
             known = zip(names, columns_of(data), strict=True)
             columns = tuple(Column(name, each.kind, each.levels) for name, each in known)
             data = Data(data.X, columns=columns)
-    whole = preparation.complete(data)
-    found = preparation.apply(data).X
-    if whole.all():
-        return found
-    rows: Rows = np.full((len(whole), found.shape[1]), np.nan, found.dtype)
-    rows[whole] = found
-    return rows
-
-
-def on_whole_rows(
-    work: Callable[[Rows], NDArray[Any]], rows: Rows, otherwise: float
-) -> NDArray[Any]:
-    """What ``work`` makes of the rows without NaN, (m, ...); ``otherwise`` for the others."""
-    whole = np.logical_not(np.isnan(rows).any(axis=1))
-    if whole.all():
-        return work(rows)
-    found = work(rows[whole])
-    every: NDArray[Any] = np.full((len(rows), *found.shape[1:]), otherwise, found.dtype)
-    every[whole] = found
-    return every
+    return aligned(preparation, data)

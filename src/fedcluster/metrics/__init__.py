@@ -3,6 +3,7 @@
 from fedcluster.metrics.clusters import Clusters, Scatter, Spread
 from fedcluster.metrics.external import Contingency, SiteARI
 from fedcluster.metrics.fuzzy import FuzzyScatter
+from fedcluster.metrics.holdings import Holdings
 from fedcluster.metrics.indices import METRICS, Index
 from fedcluster.metrics.internal import FuzzyObjective, Inertia
 from fedcluster.metrics.known import knowledge_gap, normalised_gap
@@ -21,6 +22,7 @@ __all__ = [
     "Contingency",
     "FuzzyObjective",
     "FuzzyScatter",
+    "Holdings",
     "Index",
     "Inertia",
     "MixtureLikelihood",

@@ -1,5 +1,6 @@
 """Preparing the rows of all sites alike, from sums: what a pipeline does where rows are pooled."""
 
+from fedcluster.preparation.aligned import aligned, on_whole_rows
 from fedcluster.preparation.fitting import Fitted, fit
 from fedcluster.preparation.missing import Missing
 from fedcluster.preparation.moments import Means, Squares
@@ -8,6 +9,7 @@ from fedcluster.preparation.quantiles import Cells, quantiles
 from fedcluster.preparation.schema import Schema, agree
 from fedcluster.preparation.transform import Category, Measure, Preparation, Principal
 from fedcluster.preparation.wanted import MISSING, SCALES, Findings, Prepare
+from fedcluster.preparation.words import in_words, unknown_in_words
 
 __all__ = [
     "MISSING",
@@ -26,7 +28,11 @@ __all__ = [
     "Schema",
     "Squares",
     "agree",
+    "aligned",
     "fit",
+    "in_words",
+    "on_whole_rows",
     "principal",
     "quantiles",
+    "unknown_in_words",
 ]

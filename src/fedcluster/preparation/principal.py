@@ -15,6 +15,7 @@ import numpy as np
 from numpy.random import Generator
 
 from fedcluster.core import Data, Floats, State, Summary, Task, stream
+from fedcluster.data.tables import InputError
 from fedcluster.preparation.moments import Means, mean_of
 from fedcluster.preparation.transform import Principal
 from fedcluster.rounds import Plan
@@ -65,14 +66,14 @@ def principal(n_components: int, *, seed: int = 0, whole: int = WHOLE) -> Plan[P
 
     Raises
     ------
-    ValueError
+    InputError
         If there are fewer columns than components.
     """
     [answers] = yield [Task(Means(), State())]
     total = answers.total()
     mean = mean_of(total)
     if not 1 <= n_components <= len(mean):
-        raise ValueError(
+        raise InputError(
             f"{n_components} principal components are asked for, of {len(mean)} columns"
         )
     if len(mean) <= whole:

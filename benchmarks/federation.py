@@ -1,0 +1,115 @@
+"""What a round of a real federation costs, beside an empty round of Flower's own.
+
+    python benchmarks/federation.py
+
+Three sites on this machine, K = 8. Flower's own: its programs as they are, an app that sends back
+an empty message, the same loop for pushing and pulling. Ours: a default fit over TLS with keys.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from federations import federation, read_json
+
+from fedcluster.federation import pages
+from fedcluster.federation.programs import Program, answers, environment, free_port
+
+ROUNDS = 4
+EMPTY = """
+import json, time
+from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import ServerApp
+
+server, client = ServerApp(), ClientApp()
+
+
+@client.query()
+def reply(message, context):
+    return Message(RecordDict(), reply_to=message)
+
+
+@server.main()
+def main(grid, context):
+    while len(nodes := list(grid.get_node_ids())) < 3:
+        time.sleep(0.2)
+    seconds = []
+    for _ in range({rounds}):
+        began = time.time()
+        letters = [Message(RecordDict(), node, "query") for node in nodes]
+        waiting = set(grid.push_messages(letters))
+        while waiting:
+            came = grid.pull_messages(list(waiting))
+            waiting -= {{letter.metadata.reply_to_message_id for letter in came}}
+            time.sleep(0.2)
+        seconds.append(time.time() - began)
+    with open({out!r} + ".part", "w") as file:
+        json.dump(seconds, file)
+    __import__("os").replace({out!r} + ".part", {out!r})
+"""
+
+
+def empty_rounds(folder: Path) -> list[float]:
+    """Seconds of each empty round of Flower's own."""
+    app, out, home = folder / "app", folder / "seconds.json", folder / "flower"
+    app.mkdir(parents=True)
+    home.mkdir()
+    (app / "pyproject.toml").write_text(pages.PYPROJECT)
+    (app / "fedcluster_app.py").write_text(EMPTY.format(rounds=ROUNDS, out=str(out)))
+    address = f"127.0.0.1:{free_port()}"
+    (home / "config.toml").write_text(
+        f'[superlink]\ndefault = "own"\n[superlink.own]\naddress = "{address}"\ninsecure = true\n'
+    )
+    with ExitStack() as stack:
+        port = address.split(":")[1]
+        link = ["--insecure", "--port", port, "--disable-runtime-dependency-installation"]
+        stack.enter_context(Program.running("superlink", link, folder / "link.log", home))
+        while not answers(address, None):
+            time.sleep(0.2)
+        for i in range(3):
+            node = ["--insecure", "--superlink", address, "--port", str(free_port())]
+            stack.enter_context(Program.running("supernode", node, folder / f"{i}.log", home))
+        flwr = [sys.executable, "-c", "from flwr.cli.app import app; app()"]
+        submit = [*flwr, "run", str(app), "own", "--format", "json"]
+        subprocess.run(submit, env=environment(home), check=True, capture_output=True)
+        while not out.exists():
+            time.sleep(0.2)
+    return read_json(out)
+
+
+def our_rounds(folder: Path) -> list[float]:
+    """Seconds of each round of a default fit."""
+    rng = np.random.default_rng(0)
+    centers = rng.normal(size=(8, 2)) * 3
+    rows = {s: centers[rng.integers(0, 8, 5000)] + rng.normal(size=(5000, 2)) for s in "abc"}
+    with federation(folder, rows) as running:
+        run = running.run("fit", "-k", 8, "--out", folder / "out")
+        assert run.wait(600) == 0, run.said()
+        paths = [running.exchanges()[0].parents[1] / "columns.json", *running.exchanges()]
+        return np.diff([path.stat().st_mtime for path in paths]).tolist()
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        empty = empty_rounds(Path(folder) / "empty")
+        ours = our_rounds(Path(folder))
+    print(json.dumps({"empty": np.round(empty, 2).tolist(), "fit": np.round(ours, 2).tolist()}))
+    ratio = sum(ours) / (len(ours) * np.mean(empty))
+    print(f"Flower's own empty round: {np.mean(empty):.2f} s, mean of {len(empty)}")
+    print(f"default fit, K = 8, three sites: {len(ours)} rounds, {np.mean(ours):.2f} s each")
+    print(f"fit : rounds x empty round = {ratio:.2f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,126 @@
+"""Figures 6 and 7: the centres round by round."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedcluster import State, Task
+from fedcluster.baselines import random_start_kmeans
+from fedcluster.core import Algorithm
+from fedcluster.datasets import triebe
+from fedcluster.rounds import Plan, advance, drive
+from reproduction.pictures import OURS, POOLED, PUBLISHED, panels, save
+from reproduction.results import Cell, Estimate, Row, Tolerance
+from reproduction.triebe.runs import ROUNDS, K, Setting, engine, federated
+
+
+def recorded(algorithm: Algorithm, state: State, rounds: int, seed: int) -> Plan[list[State]]:
+    """Plan a run that returns all its states."""
+    states = [state]
+    for _ in range(rounds):
+        [answers] = yield [Task(algorithm, states[-1], seed)]
+        states.append(advance(algorithm, states[-1], answers, seed)[0])
+    return states
+
+
+def path_of(setting: Setting, seed: int) -> NDArray[np.float64]:
+    """The centres after each round, (rounds + 1, k), lowest first."""
+    train, _ = triebe(seed)
+    fedavg = federated(setting)
+    start = fedavg.random_start(K, 1, seed)
+    plan = recorded(fedavg, start, ROUNDS, seed)
+    states = drive(plan, engine(train), participation=setting.sites / 50, seed=seed).value
+    return np.array([np.sort(state.centers.ravel()) for state in states])
+
+
+def central_path(seed: int, rounds: int = 20) -> NDArray[np.float64]:
+    train, _ = triebe(seed)
+    fits = [random_start_kmeans(train.X, K, rounds=r, seed=seed) for r in range(1, rounds + 1)]
+    return np.array([np.sort(centers.ravel()) for centers in fits])
+
+
+PUBLISHED_END = np.array([1.43, 2.90, 4.00, 4.83, 5.16])
+"""Where the central run of figure 6 ends."""
+
+
+def figure_6(folder: Path, quick: bool) -> list[Row]:
+    """Central k-means freezes within a few rounds, often at a poor optimum."""
+    paths = [central_path(seed) for seed in range(6 if quick else 60)]
+    moved = [np.abs(np.diff(path, axis=0)).max(axis=1) for path in paths]
+    last = [int(np.flatnonzero(m > 1e-9).max(initial=-1)) + 2 for m in moved]
+    poor = [bool(np.abs(path[-1] - range(1, 6)).max() > 0.3) for path in paths]
+    nearest_run = min(paths, key=lambda path: float(np.abs(path[-1] - PUBLISHED_END).sum()))
+    figure, axes = panels()
+    _draw_path(axes[0, 0], nearest_run, "central k-means", 1)
+    for end in PUBLISHED_END:
+        axes[0, 0].axhline(end, color=PUBLISHED, ls=":")
+    axes[0, 0].plot([], [], ":", color=PUBLISHED, label="the paper's end")
+    axes[0, 0].legend(fontsize=8)
+    return [
+        Row.of(
+            "figure 6",
+            "centres of a central run of 20 rounds, the nearest of ours to the paper's end",
+            [
+                Cell({"centre": j}, Estimate(float(ours)), Estimate(float(theirs)), BY_EYE)
+                for j, (ours, theirs) in enumerate(
+                    zip(nearest_run[-1], PUBLISHED_END, strict=True), start=1
+                )
+            ],
+            shape=bool(np.median(last) <= 10) and any(poor),
+            reason=f"{np.mean(poor):.0%} of {len(paths)} runs end at a poor optimum; the last move "
+            f"is in round {np.median(last):.0f} at the median, about 4 in the paper",
+            files=[save(figure, folder, "figure_6")],
+        )
+    ]
+
+
+BY_EYE = Tolerance(absolute=0.1)
+PATHS = {
+    "7a": (Setting(5, 1, 1.0), [1.0, 2.0, 3.0, 4.0, 5.0]),
+    "7b": (Setting(5, 10, 0.1), [1.02, 2.04, 3.0, 4.0, 5.0]),
+}
+
+
+def figure_7(folder: Path, quick: bool) -> list[Row]:
+    """Federated averaging with a tenth of the sites finds all five means, ever more smoothly."""
+    figure, axes = panels(2)
+    rows = []
+    for ax, (panel, (setting, ends)) in zip(axes[0], PATHS.items(), strict=True):
+        path = path_of(setting, seed=0)
+        _draw_path(
+            ax, path, f"figure {panel}: C = 0.1, E = {setting.epochs}, beta = {setting.beta:g}"
+        )
+        for end in ends:
+            ax.axhline(end, color=PUBLISHED, ls=":")
+        jumps = np.abs(np.diff(path, axis=0)).max(axis=1)
+        early, late = jumps[20:110].max(), jumps[110:].max()
+        cells = [
+            Cell({"centre": j}, Estimate(float(ours)), Estimate(theirs), BY_EYE)
+            for j, (ours, theirs) in enumerate(zip(path[-1], ends, strict=True), start=1)
+        ]
+        rows.append(
+            Row.of(
+                f"figure {panel}",
+                "centres round by round, one run: where they end",
+                cells,
+                shape=bool(late < early),
+                reason=f"largest move of a centre {early:.2f} in rounds 21 to 110 and {late:.2f} "
+                "after, as the server's rate falls",
+                files=["figure_7.png"],
+            )
+        )
+    save(figure, folder, "figure_7")
+    return rows
+
+
+def _draw_path(ax: Any, path: NDArray[np.float64], title: str, first: int = 0) -> None:
+    ax.plot(range(first, first + len(path)), path, color=OURS, lw=1)
+    for mean in range(1, 6):
+        ax.axhline(mean, color=POOLED, lw=0.5)
+    ax.set_title(title, fontsize=9)
+    ax.set_xlabel("round")
+    ax.set_ylabel("centres")

@@ -1,0 +1,71 @@
+"""What came of a job, and what left a site, in words and tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fedcluster.report import Table, number
+
+__all__ = ["log_lines", "shown"]
+
+
+def shown(outcome: Mapping[str, Any]) -> list[Table | str]:
+    """The outcome of a job as tables and lines."""
+    parts: list[Table | str] = []
+    if "weights" in outcome:
+        clusters = tuple((str(j), number(w)) for j, w in enumerate(outcome["weights"]))
+        total = ("all", number(sum(outcome["weights"])))
+        parts.append(Table("Rows by cluster", ("cluster", "rows"), clusters, total))
+    sites = outcome.get("sites", [])
+    if sites:
+        rows = tuple(
+            (s["name"], number(s["weight"] or 0), f"{s['numbers_sent']:,}", _missed(outcome, s))
+            for s in sites
+        )
+        parts.append(Table("Sites", ("site", "rows", "numbers sent", "rounds missed"), rows))
+    if "says" in outcome:
+        parts.append(f"{outcome['n_clusters']} clusters. {outcome['reason']}")
+        parts += [f"But: {doubt}" for doubt in outcome["doubts"]]
+    elif "scores" in outcome:
+        told = {name: score for name, score in outcome["scores"].items() if score is not None}
+        scores = tuple((name, number(score)) for name, score in told.items())
+        parts.append(Table("All sites together", ("index", "score"), scores))
+    if "stop_reason" in outcome:
+        inertia = outcome["inertia"]
+        measured = "" if inertia is None else f"; inertia {number(inertia)}"
+        parts.append(f"{outcome['rounds']} rounds, {outcome['stop_reason']}{measured}.")
+    for refusal in outcome.get("missing", [])[:5]:
+        parts.append(f"Round {refusal['exchange']} without {refusal['site']}: {refusal['reason']}.")
+    return [*parts, *_written(outcome)]
+
+
+def _missed(outcome: Mapping[str, Any], site: Mapping[str, Any]) -> str:
+    return str(sum(refusal["site"] == site["name"] for refusal in outcome.get("missing", [])))
+
+
+def _written(outcome: Mapping[str, Any]) -> list[str]:
+    lines = [f"Wrote {', '.join(outcome['files'])} to {outcome['out']}."]
+    if "model.json" in outcome["files"]:
+        kept = outcome["model_at"]
+        lacking = [s["name"] for s in outcome.get("sites", []) if s["name"] not in kept]
+        lines.append(f"The model and the labels are at {', '.join(kept) or 'no site'}.")
+        if lacking:
+            lines.append(f"They are not at {', '.join(lacking)}: send model.json there.")
+    return lines
+
+
+def log_lines(lines: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What left a site, one line for each answer."""
+    return [_log_line(line) for line in lines]
+
+
+def _log_line(line: Mapping[str, Any]) -> str:
+    when = str(line.get("time", ""))[:19].replace("T", " ")
+    size = f"{line.get('bytes', 0):,} bytes"
+    if "shape" not in line:
+        return f"{when}  no answer, {size}"
+    smallest = line["smallest_weight"]
+    least = "nothing in it" if smallest is None else f"smallest weight {number(smallest)}"
+    lines, width = line["shape"]
+    return f"{when}  round {line['round']}  {line['task']}: {lines} x {width + 1}, {least}, {size}"

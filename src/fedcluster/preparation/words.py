@@ -1,0 +1,72 @@
+"""What a preparation does and what was found on the way, one sentence each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from fedcluster.preparation.transform import Category, Measure, Preparation
+from fedcluster.preparation.wanted import Findings, Prepare
+
+__all__ = ["in_words", "unknown_in_words"]
+
+MOST = 6
+"""Names that a sentence lists."""
+SCALED = {
+    "standard": "with mean 0 and variance 1",
+    "robust": "with median 0 and quartiles 1 apart",
+    "minmax": "with their bounds as 0 and 1",
+    "none": "as they are",
+}
+
+
+def in_words(prepare: Prepare, preparation: Preparation, findings: Findings) -> list[str]:
+    """The sentences of a fit."""
+    measures = [c for c in preparation.columns if isinstance(c, Measure)]
+    categories = [c for c in preparation.columns if isinstance(c, Category)]
+    said = []
+    if measures:
+        said.append(f"{_list([m.name for m in measures])} {SCALED[prepare.scale]}")
+    if logs := [m.name for m in measures if m.log]:
+        said.append(f"of {_list(logs)} the logarithm")
+    if categories:
+        levels = sum(len(c.names) for c in categories)
+        said.append(f"{_list([c.name for c in categories])} as {levels} columns of 0 and 1")
+    if preparation.principal is not None:
+        said.append(f"of all that {len(preparation.names_out)} principal components")
+    sentences = [f"Prepared: {'; '.join(said)}."]
+    sentences += _missing(prepare, findings.missing)
+    if findings.left_out:
+        reasons = [f"{name} ({why})" for name, why in findings.left_out.items()]
+        sentences.append(f"Left out: {_list(reasons)}.")
+    for name, levels_ in findings.pooled.items():
+        sentences.append(f"Rare values of {name} are one: {_list(levels_)}.")
+    return sentences
+
+
+def _missing(prepare: Prepare, missing: Mapping[str, Mapping[str, int]]) -> list[str]:
+    """How many values are missing where, and what became of them."""
+    if not missing:
+        return []
+    where = [
+        f"{n:,} of {name} at {site}" for site, names in missing.items() for name, n in names.items()
+    ]
+    done = {
+        "drop": "their rows are dropped and have the label -1",
+        "mean": "filled in with the mean, or the commonest text, of all sites",
+        "median": "filled in with the median, or the commonest text, of all sites",
+    }
+    return [f"Missing values: {_list(where)}; {done.get(prepare.missing, 'not allowed')}."]
+
+
+def unknown_in_words(unknown: Mapping[str, Mapping[str, int]]) -> list[str]:
+    """How many texts of new rows a model does not know, by site and column."""
+    where = [
+        f"{n:,} of {name} at {site}" for site, names in unknown.items() for name, n in names.items()
+    ]
+    return [f"Texts that the model does not know, taken for none: {_list(where)}."] if where else []
+
+
+def _list(names: Sequence[str]) -> str:
+    more = [f"{len(names) - MOST} more"] if len(names) > MOST + 1 else []
+    shown = [*names[:MOST], *more] if more else list(names)
+    return " and ".join(filter(None, [", ".join(shown[:-1]), shown[-1]]))

@@ -1,0 +1,165 @@
+"""A real federation on this machine: Flower's SuperLink and SuperNodes, each its own process."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from fedcluster.federation.folders import create
+from fedcluster.federation.programs import free_port
+
+COMMAND = [sys.executable, "-c", "from fedcluster.cli import app; app()"]
+MARK = "FEDCLUSTER_FEDERATION_OF_A_TEST"
+
+
+class Command:
+    """A command of ours that runs in a session of its own."""
+
+    def __init__(self, arguments: list[str], out: Path, env: Mapping[str, str]) -> None:
+        self.out = out
+        with out.open("wb") as file:
+            self.process = subprocess.Popen(
+                [*COMMAND, *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                env=dict(env),
+                start_new_session=True,
+            )
+
+    def said(self) -> str:
+        return self.out.read_text("utf-8", errors="replace")
+
+    def wait_for(self, text: str, seconds: float = 120) -> None:
+        end = time.monotonic() + seconds
+        while text not in self.said():
+            assert self.process.poll() is None, self.said()
+            assert time.monotonic() < end, f"no {text!r} within {seconds} s: {self.said()}"
+            time.sleep(0.1)
+
+    def wait(self, seconds: float = 240) -> int:
+        return self.process.wait(seconds)
+
+    def kill(self) -> None:
+        """Without asking: as a machine that loses its power."""
+        self.process.kill()
+        self.process.wait()
+
+    def ask_to_end(self) -> None:
+        if self.process.poll() is None:
+            self.process.terminate()
+
+    def end(self) -> None:
+        """By asking, and if that does not help without."""
+        self.ask_to_end()
+        if self.process.poll() is None:
+            try:
+                self.process.wait(15)
+            except subprocess.TimeoutExpired:
+                self.kill()
+
+
+class RunningFederation:
+    """A federation with its folder; started and ended by `federation`."""
+
+    def __init__(self, folder: Path, rows: Mapping[str, np.ndarray]) -> None:
+        self.folder, self.rows = folder / "federation", dict(rows)
+        self.mark = secrets.token_hex(8)
+        self.env = os.environ | {MARK: self.mark, "OMP_NUM_THREADS": "1"}
+        self.logs = folder
+        self.commands: list[Command] = []
+        self.sites: dict[str, Command] = {}
+        address = f"127.0.0.1:{free_port()}"
+        self.federation = create(self.folder, list(rows), address, insecure=False)
+        for name, X in rows.items():
+            text = "".join(f"{x!r},{y!r}\n" for x, y in X.tolist())
+            (self.site(name) / "rows.csv").write_text(f"x,y\n{text}")
+
+    def site(self, name: str) -> Path:
+        return self.folder / "sites" / name
+
+    def command(self, *arguments: object, name: str = "command") -> Command:
+        out = self.logs / f"{name}-{len(self.commands)}.txt"
+        self.commands.append(Command(list(map(str, arguments)), out, self.env))
+        return self.commands[-1]
+
+    def start(self) -> Command:
+        self.coordinator = self.command("federation", "start", self.folder, name="start")
+        self.coordinator.wait_for("can connect")
+        return self.coordinator
+
+    def join(self, *names: str) -> None:
+        for name in names:
+            toml = self.site(name) / "site.toml"
+            self.sites[name] = self.command("site", "start", toml, name=name)
+        for name in names:
+            self.sites[name].wait_for("connected; Ctrl-C")
+
+    def run(self, *arguments: object) -> Command:
+        self.earlier = self._runs()
+        return self.command("federation", "run", self.folder, *arguments, name="run")
+
+    def exchanges(self) -> list[Path]:
+        """The recorded exchanges of the run that was begun last."""
+        new = sorted(self._runs() - self.earlier)
+        return sorted((new[-1] / "exchanges").glob("exchange-*")) if new else []
+
+    def _runs(self) -> set[Path]:
+        return {path.parent for path in (self.folder / "runs").glob("*/job.json")}
+
+    def wait_for_exchange(self, n: int, seconds: float = 240) -> None:
+        end = time.monotonic() + seconds
+        while len(self.exchanges()) < n:
+            assert time.monotonic() < end, f"no {n} exchanges within {seconds} s"
+            time.sleep(0.05)
+
+    def end(self) -> None:
+        for command in self.commands:
+            command.ask_to_end()
+        for command in self.commands:
+            command.end()
+
+    def left_over(self, seconds: float = 10) -> list[int]:
+        """Processes of this federation that still run."""
+        end = time.monotonic() + seconds
+        while (left := self._marked()) and time.monotonic() < end:
+            time.sleep(0.2)
+        return left
+
+    def _marked(self) -> list[int]:
+        mark, found = f"{MARK}={self.mark}".encode(), []
+        for environ in Path("/proc").glob("[0-9]*/environ"):
+            try:
+                if mark in environ.read_bytes().split(b"\0"):
+                    found.append(int(environ.parent.name))
+            except OSError:
+                continue
+        return found
+
+
+@contextmanager
+def federation(folder: Path, rows: Mapping[str, np.ndarray]) -> Iterator[RunningFederation]:
+    """A running federation with all its sites; whatever happens, nothing of it is left."""
+    running = RunningFederation(folder, rows)
+    try:
+        running.start()
+        running.join(*rows)
+        yield running
+    finally:
+        running.end()
+        for pid in running.left_over():
+            os.kill(pid, signal.SIGKILL)
+
+
+def read_json(path: Path) -> dict:
+    return json.loads(path.read_text("utf-8"))

@@ -1,0 +1,96 @@
+"""Flower's Grid in this process: messages go straight to the apps of the sites."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping
+from contextlib import contextmanager
+
+from flwr.app import Context, Error, Message, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid
+from flwr.supercore.task_identity import TaskIdentity
+
+from fedcluster.client import Client
+from fedcluster.engines.flower import FlowerEngine, client_app
+from fedcluster.engines.responder import Responder
+
+
+@contextmanager
+def identity(node: int):
+    """Messages that are made here come from this node."""
+    TaskIdentity.run_id, TaskIdentity.task_id, TaskIdentity.node_id = 1, 1, node
+    yield
+    TaskIdentity.node_id = 1
+
+
+class ProcessGrid(Grid):
+    """Nodes 2, 3, ... are apps in this process; what goes wrong is told by the test.
+
+    Parameters
+    ----------
+    apps : mapping of int to ClientApp
+        The app behind each node.
+    """
+
+    def __init__(self, apps: Mapping[int, ClientApp]) -> None:
+        self.apps = dict(apps)
+        self.away: set[int] = set()  # nodes that are not connected
+        self.dead: set[int] = set()  # nodes that never answer, though they seem to be there
+        self.broken: dict[int, int] = {}  # nodes whose app fails so many times more
+        self.mailed: list[tuple[int, str]] = []
+        self._letters: dict[str, Message] = {}
+        TaskIdentity.run_id, TaskIdentity.task_id, TaskIdentity.node_id = 1, 1, 1
+
+    def set_run(self, run) -> None:
+        raise NotImplementedError
+
+    @property
+    def run(self):
+        raise NotImplementedError
+
+    def create_message(self, *args, **kwargs):
+        raise NotImplementedError
+
+    def get_node_ids(self) -> Iterable[int]:
+        return [node for node in self.apps if node not in self.away]
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        ids = []
+        for letter in messages:
+            letter.metadata.__dict__["_message_id"] = name = f"letter-{len(self.mailed)}"
+            self.mailed.append((letter.metadata.dst_node_id, letter.metadata.group_id))
+            self._letters[name] = copy.deepcopy(letter)
+            ids.append(name)
+        return ids
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        replies = [self._replied(name) for name in message_ids if name in self._letters]
+        return [reply for reply in replies if reply is not None]
+
+    def _replied(self, name: str) -> Message | None:
+        letter = self._letters[name]
+        node = letter.metadata.dst_node_id
+        if node in self.dead | self.away:
+            return None
+        del self._letters[name]
+        with identity(node):
+            if self.broken.get(node):
+                self.broken[node] -= 1
+                return Message(Error(8, "value 4711 of row 3"), reply_to=letter)
+            return self.apps[node](letter, Context(1, node, {}, RecordDict(), {}))
+
+    def send_and_receive(self, messages, *, timeout=None):
+        raise NotImplementedError
+
+
+def process_grid(responders: Iterable[Responder]) -> tuple[ProcessGrid, dict[int, str]]:
+    """A grid of responders, and the names behind its nodes."""
+    given = sorted(responders, key=lambda responder: responder.name, reverse=True)
+    apps = {node: client_app(lambda context, r=r: r) for node, r in enumerate(given, start=2)}
+    return ProcessGrid(apps), {n: r.name for n, r in enumerate(given, start=2)}
+
+
+def flower_engine(clients: Iterable[Client], **how) -> FlowerEngine:
+    """An engine over a grid in this process."""
+    return FlowerEngine(*process_grid(map(Responder, clients)), **how)

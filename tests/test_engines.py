@@ -1,0 +1,122 @@
+"""Every engine gives the same bits: the same class of tests for each."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from grids import flower_engine
+
+from fedcluster.algorithms import FFCM, FKM, FedAvg, KFed, Lloyd, SiteSummaries, VarianceTree
+from fedcluster.client import Client
+from fedcluster.core import Data, Engine, SiteError, State, Task
+from fedcluster.data.streams import MemoryMap
+from fedcluster.engines import LocalEngine
+from fedcluster.engines.recorded import RecordedEngine
+from fedcluster.metrics import Inertia
+from fedcluster.privacy import MinClusterSize, MinRows
+from fedcluster.recipes import Choice, clustering
+from fedcluster.rounds import drive, iterate, together
+
+RNG = np.random.default_rng(5)
+ROWS = {
+    name: RNG.normal(size=(n, 3)) + RNG.integers(0, 4, (n, 1)) * 6.0
+    for name, n in {"west": 70, "east": 90, "north": 31, "south": 44}.items()
+}
+WEIGHTS = {name: RNG.integers(0, 3, len(X)).astype(float) for name, X in ROWS.items()}
+START = State.at(ROWS["west"][:4])
+LIMITS = (MinRows(2),)
+
+
+def clients(filters: tuple = LIMITS) -> list[Client]:
+    """Sites in no order: one as a stream, one with weights, the others as they are."""
+    data = {name: Data(X) for name, X in ROWS.items()}
+    data["north"] = Data(ROWS["north"], WEIGHTS["north"])
+    data["east"] = MemoryMap(ROWS["east"], chunk_rows=32)
+    return [Client(name, rows, filters) for name, rows in data.items()]
+
+
+def recorded(given, tmp_path):
+    return RecordedEngine(LocalEngine(given), tmp_path / "recorded")
+
+
+ENGINES = {
+    "flower": lambda given, tmp_path: flower_engine(given),
+    "recorded": recorded,
+    "recorded-flower": lambda given, tmp_path: RecordedEngine(flower_engine(given), tmp_path / "f"),
+}
+PLANS = {
+    "default": lambda: clustering(Choice(4, seed=1)),
+    "sums": lambda: clustering(Choice(4, seed=1, sums_only=True, max_rounds=20)),
+    "better": lambda: clustering(Choice(3, seed=2, quality="better", max_rounds=20)),
+    "best": lambda: clustering(Choice(4, seed=2, quality="best", n_init=2, max_rounds=9)),
+    "fuzzy": lambda: clustering(Choice(4, seed=3, m=2.0, max_rounds=15)),
+    "lloyd": lambda: iterate(Lloyd(), START),
+    "fkm": lambda: iterate(FKM(4), seed=4, max_rounds=6),
+    "kfed": lambda: iterate(KFed(4), seed=4),
+    "fedavg": lambda: iterate(FedAvg(client_rate=0.5, batch_size=9), START, max_rounds=6),
+    "ffcm": lambda: iterate(FFCM(averaging="avg_2", local="converge"), START, max_rounds=5),
+    "summaries": lambda: iterate(SiteSummaries(5), seed=6),
+    "tree": lambda: iterate(VarianceTree(9), seed=6),
+}
+engines = pytest.mark.parametrize("engine", ENGINES.values(), ids=ENGINES)
+
+
+def bits(found: object) -> object:
+    """A result as something that compares by its bits."""
+    state, history = found.state, found.history
+    arrays = [state.centers, state.weights, *state.memory.values()]
+    return [a.tobytes() for a in arrays], repr(history), repr(state.inertia), found.reason
+
+
+@engines
+@pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
+def test_the_same_bits_on_every_engine(engine, plan, tmp_path):
+    """Centres, weights, history and what was exchanged."""
+    here = drive(plan(), LocalEngine(clients()))
+    there = drive(plan(), engine(clients(), tmp_path))
+    assert bits(here.value) == bits(there.value)
+    assert here.exchanges == there.exchanges
+
+
+@engines
+def test_the_sites_filters_hold_on_every_engine(engine, tmp_path):
+    filters = (MinRows(2), MinClusterSize(20))
+    asked = [Task(Lloyd(), START), Task(Inertia(), START)]
+    here = LocalEngine(clients(filters)).ask(asked)
+    away = engine(clients(filters), tmp_path)
+    for a, b in zip(here, away.ask(asked), strict=True):
+        assert list(a.by_site) == list(b.by_site) == sorted(ROWS)
+        assert [s.sums.tobytes() for s in a.summaries] == [s.sums.tobytes() for s in b.summaries]
+    assert [site.name for site in away.sites] == sorted(ROWS)
+    assert {site.limits for site in away.sites} == {("MinRows(n=2)", "MinClusterSize(p=20)")}
+
+
+@engines
+def test_only_the_sites_that_are_named_are_asked(engine, tmp_path):
+    away: Engine = engine(clients(), tmp_path)
+    [answers] = away.ask([Task(Lloyd(), START)], ["west", "north"])
+    assert list(answers.by_site) == ["north", "west"]
+    assert answers.missing == ("east", "south")
+    half = drive(iterate(Lloyd(), START), away, participation=0.5, seed=3)
+    assert (
+        half.value.history
+        == (
+            drive(iterate(Lloyd(), START), LocalEngine(clients()), participation=0.5, seed=3)
+        ).value.history
+    )
+
+
+@engines
+def test_runs_share_their_rounds_on_every_engine(engine, tmp_path):
+    def plan():
+        return together([iterate(Lloyd(), START), iterate(FKM(4), max_rounds=5)])
+
+    here, there = drive(plan(), LocalEngine(clients())), drive(plan(), engine(clients(), tmp_path))
+    assert list(map(bits, here.value)) == list(map(bits, there.value))
+
+
+@engines
+def test_a_site_that_fails_is_named_on_every_engine(engine, tmp_path):
+    given = [*clients()[1:], Client("west", Data(ROWS["west"][:, :2]))]
+    with pytest.raises(SiteError, match=r"west.*ValueError"):
+        engine(given, tmp_path).ask([Task(Lloyd(), START)])

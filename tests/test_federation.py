@@ -1,0 +1,385 @@
+"""A federation's folder, its site files, jobs and logs: all of it but the network."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import stat
+import tomllib
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import load_ssh_public_key
+from grids import process_grid
+from typer.testing import CliRunner
+
+from fedcluster.cli import app
+from fedcluster.core import SiteError
+from fedcluster.data.tables import InputError
+from fedcluster.engines import LocalEngine
+from fedcluster.engines.flower import FlowerEngine, introductions
+from fedcluster.engines.responder import Responder
+from fedcluster.federation import apps, coordinator
+from fedcluster.federation.folders import Federation, create
+from fedcluster.federation.jobs import JOBS, Evaluate, Fit, SelectK
+from fedcluster.federation.leashed import FleetOnly
+from fedcluster.federation.member import Membership, append, keep_results
+from fedcluster.federation.programs import Program, answers, free_port
+from fedcluster.federation.words import shown
+from fedcluster.model import Model
+from fedcluster.report import plain
+from fedcluster.rounds import drive
+from fedcluster.site import SiteFile
+
+SITES = ["north", "south"]
+RNG = np.random.default_rng(0)
+ROWS = {name: RNG.normal(size=(40, 2)) + 5 * RNG.integers(0, 3, (40, 1)) for name in SITES}
+
+
+def invoke(*arguments: object) -> tuple[int, str]:
+    result = CliRunner().invoke(app, list(map(str, arguments)))
+    return result.exit_code, result.output
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A federation whose sites have rows."""
+    create(tmp_path / "trial", SITES, "cluster.example.org:8443", insecure=False)
+    for name, X in ROWS.items():
+        names, X = ("x,y", X) if name == "north" else ("y,x", X[:, ::-1])
+        lines = [names, *(",".join(map(repr, row)) for row in X.tolist()), ""]
+        (tmp_path / "trial" / "sites" / name / "rows.csv").write_text("\n".join(lines))
+    return tmp_path / "trial"
+
+
+def test_private_keys_are_for_their_owner_only(folder: Path) -> None:
+    secret = {"ca.key", "server.key", "key"}
+    for path in folder.rglob("*"):
+        mode = stat.S_IMODE(path.stat().st_mode)
+        if path.name in secret:
+            assert mode == 0o600, path
+    for name in ("", "sites", "sites/north"):
+        assert stat.S_IMODE((folder / name).stat().st_mode) == 0o700
+
+
+def test_certificates_say_what_they_are_for(folder: Path) -> None:
+    authority = x509.load_pem_x509_certificate((folder / "certificates/ca.crt").read_bytes())
+    chain = x509.load_pem_x509_certificates((folder / "certificates/server.crt").read_bytes())
+    chain[0].verify_directly_issued_by(authority)
+    names = chain[0].extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == ["localhost", "cluster.example.org"]
+    assert authority.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+    assert not chain[0].extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+    assert (folder / "sites/north/ca.crt").read_bytes() == (
+        (folder / "certificates/ca.crt").read_bytes()
+    )
+
+
+def test_each_site_has_a_key_of_its_own(folder: Path) -> None:
+    keys = [load_ssh_public_key((folder / f"keys/{name}.pub").read_bytes()) for name in SITES]
+    assert keys[0].public_numbers() != keys[1].public_numbers()
+    assert (folder / "sites/north/key").read_bytes() != (folder / "sites/south/key").read_bytes()
+
+
+def test_the_site_s_folder_is_ready_to_use(folder: Path) -> None:
+    site = SiteFile.load(folder / "sites/north/site.toml")
+    membership = Membership.of(site)
+    assert site.name == "north"
+    assert membership.coordinator == "cluster.example.org:8443"
+    assert not membership.insecure
+    readme = (folder / "sites/north/README.md").read_text()
+    assert "fedcluster site start site.toml" in readme
+    assert "{" not in readme + (folder / "README.md").read_text()
+
+
+def test_the_thin_app_is_what_flower_asks_for(folder: Path) -> None:
+    content = tomllib.loads((folder / "app/pyproject.toml").read_text())
+    assert content["tool"]["flwr"]["app"]["components"]["serverapp"] == "fedcluster_app:server"
+    assert content["project"]["dependencies"] == []
+
+
+def test_a_federation_reads_what_was_written(folder: Path) -> None:
+    federation = Federation.load(folder)
+    assert federation.sites == ("north", "south")
+    assert (federation.host, federation.port) == ("cluster.example.org", 8443)
+    with pytest.raises(InputError, match="is not started: run fedcluster federation start"):
+        federation.nodes()
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (["--sites", "a,b", "--address", "host"], "must be HOST:PORT"),
+        (["--sites", "a,b", "--address", "host:0"], "must be HOST:PORT"),
+        (["--sites", "a,a"], "names 'a' twice"),
+        (["--sites", "a,A"], "differ in capital letters only"),
+        (["--sites", "a,../b"], "site name '../b': use letters"),
+        (["--sites", "a,"], "site name '': use letters"),
+        (
+            ["--sites", "a", "--address", "10.0.0.1:8443", "--insecure"],
+            "--insecure is for one",
+        ),
+    ],
+)
+def test_what_makes_no_federation_is_refused(options, reason, tmp_path):
+    status, said = invoke("federation", "new", tmp_path / "f", *options)
+    assert (status, reason in said) == (2, True), said
+    assert said.count("\n") == 1
+    assert not (tmp_path / "f").exists()
+
+
+def test_a_folder_that_holds_something_is_not_touched(folder: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+    status, said = invoke("federation", "new", folder, "--sites", "a")
+    assert status == 2
+    assert "exists and is not an empty folder" in said
+    assert before == {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (('key = "key"', 'key = "other"'), "other does not exist; it is in the folder that"),
+        (('key = "key"', ""), "[federation], 'key' is missing"),
+        (("coordinator =", "server ="), "[federation], unknown key 'server'"),
+        (('results = "results"', "results = 3"), "[federation], results must not be 3"),
+        (('key = "key"', 'key = "key"\nsteps = ["os.system"]'), "'os.system' is not a step"),
+        (("rows.csv", "none.csv"), "none.csv does not exist"),
+    ],
+)
+def test_a_wrong_site_file_is_refused_in_one_line(change, reason, folder):
+    toml = folder / "sites/north/site.toml"
+    toml.write_text(toml.read_text().replace(*change))
+    status, said = invoke("site", "start", toml)
+    assert (status, reason in said) == (2, True), said
+    assert said.count("\n") == 1
+
+
+def test_a_run_without_a_coordinator_is_refused(folder: Path, tmp_path: Path) -> None:
+    status, said = invoke("federation", "run", folder, "fit", "-k", 2, "--out", tmp_path / "out")
+    assert status == 2
+    assert "is not started: run fedcluster federation start" in said
+    status, said = invoke("federation", "run", folder, "resume", "some")
+    assert status == 2
+    assert "there is no run 'some'" in said
+    status, said = invoke("federation", "run", tmp_path, "fit", "-k", 2, "--out", tmp_path / "o")
+    assert (status, "federation.toml does not exist" in said) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("option", "reason"),
+    [
+        (["-k", 0], "-k must be at least 1, not 0"),
+        (["-k", 2, "--deadline", 0], "--deadline must be above 0 seconds"),
+        (["-k", 2, "--quorum", 3], "--quorum must be from 1 to 2, not 3"),
+        (["-k", 2, "--participation", 2], "--participation must be above 0"),
+        (["-k", 2, "--columns", "a,,b"], "has an empty name"),
+    ],
+)
+def test_terms_that_mean_nothing_are_refused(option, reason, folder, tmp_path):
+    command = ["federation", "run", folder, "fit", *option, "--out", tmp_path / "out"]
+    status, said = invoke(*command)
+    assert (status, reason in said) == (2, True), said
+    assert not (folder / "runs").exists()
+
+
+def engine(folder: Path, **how) -> FlowerEngine:
+    """The sites of a folder, on a grid in this process."""
+    given = []
+    for name in SITES:
+        site = SiteFile.load(folder / "sites" / name / "site.toml")
+        results = folder / "sites" / name / "results"
+        log = folder / "sites" / name / "sent.jsonl"
+        given.append(
+            Responder(
+                site.client(),
+                columns=site.opened().columns,
+                choose=site.client,
+                log=lambda lines, log=log: append(log, lines),
+                keep=lambda model, site=site, results=results: keep_results(site, model, results),
+            )
+        )
+    return FlowerEngine(*process_grid(given), **how)
+
+
+def content(out: Path, job: Fit, **how) -> dict:
+    return {"job": "fit", "parameters": asdict(job), "columns": None, "out": str(out)} | how
+
+
+def test_a_job_from_its_plan_to_the_files_of_all(folder: Path, tmp_path: Path) -> None:
+    """The sites have their columns in different orders; labels are written where the rows are."""
+    done = apps.conduct(engine(folder), content(tmp_path / "out", Fit(3)), tmp_path / "run")
+    assert done["model_at"] == SITES
+    model = Model.load(tmp_path / "out" / "model.json")
+    assert model.columns == ("x", "y")
+    assert {site.name for site in model.sites} == set(SITES)
+    assert model.algorithm["steps"][0] == "SiteSummaries(n_means=6, min_rows=3)"
+    for name, X in ROWS.items():
+        results = folder / "sites" / name / "results"
+        assert json.loads((results / "model.json").read_text())["columns"] == ["x", "y"]
+        written = np.loadtxt(results / "labels.csv", delimiter=",", skiprows=1)
+        assert (written[:, 0] == np.arange(1, 41)).all()
+        assert (written[:, 1] == model.predict(X)).all()
+    assert list((tmp_path / "out").iterdir()) != []
+    assert not list((tmp_path / "out").glob("labels*"))
+
+
+def test_a_fuzzy_job_writes_degrees_at_the_sites(folder: Path, tmp_path: Path) -> None:
+    job = Fit(2, m=2.0, max_iter=3)
+    apps.conduct(engine(folder), content(tmp_path / "out", job), tmp_path / "run")
+    header = (folder / "sites/north/results/labels.csv").read_text().splitlines()[0]
+    assert header == "row,cluster,membership_0,membership_1"
+
+
+def test_chosen_columns_are_the_only_ones_that_are_read(folder: Path, tmp_path: Path) -> None:
+    job = content(tmp_path / "out", Fit(2), columns=["y"])
+    apps.conduct(engine(folder), job, tmp_path / "run")
+    assert Model.load(tmp_path / "out" / "model.json").columns == ("y",)
+
+
+def test_sites_with_other_columns_are_named(folder: Path, tmp_path: Path) -> None:
+    path = folder / "sites/south/rows.csv"
+    path.write_text(path.read_text().replace("y,x", "y,z"))
+    with pytest.raises(InputError, match="'north' and 'south' have not the same columns: x, z"):
+        apps.conduct(engine(folder), content(tmp_path / "out", Fit(2)), tmp_path / "run")
+    assert not (tmp_path / "out").exists()
+
+
+def test_more_clusters_than_rows_are_refused(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"81 clusters are more than the rows .*\(80\)"):
+        apps.conduct(engine(folder), content(tmp_path / "out", Fit(81)), tmp_path / "run")
+
+
+def test_a_resumed_job_asks_only_for_what_is_not_recorded(folder: Path, tmp_path: Path) -> None:
+    job = content(tmp_path / "out", Fit(3))
+    first = apps.conduct(engine(folder), job, tmp_path / "run")
+    logs = [len((folder / f"sites/{n}/sent.jsonl").read_text().splitlines()) for n in SITES]
+    again = apps.conduct(engine(folder), job, tmp_path / "run")
+    assert {**first, "sites": None} == {**again, "sites": None}
+    more = [len((folder / f"sites/{n}/sent.jsonl").read_text().splitlines()) for n in SITES]
+    assert [b - a for a, b in zip(logs, more, strict=True)] == [1, 1]  # what they hold
+
+
+def test_the_number_of_clusters_and_the_scores_are_those_of_one_process(
+    folder: Path, tmp_path: Path
+) -> None:
+    here = LocalEngine(
+        SiteFile.load(folder / "sites" / n / "site.toml").client(["x", "y"]) for n in SITES
+    )
+    for job in (SelectK(1, 4), Fit(3), Evaluate(str(tmp_path / "fit" / "model.json"))):
+        name = next(name for name, kind in JOBS.items() if isinstance(job, kind))
+        out = tmp_path / name
+        given = content(out, job, columns=["x", "y"]) | {"job": name}
+        told = apps.conduct(engine(folder), given, tmp_path / "runs" / name)
+        expected = drive(job.plan(), here, seed=job.seed).value
+        assert shown({**told, "done": True})
+        if isinstance(job, SelectK):
+            assert told["n_clusters"] == expected.n_clusters
+            assert (out / "selection.json").exists()
+        elif isinstance(job, Evaluate):
+            assert told["scores"] == plain(expected)
+            assert (out / "scores.json").exists()
+
+
+def test_the_log_says_what_left(folder: Path, tmp_path: Path) -> None:
+    apps.conduct(engine(folder), content(tmp_path / "out", Fit(3)), tmp_path / "run")
+    toml = folder / "sites/north/site.toml"
+    status, said = invoke("site", "log", toml, "--last", 3)
+    assert status == 0
+    assert re.search(r"Inertia\(\): 1 x 2, smallest weight 40, 16 bytes", said)
+    assert re.search(r"\d answers have left site north: .*sent.jsonl", said)
+    status, said = invoke("site", "log", toml, "--json")
+    lines = json.loads(said)["answers"]
+    assert set(lines[0]) == {
+        *("time", "run", "round", "task", "shape", "smallest_weight", "bytes", "limits")
+    }
+    assert lines[1]["task"] == "SiteSummaries(n_means=6, min_rows=3)"
+    assert lines[1]["smallest_weight"] >= 3
+
+
+def test_nothing_has_left_before_anything_was_asked(folder: Path) -> None:
+    status, said = invoke("site", "log", folder / "sites/north/site.toml")
+    assert status == 0
+    assert said.startswith("0 answers have left site north")
+
+
+def test_without_keys_the_sites_say_their_names(folder: Path) -> None:
+    """In an insecure federation, on one machine."""
+    sites = [Responder(SiteFile.load(folder / "sites" / n / "site.toml").client()) for n in SITES]
+    grid, nodes = process_grid(sites)
+    assert introductions(grid, SITES, 5) == nodes
+    assert introductions(grid, [*SITES, "west"], 0.3) == nodes
+    given = {"nodes": {}, "insecure": True, "sites": [*SITES, "west"], "quorum": None}
+    with pytest.raises(SiteError, match="not connected: west; 3 sites are needed"):
+        apps._engine(grid, {**given, "deadline": 0.3})
+    assert len(apps._engine(grid, {**given, "deadline": 0.3, "quorum": 2}).sites) == 2
+
+
+def status_of(path: str, host: str) -> int:
+    """What the gate before the SuperLink answers; 200 is the app behind it."""
+    said: list[int] = []
+
+    async def behind(scope, receive, send):
+        await send({"type": "http.response.start", "status": 200})
+
+    async def send(message):
+        if message["type"] == "http.response.start":
+            said.append(message["status"])
+
+    scope = {"type": "http", "path": path, "client": (host, 1)}
+    asyncio.run(FleetOnly(behind)(scope, None, send))
+    return said[0]
+
+
+@pytest.mark.parametrize(
+    ("path", "host", "status"),
+    [
+        ("/v1/fleet/pull-messages", "10.0.0.7", 200),
+        ("/health", "10.0.0.7", 200),
+        ("/v1/control/start-run", "10.0.0.7", 403),
+        ("/v1/control/register-node", "10.0.0.7", 403),
+        ("/v1/runtime/acquire-task", "10.0.0.7", 403),
+        ("/docs", "10.0.0.7", 403),
+        ("/v1/fleet", "not an address", 403),
+        ("/v1/control/start-run", "127.0.0.1", 200),
+        ("/v1/runtime/acquire-task", "::1", 200),
+    ],
+)
+def test_from_elsewhere_one_may_ask_what_sites_ask_and_no_more(path, host, status):
+    assert status_of(path, host) == status
+
+
+def test_a_program_that_does_not_start_is_complained_of(tmp_path: Path) -> None:
+    with (
+        pytest.raises(InputError, match=r"Flower's superlink has ended: .* see .*log"),
+        Program.running("superlink", ["--nonsense"], tmp_path / "log", tmp_path / "home") as one,
+    ):
+        one.process.wait(60)
+        one.check()
+
+
+def test_nobody_answers_at_a_free_port(tmp_path: Path, folder: Path) -> None:
+    address = f"127.0.0.1:{free_port()}"
+    assert not answers(address, None)
+    assert not answers(address, folder / "certificates/ca.crt")
+
+
+def test_runs_are_listed_with_their_outcome(folder: Path) -> None:
+    for name, outcome in {
+        "a": {"done": True},
+        "b": {"done": False, "error": "why"},
+        "c": None,
+    }.items():
+        run = folder / "runs" / name
+        run.mkdir(parents=True)
+        (run / "job.json").write_text('{"out": "/there"}')
+        if outcome:
+            (run / "outcome.json").write_text(json.dumps(outcome))
+    federation = Federation.load(folder)
+    assert coordinator.runs(federation) == {"a": "done", "b": "why", "c": "not ended"}
+    with pytest.raises(InputError, match="run 'a' has ended; its result is in /there"):
+        coordinator.resume(federation, "a")

@@ -1,0 +1,149 @@
+"""Flower as the carrier, with its Grid in this process: sites that are away, silent or failing."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+from grids import ProcessGrid, process_grid
+
+from fedcluster.algorithms import Lloyd
+from fedcluster.client import Client
+from fedcluster.core import Data, SiteError, State, Task
+from fedcluster.engines import LocalEngine, flower
+from fedcluster.engines.flower import FlowerEngine
+from fedcluster.engines.responder import Responder
+from fedcluster.rounds import run
+
+RNG = np.random.default_rng(0)
+ROWS = {name: RNG.normal(size=(30, 2)) + 4 * RNG.integers(0, 3, (30, 1)) for name in "abcd"}
+START = State.at(ROWS["a"][:3])
+ASKED = [Task(Lloyd(), START)]
+
+
+@pytest.fixture(autouse=True)
+def hurry(monkeypatch):
+    """Look often: there is no network here."""
+    monkeypatch.setattr(flower, "POLL", 0.002)
+    monkeypatch.setattr(flower, "LOOK_AROUND", 0.004)
+
+
+def federation(**how) -> tuple[FlowerEngine, ProcessGrid, dict[str, int]]:
+    """An engine, its grid, and the node of each site."""
+    grid, nodes = process_grid(Responder(Client(name, Data(X))) for name, X in ROWS.items())
+    engine = FlowerEngine(grid, nodes, **how)
+    return engine, grid, {name: node for node, name in nodes.items()}
+
+
+def centers_without(*away: str) -> bytes:
+    there = [Client(name, Data(X)) for name, X in ROWS.items() if name not in away]
+    return run(Lloyd(), LocalEngine(there), START).state.centers.tobytes()
+
+
+def test_all_tasks_of_a_round_are_one_message():
+    engine, grid, nodes = federation()
+    engine.ask(ASKED * 5)
+    assert sorted(grid.mailed) == sorted((node, "1") for node in nodes.values())
+
+
+def test_a_site_that_is_not_connected_is_not_waited_for_once_enough_have_answered():
+    engine, grid, nodes = federation(quorum=3, deadline=60)
+    grid.away.add(nodes["b"])
+    found = run(Lloyd(), engine, START)
+    assert found.state.centers.tobytes() == centers_without("b")
+    assert {refusal.reason for refusal in engine.refusals} == {"not connected"}
+
+
+def test_too_few_sites_are_waited_for_until_the_deadline_and_no_longer():
+    engine, grid, nodes = federation(quorum=3, deadline=0.3)
+    grid.away |= {nodes["b"], nodes["c"]}
+    began = time.monotonic()
+    with pytest.raises(SiteError, match=r"2 of 4 .* 3 are needed .b: not connected; c: not conn"):
+        engine.ask(ASKED)
+    assert 0.3 <= time.monotonic() - began < 3
+
+
+def test_a_site_that_comes_while_it_is_waited_for_takes_part():
+    engine, grid, nodes = federation(deadline=60)
+    grid.away.add(nodes["b"])
+    there, calls = grid.get_node_ids, iter(range(10))
+
+    def later():
+        if next(calls) == 3:
+            grid.away.clear()
+        return there()
+
+    grid.get_node_ids = later
+    assert engine.ask(ASKED)[0].missing == ()
+
+
+def test_a_silent_site_costs_one_deadline_and_is_heard_when_it_speaks_again():
+    engine, grid, nodes = federation(quorum=3, deadline=0.4)
+    engine.ask(ASKED)
+    grid.dead.add(nodes["c"])
+    began = time.monotonic()
+    assert engine.ask(ASKED)[0].missing == ("c",)
+    assert time.monotonic() - began >= 0.4
+    assert engine.refusals[-1].reason == "no reply within 0.4 s"
+    began = time.monotonic()
+    for _ in range(5):
+        assert engine.ask(ASKED)[0].missing == ("c",)
+    assert time.monotonic() - began < 0.4
+    grid.dead.clear()
+    engine.ask(ASKED)
+    assert engine.ask(ASKED)[0].missing == ()
+
+
+def test_a_message_that_was_lost_is_sent_again():
+    """A site that was killed and restarted has lost what it had received."""
+    engine, grid, nodes = federation(deadline=0.6)
+    lost = grid.push_messages
+
+    def forgetful(messages):
+        sent = lost(messages)
+        if len(grid.mailed) == len(sent) == len(ROWS):
+            grid._letters.pop(sent[grid.mailed.index((nodes["d"], "1"))])
+        return sent
+
+    grid.push_messages = forgetful
+    assert engine.ask(ASKED)[0].missing == ()
+    assert [node for node, _ in grid.mailed].count(nodes["d"]) == 2
+
+
+def test_a_site_whose_app_stops_is_tried_again():
+    engine, grid, nodes = federation(deadline=60)
+    grid.broken[nodes["a"]] = 2
+    assert engine.ask(ASKED)[0].missing == ()
+    assert [node for node, _ in grid.mailed].count(nodes["a"]) == 3
+
+
+def test_a_site_whose_app_always_stops_ends_the_run_with_its_name_and_no_value():
+    engine, grid, nodes = federation(deadline=60)
+    grid.broken[nodes["a"]] = 1000
+    with pytest.raises(SiteError, match=r"where 4 are needed .a: its app"):
+        engine.ask(ASKED)
+    assert "4711" not in engine.refusals[0].reason
+
+
+def test_a_late_reply_is_not_taken_for_another():
+    """What a slow site says to the first round arrives in the third; it is not used there."""
+    engine, grid, nodes = federation(quorum=3, deadline=0.2)
+    grid.dead.add(nodes["b"])
+    engine.ask(ASKED)
+    grid.dead.clear()
+    moved = [Task(Lloyd(), State.at(ROWS["b"][5:8]))]
+    answers = [engine.ask(moved)[0] for _ in range(2)][1]
+    expected = LocalEngine(Client(n, Data(X)) for n, X in ROWS.items()).ask(moved)[0]
+    assert answers.total().sums.tobytes() == expected.total().sums.tobytes()
+
+
+def test_two_nodes_of_one_name_are_refused():
+    with pytest.raises(ValueError, match=r"two nodes have one name: \['a', 'a'\]"):
+        FlowerEngine(ProcessGrid({}), {2: "a", 3: "a"})
+
+
+def test_the_model_reaches_every_site_that_is_there():
+    engine, grid, nodes = federation(quorum=3, deadline=0.2)
+    grid.away.add(nodes["c"])
+    assert engine.give({"k": 3}) == ("a", "b", "d")

@@ -1,0 +1,146 @@
+"""A real federation: a SuperLink and four SuperNodes on this machine, over TLS, with keys."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from federations import RunningFederation, federation, read_json
+
+from fedcluster.client import Client
+from fedcluster.core import Data, Result
+from fedcluster.engines import LocalEngine, wire
+from fedcluster.federation.folders import create
+from fedcluster.federation.jobs import Fit
+from fedcluster.kernels import nearest
+from fedcluster.privacy import MinClusterSize, MinRows
+from fedcluster.rounds import drive
+
+pytestmark = [
+    pytest.mark.network,
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc"),
+]
+
+RNG = np.random.default_rng(0)
+ROWS = {
+    name: RNG.normal(size=(n, 2)) * 2 + RNG.integers(0, 4, (n, 1)) * [3.0, 5.0]
+    for name, n in {"north": 60, "south": 80, "west": 70, "east": 50}.items()
+}
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningFederation]:
+    with federation(tmp_path_factory.mktemp("network"), ROWS) as running:
+        yield running
+
+
+def here(job: Fit, silent: Callable[[str, int], bool] | None = None) -> Result:
+    """The same job in this process."""
+    limits = [MinRows(2), MinClusterSize(2)]
+    sites = LocalEngine((Client(n, Data(X), limits) for n, X in ROWS.items()), silent=silent)
+    return drive(job.plan(), sites, participation=job.participation, seed=job.seed).value
+
+
+def test_the_same_bits_as_in_one_process(running: RunningFederation, tmp_path: Path) -> None:
+    run = running.run("fit", "-k", 3, "--algorithm", "kfed", "--out", tmp_path / "out")
+    assert run.wait() == 0, run.said()
+    check(running, tmp_path / "out", here(Fit(3, algorithm="kfed")))
+    assert "The model and the labels are at east, north, south, west." in run.said()
+    for name in ROWS:
+        lines = (running.site(name) / "sent.jsonl").read_text().splitlines()
+        assert [line.split('"task": "')[1].split("(")[0] for line in lines] == [
+            "Holdings",
+            "KFed",
+            "Inertia",
+        ]
+
+
+def check(running: RunningFederation, out: Path, expected: Result) -> None:
+    """Centres, history and the labels at the sites are the same bits as expected."""
+    model = read_json(out / "model.json")
+    centers = np.array(model["centers"])
+    assert centers.tobytes() == expected.state.centers.tobytes()
+    assert model["inertia"] == expected.state.inertia
+    history = read_json(out / "history.json")["history"]
+    assert [(done["shift"], done["missing"], done["numbers_sent"]) for done in history] == [
+        (None if np.isnan(done.shift) else done.shift, list(done.missing), done.numbers_sent)
+        for done in expected.history
+    ]
+    for name in ROWS:
+        written = np.loadtxt(
+            running.site(name) / "results" / "labels.csv", delimiter=",", skiprows=1
+        )
+        assert (written[:, 1] == nearest(ROWS[name], centers)[0]).all()
+
+
+def test_a_site_that_is_killed_and_comes_back(running: RunningFederation, tmp_path: Path) -> None:
+    """The run goes on with three, and with the fourth again when it is there."""
+    steps = ["--algorithm", "lloyd", "--init", "summaries", "--tol", 0, "--max-iter", 4]
+    terms, out = ["--quorum", 3, "--deadline", 12], tmp_path / "out"
+    run = running.run("fit", "-k", 4, *steps, *terms, "--out", out)
+    running.wait_for_exchange(2)
+    running.sites["west"].kill()
+    running.join("west")
+    assert run.wait() == 0, run.said()
+    missing = [wire.unpack(path.read_bytes())[0]["missing"] for path in running.exchanges()]
+    assert all(set(names) <= {"west"} for names in missing)
+    job = Fit(4, algorithm="lloyd", init="summaries", tol=0, max_iter=4)
+    check(running, out, here(job, lambda site, r: site in missing[r]))
+
+
+def test_a_coordinator_that_is_killed_goes_on(running: RunningFederation, tmp_path: Path) -> None:
+    """The run ends with one clear error; resumed, it ends with the same bits."""
+    steps = ["--algorithm", "lloyd", "--init", "summaries", "--tol", 0, "--max-iter", 2]
+    run = running.run("fit", "-k", 4, *steps, "--seed", 7, "--out", tmp_path / "out")
+    running.wait_for_exchange(2)
+    running.coordinator.kill()
+    assert run.wait() == 2
+    [line] = [line for line in run.said().splitlines() if line.startswith("error:")]
+    assert "has gone" in line
+    assert not (tmp_path / "out").exists()
+    name = line.split()[-1]
+    before = running.exchanges()
+    assert len(before) >= 2
+    running.start()
+    kept = {path: path.stat().st_mtime_ns for path in before}
+    again = running.run("resume", name)
+    assert again.wait() == 0, again.said()
+    assert kept == {path: path.stat().st_mtime_ns for path in before}  # not asked again
+    job = Fit(4, algorithm="lloyd", init="summaries", tol=0, max_iter=2, seed=7)
+    check(running, tmp_path / "out", here(job))
+
+
+def test_strangers_are_refused(running: RunningFederation, tmp_path: Path) -> None:
+    """An unregistered key, an authority that vouches for another, and no encryption at all."""
+    other = create(tmp_path / "other", ["north"], running.federation.address, insecure=False)
+    stranger = other.file("sites", "north")
+    shutil.copy(running.site("north") / "rows.csv", stranger)
+    unknown, deceived, plain = (tmp_path / name for name in ("unknown", "deceived", "plain"))
+    for folder in (unknown, deceived, plain):
+        shutil.copytree(stranger, folder)
+    shutil.copy(running.site("north") / "ca.crt", unknown)
+    toml = (plain / "site.toml").read_text()
+    (plain / "site.toml").write_text(toml.replace("[federation]", "[federation]\ninsecure = true"))
+    refused = {
+        folder.name: running.command("site", "start", folder / "site.toml", name=folder.name)
+        for folder in (unknown, deceived, plain)
+    }
+    for name, reason in {
+        "unknown": "the coordinator does not know this site's key",
+        "deceived": "the coordinator's certificate is not vouched for",
+        "plain": "the coordinator wants an encrypted connection",
+    }.items():
+        assert refused[name].wait(90) == 2, name
+        assert reason in refused[name].said()
+    show = running.command("federation", "show", running.folder, name="show")
+    assert show.wait() == 0
+    assert show.said().count(" connected") == len(ROWS)
+
+
+def test_nothing_is_left_when_it_is_ended(running: RunningFederation) -> None:
+    running.end()
+    assert running.left_over() == []

@@ -1,0 +1,259 @@
+"""Files as they really are: text, missing values, other units, other orders, columns too many."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from fedcluster import FederatedFuzzyCMeans, FederatedKMeans, select_k
+from fedcluster.cli import app
+from fedcluster.cli.preparing import MissingName, ScaleName
+from fedcluster.data.files import InputError
+from fedcluster.kernels.native import announcer
+from fedcluster.model import Model
+from fedcluster.preparation import MISSING, SCALES, Prepare
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path, monkeypatch):
+    """An empty folder, and kernels of which it need not be said that they are compiled first."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(announcer, "has_spoken", True)
+
+
+@pytest.fixture(scope="module")
+def tables():
+    """Three clinics: one with a column more, one with missing values, each in its own order."""
+    rng = np.random.default_rng(0)
+    kinds = {"young": (30.0, 1.60), "middle": (45.0, 1.75), "old": (65.0, 1.68)}
+    seen = {"north": ["young", "middle"], "south": ["middle", "old"], "west": ["old", "young"]}
+    tables = {}
+    for clinic, those in seen.items():
+        typical = np.array([kinds[kind] for kind in rng.choice(those, 60)])
+        frame = pd.DataFrame(typical + rng.normal(scale=[2, 0.01], size=(60, 2)))
+        frame.columns = ["age", "height"]
+        frame["sex"] = rng.choice(["F", "M"], 60)
+        tables[clinic] = frame
+    tables["south"] = tables["south"][["sex", "height", "age"]].assign(
+        note=[f"n{i}" for i in range(60)]
+    )
+    tables["west"].loc[3, "height"] = np.nan
+    tables["west"].loc[5, "sex"] = None
+    return tables
+
+
+@pytest.fixture
+def files(tables):
+    for clinic, frame in tables.items():
+        frame.to_csv(f"{clinic}.csv", index=False)
+    return [f"{clinic}.csv" for clinic in tables]
+
+
+def run(*arguments):
+    """Run a command; it must not fail unexpectedly."""
+    ran = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    if ran.exception and not isinstance(ran.exception, SystemExit):
+        raise ran.exception
+    return ran
+
+
+def fails(*arguments):
+    """The line that a command of bad input leaves, and no file."""
+    before = sorted(map(str, Path().rglob("*")))
+    ran = run(*arguments)
+    assert (ran.exit_code, ran.stdout) == (2, "")
+    assert sorted(map(str, Path().rglob("*"))) == before
+    [line] = ran.stderr.splitlines()
+    return line.removeprefix("error: ")
+
+
+def test_three_files_as_they_are_take_one_command(files, tables):
+    ran = run("fit", *files, "-k", 3, "--out", "out")
+    assert (ran.exit_code, ran.stderr) == (0, "")
+    assert ran.stdout.startswith(
+        "Prepared: age and height with mean 0 and variance 1; sex as 2 columns of 0 and 1.\n"
+        "Missing values: 1 of height at west and 1 of sex at west; filled in with the mean, or the "
+        "commonest text, of all sites.\n"
+        "Left out: note (only south has it).\n"
+    )
+    assert "Centres, in the units of the columns\n" in ran.stdout
+    model = json.loads(Path("out/model.json").read_text())
+    assert model["columns"] == ["age", "height", "sex"]
+    heights = sorted(model["centers_in_units"]["height"])
+    np.testing.assert_allclose(heights, [1.60, 1.68, 1.75], atol=0.01)
+    history = json.loads(Path("out/history.json").read_text())
+    assert history["preparation"]["missing"] == {"west": {"height": 1, "sex": 1}}
+    assert history["preparation"]["left_out"] == {"note": "only south has it"}
+
+
+def test_predict_in_another_process_gives_the_labels_of_the_fit(files):
+    run("fit", *files, "-k", 3, "--pca", 2, "--log", "age", "--scale", "robust", "--out", "out")
+    script = Path(sys.executable).with_name("fedcluster")
+    arguments = [script, "predict", "out/model.json", *files, "--out", "again", "--quiet"]
+    subprocess.run(arguments, check=True)
+    for file in files:
+        assert Path("again/labels", file).read_text() == Path("out/labels", file).read_text()
+
+
+@pytest.mark.parametrize("estimator", [FederatedKMeans(3), FederatedFuzzyCMeans(3)])
+@pytest.mark.parametrize("missing", ["drop", "mean", "median"])
+def test_python_does_the_same_and_labels_raw_rows_alike(tables, estimator, missing):
+    estimator.set_params(prepare=Prepare(missing=missing), random_state=0).fit(tables)
+    for clinic, frame in tables.items():
+        np.testing.assert_array_equal(estimator.predict(frame), estimator.site_labels_[clinic])
+    assert (estimator.site_labels_["west"][[3, 5]] == -1).all() == (missing == "drop")
+    assert estimator.findings_.missing == {"west": {"height": 1, "sex": 1}}
+    assert estimator.feature_names_in_.tolist() == ["age", "height", "sex"]
+    assert np.isfinite(estimator.score(tables["west"]))
+    distances = estimator.transform(tables["west"])
+    assert np.isnan(distances[3]).all() == (missing == "drop")
+    Model.from_estimator(estimator).save("model.json")
+    data = Model.load("model.json")
+    assert data.preparation == estimator.preparation_
+
+
+def test_dropped_rows_have_no_cluster_and_it_is_said(files):
+    ran = run("fit", *files, "-k", 3, "--missing", "drop", "--out", "out")
+    assert "their rows are dropped and have the label -1." in ran.stdout
+    assert "Rows without a cluster (-1): 2 of west.\n" in ran.stdout
+    assert Path("out/labels/west.csv").read_text().splitlines()[4] == "4,-1"
+    again = run("predict", "out/model.json", "west.csv", "--out", "again")
+    assert "Rows without a cluster (-1): 2 of west.\n" in again.stdout
+    fuzzy = run("fit", *files, "-k", 3, "--missing", "drop", "--fuzzy", "--out", "fuzzy")
+    assert fuzzy.exit_code == 0
+    assert Path("fuzzy/labels/west.csv").read_text().splitlines()[4].startswith("4,-1,")
+
+
+def test_scaling_makes_units_no_matter(tables, files):
+    run("fit", *files, "-k", 3, "--out", "metres")
+    for clinic, frame in tables.items():
+        frame.assign(height=frame["height"] * 1000.0).to_csv(f"{clinic}.csv", index=False)
+    run("fit", *files, "-k", 3, "--out", "millimetres")
+    for file in files:
+        one, other = (Path(out, "labels", file) for out in ("metres", "millimetres"))
+        assert one.read_text() == other.read_text()
+
+
+def test_unknown_texts_of_new_rows_are_told(files):
+    run("fit", *files, "-k", 3, "--out", "out")
+    Path("new.csv").write_text("age,height,sex\n30,1.6,X\n31,1.7,F\n")
+    ran = run("predict", "out/model.json", "new.csv", "--out", "more")
+    assert "Texts that the model does not know, taken for none: 1 of sex at new.\n" in ran.stdout
+
+
+def test_evaluate_and_select_k_prepare_alike(files, tables):
+    run("fit", *files, "-k", 3, "--out", "out", "--json")
+    scores = json.loads(run("evaluate", "out/model.json", *files, "--json").stdout)["scores"]
+    assert scores["inertia"] == pytest.approx(Model.load("out/model.json").inertia, rel=1e-9)
+    chosen = json.loads(run("select-k", *files, "--k-max", 5, "--json").stdout)
+    prepare = Prepare(missing="mean")
+    found = select_k(tables, range(1, 6), prepare=prepare, random_state=0)
+    assert chosen["n_clusters"] == found.n_clusters
+    assert chosen["says"] == dict(found.says)
+
+
+def test_rows_as_they_are_make_a_model_that_older_programs_read(files, tables):
+    run("fit", *files, "-k", 3, "--columns", "age", "--scale", "none", "--out", "out")
+    content = json.loads(Path("out/model.json").read_text())
+    assert content["format_version"] == 1
+    assert "preparation" not in content
+
+
+def test_the_names_to_choose_from_are_those_of_prepare():
+    assert tuple(ScaleName) == SCALES
+    assert tuple(MissingName) == MISSING
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        (
+            ["--missing", "error"],
+            "values are missing: 1 of 'height' at west; 1 of 'sex' at west; choose to drop such "
+            "rows or to fill them",
+        ),
+        (
+            ["--scale", "minmax"],
+            "scaling by minmax needs bounds of 'age', 'height': give them, since a site's smallest "
+            "and largest values are single rows and never leave it",
+        ),
+        (["--bounds", "age"], "--bounds 'age' must be a column with two numbers, or several of "),
+        (["--bounds", "age=9:1"], "the bounds of 'age', 9.0 and 1.0, are no interval"),
+        (["--log", "size"], "the logarithm of 'size': that is no column of numbers; there are "),
+        (["--categories", "size"], "there is no column 'size' to make categories of"),
+        (["--pca", 0], "--pca must be at least 1, not 0"),
+        (["--pca", 9], "9 principal components are asked for, of 4 columns"),
+        (["--columns", "age,note"], "site 'north' has no column 'note'; it has age, height, sex"),
+        (["--log", "a,,b"], "--log 'a,,b' has an empty name; write --log a,b,c"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line(files, options, line):
+    assert fails("fit", *files, "-k", 3, "--out", "out", *options).startswith(line)
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        (
+            "age,height,sex\n1,2,1\n3,4,2\n",
+            "column 'sex' holds text at north and south, numbers at west; mend that or choose",
+        ),
+        (
+            "age,height\n1,2\n3,4\n",
+            "column 'sex' is lacking at west; mend that or choose among age, height",
+        ),
+        ("age,height,sex\n1,,F\n3,,M\n", "column 'height' holds numbers at north and south, no "),
+        (
+            "age,height,sex\n1,2020-01-02,F\n3,2020-01-03,M\n",
+            "column 'height' holds numbers at north and south, dates at west; mend that",
+        ),
+        (
+            "age,height,sex\n1,1.5,F\n3,tall,M\n4,1.6,F\n",
+            "site 'west', column 'height', row 2 (line 3 of west.csv): 'tall' is not a number, as "
+            "most of this column are; mend it or leave the column out",
+        ),
+        (
+            'age,height,sex\n1,"1,5",F\n3,"1,6",M\n',
+            "site 'west', column 'height', row 1 (line 2 of west.csv): '1,5' has a decimal comma",
+        ),
+        ("age,height,sex\n1,inf,F\n3,2,M\n", "site 'west', column 'height', row 1 (line 2 of "),
+        ("age,height,sex\n", "site 'west': west.csv has a header but no rows"),
+    ],
+)
+def test_what_does_not_fit_together_is_named_by_site_and_column(files, content, line):
+    Path("west.csv").write_text(content)
+    assert fails("fit", *files, "-k", 2, "--out", "out").startswith(line)
+
+
+def test_a_negative_value_has_no_logarithm(files):
+    Path("west.csv").write_text("age,height,sex\n-1,1.5,F\n3,1.6,M\n")
+    line = fails("fit", *files, "-k", 2, "--log", "age", "--out", "out")
+    assert "site 'west'" in line
+    assert "column 'age' has a negative value" in line
+
+
+@pytest.mark.parametrize("change", [{"columns": 3}, {"missing": "?"}, {"principal": []}])
+def test_a_damaged_preparation_is_refused_in_one_line(files, change):
+    run("fit", *files, "-k", 2, "--out", "out")
+    content = json.loads(Path("out/model.json").read_text())
+    content["preparation"] |= change
+    Path("damaged.json").write_text(json.dumps(content))
+    with pytest.raises(InputError, match="is damaged: 'preparation' is not one"):
+        Model.load("damaged.json")
+
+
+def test_one_file_of_all_sites_is_prepared_too(tables, files):
+    both = pd.concat([tables["north"].assign(clinic="north"), tables["west"].assign(clinic="west")])
+    both.to_parquet("all.parquet", index=False)
+    ran = run("fit", "all.parquet", "--site-column", "clinic", "-k", 3, "--out", "out", "--json")
+    assert json.loads(ran.stdout)["columns"] == ["age", "height", "sex"]
+    one = run("fit", "north.csv", "west.csv", "-k", 3, "--out", "two")
+    assert one.exit_code == 0
+    for name in ("north", "west"):
+        a, b = (Path(out, f"labels/{name}.csv").read_text() for out in ("out", "two"))
+        assert [x.split(",")[1] for x in a.split()[1:]] == [x.split(",")[1] for x in b.split()[1:]]

@@ -1,0 +1,121 @@
+"""A run that was broken off goes on from its checkpoints, and ends with the same bits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from grids import flower_engine
+
+from fedcluster.algorithms import Lloyd
+from fedcluster.client import Client
+from fedcluster.core import Data, State
+from fedcluster.data.tables import InputError
+from fedcluster.engines import LocalEngine
+from fedcluster.engines.recorded import RecordedEngine
+from fedcluster.recipes import Choice, clustering
+from fedcluster.rounds import drive, run
+
+RNG = np.random.default_rng(0)
+ROWS = {name: RNG.normal(size=(40, 2)) + 3 * RNG.integers(0, 4, (40, 1)) for name in "abc"}
+
+
+class KilledError(Exception):
+    """The coordinator ends here."""
+
+
+class Mortal:
+    """An engine that is killed before it answers the exchange of a number."""
+
+    def __init__(self, engine, at):
+        self.engine, self.left, self.asked = engine, at, 0
+
+    @property
+    def sites(self):
+        return self.engine.sites
+
+    def ask(self, tasks, sites=None):
+        if not self.left:
+            raise KilledError
+        self.left -= 1
+        self.asked += 1
+        return self.engine.ask(tasks, sites)
+
+
+def local(rows=ROWS):
+    return LocalEngine(Client(name, Data(X)) for name, X in rows.items())
+
+
+def carriers():
+    return [local(), flower_engine(Client(name, Data(X)) for name, X in ROWS.items())]
+
+
+def plan(seed=1):
+    return clustering(Choice(4, seed=seed))
+
+
+@pytest.mark.parametrize("carrier", [0, 1], ids=["local", "flower"])
+def test_killed_at_any_round_and_resumed_it_ends_with_the_same_bits(carrier, tmp_path):
+    whole = drive(plan(), carriers()[carrier], participation=0.7, seed=5)
+    for at in range(len(whole.exchanges)):
+        folder = tmp_path / str(at)
+        with pytest.raises(KilledError):
+            drive(
+                plan(),
+                RecordedEngine(Mortal(carriers()[carrier], at), folder),
+                participation=0.7,
+                seed=5,
+            )
+        after = Mortal(carriers()[carrier], 1000)
+        again = RecordedEngine(after, folder)
+        resumed = drive(plan(), again, participation=0.7, seed=5)
+        assert resumed.value.state.centers.tobytes() == whole.value.state.centers.tobytes()
+        assert repr(resumed.value.history) == repr(whole.value.history)
+        assert resumed.exchanges == whole.exchanges
+        assert (again.replayed, after.asked) == (at, len(whole.exchanges) - at)
+
+
+def test_sites_that_were_missing_stay_missing(tmp_path):
+    silent = LocalEngine(
+        (Client(name, Data(X)) for name, X in ROWS.items()), silent=lambda site, r: site == "b"
+    )
+    before = run(Lloyd(), RecordedEngine(silent, tmp_path), State.at(ROWS["a"][:3]))
+    after = run(Lloyd(), RecordedEngine(local(), tmp_path), State.at(ROWS["a"][:3]))
+    assert repr(after.history) == repr(before.history)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        lambda folder: drive(plan(seed=2), RecordedEngine(local(), folder)),
+        lambda folder: drive(plan(), RecordedEngine(local({**ROWS, "d": ROWS["a"]}), folder)),
+        lambda folder: drive(plan(), RecordedEngine(local(), folder), participation=0.5),
+    ],
+    ids=["seed", "sites", "participation"],
+)
+def test_the_record_of_another_run_is_refused(other, tmp_path):
+    drive(plan(), RecordedEngine(local(), tmp_path))
+    with pytest.raises(InputError, match="exchange-0000 records another run"):
+        other(tmp_path)
+
+
+@pytest.mark.parametrize("damage", [lambda b: b[:-8], lambda b: b"", lambda b: b"{}\n"])
+def test_a_damaged_record_is_refused(damage, tmp_path):
+    drive(plan(), RecordedEngine(local(), tmp_path))
+    path = tmp_path / "exchange-0002"
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(InputError, match="exchange-0002 is damaged"):
+        drive(plan(), RecordedEngine(local(), tmp_path))
+
+
+def test_a_record_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
+    def half(self: Path, content: bytes) -> int:
+        with self.open("wb") as file:
+            file.write(content[: len(content) // 2])
+        raise KilledError
+
+    monkeypatch.setattr(Path, "write_bytes", half)
+    with pytest.raises(KilledError):
+        drive(plan(), RecordedEngine(local(), tmp_path))
+    assert list(tmp_path.iterdir()) == []

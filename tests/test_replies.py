@@ -1,0 +1,323 @@
+"""What a coordinator does with replies that are wrong: it says why, and does not use them."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import pytest
+
+from fedcluster.algorithms import Lloyd
+from fedcluster.client import Client
+from fedcluster.core import Data, SiteError, State, Task
+from fedcluster.engines import LocalEngine, wire
+from fedcluster.engines.remote import RemoteEngine
+from fedcluster.engines.responder import Responder
+from fedcluster.metrics import Inertia
+from fedcluster.privacy import MinRows
+from fedcluster.rounds import run
+
+RNG = np.random.default_rng(0)
+ROWS = {name: RNG.normal(size=(n, 2)) for name, n in {"a": 30, "b": 40, "c": 50, "d": 20}.items()}
+START = State.at(ROWS["a"][:3])
+ASKED = [Task(Lloyd(), START), Task(Inertia(), START)]
+Bend = Callable[[bytes, bytes], bytes]
+
+
+class Postman:
+    """Carries messages to responders in this process; one site's replies are bent on the way."""
+
+    def __init__(self, sites: Mapping[str, Responder], bent: str = "", bend: Bend | None = None):
+        self.sites, self.bent, self.bend = sites, bent, bend
+        self.since = 0
+        self.exchanges = 0
+
+    def exchange(self, messages, enough):
+        self.exchanges += 1
+        came = {name: self.sites[name].reply(message) for name, message in messages.items()}
+        if self.bend and self.bent in came and self.exchanges > self.since:
+            came[self.bent] = self.bend(came[self.bent], messages[self.bent])
+        return came, {}
+
+
+def responders(rows: Mapping[str, np.ndarray] = ROWS) -> dict[str, Responder]:
+    return {name: Responder(Client(name, Data(X)), columns=("x", "y")) for name, X in rows.items()}
+
+
+def changed(**header: object) -> Bend:
+    """Other values in the header of a reply."""
+
+    def bend(reply: bytes, question: bytes) -> bytes:
+        old, arrays = wire.unpack(reply)
+        return wire.pack({**old, **header}, arrays)
+
+    return bend
+
+
+def numbers(change: Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]) -> Bend:
+    """Other sums and weights in the answer to the first task (the last two but one)."""
+
+    def bend(reply: bytes, question: bytes) -> bytes:
+        header, arrays = wire.unpack(reply)
+        first = len(arrays) // 2 - len(ASKED)
+        sums, weights = f"{first}.sums", f"{first}.weights"
+        arrays[sums], arrays[weights] = change(arrays[sums], arrays[weights])
+        return wire.pack(header, arrays)
+
+    return bend
+
+
+def put(array: np.ndarray, value: float) -> np.ndarray:
+    array = array.copy()
+    array.flat[0] = value
+    return array
+
+
+def empty_line_with_sums(sums: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    return sums, put(weights, 0.0)
+
+
+BAD: dict[str, tuple[Bend, str]] = {
+    "nan": (numbers(lambda s, w: (put(s, np.nan), w)), "Lloyd: it holds NaN or infinity"),
+    "inf": (numbers(lambda s, w: (s, put(w, np.inf))), "Lloyd: it holds NaN or infinity"),
+    "negative": (numbers(lambda s, w: (s, put(w, -1.0))), "Lloyd: a weight is negative: -1"),
+    "absurd": (numbers(lambda s, w: (s, put(w, 1e12))), r"weighs 1e\+12, but all rows .* 40"),
+    "empty": (numbers(empty_line_with_sums), "a line of weight 0 has sums"),
+    "wide": (numbers(lambda s, w: (np.hstack([s, s]), w)), r"shape \(3, 6\), where \(3, 3\) was"),
+    "long": (numbers(lambda s, w: (np.vstack([s, s]), np.r_[w, w])), r"shape \(6, 3\), where"),
+    "apart": (numbers(lambda s, w: (s, w[:2])), r"the answers are not whole: a summary has sums"),
+    "protocol": (changed(protocol=2), "the reply is of protocol 2, here it is 1"),
+    "site": (changed(site="a"), "it says to come from 'a', and did not"),
+    "run": (changed(run="other"), "it belongs to another round: a replay"),
+    "round": (changed(exchange=99), "it belongs to another round: a replay"),
+    "question": (changed(question="0" * 16), "it answers another question: a replay"),
+    "limits": (changed(limits="none"), "its limits are not a list of texts"),
+    "failed": (changed(failed="KeyError"), "failed, see its log: KeyError"),
+    "garbage": (lambda reply, question: b"\x80\x04garbage", "no header that can be read"),
+    "nothing": (lambda reply, question: b"", "no header that can be read"),
+    "cut": (lambda reply, question: reply[:-8], "bytes of numbers announced"),
+    "one too few": (
+        lambda reply, question: wire.pack(wire.unpack(reply)[0], {}),
+        "does not say in one line what it holds|0 answers to 2 tasks",
+    ),
+    "large": (lambda reply, question: reply + bytes(100_000_000), "at most 100,000,000 are read"),
+}
+
+
+@pytest.mark.parametrize("since", [0, 1], ids=["at once", "later"])
+@pytest.mark.parametrize(("bend", "reason"), BAD.values(), ids=BAD)
+def test_a_bad_reply_is_refused_and_the_round_goes_on(bend, reason, since, caplog):
+    """From the first exchange on, or from the second: nothing of it is in the result."""
+    post = Postman(responders(), "b", bend)
+    post.since = since
+    engine = RemoteEngine(post, ROWS, quorum=3)
+    for _ in range(since):
+        engine.ask(ASKED)
+    with caplog.at_level(logging.WARNING):
+        answers = engine.ask(ASKED)
+    without = LocalEngine(Client(name, Data(X)) for name, X in ROWS.items() if name != "b")
+    for got, expected in zip(answers, without.ask(ASKED), strict=True):
+        assert got.missing == ("b",)
+        assert got.total().sums.tobytes() == expected.total().sums.tobytes()
+    [refusal] = engine.refusals
+    assert (refusal.site, refusal.exchange) == ("b", since + 1)
+    assert re.search(reason, refusal.reason)
+    assert f"round {since + 1}, site 'b'" in caplog.text
+
+
+@pytest.mark.parametrize(("bend", "reason"), BAD.values(), ids=BAD)
+def test_without_a_quorum_a_bad_reply_ends_the_run_with_its_reason(bend, reason):
+    engine = RemoteEngine(Postman(responders(), "b", bend), ROWS)
+    message = "round 1: 3 of 4 sites answered, where 4 are needed .b: .*"
+    with pytest.raises(SiteError, match=f"{message}({reason})"):
+        engine.ask(ASKED)
+
+
+def test_an_old_reply_is_a_replay():
+    """Word for word what the site once sent, with right numbers: it is refused all the same."""
+    kept: list[bytes] = []
+
+    def replay(reply: bytes, question: bytes) -> bytes:
+        kept.append(reply)
+        return kept[0]
+
+    engine = RemoteEngine(Postman(responders(), "c", replay), ROWS, quorum=3)
+    assert engine.ask(ASKED)[0].missing == ()
+    assert engine.ask(ASKED)[0].missing == ("c",)
+    assert "answers another question" in engine.refusals[0].reason
+
+
+def test_a_site_cannot_speak_for_another():
+    sites = responders()
+    sites["b"] = sites["a"]
+    engine = RemoteEngine(Postman(sites), ROWS, quorum=3)
+    assert engine.ask(ASKED)[0].missing == ("b",)
+    assert engine.refusals[0].reason == "it says to come from 'a', and did not"
+
+
+def test_a_run_goes_on_without_a_site_that_turns_bad():
+    post = Postman(responders(), "b", BAD["protocol"][0])
+    post.since = 2
+    found = run(Lloyd(), RemoteEngine(post, ROWS, quorum=3), START)
+    assert [done.missing for done in found.history][:4] == [(), (), ("b",), ("b",)]
+    assert np.isfinite(found.state.centers).all()
+
+
+def test_what_a_site_holds_back_it_holds_back_in_the_first_question_too():
+    small = Client("a", Data(ROWS["a"]), [MinRows(31)])
+    sites = {**responders(), "a": Responder(small)}
+    engine = RemoteEngine(Postman(sites), ROWS)
+    [answers, _] = engine.ask(ASKED)
+    assert engine.weights == {"a": 0.0, "b": 40.0, "c": 50.0, "d": 20.0}
+    assert not answers.by_site["a"].weights.any()
+    assert engine.sites[0].limits == ("MinRows(n=31)",)
+
+
+def test_what_leaves_after_an_error_holds_no_value():
+    """The kind of the error, and no word of its text."""
+
+    def load() -> Data:
+        raise ValueError("row 17, column 'salary': 4711.50 is not a number")
+
+    replies = Responder(Client("a", load))
+    engine = RemoteEngine(Postman({"a": replies}), ["a"])
+    with pytest.raises(SiteError, match="a: failed, see its log: ValueError") as caught:
+        engine.ask(ASKED)
+    headers, arrays = wire.write_tasks(ASKED)
+    message = replies.reply(wire.pack({"protocol": wire.PROTOCOL, "tasks": headers}, arrays))
+    for text in (str(caught.value), message.decode()):
+        assert "4711" not in text
+        assert "salary" not in text
+
+
+def test_a_question_asked_twice_gets_the_same_reply_without_new_work():
+    client = Client("a", Data(ROWS["a"]))
+    said: list[list[dict]] = []
+    site = Responder(client, log=said.append)
+    headers, arrays = wire.write_tasks(ASKED)
+    question = wire.pack({"protocol": wire.PROTOCOL, "tasks": headers}, arrays)
+    first = site.reply(question)
+    assert site.reply(question) == first
+    assert len(client.sent) == len(ASKED)  # answered once,
+    assert len(said) == 2  # sent twice
+    assert said[0] == said[1]
+
+
+def test_nothing_leaves_that_cannot_be_logged():
+    def full(lines: list[dict]) -> None:
+        raise OSError("no space left on device")
+
+    site = Responder(Client("a", Data(ROWS["a"])), log=full)
+    headers, arrays = wire.write_tasks(ASKED)
+    reply = site.reply(wire.pack({"protocol": wire.PROTOCOL, "tasks": headers}, arrays))
+    header, arrays = wire.unpack(reply)
+    assert header["failed"] == "OSError"
+    assert arrays == {}
+
+
+def test_the_log_tells_the_sizes_of_each_answer_and_no_value():
+    said: list[list[dict]] = []
+    site = Responder(Client("a", Data(ROWS["a"])), log=said.append)
+    headers, arrays = wire.write_tasks(ASKED)
+    question = {"protocol": wire.PROTOCOL, "run": "r", "exchange": 3, "tasks": headers}
+    _, answers = wire.unpack(site.reply(wire.pack(question, arrays)))
+    assert said[0] == [
+        {
+            "run": "r",
+            "round": 4,
+            "task": "Lloyd(tol=0.0001)",
+            "shape": [3, 3],
+            "smallest_weight": answers["0.weights"].min(),
+            "bytes": 8 * 12,
+            "limits": ["MinRows(n=2)"],
+        },
+        {
+            "run": "r",
+            "round": 4,
+            "task": "Inertia()",
+            "shape": [1, 1],
+            "smallest_weight": 30.0,
+            "bytes": 16,
+            "limits": ["MinRows(n=2)"],
+        },
+    ]
+    site.reply(b"what?")
+    assert [line["task"] for line in said[1]] == ["none"]
+
+
+def test_the_coordinator_chooses_among_columns_and_their_order():
+    table = {"x": ROWS["a"][:, :1], "y": ROWS["a"][:, 1:]}
+
+    def choose(columns: tuple[str, ...]) -> Client:
+        return Client("a", Data(np.hstack([table[name] for name in columns])))
+
+    site = Responder(choose(("x", "y")), columns=("x", "y"), choose=choose)
+    engine = RemoteEngine(Postman({"a": site}), ["a"])
+    engine.greet()
+    assert engine.columns == {"a": ("x", "y")}
+    engine.choose(["y", "x"])
+    turned = engine.ask([Task(Lloyd(), State.at(START.centers[:, ::-1]))])[0].total()
+    assert turned.sums[:, [1, 0, 2]].tobytes() == (
+        LocalEngine([choose(("x", "y"))]).ask(ASKED)[0].total().sums.tobytes()
+    )
+    engine.choose(["y"])
+    with pytest.raises(SiteError, match="a: failed, see its log: ValueError"):
+        engine.ask(ASKED)  # centres with two columns
+    only = RemoteEngine(Postman(responders()), ROWS)
+    only.choose(["z"])
+    with pytest.raises(SiteError, match="this site has the columns x, y and no others"):
+        only.ask(ASKED)
+
+
+def test_an_unknown_step_is_refused_by_the_site():
+    headers, arrays = wire.write_tasks(ASKED)
+    headers = [{**header, "step": "Everything"} for header in headers]
+    question = wire.pack({"protocol": wire.PROTOCOL, "tasks": headers}, arrays)
+    header, _ = wire.unpack(responders()["a"].reply(question))
+    assert header["refused"] == "step 'Everything' is not among the steps that this site knows"
+
+
+def test_the_model_reaches_every_site():
+    kept: dict[str, dict] = {}
+    sites = {
+        name: Responder(
+            Client(name, Data(X)), keep=lambda model, name=name: kept.update({name: model})
+        )
+        for name, X in ROWS.items()
+    }
+    model = {"centers": [[0.1, 1 / 3]]}
+    assert RemoteEngine(Postman(sites), ROWS).give(model) == ("a", "b", "c", "d")
+    assert kept == dict.fromkeys(ROWS, model)
+
+
+def test_a_site_that_cannot_keep_the_model_is_told_of():
+    def full(model: dict) -> None:
+        raise OSError("no space left on device")
+
+    sites = {**responders(), "c": Responder(Client("c", Data(ROWS["c"])), keep=full)}
+    engine = RemoteEngine(Postman(sites), ROWS)
+    assert engine.give({}) == ("a", "b", "d")
+    assert engine.refusals[0].reason == "failed, see its log: OSError"
+
+
+@pytest.mark.parametrize("quorum", [0, 5])
+def test_a_quorum_that_means_nothing_is_refused(quorum):
+    with pytest.raises(ValueError, match=f"quorum must be from 1 to 4 sites, not {quorum}"):
+        RemoteEngine(Postman(responders()), ROWS, quorum=quorum)
+
+
+def test_a_header_is_json_in_one_line():
+    """Anyone can read what was sent with nothing but a text editor and its first line."""
+    reply = responders()["a"].reply(wire.pack({"protocol": wire.PROTOCOL}, {}))
+    header = json.loads(reply.split(b"\n")[0])
+    assert header["columns"] == ["x", "y"]
+
+
+def test_the_plan_of_a_run_ends_without_a_quorum():
+    post = Postman(responders(), "b", BAD["protocol"][0])
+    post.since = 2
+    with pytest.raises(SiteError, match="round 3: 3 of 4 sites answered"):
+        run(Lloyd(), RemoteEngine(post, ROWS), START)

@@ -1,0 +1,53 @@
+"""What the fuzzy papers' experiments measure, and the published numbers that they read."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from reproduction.ffcm import cases, methods
+from reproduction.framework import artificial, index, sets
+from reproduction.triebe import runs
+
+LINE = np.array([[0.0], [2.0], [10.0], [12.0]])
+
+
+def test_triebe_s_measures_by_hand() -> None:
+    """Every row is 1 from its centre, the centres 10 apart; one without rows does not count."""
+    for centers in ([[1.0], [11.0]], [[1.0], [11.0], [-50.0]]):
+        assert runs.measures(LINE, np.array(centers)) == (1.0, pytest.approx(0.2))
+
+
+def test_triebe_s_points_have_their_settings() -> None:
+    """Half a site is one; each point of figures 1 to 5 is there, and central has no setting."""
+    assert {runs.setting_of(p).sites for p in runs.points("1")} == {1, 5, 15, 50, runs.CENTRAL}
+    assert {runs.setting_of(p).epochs for p in runs.points("4a")} == {1, 2, 5, 10, 20, 50}
+    assert {runs.setting_of(p).beta for p in runs.points("5b")} >= {1.0, 0.1, 0.01}
+    assert sum(len(runs.points(panel)) for panel in runs.PANELS) == 112
+
+
+def test_sse_are_sums_of_distances_by_hand() -> None:
+    """To their own centre 1 each; to the other 11, 9, 9 and 11."""
+    assert methods.sse(LINE, np.array([[1.0], [11.0]])) == (1.0, 10.0)
+
+
+def test_all_published_values_are_found() -> None:
+    for case in cases.TABLES:
+        for method in cases.METHODS:
+            for quantity in cases.QUANTITIES[:2]:
+                assert cases.published_value(case, method, quantity)
+    assert [cases.published_value("1b", m, "GT gap") for m in cases.METHODS] == [None] * 3
+    for method in (sets.CENTRAL, *sets.FEDERATED):
+        assert 87 < sets.published_correct(method) < 93
+    for k in artificial.ARTIFICIAL_K:
+        value = index.published_value("A", f"artificial 3 clients, K={k}", "central", "FuzzyDB")
+        assert 0.4 < value < 0.9
+
+
+def test_the_least_index_chooses_k() -> None:
+    """Of two runs, the first is best at 3 clusters, or at 2 where 3 is out of range."""
+    scores = np.array([[0.7, 0.5, 0.9, 0.8], [0.2, 0.3, 0.4, 0.1]])
+    found = np.stack([scores, scores], axis=2)
+    np.testing.assert_array_equal(sets.chosen(found, 5), [1, 3])
+    assert sets.correct(found, 4) == 50
+    assert sets.correct(found[:, :2], 3) == 50

@@ -1,0 +1,472 @@
+"""Site files: all that a site decides for itself; every kind of source, the same rows."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import stat
+from pathlib import Path
+
+import anndata
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import scipy.sparse
+from test_cli import fails, run
+
+from fedcluster import Client, Data, LocalEngine, MinClusterSize, MinRows, State, Task
+from fedcluster.algorithms import Lloyd
+from fedcluster.data import spool
+from fedcluster.data.matrices import MatrixRows
+from fedcluster.data.persons import Tally
+from fedcluster.data.spool import Spool, SpooledRows
+from fedcluster.data.tables import InputError, open_table
+from fedcluster.metrics import Inertia
+from fedcluster.site import SiteFile
+
+ROWS = np.random.default_rng(0).normal(size=(60, 3)).round(3) + np.arange(60)[:, None] % 3 * 9
+FRAME = pd.DataFrame(ROWS, columns=["age", "bmi", "dose"]).assign(
+    weight=np.arange(60) % 4, who=[f"p{i // 5}" for i in range(60)], what=["a", "b"] * 30
+)
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def toml(source: str, *lines: str, name: str = "north") -> SiteFile:
+    Path(f"{name}.toml").write_text("\n".join([f'name = "{name}"', *lines, "[source]", source]))
+    return SiteFile.load(f"{name}.toml")
+
+
+def sources() -> dict[str, str]:
+    """The same rows in every kind of table."""
+    FRAME.to_csv("rows.csv", index=False)
+    FRAME.to_csv("rows.tsv.gz", index=False, sep="\t")
+    FRAME.to_parquet("rows.parquet", index=False)
+    Path("folder").mkdir()
+    for i in range(3):
+        FRAME[20 * i : 20 * i + 20].to_parquet(f"folder/part-{i}.parquet", index=False)
+    Path("folder", "_SUCCESS").touch()
+    with sqlite3.connect("rows.db") as connection:
+        FRAME.to_sql("rows", connection, index=False)
+    connection.close()
+    observed = FRAME[["weight", "who", "what"]].set_index(pd.Index([str(i) for i in range(60)]))
+    kept = anndata.AnnData(ROWS, observed, pd.DataFrame(index=["age", "bmi", "dose"]))
+    kept.write_h5ad("rows.h5ad")
+    return {
+        "csv": 'path = "rows.csv"',
+        "tsv": 'path = "rows.tsv.gz"',
+        "parquet": 'path = "rows.parquet"',
+        "folder": 'path = "folder"',
+        "sqlite": 'url = "sqlite:///rows.db"\nquery = "SELECT * FROM rows"',
+        "h5ad": 'path = "rows.h5ad"',
+    }
+
+
+ROLES = [
+    'columns = ["dose", "age"]',
+    'weight_column = "weight"',
+    'group_column = "who"',
+    'label_column = "what"',
+]
+
+
+@pytest.mark.parametrize("in_memory", [0, 1 << 20])
+@pytest.mark.parametrize("kind", ["csv", "tsv", "parquet", "folder", "sqlite", "h5ad"])
+def test_every_source_gives_the_same_rows(kind, in_memory, monkeypatch) -> None:
+    monkeypatch.setattr("fedcluster.site.IN_MEMORY", in_memory)
+    monkeypatch.setattr(spool, "READ", 20)
+    rows = toml(sources()[kind], *ROLES).rows()
+    assert isinstance(rows, Data) == bool(in_memory)
+    data = rows if isinstance(rows, Data) else rows.load()
+    np.testing.assert_allclose(data.X, ROWS[:, [2, 0]], rtol=1e-6 if kind == "h5ad" else 0)
+    np.testing.assert_array_equal(data.sample_weight, np.arange(60) % 4)
+    np.testing.assert_array_equal(data.y, ["a", "b"] * 30)
+    np.testing.assert_array_equal(np.unique(data.groups, return_index=True)[1] % 5, 0)
+    assert len(np.unique(data.groups)) == 12
+
+
+@pytest.mark.parametrize(
+    ("path", "more"),
+    [("x.npy", 'names = ["age", "bmi", "dose"]'), ("x.npz", 'names = ["age", "bmi", "dose"]')],
+)
+def test_matrices_without_names_are_given_some(path, more) -> None:
+    np.save("x.npy", ROWS)
+    scipy.sparse.save_npz("x.npz", scipy.sparse.coo_array(ROWS))
+    data = toml(f'path = "{path}"\n{more}', 'columns = ["dose", "age"]').client().data
+    np.testing.assert_allclose(data.X, ROWS[:, [2, 0]], rtol=1e-6)
+    assert toml(f'path = "{path}"').opened().columns == ("x0", "x1", "x2")
+
+
+def test_other_matrices_of_anndata_have_names() -> None:
+    kept = anndata.AnnData(ROWS, layers={"raw": ROWS + 1}, obsm={"X_pca": ROWS[:, :2] * 2})
+    kept.write_h5ad("rows.h5ad")
+    site = toml('path = "rows.h5ad"\nmatrix = "obsm/X_pca"')
+    assert site.opened().columns == ("X_pca_0", "X_pca_1")
+    np.testing.assert_allclose(site.client().data.X, ROWS[:, :2] * 2, rtol=1e-6)
+    layer = toml('path = "rows.h5ad"\nmatrix = "layers/raw"').client()
+    np.testing.assert_allclose(layer.data.X, ROWS + 1, rtol=1e-6)
+    with pytest.raises(InputError, match="no matrix 'obsm/none'"):
+        toml('path = "rows.h5ad"\nmatrix = "obsm/none"').opened()
+
+
+def test_sparse_counts_become_dense_a_chunk_at_a_time() -> None:
+    counts = scipy.sparse.random(500, 40, 0.05, random_state=0, format="csc")
+    rows = MatrixRows(counts, chunk_rows=64)
+    assert {chunk.X.dtype for chunk in rows.chunks()} == {np.dtype(np.float32)}
+    assert max(len(chunk) for chunk in rows.chunks()) == 64
+    task = Task(Lloyd(), State.at(counts.toarray()[:3]))
+    dense = Client("s", Data(counts.toarray().astype(np.float32)))
+    np.testing.assert_allclose(
+        Client("s", rows).answer(task).sums, dense.answer(task).sums, rtol=1e-9, atol=1e-9
+    )
+
+
+def test_limits_of_the_file_are_those_of_the_client() -> None:
+    FRAME.to_csv("rows.csv", index=False)
+    limits = "[limits]\nmin_rows = 7\nmin_cluster_size = 3"
+    assert toml(f'path = "rows.csv"\n{limits}').client().filters == (MinRows(7), MinClusterSize(3))
+    assert toml('path = "rows.csv"').client().filters == (MinRows(2), MinClusterSize(2))
+
+
+def test_a_federation_may_ask_for_what_the_site_allows_only() -> None:
+    FRAME.to_csv("rows.csv", index=False)
+    site = toml('path = "rows.csv"', 'columns = ["age", "bmi"]')
+    np.testing.assert_array_equal(site.client(["bmi"]).data.X, ROWS[:, [1]])
+    with pytest.raises(InputError, match=r"no column 'dose' to cluster by; north\.toml allows age"):
+        _ = site.client(["dose"]).data
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("name =", "site.toml is not TOML"),
+        ('[source]\npath = "a.csv"', "'name' is missing"),
+        ('name = "n"', '[source], write path = "FILE"'),
+        ('name = "n"\ncolums = ["a"]\n[source]\npath = "a"', "did you mean 'columns'?"),
+        ('name = "n"\ncolumns = "a"\n[source]\npath = "a"', 'as in columns = ["age", "bmi"]'),
+        ('name = "n"\ncolumns = ["a"]\nweight_column = "a"\n[source]\npath = "a"', "named twice"),
+        ('name = "n"\n[source]\nurl = "sqlite:///a"', "[source], 'query' is missing"),
+        ('name = "n"\n[source]\npath = "a"\nquery = "b"', "[source], unknown key 'query'"),
+        ('name = "n"\n[source]\npath = 3', "path must be a text, not 3"),
+        ('name = "n"\n[source]\npath = "a"\n[limits]\nmin_row = 3', "did you mean 'min_rows'?"),
+        ('name = "n"\n[source]\npath = "a"\n[limits]\nmin_rows = 0', "at least 1, not 0"),
+        ('name = "n"\nlimits = 3\n[source]\npath = "a"', "limits must be a table, [limits]"),
+    ],
+)
+def test_what_is_wrong_with_a_site_file_is_said_in_one_line(text, words) -> None:
+    Path("site.toml").write_text(text)
+    with pytest.raises(InputError) as caught:
+        SiteFile.load("site.toml")
+    assert words in str(caught.value)
+    assert "site.toml" in str(caught.value)
+
+
+# Copies
+
+
+def test_a_copy_has_no_name_and_is_gone_with_the_rows(monkeypatch) -> None:
+    Path("tmp").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(Path("tmp").resolve()))
+    copy = Spool(3)
+    copy.append(Data(ROWS))
+    assert not list(Path("tmp").iterdir())
+    assert stat.S_IMODE(os.fstat(copy._X._file.fileno()).st_mode) == 0o600
+    np.testing.assert_array_equal(copy.part(7, 2).X, ROWS[7:9])
+
+
+def test_a_disk_without_room_is_said(monkeypatch) -> None:
+    def full(*arguments, **options):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("tempfile.TemporaryFile", full)
+    with pytest.raises(InputError, match="No space left on device; set TMPDIR"):
+        Spool(3).append(Data(ROWS))
+
+
+def test_a_text_file_that_changes_while_it_is_read_is_refused(monkeypatch) -> None:
+    FRAME[["age", "bmi"]].to_csv("rows.csv", index=False)
+    rows = SpooledRows(open_table(Path("rows.csv")), owner="site 'north'")
+    real = Spool.append
+
+    def meanwhile(self, data):
+        real(self, data)
+        with open("rows.csv", "a") as file:
+            file.write("1,2\n")
+
+    monkeypatch.setattr(Spool, "append", meanwhile)
+    with pytest.raises(InputError, match=r"^site 'north': rows.csv has changed from \d+ to \d+"):
+        len(rows)
+
+
+def test_a_text_file_whose_later_lines_are_of_another_kind_is_read_right() -> None:
+    n = 200_000  # several blocks
+    text = "".join(f"{i},{i}\n" for i in range(n)) + " 7.5 ,none\n"
+    Path("rows.csv").write_text("a,b\n" + text)
+    rows = SpooledRows(open_table(Path("rows.csv")), ["a"])
+    np.testing.assert_array_equal(rows.load().X.ravel(), [*range(n), 7.5])
+    with pytest.raises(InputError, match=rf"column 'b', row {n + 1} .*: the value is missing"):
+        len(SpooledRows(open_table(Path("rows.csv")), ["b"]))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a,b\n", "has no rows"),
+        ("a,b\n1,2\n3\n", "row 2 (line 3 of rows.csv) has 1 value"),
+        (
+            "a,b\n1,x\n",
+            "column 'b', row 1 (line 2 of rows.csv): 'x' is not a number; write columns",
+        ),
+        ("a,b\n1,\n2,\n", "every value is missing"),
+        ("a,a\n1,2\n", "two columns of this name"),
+    ],
+)
+def test_what_is_wrong_with_a_text_file_is_said_with_the_site(text, words) -> None:
+    Path("rows.csv").write_text(text)
+    with pytest.raises(InputError) as caught:
+        toml('path = "rows.csv"').rows()
+    assert words in str(caught.value)
+    assert str(caught.value).startswith("site 'north'")
+
+
+# Persons
+
+
+def persons(groups: list[int], size: int = 3):
+    tally = Tally()
+    for start in range(0, len(groups), size):
+        tally.add(np.array(groups[start : start + size]))
+    return tally.persons()
+
+
+def test_persons_behind_rows_are_never_more_than_there_are() -> None:
+    """Over random groups and random sets of rows; and exactly so many where all have as many."""
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        groups = rng.integers(0, rng.integers(1, 30), 100)
+        known = persons(groups.tolist(), 7)
+        assert len(known) == len(np.unique(groups))
+        for n in range(1, 101, 9):
+            some = rng.permutation(100)[:n]
+            [behind] = known.behind(np.array([float(n)]))
+            assert 1 <= behind <= len(np.unique(groups[some]))
+    even = persons(np.repeat(np.arange(10), 3).tolist(), 4)
+    np.testing.assert_array_equal(even.behind(np.array([0.0, 1, 3, 4, 30])), [0, 1, 1, 2, 10])
+    assert [even.rows_of(p) for p in (1, 2, 10, 11)] == [1, 4, 28, np.inf]
+
+
+def test_many_parts_are_counted_as_one() -> None:
+    groups = np.random.default_rng(1).integers(0, 9, 500).tolist()
+    np.testing.assert_array_equal(persons(groups, 2).most, persons(groups, 500).most)
+
+
+@pytest.mark.parametrize("in_memory", [0, 1 << 20])
+def test_limits_count_persons_where_the_site_says_whose_rows_they_are(
+    in_memory, monkeypatch
+) -> None:
+    """A cluster of ten rows of one person is held back, one of ten persons leaves."""
+    monkeypatch.setattr("fedcluster.site.IN_MEMORY", in_memory)
+    x = np.repeat([0.0, 9.0], 10)
+    who = [*["one"] * 10, *map(str, range(10))]
+    pd.DataFrame({"x": x, "who": who}).to_csv("rows.csv", index=False)
+    site = toml('path = "rows.csv"\n[limits]\nmin_cluster_size = 2', 'group_column = "who"')
+    tasks = [Task(Lloyd(), State.at([[0.0], [9.0]])), Task(Inertia(), State.at([[0.0], [9.0]]))]
+    client = site.client()
+    both = client.answers(tasks)
+    assert both[0].weights.tolist() == [0.0, 0.0]  # ten rows may be those of one person
+    assert both[0].support is None
+    assert both[1].weights.tolist() == [20.0]
+    assert client.sent[0].held_back == 20
+    alone = toml('path = "rows.csv"\n[limits]\nmin_rows = 12', 'group_column = "who"').client()
+    assert alone.answers(tasks)[1].weights.tolist() == [0.0]  # eleven persons
+
+
+def test_a_row_of_nobody_is_an_error() -> None:
+    Path("rows.csv").write_text("x,who\n1,a\n2, \n")
+    with pytest.raises(InputError, match=r"column 'who', row 2 .*: it is not said whose row"):
+        toml('path = "rows.csv"', 'group_column = "who"').rows()
+
+
+# The command line
+
+
+def write_sites() -> list[str]:
+    FRAME[["age", "bmi"]].to_csv("a.csv", index=False)
+    FRAME[["bmi", "age"]][:40].to_parquet("b.parquet", index=False)
+    toml('path = "a.csv"\n[limits]\nmin_rows = 5', name="north")
+    toml('path = "b.parquet"', name="south")
+    return ["north.toml", "south.toml"]
+
+
+def test_fit_takes_site_files(monkeypatch) -> None:
+    files = write_sites()
+    ran = run("fit", *files, "-k", 3, "--out", "out", "--json")
+    model = json.loads(Path("out/model.json").read_text())
+    assert model["columns"] == ["age", "bmi"]
+    assert [site["limits"] for site in model["sites"]] == [
+        ["MinRows(n=5)", "MinClusterSize(p=2)"],
+        ["MinRows(n=2)", "MinClusterSize(p=2)"],
+    ]
+    assert ran.exit_code == 0
+    labels = pd.read_csv("out/labels/north.csv")
+    assert labels.row.tolist() == list(range(1, 61))
+    assert (labels.groupby("cluster").row.count() == 20).all()
+    monkeypatch.setattr("fedcluster.site.IN_MEMORY", 0)  # now in chunks
+    run("fit", *files, "-k", 3, "--out", "chunks")
+    again = json.loads(Path("chunks/model.json").read_text())
+    np.testing.assert_allclose(again["centers"], model["centers"], rtol=1e-12)
+    assert "SiteSummaries" not in str(again["algorithm"]["steps"])
+    assert Path("chunks/labels/north.csv").read_text() == Path("out/labels/north.csv").read_text()
+
+
+def test_fit_prepares_the_rows_of_site_files(monkeypatch) -> None:
+    """Text and missing values, in memory and in chunks of a database and of Parquet."""
+    frame = FRAME[["age", "bmi"]].assign(sex=["m", "f", "f"] * 20)
+    frame.loc[7, "age"] = np.nan
+    with sqlite3.connect("rows.db") as connection:
+        frame.to_sql("rows", connection, index=False)
+    connection.close()
+    frame[["sex", "bmi", "age"]].to_parquet("rows.parquet", index=False)
+    toml('url = "sqlite:///rows.db"\nquery = "SELECT * FROM rows"', name="north")
+    toml('path = "rows.parquet"', name="south")
+    models = []
+    for in_memory in (1 << 20, 0):
+        monkeypatch.setattr("fedcluster.site.IN_MEMORY", in_memory)
+        ran = run("fit", "north.toml", "south.toml", "-k", 3, "--out", f"out-{in_memory}")
+        assert ran.exit_code == 0
+        models.append(json.loads(Path(f"out-{in_memory}/model.json").read_text()))
+    np.testing.assert_allclose(models[0]["centers"], models[1]["centers"], rtol=1e-9, atol=1e-9)
+    assert models[0]["columns"] == ["age", "bmi", "sex"]
+
+
+def test_fit_over_site_files_says_what_does_not_go_together() -> None:
+    files = write_sites()
+    assert "a.csv is none" in fails("fit", "north.toml", "a.csv", "-k", 2, "--out", "out")
+    assert "what each site file says" in fails(
+        "fit", *files, "-k", 2, "--out", "out", "--min-cluster-size", 3
+    )
+    assert "what a site file says" in fails(
+        "fit", *files, "-k", 2, "--out", "out", "--weight-column", "bmi"
+    )
+    assert "site 'north' has no column 'dose'" in fails(
+        "fit", *files, "-k", 2, "--out", "out", "--columns", "age,dose"
+    )
+    toml('path = "a.csv"', name="south")
+    Path("other.toml").write_text(Path("south.toml").read_text())
+    assert "two sites are called 'south'" in fails(
+        "fit", "south.toml", "other.toml", "-k", 2, "--out", "out"
+    )
+
+
+def test_check_shows_what_a_federation_would_meet() -> None:
+    frame = FRAME.assign(born=pd.Timestamp("1970-01-01"), odd=["x", *["1"] * 59], none=np.nan)
+    frame.loc[3, "bmi"] = np.nan
+    frame.to_parquet("rows.parquet")
+    toml(
+        'path = "rows.parquet"\n[limits]\nmin_cluster_size = 3',
+        'columns = ["age", "bmi"]',
+        'group_column = "who"',
+    )
+    before = sorted(Path().iterdir())
+    found = json.loads(run("check", "north.toml", "--json").stdout)
+    assert {c["name"]: (c["role"], c["holds"], c["missing"]) for c in found["columns"]} == {
+        "age": ("clustered by", "number", 0),
+        "bmi": ("clustered by", "number", 1),
+        "dose": ("not used", "number", 0),
+        "weight": ("not used", "number", 0),
+        "who": ("group", "text", 0),
+        "what": ("not used", "text", 0),
+        "born": ("not used", "date", 0),
+        "odd": ("not used", "mixed", 0),
+        "none": ("not used", "empty", 60),
+    }
+    assert (found["rows"], found["persons"]) == (60, 12)
+    assert found["limits"] == {
+        "min_rows": 2,
+        "takes_part": True,
+        "min_cluster_size": 3,
+        "sent_from_rows": 11,
+    }
+    shown = run("check", "north.toml").stdout
+    assert "Site north: 60 rows of 12 persons from rows.parquet" in shown
+    assert "at least 3 persons stand behind it: from 11 rows on." in shown
+    assert "Nothing was sent." in shown
+    assert sorted(Path().iterdir()) == before
+
+
+def test_check_tells_a_site_that_it_would_send_nothing() -> None:
+    np.save("x.npy", np.where(ROWS > 18, np.nan, ROWS))
+    toml('path = "x.npy"\n[limits]\nmin_rows = 100', name="small")
+    shown = run("check", "small.toml").stdout
+    assert "The site sends nothing: it has 60 rows, and at least 100 must be." in shown
+    missing = (ROWS > 18).sum(axis=0).tolist()
+    found = json.loads(run("check", "small.toml", "--json").stdout)
+    assert [column["missing"] for column in found["columns"]] == missing
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ('path = "none.csv"', "none.csv does not exist"),
+        ('path = "empty"', "is a folder without Parquet files"),
+        ('path = "north.toml"', "north.toml is of an unknown kind"),
+        ('url = "sqlite:///none.db"\nquery = "SELECT 1"', "none.db does not exist"),
+        ('url = "postgresql://a:hunter2@b/c"\nquery = "SELECT 1"', "url holds a password"),
+    ],
+)
+def test_check_says_in_one_line_what_cannot_be_read(source, words) -> None:
+    Path("empty").mkdir()
+    toml(source)
+    line = fails("check", "north.toml")
+    assert words in line
+    assert "hunter2" not in line
+
+
+def test_columns_of_a_folder_are_those_of_every_file() -> None:
+    Path("folder").mkdir()
+    pq.write_table(pa.table({"a": [1.0], "b": [2.0]}), "folder/1.parquet")
+    pq.write_table(pa.table({"a": [1.0]}), "folder/2.parquet")
+    with pytest.raises(InputError, match="site 'north' has no column 'b'; it has a"):
+        toml('path = "folder"').rows()
+
+
+def test_a_site_whose_rows_cannot_be_read_speaks_for_itself() -> None:
+    engine = LocalEngine([toml('path = "none.csv"').client()])
+    with pytest.raises(Exception, match=r"site 'north', round 1, Lloyd: .*none.csv does not exist"):
+        engine.ask([Task(Lloyd(), State.at([[0.0]]))])
+
+
+# Rows that are still to be prepared
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "folder", "sqlite"])
+def test_raw_rows_keep_text_as_one_coding_and_what_is_missing(kind, monkeypatch) -> None:
+    monkeypatch.setattr("fedcluster.site.IN_MEMORY", 0)
+    monkeypatch.setattr(spool, "READ", 20)
+    frame = FRAME.assign(sex=[*["m"] * 30, *["f", "m", None] * 10])
+    frame.loc[7, "age"] = np.nan
+    monkeypatch.setitem(globals(), "FRAME", frame)
+    site = toml(sources()[kind], 'columns = ["age", "sex"]', 'group_column = "who"')
+    rows = site.rows(raw=True)
+    for data in (rows.load(), *([] if kind in ("parquet", "folder") else rows.chunks())):
+        age, sex = data.columns
+        assert (age.kind, sex.kind, sorted(sex.levels)) == ("number", "text", ["f", "m"])
+    data = rows.load()
+    np.testing.assert_array_equal(np.isnan(data.X[:, 0]), np.arange(60) == 7)
+    written = [None if np.isnan(c) else data.columns[1].levels[int(c)] for c in data.X[:, 1]]
+    assert written == frame.sex.tolist()
+    assert data.groups is not None
+    assert len(site.client(raw=True).describe()) == 2
+
+
+def test_raw_matrices_keep_what_is_missing() -> None:
+    np.save("x.npy", np.where(ROWS > 18, np.nan, ROWS))
+    data = toml('path = "x.npy"').client(raw=True).data
+    assert [column.name for column in data.columns] == ["x0", "x1", "x2"]
+    np.testing.assert_array_equal(np.isnan(data.X), ROWS > 18)

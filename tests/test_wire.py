@@ -1,0 +1,130 @@
+"""What arrives as bytes is read whole or refused with a reason."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+from fedcluster.algorithms import FKM, Lloyd
+from fedcluster.core import State, Task
+from fedcluster.engines import wire
+from fedcluster.engines.wire import WireError
+
+CENTERS = np.array([[0.5, 1.0], [2.0, np.pi], [np.nan, -np.inf]])
+
+
+@dataclass(frozen=True)
+class Mine:
+    """A researcher's own step."""
+
+    client_additive: ClassVar[bool] = True
+    power: float = 2.0
+
+    def client_step(self, state, data, rng):
+        raise NotImplementedError
+
+
+def test_arrays_come_back_as_the_same_bits_and_can_be_written():
+    arrays = {"a": CENTERS, "b": np.zeros(0), "c": np.float64(3.0) + np.zeros(()), "d": CENTERS.T}
+    header, back = wire.unpack(wire.pack({"name": "Ærø"}, arrays))
+    assert header == {"name": "Ærø"}
+    assert [(n, x.shape, x.tobytes()) for n, x in back.items()] == [
+        (n, x.shape, x.tobytes()) for n, x in arrays.items()
+    ]
+    assert all(x.flags.writeable and x.flags.c_contiguous for x in back.values())
+
+
+def test_nothing_but_float64_is_sent():
+    with pytest.raises(WireError, match="centers is float32 of shape"):
+        wire.pack({}, {"centers": CENTERS.astype(np.float32)})
+    with pytest.raises(WireError, match="of at most 2 dimensions"):
+        wire.pack({}, {"centers": np.zeros((2, 2, 2))})
+
+
+def announced(shapes: object, numbers: bytes = b"") -> bytes:
+    return json.dumps({"arrays": shapes}).encode() + b"\n" + numbers
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        (b"", "no header that can be read"),
+        (b"\x80\x04K\x01.", "no header that can be read"),
+        (b"[]\n", "no header that can be read"),
+        (b"{}\n", "no header that can be read"),
+        (b"[" * 100_000, "no header that can be read"),
+        (announced([["a", -1]]), "no header that can be read"),
+        (announced([["a", 1.5]]), "no header that can be read"),
+        (announced([["a", True]]), "no header that can be read"),
+        (announced([["a", 1, 1, 1]]), "no header that can be read"),
+        (announced([["a", 2]], bytes(8)), "16 bytes of numbers announced, 8 received"),
+        (announced([["a", 10**12, 10**12]]), "received"),
+        (announced([], bytes(8)), "0 bytes of numbers announced, 8 received"),
+        (bytes(101), "101 bytes; at most 100 are read"),
+    ],
+)
+def test_what_is_no_message_is_refused(message, reason):
+    with pytest.raises(WireError, match=reason):
+        wire.unpack(message, largest=100 if len(message) == 101 else wire.LARGEST)
+
+
+def test_a_function_does_not_travel():
+    with pytest.raises(WireError, match=r"FKM\(client_init=.* must be a number, a text"):
+        wire.write_tasks([Task(FKM(2, client_init=lambda X, k, random_state: X[:k]), State())])
+
+
+def written(asked, change):
+    [header], arrays = wire.write_tasks([Task(asked, State.at(np.eye(2)))])
+    return [{**header, **change}], arrays
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"step": "os.system"}, "'os.system' is not among the steps that this site knows"),
+        ({"step": ["Lloyd"]}, "is not among the steps"),
+        ({"fields": {"tol": [1]}}, "are not names with scalars"),
+        ({"fields": None}, "are not names with scalars"),
+        ({"fields": {"tolerance": 1.0}}, "does not have these fields: .'tolerance'"),
+        ({"memory": ["tree"]}, "task 0 is not whole"),
+        ({"seed": "x"}, "task 0 is not whole"),
+    ],
+)
+def test_a_task_that_is_not_understood_is_refused(change, reason):
+    with pytest.raises(WireError, match=reason):
+        wire.read_tasks(*written(Lloyd(), change))
+
+
+def test_a_site_knows_a_step_of_one_s_own_only_where_it_allows_it():
+    headers, arrays = written(Mine(power=3.0), {})
+    with pytest.raises(WireError, match="'Mine' is not among the steps"):
+        wire.read_tasks(headers, arrays)
+    steps = wire.steps_by_name([f"{__name__}.Mine"])
+    [task] = wire.read_tasks(headers, arrays, steps)
+    assert task.step == Mine(power=3.0)
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        ("Mine", "cannot be imported"),
+        ("no_such_module.Mine", "cannot be imported"),
+        (f"{__name__}.Yours", "cannot be imported"),
+        (f"{__name__}.CENTERS", "is not a step"),
+        ("fedcluster.core.Data", "is not a step"),
+    ],
+)
+def test_what_is_no_step_is_not_allowed(path, reason):
+    with pytest.raises(WireError, match=reason):
+        wire.steps_by_name([path])
+
+
+def test_answers_that_do_not_belong_together_are_refused():
+    with pytest.raises(WireError, match="not whole"):
+        wire.read_summaries({"0.sums": np.eye(2), "1.weights": np.ones(2)})
+    with pytest.raises(WireError, match="a summary has sums"):
+        wire.read_summaries({"0.sums": np.eye(2), "0.weights": np.ones(3)})
