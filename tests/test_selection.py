@@ -274,7 +274,7 @@ def test_every_rule_finds_clear_clusters(rule: str) -> None:
 @pytest.mark.parametrize("averaging", ["avg_1", "avg_2"])
 def test_fuzzy_db_is_the_framework_of_its_paper(averaging: str) -> None:
     """One more round of sums at the centres of FFCM, and the least index."""
-    options = {"rule": "fuzzy-db", "averaging": averaging, "random_state": 0}
+    options = {"rule": "fuzzy-db", "averaging": averaging, "max_iter": 20, "random_state": 0}
     found = select_k(SQUARE.X, range(2, 7), sites=SQUARE.site, **options)
     scores = {k: found.table[k]["fuzzy-db"] for k in found.table}
     assert found.n_clusters == min(scores, key=scores.__getitem__)
