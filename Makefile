@@ -29,7 +29,7 @@ types: .venv/ready ## Check the types
 
 unit: .venv/ready ## Run the tests, docstring examples included, and show what they cover
 	@mkdir -p .cache/tmp
-	@TMPDIR=$(CURDIR)/.cache/tmp $(BIN)/pytest --quiet -n 2 --dist worksteal --cov -m "not network"
+	@TMPDIR=$(CURDIR)/.cache/tmp OMP_NUM_THREADS=1 $(BIN)/pytest --quiet -n 2 --dist worksteal --cov -m "not network"
 
 network: .venv/ready ## Test a real federation on this machine; two minutes
 	@mkdir -p .cache/tmp
