@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_ssh_public_key
-from grids import process_grid
+from grids import KNOWN, process_grid
 from typer.testing import CliRunner
 
 from fedcluster.cli import app
@@ -29,8 +29,9 @@ from fedcluster.federation.jobs import JOBS, Evaluate, Fit, SelectK
 from fedcluster.federation.leashed import FleetOnly
 from fedcluster.federation.member import Membership, append, keep_results
 from fedcluster.federation.programs import Program, answers, free_port
-from fedcluster.federation.words import shown
+from fedcluster.federation.words import centers_shown, shown
 from fedcluster.model import Model
+from fedcluster.preparation import Prepare
 from fedcluster.report import plain
 from fedcluster.rounds import drive
 from fedcluster.site import SiteFile
@@ -197,8 +198,9 @@ def engine(folder: Path, **how) -> FlowerEngine:
         given.append(
             Responder(
                 site.client(),
-                columns=site.opened().columns,
+                columns=site.opened(raw=True).columns,
                 choose=site.client,
+                **KNOWN,
                 log=lambda lines, log=log: append(log, lines),
                 keep=lambda model, site=site, results=results: keep_results(site, model, results),
             )
@@ -283,6 +285,93 @@ def test_the_number_of_clusters_and_the_scores_are_those_of_one_process(
         elif isinstance(job, Evaluate):
             assert told["scores"] == plain(expected)
             assert (out / "scores.json").exists()
+
+
+@pytest.fixture
+def raw(folder: Path) -> Path:
+    """Sites with text, other units, columns in another order, one too many, missing values."""
+    for i, (name, X) in enumerate(ROWS.items()):
+        frame = {"age": 40 + X[:, 0], "income": 1e4 * X[:, 1], "sex": np.array(["F", "M"])}
+        frame["sex"] = frame["sex"][RNG.integers(0, 2, len(X))]
+        lines = [",".join(map(str, row)) for row in zip(*frame.values(), strict=True)]
+        lines[3 + i] = lines[3 + i].replace(lines[3 + i].split(",")[1], "")
+        rows = ["age,income,sex", *lines]
+        if name == "south":
+            turned = [row.split(",")[::-1] for row in rows]
+            rows = [",".join([*row, "id" if j == 0 else f"p{j}"]) for j, row in enumerate(turned)]
+        (folder / "sites" / name / "rows.csv").write_text("\n".join([*rows, ""]))
+    return folder
+
+
+def site_tomls(folder: Path) -> list[Path]:
+    return [folder / "sites" / name / "site.toml" for name in SITES]
+
+
+@pytest.mark.parametrize("missing", ["mean", "drop"])
+@pytest.mark.parametrize("m", [None, 2.0])
+def test_rows_are_prepared_as_by_fit_on_one_machine(raw: Path, tmp_path: Path, missing, m) -> None:
+    """The model, the labels and what is told of it, from the same site files."""
+    out, here = tmp_path / "out", tmp_path / "here"
+    job = Fit(3, prepare=Prepare(missing=missing), m=m, max_iter=9)
+    done = apps.conduct(engine(raw), content(out, job), tmp_path / "run")
+    options = ["-k", 3, "--missing", missing, "--max-iter", 9, *(["-m", m] if m else [])]
+    status, said = invoke("fit", *site_tomls(raw), *options, "--out", here)
+    assert status == 0
+    model, expected = (json.loads((path / "model.json").read_text()) for path in (out, here))
+    for key in ("centers", "weights", "columns", "preparation", "centers_in_units", "inertia"):
+        assert model[key] == expected[key], key
+    assert model["rounds"] == expected["rounds"]
+    assert done["prepared"][0] in said
+    assert done["preparation"]["left_out"] == {"id": "only south has it"}
+    for name in SITES:
+        labels = (raw / "sites" / name / "results" / "labels.csv").read_text()
+        assert labels == (here / "labels" / f"{name}.csv").read_text()
+        assert (",-1" in labels) == (missing == "drop")
+    [table] = centers_shown({**done, "out": str(out)}, 80)
+    assert table.title == "Centres, in the units of the columns"
+
+
+def test_the_number_of_clusters_and_the_scores_are_those_of_prepared_rows(
+    raw: Path, tmp_path: Path
+) -> None:
+    prepare = Prepare(missing="mean")
+    given = content(tmp_path / "k", SelectK(1, 4, prepare=prepare)) | {"job": "select-k"}
+    told = apps.conduct(engine(raw), given, tmp_path / "runs" / "k")
+    invoke("select-k", *site_tomls(raw), "--k-max", 4, "--out", tmp_path / "here")
+    expected = json.loads((tmp_path / "here" / "selection.json").read_text())
+    assert told["n_clusters"] == expected["n_clusters"]
+    assert told["reason"] == expected["reason"]
+    fit = content(tmp_path / "fit", Fit(3, prepare=prepare))
+    apps.conduct(engine(raw), fit, tmp_path / "runs" / "fit")
+    model = Model.load(tmp_path / "fit" / "model.json")
+    job = Evaluate(str(tmp_path / "fit" / "model.json"))
+    given = content(tmp_path / "scores", job, columns=list(model.columns)) | {"job": "evaluate"}
+    told = apps.conduct(engine(raw), given, tmp_path / "runs" / "evaluate")
+    assert told["scores"]["inertia"] == pytest.approx(model.inertia)
+    assert told["scores"]["squared-silhouette"] is not None
+
+
+def test_a_resumed_job_prepares_as_it_did(raw: Path, tmp_path: Path) -> None:
+    """What the sites told of their columns is recorded, too; its job has been JSON meanwhile."""
+    given = content(tmp_path / "out", Fit(3, prepare=Prepare("robust", missing="mean")))
+    given = json.loads(json.dumps(given))
+    first = apps.conduct(engine(raw), given, tmp_path / "run")
+    records = {path: path.stat().st_mtime_ns for path in (tmp_path / "run/exchanges").iterdir()}
+    again = apps.conduct(engine(raw), given, tmp_path / "run")
+    assert {**first, "sites": None} == {**again, "sites": None}
+    assert records == {p: p.stat().st_mtime_ns for p in (tmp_path / "run/exchanges").iterdir()}
+    (tmp_path / "run/exchanges/described").write_bytes(b"{}\n")
+    with pytest.raises(InputError, match="described is damaged"):
+        apps.conduct(engine(raw), given, tmp_path / "run")
+
+
+def test_sites_whose_columns_differ_are_named_before_anything_is_fitted(raw, tmp_path):
+    path = raw / "sites/south/rows.csv"
+    path.write_text(path.read_text().replace("income", "pay"))
+    job = Fit(2, prepare=Prepare(columns=["age", "income"]))
+    with pytest.raises(InputError, match="column 'income' is lacking at south"):
+        apps.conduct(engine(raw), content(tmp_path / "out", job), tmp_path / "run")
+    assert not (tmp_path / "out").exists()
 
 
 def test_the_log_says_what_left(folder: Path, tmp_path: Path) -> None:
