@@ -29,10 +29,10 @@ from fedcluster.federation.jobs import JOBS, Evaluate, Fit, SelectK
 from fedcluster.federation.leashed import FleetOnly
 from fedcluster.federation.member import Membership, append, keep_results
 from fedcluster.federation.programs import Program, answers, free_port
-from fedcluster.federation.words import centers_shown, shown
+from fedcluster.federation.words import shown
 from fedcluster.model import Model
 from fedcluster.preparation import Prepare
-from fedcluster.report import plain
+from fedcluster.report import Table, plain
 from fedcluster.rounds import drive
 from fedcluster.site import SiteFile
 
@@ -278,7 +278,7 @@ def test_the_number_of_clusters_and_the_scores_are_those_of_one_process(
         given = content(out, job, columns=["x", "y"]) | {"job": name}
         told = apps.conduct(engine(folder), given, tmp_path / "runs" / name)
         expected = drive(job.plan(), here, seed=job.seed).value
-        assert shown({**told, "done": True})
+        assert shown({**told, "done": True}, 80)
         if isinstance(job, SelectK):
             assert told["n_clusters"] == expected.n_clusters
             assert (out / "selection.json").exists()
@@ -327,8 +327,8 @@ def test_rows_are_prepared_as_by_fit_on_one_machine(raw: Path, tmp_path: Path, m
         labels = (raw / "sites" / name / "results" / "labels.csv").read_text()
         assert labels == (here / "labels" / f"{name}.csv").read_text()
         assert (",-1" in labels) == (missing == "drop")
-    [table] = centers_shown({**done, "out": str(out)}, 80)
-    assert table.title == "Centres, in the units of the columns"
+    titles = [part.title for part in shown(done, 80) if isinstance(part, Table)]
+    assert titles == ["Centres, in the units of the columns", "Rows by cluster", "Sites"]
 
 
 def test_the_number_of_clusters_and_the_scores_are_those_of_prepared_rows(

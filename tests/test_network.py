@@ -96,6 +96,7 @@ def test_a_site_that_is_killed_and_comes_back(running: RunningFederation, tmp_pa
 def test_a_coordinator_that_is_killed_goes_on(running: RunningFederation, tmp_path: Path) -> None:
     """The run ends with one clear error; resumed, it ends with the same bits."""
     steps = ["--algorithm", "lloyd", "--init", "summaries", "--tol", 0, "--max-iter", 2]
+    steps += ["--scale", "none"]
     run = running.run("fit", "-k", 4, *steps, "--seed", 7, "--out", tmp_path / "out")
     running.wait_for_exchange(2)
     running.coordinator.kill()
@@ -111,8 +112,7 @@ def test_a_coordinator_that_is_killed_goes_on(running: RunningFederation, tmp_pa
     again = running.run("resume", name)
     assert again.wait() == 0, again.said()
     assert kept == {path: path.stat().st_mtime_ns for path in before}  # not asked again
-    wish = Prepare(missing="mean")
-    job = Fit(4, algorithm="lloyd", init="summaries", tol=0, max_iter=2, seed=7, prepare=wish)
+    job = Fit(4, algorithm="lloyd", init="summaries", tol=0, max_iter=2, seed=7)
     check(running, tmp_path / "out", job)
 
 

@@ -352,6 +352,6 @@ def _begin(folder: Path, job: Job, terms: Terms, screen: Screen) -> None:
 
 def _show(screen: Screen, outcome: dict[str, Any]) -> None:
     """What came of a job, for people and for programs."""
-    from fedcluster.federation.words import centers_shown, shown
+    from fedcluster.federation.words import shown
 
-    screen.result(outcome, [*shown(outcome), *centers_shown(outcome, screen.width)])
+    screen.result(outcome, shown(outcome, screen.width))

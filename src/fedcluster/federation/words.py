@@ -9,12 +9,12 @@ from typing import Any
 from fedcluster.model import Model
 from fedcluster.report import Table, centers_table, number
 
-__all__ = ["centers_shown", "log_lines", "shown"]
+__all__ = ["log_lines", "shown"]
 
 
-def shown(outcome: Mapping[str, Any]) -> list[Table | str]:
-    """The outcome of a job as tables and lines."""
-    parts: list[Table | str] = [*outcome.get("prepared", ())]
+def shown(outcome: Mapping[str, Any], width: int) -> list[Table | str]:
+    """The outcome of a job as tables and lines, on a screen so many characters wide."""
+    parts: list[Table | str] = [*outcome.get("prepared", ()), *_centers(outcome, width)]
     if "weights" in outcome:
         clusters = tuple((str(j), number(w)) for j, w in enumerate(outcome["weights"]))
         total = ("all", number(sum(outcome["weights"])))
@@ -42,7 +42,7 @@ def shown(outcome: Mapping[str, Any]) -> list[Table | str]:
     return [*parts, *_written(outcome)]
 
 
-def centers_shown(outcome: Mapping[str, Any], width: int) -> list[Table]:
+def _centers(outcome: Mapping[str, Any], width: int) -> list[Table]:
     """The centres of prepared rows, in the units of the columns."""
     if "prepared" not in outcome or "model.json" not in outcome["files"]:
         return []
