@@ -7,8 +7,10 @@ import json
 import re
 import stat
 import tomllib
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -23,7 +25,7 @@ from fedcluster.data.tables import InputError
 from fedcluster.engines import LocalEngine
 from fedcluster.engines.flower import FlowerEngine, introductions
 from fedcluster.engines.responder import Responder
-from fedcluster.federation import apps, coordinator
+from fedcluster.federation import apps, coordinator, member
 from fedcluster.federation.folders import Federation, create
 from fedcluster.federation.jobs import JOBS, Evaluate, Fit, SelectK
 from fedcluster.federation.leashed import FleetOnly
@@ -406,6 +408,41 @@ def test_without_keys_the_sites_say_their_names(folder: Path) -> None:
     with pytest.raises(SiteError, match="not connected: west; 3 sites are needed"):
         apps._engine(grid, {**given, "deadline": 0.3})
     assert len(apps._engine(grid, {**given, "deadline": 0.3, "quorum": 2}).sites) == 2
+
+
+def supernode(said: str) -> Program:
+    """A SuperNode that has said something, and has ended unless that was that it is connected."""
+    told = SimpleNamespace(printed=lambda: said, runs=False, log="supernode.log")
+    told.wait_for = lambda text, seconds: text in said
+    return told
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_only_a_site_that_was_connected_once_waits_to_be_let_in(before, tmp_path, monkeypatch):
+    """Flower says the same of a key that is unknown and of one that was killed just now."""
+    said = iter(["[code: 2004] Failed to activate", "[code: 2004]", "SuperNode ID: 4"])
+    monkeypatch.setattr(Program, "running", lambda *how: nullcontext(supernode(next(said))))
+    monkeypatch.setattr(member.time, "sleep", lambda seconds: None)
+    membership, heard = Membership("cluster.example.org:8443"), []
+    if not before:
+        with (
+            pytest.raises(InputError, match="the coordinator does not know this site's key"),
+            member._connected(membership, [], tmp_path, heard.append),
+        ):
+            pass
+        assert not (tmp_path / "connected").exists()
+        return
+    (tmp_path / "connected").touch()
+    with member._connected(membership, [], tmp_path, heard.append) as connected:
+        assert connected.printed() == "SuperNode ID: 4"
+    assert heard == ["the site's earlier program still counts as connected; waiting"]
+    monkeypatch.setattr(member, "FORGOTTEN", -1.0)
+    said = iter(["[code: 2004]"])
+    with (
+        pytest.raises(InputError, match="another program with this site's key is connected, or"),
+        member._connected(membership, [], tmp_path, heard.append),
+    ):
+        pass
 
 
 def status_of(path: str, host: str) -> int:
