@@ -117,8 +117,13 @@ def select_k(
         typer.Option("--sums-only", help="Send sums alone: no site describes its rows by means."),
     ] = False,
     min_cluster_size: Annotated[
-        int, typer.Option(metavar="ROWS", help="A site does not send a cluster of fewer rows.")
-    ] = 1,
+        int | None,
+        typer.Option(
+            metavar="ROWS",
+            show_default="the algorithm's",
+            help="A site does not send a cluster of fewer rows.",
+        ),
+    ] = None,
     seed: Seed = 0,
     out: Annotated[
         Path | None,
@@ -147,10 +152,7 @@ def select_k(
         prepare = preparation(scale, missing, categories, columns)
         tables = runs.read(files, columns, site_column, weight_column, screen.doing, prepare)
         ks = selections.enough_rows(ks, tables, given=k_max is not None)
-        limits = {"sums_only": sums_only, "min_cluster_size": min_cluster_size}
-        if min_cluster_size == 1:
-            limits.pop("min_cluster_size")
-        asked |= limits | {"prepare": prepare}
+        limits = {"sums_only": sums_only, "min_cluster_size": min_cluster_size or "auto"}
         found = screen.wait_for(
             lambda: selections.choose(
                 tables, ks, asked | limits | {"prepare": prepare}, seed, screen.doing
