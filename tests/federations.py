@@ -9,14 +9,22 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 
+from fedcluster.client import Client
+from fedcluster.core import Column, Data, Result
+from fedcluster.engines import LocalEngine
 from fedcluster.federation.folders import create
+from fedcluster.federation.jobs import Fit
 from fedcluster.federation.programs import free_port
+from fedcluster.preparation import Preparation, agree
+from fedcluster.preparation import fit as fit_preparation
+from fedcluster.privacy import MinClusterSize, MinRows
+from fedcluster.rounds import drive, prepared
 
 COMMAND = [sys.executable, "-c", "from fedcluster.cli import app; app()"]
 MARK = "FEDCLUSTER_FEDERATION_OF_A_TEST"
@@ -159,6 +167,20 @@ def federation(folder: Path, rows: Mapping[str, np.ndarray]) -> Iterator[Running
         running.end()
         for pid in running.left_over():
             os.kill(pid, signal.SIGKILL)
+
+
+def in_one_process(
+    job: Fit, rows: Mapping[str, np.ndarray], silent: Callable[[str, int], bool] | None = None
+) -> tuple[Preparation | None, Result]:
+    """What the sites of a federation find, with the limits that a new site file has."""
+    columns, limits = (Column("x"), Column("y")), [MinRows(2), MinClusterSize(2)]
+    clients = (Client(name, Data(X, columns=columns), limits) for name, X in rows.items())
+    sites, preparation = LocalEngine(clients, silent=silent), None
+    if job.prepare is not None:
+        fitted = drive(fit_preparation(job.prepare, agree(sites.describe())), sites)
+        preparation = fitted.value.preparation
+    plan = prepared(job.plan(), preparation)
+    return preparation, drive(plan, sites, participation=job.participation, seed=job.seed).value
 
 
 def read_json(path: Path) -> dict:

@@ -14,6 +14,12 @@ from flwr.supercore.task_identity import TaskIdentity
 from fedcluster.client import Client
 from fedcluster.engines.flower import FlowerEngine, client_app
 from fedcluster.engines.responder import Responder
+from fedcluster.engines.wire import steps_by_name
+from fedcluster.federation.member import PREPARATION
+from fedcluster.preparation import Preparation
+
+KNOWN = {"steps": steps_by_name(PREPARATION), "preparations": Preparation.of_plain}
+"""What every site of a federation knows."""
 
 
 @contextmanager
@@ -93,4 +99,4 @@ def process_grid(responders: Iterable[Responder]) -> tuple[ProcessGrid, dict[int
 
 def flower_engine(clients: Iterable[Client], **how) -> FlowerEngine:
     """An engine over a grid in this process."""
-    return FlowerEngine(*process_grid(map(Responder, clients)), **how)
+    return FlowerEngine(*process_grid(Responder(c, **KNOWN) for c in clients), **how)

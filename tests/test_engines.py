@@ -8,14 +8,16 @@ from grids import flower_engine
 
 from fedcluster.algorithms import FFCM, FKM, FedAvg, KFed, Lloyd, SiteSummaries, VarianceTree
 from fedcluster.client import Client
-from fedcluster.core import Data, Engine, SiteError, State, Task
+from fedcluster.core import Column, Data, Engine, SiteError, State, Task
 from fedcluster.data.streams import MemoryMap
 from fedcluster.engines import LocalEngine
 from fedcluster.engines.recorded import RecordedEngine
 from fedcluster.metrics import Inertia
+from fedcluster.preparation import Prepare, agree
+from fedcluster.preparation import fit as fit_preparation
 from fedcluster.privacy import MinClusterSize, MinRows
 from fedcluster.recipes import Choice, clustering
-from fedcluster.rounds import drive, iterate, together
+from fedcluster.rounds import drive, iterate, prepared, together
 
 RNG = np.random.default_rng(5)
 ROWS = {
@@ -59,6 +61,69 @@ PLANS = {
     "tree": lambda: iterate(VarianceTree(9), seed=6),
 }
 engines = pytest.mark.parametrize("engine", ENGINES.values(), ids=ENGINES)
+
+
+class Chunks:
+    """Rows that come in parts, of which each knows what its columns are."""
+
+    def __init__(self, data):
+        self.data = data
+
+    def __len__(self):
+        return len(self.data)
+
+    def chunks(self):
+        return (self.data.take(slice(i, i + 25)) for i in range(0, len(self), 25))
+
+    def load(self):
+        return self.data
+
+
+def raw_clients() -> list[Client]:
+    """Text, missing values, offsets and weights below 1; each site has its own codes and order."""
+    given = []
+    for i, (name, X) in enumerate(ROWS.items()):
+        rng = np.random.default_rng([7, i])
+        raw = np.column_stack([1e6 + 1e3 * X[:, :2], rng.integers(0, 2, len(X))])
+        raw[rng.random(raw.shape) < 0.05] = np.nan
+        levels = ("F", "M") if i % 2 else ("M", "F")
+        columns = (Column("a"), Column("b"), Column("sex", "text", levels))
+        order = rng.permutation(3)
+        weight = np.full(len(X), 0.25) if name == "south" else None
+        rows = Data(raw[:, order], weight, columns=tuple(columns[j] for j in order))
+        given.append(Client(name, Chunks(rows) if name == "east" else rows, LIMITS))
+    return given
+
+
+@engines
+@pytest.mark.parametrize(
+    "wish",
+    [
+        Prepare(missing="mean"),
+        Prepare("robust", missing="drop"),
+        Prepare(missing="median", pca=2, log=["a"]),
+        Prepare("none", missing="mean", columns=["a", "b"]),
+    ],
+    ids=["mean", "robust-drop", "pca", "numbers"],
+)
+def test_a_preparation_is_the_same_bits_on_every_engine(engine, wish, tmp_path):
+    """What is described, fitted and then clustered; every reply passes the checks."""
+
+    def found(engine):
+        told = engine.describe()
+        before = drive(fit_preparation(wish, agree(told, wish.columns)), engine)
+        plan = clustering(Choice(4, seed=1, sums_only=wish.scale == "robust", max_rounds=9))
+        after = drive(prepared(plan, before.value.preparation), engine)
+        return told, before, after
+
+    told, before, after = found(LocalEngine(raw_clients()))
+    there = found(engine(raw_clients(), tmp_path))
+    assert told == there[0]
+    assert list(told) == list(there[0]) == sorted(ROWS)
+    assert before.value.preparation == there[1].value.preparation
+    assert before.value.findings.missing == there[1].value.findings.missing
+    assert (before.exchanges, after.exchanges) == (there[1].exchanges, there[2].exchanges)
+    assert bits(after.value) == bits(there[2].value)
 
 
 def bits(found: object) -> object:

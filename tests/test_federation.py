@@ -7,14 +7,16 @@ import json
 import re
 import stat
 import tomllib
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_ssh_public_key
-from grids import process_grid
+from grids import KNOWN, process_grid
 from typer.testing import CliRunner
 
 from fedcluster.cli import app
@@ -23,7 +25,7 @@ from fedcluster.data.tables import InputError
 from fedcluster.engines import LocalEngine
 from fedcluster.engines.flower import FlowerEngine, introductions
 from fedcluster.engines.responder import Responder
-from fedcluster.federation import apps, coordinator
+from fedcluster.federation import apps, coordinator, member
 from fedcluster.federation.folders import Federation, create
 from fedcluster.federation.jobs import JOBS, Evaluate, Fit, SelectK
 from fedcluster.federation.leashed import FleetOnly
@@ -31,7 +33,8 @@ from fedcluster.federation.member import Membership, append, keep_results
 from fedcluster.federation.programs import Program, answers, free_port
 from fedcluster.federation.words import shown
 from fedcluster.model import Model
-from fedcluster.report import plain
+from fedcluster.preparation import Prepare
+from fedcluster.report import Table, plain
 from fedcluster.rounds import drive
 from fedcluster.site import SiteFile
 
@@ -197,8 +200,9 @@ def engine(folder: Path, **how) -> FlowerEngine:
         given.append(
             Responder(
                 site.client(),
-                columns=site.opened().columns,
+                columns=site.opened(raw=True).columns,
                 choose=site.client,
+                **KNOWN,
                 log=lambda lines, log=log: append(log, lines),
                 keep=lambda model, site=site, results=results: keep_results(site, model, results),
             )
@@ -276,13 +280,100 @@ def test_the_number_of_clusters_and_the_scores_are_those_of_one_process(
         given = content(out, job, columns=["x", "y"]) | {"job": name}
         told = apps.conduct(engine(folder), given, tmp_path / "runs" / name)
         expected = drive(job.plan(), here, seed=job.seed).value
-        assert shown({**told, "done": True})
+        assert shown({**told, "done": True}, 80)
         if isinstance(job, SelectK):
             assert told["n_clusters"] == expected.n_clusters
             assert (out / "selection.json").exists()
         elif isinstance(job, Evaluate):
             assert told["scores"] == plain(expected)
             assert (out / "scores.json").exists()
+
+
+@pytest.fixture
+def raw(folder: Path) -> Path:
+    """Sites with text, other units, columns in another order, one too many, missing values."""
+    for i, (name, X) in enumerate(ROWS.items()):
+        frame = {"age": 40 + X[:, 0], "income": 1e4 * X[:, 1], "sex": np.array(["F", "M"])}
+        frame["sex"] = frame["sex"][RNG.integers(0, 2, len(X))]
+        lines = [",".join(map(str, row)) for row in zip(*frame.values(), strict=True)]
+        lines[3 + i] = lines[3 + i].replace(lines[3 + i].split(",")[1], "")
+        rows = ["age,income,sex", *lines]
+        if name == "south":
+            turned = [row.split(",")[::-1] for row in rows]
+            rows = [",".join([*row, "id" if j == 0 else f"p{j}"]) for j, row in enumerate(turned)]
+        (folder / "sites" / name / "rows.csv").write_text("\n".join([*rows, ""]))
+    return folder
+
+
+def site_tomls(folder: Path) -> list[Path]:
+    return [folder / "sites" / name / "site.toml" for name in SITES]
+
+
+@pytest.mark.parametrize("missing", ["mean", "drop"])
+@pytest.mark.parametrize("m", [None, 2.0])
+def test_rows_are_prepared_as_by_fit_on_one_machine(raw: Path, tmp_path: Path, missing, m) -> None:
+    """The model, the labels and what is told of it, from the same site files."""
+    out, here = tmp_path / "out", tmp_path / "here"
+    job = Fit(3, prepare=Prepare(missing=missing), m=m, max_iter=9)
+    done = apps.conduct(engine(raw), content(out, job), tmp_path / "run")
+    options = ["-k", 3, "--missing", missing, "--max-iter", 9, *(["-m", m] if m else [])]
+    status, said = invoke("fit", *site_tomls(raw), *options, "--out", here)
+    assert status == 0
+    model, expected = (json.loads((path / "model.json").read_text()) for path in (out, here))
+    for key in ("centers", "weights", "columns", "preparation", "centers_in_units", "inertia"):
+        assert model[key] == expected[key], key
+    assert model["rounds"] == expected["rounds"]
+    assert done["prepared"][0] in said
+    assert done["preparation"]["left_out"] == {"id": "only south has it"}
+    for name in SITES:
+        labels = (raw / "sites" / name / "results" / "labels.csv").read_text()
+        assert labels == (here / "labels" / f"{name}.csv").read_text()
+        assert (",-1" in labels) == (missing == "drop")
+    titles = [part.title for part in shown(done, 80) if isinstance(part, Table)]
+    assert titles == ["Centres, in the units of the columns", "Rows by cluster", "Sites"]
+
+
+def test_the_number_of_clusters_and_the_scores_are_those_of_prepared_rows(
+    raw: Path, tmp_path: Path
+) -> None:
+    prepare = Prepare(missing="mean")
+    given = content(tmp_path / "k", SelectK(1, 4, prepare=prepare)) | {"job": "select-k"}
+    told = apps.conduct(engine(raw), given, tmp_path / "runs" / "k")
+    invoke("select-k", *site_tomls(raw), "--k-max", 4, "--out", tmp_path / "here")
+    expected = json.loads((tmp_path / "here" / "selection.json").read_text())
+    assert told["n_clusters"] == expected["n_clusters"]
+    assert told["reason"] == expected["reason"]
+    fit = content(tmp_path / "fit", Fit(3, prepare=prepare))
+    apps.conduct(engine(raw), fit, tmp_path / "runs" / "fit")
+    model = Model.load(tmp_path / "fit" / "model.json")
+    job = Evaluate(str(tmp_path / "fit" / "model.json"))
+    given = content(tmp_path / "scores", job, columns=list(model.columns)) | {"job": "evaluate"}
+    told = apps.conduct(engine(raw), given, tmp_path / "runs" / "evaluate")
+    assert told["scores"]["inertia"] == pytest.approx(model.inertia)
+    assert told["scores"]["squared-silhouette"] is not None
+
+
+def test_a_resumed_job_prepares_as_it_did(raw: Path, tmp_path: Path) -> None:
+    """What the sites told of their columns is recorded, too; its job has been JSON meanwhile."""
+    given = content(tmp_path / "out", Fit(3, prepare=Prepare("robust", missing="mean")))
+    given = json.loads(json.dumps(given))
+    first = apps.conduct(engine(raw), given, tmp_path / "run")
+    records = {path: path.stat().st_mtime_ns for path in (tmp_path / "run/exchanges").iterdir()}
+    again = apps.conduct(engine(raw), given, tmp_path / "run")
+    assert {**first, "sites": None} == {**again, "sites": None}
+    assert records == {p: p.stat().st_mtime_ns for p in (tmp_path / "run/exchanges").iterdir()}
+    (tmp_path / "run/exchanges/described").write_bytes(b"{}\n")
+    with pytest.raises(InputError, match="described is damaged"):
+        apps.conduct(engine(raw), given, tmp_path / "run")
+
+
+def test_sites_whose_columns_differ_are_named_before_anything_is_fitted(raw, tmp_path):
+    path = raw / "sites/south/rows.csv"
+    path.write_text(path.read_text().replace("income", "pay"))
+    job = Fit(2, prepare=Prepare(columns=["age", "income"]))
+    with pytest.raises(InputError, match="column 'income' is lacking at south"):
+        apps.conduct(engine(raw), content(tmp_path / "out", job), tmp_path / "run")
+    assert not (tmp_path / "out").exists()
 
 
 def test_the_log_says_what_left(folder: Path, tmp_path: Path) -> None:
@@ -317,6 +408,41 @@ def test_without_keys_the_sites_say_their_names(folder: Path) -> None:
     with pytest.raises(SiteError, match="not connected: west; 3 sites are needed"):
         apps._engine(grid, {**given, "deadline": 0.3})
     assert len(apps._engine(grid, {**given, "deadline": 0.3, "quorum": 2}).sites) == 2
+
+
+def supernode(said: str) -> Program:
+    """A SuperNode that has said something, and has ended unless that was that it is connected."""
+    told = SimpleNamespace(printed=lambda: said, runs=False, log="supernode.log")
+    told.wait_for = lambda text, seconds: text in said
+    return told
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_only_a_site_that_was_connected_once_waits_to_be_let_in(before, tmp_path, monkeypatch):
+    """Flower says the same of a key that is unknown and of one that was killed just now."""
+    said = iter(["[code: 2004] Failed to activate", "[code: 2004]", "SuperNode ID: 4"])
+    monkeypatch.setattr(Program, "running", lambda *how: nullcontext(supernode(next(said))))
+    monkeypatch.setattr(member.time, "sleep", lambda seconds: None)
+    membership, heard = Membership("cluster.example.org:8443"), []
+    if not before:
+        with (
+            pytest.raises(InputError, match="the coordinator does not know this site's key"),
+            member._connected(membership, [], tmp_path, heard.append),
+        ):
+            pass
+        assert not (tmp_path / "connected").exists()
+        return
+    (tmp_path / "connected").touch()
+    with member._connected(membership, [], tmp_path, heard.append) as connected:
+        assert connected.printed() == "SuperNode ID: 4"
+    assert heard == ["the site's earlier program still counts as connected; waiting"]
+    monkeypatch.setattr(member, "FORGOTTEN", -1.0)
+    said = iter(["[code: 2004]"])
+    with (
+        pytest.raises(InputError, match="another program with this site's key is connected, or"),
+        member._connected(membership, [], tmp_path, heard.append),
+    ):
+        pass
 
 
 def status_of(path: str, host: str) -> int:

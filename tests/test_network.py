@@ -9,16 +9,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from federations import RunningFederation, federation, read_json
+from federations import RunningFederation, federation, in_one_process, read_json
 
-from fedcluster.client import Client
-from fedcluster.core import Data, Result
-from fedcluster.engines import LocalEngine, wire
+from fedcluster.core import Column, Data
+from fedcluster.engines import wire
 from fedcluster.federation.folders import create
 from fedcluster.federation.jobs import Fit
 from fedcluster.kernels import nearest
-from fedcluster.privacy import MinClusterSize, MinRows
-from fedcluster.rounds import drive
+from fedcluster.model import Model
+from fedcluster.preparation import Prepare
 
 pytestmark = [
     pytest.mark.network,
@@ -38,48 +37,50 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningFederat
         yield running
 
 
-def here(job: Fit, silent: Callable[[str, int], bool] | None = None) -> Result:
-    """The same job in this process."""
-    limits = [MinRows(2), MinClusterSize(2)]
-    sites = LocalEngine((Client(n, Data(X), limits) for n, X in ROWS.items()), silent=silent)
-    return drive(job.plan(), sites, participation=job.participation, seed=job.seed).value
-
-
 def test_the_same_bits_as_in_one_process(running: RunningFederation, tmp_path: Path) -> None:
+    """Rows are prepared, as they are by default."""
     run = running.run("fit", "-k", 3, "--algorithm", "kfed", "--out", tmp_path / "out")
     assert run.wait() == 0, run.said()
-    check(running, tmp_path / "out", here(Fit(3, algorithm="kfed")))
+    check(running, tmp_path / "out", Fit(3, algorithm="kfed", prepare=Prepare(missing="mean")))
+    assert "Prepared: x and y with mean 0 and variance 1." in run.said()
     assert "The model and the labels are at east, north, south, west." in run.said()
     for name in ROWS:
         lines = (running.site(name) / "sent.jsonl").read_text().splitlines()
-        assert [line.split('"task": "')[1].split("(")[0] for line in lines] == [
-            "Holdings",
-            "KFed",
-            "Inertia",
+        assert [line.split('"task": "')[1].split("(")[0].split('"')[0] for line in lines] == [
+            *("describe", "Holdings", "Missing", "Means", "Squares", "KFed", "Inertia")
         ]
 
 
-def check(running: RunningFederation, out: Path, expected: Result) -> None:
-    """Centres, history and the labels at the sites are the same bits as expected."""
-    model = read_json(out / "model.json")
-    centers = np.array(model["centers"])
-    assert centers.tobytes() == expected.state.centers.tobytes()
-    assert model["inertia"] == expected.state.inertia
+def check(
+    running: RunningFederation,
+    out: Path,
+    job: Fit,
+    silent: Callable[[str, int], bool] | None = None,
+) -> None:
+    """Centres, history and the labels at the sites are the same bits as in this process."""
+    preparation, expected = in_one_process(job, ROWS, silent)
+    model = Model.load(out / "model.json")
+    assert model.preparation == preparation
+    assert model.centers.tobytes() == expected.state.centers.tobytes()
+    assert model.inertia == expected.state.inertia
     history = read_json(out / "history.json")["history"]
     assert [(done["shift"], done["missing"], done["numbers_sent"]) for done in history] == [
         (None if np.isnan(done.shift) else done.shift, list(done.missing), done.numbers_sent)
         for done in expected.history
     ]
-    for name in ROWS:
+    for name, X in ROWS.items():
         written = np.loadtxt(
             running.site(name) / "results" / "labels.csv", delimiter=",", skiprows=1
         )
-        assert (written[:, 1] == nearest(ROWS[name], centers)[0]).all()
+        rows = Data(X, columns=(Column("x"), Column("y")))
+        rows = rows if preparation is None else preparation.apply(rows)
+        assert (written[:, 1] == nearest(rows.X, expected.state.centers)[0]).all()
 
 
 def test_a_site_that_is_killed_and_comes_back(running: RunningFederation, tmp_path: Path) -> None:
     """The run goes on with three, and with the fourth again when it is there."""
     steps = ["--algorithm", "lloyd", "--init", "summaries", "--tol", 0, "--max-iter", 4]
+    steps += ["--scale", "none"]
     terms, out = ["--quorum", 3, "--deadline", 12], tmp_path / "out"
     run = running.run("fit", "-k", 4, *steps, *terms, "--out", out)
     running.wait_for_exchange(2)
@@ -89,12 +90,13 @@ def test_a_site_that_is_killed_and_comes_back(running: RunningFederation, tmp_pa
     missing = [wire.unpack(path.read_bytes())[0]["missing"] for path in running.exchanges()]
     assert all(set(names) <= {"west"} for names in missing)
     job = Fit(4, algorithm="lloyd", init="summaries", tol=0, max_iter=4)
-    check(running, out, here(job, lambda site, r: site in missing[r]))
+    check(running, out, job, lambda site, r: site in missing[r])
 
 
 def test_a_coordinator_that_is_killed_goes_on(running: RunningFederation, tmp_path: Path) -> None:
     """The run ends with one clear error; resumed, it ends with the same bits."""
     steps = ["--algorithm", "lloyd", "--init", "summaries", "--tol", 0, "--max-iter", 2]
+    steps += ["--scale", "none"]
     run = running.run("fit", "-k", 4, *steps, "--seed", 7, "--out", tmp_path / "out")
     running.wait_for_exchange(2)
     running.coordinator.kill()
@@ -111,7 +113,7 @@ def test_a_coordinator_that_is_killed_goes_on(running: RunningFederation, tmp_pa
     assert again.wait() == 0, again.said()
     assert kept == {path: path.stat().st_mtime_ns for path in before}  # not asked again
     job = Fit(4, algorithm="lloyd", init="summaries", tol=0, max_iter=2, seed=7)
-    check(running, tmp_path / "out", here(job))
+    check(running, tmp_path / "out", job)
 
 
 def test_strangers_are_refused(running: RunningFederation, tmp_path: Path) -> None:

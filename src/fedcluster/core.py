@@ -5,7 +5,7 @@ Values are frozen dataclasses, protocols are structural. This module imports not
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import reduce
 from operator import add
@@ -248,6 +248,10 @@ class RowTransform(Protocol):
         """The prepared rows."""
         ...
 
+    def plain(self) -> Mapping[str, Any]:
+        """As JSON can hold it, to travel to the sites."""
+        ...
+
 
 class Step(Protocol):
     """One question to the sites: a frozen dataclass of scalars, its hyper-parameters.
@@ -344,6 +348,10 @@ class Engine(Protocol):
     @property
     def sites(self) -> tuple[Site, ...]:
         """The sites, in the order of their names."""
+        ...
+
+    def describe(self, texts: Collection[str] = ()) -> Mapping[str, tuple[Column, ...]]:
+        """What each site tells of its columns; those of ``texts`` hold names, if numbers too."""
         ...
 
     def ask(self, tasks: Sequence[Task], sites: Iterable[str] | None = None) -> list[Answers]:

@@ -9,6 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedcluster.cli.choices import Algorithm, Init, Quality
+from fedcluster.cli.preparing import (
+    Bounds,
+    Categories,
+    Log,
+    Missing,
+    Pca,
+    Scale,
+    ScaleName,
+    asked,
+)
 from fedcluster.cli.screen import Screen, needs
 
 if TYPE_CHECKING:
@@ -120,7 +130,7 @@ def show(folder: Folder, as_json: AsJson = False) -> None:
 Columns = Annotated[
     str | None,
     typer.Option(
-        metavar="A,B,C", help="Columns to cluster by; by default all, the same at all sites."
+        metavar="A,B,C", help="Columns to cluster by; by default all that the sites have."
     ),
 ]
 Quorum = Annotated[
@@ -186,6 +196,12 @@ def fit(
     ] = 1e-4,
     seed: Annotated[int, typer.Option(metavar="N", help="Makes every random choice.")] = 0,
     columns: Columns = None,
+    scale: Scale = ScaleName.STANDARD,
+    missing: Missing = None,
+    categories: Categories = None,
+    log: Log = None,
+    bounds: Bounds = None,
+    pca: Pca = None,
     quorum: Quorum = None,
     deadline: Deadline = 120.0,
     overwrite: Overwrite = False,
@@ -193,6 +209,9 @@ def fit(
     quiet: Quiet = False,
 ) -> None:
     """Find clusters of the rows of all sites.
+
+    Rows are prepared as by fedcluster fit: scaled, missing values filled in, text with few values
+    as columns of 0 and 1.
 
     Writes model.json and history.json here. Every site gets the model, and writes the clusters of
     its rows for itself. What a site holds back stands in its site.toml.
@@ -216,6 +235,7 @@ def fit(
         m=fuzzifier,
         participation=runs.fraction(participation),
         seed=seed,
+        prepare=asked(scale, missing, categories, columns, log, bounds, pca),
     )
     terms = _terms(out, columns, quorum, deadline, overwrite=overwrite)
     _begin(context.obj, job, terms, Screen(as_json=as_json, quiet=quiet))
@@ -231,6 +251,9 @@ def select_k(
     k_max: Annotated[int, typer.Option(metavar="K", min=1, help="The most clusters.")] = 12,
     seed: Annotated[int, typer.Option(metavar="N", help="Makes every random choice.")] = 0,
     columns: Columns = None,
+    scale: Scale = ScaleName.STANDARD,
+    missing: Missing = None,
+    categories: Categories = None,
     quorum: Quorum = None,
     deadline: Deadline = 120.0,
     overwrite: Overwrite = False,
@@ -247,7 +270,8 @@ def select_k(
 
     terms = _terms(out, columns, quorum, deadline, overwrite=overwrite)
     screen = Screen(as_json=as_json, quiet=quiet)
-    _begin(context.obj, SelectK(k_min, k_max, seed=seed), terms, screen)
+    prepare = asked(scale, missing, categories, columns)
+    _begin(context.obj, SelectK(k_min, k_max, seed=seed, prepare=prepare), terms, screen)
 
 
 @run_app.command(
@@ -330,4 +354,4 @@ def _show(screen: Screen, outcome: dict[str, Any]) -> None:
     """What came of a job, for people and for programs."""
     from fedcluster.federation.words import shown
 
-    screen.result(outcome, shown(outcome))
+    screen.result(outcome, shown(outcome, screen.width))

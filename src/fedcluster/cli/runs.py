@@ -261,7 +261,7 @@ def _read_raw(source: Source, preparation: Preparation) -> SiteTable:
 
 def _rows(model: Model, table: Table) -> Rows | Data:
     """Rows as a model takes them."""
-    return table.data if model.preparation and isinstance(table, SiteTable) else table.X
+    return table.data if model.preparation else table.X
 
 
 def unknown(model: Model, tables: Mapping[str, SiteTable]) -> dict[str, dict[str, int]]:

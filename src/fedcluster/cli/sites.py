@@ -44,10 +44,15 @@ class OpenSite:
         return range(1, len(self) + 1)
 
     @property
-    def X(self) -> Rows:
-        """All rows at once."""
+    def data(self) -> Data:
+        """All rows at once, with what their columns are."""
         rows = self.client.rows
-        return rows.X if isinstance(rows, Data) else rows.load().X
+        return rows if isinstance(rows, Data) else rows.load()
+
+    @property
+    def X(self) -> Rows:
+        """The same without."""
+        return self.data.X
 
     @property
     def dtype(self) -> np.dtype[Any]:

@@ -14,7 +14,10 @@ from numpy.typing import NDArray
 
 from fedcluster.core import Column, Data, Floats
 
-__all__ = ["codes", "columns_of", "described"]
+__all__ = ["KINDS", "MOST_LEVELS", "codes", "columns_of", "described"]
+
+KINDS = ("number", "text", "date", "mixed", "empty")
+"""What a column may hold."""
 
 MOST_LEVELS = 1000
 """Levels of one column that a site names, the most frequent ones."""

@@ -7,26 +7,28 @@ sites are asked again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedcluster.core import Answers, Engine, Floats, Site, Task
+from fedcluster.core import Answers, Column, Engine, Floats, Site, Task
 from fedcluster.data.outputs import whole_file
 from fedcluster.data.tables import InputError
 from fedcluster.engines.wire import (
     WireError,
     digest,
     pack,
+    read_columns,
     read_summaries,
     unpack,
+    write_columns,
     write_summaries,
     write_tasks,
 )
 
 __all__ = ["RecordedEngine"]
 
-VERSION = 1
+FORMAT = {"format": "fedcluster-exchange", "format_version": 1}
 LARGEST = 1 << 40
 """Bytes of the largest file that is read; it is our own."""
 
@@ -78,6 +80,19 @@ class RecordedEngine:
         """The sites of the engine."""
         return self._engine.sites
 
+    def describe(self, texts: Collection[str] = ()) -> Mapping[str, tuple[Column, ...]]:
+        """Give the recorded descriptions, or ask and record; a plan needs them once."""
+        names = [site.name for site in self.sites]
+        question = digest(pack({"describe": sorted(texts), "sites": names}, {}))
+        path = self._folder / "described"
+        if path.exists():
+            return _read_described(path, question)
+        told = self._engine.describe(texts)
+        by_site = {site: write_columns(columns) for site, columns in told.items()}
+        with whole_file(path) as temporary:
+            temporary.write_bytes(pack({**FORMAT, "question": question, "told": by_site}, {}))
+        return told
+
     def ask(self, tasks: Sequence[Task], sites: Iterable[str] | None = None) -> list[Answers]:
         """Give the recorded answers, or ask and record."""
         names = [site.name for site in self.sites]
@@ -97,8 +112,7 @@ class RecordedEngine:
 
 def _write(path: Path, question: str, answers: Sequence[Answers]) -> None:
     header: dict[str, Any] = {
-        "format": "fedcluster-exchange",
-        "format_version": VERSION,
+        **FORMAT,
         "question": question,
         "answered": list(answers[0].by_site) if answers else [],
         "missing": list(answers[0].missing) if answers else [],
@@ -111,23 +125,45 @@ def _write(path: Path, question: str, answers: Sequence[Answers]) -> None:
         temporary.write_bytes(pack(header, arrays))
 
 
-def _read(path: Path, question: str, n_tasks: int) -> list[Answers]:
+def _header(path: Path, question: str) -> tuple[Mapping[str, Any], Mapping[str, Floats]]:
+    """What a file records, if it is of this question."""
     try:
         header, arrays = unpack(path.read_bytes(), LARGEST)
-        if (header["format"], header["format_version"]) != ("fedcluster-exchange", VERSION):
+        if {key: header[key] for key in FORMAT} != FORMAT:
             raise WireError("another format")
-        answered, missing, written = header["answered"], header["missing"], header["question"]
+        written = header["question"]
     except (WireError, LookupError, OSError) as error:
-        raise InputError(f"{path} is damaged ({error}); start the run anew elsewhere") from error
+        raise _damaged(path, error) from error
     if written != question:
         raise InputError(
             f"{path} records another run: other tasks, sites, seed or settings; give the run "
             "that it records, or another folder"
         )
+    return header, arrays
+
+
+def _damaged(path: Path, error: Exception) -> InputError:
+    return InputError(f"{path} is damaged ({error}); start the run anew elsewhere")
+
+
+def _read_described(path: Path, question: str) -> dict[str, tuple[Column, ...]]:
+    header, _ = _header(path, question)
+    try:
+        return {str(site): read_columns(told) for site, told in header["told"].items()}
+    except (WireError, LookupError, AttributeError) as error:
+        raise _damaged(path, error) from error
+
+
+def _read(path: Path, question: str, n_tasks: int) -> list[Answers]:
+    header, arrays = _header(path, question)
     answers = []
-    for t in range(n_tasks):
-        prefix = f"{t}."
-        mine = {k.removeprefix(prefix): a for k, a in arrays.items() if k.startswith(prefix)}
-        summaries = read_summaries(mine)
-        answers.append(Answers(dict(zip(answered, summaries, strict=True)), tuple(missing)))
+    try:
+        answered, missing = header["answered"], header["missing"]
+        for t in range(n_tasks):
+            prefix = f"{t}."
+            mine = {k.removeprefix(prefix): a for k, a in arrays.items() if k.startswith(prefix)}
+            summaries = read_summaries(mine)
+            answers.append(Answers(dict(zip(answered, summaries, strict=True)), tuple(missing)))
+    except (WireError, LookupError, ValueError) as error:
+        raise _damaged(path, error) from error
     return answers

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any, Protocol
 
-from fedcluster.core import Answers, Site, SiteError, State, Summary, Task
+from fedcluster.core import Answers, Column, Site, SiteError, State, Task
 from fedcluster.engines.replies import Holding, Question, Reply, ReplyError, read_reply
 from fedcluster.engines.wire import LARGEST, PROTOCOL, pack, write_tasks
 from fedcluster.metrics import Holdings
@@ -18,6 +19,7 @@ __all__ = ["Post", "Refusal", "RemoteEngine"]
 LOGGER = logging.getLogger(__name__)
 
 HOLDINGS = Task(Holdings(), State())
+NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class Post(Protocol):
@@ -94,6 +96,7 @@ class RemoteEngine:
         self._run, self._exchanges = secrets.token_hex(8), 0
         self._holdings: dict[str, Holding] = {}
         self._columns: list[str] | None = None
+        self._raw = False
         self.columns: dict[str, tuple[str, ...]] = {}
         self.weights: dict[str, float] = {}
         self.refusals: list[Refusal] = []
@@ -111,12 +114,36 @@ class RemoteEngine:
         SiteError
             If fewer sites than the quorum gave an answer that is believed.
         """
+        believed = self._round(tasks, sites)
+        missing = tuple(name for name in self._sites if name not in believed)
+        return [
+            Answers({name: reply.summaries[t] for name, reply in believed.items()}, missing)
+            for t in range(len(tasks))
+        ]
+
+    def describe(self, texts: Collection[str] = ()) -> dict[str, tuple[Column, ...]]:
+        """What each site that answers tells of its columns.
+
+        Those of ``texts`` hold names, if numbers too.
+
+        Raises
+        ------
+        SiteError
+            If fewer sites than the quorum gave a description that is believed.
+        """
+        believed = self._round([], None, {"describe": sorted(texts)})
+        return {name: reply.described or () for name, reply in believed.items()}
+
+    def _round(
+        self, tasks: Sequence[Task], sites: Iterable[str] | None, more: Mapping[str, Any] = NOTHING
+    ) -> dict[str, Reply]:
+        """One exchange; the replies that are believed, in the order of the names."""
         asked = [
             name for name in self._sites if name in set(self._sites if sites is None else sites)
         ]
-        questions = self._questions(asked, tasks)
+        questions = self._questions(asked, tasks, more)
         came, reasons = self._exchange(questions)
-        believed: dict[str, list[Summary]] = {}
+        believed: dict[str, Reply] = {}
         for name in asked:
             if name in came:
                 try:
@@ -125,22 +152,27 @@ class RemoteEngine:
                     reasons[name] = str(error)
         self._note(reasons)
         self._check_quorum(len(believed), asked, reasons)
-        missing = tuple(name for name in self._sites if name not in believed)
-        return [
-            Answers({name: answers[t] for name, answers in believed.items()}, missing)
-            for t in range(len(tasks))
-        ]
+        return believed
 
     def greet(self) -> None:
         """Ask the sites what they hold, before there is anything else to ask."""
         self.ask([])
 
-    def choose(self, columns: Sequence[str]) -> None:
-        """From now on ask about these columns, in this order."""
-        self._columns = list(columns)
+    def choose(self, columns: Sequence[str] | None, *, raw: bool = False) -> None:
+        """From now on ask about these columns, in this order.
+
+        Parameters
+        ----------
+        columns : sequence of str or None
+            Their names; None for those that each site has.
+        raw : bool
+            Whether they are still to be prepared: text and missing values are allowed.
+        """
+        asked = None if columns is None else tuple(columns)
         for name, told in self.columns.items():
-            if told != tuple(columns):
+            if raw != self._raw or told != (asked or told):
                 self._holdings.pop(name, None)
+        self._columns, self._raw = None if asked is None else list(asked), raw
 
     def give(self, model: Mapping[str, Any]) -> tuple[str, ...]:
         """Send every site the model that they found; returns the sites that have it."""
@@ -157,19 +189,22 @@ class RemoteEngine:
         self._note(reasons)
         return tuple(sorted(kept))
 
-    def _questions(self, asked: Sequence[str], tasks: Sequence[Task]) -> dict[str, Question]:
+    def _questions(
+        self, asked: Sequence[str], tasks: Sequence[Task], more: Mapping[str, Any]
+    ) -> dict[str, Question]:
         """What each site is asked: new ones also what they hold."""
-        old, new = (self._question(each) for each in (tasks, [HOLDINGS, *tasks]))
+        old, new = (self._question(each, more) for each in (tasks, [HOLDINGS, *tasks]))
         return {name: old if name in self._holdings else new for name in asked}
 
-    def _question(self, tasks: Sequence[Task]) -> Question:
+    def _question(self, tasks: Sequence[Task], more: Mapping[str, Any]) -> Question:
         headers, arrays = write_tasks(tasks)
-        message = pack({**self._header(), "tasks": headers}, arrays)
-        return Question(self._run, self._exchanges, tasks, message)
+        message = pack({**self._header(), **more, "tasks": headers}, arrays)
+        return Question(self._run, self._exchanges, tasks, message, "describe" in more)
 
     def _header(self) -> dict[str, Any]:
         header = {"protocol": PROTOCOL, "run": self._run, "exchange": self._exchanges}
-        return header if self._columns is None else {**header, "columns": self._columns}
+        chosen = {} if self._columns is None else {"columns": self._columns}
+        return {**header, **chosen, **({"raw": True} if self._raw else {})}
 
     def _exchange(
         self, questions: Mapping[str, Question]
@@ -182,18 +217,18 @@ class RemoteEngine:
     def _enough(self, asked: int) -> int:
         return asked if self._quorum is None else min(self._quorum, asked)
 
-    def _believed(
-        self, name: str, came: bytes, question: Question, tasks: Sequence[Task]
-    ) -> list[Summary]:
-        """The answers of one site, checked."""
+    def _believed(self, name: str, came: bytes, question: Question, tasks: Sequence[Task]) -> Reply:
+        """The reply of one site, checked, without what the site holds."""
         reply = read_reply(came, question, name, largest=self._largest)
-        holding, answers = self._holdings.get(name), reply.summaries
+        holding = self._holdings.get(name)
         if holding is None:
-            holding, answers = Holding.of(answers), answers[1:]
-        Reply(reply.site, reply.columns, answers).check(tasks, holding)
+            holding = Holding.of(reply.summaries)
+            reply = replace(reply, summaries=reply.summaries[1:])
+        holding = holding.telling(reply.columns, reply.described)
+        reply.check(tasks, holding)
         self._holdings[name], self._sites[name] = holding, reply.site
         self.columns[name], self.weights[name] = reply.columns, holding.weight
-        return answers
+        return reply
 
     def _note(self, reasons: Mapping[str, str]) -> None:
         for name in sorted(reasons):

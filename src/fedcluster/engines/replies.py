@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from fedcluster.core import Data, Floats, Site, Summary, Task
-from fedcluster.engines.wire import LARGEST, PROTOCOL, WireError, digest, read_summaries, unpack
+from fedcluster.core import Column, Data, Floats, Site, Summary, Task
+from fedcluster.engines.wire import (
+    LARGEST,
+    PROTOCOL,
+    WireError,
+    digest,
+    read_columns,
+    read_summaries,
+    unpack,
+)
 
 __all__ = ["Holding", "Question", "Reply", "ReplyError", "read_reply"]
 
@@ -36,12 +44,15 @@ class Question:
         The tasks.
     message : bytes
         How they travel.
+    describes : bool
+        Whether the columns are to be described, too.
     """
 
     run: str
     exchange: int
     tasks: Sequence[Task]
     message: bytes
+    describes: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +65,16 @@ class Holding:
         d.
     weight : float
         What all its rows weigh, as far as its limits let that be said.
+    n_rows : float
+        How many they are, as far as the same.
+    columns : tuple of Column
+        What they are, as far as it is known.
     """
 
     n_columns: int
     weight: float
+    n_rows: float = 0.0
+    columns: tuple[Column, ...] = ()
 
     @classmethod
     def of(cls, answers: Sequence[Summary]) -> Holding:
@@ -65,7 +82,21 @@ class Holding:
         if not answers or len(answers[0].weights) != 1:
             raise ReplyError("it does not say in one line what it holds")
         _check_numbers(answers[0])
-        return cls(answers[0].sums.shape[1], float(answers[0].weights[0]))
+        d, weight = answers[0].sums.shape[1], float(answers[0].weights[0])
+        return cls(d, weight, float(answers[0].sums.max(initial=0.0)))
+
+    def telling(self, names: Sequence[str], described: Sequence[Column] | None) -> Holding:
+        """With what the columns are, from their names or from a description.
+
+        Raises
+        ------
+        ReplyError
+            If other columns are described than the rows have.
+        """
+        if described is not None and len(described) != self.n_columns:
+            raise ReplyError(f"{len(described)} columns described, the rows have {self.n_columns}")
+        columns = described or self.columns or tuple(map(Column, names))
+        return replace(self, columns=tuple(columns) if len(columns) == self.n_columns else ())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,6 +106,7 @@ class Reply:
     site: Site
     columns: tuple[str, ...]
     summaries: list[Summary]
+    described: tuple[Column, ...] | None = None
 
     def check(self, tasks: Sequence[Task], holding: Holding) -> None:
         """Check every answer.
@@ -87,11 +119,12 @@ class Reply:
         """
         if len(self.summaries) != len(tasks):
             raise ReplyError(f"{len(self.summaries)} answers to {len(tasks)} tasks")
+        at_most = max(holding.weight, holding.n_rows)
         for task, summary in zip(tasks, self.summaries, strict=True):
             try:
                 _check_shape(task, summary, holding)
                 _check_numbers(summary)
-                _check_weights(summary.weights, holding.weight)
+                _check_weights(summary.weights, at_most)
             except ReplyError as error:
                 raise ReplyError(f"{type(task.step).__name__}: {error}") from error
 
@@ -120,7 +153,8 @@ def read_reply(message: bytes, question: Question, name: str, *, largest: int = 
         header, arrays = unpack(message, largest)
         _check_header(header, question, name)
         site = Site(name, _texts(header, "limits"))
-        return Reply(site, _texts(header, "columns"), read_summaries(arrays))
+        described = read_columns(header.get("described")) if question.describes else None
+        return Reply(site, _texts(header, "columns"), read_summaries(arrays), described)
     except WireError as error:
         raise ReplyError(str(error)) from error
 
@@ -150,7 +184,7 @@ def _texts(header: dict[str, Any], key: str) -> tuple[str, ...]:
 
 
 def _check_shape(task: Task, summary: Summary, holding: Holding) -> None:
-    expected = _shape(task, holding.n_columns)
+    expected = _shape(task, holding)
     if expected is None:
         return
     lines, width = expected
@@ -159,13 +193,15 @@ def _check_shape(task: Task, summary: Summary, holding: Holding) -> None:
         raise ReplyError(f"sums of shape {summary.sums.shape}, where {wanted} was expected")
 
 
-def _shape(task: Task, n_columns: int) -> tuple[int | None, int] | None:
+def _shape(task: Task, holding: Holding) -> tuple[int | None, int] | None:
     """The shape that the step gives to a single row of zeros here, None where it gives none.
 
     Where answers are not added, neither by chunks nor at the server, any number of lines is right.
     """
-    row = Data(np.zeros((1, n_columns)), y=np.zeros(1, dtype=np.int64))
+    zeros = np.zeros((1, holding.n_columns))
+    row = Data(zeros, y=np.zeros(1, dtype=np.int64), columns=holding.columns)
     with suppress(Exception), np.errstate(all="ignore"):
+        row = row if task.preparation is None else task.preparation.apply(row)
         sums = task.step.client_step(task.state, row, np.random.default_rng(0)).sums
         added = task.step.client_additive or getattr(task.step, "server_additive", False)
         return len(sums) if added else None, sums.shape[1]

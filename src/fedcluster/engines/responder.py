@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 from fedcluster.client import Client
-from fedcluster.core import Floats, Summary, Task
+from fedcluster.core import Column, Floats, Summary, Task
 from fedcluster.data.tables import InputError
 from fedcluster.engines.wire import (
     PROTOCOL,
     STEPS,
     Header,
+    Preparations,
     Steps,
     WireError,
     digest,
     pack,
     read_tasks,
     unpack,
+    write_columns,
     write_summaries,
 )
 
@@ -29,6 +33,17 @@ LOGGER = logging.getLogger(__name__)
 
 Line = dict[str, Any]
 """One line of the log of what left: sizes, never a value."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Found:
+    """What was found for a question, kept for the case that it comes again."""
+
+    question: str
+    client: Client
+    tasks: list[Task]
+    answers: list[Summary]
+    described: tuple[Column, ...] | None
 
 
 class Responder:
@@ -45,9 +60,12 @@ class Responder:
     columns : sequence of str
         The names of its columns, which it tells the coordinator.
     choose : callable taking a tuple of str, optional
-        The same site with the columns that the coordinator asks for, in their order.
+        The same site with the columns that the coordinator asks for, in their order; with
+        ``raw=True`` of rows that are still to be prepared.
     steps : mapping of str to type
         The steps that it knows, as `steps_by_name` gives them.
+    preparations : callable, optional
+        Makes a preparation of its plain form; without it no rows are prepared.
     log : callable taking a list of dict, optional
         Receives the lines of the log of each reply before it leaves; where it fails, nothing
         leaves.
@@ -69,15 +87,17 @@ class Responder:
         client: Client,
         *,
         columns: Sequence[str] = (),
-        choose: Callable[[tuple[str, ...]], Client] | None = None,
+        choose: Callable[..., Client] | None = None,
         steps: Steps = STEPS,
+        preparations: Preparations | None = None,
         log: Callable[[list[Line]], None] | None = None,
         keep: Callable[[dict[str, Any]], None] | None = None,
     ) -> None:
         self.name, self.columns = client.name, tuple(columns)
-        self._clients, self._choose = {self.columns: client}, choose
-        self._steps, self._log, self._keep = steps, log, keep
-        self._last: tuple[str, Client, list[Task], list[Summary]] | None = None
+        self._clients, self._choose = {(self.columns, False): client}, choose
+        self._steps, self._preparations = steps, preparations
+        self._log, self._keep = log, keep
+        self._last: _Found | None = None
 
     def reply(self, question: bytes) -> bytes:
         """The reply to a question; it never raises."""
@@ -114,45 +134,61 @@ class Responder:
             if self._keep is not None:
                 self._keep(header["model"])
             return pack(echo, {})
-        client, tasks, answers = self._answers(me["question"], header, arrays)
-        limits = list(client.site.limits)
+        found = self._found(me["question"], header, arrays)
+        limits = list(found.client.site.limits)
         card = {"limits": limits, "columns": header.get("columns", list(self.columns))}
-        reply = pack(echo | card, write_summaries(answers))
+        if found.described is not None:
+            card["described"] = write_columns(found.described)
+        reply = pack(echo | card, write_summaries(found.answers))
         if self._log is not None:
-            lines = [_line(*each) for each in zip(tasks, answers, strict=True)]
             which = {"run": echo["run"], "round": _counted(echo["exchange"])}
-            self._log([{**which, **line, "limits": limits} for line in lines])
+            self._log([{**which, **line, "limits": limits} for line in _lines(found)])
         return reply
 
-    def _answers(
-        self, name: str, header: Header, arrays: Mapping[str, Floats]
-    ) -> tuple[Client, list[Task], list[Summary]]:
+    def _found(self, name: str, header: Header, arrays: Mapping[str, Floats]) -> _Found:
         """The answers to a question, found once."""
-        if self._last is None or self._last[0] != name:
-            tasks = read_tasks(header.get("tasks", ()), arrays, self._steps)
-            client = self._client(header.get("columns"))
-            self._last = name, client, tasks, client.answers(tasks)
-        return self._last[1:]
+        if self._last is None or self._last.question != name:
+            tasks = read_tasks(header.get("tasks", ()), arrays, self._steps, self._preparations)
+            client = self._client(header.get("columns"), raw=header.get("raw") is True)
+            described = None
+            if "describe" in header:
+                described = client.describe(_names(header["describe"]))
+            self._last = _Found(name, client, tasks, client.answers(tasks), described)
+        return self._last
 
-    def _client(self, columns: Any) -> Client:
+    def _client(self, columns: Any, *, raw: bool) -> Client:
         """The site with the columns that are asked for, by default with its own."""
-        if columns is None:
-            return self._clients[self.columns]
-        if not isinstance(columns, list) or not all(isinstance(name, str) for name in columns):
-            raise WireError("the columns that are asked for are not a list of names")
-        chosen = tuple(columns)
-        if chosen not in self._clients:
+        chosen = self.columns if columns is None else _names(columns)
+        if (chosen, raw) not in self._clients:
             if self._choose is None:
                 raise WireError(
                     f"this site has the columns {', '.join(self.columns)} and no others"
                 )
-            self._clients[chosen] = self._choose(chosen)
-        return self._clients[chosen]
+            how = {"raw": True} if raw else {}
+            self._clients[chosen, raw] = self._choose(chosen, **how)
+        return self._clients[chosen, raw]
+
+
+def _names(given: Any) -> tuple[str, ...]:
+    if not isinstance(given, list) or not all(isinstance(name, str) for name in given):
+        raise WireError("the columns that are asked for are not a list of names")
+    return tuple(given)
 
 
 def _counted(exchange: Any) -> int | None:
     """The number of an exchange as people count, from 1."""
     return exchange + 1 if isinstance(exchange, int) else None
+
+
+def _lines(found: _Found) -> list[Line]:
+    """What the log says of a reply."""
+    lines = [_line(*each) for each in zip(found.tasks, found.answers, strict=True)]
+    if found.described is None:
+        return lines
+    told = json.dumps(write_columns(found.described))
+    texts = sum(len(column.levels) for column in found.described)
+    described = {"columns": len(found.described), "texts": texts, "bytes": len(told)}
+    return [{"task": "describe", **described}, *lines]
 
 
 def _line(task: Task, answer: Summary) -> Line:

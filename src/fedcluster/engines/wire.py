@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
 from hashlib import sha256
 from importlib import import_module
 from types import MappingProxyType
@@ -19,21 +19,25 @@ from typing import Any
 import numpy as np
 
 from fedcluster import algorithms, metrics
-from fedcluster.core import Floats, State, Step, Summary, Task
+from fedcluster.core import Column, Floats, RowTransform, State, Step, Summary, Task
+from fedcluster.data.columns import KINDS, MOST_LEVELS
 
 __all__ = [
     "LARGEST",
     "PROTOCOL",
     "STEPS",
     "Header",
+    "Preparations",
     "Steps",
     "WireError",
     "digest",
     "pack",
+    "read_columns",
     "read_summaries",
     "read_tasks",
     "steps_by_name",
     "unpack",
+    "write_columns",
     "write_summaries",
     "write_tasks",
 ]
@@ -49,6 +53,8 @@ MOST_DIMENSIONS = 2
 Header = Mapping[str, Any]
 Steps = Mapping[str, type[Any]]
 Arrays = Mapping[str, Floats]
+Preparations = Callable[[Mapping[str, Any]], RowTransform]
+"""What makes a preparation of its plain form; raises ValueError, LookupError or TypeError."""
 
 
 class WireError(ValueError):
@@ -156,11 +162,10 @@ def write_tasks(tasks: Sequence[Task]) -> tuple[list[Header], dict[str, Floats]]
     Raises
     ------
     WireError
-        If a step has a field that is no scalar, or rows are to be prepared.
+        If a step has a field that is no scalar.
     """
-    if any(task.preparation is not None for task in tasks):
-        raise WireError("a preparation cannot be sent yet: prepare the rows at the sites")
     headers: list[Header] = []
+    prepared: dict[int, int] = {}
     arrays: dict[str, Floats] = {}
     for i, task in enumerate(tasks):
         state = task.state
@@ -173,11 +178,20 @@ def write_tasks(tasks: Sequence[Task]) -> tuple[list[Header], dict[str, Floats]]
                 "inertia": state.inertia,
                 "converged": bool(state.converged),
                 "memory": list(state.memory),
+                **_preparation(task.preparation, prepared, i),
             }
         )
         arrays |= {f"{i}.centers": state.centers, f"{i}.weights": state.weights}
         arrays |= {f"{i}.memory.{name}": array for name, array in state.memory.items()}
     return headers, arrays
+
+
+def _preparation(preparation: RowTransform | None, known: dict[int, int], i: int) -> dict[str, Any]:
+    """The preparation of task i; where an earlier task has the same one, the number of that."""
+    if preparation is None:
+        return {}
+    first = known.setdefault(id(preparation), i)
+    return {"preparation": preparation.plain() if first == i else first}
 
 
 def _fields(step: Step) -> dict[str, Any]:
@@ -192,15 +206,40 @@ def _fields(step: Step) -> dict[str, Any]:
     return values
 
 
-def read_tasks(headers: Any, arrays: Arrays, steps: Steps = STEPS) -> list[Task]:
-    """The tasks that `write_tasks` wrote.
+def read_tasks(
+    headers: Any,
+    arrays: Arrays,
+    steps: Steps = STEPS,
+    preparations: Preparations | None = None,
+) -> list[Task]:
+    """The tasks that `write_tasks` wrote; tasks with one preparation share it.
 
     Raises
     ------
     WireError
-        If a step is not among ``steps``, or a task is not understood.
+        If a step is not among ``steps``, rows are to be prepared and there are no
+        ``preparations``, or a task is not understood.
     """
-    return list(_read_tasks(headers, arrays, steps))
+    tasks: list[Task] = []
+    for i, task in enumerate(_read_tasks(headers, arrays, steps)):
+        prepare = _read_preparation(headers[i].get("preparation"), tasks, preparations)
+        tasks.append(replace(task, preparation=prepare))
+    return tasks
+
+
+def _read_preparation(
+    given: Any, before: Sequence[Task], preparations: Preparations | None
+) -> RowTransform | None:
+    if given is None:
+        return None
+    if type(given) is int and 0 <= given < len(before):
+        return before[given].preparation
+    if preparations is None:
+        raise WireError("this site prepares no rows")
+    try:
+        return preparations(given)
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise WireError(f"the preparation of task {len(before)} is not understood") from error
 
 
 def _read_tasks(headers: Any, arrays: Arrays, steps: Steps) -> Iterator[Task]:
@@ -259,3 +298,39 @@ def read_summaries(arrays: Arrays) -> list[Summary]:
         return [Summary(arrays[f"{i}.sums"], arrays[f"{i}.weights"]) for i in range(n)]
     except (LookupError, ValueError) as error:
         raise WireError(f"the answers are not whole: {error}") from error
+
+
+def write_columns(columns: Sequence[Column]) -> list[list[Any]]:
+    """What a site tells of its columns, as JSON can hold it."""
+    return [[column.name, column.kind, list(column.levels)] for column in columns]
+
+
+def read_columns(given: Any) -> tuple[Column, ...]:
+    """The columns that `write_columns` wrote.
+
+    Raises
+    ------
+    WireError
+        If they are something else, a name comes twice, or a column has too many levels.
+
+    Examples
+    --------
+    >>> read_columns(write_columns([Column("sex", "text", ("F", "M"))]))
+    (Column(name='sex', kind='text', levels=('F', 'M')),)
+    """
+    try:
+        columns = tuple(_column(*each) for each in given)
+    except (TypeError, ValueError) as error:
+        raise WireError(f"the description of the columns is not understood: {error}") from error
+    if len({column.name for column in columns}) < len(columns):
+        raise WireError("two columns are described under one name")
+    return columns
+
+
+def _column(name: Any, kind: Any, levels: Any) -> Column:
+    texts = isinstance(levels, list) and all(isinstance(level, str) for level in levels)
+    if not isinstance(name, str) or kind not in KINDS or not texts:
+        raise ValueError("a column has a name, a kind and a list of texts")
+    if len(levels) > (MOST_LEVELS if kind == "text" else 0):
+        raise ValueError(f"a column of {kind} with {len(levels)} texts")
+    return Column(name, kind, tuple(levels))

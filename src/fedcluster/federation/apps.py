@@ -12,15 +12,17 @@ from flwr.app import Context
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
-from fedcluster.core import HeldBackError, SiteError
+from fedcluster.core import Engine, HeldBackError, SiteError
 from fedcluster.data.outputs import json_text, whole_file, whole_folder
 from fedcluster.data.tables import InputError
 from fedcluster.engines.flower import FlowerEngine, introductions
 from fedcluster.engines.recorded import RecordedEngine
 from fedcluster.engines.remote import RemoteEngine
 from fedcluster.engines.wire import WireError
-from fedcluster.federation.jobs import JOBS, Account, Job, noted
-from fedcluster.rounds import drive
+from fedcluster.federation.jobs import Account, Job, job_of, noted
+from fedcluster.preparation import Findings, Fitted, Preparation, Prepare, Schema, agree
+from fedcluster.preparation import fit as fit_preparation
+from fedcluster.rounds import Outcome, drive, prepared
 
 __all__ = ["client", "conduct", "server"]
 
@@ -79,20 +81,12 @@ def conduct(engine: RemoteEngine, content: Mapping[str, Any], folder: Path) -> d
     dict
         What there is to show.
     """
-    job: Job = JOBS[content["job"]](**content["parameters"])
+    job = job_of(content)
     folder.mkdir(parents=True, exist_ok=True)
-    columns = _agree(engine, content["columns"], folder)
+    recorded = RecordedEngine(engine, folder / "exchanges")
+    columns, schema = _agreed(engine, recorded, job, content["columns"], folder)
     job.check(sum(engine.weights.values()))
-    steps: dict[str, None] = {}
-    outcome = drive(
-        noted(job.plan(), steps),
-        RecordedEngine(engine, folder / "exchanges"),
-        participation=job.participation,
-        seed=job.seed,
-    )
-    account = Account(
-        outcome, columns, engine.sites, engine.weights, tuple(steps), tuple(engine.refusals)
-    )
+    account = _carried_out(job, columns, schema, engine, recorded)
     out = Path(content["out"])
     with whole_folder(out) as partial:
         shown = job.write(partial, account)
@@ -103,7 +97,58 @@ def conduct(engine: RemoteEngine, content: Mapping[str, Any], folder: Path) -> d
     return {**shown, "out": str(out), "files": files, "model_at": list(kept)}
 
 
-def _agree(engine: RemoteEngine, wanted: list[str] | None, folder: Path) -> tuple[str, ...]:
+def _carried_out(
+    job: Job,
+    columns: tuple[str, ...],
+    schema: Schema | None,
+    engine: RemoteEngine,
+    recorded: Engine,
+) -> Account:
+    """Fit the preparation if there is one to fit, and do the job on prepared rows."""
+    steps: dict[str, None] = {}
+    before: Outcome[Fitted] | None = None
+    how = job.preparing
+    preparation = how if isinstance(how, Preparation) else None
+    if isinstance(how, Prepare) and schema is not None:
+        before = drive(noted(fit_preparation(how, schema), steps), recorded)
+        preparation = before.value.preparation
+        columns = tuple(column.name for column in preparation.columns)
+    found = drive(
+        noted(prepared(job.plan(), preparation), steps),
+        recorded,
+        participation=job.participation,
+        seed=job.seed,
+    )
+    exchanges = before.exchanges + found.exchanges if before else found.exchanges
+    return Account(
+        Outcome(found.value, exchanges),
+        columns,
+        engine.sites,
+        engine.weights,
+        tuple(steps),
+        tuple(engine.refusals),
+        preparation,
+        before.value.findings if before else Findings(),
+    )
+
+
+def _agreed(
+    engine: RemoteEngine, recorded: Engine, job: Job, wanted: list[str] | None, folder: Path
+) -> tuple[tuple[str, ...], Schema | None]:
+    """The columns that all are asked about; their schema, if a preparation is to be fitted."""
+    if job.preparing is None:
+        return _in_one_order(engine, wanted, folder), None
+    engine.choose(wanted, raw=True)
+    if isinstance(job.preparing, Preparation):
+        engine.greet()
+        return tuple(wanted or ()), None
+    schema = agree(recorded.describe(job.preparing.named), job.preparing.columns)
+    if not engine.weights:  # the descriptions were recorded
+        engine.greet()
+    return (), schema
+
+
+def _in_one_order(engine: RemoteEngine, wanted: list[str] | None, folder: Path) -> tuple[str, ...]:
     """Ask the sites what they hold; the columns that all are asked about, in one order.
 
     Raises
@@ -111,8 +156,7 @@ def _agree(engine: RemoteEngine, wanted: list[str] | None, folder: Path) -> tupl
     InputError
         If two sites have other columns, or those that a resumed run asked about are others.
     """
-    if wanted:
-        engine.choose(wanted)
+    engine.choose(wanted)
     engine.greet()
     first, *others = sorted(engine.columns)
     columns = engine.columns[first]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
@@ -15,6 +15,7 @@ from fedcluster.data.outputs import json_text
 from fedcluster.data.tables import InputError
 from fedcluster.engines.remote import Refusal
 from fedcluster.model import Model
+from fedcluster.preparation import Findings, Preparation, Prepare, in_words
 from fedcluster.recipes import Choice, clustering
 from fedcluster.recipes.evaluation import evaluation
 from fedcluster.report import plain
@@ -22,7 +23,7 @@ from fedcluster.rounds import Outcome, Plan
 from fedcluster.selection.choosing import choosing
 from fedcluster.selection.verdict import Selection
 
-__all__ = ["JOBS", "Account", "Evaluate", "Fit", "Job", "SelectK", "noted"]
+__all__ = ["JOBS", "Account", "Evaluate", "Fit", "Job", "SelectK", "job_of", "noted"]
 
 T = TypeVar("T")
 
@@ -45,6 +46,10 @@ class Account:
         What was asked, each once.
     refusals : tuple of Refusal
         Who is missing in which exchange.
+    preparation : Preparation, optional
+        What was done to the rows.
+    findings : Findings
+        What was met while it was fitted.
     """
 
     outcome: Outcome[Any]
@@ -53,6 +58,8 @@ class Account:
     weights: Mapping[str, float]
     steps: tuple[str, ...]
     refusals: tuple[Refusal, ...]
+    preparation: Preparation | None = None
+    findings: Findings = field(default_factory=Findings)
 
 
 class Job(Protocol):
@@ -68,12 +75,17 @@ class Job(Protocol):
         """The fraction of the sites that is asked in a round."""
         ...
 
+    @property
+    def preparing(self) -> Prepare | Preparation | None:
+        """How rows are prepared: what is to be fitted, what was fitted, or not at all."""
+        ...
+
     def check(self, rows: float) -> None:
         """Refuse what makes no sense for so many rows of all sites together."""
         ...
 
     def plan(self) -> Plan[Any]:
-        """What to ask."""
+        """What to ask about the prepared rows."""
         ...
 
     def write(self, folder: Path, account: Account) -> dict[str, Any]:
@@ -102,6 +114,12 @@ class Fit:
     m: float | None = None
     participation: float = 1.0
     seed: int = 0
+    prepare: Prepare | None = None
+
+    @property
+    def preparing(self) -> Prepare | None:
+        """What is to be fitted before."""
+        return self.prepare
 
     def check(self, rows: float) -> None:
         """Refuse more clusters than rows."""
@@ -121,7 +139,7 @@ class Fit:
                 n_init=self.n_init,
                 tol=self.tol,
                 max_rounds=self.max_iter,
-                seed=int(np.random.RandomState(self.seed).randint(2**31 - 1)),
+                seed=_drawn(self.seed),
                 quality=self.quality,
                 sums_only=self.sums_only,
                 m=self.m,
@@ -142,6 +160,7 @@ class Fit:
             rounds=len(account.outcome.exchanges),
             inertia=result.state.inertia,
             seed=self.seed,
+            preparation=account.preparation,
         ).save(folder / "model.json")
         summary = self._summary(result, account)
         history = {"format": "fedcluster-federation", "format_version": 1, **summary}
@@ -158,8 +177,25 @@ class Fit:
             "stop_reason": result.reason,
             "inertia": plain(result.state.inertia),
             "weights": result.state.weights.tolist(),
+            **_prepared(self.prepare, account),
             **_common(account),
         }
+
+
+def _prepared(prepare: Prepare | None, account: Account) -> dict[str, Any]:
+    """What is told of a preparation: sentences, and the same for programs."""
+    if prepare is None or account.preparation is None:
+        return {}
+    found = account.findings
+    return {
+        "prepared": in_words(prepare, account.preparation, found),
+        "preparation": {
+            "missing": plain(found.missing),
+            "left_out": plain(found.left_out),
+            "pooled": plain(found.pooled),
+            "only_at": [[*key, site] for key, site in found.only_at.items()],
+        },
+    }
 
 
 def _drawn(seed: int) -> int:
@@ -193,6 +229,12 @@ class SelectK:
     k_max: int = 12
     participation: float = 1.0
     seed: int = 0
+    prepare: Prepare | None = None
+
+    @property
+    def preparing(self) -> Prepare | None:
+        """What is to be fitted before."""
+        return self.prepare
 
     def check(self, rows: float) -> None:
         """Refuse more clusters than rows."""
@@ -213,6 +255,7 @@ class SelectK:
             "doubts": list(found.warnings),
             "says": dict(found.says),
             "scores": {str(k): plain(dict(scores)) for k, scores in found.table.items()},
+            **_prepared(self.prepare, account),
             **_common(account),
         }
         content = {"format": "fedcluster-federated-selection", "format_version": 1, **told}
@@ -233,6 +276,11 @@ class Evaluate:
     model: str
     participation: float = 1.0
     seed: int = 0
+
+    @property
+    def preparing(self) -> Preparation | None:
+        """What the model does to rows."""
+        return Model.load(self.model).preparation
 
     def check(self, rows: float) -> None:
         """Any number of rows will do."""
@@ -255,6 +303,15 @@ JOBS: Mapping[str, type[Any]] = MappingProxyType(
     {"fit": Fit, "select-k": SelectK, "evaluate": Evaluate}
 )
 """The jobs by their names."""
+
+
+def job_of(content: Mapping[str, Any]) -> Job:
+    """The job that ``job.json`` holds."""
+    parameters = dict(content["parameters"])
+    if parameters.get("prepare") is not None:
+        parameters["prepare"] = Prepare(**parameters["prepare"])
+    job: Job = JOBS[content["job"]](**parameters)
+    return job
 
 
 def noted(plan: Plan[T], steps: dict[str, None]) -> Generator[list[Task], list[Answers], T]:

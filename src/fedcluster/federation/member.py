@@ -11,7 +11,7 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
@@ -41,6 +41,7 @@ from fedcluster.engines.responder import Line, Responder
 from fedcluster.engines.wire import WireError, steps_by_name
 from fedcluster.federation.programs import Program, answers, free_port
 from fedcluster.model import Model
+from fedcluster.preparation import Preparation
 from fedcluster.site import SiteFile
 
 __all__ = ["Membership", "take_part"]
@@ -52,6 +53,12 @@ PREPARATION = tuple(
     for name in ("Cells", "Covariance", "Means", "Missing", "Squares")
 )
 """The steps that a preparation asks."""
+
+REFUSED = "[code: 2004]"
+"""What Flower says of a key that it does not know, or that is connected already."""
+
+FORGOTTEN = 75.0
+"""Seconds after which Flower has noticed that a SuperNode was killed."""
 
 POLL = 0.1
 """Seconds between two looks for a question."""
@@ -164,14 +171,10 @@ def take_part(path: Path, say: Callable[[str], None]) -> None:
     secret, port = secrets.token_bytes(32), free_port()
     with (
         _secret_file(folder / "flower", secret) as file,
-        Program.running(
-            "supernode",
-            membership.options(folder, port, file),
-            folder / "flower" / "supernode.log",
-            folder / "flower",
+        _connected(
+            membership, membership.options(folder, port, file), folder / "flower", say
         ) as supernode,
     ):
-        _wait_for_connection(supernode, membership)
         say(f"site {site.name}: connected; Ctrl-C ends it")
         _answer(supernode, port, secret, responder)
 
@@ -180,7 +183,7 @@ def _responder(
     site: SiteFile, membership: Membership, folder: Path, say: Callable[[str], None]
 ) -> Responder:
     """The site's end of the wire; reads the names of the columns."""
-    columns = tuple(site.opened().columns)
+    columns = tuple(site.opened(raw=True).columns)
     try:
         steps = steps_by_name([*PREPARATION, *membership.steps])
     except WireError as error:
@@ -196,7 +199,13 @@ def _responder(
         say(f"site {site.name}: the model came; labels are in {folder / membership.results}")
 
     return Responder(
-        site.client(columns), columns=columns, choose=site.client, steps=steps, log=log, keep=keep
+        site.client(columns),
+        columns=columns,
+        choose=site.client,
+        steps=steps,
+        preparations=Preparation.of_plain,
+        log=log,
+        keep=keep,
     )
 
 
@@ -215,9 +224,10 @@ def keep_results(site: SiteFile, content: Mapping[str, Any], results: Path) -> N
         path = partial / "model.json"
         path.write_text(json_text(content), encoding="utf-8")
         model = Model.load(path)
-        rows = [chunk.X for chunk in site.opened(model.columns).chunks()]
-        labels = np.concatenate([model.predict(X) for X in rows])
-        degrees = [found for X in rows if (found := model.memberships(X)) is not None]
+        raw = model.preparation is not None
+        rows = list(site.opened(model.columns, raw=raw).chunks())
+        labels = np.concatenate([model.predict(chunk) for chunk in rows])
+        degrees = [found for chunk in rows if (found := model.memberships(chunk)) is not None]
         write_labels(
             partial / "labels.csv",
             np.arange(1, len(labels) + 1),
@@ -253,17 +263,45 @@ def _wait_for_coordinator(
         time.sleep(1)
 
 
-def _wait_for_connection(supernode: Program, membership: Membership) -> None:
+@contextmanager
+def _connected(
+    membership: Membership, options: Sequence[str], home: Path, say: Callable[[str], None]
+) -> Iterator[Program]:
+    """A SuperNode that is connected to the coordinator.
+
+    Flower refuses a key that is connected already, and one that was killed counts as connected
+    until its heart has not been heard for a while. So a site that was connected once is patient.
+    """
+    mark, told = home / "connected", False
+    end = time.monotonic() + (FORGOTTEN if mark.exists() else 0)
+    while True:
+        with Program.running("supernode", options, home / "supernode.log", home) as supernode:
+            if _connects(supernode):
+                mark.touch()
+                yield supernode
+                return
+            if REFUSED not in supernode.printed() or time.monotonic() > end:
+                raise InputError(_why_refused(supernode, membership, before=mark.exists()))
+        if not told:
+            say("the site's earlier program still counts as connected; waiting")
+        told = True
+        time.sleep(1)
+
+
+def _connects(supernode: Program) -> bool:
     """Wait as long as it takes; the coordinator may not have started yet."""
     while not supernode.wait_for("SuperNode ID:", 60.0):
         if not supernode.runs:
-            raise InputError(_why_refused(supernode, membership))
+            return False
+    return True
 
 
-def _why_refused(supernode: Program, membership: Membership) -> str:
-    """Why a SuperNode ended before it was connected."""
+def _why_refused(supernode: Program, membership: Membership, *, before: bool) -> str:
+    """Why a SuperNode ended before it was connected, now or ever."""
     said, where = supernode.printed(), f"see {supernode.log}"
-    if "2004" in said or "2001" in said:
+    if REFUSED in said and before:
+        why = "another program with this site's key is connected, or the key is not known any more"
+    elif REFUSED in said:
         why = "the coordinator does not know this site's key; ask for the site's folder anew"
     else:
         why = supernode.complaint()

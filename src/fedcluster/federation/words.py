@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from fedcluster.report import Table, number
+from fedcluster.model import Model
+from fedcluster.report import Table, centers_table, number
 
 __all__ = ["log_lines", "shown"]
 
 
-def shown(outcome: Mapping[str, Any]) -> list[Table | str]:
-    """The outcome of a job as tables and lines."""
-    parts: list[Table | str] = []
+def shown(outcome: Mapping[str, Any], width: int) -> list[Table | str]:
+    """The outcome of a job as tables and lines, on a screen so many characters wide."""
+    parts: list[Table | str] = [*outcome.get("prepared", ()), *_centers(outcome, width)]
     if "weights" in outcome:
         clusters = tuple((str(j), number(w)) for j, w in enumerate(outcome["weights"]))
         total = ("all", number(sum(outcome["weights"])))
@@ -40,6 +42,18 @@ def shown(outcome: Mapping[str, Any]) -> list[Table | str]:
     return [*parts, *_written(outcome)]
 
 
+def _centers(outcome: Mapping[str, Any], width: int) -> list[Table]:
+    """The centres of prepared rows, in the units of the columns."""
+    if "prepared" not in outcome or "model.json" not in outcome["files"]:
+        return []
+    path = Path(outcome["out"]) / "model.json"
+    model = Model.load(path)
+    if model.preparation is None:
+        return []
+    table = centers_table(model.preparation, model.centers, width, str(path))
+    return [table] if table else []
+
+
 def _missed(outcome: Mapping[str, Any], site: Mapping[str, Any]) -> str:
     return str(sum(refusal["site"] == site["name"] for refusal in outcome.get("missing", [])))
 
@@ -63,6 +77,9 @@ def log_lines(lines: Sequence[Mapping[str, Any]]) -> list[str]:
 def _log_line(line: Mapping[str, Any]) -> str:
     when = str(line.get("time", ""))[:19].replace("T", " ")
     size = f"{line.get('bytes', 0):,} bytes"
+    if line.get("task") == "describe":
+        told = f"{line['columns']} columns, {line['texts']} texts"
+        return f"{when}  round {line['round']}  the names and kinds of {told}, {size}"
     if "shape" not in line:
         return f"{when}  no answer, {size}"
     smallest = line["smallest_weight"]

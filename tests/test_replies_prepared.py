@@ -1,0 +1,143 @@
+"""Rows that are prepared at the sites: what a coordinator and a site believe of each other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+from grids import KNOWN
+from test_replies import Bend, Postman, changed
+
+from fedcluster.algorithms import Lloyd
+from fedcluster.client import Client
+from fedcluster.core import Column, Data, SiteError, State, Task
+from fedcluster.engines import LocalEngine, wire
+from fedcluster.engines.remote import RemoteEngine
+from fedcluster.engines.responder import Responder
+from fedcluster.federation.words import log_lines
+from fedcluster.preparation import Category, Measure, Missing, Preparation
+from fedcluster.privacy import MinClusterSize, MinRows
+
+RNG = np.random.default_rng(0)
+COLUMNS = (Column("age"), Column("sex", "text", ("F", "M")))
+ROWS = {
+    name: Data(np.column_stack([RNG.normal(50, 9, 30), RNG.integers(0, 2, 30)]), columns=COLUMNS)
+    for name in "abc"
+}
+PREPARATION = Preparation((Measure("age", shift=50.0, scale=9.0), Category("sex", ("F", "M"))))
+START = State.at(np.array([[-1.0, 1.0, 0.0], [1.0, 0.0, 1.0]]))
+ASKED = [Task(Lloyd(), START, preparation=PREPARATION)]
+
+
+def responders(**how: object) -> dict[str, Responder]:
+    return {
+        name: Responder(Client(name, rows), columns=("age", "sex"), **KNOWN, **how)
+        for name, rows in ROWS.items()
+    }
+
+
+def engine(bend: Bend | None = None, sites: Mapping[str, Responder] | None = None) -> RemoteEngine:
+    """Three sites, of which two are enough; what comes from b is bent."""
+    return RemoteEngine(Postman(sites or responders(), "b", bend), ROWS, quorum=2)
+
+
+def test_answers_about_prepared_rows_are_the_same_bits():
+    here = LocalEngine(Client(name, rows) for name, rows in ROWS.items()).ask(ASKED)[0]
+    there = engine().ask(ASKED)[0]
+    assert there.missing == ()
+    assert there.total().sums.tobytes() == here.total().sums.tobytes()
+
+
+@pytest.mark.parametrize("described", [False, True])
+def test_an_answer_as_wide_as_the_raw_rows_is_refused(described):
+    def narrow(reply: bytes, question: bytes) -> bytes:
+        header, arrays = wire.unpack(reply)
+        name = f"{len(arrays) // 2 - 1}.sums"
+        if arrays[name].shape == (2, 4):
+            arrays[name] = arrays[name][:, :3].copy()
+        return wire.pack(header, arrays)
+
+    asked = engine(narrow)
+    if described:
+        asked.describe()
+    assert asked.ask(ASKED)[0].missing == ("b",)
+    assert "sums of shape (2, 3), where (2, 4) was expected" in asked.refusals[0].reason
+
+
+@pytest.mark.parametrize(
+    ("told", "reason"),
+    [
+        (None, "the description of the columns is not understood"),
+        ([["age", "number"]], "the description of the columns is not understood"),
+        ([["age", "number", []], ["sex", "colour", []]], "has a name, a kind and a list of texts"),
+        ([["age", "number", []], [3, "text", []]], "has a name, a kind and a list of texts"),
+        ([["age", "number", []], ["sex", "text", [1]]], "has a name, a kind and a list of texts"),
+        ([["age", "number", ["F"]], ["sex", "text", []]], "a column of number with 1 texts"),
+        ([["age", "number", []], ["sex", "text", ["F"] * 1001]], "a column of text with 1001"),
+        ([["age", "number", []], ["age", "text", []]], "described under one name"),
+        ([["age", "number", []]], "1 columns described, the rows have 2"),
+    ],
+)
+def test_a_description_that_is_impossible_is_refused(told, reason):
+    asked = engine(changed(described=told))
+    assert list(asked.describe()) == ["a", "c"]
+    assert reason in asked.refusals[0].reason
+
+
+def test_a_site_that_does_not_describe_its_columns_is_refused():
+    def silent(reply: bytes, question: bytes) -> bytes:
+        header, arrays = wire.unpack(reply)
+        header.pop("described", None)
+        return wire.pack(header, arrays)
+
+    assert list(engine(silent).describe()) == ["a", "c"]
+
+
+def test_only_texts_that_the_limits_let_out_are_told_and_the_log_says_how_many():
+    said: list[list[dict]] = []
+    X = np.column_stack([np.arange(12.0), np.repeat([0.0, 1.0, 2.0, 3.0], [6, 3, 2, 1])])
+    rows = Data(X, columns=(Column("age"), Column("ward", "text", ("east", "north", "hall", "x"))))
+    client = Client("a", rows, (MinRows(2), MinClusterSize(3)))
+    site = Responder(client, columns=("age", "ward"), **KNOWN, log=said.append)
+    told = RemoteEngine(Postman({"a": site}), ["a"]).describe()
+    assert told == {"a": (Column("age"), Column("ward", "text", ("east", "north")))}
+    line = {"run": said[0][0]["run"], "round": 1, "task": "describe", "columns": 2, "texts": 2}
+    assert said[0][0] == line | {"bytes": 60, "limits": ["MinRows(n=2)", "MinClusterSize(p=3)"]}
+    [shown, _] = log_lines(said[0])
+    assert shown.endswith("round 1  the names and kinds of 2 columns, 2 texts, 60 bytes")
+
+
+def test_rows_are_opened_raw_only_where_that_is_asked_for():
+    opened = []
+
+    def choose(columns: tuple[str, ...], **how: bool) -> Client:
+        opened.append((columns, how))
+        return Client("a", ROWS["a"])
+
+    site = Responder(choose(("age", "sex")), columns=("age", "sex"), choose=choose, **KNOWN)
+    asked = RemoteEngine(Postman({"a": site}), ["a"])
+    asked.greet()
+    asked.choose(None, raw=True)
+    asked.describe()
+    asked.choose(["sex"], raw=True)
+    asked.describe()
+    asked.choose(["sex"])
+    asked.greet()
+    raw = {"raw": True}
+    assert opened[1:] == [(("age", "sex"), raw), (("sex",), raw), (("sex",), {})]
+
+
+def test_weights_below_one_are_no_bound_for_counts_of_rows():
+    """Missing values are counted by rows, whatever these weigh."""
+    light = Data(ROWS["a"].X, np.full(30, 0.1), columns=COLUMNS)
+    sites = {**responders(), "a": Responder(Client("a", light), **KNOWN)}
+    asked = engine(sites=sites)
+    assert asked.ask([Task(Missing(), State())])[0].missing == ()
+    assert asked.weights["a"] == pytest.approx(3.0)
+
+
+def test_a_site_that_prepares_no_rows_says_so():
+    plain = {name: Responder(Client(name, rows)) for name, rows in ROWS.items()}
+    with pytest.raises(SiteError, match="refused the question: this site prepares no rows"):
+        engine(sites=plain).ask(ASKED)
