@@ -78,7 +78,10 @@ class Columns:
     def __post_init__(self) -> None:
         for option in ("label", "weight", "site"):
             if (name := getattr(self, option)) in self.values:
-                raise InputError(f"--{option}-column {name!r} is a column of the model")
+                raise InputError(
+                    f"--{option}-column {name!r} is a column of the model; fit again without it, "
+                    "with the others in --columns"
+                )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
