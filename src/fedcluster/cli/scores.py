@@ -200,7 +200,7 @@ def _record(client: Client, model: Model, numbers_sent: int) -> SiteRecord:
         "",
         numbers_sent=numbers_sent,
         limits=client.site.limits,
-        rows_held_back=max(sent.held_back for sent in client.sent),
+        rows_held_back=min(max(sent.held_back for sent in client.sent), len(client.rows)),
         lone_rows=max(sent.lone_rows for sent in client.sent),
     )
 
