@@ -326,6 +326,7 @@ def test_bad_input_is_one_line_and_status_2(files, arguments, line):
         (["fit", "north.csv", "-k", 2], ["--out"]),
         (["predict", "model.json"], ["FILE", "predict --help"]),
         (["frob"], ["frob", "fedcluster --help"]),
+        (["fi"], ["'fi'. Did you mean 'fit'?; see"]),
         (["--frob"], ["--frob", "fedcluster --help"]),
     ],
 )
@@ -594,6 +595,7 @@ def test_help_shows_an_example_of_each_command():
     assert run("--help").stdout == shown
     for command in ("fit", "predict", "demo"):
         assert f"\n  {command} " in shown
+        assert "\\[" not in run(command, "--help").stdout
         assert f"Example: fedcluster {command}" in " ".join(run(command, "--help").stdout.split())
     assert "completion" not in shown
 

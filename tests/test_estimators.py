@@ -171,6 +171,14 @@ def test_to_sklearn() -> None:
 # What leaves the sites
 
 
+def test_a_site_holds_back_no_more_rows_than_it_has() -> None:
+    many = np.random.default_rng(0).normal(size=(20, 3))
+    model = FederatedKMeans(2, prepare="standard", random_state=0)
+    model.fit({"many": many, "one": many[:1]})
+    assert model.rows_held_back_ == {"many": 0, "one": 1}
+    assert model.numbers_sent_["one"] == 0
+
+
 def test_a_site_with_one_row_never_takes_part() -> None:
     alone = np.array([[100.0, 100.0]])
     for algorithm in ("auto", "lloyd", "kfed", "fkm"):

@@ -236,7 +236,7 @@ def test_the_variance_is_that_of_the_filled_rows() -> None:
 
 
 def test_missing_values_are_an_error_that_names_all_of_them() -> None:
-    with pytest.raises(InputError, match="1 of 'x1' at north; 1 of 'x0' at south; choose to drop"):
+    with pytest.raises(InputError, match="1 of 'x1' at north; 1 of 'x0' at south; drop their rows"):
         fitted(engine_of(MISSING), Prepare())
 
 

@@ -174,8 +174,8 @@ def test_the_names_to_choose_from_are_those_of_prepare():
     [
         (
             ["--missing", "error"],
-            "values are missing: 1 of 'height' at west; 1 of 'sex' at west; choose to drop such "
-            "rows or to fill them",
+            "values are missing: 1 of 'height' at west; 1 of 'sex' at west; drop their rows or "
+            "fill them in: missing is one of drop, mean and median",
         ),
         (
             ["--scale", "minmax"],

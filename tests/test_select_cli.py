@@ -70,6 +70,12 @@ def test_the_verdict_is_that_of_select_k(rows, files):
     assert sorted(path.name for path in Path().iterdir()) == ["north.csv", "south.csv"]
 
 
+def test_what_was_prepared_is_said(files):
+    assert "Prepared: x and y with mean 0 and" in run("select-k", *files, "--k-max", 4).stdout
+    printed = json.loads(run("select-k", *files, "--k-max", 4, "--json").stdout)
+    assert printed["preparation"]["left_out"] == {}
+
+
 def test_what_is_printed_can_be_read_aloud(files):
     ran = run("select-k", *files, "--k-max", 5, "--out", "chosen", *RAW)
     assert (ran.exit_code, ran.stderr) == (0, "")

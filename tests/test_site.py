@@ -428,6 +428,11 @@ def test_check_says_in_one_line_what_cannot_be_read(source, words) -> None:
     assert "hunter2" not in line
 
 
+def test_check_asks_for_a_site_file_where_it_gets_rows() -> None:
+    line = fails("check", "north.csv")
+    assert "north.csv holds rows; name a site.toml that says path = 'north.csv'" in line
+
+
 def test_columns_of_a_folder_are_those_of_every_file() -> None:
     Path("folder").mkdir()
     pq.write_table(pa.table({"a": [1.0], "b": [2.0]}), "folder/1.parquet")

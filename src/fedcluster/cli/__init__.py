@@ -12,7 +12,18 @@ import typer
 
 from fedcluster.cli import check as checking
 from fedcluster.cli import federation, site
-from fedcluster.cli.arguments import AsJson, Files, ModelFile, Out, Overwrite, Quiet, Seed
+from fedcluster.cli.arguments import (
+    AsJson,
+    Files,
+    ModelFile,
+    Out,
+    Overwrite,
+    Quiet,
+    Seed,
+    SiteColumn,
+    SumsOnly,
+    WeightColumn,
+)
 from fedcluster.cli.choices import Algorithm, Init, Quality
 from fedcluster.cli.evaluate import EXAMPLE, evaluate
 from fedcluster.cli.preparing import (
@@ -94,13 +105,8 @@ def fit(
     log: Log = None,
     bounds: Bounds = None,
     pca: Pca = None,
-    site_column: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Column that names each row's site, in one file of all."),
-    ] = None,
-    weight_column: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Column with the rows' weights.")
-    ] = None,
+    site_column: SiteColumn = None,
+    weight_column: WeightColumn = None,
     algorithm: Annotated[
         Algorithm,
         typer.Option(
@@ -130,10 +136,7 @@ def fit(
         Quality,
         typer.Option(help="better and best search longer, for more rounds and more numbers sent."),
     ] = Quality.GOOD,
-    sums_only: Annotated[
-        bool,
-        typer.Option("--sums-only", help="Send sums alone: no site describes its rows by means."),
-    ] = False,
+    sums_only: SumsOnly = False,
     participation: Annotated[
         float,
         typer.Option(metavar="C", help="The fraction of the sites that is asked in a round."),

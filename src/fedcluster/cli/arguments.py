@@ -7,7 +7,18 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["AsJson", "Files", "ModelFile", "Out", "Overwrite", "Quiet", "Seed"]
+__all__ = [
+    "AsJson",
+    "Files",
+    "ModelFile",
+    "Out",
+    "Overwrite",
+    "Quiet",
+    "Seed",
+    "SiteColumn",
+    "SumsOnly",
+    "WeightColumn",
+]
 
 Files = Annotated[
     list[str],
@@ -25,3 +36,14 @@ Overwrite = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, for programs.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors and warnings only.")]
 Seed = Annotated[int, typer.Option(metavar="N", help="Makes every random choice.")]
+SiteColumn = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="Column that names each row's site, in one file of all."),
+]
+WeightColumn = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Column with the rows' weights.")
+]
+SumsOnly = Annotated[
+    bool,
+    typer.Option("--sums-only", help="Send sums alone: no site describes its rows by means."),
+]

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["EXAMPLE", "check"]
 
 EXAMPLE = "Example: fedcluster check site.toml"
+DATA = (".csv", ".tsv", ".gz", ".parquet", ".npy", ".npz", ".h5ad")
 
 
 def check(
@@ -34,10 +35,15 @@ def check(
     Nothing is sent, and nothing is written.
     """
     with Screen(as_json=as_json, quiet=quiet) as screen:
+        from fedcluster.data.files import InputError
         from fedcluster.data.profile import profile
         from fedcluster.data.reader import has_columns
         from fedcluster.site import SiteFile
 
+        if site_file.suffix.lower() in DATA:
+            raise InputError(
+                f"{site_file} holds rows; name a site.toml that says path = {site_file.name!r}"
+            )
         site = SiteFile.load(site_file)
         screen.doing(f"reading the rows of {site.name}")
         found = profile(site.source, f"site {site.name!r}", site.group_column)

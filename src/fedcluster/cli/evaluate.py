@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from fedcluster.cli.arguments import AsJson, Files, ModelFile, Quiet
+from fedcluster.cli.arguments import AsJson, Files, ModelFile, Quiet, SiteColumn, WeightColumn
 from fedcluster.cli.screen import Screen
 
 __all__ = ["EXAMPLE", "evaluate"]
@@ -21,13 +21,8 @@ def evaluate(
         str | None,
         typer.Option(metavar="NAME", help="Column with labels, to compare the clusters with."),
     ] = None,
-    site_column: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Column that names each row's site, in one file of all."),
-    ] = None,
-    weight_column: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Column with the rows' weights.")
-    ] = None,
+    site_column: SiteColumn = None,
+    weight_column: WeightColumn = None,
     min_cluster_size: Annotated[
         int, typer.Option(metavar="ROWS", help="A site does not send a sum over fewer rows.")
     ] = 1,

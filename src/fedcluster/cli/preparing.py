@@ -135,15 +135,22 @@ def _bounds(text: str) -> dict[str, tuple[float, float]]:
 def shown(estimator: Any, width: int, elsewhere: str) -> list[Any]:
     """What people are told of the preparation of a fit: sentences, and the centres in units."""
     from fedcluster import report
+
+    if estimator.preparation_ is None:
+        return []
+    table = report.centers_table(
+        estimator.preparation_, estimator.cluster_centers_, width, elsewhere
+    )
+    return [*sentences(estimator), *([table] if table else [])]
+
+
+def sentences(estimator: Any) -> list[str]:
+    """What people are told of a preparation itself."""
     from fedcluster.preparation import in_words
 
     if estimator.preparation_ is None:
         return []
-    sentences = in_words(estimator.prepare, estimator.preparation_, estimator.findings_)
-    table = report.centers_table(
-        estimator.preparation_, estimator.cluster_centers_, width, elsewhere
-    )
-    return [*sentences, *([table] if table else [])]
+    return in_words(estimator.prepare, estimator.preparation_, estimator.findings_)
 
 
 def content(estimator: Any) -> dict[str, Any]:

@@ -78,7 +78,10 @@ class Columns:
     def __post_init__(self) -> None:
         for option in ("label", "weight", "site"):
             if (name := getattr(self, option)) in self.values:
-                raise InputError(f"--{option}-column {name!r} is a column of the model")
+                raise InputError(
+                    f"--{option}-column {name!r} is a column of the model; fit again without it, "
+                    "with the others in --columns"
+                )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -197,7 +200,7 @@ def _record(client: Client, model: Model, numbers_sent: int) -> SiteRecord:
         "",
         numbers_sent=numbers_sent,
         limits=client.site.limits,
-        rows_held_back=max(sent.held_back for sent in client.sent),
+        rows_held_back=min(max(sent.held_back for sent in client.sent), len(client.rows)),
         lone_rows=max(sent.lone_rows for sent in client.sent),
     )
 

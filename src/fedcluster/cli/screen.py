@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import logging
 import os
+import re
 import signal
 import sys
 import threading
@@ -15,6 +16,7 @@ from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
+import typer.core
 from typer.core import TyperGroup
 
 if TYPE_CHECKING:
@@ -26,6 +28,8 @@ INTERRUPTED = 130
 """The exit status after Ctrl-C."""
 
 T = TypeVar("T")
+
+typer.core.HAS_RICH = False  # else help shows "\\[default: 0]", escaped for a markup that is off
 
 
 class OneLine(TyperGroup):
@@ -57,6 +61,7 @@ def _advice(error: Exception) -> str | None:
     if hasattr(error, "format_message"):  # the command line itself is wrong
         command = getattr(getattr(error, "ctx", None), "command_path", "fedcluster")
         said = error.format_message().rstrip(".").replace("Value error, ", "")
+        said = re.sub(r"( Did you mean .*\?)\1", r"\1", said)  # said twice, by typer and by click
         return f"{said}; see {command} --help"
     return None
 
@@ -197,11 +202,14 @@ class Screen:
                 sys.stdout.reconfigure(encoding="utf-8")
             sys.stdout.write(json_text({**content, "warnings": self.warnings}))
             return
+        below_table = False
         for part in shown:
             if isinstance(part, str):
                 self._out.print(part, soft_wrap=True)
             else:
+                self._out.print("" if below_table else "\n", end="")
                 self._table(part)
+            below_table = not isinstance(part, str)
 
     def _table(self, table: Table) -> None:
         from rich import box
@@ -215,6 +223,6 @@ class Screen:
         if table.total:
             drawn.add_section()
             drawn.add_row(*table.total, style="bold")
-        self._out.print(f"\n{table.title}", style="bold", soft_wrap=True)
+        self._out.print(table.title, style="bold", soft_wrap=True)
         self._out.print(drawn)
         self._out.print()

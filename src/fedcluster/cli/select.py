@@ -9,7 +9,16 @@ from typing import Annotated
 
 import typer
 
-from fedcluster.cli.arguments import AsJson, Files, Overwrite, Quiet, Seed
+from fedcluster.cli.arguments import (
+    AsJson,
+    Files,
+    Overwrite,
+    Quiet,
+    Seed,
+    SiteColumn,
+    SumsOnly,
+    WeightColumn,
+)
 from fedcluster.cli.preparing import Categories, Missing, Scale, ScaleName
 from fedcluster.cli.preparing import asked as preparation
 from fedcluster.cli.screen import Screen
@@ -105,17 +114,9 @@ def select_k(
     scale: Scale = ScaleName.STANDARD,
     missing: Missing = None,
     categories: Categories = None,
-    site_column: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Column that names each row's site, in one file of all."),
-    ] = None,
-    weight_column: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Column with the rows' weights.")
-    ] = None,
-    sums_only: Annotated[
-        bool,
-        typer.Option("--sums-only", help="Send sums alone: no site describes its rows by means."),
-    ] = False,
+    site_column: SiteColumn = None,
+    weight_column: WeightColumn = None,
+    sums_only: SumsOnly = False,
     min_cluster_size: Annotated[
         int | None,
         typer.Option(

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedcluster.cli import runs
+from fedcluster.cli import preparing, runs
 from fedcluster.cli.runs import Doing
 from fedcluster.data.files import InputError
 from fedcluster.data.outputs import json_text, whole_folder
@@ -53,6 +53,8 @@ class Choosing:
     rounds: int
     seed: int
     numbers_sent: Mapping[str, int]
+    prepared: Sequence[str] = ()
+    content: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -157,7 +159,14 @@ def choose(
     doing(f"clustering with k = {ks[0]} to {ks[-1]}")
     runs.fitted(estimator, tables)
     assert estimator.selection_ is not None
-    return Choosing(estimator.selection_, estimator.n_iter_, seed, estimator.numbers_sent_)
+    return Choosing(
+        estimator.selection_,
+        estimator.n_iter_,
+        seed,
+        estimator.numbers_sent_,
+        preparing.sentences(estimator),
+        preparing.content(estimator),
+    )
 
 
 def draw(folder: Path, selection: Selection) -> list[str]:
@@ -188,6 +197,7 @@ def result(found: Choosing, out: Path | None, files: Sequence[str]) -> dict[str,
         "seed": found.seed,
         "rounds": found.rounds,
         "numbers_sent": dict(found.numbers_sent),
+        **found.content,
         "out": None if out is None else str(out),
         "files": list(files),
     }
@@ -212,7 +222,7 @@ def shown(found: Choosing, out: Path | None, files: Sequence[str]) -> list[Table
         f"{sum(found.numbers_sent.values()):,} numbers sent. Seed {found.seed}."
     )
     wrote = [f"Wrote {' and '.join(str(out / file) for file in files)}."] if out and files else []
-    return [index_table(found.selection), _verdict(found.selection), took, *wrote]
+    return [index_table(found.selection), _verdict(found.selection), *found.prepared, took, *wrote]
 
 
 def _verdict(selection: Selection) -> str:

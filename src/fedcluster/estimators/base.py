@@ -305,7 +305,8 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
         logs = {name: client.sent for name, client in engine.clients.items()}
         self.steps_ = list(dict.fromkeys(m.step for log in logs.values() for m in log))
         self.rows_held_back_ = {
-            name: max((m.held_back for m in log), default=0) for name, log in logs.items()
+            name: min(max((m.held_back for m in log), default=0), len(engine.clients[name].rows))
+            for name, log in logs.items()  # a row may stand behind several lines of a message
         }
         self.lone_rows_ = {
             name: max((m.lone_rows for m in log), default=0) for name, log in logs.items()

@@ -97,7 +97,7 @@ class FederatedKMeans(Federated):
     steps_ : list of str
         What the sites were asked, each once, with all its parameters.
     numbers_sent_ : dict of str to int
-        How many numbers each site sent in all.
+        How many numbers each site sent in all: every start, every k tried, the preparation.
     rows_held_back_ : dict of str to int
         The most rows that a site's limits held back in one message.
     lone_rows_ : dict of str to int

@@ -79,4 +79,7 @@ def refuse_missing(missing: Mapping[str, Mapping[str, int]]) -> None:
             for site, columns in missing.items()
             for name, n in columns.items()
         )
-        raise InputError(f"values are missing: {where}; choose to drop such rows or to fill them")
+        raise InputError(
+            f"values are missing: {where}; drop their rows or fill them in: missing is one of "
+            "drop, mean and median"
+        )

@@ -1,0 +1,30 @@
+"""What happened, in words, tables and pictures; how they look on a terminal is not known here."""
+
+from fedcluster.report.pictures import picture
+from fedcluster.report.records import Comparison, Record, SiteRecord, plain, site_record
+from fedcluster.report.tables import (
+    Table,
+    centers_table,
+    cluster_table,
+    comparison_table,
+    number,
+)
+from fedcluster.report.words import ignored_lines, notes, summary_line, written_line
+
+__all__ = [
+    "Comparison",
+    "Record",
+    "SiteRecord",
+    "Table",
+    "centers_table",
+    "cluster_table",
+    "comparison_table",
+    "ignored_lines",
+    "notes",
+    "number",
+    "picture",
+    "plain",
+    "site_record",
+    "summary_line",
+    "written_line",
+]
