@@ -389,6 +389,41 @@ def test_evaluate_over_site_files_says_what_does_not_go_together() -> None:
     assert not Path("new").exists()
 
 
+@pytest.mark.parametrize("in_memory", [1 << 20, 0])
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_a_site_s_own_codes_become_those_of_all_sites(monkeypatch, suffix, in_memory) -> None:
+    monkeypatch.setattr("fedcluster.site.IN_MEMORY", in_memory)
+    numbers, texts = [1, 2, None] * 20, ["1", "2", "w"] * 20
+    frame = FRAME[["age"]].assign(sex=pd.array(numbers, "Int64"), mark=texts)
+    getattr(frame, f"to_{suffix}")(f"a.{suffix}", index=False)
+    codes = '[codes]\nsex = {1 = "M", 2 = "F"}\nmark = {1 = "M", 2 = "F", w = "F"}'
+    rows = toml(f'path = "a.{suffix}"\n{codes}').rows(raw=True)
+    data = rows if isinstance(rows, Data) else next(iter(rows.chunks()))
+    assert [c.levels for c in data.columns] == [(), ("F", "M"), ("F", "M")]
+    np.testing.assert_array_equal(data.X[:3, 1:], [[1, 1], [0, 0], [np.nan, 0]])
+    FRAME[["age"]].assign(sex=["F", "M"] * 30, mark="F").to_csv("b.csv", index=False)
+    toml('path = "b.csv"', name="south")
+    assert run("fit", "north.toml", "south.toml", "-k", 3, "--out", "out").exit_code == 0
+    model = json.loads(Path("out/model.json").read_text())
+    assert {"sex=F", "sex=M", "mark=F"} <= set(model["centers_in_units"])
+
+
+@pytest.mark.parametrize(
+    ("codes", "more", "words"),
+    [
+        ('sex = {1 = "M"}', [], "[codes] does not say what '2' means; it knows '1'"),
+        ("sex = {1 = 2}", [], "[codes], sex must say what each code means"),
+        ("sex = {}", [], "[codes], sex must say what each code means"),
+        ('sax = {1 = "M"}', [], "[codes]: the source has no column 'sax'"),
+        ('sex = {1 = "M", 2 = "F"}', ["--scale", "none"], "leave out --scale none"),
+    ],
+)
+def test_what_is_wrong_with_codes_is_said_in_one_line(codes, more, words) -> None:
+    FRAME[["age"]].assign(sex=[1, 2] * 30).to_csv("a.csv", index=False)
+    Path("north.toml").write_text(f'name = "n"\n[source]\npath = "a.csv"\n[codes]\n{codes}')
+    assert words in fails("fit", "north.toml", "-k", 2, "--out", "out", *more)
+
+
 def test_fit_over_site_files_says_what_does_not_go_together() -> None:
     files = write_sites()
     assert "a.csv is none" in fails("fit", "north.toml", "a.csv", "-k", 2, "--out", "out")
