@@ -517,6 +517,23 @@ def test_other_columns_are_left_alone_and_lacking_ones_named() -> None:
         preparation.apply(Data(np.zeros((2, 1))))
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("bounds", [None, (-0.5, 2.0)])
+def test_columns_side_by_side_have_the_bits_of_each_alone(dtype, bounds) -> None:
+    rng = np.random.default_rng(5)
+    X = rng.normal(1e3, 1e-2, (40_000, 3)).astype(dtype)
+    X[rng.random(X.shape) < 1e-3] = np.nan
+    measures = (
+        Measure("x2", fill=1e3, shift=1e3, scale=0.01),
+        Measure("x0", bounds, shift=1.0, scale=3.0),
+        Measure("x1", fill=-0.0, scale=7.0),
+    )
+    data = Data(X)
+    alone = np.concatenate([m.apply(data, j) for m, j in zip(measures, (2, 0, 1), strict=True)], 1)
+    found = Preparation(measures, "keep").apply(data).X
+    np.testing.assert_array_equal(found, alone.astype(dtype), strict=True)
+
+
 def test_float32_rows_stay_float32() -> None:
     rows = Data(np.arange(10.0, dtype=np.float32)[:, None])
     assert fitted(engine_of({"s": rows}), Prepare()).preparation.apply(rows).X.dtype == np.float32

@@ -345,6 +345,85 @@ def test_fit_prepares_the_rows_of_site_files(monkeypatch) -> None:
     assert models[0]["columns"] == ["age", "bmi", "sex"]
 
 
+@pytest.mark.parametrize("in_memory", [1 << 20, 0])
+@pytest.mark.parametrize("fit_more", [[], ["--scale", "none"], ["--fuzzy"]])
+def test_a_model_is_used_on_site_files_as_on_data_files(monkeypatch, fit_more, in_memory) -> None:
+    monkeypatch.setattr("fedcluster.site.IN_MEMORY", in_memory)
+    FRAME.to_csv("a.csv", index=False)
+    FRAME[["what", "bmi", "age"]][:40].to_parquet("b.parquet", index=False)
+    for name, path in (("north", "a.csv"), ("south", "b.parquet")):
+        roles = ['columns = ["bmi", "age"]', 'label_column = "what"']
+        toml(f'path = "{path}"\n[limits]\nmin_rows = 5', *roles, name=name)
+    sites, files = ["north.toml", "south.toml"], ["north=a.csv", "south=b.parquet"]
+    assert run("fit", *sites, "-k", 3, "--out", "out", *fit_more).exit_code == 0
+    for given, out in ((sites, "by-site"), (files, "by-file")):
+        assert run("predict", "out/model.json", *given, "--out", out).exit_code == 0
+    for name in ("labels/north.csv", "labels/south.csv"):
+        texts = [Path(out, name).read_text() for out in ("out", "by-site", "by-file")]
+        assert texts[0] == texts[1] == texts[2]
+    by_site = json.loads(run("evaluate", "out/model.json", *sites, "--json").stdout)
+    more = ["--label-column", "what", "--min-cluster-size", 2]
+    by_file = json.loads(run("evaluate", "out/model.json", *files, *more, "--json").stdout)
+    assert by_site["sites"][0]["limits"] == ["MinRows(n=5)", "MinClusterSize(p=2)"]
+    assert by_site["sites"][0]["rows"] == 60
+    for name, score in by_file["scores"].items():
+        assert by_site["scores"][name] == pytest.approx(score, rel=1e-9, nan_ok=True)
+
+
+def test_select_k_takes_site_files() -> None:
+    found = json.loads(run("select-k", *write_sites(), "--k-max", 5, "--json").stdout)
+    assert found["n_clusters"] == 3
+
+
+def test_evaluate_over_site_files_says_what_does_not_go_together() -> None:
+    run("fit", *write_sites(), "-k", 3, "--out", "out")
+    evaluate = ("evaluate", "out/model.json", "north.toml", "south.toml")
+    assert "a site file says itself" in fails(*evaluate, "--label-column", "what")
+    FRAME.to_csv("a.csv", index=False)
+    toml('path = "a.csv"', 'columns = ["age", "bmi"]', 'label_column = "what"')
+    assert "site 'south' names no label_column" in fails(*evaluate)
+    FRAME.assign(what=[None, *FRAME.what[1:]]).to_csv("a.csv", index=False)
+    assert "site 'north': the label of a row is missing" in fails(*evaluate[:3])
+    toml('path = "a.csv"', 'columns = ["age", "dose"]')
+    assert "no column 'bmi' to cluster by" in fails("predict", *evaluate[1:], "--out", "new")
+    assert not Path("new").exists()
+
+
+@pytest.mark.parametrize("in_memory", [1 << 20, 0])
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_a_site_s_own_codes_become_those_of_all_sites(monkeypatch, suffix, in_memory) -> None:
+    monkeypatch.setattr("fedcluster.site.IN_MEMORY", in_memory)
+    numbers, texts = [1, 2, None] * 20, ["1", "2", "w"] * 20
+    frame = FRAME[["age"]].assign(sex=pd.array(numbers, "Int64"), mark=texts)
+    getattr(frame, f"to_{suffix}")(f"a.{suffix}", index=False)
+    codes = '[codes]\nsex = {1 = "M", 2 = "F"}\nmark = {1 = "M", 2 = "F", w = "F"}'
+    rows = toml(f'path = "a.{suffix}"\n{codes}').rows(raw=True)
+    data = rows if isinstance(rows, Data) else next(iter(rows.chunks()))
+    assert [c.levels for c in data.columns] == [(), ("F", "M"), ("F", "M")]
+    np.testing.assert_array_equal(data.X[:3, 1:], [[1, 1], [0, 0], [np.nan, 0]])
+    FRAME[["age"]].assign(sex=["F", "M"] * 30, mark="F").to_csv("b.csv", index=False)
+    toml('path = "b.csv"', name="south")
+    assert run("fit", "north.toml", "south.toml", "-k", 3, "--out", "out").exit_code == 0
+    model = json.loads(Path("out/model.json").read_text())
+    assert {"sex=F", "sex=M", "mark=F"} <= set(model["centers_in_units"])
+
+
+@pytest.mark.parametrize(
+    ("codes", "more", "words"),
+    [
+        ('sex = {1 = "M"}', [], "[codes] does not say what '2' means; it knows '1'"),
+        ("sex = {1 = 2}", [], "[codes], sex must say what each code means"),
+        ("sex = {}", [], "[codes], sex must say what each code means"),
+        ('sax = {1 = "M"}', [], "[codes]: the source has no column 'sax'"),
+        ('sex = {1 = "M", 2 = "F"}', ["--scale", "none"], "leave out --scale none"),
+    ],
+)
+def test_what_is_wrong_with_codes_is_said_in_one_line(codes, more, words) -> None:
+    FRAME[["age"]].assign(sex=[1, 2] * 30).to_csv("a.csv", index=False)
+    Path("north.toml").write_text(f'name = "n"\n[source]\npath = "a.csv"\n[codes]\n{codes}')
+    assert words in fails("fit", "north.toml", "-k", 2, "--out", "out", *more)
+
+
 def test_fit_over_site_files_says_what_does_not_go_together() -> None:
     files = write_sites()
     assert "a.csv is none" in fails("fit", "north.toml", "a.csv", "-k", 2, "--out", "out")

@@ -22,7 +22,8 @@ from typing import Any, NoReturn
 
 from fedcluster.client import Client
 from fedcluster.core import Data, Filter, RowStream
-from fedcluster.data.reader import Columns
+from fedcluster.data.meanings import CommonCodes, Meanings
+from fedcluster.data.reader import Columns, has_columns
 from fedcluster.data.sources import FileSource, OpenRows, SqlSource, opened_rows
 from fedcluster.data.tables import InputError, readable
 from fedcluster.privacy import MinClusterSize, MinRows
@@ -72,6 +73,8 @@ class SiteFile:
         The column that says whose row it is: then the limits count persons.
     label_column : str, optional
         The column with reference labels, for metrics that compare with them.
+    codes : mapping of str to mapping of str to str
+        By column, what all sites call each of the site's own codes.
     limits : Limits
         What the site holds back.
     federation : mapping
@@ -100,6 +103,7 @@ class SiteFile:
     weight_column: str | None = None
     group_column: str | None = None
     label_column: str | None = None
+    codes: Meanings = field(default_factory=dict)
     limits: Limits = Limits()
     federation: Mapping[str, Any] = field(default_factory=dict)
     path: Path = Path("site.toml")
@@ -135,6 +139,7 @@ class SiteFile:
         raw : bool
             Whether rows are still to be prepared: text and missing values are allowed.
         """
+        has_columns(f"site {self.name!r}, [codes]: the source", names, self.codes)
         others = {self.weight_column, self.group_column, self.label_column}
         own = self.columns or [name for name in names if name not in others]
         for name in columns or ():
@@ -144,7 +149,7 @@ class SiteFile:
                     f"{self.path.name} allows {', '.join(own)}"
                 )
         weight, group, label = self.weight_column, self.group_column, self.label_column
-        return Columns(tuple(columns or own), weight, group, label, raw)
+        return Columns(tuple(columns or own), weight, group, label, raw, tuple(self.codes))
 
     def rows(self, columns: Sequence[str] | None = None, *, raw: bool = False) -> Data | RowStream:
         """Open the source; rows that are few are read at once, others come in chunks.
@@ -160,12 +165,20 @@ class SiteFile:
 
     def opened(self, columns: Sequence[str] | None = None, *, raw: bool = False) -> OpenRows:
         """The source, opened; its rows come in chunks, in the order in which they lie there."""
-        return opened_rows(
+        owner = f"site {self.name!r}"
+        rows = opened_rows(
             self.source,
             lambda names: self.roles(names, columns, raw=raw),
-            owner=f"site {self.name!r}",
+            owner=owner,
             advise=self._advise,
         )
+        coded = [name for name in self.codes if name in rows.columns]
+        if coded and not raw:
+            raise InputError(
+                f"{owner}: [codes] makes text of column {coded[0]!r}, which only a preparation "
+                "makes numbers of: leave out --scale none, or the column"
+            )
+        return CommonCodes(rows, self.codes, owner) if coded else rows
 
     def client(self, columns: Sequence[str] | None = None, *, raw: bool = False) -> Client:
         """The site as it answers tasks: its rows, opened at the first one, and its limits."""
@@ -204,6 +217,7 @@ class _Toml:
             weight_column=self.maybe("weight_column"),
             group_column=self.maybe("group_column"),
             label_column=self.maybe("label_column"),
+            codes=self.table("codes").codes(),
             limits=self.table("limits").limits(),
             federation=self.table("federation").content,
             path=self.path,
@@ -212,6 +226,9 @@ class _Toml:
         used = [name for name in used if name is not None]
         if twice := next((name for name in used if used.count(name) > 1), None):
             self.complain(f"column {twice!r} is named twice")
+        for name in site.codes:
+            if name in (site.weight_column, site.group_column, site.label_column):
+                self.complain(f"[codes], {name!r} is no column to cluster by; leave it out there")
         return site
 
     def source(self) -> FileSource | SqlSource:
@@ -227,6 +244,22 @@ class _Toml:
         self.only(["path", "names", "matrix"])
         path = folder / Path(self.text("path")).expanduser()
         return FileSource(path, self.texts("names"), self.maybe("matrix"))
+
+    def codes(self) -> Meanings:
+        """What all sites call this site's codes."""
+        for name, meaning in self.content.items():
+            if (
+                not isinstance(meaning, Mapping)
+                or not meaning
+                or not all(isinstance(v, str) and v.strip() for v in meaning.values())
+            ):
+                self.complain(
+                    f'{name} must say what each code means, as in sex = {{ "1" = "M", "2" = "F" }}'
+                )
+        return {
+            name: {code.strip(): text.strip() for code, text in meaning.items()}
+            for name, meaning in self.content.items()
+        }
 
     def limits(self) -> Limits:
         """What the site holds back."""

@@ -226,8 +226,9 @@ def predict(
 ) -> None:
     """Give each row of new files the cluster of a model.
 
-    FILE is CSV or Parquet; NAME=FILE names its site. The model's columns are found by name,
-    others are ignored. Writes labels/SITE.csv: the number of each row and its cluster.
+    FILE is CSV or Parquet; NAME=FILE names its site; or it is a site's own file, site.toml. The
+    model's columns are found by name, others are ignored. Writes labels/SITE.csv: the number of
+    each row and its cluster.
     """
     with Screen(as_json=as_json, quiet=quiet) as screen:
         from fedcluster import report
@@ -238,6 +239,7 @@ def predict(
         model = Model.load(model_file)
         runs.check_folder(out, overwrite=overwrite)
         tables = runs.read_for(model, files, screen.doing)
+        screen.doing("labelling")
         labels = screen.wait_for(lambda: runs.label(model, tables))
         sites = runs.write_labels_of(out, model, tables, labels)
         unknown = runs.unknown(model, tables)

@@ -31,9 +31,9 @@ def evaluate(
 ) -> None:
     """Say how good the clusters of a model are, by site and in all.
 
-    FILE is CSV or Parquet, one for each site; NAME=FILE gives it another name. The model's
-    columns are found by name, others are ignored. The sites answer with sums alone, in two
-    rounds; what stands under a site is what it would find out alone.
+    FILE is CSV or Parquet, one for each site; NAME=FILE gives it another name; or it is a site's
+    own file, site.toml. The model's columns are found by name, others are ignored. The sites
+    answer with sums alone, in two rounds; what stands under a site is what it would find out alone.
     """
     with Screen(as_json=as_json, quiet=quiet) as screen:
         from fedcluster import report
@@ -43,9 +43,9 @@ def evaluate(
         runs.check_numbers(min_cluster_size=min_cluster_size)
         model = Model.load(model_file)
         columns = scores.Columns.of(model, label_column, weight_column, site_column)
-        sites = scores.read(files, columns, screen.doing)
+        clients = scores.clients(model, files, columns, min_cluster_size, screen.doing)
         screen.doing("asking the sites")
-        found = screen.wait_for(lambda: scores.evaluate(model, sites, min_cluster_size))
+        found = screen.wait_for(lambda: scores.evaluate(model, clients))
     screen.result(
         scores.result(found, str(model_file)),
         [

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -237,8 +238,10 @@ def used_columns(estimator: Estimator, tables: Mapping[str, Table]) -> tuple[str
     return tuple(column.name for column in estimator.preparation_.columns)
 
 
-def read_for(model: Model, files: Sequence[str], doing: Doing) -> dict[str, SiteTable]:
-    """The rows of new files, with the model's columns."""
+def read_for(model: Model, files: Sequence[str], doing: Doing) -> Mapping[str, Table]:
+    """The rows of new files or of site files, with the model's columns."""
+    if are_site_files(files):
+        return open_sites(files, model.columns, doing, raw=model.preparation is not None)
     tables = {}
     for source in sources(files):
         doing(f"reading {source.path.name}")
@@ -247,7 +250,6 @@ def read_for(model: Model, files: Sequence[str], doing: Doing) -> dict[str, Site
             if model.preparation is None
             else _read_raw(source, model.preparation)
         )
-    doing("labelling")
     return tables
 
 
@@ -264,12 +266,22 @@ def _rows(model: Model, table: Table) -> Rows | Data:
     return table.data if model.preparation else table.X
 
 
-def unknown(model: Model, tables: Mapping[str, SiteTable]) -> dict[str, dict[str, int]]:
+def unknown(model: Model, tables: Mapping[str, Table]) -> dict[str, dict[str, int]]:
     """Texts of new rows that a model does not know, by site and column."""
     if model.preparation is None:
         return {}
-    found = {site: model.preparation.unknown(table.data) for site, table in tables.items()}
+    found = {}
+    for site, table in tables.items():
+        counts: Counter[str] = Counter()
+        for part in _parts(table):
+            counts.update(model.preparation.unknown(part))
+        found[site] = dict(counts)
     return {site: columns for site, columns in found.items() if columns}
+
+
+def _parts(table: Table) -> Iterable[Data]:
+    """The rows of a table; those of a site file in chunks, where they are many."""
+    return table.chunks() if isinstance(table, OpenSite) else [table.data]
 
 
 def label(model: Model, tables: Mapping[str, Table]) -> dict[str, Labels]:
@@ -277,7 +289,7 @@ def label(model: Model, tables: Mapping[str, Table]) -> dict[str, Labels]:
     found = {}
     for site, table in tables.items():
         try:
-            found[site] = model.predict(_rows(model, table))
+            found[site] = np.concatenate([model.predict(part) for part in _parts(table)])
         except InputError as error:
             raise InputError(f"site {site!r}: {error}") from error
     return found

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedcluster.cli.sites import are_site_files, open_sites, parts
 from fedcluster.client import Client
 from fedcluster.core import Data, Filter, State
 from fedcluster.data.files import (
@@ -33,7 +34,16 @@ from fedcluster.recipes import evaluation
 from fedcluster.report import SiteRecord, Table, number, plain, site_record
 from fedcluster.rounds import Outcome, drive, prepared
 
-__all__ = ["Columns", "Evaluation", "evaluate", "read", "result", "summary_line", "table"]
+__all__ = [
+    "Columns",
+    "Evaluation",
+    "clients",
+    "evaluate",
+    "read",
+    "result",
+    "summary_line",
+    "table",
+]
 
 NOTHING = "–"
 GAP = 2
@@ -161,15 +171,35 @@ def _labels(source: Source, column: str | None) -> NDArray[np.str_] | None:
     return found
 
 
-def evaluate(model: Model, sites: Mapping[str, Data], min_cluster_size: int = 1) -> Evaluation:
-    """All indices that apply to a model's clusters, on these sites' rows."""
+def clients(
+    model: Model,
+    files: Sequence[str],
+    columns: Columns,
+    min_cluster_size: int,
+    doing: Callable[[str], None],
+) -> list[Client]:
+    """The sites as they answer, with the limits of the command line or those of site files."""
+    if are_site_files(files):
+        if min_cluster_size > 1 or columns.label or columns.weight or columns.site:
+            raise InputError(
+                "--min-cluster-size, --label-column, --weight-column and --site-column are what a "
+                "site file says itself"
+            )
+        raw = model.preparation is not None
+        return [s.client for s in open_sites(files, model.columns, doing, raw=raw).values()]
+    sites = read(files, columns, doing)
     limits: list[Filter] = [MinRows(2)] if len(sites) > 1 else []
     limits += [MinClusterSize(min_cluster_size)] if min_cluster_size > 1 else []
-    clients = [Client(name, data, limits) for name, data in sites.items()]
-    classes = _classes(sites)
+    return [Client(name, data, limits) for name, data in sites.items()]
+
+
+def evaluate(model: Model, clients: Sequence[Client]) -> Evaluation:
+    """All indices that apply to a model's clusters, on these sites' rows."""
+    classes = _classes(clients)
     together = _asked(model, clients, classes)
     by_site = {
-        name: _asked(model, [Client(name, data, ())], classes).value for name, data in sites.items()
+        client.name: _asked(model, [Client(client.name, client.rows, ())], classes).value
+        for client in clients
     }
     records = tuple(
         _record(client, model, together.numbers_sent()[client.name]) for client in clients
@@ -177,10 +207,32 @@ def evaluate(model: Model, sites: Mapping[str, Data], min_cluster_size: int = 1)
     return Evaluation(together.value, by_site, records, len(together.exchanges))
 
 
-def _classes(sites: Mapping[str, Data]) -> set[str] | None:
+def _classes(clients: Sequence[Client]) -> set[str] | None:
     """All labels of all sites, which a federation would agree on beforehand."""
-    labels = [data.y for data in sites.values() if data.y is not None]
-    return set(np.concatenate(labels).tolist()) if labels else None
+    found = {client.name: _labels_of(client) for client in clients}
+    lacking = [name for name, labels in found.items() if labels is None]
+    if len(lacking) == len(found):
+        return None
+    if lacking:
+        raise InputError(
+            f"site {lacking[0]!r} names no label_column and another site does; name one at every "
+            "site, or at none"
+        )
+    return set().union(*(labels for labels in found.values() if labels is not None))
+
+
+def _labels_of(client: Client) -> set[str] | None:
+    """The labels that a site has; none of them may be missing."""
+    found: set[str] = set()
+    for chunk in parts(client.rows):
+        if chunk.y is None:
+            return None
+        found.update(chunk.y.tolist())
+    if "" in found:
+        raise InputError(
+            f"site {client.name!r}: the label of a row is missing; fill it in or drop the row"
+        )
+    return found
 
 
 def _asked(
@@ -195,7 +247,7 @@ def _record(client: Client, model: Model, numbers_sent: int) -> SiteRecord:
     """What a site holds and sent."""
     return site_record(
         client.name,
-        model.predict(client.data),
+        np.concatenate([model.predict(chunk.weighed()) for chunk in parts(client.rows)]),
         len(model.centers),
         "",
         numbers_sent=numbers_sent,

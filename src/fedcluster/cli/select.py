@@ -137,7 +137,8 @@ def select_k(
     """Say how many clusters the rows of several sites have, and why.
 
     FILE is CSV or Parquet, one for each site, which is called like its file; NAME=FILE gives it
-    another name. Columns are matched by name. Every k is tried in the same rounds.
+    another name; or it is a site's own file, site.toml. Columns are matched by name. Every k is
+    tried in the same rounds.
 
     Shows what each index says of each k. With --out writes selection.json (the same) and, with
     matplotlib, curves.png. To keep the clusters, use fedcluster fit -k auto.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from fedcluster.client import Client
-from fedcluster.core import Data, Rows
+from fedcluster.core import Data, Rows, RowStream
 from fedcluster.data.files import common_columns
 from fedcluster.data.sources import OpenRows
 from fedcluster.data.tables import InputError
 from fedcluster.site import SiteFile, held
 
-__all__ = ["OpenSite", "are_site_files", "open_sites"]
+__all__ = ["OpenSite", "are_site_files", "open_sites", "parts"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,6 +34,7 @@ class OpenSite:
     columns: tuple[str, ...]
     client: Client
     weights: None = None
+    ignored: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.client.rows)
@@ -45,20 +46,29 @@ class OpenSite:
 
     @property
     def data(self) -> Data:
-        """All rows at once, with what their columns are."""
+        """All rows at once, and all that is known of them."""
         rows = self.client.rows
         return rows if isinstance(rows, Data) else rows.load()
 
     @property
     def X(self) -> Rows:
-        """The same without."""
+        """All rows at once."""
         return self.data.X
+
+    def chunks(self) -> Iterable[Data]:
+        """The same in parts, where they are many."""
+        return parts(self.client.rows)
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """What rows are read as."""
         rows = self.client.rows
         return rows.X.dtype if isinstance(rows, Data) else next(rows.chunks()).X.dtype
+
+
+def parts(rows: Data | RowStream) -> Iterable[Data]:
+    """Rows chunk by chunk, where they come so."""
+    return [rows] if isinstance(rows, Data) else rows.chunks()
 
 
 def are_site_files(files: Sequence[str]) -> bool:

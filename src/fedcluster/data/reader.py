@@ -62,6 +62,8 @@ class Columns:
         The column with reference labels, for metrics that compare with them.
     raw : bool, default=False
         Whether the rows are still to be prepared: text and missing values are allowed.
+    coded : tuple of str
+        Columns that may hold numbers and text, all of them codes.
     """
 
     values: tuple[str, ...]
@@ -69,6 +71,7 @@ class Columns:
     group: str | None = None
     label: str | None = None
     raw: bool = False
+    coded: tuple[str, ...] = ()
 
     @property
     def others(self) -> list[str]:
@@ -180,7 +183,7 @@ class Reader:
         """The rows with all that is known of them."""
         weight = [] if columns.weight is None else [columns.weight]
         if columns.raw:
-            read = self.raw(columns.values, weight)
+            read = self.raw(columns.values, weight, columns.coded)
             X, weights, kinds = read.X, read.weights, read.kinds
         else:
             X, weights = self.rows(columns.values, weight)

@@ -115,6 +115,7 @@ def opened_rows(
             owner=owner,
             advise=advise,
             raw=columns.raw,
+            coded=columns.coded,
         )
 
 

@@ -53,6 +53,8 @@ class ParquetRows:
         What to do where columns are no numbers, given those that are.
     raw : bool, default=False
         Whether the rows are still to be prepared: text and missing values are allowed.
+    coded : sequence of str, optional
+        Columns that may hold numbers and text, all of them codes.
     chunk_rows : int, optional
         The largest number of rows in a chunk; by default about a million values, more where the
         columns are many.
@@ -96,6 +98,7 @@ class ParquetRows:
         owner: str | None = None,
         advise: Callable[[Sequence[str]], str] = choose,
         raw: bool = False,
+        coded: Sequence[str] = (),
         chunk_rows: int | None = None,
     ) -> None:
         given = [paths] if isinstance(paths, str | Path) else paths
@@ -104,7 +107,7 @@ class ParquetRows:
         self._seen = [Seen.now(file.path) for file in self._files]
         if not self._files:
             raise InputError("no Parquet file was given")
-        self._roles = Columns((), weight_column, group_column, label_column, raw)
+        self._roles = Columns((), weight_column, group_column, label_column, raw, tuple(coded))
         self.columns = tuple(self._all_columns() if columns is None else columns)
         if not self.columns:
             raise InputError("no column was chosen")

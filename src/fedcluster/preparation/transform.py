@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from fedcluster.core import Data, Floats, Rows
 from fedcluster.data.columns import codes, columns_of
 from fedcluster.data.tables import InputError
+from fedcluster.preparation.scaling import Scaling
 
 __all__ = ["Category", "Measure", "Preparation", "Principal"]
 
@@ -217,6 +218,11 @@ class Preparation:
         """Prepared rows (n, p), without those that are dropped; of the type of the rows given."""
         places = self._places(data)
         X = np.empty((len(data), len(self.names_out)), data.X.dtype)
+        scaling = self._scaling
+        if scaling is not None:
+            in_order = places == list(range(data.X.shape[1]))
+            scaling.apply(data.X if in_order else data.X[:, places], X)
+            return self._complete(X, data)
         size = max(1, BLOCK // max(1, len(self.names)))
         for start in range(0, len(data), size):
             block = slice(start, start + size)
@@ -275,6 +281,14 @@ class Preparation:
             None if principal is None else _principal(principal),
         )
 
+    @property
+    def _scaling(self) -> Scaling | None:
+        """What is done to all columns side by side, where no more is done than that."""
+        measures = [c for c in self.columns if isinstance(c, Measure) and not c.log]
+        if not measures or len(measures) < len(self.columns) or self.principal is not None:
+            return None
+        return Scaling.of(measures)
+
     def _places(self, data: Data) -> list[int]:
         """Where the columns stand in these rows."""
         place = {column.name: j for j, column in enumerate(columns_of(data))}
@@ -307,6 +321,8 @@ class Preparation:
 
 def _lacking(X: Rows) -> NDArray[np.bool_]:
     """Whether each row lacks a value, (n,)."""
+    if not np.isnan(X.max(initial=-np.inf)):
+        return np.zeros(len(X), dtype=bool)
     lacking: NDArray[np.bool_] = np.asarray(np.isnan(X).any(axis=1))
     return lacking
 
