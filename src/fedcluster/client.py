@@ -154,15 +154,11 @@ class Client:
 
     def answers(self, tasks: Sequence[Task]) -> list[Summary]:
         """Load, step, filter: the one way from rows to messages, for all tasks of a round."""
-        streamed = [task for task in tasks if self._is_streamed(task)]
-        added = iter(self._chunk_by_chunk(streamed))
-        return [
-            self._leaving(task, *(next(added) if self._is_streamed(task) else self._at_once(task)))
-            for task in tasks
-        ]
-
-    def _is_streamed(self, task: Task) -> bool:
-        return self.streams and task.step.client_additive
+        if not self.streams:
+            return [self._leaving(task, *self._at_once(task)) for task in tasks]
+        added = iter(self._chunk_by_chunk([t for t in tasks if t.step.client_additive]))
+        found = [next(added) if t.step.client_additive else self._at_once(t) for t in tasks]
+        return [self._leaving(task, *its) for task, its in zip(tasks, found, strict=True)]
 
     def _at_once(self, task: Task) -> tuple[Summary, int]:
         """A task's answer before the filters, and how many rows it was asked about."""
@@ -256,11 +252,12 @@ def _prepared(chunk: Data, tasks: Sequence[Task]) -> list[Data]:
 
 def _sent(task: Task, step: str, full: Summary, summary: Summary) -> Sent:
     """The log's line for one message."""
+    lines, rows = int(np.count_nonzero(summary.weights)), summary.rows
     return Sent(
         round=task.state.round,
         step=step,
-        lines=int(np.count_nonzero(summary.weights)),
-        numbers=summary.numbers,
-        lone_rows=int(np.count_nonzero((summary.rows == 1) & (summary.weights != 0))),
-        held_back=round(float(full.rows.sum() - full.rows[summary.rows > 0].sum())),
+        lines=lines,
+        numbers=lines * (summary.sums.shape[1] + 1),
+        lone_rows=int(np.count_nonzero(summary.weights[rows == 1])),
+        held_back=round(float(full.rows[rows <= 0].sum())),
     )

@@ -1,5 +1,6 @@
 """What kernels read: rows, weights and centres in the few layouts that they are compiled for."""
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -58,8 +59,12 @@ def as_weights(sample_weight: ArrayLike | None) -> Weights:
 
 def as_given_weights(sample_weight: Weights, n: int) -> Weights:
     """Weights as kernels of small data take them: one for each of n rows."""
-    if len(sample_weight):
-        return sample_weight
+    return sample_weight if len(sample_weight) else _ones(n)
+
+
+@lru_cache(maxsize=64)
+def _ones(n: int) -> Weights:
+    """Kept, because a site asks for the same in every round."""
     ones = np.full(n, 1.0)
     ones.flags.writeable = False
     return ones
