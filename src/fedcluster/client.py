@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,10 +25,15 @@ from fedcluster.core import (
 )
 from fedcluster.data.columns import described
 from fedcluster.data.persons import Persons, Tally
+from fedcluster.data.stages import in_order
+from fedcluster.kernels.blas import blas_on_one_thread
+from fedcluster.kernels.threads import thread_count
 from fedcluster.privacy import MinRows
 
 __all__ = ["Client", "Sent"]
 
+ONE_THREAD = 1 << 13
+"""Numbers up to which BLAS never starts a thread; a dot product does from 10,000."""
 NO_ROW = "there is no row of positive weight"
 ALL_DROPPED = "no row is left after those with a missing value are dropped"
 
@@ -154,11 +160,20 @@ class Client:
 
     def answers(self, tasks: Sequence[Task]) -> list[Summary]:
         """Load, step, filter: the one way from rows to messages, for all tasks of a round."""
-        if not self.streams:
-            return [self._leaving(task, *self._at_once(task)) for task in tasks]
-        added = iter(self._chunk_by_chunk([t for t in tasks if t.step.client_additive]))
-        found = [next(added) if t.step.client_additive else self._at_once(t) for t in tasks]
-        return [self._leaving(task, *its) for task, its in zip(tasks, found, strict=True)]
+        with blas_on_one_thread() if self._is_large else nullcontext():
+            found = self._in_chunks(tasks) if self.streams else map(self._at_once, tasks)
+            return [self._leaving(task, *its) for task, its in zip(tasks, found, strict=True)]
+
+    @property
+    def _is_large(self) -> bool:
+        """Whether BLAS would take several threads, and the bits depend on how many."""
+        return self.streams or self.data.X.size > ONE_THREAD
+
+    def _in_chunks(self, tasks: Sequence[Task]) -> list[tuple[Summary, int]]:
+        """What `_at_once` gives, from one reading for all steps that add up."""
+        additive = [task for task in tasks if task.step.client_additive]
+        added = iter(self._chunk_by_chunk(additive) if additive else ())
+        return [next(added) if t.step.client_additive else self._at_once(t) for t in tasks]
 
     def _at_once(self, task: Task) -> tuple[Summary, int]:
         """A task's answer before the filters, and how many rows it was asked about."""
@@ -174,18 +189,25 @@ class Client:
         return self._prepared[1]
 
     def _chunk_by_chunk(self, tasks: Sequence[Task]) -> list[tuple[Summary, int]]:
-        """The same for many tasks in one reading: the chunks' answers are added up."""
+        """Many tasks in one reading: the chunks' answers are added up."""
         totals: list[Summary | None] = [None] * len(tasks)
         counts = [0] * len(tasks)
-        for chunk in self._chunks() if tasks else ():
-            for i, (task, data) in enumerate(zip(tasks, _prepared(chunk, tasks), strict=True)):
-                if len(data):
-                    found, so_far = self._step(task, data), totals[i]
-                    totals[i] = found if so_far is None else so_far + found
-                    counts[i] += len(data)
+        for found in in_order(partial(self._of_chunk, tasks), self._chunks(), thread_count()):
+            for i, (summary, n_rows) in found.items():
+                so_far = totals[i]
+                totals[i] = summary if so_far is None else so_far + summary
+                counts[i] += n_rows
         if not all(counts):
             raise ValueError(NO_ROW)
         return [(t, n) for t, n in zip(totals, counts, strict=True) if t is not None]
+
+    def _of_chunk(self, tasks: Sequence[Task], chunk: Data) -> dict[int, tuple[Summary, int]]:
+        """A chunk's answers and numbers of rows, by task, where it has rows for the task."""
+        return {
+            i: (self._step(task, data), len(data))
+            for i, (task, data) in enumerate(zip(tasks, _prepared(chunk, tasks), strict=True))
+            if len(data)
+        }
 
     def _chunks(self) -> Iterable[Data]:
         """The rows that have a weight, read anew."""

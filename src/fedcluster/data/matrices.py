@@ -19,7 +19,8 @@ from fedcluster.core import Column, Data, Floats, Rows
 from fedcluster.data.arrays import finite
 from fedcluster.data.cells import numbered_groups
 from fedcluster.data.reader import Columns, has_columns
-from fedcluster.data.streams import ArrayFile, Seen, ahead, chunk_rows_of, whole
+from fedcluster.data.stages import ahead
+from fedcluster.data.streams import ArrayFile, Seen, chunk_rows_of, whole
 from fedcluster.data.tables import InputError, readable
 
 __all__ = ["AnnDataMatrix", "Matrix", "MatrixRows", "NpyMatrix", "SparseMatrix", "opened_matrix"]

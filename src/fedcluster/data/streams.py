@@ -6,12 +6,10 @@ rows again; a file that has changed in between is an error.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -21,13 +19,11 @@ from fedcluster.data.arrays import finite
 from fedcluster.data.coding import Coding
 from fedcluster.data.files import common_columns
 from fedcluster.data.reader import Columns, Reader, choose
+from fedcluster.data.stages import ahead
 from fedcluster.data.tables import FilePart, InputError, ParquetFile, open_table, readable
 
-__all__ = ["ArrayFile", "MemoryMap", "ParquetRows", "Seen", "ahead", "chunk_rows_of", "whole"]
+__all__ = ["ArrayFile", "MemoryMap", "ParquetRows", "Seen", "chunk_rows_of", "whole"]
 
-T = TypeVar("T")
-AHEAD = 2
-"""Chunks that each stage, decoding and turning columns into rows, has done before it is asked."""
 CHUNK = 1 << 20
 """Values in a chunk: few enough to stay in a cache on their way to the kernels."""
 
@@ -354,16 +350,6 @@ def chunk_rows_of(given: int | None, d: int) -> int:
     if given is not None and given < 1:
         raise InputError(f"chunk_rows must be at least 1, not {given}")
     return given or max(CHUNK // d, min(8192, 8 * CHUNK // d), 1)
-
-
-def ahead(parts: Iterator[T]) -> Iterator[T]:
-    """The same, read by a thread of its own before they are asked for."""
-    with ThreadPoolExecutor(1, "fedcluster-reading") as thread:
-        coming = deque(thread.submit(next, parts, None) for _ in range(AHEAD))
-        while (part := coming.popleft().result()) is not None:
-            coming.append(thread.submit(next, parts, None))
-            yield part
-            del part  # the memory of the next one
 
 
 def whole(chunks: Iterator[Data], shape: tuple[int, ...], dtype: DTypeLike) -> Data:

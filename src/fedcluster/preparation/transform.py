@@ -221,8 +221,8 @@ class Preparation:
         scaling = self._scaling
         if scaling is not None:
             in_order = places == list(range(data.X.shape[1]))
-            scaling.apply(data.X if in_order else data.X[:, places], X)
-            return self._complete(X, data)
+            lacks = scaling.apply(data.X if in_order else data.X[:, places], X)
+            return self._complete(X, data) if lacks else _prepared(X, data)
         size = max(1, BLOCK // max(1, len(self.names)))
         for start in range(0, len(data), size):
             block = slice(start, start + size)
@@ -305,11 +305,8 @@ class Preparation:
         return X if self.principal is None else self.principal.apply(X)
 
     def _complete(self, X: Rows, data: Data) -> Data:
-        prepared = Data(X, data.sample_weight, data.y, groups=data.groups)
-        if self.missing == "keep":
-            return prepared
-        lacking = _lacking(X)
-        if not lacking.any():
+        prepared, lacking = _prepared(X, data), _lacking(X)
+        if self.missing == "keep" or not lacking.any():
             return prepared
         if self.missing == "drop":
             return prepared.take(~lacking)
@@ -317,6 +314,11 @@ class Preparation:
             f"{np.count_nonzero(lacking)} of {len(X)} rows have a missing value, the first one is "
             f"row {int(np.argmax(lacking)) + 1}; fill them or drop these rows"
         )
+
+
+def _prepared(X: Rows, data: Data) -> Data:
+    """Prepared rows, with what is known of each."""
+    return Data(X, data.sample_weight, data.y, groups=data.groups)
 
 
 def _lacking(X: Rows) -> NDArray[np.bool_]:

@@ -1,0 +1,46 @@
+"""Sums over the leaves of a tree, against plain NumPy."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
+
+from fedcluster.kernels.leaves import leaf_sums
+
+
+def plain_leaves(X, parent, child, feature, threshold):
+    """One cut after the other, each over all rows."""
+    leaf = np.zeros(len(X), dtype=int)
+    for p, c, f, t in zip(parent, child, feature, threshold, strict=True):
+        leaf[(leaf == p) & (X[:, f] > t)] = c
+    return leaf
+
+
+def plain_sums(X, leaf, reference, w):
+    X, n = X.astype(float), len(reference)
+    columns = [*(X * w[:, None]).T, *((X - reference[leaf]) ** 2 * w[:, None]).T]
+    return np.column_stack([np.bincount(leaf, x, n) for x in columns])
+
+
+@st.composite
+def trees(draw):
+    """Any cuts of leaves that are there; small whole numbers, so that thresholds are met."""
+    n, d, n_cuts = draw(st.integers(0, 60)), draw(st.integers(1, 4)), draw(st.integers(0, 9))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    X = (rng.integers(-4, 5, (n, d)) * 0.3).astype(draw(st.sampled_from([np.float32, float])))
+    parent = np.array([rng.integers(c + 1) for c in range(n_cuts)], dtype=np.intp)
+    feature = rng.integers(0, d, n_cuts)
+    threshold = rng.choice([*X.ravel(), -0.5, 0.0, 9.0], n_cuts).astype(float)
+    cuts = parent, np.arange(1, n_cuts + 1), feature, threshold
+    w = rng.integers(0, 3, n) * 0.7 if draw(st.booleans()) else None
+    return X, cuts, rng.normal(size=(n_cuts + 1, d)), w
+
+
+@given(trees())
+def test_as_in_plain_numpy_to_the_last_bit(tree):
+    X, cuts, reference, w = tree
+    sums, weights, counts = leaf_sums(X, cuts, reference, w)
+    leaf, w = plain_leaves(X, *cuts), np.ones(len(X)) if w is None else w
+    assert_array_equal(sums, plain_sums(X, leaf, reference, w))
+    assert_array_equal(weights, np.bincount(leaf, w, len(reference)))
+    assert_array_equal(counts, np.bincount(leaf, minlength=len(reference)))
