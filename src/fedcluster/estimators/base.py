@@ -298,6 +298,7 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
         """What it took, and what the sites' logs say of it."""
         self.n_iter_ = len(outcome.exchanges)
         self.numbers_sent_ = outcome.numbers_sent()
+        self.exchanges_ = outcome.account()
         self.sites_ = engine.sites
         logs = {name: client.sent for name, client in engine.clients.items()}
         self.steps_ = list(dict.fromkeys(m.step for log in logs.values() for m in log))

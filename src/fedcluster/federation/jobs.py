@@ -165,6 +165,7 @@ class Fit:
         summary = self._summary(result, account)
         history = {"format": "fedcluster-federation", "format_version": 1, **summary}
         history["history"] = plain(result.history)
+        history["exchanges"] = account.outcome.account()
         (folder / "history.json").write_text(json_text(history), encoding="utf-8")
         return summary
 
