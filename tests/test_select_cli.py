@@ -129,6 +129,14 @@ def test_every_option_is_heard(files, options, k):
         assert printed["rule"].startswith(options[options.index("--rule") + 1])
 
 
+@pytest.mark.parametrize("rule", RULES)
+def test_the_table_fits_on_a_screen_of_80_signs(files, rule):
+    """Neither a verdict nor a star is cut off."""
+    shown = run("select-k", *files, "--rule", rule).stdout
+    assert "…" not in shown
+    assert max(map(len, shown[: shown.index(" clusters.")].splitlines())) <= 80
+
+
 def test_the_names_to_choose_from_are_those_of_select_k():
     assert tuple(RuleName) == RULES
     assert set(AveragingName) == set(AVERAGINGS)

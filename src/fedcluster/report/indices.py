@@ -12,11 +12,15 @@ __all__ = ["index_table", "verdict_line"]
 HEADERS = {
     "mixture-bic": "BIC",
     "gap": "gap",
-    "calinski-harabasz": "Calinski-H.",
+    "calinski-harabasz": "Calinski",
     "squared-silhouette": "silhouette",
     "davies-bouldin": "Davies-B.",
     "inertia": "inertia",
 }
+"""The indices that are always shown."""
+
+OTHERS = {"bic": "X-means", "simplified-silhouette": "simplified"}
+"""Short names of others, of which the rule may add one: a screen has 80 signs."""
 
 
 def index_table(
@@ -42,18 +46,18 @@ def index_table(
     --------
     >>> scores = {1: {"gap": 0.5, "inertia": 90.0}, 2: {"gap": 1.25, "inertia": 10.0}}
     >>> index_table(2, "gap", {"gap": 2, "inertia": 1}, scores).rows
-    (('1', '0.5000  ', '90.0 *'), ('2 <', '1.2500 *', '10.0  '))
+    (('1', '0.5000 ', '90.0*'), ('2 <', '1.2500*', '10.0 '))
     """
     own = rule.split(",")[0]
     indices = [i for i in dict.fromkeys([*HEADERS, own]) if i in says]
     rows = []
     for k, found in scores.items():
         stars = ["*" if says[i] == k else " " for i in indices]
-        cells = [f"{_short(found[i])} {star}" for i, star in zip(indices, stars, strict=True)]
+        cells = [f"{_short(found[i])}{star}" for i, star in zip(indices, stars, strict=True)]
         rows.append((f"{k} <" if k == n_clusters else str(k), *cells))
     return Table(
         "What each index says of each k (* its choice, < the verdict)",
-        ("k", *(HEADERS.get(i, i) + "  " for i in indices)),
+        ("k", *((HEADERS | OTHERS).get(i, i) + " " for i in indices)),
         tuple(rows),
     )
 
