@@ -19,7 +19,7 @@ from fedcluster.client import Client
 from fedcluster.core import Column, Data, Result
 from fedcluster.engines import LocalEngine
 from fedcluster.federation.folders import create
-from fedcluster.federation.jobs import Fit
+from fedcluster.federation.jobs import Fit, drawn
 from fedcluster.federation.programs import free_port
 from fedcluster.preparation import Preparation, agree
 from fedcluster.preparation import fit as fit_preparation
@@ -28,6 +28,7 @@ from fedcluster.rounds import drive, prepared
 
 COMMAND = [sys.executable, "-c", "from fedcluster.cli import app; app()"]
 MARK = "FEDCLUSTER_FEDERATION_OF_A_TEST"
+LABELLED = 'label_column = "side"'
 
 
 class Command:
@@ -90,8 +91,12 @@ class RunningFederation:
         address = f"127.0.0.1:{free_port()}"
         self.federation = create(self.folder, list(rows), address, insecure=False)
         for name, X in rows.items():
-            text = "".join(f"{x!r},{y!r}\n" for x, y in X.tolist())
-            (self.site(name) / "rows.csv").write_text(f"x,y\n{text}")
+            text = "".join(f"{x!r},{y!r},{'left' if x < 4 else 'right'}\n" for x, y in X.tolist())
+            (self.site(name) / "rows.csv").write_text(f"x,y,side\n{text}")
+            toml = self.site(name) / "site.toml"
+            labelled = toml.read_text().replace('# label_column = "diagnosis"', LABELLED)
+            assert LABELLED in labelled
+            toml.write_text(labelled)
 
     def site(self, name: str) -> Path:
         return self.folder / "sites" / name
@@ -180,7 +185,8 @@ def in_one_process(
         fitted = drive(fit_preparation(job.prepare, agree(sites.describe())), sites)
         preparation = fitted.value.preparation
     plan = prepared(job.plan(), preparation)
-    return preparation, drive(plan, sites, participation=job.participation, seed=job.seed).value
+    found = drive(plan, sites, participation=job.participation, seed=drawn(job.seed))
+    return preparation, found.value
 
 
 def read_json(path: Path) -> dict:

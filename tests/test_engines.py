@@ -144,6 +144,27 @@ def test_the_same_bits_on_every_engine(engine, plan, tmp_path):
 
 
 @engines
+def test_labels_are_told_alike_on_every_engine(engine, tmp_path):
+    """In chunks or not; only those that enough rows have, or persons where rows are grouped."""
+
+    def given() -> list[Client]:
+        found = []
+        for name, X in ROWS.items():
+            y = np.array([*(np.arange(len(X) - 1) % 5).astype(str), "lone"])
+            groups = np.maximum(np.arange(len(X)), 12) if name == "north" else None
+            rows = Data(X, y=None if name == "west" else y, groups=groups)
+            rows = Chunks(rows) if name in ("east", "north") else rows
+            found.append(Client(name, rows, (MinRows(2), MinClusterSize(9))))
+        return found
+
+    told = LocalEngine(given()).classes()
+    assert told == {"east": (*"01234",), "north": (), "south": ("0", "1", "2"), "west": None}
+    away = engine(given(), tmp_path)
+    assert away.classes() == told
+    assert list(away.classes()) == sorted(ROWS)
+
+
+@engines
 def test_the_sites_filters_hold_on_every_engine(engine, tmp_path):
     filters = (MinRows(2), MinClusterSize(20))
     asked = [Task(Lloyd(), START), Task(Inertia(), START)]

@@ -57,6 +57,7 @@ METRICS: list[Step] = [
     MixtureLikelihood(),
     Moments(),
     Contingency.of(range(3)),
+    Contingency.of(range(2), complete=False),
     SiteARI(),
 ]
 PREPARATION: list[Step] = [Missing(), Means(), Squares(), Cells(), Covariance()]

@@ -195,6 +195,15 @@ def test_a_label_that_was_not_agreed_on_is_refused_and_not_shown() -> None:
         client.answer(Task(Contingency.of("ab"), State.at(np.ones((2, 1)))))
 
 
+def test_a_label_of_incomplete_classes_counts_for_none() -> None:
+    """As if a limit had held its pairs back."""
+    y = np.array(list("abxbx"))
+    rows = Data(np.array([[0.0], [1.0], [2.0], [9.0], [8.0]]), np.array([1.0, 2, 3, 4, 5]), y)
+    state, step = State.at(np.array([[0.0], [9.0]])), Contingency.of("ab", complete=False)
+    answer = Client("north", rows).answer(Task(step, state))
+    assert answer.weights.tolist() == [1.0, 2.0, 0.0, 4.0]
+
+
 def test_a_limit_holds_back_small_pairs_of_cluster_and_class() -> None:
     rows = Data(np.array([[0.0], [1.0], [2.0], [9.0], [8.0]]), y=np.array(list("aabbb")))
     client = Client("north", rows, [MinClusterSize(2)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -51,6 +52,24 @@ def test_the_same_bits_as_in_one_process(running: RunningFederation, tmp_path: P
         ]
 
 
+def test_clusters_are_compared_with_the_labels_of_the_sites(
+    running: RunningFederation, tmp_path: Path
+) -> None:
+    """The scores are those of the same site files on one machine."""
+    file = tmp_path / "model.json"
+    Model(np.array([[0.0, 1.0], [9.0, 14.0]]), np.ones(2), ("x", "y")).save(file)
+    run = running.run("evaluate", file, "--labels", "--out", tmp_path / "scores")
+    assert run.wait() == 0, run.said()
+    tomls = [running.site(name) / "site.toml" for name in ROWS]
+    here = running.command("evaluate", file, *tomls, "--json", name="evaluate")
+    assert here.wait() == 0, here.said()
+    found = read_json(tmp_path / "scores" / "scores.json")
+    said = here.said()
+    assert found["scores"] == json.loads(said[said.index("{") :])["scores"]
+    assert found["classes"] == ["left", "right"]
+    assert 0 < found["scores"]["ari"] <= 1
+
+
 def check(
     running: RunningFederation,
     out: Path,
@@ -63,7 +82,11 @@ def check(
     assert model.preparation == preparation
     assert model.centers.tobytes() == expected.state.centers.tobytes()
     assert model.inertia == expected.state.inertia
-    history = read_json(out / "history.json")["history"]
+    told = read_json(out / "history.json")
+    history = told["history"]
+    for site in told["sites"]:
+        sent = [done["numbers_sent"].get(site["name"], 0) for done in told["exchanges"]]
+        assert sum(sent) == site["numbers_sent"]
     assert [(done["shift"], done["missing"], done["numbers_sent"]) for done in history] == [
         (None if np.isnan(done.shift) else done.shift, list(done.missing), done.numbers_sent)
         for done in expected.history

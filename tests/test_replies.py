@@ -136,6 +136,48 @@ def test_without_a_quorum_a_bad_reply_ends_the_run_with_its_reason(bend, reason)
         engine.ask(ASKED)
 
 
+def labelled() -> dict[str, Responder]:
+    """Every site has two labels that several rows have, and one of a single row."""
+    y = np.array(["sick", "well"] * 10)
+    return {
+        name: Responder(Client(name, Data(X[:20], y=np.where(np.arange(20), y, "rare"))))
+        for name, X in ROWS.items()
+    }
+
+
+def test_only_labels_of_several_rows_are_told():
+    engine = RemoteEngine(Postman(labelled()), ROWS)
+    assert engine.classes() == dict.fromkeys(ROWS, ("sick", "well"))
+    assert RemoteEngine(Postman(responders()), ROWS).classes() == dict.fromkeys(ROWS)
+
+
+@pytest.mark.parametrize(
+    ("labels", "reason"),
+    [
+        ("sick", "its labels are not a list of texts"),
+        ([1, 2], "its labels are not a list of texts"),
+        (["sick", "sick"], "its 2 labels are too many, or one is named twice"),
+        ([str(i) for i in range(1001)], "its 1001 labels are too many"),
+    ],
+    ids=["text", "numbers", "twice", "many"],
+)
+def test_labels_that_make_no_sense_are_refused(labels, reason):
+    post = Postman(labelled(), "b", changed(labels=labels))
+    engine = RemoteEngine(post, ROWS, quorum=3)
+    assert list(engine.classes()) == ["a", "c", "d"]
+    assert reason in engine.refusals[0].reason
+
+
+def test_a_site_that_knows_no_question_about_labels_is_refused():
+    def older(reply: bytes, question: bytes) -> bytes:
+        header, arrays = wire.unpack(reply)
+        return wire.pack({name: header[name] for name in header if name != "labels"}, arrays)
+
+    engine = RemoteEngine(Postman(labelled(), "b", older), ROWS, quorum=3)
+    assert list(engine.classes()) == ["a", "c", "d"]
+    assert "it does not say whether it has labels" in engine.refusals[0].reason
+
+
 def test_an_old_reply_is_a_replay():
     """Word for word what the site once sent, with right numbers: it is refused all the same."""
     kept: list[bytes] = []

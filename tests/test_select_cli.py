@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from fedcluster import FederatedKMeans, select_k
 from fedcluster.cli import app
-from fedcluster.cli.select import Averaging, RuleName
+from fedcluster.cli.choices import AveragingName, RuleName
 from fedcluster.estimators.select import AVERAGINGS
 from fedcluster.kernels.native import announcer
 from fedcluster.model import Model
@@ -129,9 +129,17 @@ def test_every_option_is_heard(files, options, k):
         assert printed["rule"].startswith(options[options.index("--rule") + 1])
 
 
+@pytest.mark.parametrize("rule", RULES)
+def test_the_table_fits_on_a_screen_of_80_signs(files, rule):
+    """Neither a verdict nor a star is cut off."""
+    shown = run("select-k", *files, "--rule", rule).stdout
+    assert "…" not in shown
+    assert max(map(len, shown[: shown.index(" clusters.")].splitlines())) <= 80
+
+
 def test_the_names_to_choose_from_are_those_of_select_k():
     assert tuple(RuleName) == RULES
-    assert set(Averaging) == set(AVERAGINGS)
+    assert set(AveragingName) == set(AVERAGINGS)
 
 
 def test_fit_chooses_and_writes_why(rows, files):
@@ -172,7 +180,7 @@ def test_fit_chooses_from_a_range(files):
         (["-m", 1], "-m must be above 1, not 1; near 1, degrees are nearly 0 and 1"),
         (
             ["--bounds", "0:1,0:1,0:1"],
-            "--bounds has 3 pairs, but there are 2 columns to cluster by",
+            "the bounds are 3 pairs, but there are 2 columns to cluster by; give one pair for all",
         ),
         (["--bounds", "1:0"], "--bounds '1:0' must be LOW:HIGH for all columns, or one such pair"),
         (["--bounds", "0:1:2"], "--bounds '0:1:2' must be LOW:HIGH for all columns"),

@@ -353,7 +353,7 @@ def test_moments_of_the_sum_are_those_of_the_whole() -> None:
         ({"bounds": 3}, "bounds must be two finite numbers or two arrays"),
         ({"bounds": (1, 0)}, "bounds must be two finite numbers or two arrays"),
         ({"bounds": (0, np.inf)}, "bounds must be two finite numbers or two arrays"),
-        ({"bounds": (np.zeros(3), np.ones(3))}, "two arrays of 2, one for each column"),
+        ({"bounds": (np.zeros(3), np.ones(3))}, "the bounds are 3 pairs, but there are 2 columns"),
         ({"init": CLEAR[:3]}, "init is an array, which is a start for one number of clusters"),
     ],
 )

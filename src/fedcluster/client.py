@@ -23,7 +23,7 @@ from fedcluster.core import (
     Task,
     stream,
 )
-from fedcluster.data.columns import described
+from fedcluster.data.columns import classes, described
 from fedcluster.data.persons import Persons, Tally
 from fedcluster.data.stages import in_order
 from fedcluster.kernels.blas import blas_on_one_thread
@@ -153,6 +153,17 @@ class Client:
             Columns whose numbers are names, and are described as text.
         """
         return described(self._chunks(), texts, self._passes)
+
+    def classes(self) -> tuple[str, ...] | None:
+        """The reference labels that several rows share and the filters let out; None without any.
+
+        Examples
+        --------
+        >>> rows = Data(np.zeros((4, 1)), y=np.array(["sick", "well", "sick", "rare"]))
+        >>> Client("north", rows).classes()
+        ('sick',)
+        """
+        return classes(self._chunks(), self._passes)
 
     def answer(self, task: Task) -> Summary:
         """The answer to one task."""

@@ -354,6 +354,10 @@ class Engine(Protocol):
         """What each site tells of its columns; those of ``texts`` hold names, if numbers too."""
         ...
 
+    def classes(self) -> Mapping[str, tuple[str, ...] | None]:
+        """The reference labels that each site tells of, None where it has none."""
+        ...
+
     def ask(self, tasks: Sequence[Task], sites: Iterable[str] | None = None) -> list[Answers]:
         """Carry all tasks of one round to the named sites (to all without names)."""
         ...

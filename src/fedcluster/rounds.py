@@ -8,9 +8,10 @@ rounds, because on a real network a round costs seconds and its content nothing,
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
 
@@ -178,6 +179,34 @@ class Outcome(Generic[T]):
             for name, numbers in exchange.numbers_sent.items():
                 total[name] = total.get(name, 0) + numbers
         return total
+
+    def account(self) -> list[dict[str, Any]]:
+        """Every exchange in its order, as JSON can hold it; the numbers add up to `numbers_sent`.
+
+        Returns
+        -------
+        list of dict
+            ``round`` from 1; ``tasks``, how many of each step were asked in it; ``missing``, the
+            sites that sent nothing; ``numbers_sent`` by site.
+
+        Examples
+        --------
+        >>> from fedcluster import Client, Data, LocalEngine
+        >>> from fedcluster.algorithms import Lloyd
+        >>> sites = LocalEngine([Client("north", Data(np.array([[0.0], [1.0]])))])
+        >>> runs = [iterate(Lloyd(), State.at([[start]]), max_rounds=1) for start in (0.0, 9.0)]
+        >>> drive(together(runs), sites).account()
+        [{'round': 1, 'tasks': {'Lloyd': 2}, 'missing': [], 'numbers_sent': {'north': 6}}]
+        """
+        return [
+            {
+                "round": i,
+                "tasks": dict(Counter(exchange.steps)),
+                "missing": list(exchange.missing),
+                "numbers_sent": dict(exchange.numbers_sent),
+            }
+            for i, exchange in enumerate(self.exchanges, start=1)
+        ]
 
 
 def drive(

@@ -7,15 +7,24 @@ from typing import Annotated
 
 import typer
 
+from fedcluster.cli.choices import AveragingName, RuleName
+
 __all__ = [
     "AsJson",
+    "Averaging",
+    "Elbow",
     "Files",
+    "Fuzzifier",
+    "GapBounds",
+    "LargestK",
     "ModelFile",
     "Out",
     "Overwrite",
     "Quiet",
+    "Rule",
     "Seed",
     "SiteColumn",
+    "SmallestK",
     "SumsOnly",
     "WeightColumn",
 ]
@@ -46,4 +55,37 @@ WeightColumn = Annotated[
 SumsOnly = Annotated[
     bool,
     typer.Option("--sums-only", help="Send sums alone: no site describes its rows by means."),
+]
+SmallestK = Annotated[int, typer.Option("--k-min", metavar="K", help="The first k to try.")]
+LargestK = Annotated[
+    int | None,
+    typer.Option("--k-max", metavar="K", show_default="12", help="The last k to try."),
+]
+Rule = Annotated[
+    RuleName,
+    typer.Option(
+        help="Who decides. vote: most of mixture-bic, gap, calinski-harabasz and "
+        "squared-silhouette. fuzzy-db: the framework of Stallmann & Wilbik. Or another index."
+    ),
+]
+Elbow = Annotated[
+    bool,
+    typer.Option("--elbow", help="Where the index's curve bends most, not its best value."),
+]
+Averaging = Annotated[
+    AveragingName,
+    typer.Option(help="With --rule fuzzy-db: by k-means (avg_2) or by position (avg_1)."),
+]
+GapBounds = Annotated[
+    str | None,
+    typer.Option(
+        "--bounds",
+        metavar="LOW:HIGH,...",
+        show_default="from mean and variance",
+        help="Bounds of each column that everybody knows, for the gap statistic.",
+    ),
+]
+Fuzzifier = Annotated[
+    float | None,
+    typer.Option("-m", metavar="M", help="Cluster by fuzzy c-means with this fuzzifier."),
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-__all__ = ["Algorithm", "Init", "Quality"]
+__all__ = ["Algorithm", "AveragingName", "Init", "Quality", "RuleName"]
 
 
 class Algorithm(StrEnum):
@@ -35,3 +35,26 @@ class Init(StrEnum):
     SUMS = "sums"
     KMEANS = "k-means++"
     RANDOM = "random"
+
+
+class RuleName(StrEnum):
+    """The names that ``--rule`` takes."""
+
+    VOTE = "vote"
+    MIXTURE_BIC = "mixture-bic"
+    BIC = "bic"
+    GAP = "gap"
+    CALINSKI_HARABASZ = "calinski-harabasz"
+    SQUARED_SILHOUETTE = "squared-silhouette"
+    SIMPLIFIED_SILHOUETTE = "simplified-silhouette"
+    DAVIES_BOULDIN = "davies-bouldin"
+    XIE_BENI = "xie-beni"
+    FUZZY_DB = "fuzzy-db"
+    INERTIA = "inertia"
+
+
+class AveragingName(StrEnum):
+    """The names that ``--averaging`` takes."""
+
+    AVG_1 = "avg_1"
+    AVG_2 = "avg_2"

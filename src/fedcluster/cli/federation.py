@@ -8,7 +8,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedcluster.cli.choices import Algorithm, Init, Quality
+from fedcluster.cli.arguments import (
+    AsJson,
+    Averaging,
+    Elbow,
+    Fuzzifier,
+    GapBounds,
+    LargestK,
+    ModelFile,
+    Out,
+    Overwrite,
+    Quiet,
+    Rule,
+    Seed,
+    SmallestK,
+    SumsOnly,
+)
+from fedcluster.cli.choices import Algorithm, AveragingName, Init, Quality, RuleName
 from fedcluster.cli.preparing import (
     Bounds,
     Categories,
@@ -38,14 +54,6 @@ app.add_typer(run_app, name="run")
 Folder = Annotated[
     Path, typer.Argument(metavar="DIR", show_default=False, help="The folder of the federation.")
 ]
-Out = Annotated[
-    Path, typer.Option("--out", "-o", metavar="DIR", show_default=False, help="Folder to write.")
-]
-Overwrite = Annotated[
-    bool, typer.Option("--overwrite", help="Replace files of an earlier run in --out.")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, for programs.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors and warnings only.")]
 
 
 @app.command(
@@ -181,10 +189,7 @@ def fit(
     quality: Annotated[
         Quality, typer.Option(help="better and best search longer, for more rounds.")
     ] = Quality.GOOD,
-    sums_only: Annotated[
-        bool,
-        typer.Option("--sums-only", help="Send sums alone: no site describes its rows by means."),
-    ] = False,
+    sums_only: SumsOnly = False,
     participation: Annotated[
         float,
         typer.Option(metavar="C", help="The fraction of the sites that is asked in a round."),
@@ -194,7 +199,7 @@ def fit(
         float,
         typer.Option(metavar="T", help="Stop when the centres move less, as in scikit-learn."),
     ] = 1e-4,
-    seed: Annotated[int, typer.Option(metavar="N", help="Makes every random choice.")] = 0,
+    seed: Seed = 0,
     columns: Columns = None,
     scale: Scale = ScaleName.STANDARD,
     missing: Missing = None,
@@ -247,9 +252,15 @@ def fit(
 def select_k(
     context: typer.Context,
     out: Out,
-    k_min: Annotated[int, typer.Option(metavar="K", min=1, help="The fewest clusters.")] = 1,
-    k_max: Annotated[int, typer.Option(metavar="K", min=1, help="The most clusters.")] = 12,
-    seed: Annotated[int, typer.Option(metavar="N", help="Makes every random choice.")] = 0,
+    k_min: SmallestK = 1,
+    k_max: LargestK = None,
+    rule: Rule = RuleName.VOTE,
+    elbow: Elbow = False,
+    averaging: Averaging = AveragingName.AVG_2,
+    bounds: GapBounds = None,
+    m: Fuzzifier = None,
+    sums_only: SumsOnly = False,
+    seed: Seed = 0,
     columns: Columns = None,
     scale: Scale = ScaleName.STANDARD,
     missing: Missing = None,
@@ -260,18 +271,25 @@ def select_k(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Say how many clusters there are at all sites together. Writes selection.json here."""
-    from fedcluster.data.tables import InputError
+    """Say how many clusters there are at all sites together, and why.
 
-    if k_min > k_max:
-        raise InputError(f"--k-min {k_min} is above --k-max {k_max}")
+    As fedcluster select-k: shows what each index says of each k. Writes selection.json here and,
+    with matplotlib, curves.png.
+    """
+    from fedcluster.cli import runs, selections
+
+    ks = selections.k_range(k_min, k_max)
+    runs.check_numbers(seed=seed)
+    prepare = asked(scale, missing, categories, columns)
+    raw = prepare is None
+    how = selections.rule(rule.value, averaging.value, bounds, m, elbow=elbow, raw=raw)
     needs("flwr", "flower")
     from fedcluster.federation.jobs import SelectK
 
+    how |= {"fewer": k_max is None, "sums_only": sums_only, "seed": seed, "prepare": prepare}
     terms = _terms(out, columns, quorum, deadline, overwrite=overwrite)
-    screen = Screen(as_json=as_json, quiet=quiet)
-    prepare = asked(scale, missing, categories, columns)
-    _begin(context.obj, SelectK(k_min, k_max, seed=seed, prepare=prepare), terms, screen)
+    job = SelectK(ks[0], ks[-1], **how)
+    _begin(context.obj, job, terms, Screen(as_json=as_json, quiet=quiet))
 
 
 @run_app.command(
@@ -279,17 +297,27 @@ def select_k(
 )
 def evaluate(
     context: typer.Context,
-    model_file: Annotated[
-        Path, typer.Argument(metavar="MODEL", show_default=False, help="The model.json of a fit.")
-    ],
+    model_file: ModelFile,
     out: Out,
+    labels: Annotated[
+        bool,
+        typer.Option(
+            "--labels",
+            help="Compare the clusters with the labels of the rows too, in the column that each "
+            "site's site.toml names as label_column.",
+        ),
+    ] = False,
     quorum: Quorum = None,
     deadline: Deadline = 120.0,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Say how good the clusters of a model are at all sites together. Writes scores.json here."""
+    """Say how good the clusters of a model are at all sites together. Writes scores.json here.
+
+    With --labels also how far they agree with reference labels: each site tells which labels
+    enough of its rows have, and how many rows of each cluster have which.
+    """
     needs("flwr", "flower")
     from fedcluster.federation.coordinator import Terms
     from fedcluster.federation.jobs import Evaluate
@@ -299,7 +327,7 @@ def evaluate(
     terms = _terms(out, None, quorum, deadline, overwrite=overwrite)
     terms = Terms(terms.out, columns, terms.quorum, terms.deadline)
     screen = Screen(as_json=as_json, quiet=quiet)
-    _begin(context.obj, Evaluate(str(model_file.absolute())), terms, screen)
+    _begin(context.obj, Evaluate(str(model_file.absolute()), labels), terms, screen)
 
 
 @run_app.command(epilog="Example: fedcluster federation run trial resume 20260102-030405-ab12")

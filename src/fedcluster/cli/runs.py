@@ -333,5 +333,6 @@ def _labels_of_earlier_run(out: Path) -> list[str]:
 
 def result(record: Record, out: Path, files: Sequence[str], **more: Any) -> dict[str, Any]:
     """What ``--json`` prints of a fit: the record without the rounds, and what was written."""
-    content = {name: value for name, value in plain(record).items() if name != "history"}
+    rounds = ("history", "exchanges")
+    content = {name: value for name, value in plain(record).items() if name not in rounds}
     return content | more | {"out": str(out), "files": list(files)}

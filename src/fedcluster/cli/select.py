@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -11,14 +10,22 @@ import typer
 
 from fedcluster.cli.arguments import (
     AsJson,
+    Averaging,
+    Elbow,
     Files,
+    Fuzzifier,
+    GapBounds,
+    LargestK,
     Overwrite,
     Quiet,
+    Rule,
     Seed,
     SiteColumn,
+    SmallestK,
     SumsOnly,
     WeightColumn,
 )
+from fedcluster.cli.choices import AveragingName, RuleName
 from fedcluster.cli.preparing import Categories, Missing, Scale, ScaleName
 from fedcluster.cli.preparing import asked as preparation
 from fedcluster.cli.screen import Screen
@@ -26,29 +33,6 @@ from fedcluster.cli.screen import Screen
 __all__ = ["EXAMPLE", "number_of_clusters", "select_k"]
 
 EXAMPLE = "Example: fedcluster select-k north.csv south.csv west.csv --k-max 8 --out chosen"
-
-
-class RuleName(StrEnum):
-    """The names that ``--rule`` takes."""
-
-    VOTE = "vote"
-    MIXTURE_BIC = "mixture-bic"
-    BIC = "bic"
-    GAP = "gap"
-    CALINSKI_HARABASZ = "calinski-harabasz"
-    SQUARED_SILHOUETTE = "squared-silhouette"
-    SIMPLIFIED_SILHOUETTE = "simplified-silhouette"
-    DAVIES_BOULDIN = "davies-bouldin"
-    XIE_BENI = "xie-beni"
-    FUZZY_DB = "fuzzy-db"
-    INERTIA = "inertia"
-
-
-class Averaging(StrEnum):
-    """The names that ``--averaging`` takes."""
-
-    AVG_1 = "avg_1"
-    AVG_2 = "avg_2"
 
 
 def number_of_clusters(text: str) -> int | str | range:
@@ -75,38 +59,13 @@ def number_of_clusters(text: str) -> int | str | range:
 
 def select_k(
     files: Files,
-    k_min: Annotated[int, typer.Option("--k-min", metavar="K", help="The first k to try.")] = 1,
-    k_max: Annotated[
-        int | None,
-        typer.Option("--k-max", metavar="K", show_default="12", help="The last k to try."),
-    ] = None,
-    rule: Annotated[
-        RuleName,
-        typer.Option(
-            help="Who decides. vote: most of mixture-bic, gap, calinski-harabasz and "
-            "squared-silhouette. fuzzy-db: the framework of Stallmann & Wilbik. Or another index."
-        ),
-    ] = RuleName.VOTE,
-    elbow: Annotated[
-        bool,
-        typer.Option("--elbow", help="Where the index's curve bends most, not its best value."),
-    ] = False,
-    averaging: Annotated[
-        Averaging,
-        typer.Option(help="With --rule fuzzy-db: by k-means (avg_2) or by position (avg_1)."),
-    ] = Averaging.AVG_2,
-    bounds: Annotated[
-        str | None,
-        typer.Option(
-            metavar="LOW:HIGH,...",
-            show_default="from mean and variance",
-            help="Bounds of each column that everybody knows, for the gap statistic.",
-        ),
-    ] = None,
-    m: Annotated[
-        float | None,
-        typer.Option("-m", metavar="M", help="Cluster by fuzzy c-means with this fuzzifier."),
-    ] = None,
+    k_min: SmallestK = 1,
+    k_max: LargestK = None,
+    rule: Rule = RuleName.VOTE,
+    elbow: Elbow = False,
+    averaging: Averaging = AveragingName.AVG_2,
+    bounds: GapBounds = None,
+    m: Fuzzifier = None,
     columns: Annotated[
         str | None,
         typer.Option(metavar="A,B,C", help="Columns to cluster by; by default all."),
@@ -150,8 +109,9 @@ def select_k(
         runs.check_numbers(min_cluster_size=min_cluster_size, seed=seed)
         if out is not None:
             runs.check_folder(out, overwrite=overwrite)
-        asked = selections.rule(rule.value, averaging.value, bounds, m, elbow=elbow)
         prepare = preparation(scale, missing, categories, columns)
+        raw = prepare is None
+        asked = selections.rule(rule.value, averaging.value, bounds, m, elbow=elbow, raw=raw)
         tables = runs.read(files, columns, site_column, weight_column, screen.doing, prepare)
         ks = selections.enough_rows(ks, tables, given=k_max is not None)
         limits = {"sums_only": sums_only, "min_cluster_size": min_cluster_size or "auto"}

@@ -15,7 +15,7 @@ from fedcluster.cli.runs import Doing
 from fedcluster.data.files import InputError
 from fedcluster.data.outputs import json_text, whole_folder
 from fedcluster.estimators import selecting
-from fedcluster.report import Table, number, plain
+from fedcluster.report import Table, index_table, plain, verdict_line
 from fedcluster.selection import Selection
 
 __all__ = [
@@ -24,7 +24,6 @@ __all__ = [
     "choose",
     "draw",
     "enough_rows",
-    "index_table",
     "k_range",
     "of",
     "result",
@@ -35,14 +34,6 @@ __all__ = [
 
 FORMAT = {"format": "fedcluster-selection", "format_version": 1}
 MOST = 12
-HEADERS = {
-    "mixture-bic": "BIC",
-    "gap": "gap",
-    "calinski-harabasz": "Calinski-H.",
-    "squared-silhouette": "silhouette",
-    "davies-bouldin": "Davies-B.",
-    "inertia": "inertia",
-}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,7 +67,7 @@ def of(estimator: Any) -> Chosen:
         selection.warnings,
         lambda folder, record: draw(folder, selection),
         {"selection": _content(selection)},
-        (index_table(selection), _verdict(selection)),
+        (_indices(selection), _verdict(selection)),
     )
 
 
@@ -104,13 +95,15 @@ def enough_rows(ks: range, tables: Mapping[str, runs.Table], *, given: bool) -> 
 
 
 def rule(
-    name: str, averaging: str, bounds: str | None, m: float | None, *, elbow: bool
+    name: str, averaging: str, bounds: str | None, m: float | None, *, elbow: bool, raw: bool
 ) -> dict[str, Any]:
-    """The rule as `fedcluster.select_k` takes it, checked."""
+    """The rule as `fedcluster.select_k` takes it, checked; ``raw`` rows are not prepared."""
     if elbow and name == "vote":
         raise InputError("--elbow is for a single index; name it by --rule")
     if m is not None and not 1 < m < math.inf:
         raise InputError(f"-m must be above 1, not {m:g}; near 1, degrees are nearly 0 and 1")
+    if bounds is not None and not raw:
+        raise InputError("--bounds are those of rows that are taken as they are: add --scale none")
     return {
         "rule": name,
         "pick": "elbow" if elbow else "best",
@@ -145,12 +138,6 @@ def choose(
     doing: Doing,
 ) -> Choosing:
     """Cluster with each k, score, choose."""
-    d = len(next(iter(tables.values())).columns)
-    if parameters["bounds"] is not None and parameters["prepare"] is not None:
-        raise InputError("--bounds are those of rows that are taken as they are: add --scale none")
-    if parameters["bounds"] is not None and len(parameters["bounds"][0]) not in (1, d):
-        given = len(parameters["bounds"][0])
-        raise InputError(f"--bounds has {given} pairs, but there are {d} columns to cluster by")
     estimator = selecting(ks, random_state=seed, **parameters)
     rounds = itertools.count(1)
     estimator._watch = lambda exchange: doing(
@@ -222,32 +209,12 @@ def shown(found: Choosing, out: Path | None, files: Sequence[str]) -> list[Table
         f"{sum(found.numbers_sent.values()):,} numbers sent. Seed {found.seed}."
     )
     wrote = [f"Wrote {' and '.join(str(out / file) for file in files)}."] if out and files else []
-    return [index_table(found.selection), _verdict(found.selection), *found.prepared, took, *wrote]
+    return [_indices(found.selection), _verdict(found.selection), *found.prepared, took, *wrote]
+
+
+def _indices(selection: Selection) -> Table:
+    return index_table(selection.n_clusters, selection.rule, selection.says, selection.table)
 
 
 def _verdict(selection: Selection) -> str:
-    n = selection.n_clusters
-    return f"{n} cluster{'' if n == 1 else 's'}. {selection.reason}"
-
-
-def index_table(selection: Selection) -> Table:
-    """Every k with its indices; a star stands where an index says: this one."""
-    own = selection.rule.split(",")[0]
-    indices = [i for i in dict.fromkeys([*HEADERS, own]) if i in selection.says]
-    rows = []
-    for k, scores in selection.table.items():
-        stars = ["*" if selection.says[i] == k else " " for i in indices]
-        cells = [f"{_short(scores[i])} {star}" for i, star in zip(indices, stars, strict=True)]
-        rows.append((f"{k} <" if k == selection.n_clusters else str(k), *cells))
-    return Table(
-        "What each index says of each k (* its choice, < the verdict)",
-        ("k", *(HEADERS.get(i, i) + "  " for i in indices)),
-        tuple(rows),
-    )
-
-
-def _short(x: float) -> str:
-    """Four digits of what is small, whole numbers of what is large."""
-    if math.isnan(x):
-        return "-"
-    return f"{x:.4f}" if abs(x) < 10 else f"{x:,.1f}" if abs(x) < 1e5 else number(float(f"{x:.6g}"))
+    return verdict_line(selection.n_clusters, selection.reason)

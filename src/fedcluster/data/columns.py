@@ -13,14 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcluster.core import Column, Data, Floats
+from fedcluster.data.tables import InputError
 
-__all__ = ["KINDS", "MOST_LEVELS", "codes", "columns_of", "described"]
+__all__ = ["KINDS", "MOST_LEVELS", "classes", "codes", "columns_of", "described"]
 
 KINDS = ("number", "text", "date", "mixed", "empty")
 """What a column may hold."""
 
 MOST_LEVELS = 1000
 """Levels of one column that a site names, the most frequent ones."""
+
 SHARED = 2
 """Rows of a site that must have a level before the site names it."""
 
@@ -127,3 +129,44 @@ def _named(
     counts = np.array([shared[level] for level in frequent], dtype=np.float64)
     kept = passes(counts, n_rows) if frequent else np.zeros(0, dtype=bool)
     return tuple(sorted(level for level, keep in zip(frequent, kept, strict=True) if keep))
+
+
+def classes(
+    chunks: Iterable[Data], passes: Callable[[Floats, int], NDArray[np.bool_]]
+) -> tuple[str, ...] | None:
+    """The reference labels that a site tells of: those that at least two rows have.
+
+    Parameters
+    ----------
+    chunks : iterable of Data
+        Its rows.
+    passes : callable
+        As of `described`.
+
+    Returns
+    -------
+    tuple of str, or None
+        In alphabetical order; None of rows without labels.
+
+    Raises
+    ------
+    InputError
+        If a row has no label and others have.
+
+    Examples
+    --------
+    >>> rows = Data(np.zeros((5, 1)), y=np.array(["b", "a", "b", "c", "a"]))
+    >>> classes([rows], lambda counts, n_rows: counts > 1)
+    ('a', 'b')
+    """
+    labels: Counter[str] = Counter()
+    n_rows = 0
+    for chunk in chunks:
+        if chunk.y is None:
+            return None
+        names, counts = np.unique(chunk.y.astype(str), return_counts=True)
+        labels.update(dict(zip(names.tolist(), counts.tolist(), strict=True)))
+        n_rows += len(chunk)
+    if "" in labels:
+        raise InputError("the label of a row is missing; fill it in or drop the row")
+    return _named(labels, n_rows, passes)

@@ -85,6 +85,10 @@ class CrowdEngine:
         """What the sites tell of their columns, as one."""
         return {self.name: self._all.describe(texts)}
 
+    def classes(self) -> dict[str, tuple[str, ...] | None]:
+        """The reference labels that the sites tell of, as one."""
+        return {self.name: self._all.classes()}
+
     def ask(self, tasks: Sequence[Task], sites: Iterable[str] | None = None) -> list[Answers]:
         """Answer all tasks for this round's sample of the sites."""
         if sites is not None and self.name not in sites:

@@ -7,11 +7,14 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import pairwise
+from typing import TypeVar
 
 from fedcluster.client import Client
 from fedcluster.core import Answers, Column, Site, SiteError, Summary, Task
 
 __all__ = ["LocalEngine", "named"]
+
+T = TypeVar("T")
 
 _WORTH_A_THREAD = 50_000
 """Below so many values at the second largest site, handing sites to threads costs more than
@@ -71,7 +74,17 @@ class LocalEngine:
 
     def describe(self, texts: Collection[str] = ()) -> dict[str, tuple[Column, ...]]:
         """What each site tells of its columns; those of ``texts`` hold names, if numbers too."""
-        return {name: _described(client, texts) for name, client in self.clients.items()}
+        return {
+            name: _told(client, "describing its columns", lambda c: c.describe(texts))
+            for name, client in self.clients.items()
+        }
+
+    def classes(self) -> dict[str, tuple[str, ...] | None]:
+        """The reference labels that each site tells of, None where it has none."""
+        return {
+            name: _told(client, "naming its labels", Client.classes)
+            for name, client in self.clients.items()
+        }
 
     def ask(self, tasks: Sequence[Task], sites: Iterable[str] | None = None) -> list[Answers]:
         """Answer all tasks at each of the named sites, in the order of the names."""
@@ -94,12 +107,13 @@ class LocalEngine:
         return self.workers > 1 and len(sizes) > 1 and sorted(sizes)[-2] >= _WORTH_A_THREAD
 
 
-def _described(client: Client, texts: Collection[str]) -> tuple[Column, ...]:
+def _told(client: Client, doing: str, tell: Callable[[Client], T]) -> T:
+    """What one site tells of its rows besides sums."""
     try:
-        return client.describe(texts)
+        return tell(client)
     except Exception as error:
         what = f"{type(error).__name__}: {error}"
-        raise SiteError(f"site {client.name!r}, describing its columns, {what}") from error
+        raise SiteError(f"site {client.name!r}, {doing}, {what}") from error
 
 
 def _size(client: Client, tasks: Sequence[Task]) -> int:

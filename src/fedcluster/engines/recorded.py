@@ -7,7 +7,7 @@ sites are asked again.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -82,16 +82,37 @@ class RecordedEngine:
 
     def describe(self, texts: Collection[str] = ()) -> Mapping[str, tuple[Column, ...]]:
         """Give the recorded descriptions, or ask and record; a plan needs them once."""
-        names = [site.name for site in self.sites]
-        question = digest(pack({"describe": sorted(texts), "sites": names}, {}))
-        path = self._folder / "described"
-        if path.exists():
-            return _read_described(path, question)
+        told = self._told("described", {"describe": sorted(texts)}, lambda: self._written(texts))
+        try:
+            return {str(site): read_columns(columns) for site, columns in told.items()}
+        except WireError as error:
+            raise _damaged(self._folder / "described", error) from error
+
+    def _written(self, texts: Collection[str]) -> dict[str, Any]:
+        """What the sites tell of their columns, as JSON can hold it."""
         told = self._engine.describe(texts)
-        by_site = {site: write_columns(columns) for site, columns in told.items()}
-        with whole_file(path) as temporary:
-            temporary.write_bytes(pack({**FORMAT, "question": question, "told": by_site}, {}))
-        return told
+        return {site: write_columns(columns) for site, columns in told.items()}
+
+    def classes(self) -> Mapping[str, tuple[str, ...] | None]:
+        """Give the recorded labels, or ask and record."""
+        told = self._told("labels", {"labels": True}, lambda: dict(self._engine.classes()))
+        return {str(site): None if each is None else tuple(each) for site, each in told.items()}
+
+    def _told(
+        self, name: str, about: Mapping[str, Any], ask: Callable[[], dict[str, Any]]
+    ) -> dict[str, Any]:
+        """What the sites tell once, by site: from the file of this name, or asked and recorded."""
+        names = [site.name for site in self.sites]
+        question = digest(pack({**about, "sites": names}, {}))
+        path = self._folder / name
+        if not path.exists():
+            told = ask()
+            with whole_file(path) as temporary:
+                temporary.write_bytes(pack({**FORMAT, "question": question, "told": told}, {}))
+        header, _ = _header(path, question)
+        if not isinstance(header.get("told"), dict):
+            raise _damaged(path, WireError("it does not say what was told"))
+        return dict(header["told"])
 
     def ask(self, tasks: Sequence[Task], sites: Iterable[str] | None = None) -> list[Answers]:
         """Give the recorded answers, or ask and record."""
@@ -144,14 +165,6 @@ def _header(path: Path, question: str) -> tuple[Mapping[str, Any], Mapping[str, 
 
 def _damaged(path: Path, error: Exception) -> InputError:
     return InputError(f"{path} is damaged ({error}); start the run anew elsewhere")
-
-
-def _read_described(path: Path, question: str) -> dict[str, tuple[Column, ...]]:
-    header, _ = _header(path, question)
-    try:
-        return {str(site): read_columns(told) for site, told in header["told"].items()}
-    except (WireError, LookupError, AttributeError) as error:
-        raise _damaged(path, error) from error
 
 
 def _read(path: Path, question: str, n_tasks: int) -> list[Answers]:

@@ -134,6 +134,17 @@ class RemoteEngine:
         believed = self._round([], None, {"describe": sorted(texts)})
         return {name: reply.described or () for name, reply in believed.items()}
 
+    def classes(self) -> dict[str, tuple[str, ...] | None]:
+        """The reference labels that each site that answers tells of, None where it has none.
+
+        Raises
+        ------
+        SiteError
+            If fewer sites than the quorum gave an answer that is believed.
+        """
+        believed = self._round([], None, {"labels": True})
+        return {name: reply.classes for name, reply in believed.items()}
+
     def _round(
         self, tasks: Sequence[Task], sites: Iterable[str] | None, more: Mapping[str, Any] = NOTHING
     ) -> dict[str, Reply]:
@@ -199,7 +210,8 @@ class RemoteEngine:
     def _question(self, tasks: Sequence[Task], more: Mapping[str, Any]) -> Question:
         headers, arrays = write_tasks(tasks)
         message = pack({**self._header(), **more, "tasks": headers}, arrays)
-        return Question(self._run, self._exchanges, tasks, message, "describe" in more)
+        asks = {"describes": "describe" in more, "labels": "labels" in more}
+        return Question(self._run, self._exchanges, tasks, message, **asks)
 
     def _header(self) -> dict[str, Any]:
         header = {"protocol": PROTOCOL, "run": self._run, "exchange": self._exchanges}

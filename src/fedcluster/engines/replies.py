@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from fedcluster.core import Column, Data, Floats, Site, Summary, Task
+from fedcluster.data.columns import MOST_LEVELS
 from fedcluster.engines.wire import (
     LARGEST,
     PROTOCOL,
@@ -46,6 +47,8 @@ class Question:
         How they travel.
     describes : bool
         Whether the columns are to be described, too.
+    labels : bool
+        Whether the site is to say which reference labels it has.
     """
 
     run: str
@@ -53,6 +56,7 @@ class Question:
     tasks: Sequence[Task]
     message: bytes
     describes: bool = False
+    labels: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +111,7 @@ class Reply:
     columns: tuple[str, ...]
     summaries: list[Summary]
     described: tuple[Column, ...] | None = None
+    classes: tuple[str, ...] | None = None
 
     def check(self, tasks: Sequence[Task], holding: Holding) -> None:
         """Check every answer.
@@ -154,7 +159,9 @@ def read_reply(message: bytes, question: Question, name: str, *, largest: int = 
         _check_header(header, question, name)
         site = Site(name, _texts(header, "limits"))
         described = read_columns(header.get("described")) if question.describes else None
-        return Reply(site, _texts(header, "columns"), read_summaries(arrays), described)
+        classes = _classes(header) if question.labels else None
+        columns = _texts(header, "columns")
+        return Reply(site, columns, read_summaries(arrays), described, classes)
     except WireError as error:
         raise ReplyError(str(error)) from error
 
@@ -181,6 +188,18 @@ def _texts(header: dict[str, Any], key: str) -> tuple[str, ...]:
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
         raise ReplyError(f"its {key} are not a list of texts")
     return tuple(texts)
+
+
+def _classes(header: dict[str, Any]) -> tuple[str, ...] | None:
+    """The reference labels that a site tells of; None where it says that it has none."""
+    if "labels" not in header:
+        raise ReplyError("it does not say whether it has labels: use the same fedcluster")
+    if header["labels"] is None:
+        return None
+    labels = _texts(header, "labels")
+    if len(set(labels)) < len(labels) or len(labels) > MOST_LEVELS:
+        raise ReplyError(f"its {len(labels)} labels are too many, or one is named twice")
+    return labels
 
 
 def _check_shape(task: Task, summary: Summary, holding: Holding) -> None:

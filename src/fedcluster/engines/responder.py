@@ -44,6 +44,8 @@ class _Found:
     tasks: list[Task]
     answers: list[Summary]
     described: tuple[Column, ...] | None
+    labels: bool = False
+    classes: tuple[str, ...] | None = None
 
 
 class Responder:
@@ -139,6 +141,8 @@ class Responder:
         card = {"limits": limits, "columns": header.get("columns", list(self.columns))}
         if found.described is not None:
             card["described"] = write_columns(found.described)
+        if found.labels:
+            card["labels"] = None if found.classes is None else list(found.classes)
         reply = pack(echo | card, write_summaries(found.answers))
         if self._log is not None:
             which = {"run": echo["run"], "round": _counted(echo["exchange"])}
@@ -150,10 +154,12 @@ class Responder:
         if self._last is None or self._last.question != name:
             tasks = read_tasks(header.get("tasks", ()), arrays, self._steps, self._preparations)
             client = self._client(header.get("columns"), raw=header.get("raw") is True)
-            described = None
+            described, labels = None, "labels" in header
             if "describe" in header:
                 described = client.describe(_names(header["describe"]))
-            self._last = _Found(name, client, tasks, client.answers(tasks), described)
+            classes = client.classes() if labels else None
+            answers = client.answers(tasks)
+            self._last = _Found(name, client, tasks, answers, described, labels, classes)
         return self._last
 
     def _client(self, columns: Any, *, raw: bool) -> Client:
@@ -183,12 +189,15 @@ def _counted(exchange: Any) -> int | None:
 def _lines(found: _Found) -> list[Line]:
     """What the log says of a reply."""
     lines = [_line(*each) for each in zip(found.tasks, found.answers, strict=True)]
-    if found.described is None:
-        return lines
-    told = json.dumps(write_columns(found.described))
-    texts = sum(len(column.levels) for column in found.described)
-    described = {"columns": len(found.described), "texts": texts, "bytes": len(told)}
-    return [{"task": "describe", **described}, *lines]
+    if found.classes is not None:
+        size = len(json.dumps(found.classes))
+        lines.insert(0, {"task": "labels", "texts": len(found.classes), "bytes": size})
+    if found.described is not None:
+        told = json.dumps(write_columns(found.described))
+        texts = sum(len(column.levels) for column in found.described)
+        described = {"columns": len(found.described), "texts": texts, "bytes": len(told)}
+        lines.insert(0, {"task": "describe", **described})
+    return lines
 
 
 def _line(task: Task, answer: Summary) -> Line:

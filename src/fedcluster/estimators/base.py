@@ -198,11 +198,8 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
         ks = tried(self.n_clusters, sum(map(len, data.values())))
         if ks is None:
             return (yield from clustering(choice))
-        rule, d = self._rule or Rule(), self._width
-        if rule.bounds is not None and not {b.size for b in rule.bounds} <= {1, d}:
-            raise ValueError(
-                f"bounds must be two numbers or two arrays of {d}, one for each column"
-            )
+        rule = self._rule or Rule()
+        rule.check(self._width)
         return (yield from choosing(ks, choice, rule))
 
     def _choice(self, data: Mapping[str, Sized]) -> Choice:
@@ -301,6 +298,7 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
         """What it took, and what the sites' logs say of it."""
         self.n_iter_ = len(outcome.exchanges)
         self.numbers_sent_ = outcome.numbers_sent()
+        self.exchanges_ = outcome.account()
         self.sites_ = engine.sites
         logs = {name: client.sent for name, client in engine.clients.items()}
         self.steps_ = list(dict.fromkeys(m.step for log in logs.values() for m in log))

@@ -98,6 +98,9 @@ class FederatedKMeans(Federated):
         What the sites were asked, each once, with all its parameters.
     numbers_sent_ : dict of str to int
         How many numbers each site sent in all: every start, every k tried, the preparation.
+    exchanges_ : list of dict
+        One entry for each round with the sites, of all that they were asked: how many tasks of
+        each step, who is missing, what was sent. It adds up to ``numbers_sent_``.
     rows_held_back_ : dict of str to int
         The most rows that a site's limits held back in one message.
     lone_rows_ : dict of str to int

@@ -6,16 +6,14 @@ from typing import Any, cast
 
 import numpy as np
 
-from fedcluster.algorithms import FFCM
 from fedcluster.core import Floats
 from fedcluster.estimators.checking import one_of
 from fedcluster.estimators.fuzzy import FederatedFuzzyCMeans
 from fedcluster.estimators.kmeans import FederatedKMeans
-from fedcluster.selection import PICKS, RULES, Rule, Selection
+from fedcluster.selection import PICKS, RULES, Rule, Selection, clustered_by
 
 __all__ = ["select_k", "selecting"]
 
-FUZZY_RULES = ("fuzzy-db", "xie-beni")
 AVERAGINGS = ("avg_1", "avg_2")
 
 
@@ -125,11 +123,9 @@ def selecting(
     one_of("averaging", averaging, AVERAGINGS)
     if pick == "elbow" and rule == "vote":
         raise ValueError("pick='elbow' is for a single index; name it as the rule")
-    if m is None and rule in FUZZY_RULES:
-        m = 2.0
-    if rule == "fuzzy-db":
-        program = FFCM(m or 2.0, averaging=averaging, local="converge", support="u")  # type: ignore[arg-type]
-        parameters = {"algorithm": program, **parameters}
+    by = clustered_by(rule, m, averaging)
+    m = by.pop("m")
+    parameters = by | parameters
     estimator: FederatedKMeans | FederatedFuzzyCMeans = (
         FederatedKMeans(k_range, **parameters)
         if m is None

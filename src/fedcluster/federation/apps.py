@@ -19,7 +19,8 @@ from fedcluster.engines.flower import FlowerEngine, introductions
 from fedcluster.engines.recorded import RecordedEngine
 from fedcluster.engines.remote import RemoteEngine
 from fedcluster.engines.wire import WireError
-from fedcluster.federation.jobs import Account, Job, job_of, noted
+from fedcluster.federation.accounts import Account
+from fedcluster.federation.jobs import Job, drawn, job_of, noted
 from fedcluster.preparation import Findings, Fitted, Preparation, Prepare, Schema, agree
 from fedcluster.preparation import fit as fit_preparation
 from fedcluster.rounds import Outcome, drive, prepared
@@ -85,7 +86,7 @@ def conduct(engine: RemoteEngine, content: Mapping[str, Any], folder: Path) -> d
     folder.mkdir(parents=True, exist_ok=True)
     recorded = RecordedEngine(engine, folder / "exchanges")
     columns, schema = _agreed(engine, recorded, job, content["columns"], folder)
-    job.check(sum(engine.weights.values()))
+    job = job.settled(sum(engine.weights.values()), columns, recorded)
     account = _carried_out(job, columns, schema, engine, recorded)
     out = Path(content["out"])
     with whole_folder(out) as partial:
@@ -117,7 +118,7 @@ def _carried_out(
         noted(prepared(job.plan(), preparation), steps),
         recorded,
         participation=job.participation,
-        seed=job.seed,
+        seed=drawn(job.seed),
     )
     exchanges = before.exchanges + found.exchanges if before else found.exchanges
     return Account(

@@ -2,64 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from fedcluster.core import Answers, Result, Site, State, Task
+from fedcluster.core import Answers, Engine, Result, State, Task
 from fedcluster.data.outputs import json_text
 from fedcluster.data.tables import InputError
-from fedcluster.engines.remote import Refusal
+from fedcluster.federation.accounts import Account
 from fedcluster.model import Model
-from fedcluster.preparation import Findings, Preparation, Prepare, in_words
+from fedcluster.preparation import Preparation, Prepare
 from fedcluster.recipes import Choice, clustering
 from fedcluster.recipes.evaluation import evaluation
 from fedcluster.report import plain
-from fedcluster.rounds import Outcome, Plan
-from fedcluster.selection.choosing import choosing
-from fedcluster.selection.verdict import Selection
+from fedcluster.rounds import Plan
+from fedcluster.selection import Rule, Selection, choosing, clustered_by
 
-__all__ = ["JOBS", "Account", "Evaluate", "Fit", "Job", "SelectK", "job_of", "noted"]
+__all__ = ["JOBS", "Evaluate", "Fit", "Job", "SelectK", "drawn", "job_of", "noted"]
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Account:
-    """What came of a job.
-
-    Parameters
-    ----------
-    outcome : Outcome
-        What the plan returned.
-    columns : tuple of str
-        The columns that were asked about.
-    sites : tuple of Site
-        Who was asked, with their limits.
-    weights : mapping of str to float
-        What the rows of each site weigh, as it told.
-    steps : tuple of str
-        What was asked, each once.
-    refusals : tuple of Refusal
-        Who is missing in which exchange.
-    preparation : Preparation, optional
-        What was done to the rows.
-    findings : Findings
-        What was met while it was fitted.
-    """
-
-    outcome: Outcome[Any]
-    columns: tuple[str, ...]
-    sites: tuple[Site, ...]
-    weights: Mapping[str, float]
-    steps: tuple[str, ...]
-    refusals: tuple[Refusal, ...]
-    preparation: Preparation | None = None
-    findings: Findings = field(default_factory=Findings)
 
 
 class Job(Protocol):
@@ -80,8 +46,23 @@ class Job(Protocol):
         """How rows are prepared: what is to be fitted, what was fitted, or not at all."""
         ...
 
-    def check(self, rows: float) -> None:
-        """Refuse what makes no sense for so many rows of all sites together."""
+    def settled(self, rows: float, columns: Sequence[str], engine: Engine) -> Job:
+        """The job as it is carried out, once the sites have told what they hold.
+
+        Parameters
+        ----------
+        rows : float
+            Of all sites together, as far as they tell.
+        columns : sequence of str
+            Those that are asked about, where rows are taken as they are.
+        engine : Engine
+            Who is asked what else there is to know.
+
+        Raises
+        ------
+        InputError
+            If the job makes no sense for these sites.
+        """
         ...
 
     def plan(self) -> Plan[Any]:
@@ -121,13 +102,10 @@ class Fit:
         """What is to be fitted before."""
         return self.prepare
 
-    def check(self, rows: float) -> None:
-        """Refuse more clusters than rows."""
-        if self.n_clusters > rows:
-            raise InputError(
-                f"{self.n_clusters} clusters are more than the rows that the sites tell of "
-                f"({rows:g}); ask for fewer"
-            )
+    def settled(self, rows: float, columns: Sequence[str], engine: Engine) -> Fit:
+        """The same; refuses more clusters than rows."""
+        _check_rows(self.n_clusters, rows)
+        return self
 
     def plan(self) -> Plan[Result]:
         """The same as an estimator's, with the same random numbers."""
@@ -139,7 +117,7 @@ class Fit:
                 n_init=self.n_init,
                 tol=self.tol,
                 max_rounds=self.max_iter,
-                seed=_drawn(self.seed),
+                seed=drawn(self.seed),
                 quality=self.quality,
                 sums_only=self.sums_only,
                 m=self.m,
@@ -165,6 +143,7 @@ class Fit:
         summary = self._summary(result, account)
         history = {"format": "fedcluster-federation", "format_version": 1, **summary}
         history["history"] = plain(result.history)
+        history["exchanges"] = account.outcome.account()
         (folder / "history.json").write_text(json_text(history), encoding="utf-8")
         return summary
 
@@ -177,56 +156,51 @@ class Fit:
             "stop_reason": result.reason,
             "inertia": plain(result.state.inertia),
             "weights": result.state.weights.tolist(),
-            **_prepared(self.prepare, account),
-            **_common(account),
+            **account.of_preparation(self.prepare),
+            **account.of_sites(),
         }
 
 
-def _prepared(prepare: Prepare | None, account: Account) -> dict[str, Any]:
-    """What is told of a preparation: sentences, and the same for programs."""
-    if prepare is None or account.preparation is None:
-        return {}
-    found = account.findings
-    return {
-        "prepared": in_words(prepare, account.preparation, found),
-        "preparation": {
-            "missing": plain(found.missing),
-            "left_out": plain(found.left_out),
-            "pooled": plain(found.pooled),
-            "only_at": [[*key, site] for key, site in found.only_at.items()],
-        },
-    }
+def _check_rows(k: int, rows: float) -> None:
+    """Refuse more clusters than rows."""
+    if k > rows:
+        raise InputError(
+            f"{k} clusters are more than the rows that the sites tell of ({rows:g}); ask for fewer"
+        )
 
 
-def _drawn(seed: int) -> int:
+def drawn(seed: int) -> int:
     """The seed that an estimator draws from its own."""
     return int(np.random.RandomState(seed).randint(2**31 - 1))
 
 
-def _common(account: Account) -> dict[str, Any]:
-    """What is told of every job: rounds, sites, who was missing."""
-    sent = account.outcome.numbers_sent()
-    return {
-        "rounds": len(account.outcome.exchanges),
-        "sites": [
-            {
-                "name": site.name,
-                "weight": account.weights.get(site.name),
-                "limits": list(site.limits),
-                "numbers_sent": sent.get(site.name, 0),
-            }
-            for site in account.sites
-        ],
-        "missing": [plain(refusal) for refusal in account.refusals],
-    }
-
-
 @dataclass(frozen=True, slots=True)
 class SelectK:
-    """Say how many clusters there are; all numbers are tried in the same rounds."""
+    """Say how many clusters there are; the parameters of `fedcluster.select_k`.
+
+    Parameters
+    ----------
+    k_min, k_max : int
+        The first and the last number of clusters that are tried, all in the same rounds.
+    fewer : bool
+        Whether fewer are tried where there are fewer rows; otherwise that is refused.
+    rule, pick, averaging, m
+        How the number is chosen.
+    bounds : pair of sequences of float, optional
+        Public bounds of the columns of rows that are taken as they are.
+    sums_only : bool
+        Whether the start is found from sums alone.
+    """
 
     k_min: int = 1
     k_max: int = 12
+    fewer: bool = False
+    rule: str = "vote"
+    pick: str = "best"
+    averaging: str = "avg_2"
+    bounds: tuple[Sequence[float], Sequence[float]] | None = None
+    m: float | None = None
+    sums_only: bool = False
     participation: float = 1.0
     seed: int = 0
     prepare: Prepare | None = None
@@ -236,44 +210,64 @@ class SelectK:
         """What is to be fitted before."""
         return self.prepare
 
-    def check(self, rows: float) -> None:
-        """Refuse more clusters than rows."""
-        Fit(self.k_max).check(rows)
+    def settled(self, rows: float, columns: Sequence[str], engine: Engine) -> SelectK:
+        """With no more numbers than there are rows for; refuses bounds that do not fit."""
+        _check_rows(self.k_min if self.fewer else self.k_max, rows)
+        if self.prepare is None:
+            self._rule().check(len(columns))
+        return replace(self, k_max=min(self.k_max, int(rows)))
+
+    def _rule(self) -> Rule:
+        bounds = self.bounds
+        sides = None if bounds is None else (np.array(bounds[0]), np.array(bounds[1]))
+        return Rule(self.rule, self.pick, sides)  # type: ignore[arg-type]
 
     def plan(self) -> Plan[Selection]:
         """The same as of ``fedcluster select-k``."""
-        return choosing(
-            range(self.k_min, self.k_max + 1), Choice(self.k_max, seed=_drawn(self.seed))
-        )
+        by = clustered_by(self.rule, self.m, self.averaging)
+        choice = Choice(self.k_max, seed=drawn(self.seed), sums_only=self.sums_only, **by)
+        return choosing(range(self.k_min, self.k_max + 1), choice, self._rule())
 
     def write(self, folder: Path, account: Account) -> dict[str, Any]:
-        """``selection.json``: the verdict, its reason, and all indices for each number."""
+        """``selection.json``: the verdict, its reason, and all indices for each number.
+
+        With matplotlib their curves too, ``curves.png``.
+        """
         found: Selection = account.outcome.value
         told = {
             "n_clusters": found.n_clusters,
+            "rule": found.rule,
             "reason": found.reason,
             "doubts": list(found.warnings),
             "says": dict(found.says),
             "scores": {str(k): plain(dict(scores)) for k, scores in found.table.items()},
-            **_prepared(self.prepare, account),
-            **_common(account),
+            **account.of_preparation(self.prepare),
+            **account.of_sites(),
         }
         content = {"format": "fedcluster-federated-selection", "format_version": 1, **told}
         (folder / "selection.json").write_text(json_text(content), encoding="utf-8")
+        with suppress(ImportError):
+            found.plot(folder / "curves.png")
         return told
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluate:
-    """Say how good the clusters of a model are, by every index that needs no labels.
+    """Say how good the clusters of a model are, by every index that applies.
 
     Parameters
     ----------
     model : str
         The model's file, on the coordinator's machine.
+    labels : bool
+        Whether clusters are compared with the reference labels that every site must then have.
+    classes : sequence of str, optional
+        These labels, once the sites have told them.
     """
 
     model: str
+    labels: bool = False
+    classes: Sequence[str] | None = None
     participation: float = 1.0
     seed: int = 0
 
@@ -282,21 +276,53 @@ class Evaluate:
         """What the model does to rows."""
         return Model.load(self.model).preparation
 
-    def check(self, rows: float) -> None:
-        """Any number of rows will do."""
+    def settled(self, rows: float, columns: Sequence[str], engine: Engine) -> Evaluate:
+        """With the labels that the sites have, where clusters are compared with them."""
+        return replace(self, classes=_agreed_classes(engine)) if self.labels else self
 
     def plan(self) -> Plan[dict[str, float]]:
         """Two rounds."""
         model = Model.load(self.model)
-        fuzzifier = model.algorithm.get("m")
-        return evaluation(State(model.centers, model.weights), m=fuzzifier, seed=self.seed)
+        return evaluation(
+            State(model.centers, model.weights),
+            m=model.algorithm.get("m"),
+            classes=self.classes,
+            complete=False,
+            seed=self.seed,
+        )
 
     def write(self, folder: Path, account: Account) -> dict[str, Any]:
         """``scores.json``: the indices of all sites together."""
-        told = {"scores": plain(account.outcome.value), "model": self.model, **_common(account)}
+        compared = {} if self.classes is None else {"classes": list(self.classes)}
+        scores = plain(account.outcome.value)
+        told = {"scores": scores, "model": self.model, **compared, **account.of_sites()}
         content = {"format": "fedcluster-federated-scores", "format_version": 1, **told}
         (folder / "scores.json").write_text(json_text(content), encoding="utf-8")
         return told
+
+
+def _agreed_classes(engine: Engine) -> tuple[str, ...]:
+    """All labels that the sites tell of, in alphabetical order.
+
+    Raises
+    ------
+    InputError
+        If a site has none, or no site may tell one.
+    """
+    told = engine.classes()
+    lacking = [site for site, classes in told.items() if classes is None]
+    if lacking:
+        raise InputError(
+            f"no labels to compare with at {', '.join(lacking)}: write label_column = "
+            '"NAME" in the site.toml there and start the site anew, or leave out --labels'
+        )
+    every = {label for classes in told.values() for label in classes or ()}
+    if not every:
+        raise InputError(
+            "no site may tell a label: each stands for fewer rows than its site's limits ask "
+            "for; leave out --labels"
+        )
+    return tuple(sorted(every))
 
 
 JOBS: Mapping[str, type[Any]] = MappingProxyType(

@@ -104,6 +104,10 @@ name = {name}
 # The columns that may be clustered by. Without this line: all, which must then be numbers.
 # columns = ["age", "bmi"]
 
+# The column with reference labels. With this line the coordinator may ask how far clusters agree
+# with them, and is told the labels that enough rows have.
+# label_column = "diagnosis"
+
 [source]
 path = "rows.csv"  # CSV or Parquet
 

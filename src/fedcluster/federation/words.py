@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fedcluster.model import Model
-from fedcluster.report import Table, centers_table, number
+from fedcluster.report import Table, centers_table, index_table, number, verdict_line
 
 __all__ = ["log_lines", "shown"]
 
@@ -27,8 +27,7 @@ def shown(outcome: Mapping[str, Any], width: int) -> list[Table | str]:
         )
         parts.append(Table("Sites", ("site", "rows", "numbers sent", "rounds missed"), rows))
     if "says" in outcome:
-        parts.append(f"{outcome['n_clusters']} clusters. {outcome['reason']}")
-        parts += [f"But: {doubt}" for doubt in outcome["doubts"]]
+        parts += _verdict(outcome)
     elif "scores" in outcome:
         told = {name: score for name, score in outcome["scores"].items() if score is not None}
         scores = tuple((name, number(score)) for name, score in told.items())
@@ -52,6 +51,16 @@ def _centers(outcome: Mapping[str, Any], width: int) -> list[Table]:
         return []
     table = centers_table(model.preparation, model.centers, width, str(path))
     return [table] if table else []
+
+
+def _verdict(outcome: Mapping[str, Any]) -> list[Table | str]:
+    """What each index says, the verdict, and what casts a doubt on it."""
+    n, scores = outcome["n_clusters"], {int(k): each for k, each in outcome["scores"].items()}
+    return [
+        index_table(n, outcome["rule"], outcome["says"], scores),
+        verdict_line(n, outcome["reason"]),
+        *(f"But: {doubt}" for doubt in outcome["doubts"]),
+    ]
 
 
 def _missed(outcome: Mapping[str, Any], site: Mapping[str, Any]) -> str:
@@ -80,6 +89,8 @@ def _log_line(line: Mapping[str, Any]) -> str:
     if line.get("task") == "describe":
         told = f"{line['columns']} columns, {line['texts']} texts"
         return f"{when}  round {line['round']}  the names and kinds of {told}, {size}"
+    if line.get("task") == "labels":
+        return f"{when}  round {line['round']}  {line['texts']} texts of labels, {size}"
     if "shape" not in line:
         return f"{when}  no answer, {size}"
     smallest = line["smallest_weight"]

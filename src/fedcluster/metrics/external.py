@@ -42,6 +42,9 @@ class Contingency:
     ----------
     classes : str
         The q classes, as a JSON list of texts; `of` writes it. Labels are compared as text.
+    complete : bool, default=True
+        Whether there are no others. If not, rows of other classes are missing in the table, as
+        those of pairs that a limit holds back are.
 
     Notes
     -----
@@ -52,7 +55,7 @@ class Contingency:
     Raises
     ------
     ValueError
-        If the rows have no labels, or one that is not among the classes.
+        If the rows have no labels, or one that is not among the classes though these are complete.
 
     Examples
     --------
@@ -66,11 +69,12 @@ class Contingency:
     client_additive: ClassVar[bool] = True
 
     classes: str = "[]"
+    complete: bool = True
 
     @classmethod
-    def of(cls, classes: Iterable[Any]) -> Self:
+    def of(cls, classes: Iterable[Any], *, complete: bool = True) -> Self:
         """The step for these classes, in the order of their texts."""
-        return cls(json.dumps(sorted(set(map(str, classes)))))
+        return cls(json.dumps(sorted(set(map(str, classes)))), complete)
 
     @property
     def names(self) -> list[str]:
@@ -81,21 +85,26 @@ class Contingency:
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
         """Weights of the rows of each pair of cluster and class, and nothing else."""
         labels, _ = nearest(data.X, state.centers)
-        pairs = labels * len(self.names) + self._numbers(_reference(data))
+        places = self._places(_reference(data))
+        known = places >= 0
+        pairs = labels[known] * len(self.names) + places[known]
+        weights, ones = row_weights(data)[known], np.ones(np.count_nonzero(known))
         most = len(state.centers) * len(self.names)
-        weights = _counted(pairs, row_weights(data), most)
-        return Summary(np.zeros((most, 0)), weights, _counted(pairs, np.ones(len(data)), most))
+        return Summary(
+            np.zeros((most, 0)), _counted(pairs, weights, most), _counted(pairs, ones, most)
+        )
 
-    def _numbers(self, y: NDArray[Any]) -> NDArray[np.intp]:
-        """The place of each label among the classes, (n,)."""
+    def _places(self, y: NDArray[Any]) -> NDArray[np.intp]:
+        """The place of each label among the classes, (n,); -1 of one that is not there."""
         here, codes = np.unique(y.astype(str), return_inverse=True)
         place = {name: i for i, name in enumerate(self.names)}
-        if strange := sum(name not in place for name in here):
+        strange = sum(name not in place for name in here)
+        if strange and self.complete:
             raise ValueError(
                 f"{strange} of the {len(here)} labels here are not among the "
                 f"{len(place)} classes that were asked about"
             )
-        return np.array([place[name] for name in here])[codes]
+        return np.array([place.get(name, -1) for name in here], dtype=np.intp)[codes]
 
 
 @dataclass(frozen=True, slots=True)

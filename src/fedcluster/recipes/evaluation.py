@@ -32,6 +32,7 @@ def evaluation(
     *,
     m: float | None = None,
     classes: Iterable[Any] | None = None,
+    complete: bool = True,
     seed: int = 0,
 ) -> Plan[dict[str, float]]:
     """Plan two rounds that score the centres of a state by every index that applies.
@@ -43,7 +44,9 @@ def evaluation(
     m : float, optional
         The fuzzifier, for the indices of fuzzy clusters.
     classes : iterable, optional
-        All labels that the sites have, for the indices that compare with them.
+        The labels that the sites have, for the indices that compare with them.
+    complete : bool, default=True
+        Whether these are all; if not, rows with others are missing in the comparison.
     seed : int
         Of the tasks; no index draws anything.
 
@@ -70,7 +73,7 @@ def evaluation(
     """
     steps: list[Step] = [Scatter(), SimplifiedSilhouette(), ColumnSpread()]
     steps += [FuzzyScatter(m)] if m is not None else []
-    steps += [Contingency.of(classes), SiteARI()] if classes is not None else []
+    steps += [Contingency.of(classes, complete=complete), SiteARI()] if classes is not None else []
     first: dict[Key, Task] = {(type(s), "centers"): Task(s, state, seed) for s in steps}
     totals = yield from _totals(first)
     found, spread = Clusters.of(state, totals[Scatter, "centers"]), totals[ColumnSpread, "centers"]

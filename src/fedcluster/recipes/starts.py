@@ -13,7 +13,7 @@ import numpy as np
 from numpy.random import Generator
 
 from fedcluster.algorithms import FKM, SiteSummaries, VarianceTree
-from fedcluster.core import Algorithm, Floats, Result, Round, State, Task, stream
+from fedcluster.core import Algorithm, Floats, HeldBackError, Result, Round, State, Task, stream
 from fedcluster.kernels import kmeans
 from fedcluster.rounds import Plan, advance, iterate, together
 
@@ -95,7 +95,17 @@ def best_seeds(state: State, n_clusters: int, n_seeds: int, rng: Generator) -> l
     Needs no communication. Five times as many are tried as seeds are wanted, fewer where the
     means are many and wide. Fewer than k means are filled up with copies, whose clusters stay
     empty.
+
+    Raises
+    ------
+    HeldBackError
+        If there is no mean.
     """
+    if not len(state.centers):
+        raise HeldBackError(
+            "no site described its rows, every group of them is smaller than its site's limit: "
+            "lower the limit or ask for fewer clusters"
+        )
     points, weights = _fill(state.centers, state.weights, n_clusters)
     restarts = int(np.clip(RESTART_WORK // (points.size * n_clusters), n_seeds, 5 * n_seeds))
     fits = [kmeans(points, n_clusters, weights, rng=rng, n_init=1) for _ in range(restarts)]

@@ -1,5 +1,6 @@
 """What happened, in words, tables and pictures; how they look on a terminal is not known here."""
 
+from fedcluster.report.indices import index_table, verdict_line
 from fedcluster.report.pictures import picture
 from fedcluster.report.records import Comparison, Record, SiteRecord, plain, site_record
 from fedcluster.report.tables import (
@@ -20,11 +21,13 @@ __all__ = [
     "cluster_table",
     "comparison_table",
     "ignored_lines",
+    "index_table",
     "notes",
     "number",
     "picture",
     "plain",
     "site_record",
     "summary_line",
+    "verdict_line",
     "written_line",
 ]

@@ -53,7 +53,11 @@ class SiteRecord:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What one fit did, as ``history.json`` keeps it."""
+    """What one fit did, as ``history.json`` keeps it.
+
+    ``history`` has the rounds of the start that won, ``exchanges`` every round with the sites:
+    the numbers that a site sent in these add up to its ``numbers_sent``.
+    """
 
     n_clusters: int
     algorithm: str
@@ -64,6 +68,7 @@ class Record:
     inertia: float
     sites: tuple[SiteRecord, ...]
     history: tuple[Mapping[str, Any], ...]
+    exchanges: tuple[Mapping[str, Any], ...]
 
     @classmethod
     def of(cls, estimator: Any, columns: Sequence[str], labels: Mapping[str, str]) -> Record:
@@ -91,6 +96,7 @@ class Record:
                 for site in estimator.sites_
             ),
             history=tuple(estimator.history_),
+            exchanges=tuple(estimator.exchanges_),
         )
 
 

@@ -1,6 +1,6 @@
 """How many clusters are there? Every k in the same rounds, every index of each, and a verdict."""
 
-from fedcluster.selection.choosing import choosing
+from fedcluster.selection.choosing import choosing, clustered_by
 from fedcluster.selection.gap import gaps
 from fedcluster.selection.sweep import Sweep, sweep
 from fedcluster.selection.verdict import INDICES, JUDGES, PICKS, RULES, Rule, Selection
@@ -14,6 +14,7 @@ __all__ = [
     "Selection",
     "Sweep",
     "choosing",
+    "clustered_by",
     "gaps",
     "sweep",
 ]

@@ -3,16 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
+from fedcluster.algorithms import FFCM
 from fedcluster.recipes import Choice
 from fedcluster.rounds import Plan
 from fedcluster.selection.gap import box, gaps
 from fedcluster.selection.sweep import sweep
 from fedcluster.selection.verdict import Rule, Selection, judged
 
-__all__ = ["choosing"]
+__all__ = ["choosing", "clustered_by"]
+
+FUZZY_RULES = ("fuzzy-db", "xie-beni")
+
+
+def clustered_by(rule: str, m: float | None = None, averaging: str = "avg_2") -> dict[str, Any]:
+    """What each k is clustered by under a rule: the parameters of a `Choice` that it decides.
+
+    Parameters
+    ----------
+    rule : str
+        One of `RULES`. "xie-beni" and "fuzzy-db" judge fuzzy clusters; "fuzzy-db" those of the
+        program of Stallmann & Wilbik.
+    m : float, optional
+        The fuzzifier; these two rules imply 2.
+    averaging : {"avg_2", "avg_1"}, default="avg_2"
+        For "fuzzy-db": how the server averages.
+
+    Examples
+    --------
+    >>> clustered_by("vote"), clustered_by("xie-beni")
+    ({'m': None}, {'m': 2.0})
+    >>> clustered_by("fuzzy-db", averaging="avg_1")["algorithm"].averaging
+    'avg_1'
+    """
+    if m is None and rule in FUZZY_RULES:
+        m = 2.0
+    if rule != "fuzzy-db":
+        return {"m": m}
+    program = FFCM(m or 2.0, averaging=averaging, local="converge", support="u")  # type: ignore[arg-type]
+    return {"m": m, "algorithm": program}
 
 
 def choosing(k_range: Sequence[int], choice: Choice, rule: Rule | None = None) -> Plan[Selection]:

@@ -11,6 +11,7 @@ from typing import Literal
 import numpy as np
 
 from fedcluster.core import Floats, Result
+from fedcluster.data.tables import InputError
 from fedcluster.metrics import METRICS
 from fedcluster.selection.words import because, doubts
 
@@ -57,6 +58,29 @@ class Rule:
     name: str = "vote"
     pick: Literal["best", "elbow"] = "best"
     bounds: tuple[Floats, Floats] | None = None
+
+    def check(self, d: int) -> None:
+        """Refuse bounds of another number of columns than d.
+
+        Raises
+        ------
+        InputError
+            With both numbers.
+
+        Examples
+        --------
+        >>> Rule("gap", bounds=(np.zeros(3), np.ones(3))).check(2)
+        Traceback (most recent call last):
+            ...
+        fedcluster.data.tables.InputError: the bounds are 3 pairs, but there are 2 columns to
+        cluster by; give one pair for all, or one for each column
+        """
+        for side in self.bounds or ():
+            if side.size not in (1, d):
+                raise InputError(
+                    f"the bounds are {side.size} pairs, but there are {d} columns to cluster by; "
+                    "give one pair for all, or one for each column"
+                )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

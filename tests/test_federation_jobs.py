@@ -1,0 +1,293 @@
+"""Jobs over a network say what the same commands say on one machine, to the last bit."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_federation import SITES, content, engine, invoke, site_tomls
+
+from fedcluster.core import HeldBackError, SiteError
+from fedcluster.data.tables import InputError
+from fedcluster.federation import apps, coordinator
+from fedcluster.federation.folders import create
+from fedcluster.federation.jobs import JOBS, Evaluate, Fit, SelectK
+from fedcluster.kernels.native import announcer
+from fedcluster.model import Model
+from fedcluster.preparation import Prepare
+
+LABELLED = ('[source]\npath = "rows.csv"', 'label_column = "kind"\n\n[source]\npath = "rows.csv"')
+GROUPS = {"a": (30, 20), "b": (45, 27), "c": (65, 24)}
+
+
+@pytest.fixture
+def trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A federation whose sites have two columns of three groups of rows, and their labels."""
+    monkeypatch.setattr(announcer, "has_spoken", True)
+    create(tmp_path / "trial", SITES, "cluster.example.org:8443", insecure=False)
+    rng = np.random.default_rng(0)
+    for name, seen in zip(SITES, ("ab", "bc"), strict=True):
+        kinds = rng.choice(list(seen), size=40)
+        rows = np.array([GROUPS[kind] for kind in kinds]) + rng.normal(scale=[6, 2], size=(40, 2))
+        lines = [f"{x},{y},{kind}" for (x, y), kind in zip(rows.tolist(), kinds, strict=True)]
+        site = tmp_path / "trial" / "sites" / name
+        (site / "rows.csv").write_text("\n".join(["x,y,kind", *lines, ""]))
+        toml = (site / "site.toml").read_text()
+        assert LABELLED[0] in toml
+        (site / "site.toml").write_text(toml.replace(*LABELLED))
+    return tmp_path / "trial"
+
+
+@pytest.fixture
+def over(trial: Path, monkeypatch: pytest.MonkeyPatch):
+    """Run a command for the coordinator, with its sites in this process in Flower's place."""
+    told = []
+
+    def begin(federation, job, terms):
+        name = next(name for name, kind in JOBS.items() if isinstance(job, kind))
+        given = {"job": name, "parameters": asdict(job), "columns": terms.columns}
+        given = json.loads(json.dumps({**given, "out": str(terms.out)}))
+        told.append(apps.conduct(engine(trial), given, trial / "runs" / str(len(told))))
+        return trial / "runs"
+
+    monkeypatch.setattr(coordinator, "begin", begin)
+    monkeypatch.setattr(coordinator, "wait", lambda *how: {"done": True, **told[-1]})
+    return lambda *arguments: invoke("federation", "run", trial, *arguments)
+
+
+def read(path: Path) -> dict:
+    return json.loads(path.read_text("utf-8"))
+
+
+ADDS_UP = {
+    "prepared": ["-k", 3],
+    "one round": ["-k", 3, "--algorithm", "kfed"],
+    "raw and fuzzy": ["-k", 3, "--scale", "none", "-m", 2, "--max-iter", 4],
+    "better": ["-k", 3, "--quality", "better"],
+}
+
+
+@pytest.mark.parametrize("options", ADDS_UP.values(), ids=ADDS_UP)
+def test_every_number_that_was_sent_stands_in_an_exchange(trial, over, tmp_path, options) -> None:
+    """And the list is the same bits over a network as on one machine."""
+    status, said = over("fit", *options, "--out", tmp_path / "there")
+    assert status == 0, said
+    status, said = invoke("fit", *site_tomls(trial), *options, "--out", tmp_path / "here")
+    assert status == 0, said
+    here, there = (read(tmp_path / side / "history.json") for side in ("here", "there"))
+    assert here["exchanges"] == there["exchanges"]
+    for history in (here, there):
+        assert [done["round"] for done in history["exchanges"]] == [
+            *range(1, history["rounds"] + 1)
+        ]
+        for site in history["sites"]:
+            sent = sum(done["numbers_sent"][site["name"]] for done in history["exchanges"])
+            assert sent == site["numbers_sent"] > 0
+            won = sum(done["numbers_sent"][site["name"]] for done in history["history"])
+            assert won < sent  # which is why there is the list
+    assert "exchanges" not in json.loads(
+        invoke("fit", *site_tomls(trial), *options, "--out", tmp_path / "again", "--json")[1]
+    )
+
+
+def test_the_exchanges_of_a_choice_of_k_add_up_too(trial: Path, tmp_path: Path) -> None:
+    invoke("fit", *site_tomls(trial), "-k", "2-4", "--out", tmp_path / "out")
+    history = read(tmp_path / "out" / "history.json")
+    steps = {step for done in history["exchanges"] for step in done["tasks"]}
+    assert {"Missing", "Means", "SiteSummaries", "Lloyd", "MixtureLikelihood"} <= steps
+    for site in history["sites"]:
+        sent = [done["numbers_sent"][site["name"]] for done in history["exchanges"]]
+        assert sum(sent) == site["numbers_sent"]
+
+
+def test_a_site_that_was_missing_sent_nothing_in_that_exchange(trial: Path, tmp_path: Path) -> None:
+    job = Fit(3, participation=0.5, max_iter=6)
+    apps.conduct(engine(trial), content(tmp_path / "out", job), tmp_path / "run")
+    for done in read(tmp_path / "out" / "history.json")["exchanges"]:
+        assert sorted([*done["missing"], *done["numbers_sent"]]) == SITES
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        [],
+        ["--rule", "fuzzy-db"],
+        ["--rule", "fuzzy-db", "--averaging", "avg_1"],
+        ["--rule", "davies-bouldin", "--elbow"],
+        ["--rule", "xie-beni", "-m", 1.5],
+        ["--rule", "gap", "--bounds", "0:90,10:40", "--scale", "none"],
+        ["--sums-only", "--seed", 3],
+        ["--columns", "x", "--k-min", 2],
+    ],
+    ids=str,
+)
+def test_the_verdict_is_that_of_select_k_on_one_machine(trial, over, tmp_path, options) -> None:
+    """With all that it rests on, to the last bit; and it is shown in the same table."""
+    status, said = over("select-k", "--k-max", 4, *options, "--out", tmp_path / "there")
+    assert status == 0, said
+    status, seen = invoke(
+        "select-k", *site_tomls(trial), "--k-max", 4, *options, "--out", tmp_path / "here"
+    )
+    assert status == 0, seen
+    here, there = (read(tmp_path / side / "selection.json") for side in ("here", "there"))
+    for key in ("n_clusters", "rule", "reason", "says"):
+        assert there[key] == here[key], key
+    assert there["doubts"] == here["warnings"]
+    assert there["scores"] == {str(line.pop("k")): line for line in here["table"]}
+    pictures = [(tmp_path / side / "curves.png").read_bytes() for side in ("here", "there")]
+    assert pictures[0] == pictures[1]
+    shown = seen[seen.index("What each index says") : seen.index(there["reason"])]
+    assert shown in said
+
+
+def test_without_k_max_there_are_at_most_as_many_clusters_as_rows(trial, over, tmp_path) -> None:
+    for toml in site_tomls(trial):
+        toml.with_name("rows.csv").write_text("x,y,kind\n1,2,a\n2,1,a\n9,9,b\n")
+        toml.write_text(toml.read_text().replace("min_cluster_size = 2", "min_cluster_size = 1"))
+    assert over("select-k", "--out", tmp_path / "out")[0] == 0
+    assert list(read(tmp_path / "out" / "selection.json")["scores"]) == [*"123456"]
+    status, said = over("select-k", "--k-max", 7, "--out", tmp_path / "more")
+    assert status == 2
+    assert "7 clusters are more than the rows that the sites tell of (6); ask for fewer" in said
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        (["--elbow"], "--elbow is for a single index; name it by --rule"),
+        (["--k-min", 5, "--k-max", 3], "--k-min 5 is above --k-max 3; the first k comes first"),
+        (["--k-max", 0], "--k-max must be at least 1, not 0"),
+        (["-m", 1], "-m must be above 1, not 1"),
+        (["--bounds", "0:9"], "--bounds are those of rows that are taken as they are: add --scale"),
+        (
+            ["--bounds", "0:1,0:1,0:1", "--scale", "none"],
+            "the bounds are 3 pairs, but there are 2 columns to cluster by",
+        ),
+        (["--seed", -1], "--seed must be from 0 to 4294967295, not -1"),
+    ],
+)
+def test_what_cannot_be_asked_is_one_line(over, tmp_path, options, line) -> None:
+    status, said = over("select-k", *options, "--out", tmp_path / "out")
+    assert (status, line in said) == (2, True), said
+    assert said.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_limits_that_let_no_mean_out_are_one_line_on_both_sides(trial, over, tmp_path) -> None:
+    """The sites have rows for the clusters, and no group of them is large enough to be told of."""
+    for toml in site_tomls(trial):
+        toml.with_name("rows.csv").write_text("x,y,kind\n1,2,a\n2,1,a\n9,9,b\n")
+    line = "no site described its rows, every group of them is smaller than its site's limit"
+    status, said = invoke("select-k", *site_tomls(trial))
+    assert (status, line in said) == (2, True), said
+    with pytest.raises(HeldBackError, match=line):
+        job = content(tmp_path / "out", SelectK(1, 6, prepare=Prepare())) | {"job": "select-k"}
+        apps.conduct(engine(trial), job, tmp_path / "run")
+
+
+@pytest.fixture
+def model(trial: Path, tmp_path: Path) -> Path:
+    """A model of these rows, whose own preparation they need."""
+    status, said = invoke("fit", *site_tomls(trial), "-k", 3, "--out", tmp_path / "model")
+    assert status == 0, said
+    return tmp_path / "model" / "model.json"
+
+
+def add_row(trial: Path, site: str, row: str) -> None:
+    path = trial / "sites" / site / "rows.csv"
+    path.write_text(path.read_text() + row + "\n")
+
+
+def test_labels_are_compared_as_on_one_machine(trial, over, model, tmp_path) -> None:
+    """A label of a single row is not told, and its row is missing in both, under the limits."""
+    add_row(trial, "south", "50.0,25.0,rare")
+    status, said = over("evaluate", model, "--labels", "--out", tmp_path / "scores")
+    assert status == 0, said
+    there = read(tmp_path / "scores" / "scores.json")
+    here = json.loads(invoke("evaluate", model, *site_tomls(trial), "--json")[1])
+    assert there["scores"] == here["scores"]
+    assert {"ari", "nmi", "purity", "mean-site-ari"} <= there["scores"].keys()
+    assert there["classes"] == ["a", "b", "c"]
+    assert [site["numbers_sent"] for site in there["sites"]] == [
+        site["numbers_sent"] for site in here["sites"]
+    ]
+    assert "ari" in said
+    for name, told in zip(SITES, (2, 2), strict=True):
+        log = (trial / "sites" / name / "sent.jsonl").read_text()
+        assert "rare" not in log
+        [line] = [line for line in map(json.loads, log.splitlines()) if line["task"] == "labels"]
+        assert line["texts"] == told
+    toml = trial / "sites" / "north" / "site.toml"
+    assert "2 texts of labels, " in invoke("site", "log", toml)[1]
+
+
+def test_without_being_asked_for_no_label_is_told(trial, over, model, tmp_path) -> None:
+    assert over("evaluate", model, "--out", tmp_path / "scores")[0] == 0
+    told = read(tmp_path / "scores" / "scores.json")
+    assert not told.keys() & {"classes"} | told["scores"].keys() & {"ari", "mean-site-ari"}
+    assert "labels" not in (trial / "sites" / "north" / "sent.jsonl").read_text()
+
+
+def test_a_site_without_labels_is_named(trial, over, model, tmp_path) -> None:
+    toml = trial / "sites" / "south" / "site.toml"
+    toml.write_text(toml.read_text().replace(*LABELLED[::-1]))
+    status, said = over("evaluate", model, "--labels", "--out", tmp_path / "scores")
+    assert status == 2
+    assert said == (
+        'error: no labels to compare with at south: write label_column = "NAME" in the site.toml '
+        "there and start the site anew, or leave out --labels\n"
+    )
+    assert "Contingency" not in (trial / "sites" / "north" / "sent.jsonl").read_text()
+
+
+def test_a_missing_label_is_the_site_s_own_matter(trial, over, model, tmp_path) -> None:
+    """The coordinator is told of which kind the error was, and nothing of the row."""
+    add_row(trial, "south", "50.0,25.0,")
+    given = content(tmp_path / "scores", Evaluate(str(model), labels=True), columns=["x", "y"])
+    with pytest.raises(SiteError, match=r"\(south: failed, see its log: InputError\)"):
+        apps.conduct(engine(trial), given | {"job": "evaluate"}, tmp_path / "run")
+
+
+def test_limits_that_let_no_label_out_are_said(trial, over, model, tmp_path) -> None:
+    for path in site_tomls(trial):
+        path.write_text(path.read_text().replace("min_cluster_size = 2", "min_cluster_size = 39"))
+    status, said = over("evaluate", model, "--labels", "--out", tmp_path / "scores")
+    assert status == 2
+    assert "no site may tell a label: each stands for fewer rows than its site's limits" in said
+
+
+def test_a_resumed_comparison_asks_for_no_label_again(trial, model, tmp_path) -> None:
+    job = Evaluate(str(model), labels=True)
+    columns = list(Model.load(model).columns)
+    given = content(tmp_path / "out", job, columns=columns) | {"job": "evaluate"}
+    first = apps.conduct(engine(trial), given, tmp_path / "run")
+    before = (trial / "sites" / "north" / "sent.jsonl").read_text()
+    again = apps.conduct(engine(trial), given, tmp_path / "run")
+    assert {**first, "sites": None} == {**again, "sites": None}
+    after = (trial / "sites" / "north" / "sent.jsonl").read_text().removeprefix(before)
+    assert [json.loads(line)["task"] for line in after.splitlines()] == ["Holdings()"]
+    (tmp_path / "run" / "exchanges" / "labels").write_bytes(b"{}\n")
+    with pytest.raises(InputError, match="labels is damaged"):
+        apps.conduct(engine(trial), given, tmp_path / "run")
+
+
+def test_a_sample_of_the_sites_is_the_same_as_on_one_machine(trial, over, tmp_path) -> None:
+    options = ["-k", 2, "--participation", 0.5, "--max-iter", 6, "--seed", 4]
+    assert over("fit", *options, "--out", tmp_path / "there")[0] == 0
+    assert invoke("fit", *site_tomls(trial), *options, "--out", tmp_path / "here")[0] == 0
+    here, there = (read(tmp_path / side / "history.json") for side in ("here", "there"))
+    assert here["exchanges"] == there["exchanges"]
+    assert here["history"] == there["history"]
+
+
+def test_a_preparation_is_among_the_exchanges(trial: Path, tmp_path: Path) -> None:
+    job = Fit(2, algorithm="kfed", prepare=Prepare(missing="mean"))
+    apps.conduct(engine(trial), content(tmp_path / "out", job), tmp_path / "run")
+    exchanges = read(tmp_path / "out" / "history.json")["exchanges"]
+    assert [done["tasks"] for done in exchanges] == [
+        {"Missing": 1, "Means": 1},
+        *({step: 1} for step in ("Squares", "KFed", "Inertia")),
+    ]
