@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
@@ -14,6 +13,9 @@ from fedcluster.estimators.base import Federated
 from fedcluster.kernels import nearest
 from fedcluster.preparation import on_whole_rows
 from fedcluster.recipes import ALGORITHMS
+
+if TYPE_CHECKING:
+    from sklearn.cluster import KMeans
 
 __all__ = ["FederatedKMeans"]
 
@@ -169,6 +171,8 @@ class FederatedKMeans(Federated):
 
         It clusters rows that are prepared already, as ``preparation_.apply`` prepares them.
         """
+        from sklearn.cluster import KMeans  # 10 MB that nothing else needs
+
         check_is_fitted(self)
         centers = self.cluster_centers_
         twin = KMeans(len(centers), init=centers, n_init=1, max_iter=1)
