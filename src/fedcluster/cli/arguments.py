@@ -7,9 +7,13 @@ from typing import Annotated
 
 import typer
 
+from fedcluster.cli.choices import DecimalSign
+
 __all__ = [
     "AsJson",
+    "Decimal",
     "Files",
+    "GroupColumn",
     "ModelFile",
     "Out",
     "Overwrite",
@@ -42,6 +46,13 @@ SiteColumn = Annotated[
 ]
 WeightColumn = Annotated[
     str | None, typer.Option(metavar="NAME", help="Column with the rows' weights.")
+]
+GroupColumn = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="Column that says whose row it is: limits count persons."),
+]
+Decimal = Annotated[
+    DecimalSign, typer.Option(help="What decimals begin with in CSV files, as in 36.6 or 36,6.")
 ]
 SumsOnly = Annotated[
     bool,

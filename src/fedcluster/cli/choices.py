@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-__all__ = ["Algorithm", "Init", "Quality"]
+__all__ = ["Algorithm", "DecimalSign", "Init", "Quality"]
 
 
 class Algorithm(StrEnum):
@@ -35,3 +35,10 @@ class Init(StrEnum):
     SUMS = "sums"
     KMEANS = "k-means++"
     RANDOM = "random"
+
+
+class DecimalSign(StrEnum):
+    """What ``--decimal`` takes."""
+
+    POINT = "."
+    COMMA = ","

@@ -11,7 +11,9 @@ import typer
 
 from fedcluster.cli.arguments import (
     AsJson,
+    Decimal,
     Files,
+    GroupColumn,
     Overwrite,
     Quiet,
     Seed,
@@ -19,6 +21,7 @@ from fedcluster.cli.arguments import (
     SumsOnly,
     WeightColumn,
 )
+from fedcluster.cli.choices import DecimalSign
 from fedcluster.cli.preparing import Categories, Missing, Scale, ScaleName
 from fedcluster.cli.preparing import asked as preparation
 from fedcluster.cli.screen import Screen
@@ -116,6 +119,8 @@ def select_k(
     categories: Categories = None,
     site_column: SiteColumn = None,
     weight_column: WeightColumn = None,
+    group_column: GroupColumn = None,
+    decimal: Decimal = DecimalSign.POINT,
     sums_only: SumsOnly = False,
     min_cluster_size: Annotated[
         int | None,
@@ -152,7 +157,8 @@ def select_k(
             runs.check_folder(out, overwrite=overwrite)
         asked = selections.rule(rule.value, averaging.value, bounds, m, elbow=elbow)
         prepare = preparation(scale, missing, categories, columns)
-        tables = runs.read(files, columns, site_column, weight_column, screen.doing, prepare)
+        how = runs.Reading(columns, site_column, weight_column, group_column, decimal.value)
+        tables = runs.read(files, how, screen.doing, prepare)
         ks = selections.enough_rows(ks, tables, given=k_max is not None)
         limits = {"sums_only": sums_only, "min_cluster_size": min_cluster_size or "auto"}
         found = screen.wait_for(
