@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from fedcluster.algorithms.merging import means, total
 from fedcluster.core import Data, Floats, State, Summary
+from fedcluster.kernels import Cuts, leaf_sums
 
 __all__ = ["VarianceTree"]
 
@@ -69,17 +70,11 @@ class VarianceTree:
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
         """For each leaf: the sum of its rows, of their centred squares, and their weight."""
-        columns: Floats = np.ascontiguousarray(data.X.T, np.float64)
-        leaf, n, d = _Tree.of(state).leaf(columns), max(1, len(state.centers)), len(columns)
-        reference = state.centers if len(state.centers) else np.zeros((1, d))
-        weight = np.ones(len(data)) if data.sample_weight is None else data.sample_weight
-        sums = np.empty((n, 2 * d))
-        for j, x in enumerate(columns):
-            squares = (x - reference[:, j][leaf]) ** 2
-            sums[:, j] = np.bincount(leaf, x * weight, n)
-            sums[:, d + j] = np.bincount(leaf, squares * weight, n)
-        rows = np.bincount(leaf, minlength=n).astype(np.float64)
-        return Summary(sums, np.bincount(leaf, weight, n).astype(np.float64), rows)
+        reference = state.centers if len(state.centers) else np.zeros((1, data.X.shape[1]))
+        cuts = _Tree.of(state).cuts(reference.shape)
+        found = leaf_sums(data.X, reference, cuts, data.sample_weight)
+        sums = np.concatenate([found.sums, found.squares], axis=1)
+        return Summary(sums, found.weights, found.counts.astype(np.float64))
 
     def server_step(self, state: State, answers: Sequence[Summary], rng: Generator) -> State:
         """Measure the leaves, undo cuts that left too few rows, cut the leaves that vary most."""
@@ -145,13 +140,14 @@ class _Tree:
         """The tree as arrays that travel."""
         return {f.name: np.asarray(getattr(self, f.name), dtype=np.float64) for f in fields(self)}
 
-    def leaf(self, columns: Floats) -> Places:
-        """The leaf of each row, (n,), of rows that are given as columns (d, n)."""
-        leaf = np.zeros(columns.shape[1], dtype=np.intp)
-        cuts = zip(self.parent, self.child, self.feature, self.threshold, strict=True)
-        for parent, child, feature, threshold in cuts:
-            leaf[(leaf == parent) & (columns[feature] > threshold)] = child
-        return leaf
+    def cuts(self, shape: tuple[int, ...]) -> Cuts:
+        """The cuts alone; an error if they are not of so many leaves and columns."""
+        cuts = Cuts(self.parent, self.child, self.feature, self.threshold)
+        limits = zip(cuts, (shape[0], *shape), strict=False)
+        inside = all(((places >= 0) & (places < limit)).all() for places, limit in limits)
+        if not inside or len(set(map(len, cuts))) > 1:
+            raise ValueError(f"the cuts are not those of {shape[0]} leaves and {shape[1]} columns")
+        return cuts
 
     def cut(self, chosen: Places, squares: Floats, centers: Floats) -> _Tree:
         """Cut leaves at their mean, in their column of largest sum of squares."""

@@ -2,16 +2,19 @@
 
 from fedcluster.kernels.fuzzy import FuzzyFit, FuzzyPass, fuzzy_cmeans, fuzzy_pass, memberships
 from fedcluster.kernels.hard import HardPass, hard_pass, nearest
+from fedcluster.kernels.leaves import Cuts, LeafSums, leaf_sums
 from fedcluster.kernels.lloyd import LloydFit, kmeans, lloyd
 from fedcluster.kernels.minibatch import MiniBatchFit, minibatch_epochs
 from fedcluster.kernels.remembered import HardSums, hard_sums
 from fedcluster.kernels.seeding import farthest_first, kmeans_plusplus
 
 __all__ = [
+    "Cuts",
     "FuzzyFit",
     "FuzzyPass",
     "HardPass",
     "HardSums",
+    "LeafSums",
     "LloydFit",
     "MiniBatchFit",
     "farthest_first",
@@ -21,6 +24,7 @@ __all__ = [
     "hard_sums",
     "kmeans",
     "kmeans_plusplus",
+    "leaf_sums",
     "lloyd",
     "memberships",
     "minibatch_epochs",
