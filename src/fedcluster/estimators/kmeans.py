@@ -53,9 +53,10 @@ class FederatedKMeans(Federated):
     random_state : int, RandomState or None, default=None
         Makes every random choice, at the sites and at the server.
     min_cluster_size : int or "auto", default="auto"
-        A site holds back every cluster of fewer rows of its own. "auto" is the algorithm's: 2 for
-        FKM as in the paper; 1, nothing held back, for the others, whose result is then exactly
-        the pooled one. A site with a single row never takes part, unless this is 1 on purpose.
+        A site holds back every cluster of fewer rows of its own, or of fewer persons where
+        ``groups`` names them. "auto" is the algorithm's: 2 for FKM as in the paper; 1, nothing
+        held back, for the others, whose result is then exactly the pooled one. A site with a
+        single row never takes part, unless this is 1 on purpose.
     participation : float, default=1
         The fraction of the sites that is asked in a round, a new sample each time.
     quality : {"good", "better", "best"}, default="good"

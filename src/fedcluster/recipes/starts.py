@@ -58,7 +58,7 @@ def means_of_sites(n_clusters: int, *, seed: int = 0) -> Plan[Result]:
     if len(found.state.centers) >= n_clusters:
         return found
     finer = yield from iterate(SiteSummaries(2 * n_clusters, min_rows=1), seed=seed)
-    return replace(finer, history=found.history + finer.history)
+    return _better_described(found, finer)
 
 
 def means_of_leaves(n_clusters: int, *, seed: int = 0) -> Plan[Result]:
@@ -67,7 +67,18 @@ def means_of_leaves(n_clusters: int, *, seed: int = 0) -> Plan[Result]:
     if len(found.state.centers) >= n_clusters:
         return found
     finer = yield from iterate(VarianceTree(4 * n_clusters, min_rows=1), seed=seed)
-    return replace(finer, history=found.history + finer.history)
+    return _better_described(found, finer)
+
+
+def _better_described(found: Result, finer: Result) -> Result:
+    """The finer of two descriptions, unless the sites' limits held back more of it."""
+    better = finer if len(finer.state.centers) >= len(found.state.centers) else found
+    if not len(better.state.centers):
+        raise HeldBackError(
+            "the sites' limits hold back every group of rows to start from; lower a limit or ask "
+            "for fewer clusters"
+        )
+    return replace(better, history=found.history + finer.history)
 
 
 def with_fkm(
