@@ -19,14 +19,12 @@ from fedcluster import (
     Data,
     FederatedFuzzyCMeans,
     FederatedKMeans,
-    LocalEngine,
     MinRows,
     select_k,
 )
 from fedcluster.core import HeldBackError
 from fedcluster.privacy import MinClusterSize
 from fedcluster.recipes import min_cluster_size
-from fedcluster.recipes.starts import means_of_sites
 
 RNG = np.random.default_rng(0)
 SITE = np.repeat(["north", "south"], 40)
@@ -139,11 +137,9 @@ def test_what_is_too_small_to_start_from_is_said() -> None:
     whose = {"a": ["ann", "bob", "cid", "dan", "dan", "dan"], "b": ["eve", "fay", "gus"]}
     model = FederatedKMeans(2, min_cluster_size=2, random_state=0)
     assert np.isfinite(model.fit(rows, groups=whose).cluster_centers_).all()
-    engine = LocalEngine([Client("a", Data(rows["a"]), [MinClusterSize(9)])])
-    plan = means_of_sites(2)
-    first = engine.ask(next(plan))
-    with pytest.raises(HeldBackError, match="hold back every group of rows to start from"):
-        plan.send(engine.ask(plan.send(first)))
+    model.set_params(min_cluster_size=9)
+    with pytest.raises(HeldBackError, match="no site sent anything, every group of rows"):
+        model.fit(rows)
 
 
 def test_select_k_takes_them() -> None:

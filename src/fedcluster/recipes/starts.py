@@ -73,11 +73,6 @@ def means_of_leaves(n_clusters: int, *, seed: int = 0) -> Plan[Result]:
 def _better_described(found: Result, finer: Result) -> Result:
     """The finer of two descriptions, unless the sites' limits held back more of it."""
     better = finer if len(finer.state.centers) >= len(found.state.centers) else found
-    if not len(better.state.centers):
-        raise HeldBackError(
-            "the sites' limits hold back every group of rows to start from; lower a limit or ask "
-            "for fewer clusters"
-        )
     return replace(better, history=found.history + finer.history)
 
 
@@ -114,7 +109,7 @@ def best_seeds(state: State, n_clusters: int, n_seeds: int, rng: Generator) -> l
     """
     if not len(state.centers):
         raise HeldBackError(
-            "no site described its rows, every group of them is smaller than its site's limit: "
+            "no site described its rows, every group of rows is smaller than its site's limit: "
             "lower the limit or ask for fewer clusters"
         )
     points, weights = _fill(state.centers, state.weights, n_clusters)
