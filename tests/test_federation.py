@@ -279,7 +279,7 @@ def test_the_number_of_clusters_and_the_scores_are_those_of_one_process(
         out = tmp_path / name
         given = content(out, job, columns=["x", "y"]) | {"job": name}
         told = apps.conduct(engine(folder), given, tmp_path / "runs" / name)
-        expected = drive(job.plan(), here, seed=job.seed).value
+        expected = drive(job.plan(here.sites), here, seed=job.seed).value
         assert shown({**told, "done": True}, 80)
         if isinstance(job, SelectK):
             assert told["n_clusters"] == expected.n_clusters
@@ -386,7 +386,8 @@ def test_the_log_says_what_left(folder: Path, tmp_path: Path) -> None:
     status, said = invoke("site", "log", toml, "--json")
     lines = json.loads(said)["answers"]
     assert set(lines[0]) == {
-        *("time", "run", "round", "task", "shape", "smallest_weight", "bytes", "limits")
+        *("time", "run", "round", "task", "shape", "smallest_weight", "bytes", "limits"),
+        "streams",
     }
     assert lines[1]["task"] == "SiteSummaries(n_means=6, min_rows=3)"
     assert lines[1]["smallest_weight"] >= 3

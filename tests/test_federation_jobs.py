@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from test_federation import SITES, content, engine, invoke, site_tomls
 
+from fedcluster.client import Client
 from fedcluster.core import HeldBackError, SiteError
 from fedcluster.data.tables import InputError
 from fedcluster.federation import apps, coordinator
@@ -91,6 +92,60 @@ def test_every_number_that_was_sent_stands_in_an_exchange(trial, over, tmp_path,
     assert "exchanges" not in json.loads(
         invoke("fit", *site_tomls(trial), *options, "--out", tmp_path / "again", "--json")[1]
     )
+
+
+@pytest.fixture
+def many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All rows come in chunks, and whoever asks for all at once fails."""
+
+    def refuse(client: Client) -> None:
+        raise AssertionError("all rows were loaded at once")
+
+    monkeypatch.setattr("fedcluster.site.IN_MEMORY", 0)
+    monkeypatch.setattr(Client, "data", property(refuse))
+
+
+IN_CHUNKS = {**ADDS_UP, "fuzzy": ["-k", 3, "-m", 2, "--max-iter", 4], "columns": ["--columns", "y"]}
+del IN_CHUNKS["one round"]  # k-FED asks each site about all its rows
+
+
+@pytest.mark.parametrize("options", IN_CHUNKS.values(), ids=IN_CHUNKS)
+def test_rows_in_chunks_are_not_loaded_at_once(trial, over, many, tmp_path, options) -> None:
+    """The start is found from sums alone, over a network as on one machine."""
+    options = options if "-k" in options else ["-k", 2, *options]
+    status, said = over("fit", *options, "--out", tmp_path / "there")
+    assert status == 0, said
+    status, said = invoke("fit", *site_tomls(trial), *options, "--out", tmp_path / "here")
+    assert status == 0, said
+    here, there = (read(tmp_path / side / "history.json") for side in ("here", "there"))
+    assert here["exchanges"] == there["exchanges"]
+    steps = {step for done in there["exchanges"] for step in done["tasks"]}
+    assert "VarianceTree" in steps
+    assert not steps & {"SiteSummaries", "FKM"}
+    here, there = (read(tmp_path / side / "model.json") for side in ("here", "there"))
+    assert here["centers"] == there["centers"]
+    for site in SITES:
+        labels = (trial / "sites" / site / "results" / "labels.csv").read_text()
+        assert labels == (tmp_path / "here" / "labels" / f"{site}.csv").read_text()
+
+
+def test_k_is_chosen_without_loading_rows_that_come_in_chunks(trial, over, many, tmp_path) -> None:
+    assert over("select-k", "--k-max", 4, "--out", tmp_path / "there")[0] == 0
+    here = ["--k-max", 4, "--out", tmp_path / "here"]
+    assert invoke("select-k", *site_tomls(trial), *here)[0] == 0
+    assert invoke("fit", *site_tomls(trial), "-k", "2-4", "--out", tmp_path / "fit")[0] == 0
+    here, there = (read(tmp_path / side / "selection.json") for side in ("here", "there"))
+    assert there["scores"] == {str(line.pop("k")): line for line in here["table"]}
+
+
+def test_a_resumed_job_starts_as_it_did(trial, tmp_path, monkeypatch) -> None:
+    """Though the rows that came in chunks are held in memory now."""
+    given = content(tmp_path / "out", Fit(3, prepare=Prepare()))
+    with monkeypatch.context() as patched:
+        patched.setattr("fedcluster.site.IN_MEMORY", 0)
+        first = apps.conduct(engine(trial), given, tmp_path / "run")
+    again = apps.conduct(engine(trial), given, tmp_path / "run")
+    assert {**first, "sites": None} == {**again, "sites": None}
 
 
 def test_the_exchanges_of_a_choice_of_k_add_up_too(trial: Path, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from fedcluster.core import Answers, Engine, Result, State, Task
+from fedcluster.core import Answers, Engine, Result, Site, State, Task
 from fedcluster.data.outputs import json_text
 from fedcluster.data.tables import InputError
 from fedcluster.federation.accounts import Account
@@ -65,8 +65,8 @@ class Job(Protocol):
         """
         ...
 
-    def plan(self) -> Plan[Any]:
-        """What to ask about the prepared rows."""
+    def plan(self, sites: Sequence[Site]) -> Plan[Any]:
+        """What to ask these sites about the prepared rows."""
         ...
 
     def write(self, folder: Path, account: Account) -> dict[str, Any]:
@@ -107,7 +107,7 @@ class Fit:
         _check_rows(self.n_clusters, rows)
         return self
 
-    def plan(self) -> Plan[Result]:
+    def plan(self, sites: Sequence[Site]) -> Plan[Result]:
         """The same as an estimator's, with the same random numbers."""
         return clustering(
             Choice(
@@ -121,7 +121,7 @@ class Fit:
                 quality=self.quality,
                 sums_only=self.sums_only,
                 m=self.m,
-            )
+            ).at(sites)
         )
 
     def write(self, folder: Path, account: Account) -> dict[str, Any]:
@@ -222,11 +222,11 @@ class SelectK:
         sides = None if bounds is None else (np.array(bounds[0]), np.array(bounds[1]))
         return Rule(self.rule, self.pick, sides)  # type: ignore[arg-type]
 
-    def plan(self) -> Plan[Selection]:
+    def plan(self, sites: Sequence[Site]) -> Plan[Selection]:
         """The same as of ``fedcluster select-k``."""
         by = clustered_by(self.rule, self.m, self.averaging)
         choice = Choice(self.k_max, seed=drawn(self.seed), sums_only=self.sums_only, **by)
-        return choosing(range(self.k_min, self.k_max + 1), choice, self._rule())
+        return choosing(range(self.k_min, self.k_max + 1), choice.at(sites), self._rule())
 
     def write(self, folder: Path, account: Account) -> dict[str, Any]:
         """``selection.json``: the verdict, its reason, and all indices for each number.
@@ -280,7 +280,7 @@ class Evaluate:
         """With the labels that the sites have, where clusters are compared with them."""
         return replace(self, classes=_agreed_classes(engine)) if self.labels else self
 
-    def plan(self) -> Plan[dict[str, float]]:
+    def plan(self, sites: Sequence[Site]) -> Plan[dict[str, float]]:
         """Two rounds."""
         model = Model.load(self.model)
         return evaluation(
