@@ -7,6 +7,7 @@ import json
 import re
 import stat
 import tomllib
+import weakref
 from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
@@ -230,6 +231,31 @@ def test_a_job_from_its_plan_to_the_files_of_all(folder: Path, tmp_path: Path) -
         assert (written[:, 1] == model.predict(X)).all()
     assert list((tmp_path / "out").iterdir()) != []
     assert not list((tmp_path / "out").glob("labels*"))
+
+
+@pytest.mark.parametrize("m", [None, 2.0])
+def test_a_site_labels_its_rows_chunk_by_chunk(folder, tmp_path, monkeypatch, m) -> None:
+    """No more than two chunks are held, the next one among them."""
+    seen, held = [], []
+
+    def chunks(rows):
+        for start in range(0, 40, 4):
+            chunk = rows.take(slice(start, start + 4))
+            seen.append(weakref.ref(chunk.X))
+            held.append(sum(each() is not None for each in seen))
+            yield chunk
+            del chunk
+
+    apps.conduct(engine(folder), content(tmp_path / "out", Fit(2, m=m)), tmp_path / "run")
+    site = SiteFile.load(folder / "sites/north/site.toml")
+    rows = site.opened(["x", "y"]).load()
+    opened = SimpleNamespace(chunks=lambda: chunks(rows))
+    monkeypatch.setattr(SiteFile, "opened", lambda *how, **more: opened)
+    keep_results(site, json.loads((tmp_path / "out/model.json").read_text()), tmp_path / "anew")
+    assert (tmp_path / "anew/labels.csv").read_text() == (
+        folder / "sites/north/results/labels.csv"
+    ).read_text()
+    assert max(held) <= 2 < len(held)
 
 
 def test_a_fuzzy_job_writes_degrees_at_the_sites(folder: Path, tmp_path: Path) -> None:
