@@ -158,6 +158,21 @@ def test_the_exchanges_of_a_choice_of_k_add_up_too(trial: Path, tmp_path: Path) 
         assert sum(sent) == site["numbers_sent"]
 
 
+def test_a_choice_of_k_and_scores_account_for_every_round_too(trial, over, model, tmp_path):
+    assert over("select-k", "--k-max", 3, "--out", tmp_path / "k")[0] == 0
+    assert over("evaluate", model, "--out", tmp_path / "scores")[0] == 0
+    for path in (tmp_path / "k" / "selection.json", tmp_path / "scores" / "scores.json"):
+        told = read(path)
+        assert [done["round"] for done in told["exchanges"]] == [*range(1, told["rounds"] + 1)]
+        for site in told["sites"]:
+            sent = sum(done["numbers_sent"][site["name"]] for done in told["exchanges"])
+            assert sent == site["numbers_sent"] > 0
+    said = invoke("select-k", *site_tomls(trial), "--k-max", 3, "--json")[1]
+    here = json.loads(said[said.index("{") :])  # after a line of warning
+    there = read(tmp_path / "k" / "selection.json")["sites"]
+    assert {site["name"]: site["numbers_sent"] for site in there} == here["numbers_sent"]
+
+
 def test_a_site_that_was_missing_sent_nothing_in_that_exchange(trial: Path, tmp_path: Path) -> None:
     job = Fit(3, participation=0.5, max_iter=6)
     apps.conduct(engine(trial), content(tmp_path / "out", job), tmp_path / "run")

@@ -141,10 +141,8 @@ class Fit:
             preparation=account.preparation,
         ).save(folder / "model.json")
         summary = self._summary(result, account)
-        history = {"format": "fedcluster-federation", "format_version": 1, **summary}
-        history["history"] = plain(result.history)
-        history["exchanges"] = account.outcome.account()
-        (folder / "history.json").write_text(json_text(history), encoding="utf-8")
+        history = {**summary, "history": plain(result.history)}
+        _write(folder / "history.json", "fedcluster-federation", history, account)
         return summary
 
     def _summary(self, result: Result, account: Account) -> dict[str, Any]:
@@ -159,6 +157,13 @@ class Fit:
             **account.of_preparation(self.prepare),
             **account.of_sites(),
         }
+
+
+def _write(path: Path, kind: str, told: Mapping[str, Any], account: Account) -> None:
+    """Write what is told of a job, and every round that it took."""
+    content = {"format": kind, "format_version": 1, **told}
+    content["exchanges"] = account.outcome.account()
+    path.write_text(json_text(content), encoding="utf-8")
 
 
 def _check_rows(k: int, rows: float) -> None:
@@ -244,8 +249,7 @@ class SelectK:
             **account.of_preparation(self.prepare),
             **account.of_sites(),
         }
-        content = {"format": "fedcluster-federated-selection", "format_version": 1, **told}
-        (folder / "selection.json").write_text(json_text(content), encoding="utf-8")
+        _write(folder / "selection.json", "fedcluster-federated-selection", told, account)
         with suppress(ImportError):
             found.plot(folder / "curves.png")
         return told
@@ -296,8 +300,7 @@ class Evaluate:
         compared = {} if self.classes is None else {"classes": list(self.classes)}
         scores = plain(account.outcome.value)
         told = {"scores": scores, "model": self.model, **compared, **account.of_sites()}
-        content = {"format": "fedcluster-federated-scores", "format_version": 1, **told}
-        (folder / "scores.json").write_text(json_text(content), encoding="utf-8")
+        _write(folder / "scores.json", "fedcluster-federated-scores", told, account)
         return told
 
 
