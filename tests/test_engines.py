@@ -18,6 +18,7 @@ from fedcluster.preparation import fit as fit_preparation
 from fedcluster.privacy import MinClusterSize, MinRows
 from fedcluster.recipes import Choice, clustering
 from fedcluster.rounds import drive, iterate, prepared, together
+from fedcluster.selection import choosing
 
 RNG = np.random.default_rng(5)
 ROWS = {
@@ -77,6 +78,13 @@ class Chunks:
 
     def load(self):
         return self.data
+
+
+class TooMany(Chunks):
+    """Rows that do not fit into memory."""
+
+    def load(self):
+        raise AssertionError("all rows were loaded at once")
 
 
 def raw_clients() -> list[Client]:
@@ -141,6 +149,53 @@ def test_the_same_bits_on_every_engine(engine, plan, tmp_path):
     there = drive(plan(), engine(clients(), tmp_path))
     assert bits(here.value) == bits(there.value)
     assert here.exchanges == there.exchanges
+
+
+DEFAULTS = {
+    "k-means": lambda sites: clustering(Choice(4, seed=1).at(sites)),
+    "better": lambda sites: clustering(Choice(4, seed=1, quality="better").at(sites)),
+    "fuzzy": lambda sites: clustering(Choice(4, seed=1, m=2.0, max_rounds=9).at(sites)),
+    "every k": lambda sites: choosing(range(1, 5), Choice(4, seed=1).at(sites)),
+    "every fuzzy k": lambda sites: choosing(range(2, 4), Choice(3, m=2.0, max_rounds=5).at(sites)),
+}
+
+
+@engines
+@pytest.mark.parametrize("plan", DEFAULTS.values(), ids=DEFAULTS)
+def test_by_default_no_site_loads_rows_that_come_in_chunks(engine, plan, tmp_path):
+    """Every engine knows of them before the start is chosen, and finds the same bits."""
+
+    def given() -> list[Client]:
+        many = Client("east", TooMany(Data(ROWS["east"])))
+        return [many, *(client for client in clients() if client.name != "east")]
+
+    here, there = LocalEngine(given()), engine(given(), tmp_path)
+    there.describe()  # over a network sites have to be asked before they can tell
+    assert here.sites == there.sites
+    assert [site.name for site in there.sites if site.streams] == ["east"]
+    found = drive(plan(here.sites), here), drive(plan(there.sites), there)
+    results = [getattr(each.value, "results", {0: each.value}) for each in found]
+    for k, result in results[0].items():
+        assert bits(result) == bits(results[1][k])
+    assert found[0].exchanges == found[1].exchanges
+
+
+def test_a_start_that_was_asked_for_stays():
+    """And so does the default where no site's rows come in chunks."""
+    sites = LocalEngine(clients()).sites
+    for init in ("summaries", "k-means++", START.centers):
+        assert Choice(4, init=init).at(sites).init is init
+    assert Choice(4).at(sites).init == "sums"
+    assert Choice(4).at(site for site in sites if not site.streams).init == "auto"
+
+
+def test_a_site_whose_rows_cannot_be_opened_is_named():
+    def load():
+        raise OSError("the disk is gone")
+
+    engine = LocalEngine([Client("west", load)])
+    with pytest.raises(SiteError, match="site 'west', opening its rows, OSError: the disk is gone"):
+        drive(iterate(Lloyd(), START), engine)
 
 
 @engines

@@ -7,6 +7,7 @@ import json
 import re
 import stat
 import tomllib
+import weakref
 from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
@@ -232,6 +233,31 @@ def test_a_job_from_its_plan_to_the_files_of_all(folder: Path, tmp_path: Path) -
     assert not list((tmp_path / "out").glob("labels*"))
 
 
+@pytest.mark.parametrize("m", [None, 2.0])
+def test_a_site_labels_its_rows_chunk_by_chunk(folder, tmp_path, monkeypatch, m) -> None:
+    """No more than two chunks are held, the next one among them."""
+    seen, held = [], []
+
+    def chunks(rows):
+        for start in range(0, 40, 4):
+            chunk = rows.take(slice(start, start + 4))
+            seen.append(weakref.ref(chunk.X))
+            held.append(sum(each() is not None for each in seen))
+            yield chunk
+            del chunk
+
+    apps.conduct(engine(folder), content(tmp_path / "out", Fit(2, m=m)), tmp_path / "run")
+    site = SiteFile.load(folder / "sites/north/site.toml")
+    rows = site.opened(["x", "y"]).load()
+    opened = SimpleNamespace(chunks=lambda: chunks(rows))
+    monkeypatch.setattr(SiteFile, "opened", lambda *how, **more: opened)
+    keep_results(site, json.loads((tmp_path / "out/model.json").read_text()), tmp_path / "anew")
+    assert (tmp_path / "anew/labels.csv").read_text() == (
+        folder / "sites/north/results/labels.csv"
+    ).read_text()
+    assert max(held) <= 2 < len(held)
+
+
 def test_a_fuzzy_job_writes_degrees_at_the_sites(folder: Path, tmp_path: Path) -> None:
     job = Fit(2, m=2.0, max_iter=3)
     apps.conduct(engine(folder), content(tmp_path / "out", job), tmp_path / "run")
@@ -279,7 +305,7 @@ def test_the_number_of_clusters_and_the_scores_are_those_of_one_process(
         out = tmp_path / name
         given = content(out, job, columns=["x", "y"]) | {"job": name}
         told = apps.conduct(engine(folder), given, tmp_path / "runs" / name)
-        expected = drive(job.plan(), here, seed=job.seed).value
+        expected = drive(job.plan(here.sites), here, seed=job.seed).value
         assert shown({**told, "done": True}, 80)
         if isinstance(job, SelectK):
             assert told["n_clusters"] == expected.n_clusters
@@ -386,7 +412,8 @@ def test_the_log_says_what_left(folder: Path, tmp_path: Path) -> None:
     status, said = invoke("site", "log", toml, "--json")
     lines = json.loads(said)["answers"]
     assert set(lines[0]) == {
-        *("time", "run", "round", "task", "shape", "smallest_weight", "bytes", "limits")
+        *("time", "run", "round", "task", "shape", "smallest_weight", "bytes", "limits"),
+        "streams",
     }
     assert lines[1]["task"] == "SiteSummaries(n_means=6, min_rows=3)"
     assert lines[1]["smallest_weight"] >= 3

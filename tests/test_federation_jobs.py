@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from test_federation import SITES, content, engine, invoke, site_tomls
 
+from fedcluster.client import Client
 from fedcluster.core import HeldBackError, SiteError
 from fedcluster.data.tables import InputError
 from fedcluster.federation import apps, coordinator
@@ -94,6 +95,60 @@ def test_every_number_that_was_sent_stands_in_an_exchange(trial, over, tmp_path,
     )
 
 
+@pytest.fixture
+def many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All rows come in chunks, and whoever asks for all at once fails."""
+
+    def refuse(client: Client) -> None:
+        raise AssertionError("all rows were loaded at once")
+
+    monkeypatch.setattr("fedcluster.site.IN_MEMORY", 0)
+    monkeypatch.setattr(Client, "data", property(refuse))
+
+
+IN_CHUNKS = {**ADDS_UP, "fuzzy": ["-k", 3, "-m", 2, "--max-iter", 4], "columns": ["--columns", "y"]}
+del IN_CHUNKS["one round"]  # k-FED asks each site about all its rows
+
+
+@pytest.mark.parametrize("options", IN_CHUNKS.values(), ids=IN_CHUNKS)
+def test_rows_in_chunks_are_not_loaded_at_once(trial, over, many, tmp_path, options) -> None:
+    """The start is found from sums alone, over a network as on one machine."""
+    options = options if "-k" in options else ["-k", 2, *options]
+    status, said = over("fit", *options, "--out", tmp_path / "there")
+    assert status == 0, said
+    status, said = invoke("fit", *site_tomls(trial), *options, "--out", tmp_path / "here")
+    assert status == 0, said
+    here, there = (read(tmp_path / side / "history.json") for side in ("here", "there"))
+    assert here["exchanges"] == there["exchanges"]
+    steps = {step for done in there["exchanges"] for step in done["tasks"]}
+    assert "VarianceTree" in steps
+    assert not steps & {"SiteSummaries", "FKM"}
+    here, there = (read(tmp_path / side / "model.json") for side in ("here", "there"))
+    assert here["centers"] == there["centers"]
+    for site in SITES:
+        labels = (trial / "sites" / site / "results" / "labels.csv").read_text()
+        assert labels == (tmp_path / "here" / "labels" / f"{site}.csv").read_text()
+
+
+def test_k_is_chosen_without_loading_rows_that_come_in_chunks(trial, over, many, tmp_path) -> None:
+    assert over("select-k", "--k-max", 4, "--out", tmp_path / "there")[0] == 0
+    here = ["--k-max", 4, "--out", tmp_path / "here"]
+    assert invoke("select-k", *site_tomls(trial), *here)[0] == 0
+    assert invoke("fit", *site_tomls(trial), "-k", "2-4", "--out", tmp_path / "fit")[0] == 0
+    here, there = (read(tmp_path / side / "selection.json") for side in ("here", "there"))
+    assert there["scores"] == {str(line.pop("k")): line for line in here["table"]}
+
+
+def test_a_resumed_job_starts_as_it_did(trial, tmp_path, monkeypatch) -> None:
+    """Though the rows that came in chunks are held in memory now."""
+    given = content(tmp_path / "out", Fit(3, prepare=Prepare()))
+    with monkeypatch.context() as patched:
+        patched.setattr("fedcluster.site.IN_MEMORY", 0)
+        first = apps.conduct(engine(trial), given, tmp_path / "run")
+    again = apps.conduct(engine(trial), given, tmp_path / "run")
+    assert {**first, "sites": None} == {**again, "sites": None}
+
+
 def test_the_exchanges_of_a_choice_of_k_add_up_too(trial: Path, tmp_path: Path) -> None:
     invoke("fit", *site_tomls(trial), "-k", "2-4", "--out", tmp_path / "out")
     history = read(tmp_path / "out" / "history.json")
@@ -102,6 +157,21 @@ def test_the_exchanges_of_a_choice_of_k_add_up_too(trial: Path, tmp_path: Path) 
     for site in history["sites"]:
         sent = [done["numbers_sent"][site["name"]] for done in history["exchanges"]]
         assert sum(sent) == site["numbers_sent"]
+
+
+def test_a_choice_of_k_and_scores_account_for_every_round_too(trial, over, model, tmp_path):
+    assert over("select-k", "--k-max", 3, "--out", tmp_path / "k")[0] == 0
+    assert over("evaluate", model, "--out", tmp_path / "scores")[0] == 0
+    for path in (tmp_path / "k" / "selection.json", tmp_path / "scores" / "scores.json"):
+        told = read(path)
+        assert [done["round"] for done in told["exchanges"]] == [*range(1, told["rounds"] + 1)]
+        for site in told["sites"]:
+            sent = sum(done["numbers_sent"][site["name"]] for done in told["exchanges"])
+            assert sent == site["numbers_sent"] > 0
+    said = invoke("select-k", *site_tomls(trial), "--k-max", 3, "--json")[1]
+    here = json.loads(said[said.index("{") :])  # after a line of warning
+    there = read(tmp_path / "k" / "selection.json")["sites"]
+    assert {site["name"]: site["numbers_sent"] for site in there} == here["numbers_sent"]
 
 
 def test_a_site_that_was_missing_sent_nothing_in_that_exchange(trial: Path, tmp_path: Path) -> None:

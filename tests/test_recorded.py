@@ -11,6 +11,7 @@ from grids import flower_engine
 from fedcluster.algorithms import Lloyd
 from fedcluster.client import Client
 from fedcluster.core import Data, State
+from fedcluster.data.streams import MemoryMap
 from fedcluster.data.tables import InputError
 from fedcluster.engines import LocalEngine
 from fedcluster.engines.recorded import RecordedEngine
@@ -74,6 +75,30 @@ def test_killed_at_any_round_and_resumed_it_ends_with_the_same_bits(carrier, tmp
         assert repr(resumed.value.history) == repr(whole.value.history)
         assert resumed.exchanges == whole.exchanges
         assert (again.replayed, after.asked) == (at, len(whole.exchanges) - at)
+
+
+def test_a_resumed_run_starts_as_it_did_though_other_sites_hold_their_rows_now(tmp_path):
+    """Or the site whose rows came in chunks does not answer, and so does not tell."""
+
+    def chunked() -> LocalEngine:
+        some = (Client(name, Data(X)) for name, X in ROWS.items() if name != "b")
+        return LocalEngine([*some, Client("b", MemoryMap(ROWS["b"], chunk_rows=9))])
+
+    def told(engine):
+        return drive(clustering(Choice(4, seed=1).at(engine.sites)), engine)
+
+    whole = told(chunked())
+    assert whole.exchanges[0].steps == ("VarianceTree",)
+    with pytest.raises(KilledError):
+        told(RecordedEngine(Mortal(chunked(), 3), tmp_path / "run"))
+    again = RecordedEngine(local(), tmp_path / "run")
+    assert [site.name for site in again.sites if site.streams] == ["b"]
+    resumed = told(again)
+    assert again.replayed == 3
+    assert [done.steps for done in resumed.exchanges] == [done.steps for done in whole.exchanges]
+    (tmp_path / "run" / "streams").write_bytes(b"{}\n")
+    with pytest.raises(InputError, match="streams is damaged"):
+        told(RecordedEngine(local(), tmp_path / "run"))
 
 
 def test_sites_that_were_missing_stay_missing(tmp_path):

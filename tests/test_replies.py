@@ -13,6 +13,7 @@ import pytest
 from fedcluster.algorithms import Lloyd
 from fedcluster.client import Client
 from fedcluster.core import Data, SiteError, State, Task
+from fedcluster.data.streams import MemoryMap
 from fedcluster.engines import LocalEngine, wire
 from fedcluster.engines.remote import RemoteEngine
 from fedcluster.engines.responder import Responder
@@ -57,6 +58,16 @@ def changed(**header: object) -> Bend:
     return bend
 
 
+def without(key: str) -> Bend:
+    """A reply whose header lacks something."""
+
+    def bend(reply: bytes, question: bytes) -> bytes:
+        header, arrays = wire.unpack(reply)
+        return wire.pack({name: header[name] for name in header if name != key}, arrays)
+
+    return bend
+
+
 def numbers(change: Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]) -> Bend:
     """Other sums and weights in the answer to the first task (the last two but one)."""
 
@@ -95,6 +106,7 @@ BAD: dict[str, tuple[Bend, str]] = {
     "round": (changed(exchange=99), "it belongs to another round: a replay"),
     "question": (changed(question="0" * 16), "it answers another question: a replay"),
     "limits": (changed(limits="none"), "its limits are not a list of texts"),
+    "streams": (changed(streams="no"), "it does not say whether its rows come in chunks: use the"),
     "failed": (changed(failed="KeyError"), "failed, see its log: KeyError"),
     "garbage": (lambda reply, question: b"\x80\x04garbage", "no header that can be read"),
     "nothing": (lambda reply, question: b"", "no header that can be read"),
@@ -145,6 +157,21 @@ def labelled() -> dict[str, Responder]:
     }
 
 
+def test_a_site_that_does_not_say_whether_its_rows_come_in_chunks_is_refused():
+    """It is an older one: taken for a site that holds its rows, it would have to hold them."""
+    engine = RemoteEngine(Postman(responders(), "b", without("streams")), ROWS, quorum=3)
+    engine.greet()
+    assert "whether its rows come in chunks: use the same fedcluster" in engine.refusals[0].reason
+
+
+def test_a_site_tells_with_its_first_reply_that_its_rows_come_in_chunks():
+    many = Client("a", MemoryMap(ROWS["a"], chunk_rows=7))
+    engine = RemoteEngine(Postman({**responders(), "a": Responder(many)}), ROWS)
+    assert not any(site.streams for site in engine.sites)  # nobody has been asked
+    engine.greet()
+    assert [site.name for site in engine.sites if site.streams] == ["a"]
+
+
 def test_only_labels_of_several_rows_are_told():
     engine = RemoteEngine(Postman(labelled()), ROWS)
     assert engine.classes() == dict.fromkeys(ROWS, ("sick", "well"))
@@ -169,11 +196,7 @@ def test_labels_that_make_no_sense_are_refused(labels, reason):
 
 
 def test_a_site_that_knows_no_question_about_labels_is_refused():
-    def older(reply: bytes, question: bytes) -> bytes:
-        header, arrays = wire.unpack(reply)
-        return wire.pack({name: header[name] for name in header if name != "labels"}, arrays)
-
-    engine = RemoteEngine(Postman(labelled(), "b", older), ROWS, quorum=3)
+    engine = RemoteEngine(Postman(labelled(), "b", without("labels")), ROWS, quorum=3)
     assert list(engine.classes()) == ["a", "c", "d"]
     assert "it does not say whether it has labels" in engine.refusals[0].reason
 
@@ -275,6 +298,7 @@ def test_the_log_tells_the_sizes_of_each_answer_and_no_value():
             "smallest_weight": answers["0.weights"].min(),
             "bytes": 8 * 12,
             "limits": ["MinRows(n=2)"],
+            "streams": False,
         },
         {
             "run": "r",
@@ -284,6 +308,7 @@ def test_the_log_tells_the_sizes_of_each_answer_and_no_value():
             "smallest_weight": 30.0,
             "bytes": 16,
             "limits": ["MinRows(n=2)"],
+            "streams": False,
         },
     ]
     site.reply(b"what?")

@@ -103,7 +103,9 @@ def test_only_texts_that_the_limits_let_out_are_told_and_the_log_says_how_many()
     told = RemoteEngine(Postman({"a": site}), ["a"]).describe()
     assert told == {"a": (Column("age"), Column("ward", "text", ("east", "north")))}
     line = {"run": said[0][0]["run"], "round": 1, "task": "describe", "columns": 2, "texts": 2}
-    assert said[0][0] == line | {"bytes": 60, "limits": ["MinRows(n=2)", "MinClusterSize(p=3)"]}
+    assert said[0][0] == line | {
+        **{"bytes": 60, "limits": ["MinRows(n=2)", "MinClusterSize(p=3)"], "streams": False}
+    }
     [shown, _] = log_lines(said[0])
     assert shown.endswith("round 1  the names and kinds of 2 columns, 2 texts, 60 bytes")
 

@@ -82,7 +82,7 @@ class Client:
     name : str
         The site's name.
     load : Data, RowStream, or callable returning one of them
-        Where the rows come from; a callable is called once, at the first task.
+        Where the rows come from; a callable is called once, when rows are first needed.
     filters : sequence of Filter, default=(MinRows(2),)
         What the site holds back, applied in this order to every summary.
 
@@ -141,8 +141,8 @@ class Client:
 
     @property
     def site(self) -> Site:
-        """What the site tells of itself."""
-        return Site(self.name, tuple(map(repr, self.filters)))
+        """What the site tells of itself; opens the rows."""
+        return Site(self.name, tuple(map(repr, self.filters)), self.streams)
 
     def describe(self, texts: Collection[str] = ()) -> tuple[Column, ...]:
         """What the columns are; of text, only what several rows share and the filters let out.

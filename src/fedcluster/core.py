@@ -319,10 +319,21 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """What a site tells of itself: its name and the limits that it puts on what leaves."""
+    """What a site tells of itself.
+
+    Parameters
+    ----------
+    name : str
+        Its name.
+    limits : tuple of str
+        The limits that it puts on what leaves.
+    streams : bool
+        Whether its rows come in chunks, because they are too many to be held at once.
+    """
 
     name: str
     limits: tuple[str, ...] = ()
+    streams: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)

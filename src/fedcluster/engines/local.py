@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import cached_property
 from itertools import pairwise
 from typing import TypeVar
 
@@ -67,10 +68,15 @@ class LocalEngine:
             if one.name == other.name:
                 raise ValueError(f"two sites have the same name: {one.name!r}")
         self.clients = {client.name: client for client in given}
-        self.sites: tuple[Site, ...] = tuple(c.site for c in self.clients.values())
         self.workers = workers or os.cpu_count() or 1
         self._silent = silent or (lambda site, r: False)
         self._rounds = 0
+
+    @cached_property
+    def sites(self) -> tuple[Site, ...]:
+        """The sites, in the order of their names; opens their rows."""
+        clients = self.clients.values()
+        return tuple(_told(c, "opening its rows", lambda c: c.site) for c in clients)
 
     def describe(self, texts: Collection[str] = ()) -> dict[str, tuple[Column, ...]]:
         """What each site tells of its columns; those of ``texts`` hold names, if numbers too."""
@@ -108,7 +114,7 @@ class LocalEngine:
 
 
 def _told(client: Client, doing: str, tell: Callable[[Client], T]) -> T:
-    """What one site tells of its rows besides sums."""
+    """What one site tells besides sums."""
     try:
         return tell(client)
     except Exception as error:

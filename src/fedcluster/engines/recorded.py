@@ -8,6 +8,7 @@ sites are asked again.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from fedcluster.engines.wire import (
 __all__ = ["RecordedEngine"]
 
 FORMAT = {"format": "fedcluster-exchange", "format_version": 1}
+STREAMS = "streams"
 LARGEST = 1 << 40
 """Bytes of the largest file that is read; it is our own."""
 
@@ -73,16 +75,34 @@ class RecordedEngine:
     def __init__(self, engine: Engine, folder: Path) -> None:
         self._engine, self._folder = engine, folder
         self._done, self.replayed = 0, 0
+        self._kept: Mapping[str, Any] | None = None
         folder.mkdir(parents=True, exist_ok=True)
 
     @property
     def sites(self) -> tuple[Site, ...]:
-        """The sites of the engine."""
-        return self._engine.sites
+        """The sites of the engine; whether rows come in chunks stays as at the first round.
+
+        A run that goes on then starts as it did, whoever answers now.
+        """
+        if self._kept is None and not (self._folder / STREAMS).exists():
+            return self._engine.sites
+        kept = self._streams()
+        return tuple(replace(s, streams=kept.get(s.name) is True) for s in self._engine.sites)
+
+    def _streams(self) -> Mapping[str, Any]:
+        """Whether the rows of each site come in chunks: recorded, or as it is told now."""
+        if self._kept is None:
+            now = {site.name: site.streams for site in self._engine.sites}
+            self._kept = self._told(STREAMS, {STREAMS: True}, lambda: now)
+        return self._kept
+
+    def _names(self) -> list[str]:
+        return [site.name for site in self._engine.sites]
 
     def describe(self, texts: Collection[str] = ()) -> Mapping[str, tuple[Column, ...]]:
         """Give the recorded descriptions, or ask and record; a plan needs them once."""
-        told = self._told("described", {"describe": sorted(texts)}, lambda: self._written(texts))
+        about = {"describe": sorted(texts), "sites": self._names()}
+        told = self._told("described", about, lambda: self._written(texts))
         try:
             return {str(site): read_columns(columns) for site, columns in told.items()}
         except WireError as error:
@@ -95,15 +115,15 @@ class RecordedEngine:
 
     def classes(self) -> Mapping[str, tuple[str, ...] | None]:
         """Give the recorded labels, or ask and record."""
-        told = self._told("labels", {"labels": True}, lambda: dict(self._engine.classes()))
+        about = {"labels": True, "sites": self._names()}
+        told = self._told("labels", about, lambda: dict(self._engine.classes()))
         return {str(site): None if each is None else tuple(each) for site, each in told.items()}
 
     def _told(
         self, name: str, about: Mapping[str, Any], ask: Callable[[], dict[str, Any]]
     ) -> dict[str, Any]:
         """What the sites tell once, by site: from the file of this name, or asked and recorded."""
-        names = [site.name for site in self.sites]
-        question = digest(pack({**about, "sites": names}, {}))
+        question = digest(pack(about, {}))
         path = self._folder / name
         if not path.exists():
             told = ask()
@@ -116,7 +136,8 @@ class RecordedEngine:
 
     def ask(self, tasks: Sequence[Task], sites: Iterable[str] | None = None) -> list[Answers]:
         """Give the recorded answers, or ask and record."""
-        names = [site.name for site in self.sites]
+        self._streams()
+        names = self._names()
         asked = names if sites is None else [name for name in names if name in set(sites)]
         headers, arrays = write_tasks(tasks)
         question = digest(pack({"tasks": headers, "asked": asked, "sites": names}, arrays))

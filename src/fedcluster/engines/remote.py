@@ -10,7 +10,14 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from fedcluster.core import Answers, Column, Site, SiteError, State, Task
-from fedcluster.engines.replies import Holding, Question, Reply, ReplyError, read_reply
+from fedcluster.engines.replies import (
+    Holding,
+    Question,
+    Reply,
+    ReplyError,
+    check_receipt,
+    read_reply,
+)
 from fedcluster.engines.wire import LARGEST, PROTOCOL, pack, write_tasks
 from fedcluster.metrics import Holdings
 
@@ -103,7 +110,11 @@ class RemoteEngine:
 
     @property
     def sites(self) -> tuple[Site, ...]:
-        """The sites, in the order of their names, with the limits that they have told."""
+        """The sites, in the order of their names, with what they have told of themselves.
+
+        Of a site that has not answered yet, after `greet` or another exchange, only the name is
+        known.
+        """
         return tuple(self._sites.values())
 
     def ask(self, tasks: Sequence[Task], sites: Iterable[str] | None = None) -> list[Answers]:
@@ -193,7 +204,7 @@ class RemoteEngine:
         kept = []
         for name, reply in came.items():
             try:
-                read_reply(reply, question, name, largest=self._largest)
+                check_receipt(reply, question, name, largest=self._largest)
                 kept.append(name)
             except ReplyError as error:
                 reasons[name] = str(error)

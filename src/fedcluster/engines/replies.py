@@ -21,7 +21,7 @@ from fedcluster.engines.wire import (
     unpack,
 )
 
-__all__ = ["Holding", "Question", "Reply", "ReplyError", "read_reply"]
+__all__ = ["Holding", "Question", "Reply", "ReplyError", "check_receipt", "read_reply"]
 
 SLACK = 1 + 1e-9
 """How much more than all rows a line may weigh, for rounding."""
@@ -155,15 +155,34 @@ def read_reply(message: bytes, question: Question, name: str, *, largest: int = 
         the site itself reports a failure.
     """
     try:
-        header, arrays = unpack(message, largest)
-        _check_header(header, question, name)
-        site = Site(name, _texts(header, "limits"))
+        header, arrays = _opened(message, question, name, largest)
+        site = Site(name, _texts(header, "limits"), _streams(header))
         described = read_columns(header.get("described")) if question.describes else None
         classes = _classes(header) if question.labels else None
         columns = _texts(header, "columns")
         return Reply(site, columns, read_summaries(arrays), described, classes)
     except WireError as error:
         raise ReplyError(str(error)) from error
+
+
+def check_receipt(message: bytes, question: Question, name: str, *, largest: int = LARGEST) -> None:
+    """Check a reply that has no content: that a site has got what it was given.
+
+    Parameters and errors are those of `read_reply`.
+    """
+    try:
+        _opened(message, question, name, largest)
+    except WireError as error:
+        raise ReplyError(str(error)) from error
+
+
+def _opened(
+    message: bytes, question: Question, name: str, largest: int
+) -> tuple[dict[str, Any], dict[str, Floats]]:
+    """The header and the arrays of a reply that comes from the right site to this question."""
+    header, arrays = unpack(message, largest)
+    _check_header(header, question, name)
+    return header, arrays
 
 
 def _check_header(header: dict[str, Any], question: Question, name: str) -> None:
@@ -188,6 +207,14 @@ def _texts(header: dict[str, Any], key: str) -> tuple[str, ...]:
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
         raise ReplyError(f"its {key} are not a list of texts")
     return tuple(texts)
+
+
+def _streams(header: dict[str, Any]) -> bool:
+    """Whether a site says that its rows come in chunks."""
+    streams = header.get("streams")
+    if not isinstance(streams, bool):
+        raise ReplyError("it does not say whether its rows come in chunks: use the same fedcluster")
+    return streams
 
 
 def _classes(header: dict[str, Any]) -> tuple[str, ...] | None:

@@ -137,8 +137,9 @@ class Responder:
                 self._keep(header["model"])
             return pack(echo, {})
         found = self._found(me["question"], header, arrays)
-        limits = list(found.client.site.limits)
-        card = {"limits": limits, "columns": header.get("columns", list(self.columns))}
+        site = found.client.site
+        told = {"limits": list(site.limits), "streams": site.streams}
+        card = {**told, "columns": header.get("columns", list(self.columns))}
         if found.described is not None:
             card["described"] = write_columns(found.described)
         if found.labels:
@@ -146,7 +147,7 @@ class Responder:
         reply = pack(echo | card, write_summaries(found.answers))
         if self._log is not None:
             which = {"run": echo["run"], "round": _counted(echo["exchange"])}
-            self._log([{**which, **line, "limits": limits} for line in _lines(found)])
+            self._log([{**which, **line, **told} for line in _lines(found)])
         return reply
 
     def _found(self, name: str, header: Header, arrays: Mapping[str, Floats]) -> _Found:

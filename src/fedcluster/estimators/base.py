@@ -146,10 +146,7 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
     def _fit(self, engine: LocalEngine, rows: Mapping[str, Data | RowStream]) -> None:
         """Prepare, cluster, label, and keep what was found."""
         before = self._fit_preparation(engine)
-        choice = self._choice(rows)
-        streams = any(client.streams for client in engine.clients.values())
-        if streams and isinstance(self.init, str) and self.init == "auto":
-            choice = replace(choice, init="sums")
+        choice = self._choice(rows).at(engine.sites)
         outcome = drive(
             prepared(self._plan(choice, rows), self.preparation_),
             engine,

@@ -115,7 +115,7 @@ def _carried_out(
         preparation = before.value.preparation
         columns = tuple(column.name for column in preparation.columns)
     found = drive(
-        noted(prepared(job.plan(), preparation), steps),
+        noted(prepared(job.plan(recorded.sites), preparation), steps),
         recorded,
         participation=job.participation,
         seed=drawn(job.seed),

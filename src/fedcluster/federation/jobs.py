@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from fedcluster.core import Answers, Engine, Result, State, Task
+from fedcluster.core import Answers, Engine, Result, Site, State, Task
 from fedcluster.data.outputs import json_text
 from fedcluster.data.tables import InputError
 from fedcluster.federation.accounts import Account
@@ -65,8 +65,8 @@ class Job(Protocol):
         """
         ...
 
-    def plan(self) -> Plan[Any]:
-        """What to ask about the prepared rows."""
+    def plan(self, sites: Sequence[Site]) -> Plan[Any]:
+        """What to ask these sites about the prepared rows."""
         ...
 
     def write(self, folder: Path, account: Account) -> dict[str, Any]:
@@ -107,7 +107,7 @@ class Fit:
         _check_rows(self.n_clusters, rows)
         return self
 
-    def plan(self) -> Plan[Result]:
+    def plan(self, sites: Sequence[Site]) -> Plan[Result]:
         """The same as an estimator's, with the same random numbers."""
         return clustering(
             Choice(
@@ -121,7 +121,7 @@ class Fit:
                 quality=self.quality,
                 sums_only=self.sums_only,
                 m=self.m,
-            )
+            ).at(sites)
         )
 
     def write(self, folder: Path, account: Account) -> dict[str, Any]:
@@ -141,10 +141,8 @@ class Fit:
             preparation=account.preparation,
         ).save(folder / "model.json")
         summary = self._summary(result, account)
-        history = {"format": "fedcluster-federation", "format_version": 1, **summary}
-        history["history"] = plain(result.history)
-        history["exchanges"] = account.outcome.account()
-        (folder / "history.json").write_text(json_text(history), encoding="utf-8")
+        history = {**summary, "history": plain(result.history)}
+        _write(folder / "history.json", "fedcluster-federation", history, account)
         return summary
 
     def _summary(self, result: Result, account: Account) -> dict[str, Any]:
@@ -159,6 +157,13 @@ class Fit:
             **account.of_preparation(self.prepare),
             **account.of_sites(),
         }
+
+
+def _write(path: Path, kind: str, told: Mapping[str, Any], account: Account) -> None:
+    """Write what is told of a job, and every round that it took."""
+    content = {"format": kind, "format_version": 1, **told}
+    content["exchanges"] = account.outcome.account()
+    path.write_text(json_text(content), encoding="utf-8")
 
 
 def _check_rows(k: int, rows: float) -> None:
@@ -222,11 +227,11 @@ class SelectK:
         sides = None if bounds is None else (np.array(bounds[0]), np.array(bounds[1]))
         return Rule(self.rule, self.pick, sides)  # type: ignore[arg-type]
 
-    def plan(self) -> Plan[Selection]:
+    def plan(self, sites: Sequence[Site]) -> Plan[Selection]:
         """The same as of ``fedcluster select-k``."""
         by = clustered_by(self.rule, self.m, self.averaging)
         choice = Choice(self.k_max, seed=drawn(self.seed), sums_only=self.sums_only, **by)
-        return choosing(range(self.k_min, self.k_max + 1), choice, self._rule())
+        return choosing(range(self.k_min, self.k_max + 1), choice.at(sites), self._rule())
 
     def write(self, folder: Path, account: Account) -> dict[str, Any]:
         """``selection.json``: the verdict, its reason, and all indices for each number.
@@ -244,8 +249,7 @@ class SelectK:
             **account.of_preparation(self.prepare),
             **account.of_sites(),
         }
-        content = {"format": "fedcluster-federated-selection", "format_version": 1, **told}
-        (folder / "selection.json").write_text(json_text(content), encoding="utf-8")
+        _write(folder / "selection.json", "fedcluster-federated-selection", told, account)
         with suppress(ImportError):
             found.plot(folder / "curves.png")
         return told
@@ -280,7 +284,7 @@ class Evaluate:
         """With the labels that the sites have, where clusters are compared with them."""
         return replace(self, classes=_agreed_classes(engine)) if self.labels else self
 
-    def plan(self) -> Plan[dict[str, float]]:
+    def plan(self, sites: Sequence[Site]) -> Plan[dict[str, float]]:
         """Two rounds."""
         model = Model.load(self.model)
         return evaluation(
@@ -296,8 +300,7 @@ class Evaluate:
         compared = {} if self.classes is None else {"classes": list(self.classes)}
         scores = plain(account.outcome.value)
         told = {"scores": scores, "model": self.model, **compared, **account.of_sites()}
-        content = {"format": "fedcluster-federated-scores", "format_version": 1, **told}
-        (folder / "scores.json").write_text(json_text(content), encoding="utf-8")
+        _write(folder / "scores.json", "fedcluster-federated-scores", told, account)
         return told
 
 

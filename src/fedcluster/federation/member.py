@@ -219,15 +219,18 @@ def append(path: Path, lines: list[Line]) -> None:
 
 
 def keep_results(site: SiteFile, content: Mapping[str, Any], results: Path) -> None:
-    """Write the model that came, and the cluster of each row: both stay here."""
+    """Write the model that came, and the cluster of each row, chunk by chunk: both stay here."""
     with whole_folder(results) as partial:
         path = partial / "model.json"
         path.write_text(json_text(content), encoding="utf-8")
         model = Model.load(path)
         raw = model.preparation is not None
-        rows = list(site.opened(model.columns, raw=raw).chunks())
-        labels = np.concatenate([model.predict(chunk) for chunk in rows])
-        degrees = [found for chunk in rows if (found := model.memberships(chunk)) is not None]
+        found = [
+            (model.predict(chunk), model.memberships(chunk))
+            for chunk in site.opened(model.columns, raw=raw).chunks()
+        ]
+        labels = np.concatenate([labels for labels, _ in found])
+        degrees = [degrees for _, degrees in found if degrees is not None]
         write_labels(
             partial / "labels.csv",
             np.arange(1, len(labels) + 1),

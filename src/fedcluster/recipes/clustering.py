@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from fedcluster.algorithms import FFCM, FKM, FedAvg, KFed, Lloyd
-from fedcluster.core import Algorithm, Floats, Metric, Result, State, Task
+from fedcluster.core import Algorithm, Floats, Metric, Result, Site, State, Task
 from fedcluster.metrics import FuzzyObjective, Inertia
 from fedcluster.recipes import starts
 from fedcluster.recipes.breathing import breathe
@@ -45,7 +45,7 @@ class Choice:
     ----------
     n_clusters : int
     algorithm : {"auto", "lloyd", "fkm", "kfed"} or Algorithm
-    init : {"auto", "summaries", "k-means++", "random"}, callable or ndarray of shape (k, d)
+    init : {"auto", "summaries", "sums", "k-means++", "random"}, callable or ndarray of shape (k, d)
     n_init : int, optional
     tol : float
     max_rounds : int
@@ -74,6 +74,16 @@ class Choice:
     def start(self) -> State | None:
         """The start, where it was given as centres."""
         return State.at(self.init) if isinstance(self.init, np.ndarray) else None
+
+    def at(self, sites: Iterable[Site]) -> Choice:
+        """The choice for these sites: ``init="auto"`` is "sums" where rows come in chunks.
+
+        No site then holds all its rows at once. Over a network sites have to be asked something
+        before they can tell; one that has not answered counts as one whose rows do not.
+        """
+        auto = isinstance(self.init, str) and self.init == "auto"
+        streams = any(site.streams for site in sites)
+        return replace(self, init="sums") if auto and streams else self
 
 
 def clustering(choice: Choice) -> Plan[Result]:
