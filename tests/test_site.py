@@ -479,6 +479,20 @@ def test_check_shows_what_a_federation_would_meet() -> None:
     assert sorted(Path().iterdir()) == before
 
 
+def test_check_warns_of_columns_that_a_fit_refuses() -> None:
+    FRAME.assign(born=pd.Timestamp("1970-01-01"), none=np.nan).to_parquet("rows.parquet")
+    toml('path = "rows.parquet"')
+    assert json.loads(run("check", "north.toml", "--json").stdout)["warnings"] == [
+        "column 'born' holds dates, which a fit refuses; "
+        "write columns = [...] without it into the site file",
+        "column 'none' holds no value, which a fit refuses; "
+        "write columns = [...] without it into the site file",
+    ]
+    assert "column 'born' holds dates" in fails("fit", "north.toml", "-k", 2, "--out", "out")
+    toml('path = "rows.parquet"', 'columns = ["age", "bmi"]')
+    assert json.loads(run("check", "north.toml", "--json").stdout)["warnings"] == []
+
+
 def test_check_tells_a_site_that_it_would_send_nothing() -> None:
     np.save("x.npy", np.where(ROWS > 18, np.nan, ROWS))
     toml('path = "x.npy"\n[limits]\nmin_rows = 100', name="small")

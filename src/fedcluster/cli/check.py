@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -51,6 +52,8 @@ def check(
         roles = site.roles(names)
         has_columns(f"site {site.name!r}", names, [*roles.values, *roles.others])
         content = _content(site, found)
+        for line in _refused(site, found):
+            warnings.warn(line, stacklevel=1)
     screen.result(content, [_table(site, found), *_limits(content), "Nothing was sent."])
 
 
@@ -84,6 +87,17 @@ def _role(site: SiteFile, name: str) -> str:
     if name in roles:
         return roles[name]
     return "clustered by" if site.columns is None or name in site.columns else "not used"
+
+
+def _refused(site: SiteFile, found: Profile) -> Iterator[str]:
+    """The columns that a fit would not take, one line each."""
+    holds = {"date": "dates", "mixed": "numbers and text", "empty": "no value"}
+    for column in found.columns:
+        if column.kind in holds and _role(site, column.name) == "clustered by":
+            yield (
+                f"column {column.name!r} holds {holds[column.kind]}, which a fit refuses; "
+                "write columns = [...] without it into the site file"
+            )
 
 
 def _table(site: SiteFile, found: Profile) -> Table:
