@@ -498,6 +498,10 @@ def test_check_tells_a_site_that_it_would_send_nothing() -> None:
     toml('path = "x.npy"\n[limits]\nmin_rows = 100', name="small")
     shown = run("check", "small.toml").stdout
     assert "The site sends nothing: it has 60 rows, and at least 100 must be." in shown
+    FRAME[:1].to_csv("one.csv", index=False)
+    toml('path = "one.csv"', name="one")
+    assert "Site one: 1 row from one.csv" in run("check", "one.toml").stdout
+    assert "it has 1 row, and at least 2 must be." in run("check", "one.toml").stdout
     missing = (ROWS > 18).sum(axis=0).tolist()
     found = json.loads(run("check", "small.toml", "--json").stdout)
     assert [column["missing"] for column in found["columns"]] == missing

@@ -102,10 +102,11 @@ def _refused(site: SiteFile, found: Profile) -> Iterator[str]:
 
 def _table(site: SiteFile, found: Profile) -> Table:
     from fedcluster.report import Table
+    from fedcluster.report.words import counted
 
-    persons = "" if found.persons is None else f" of {len(found.persons):,} persons"
+    persons = "" if found.persons is None else f" of {counted(len(found.persons), 'person')}"
     return Table(
-        f"Site {site.name}: {found.rows:,} rows{persons} from {site.source}",
+        f"Site {site.name}: {counted(found.rows, 'row')}{persons} from {site.source}",
         ("column", "use", "holds", "missing"),
         tuple((c.name, _role(site, c.name), c.kind, f"{c.missing:,}") for c in found.columns),
     )
@@ -113,11 +114,13 @@ def _table(site: SiteFile, found: Profile) -> Table:
 
 def _limits(content: dict[str, Any]) -> Iterator[str]:
     """What the site's limits would do, in sentences."""
+    from fedcluster.report.words import counted
+
     limits, unit = content["limits"], "rows" if content["persons"] is None else "persons"
-    counted = content["rows"] if content["persons"] is None else content["persons"]
+    there = content["rows"] if content["persons"] is None else content["persons"]
     verb = "takes part" if limits["takes_part"] else "sends nothing"
     least = limits["min_rows"]
-    yield f"The site {verb}: it has {counted:,} {unit}, and at least {least:,} must be."
+    yield f"The site {verb}: it has {counted(there, unit[:-1])}, and at least {least:,} must be."
     smallest, sent_from = limits["min_cluster_size"], limits["sent_from_rows"]
     if smallest == 1:
         yield "A sum over a single row may leave, and is that row."
