@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict
 from pathlib import Path
 
@@ -178,9 +179,13 @@ def test_what_cannot_be_asked_is_one_line(over, tmp_path, options, line) -> None
 
 def test_limits_that_let_no_mean_out_are_one_line_on_both_sides(trial, over, tmp_path) -> None:
     """The sites have rows for the clusters, and no group of them is large enough to be told of."""
+    lines = [f"{i * i},{i % 4},a" for i in range(12)]
     for toml in site_tomls(trial):
-        toml.with_name("rows.csv").write_text("x,y,kind\n1,2,a\n2,1,a\n9,9,b\n")
-    line = "no site described its rows, every group of them is smaller than its site's limit"
+        toml.with_name("rows.csv").write_text("\n".join(["x,y,kind", *lines]))
+        old = toml.read_text()
+        toml.write_text(re.sub("min_cluster_size = [0-9]+", "min_cluster_size = 11", old))
+        assert toml.read_text() != old
+    line = "every group of rows is smaller than its site's limit"
     status, said = invoke("select-k", *site_tomls(trial))
     assert (status, line in said) == (2, True), said
     with pytest.raises(HeldBackError, match=line):

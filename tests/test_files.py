@@ -175,7 +175,8 @@ CELL = "site 'north', column {}, row {} (line {} of north.csv): "
             "x;y\n1,5;2\n",
             None,
             CELL.format("'x'", 1, 2)
-            + "'1,5' has a decimal comma; save the file with decimal points",
+            + "'1,5' has a decimal comma, as its column has; say --decimal , or, in a site file, "
+            'decimal = "," under [source]',
         ),
         (
             "x,y\n1,\n3,2\n,5\n",

@@ -1,10 +1,15 @@
 """Sums over the leaves of a tree, against plain NumPy."""
 
+from dataclasses import replace
+
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
+from fedcluster.algorithms import VarianceTree
+from fedcluster.core import Data, State
 from fedcluster.kernels.leaves import leaf_sums
 
 
@@ -44,3 +49,27 @@ def test_as_in_plain_numpy_to_the_last_bit(tree):
     assert_array_equal(sums, plain_sums(X, leaf, reference, w))
     assert_array_equal(weights, np.bincount(leaf, w, len(reference)))
     assert_array_equal(counts, np.bincount(leaf, minlength=len(reference)))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"feature": np.array([2.0])},
+        {"feature": np.array([-1.0])},
+        {"feature": np.array([np.nan])},
+        {"parent": np.array([7.0])},
+        {"child": np.array([-2.0])},
+        {"threshold": np.zeros(0)},
+    ],
+)
+@pytest.mark.filterwarnings("ignore:invalid value encountered in cast")
+def test_a_tree_that_points_outside_is_refused(change):
+    """A question comes from elsewhere: no site may read beyond its rows for it."""
+    rows, rng = Data(np.arange(40.0).reshape(20, 2)), np.random.default_rng(0)
+    tree, state = VarianceTree(4, min_rows=1), State()
+    for _ in range(2):
+        state = tree.server_step(state, [tree.client_step(state, rows, rng)], rng)
+    assert len(state.memory["parent"]) == 1
+    wrong = replace(state, memory={**state.memory, **change})
+    with pytest.raises(ValueError, match=r"^the cuts are not those of 2 leaves and 2 columns$"):
+        tree.client_step(wrong, rows, rng)

@@ -20,10 +20,11 @@ from test_cli import fails, run
 from fedcluster import Client, Data, LocalEngine, MinClusterSize, MinRows, State, Task
 from fedcluster.algorithms import Lloyd
 from fedcluster.data import spool
+from fedcluster.data.files import open_table
 from fedcluster.data.matrices import MatrixRows
 from fedcluster.data.persons import Tally
 from fedcluster.data.spool import Spool, SpooledRows
-from fedcluster.data.tables import InputError, open_table
+from fedcluster.data.tables import InputError
 from fedcluster.metrics import Inertia
 from fedcluster.site import SiteFile
 

@@ -22,6 +22,7 @@ from typing import Any, NoReturn
 
 from fedcluster.client import Client
 from fedcluster.core import Data, Filter, RowStream
+from fedcluster.data.decimals import COMMA, POINT
 from fedcluster.data.meanings import CommonCodes, Meanings
 from fedcluster.data.reader import Columns, has_columns
 from fedcluster.data.sources import FileSource, OpenRows, SqlSource, opened_rows
@@ -241,9 +242,12 @@ class _Toml:
             return SqlSource(self.text("url"), self.text("query"), file, folder)
         if not self.content:
             self.complain('write path = "FILE" there, or url and query')
-        self.only(["path", "names", "matrix"])
+        self.only(["path", "names", "matrix", "decimal"])
         path = folder / Path(self.text("path")).expanduser()
-        return FileSource(path, self.texts("names"), self.maybe("matrix"))
+        decimal = self.maybe("decimal")
+        if decimal not in (None, POINT, COMMA):
+            self.complain(f'decimal must be "." or ",", not {decimal!r}')
+        return FileSource(path, self.texts("names"), self.maybe("matrix"), decimal)
 
     def codes(self) -> Meanings:
         """What all sites call this site's codes."""

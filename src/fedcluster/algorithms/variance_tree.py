@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from fedcluster.algorithms.merging import means, total
 from fedcluster.core import Data, Floats, State, Summary
-from fedcluster.kernels.leaves import leaf_sums
+from fedcluster.kernels.leaves import Cuts, leaf_sums
 
 __all__ = ["VarianceTree"]
 
@@ -71,8 +71,7 @@ class VarianceTree:
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
         """For each leaf: the sum of its rows, of their centred squares, and their weight."""
         reference = state.centers if len(state.centers) else np.zeros((1, data.X.shape[1]))
-        tree = _Tree.of(state)
-        cuts = tree.parent, tree.child, tree.feature, tree.threshold
+        cuts = _Tree.of(state).cuts(*reference.shape)
         return Summary(*leaf_sums(data.X, cuts, reference, data.sample_weight))
 
     def server_step(self, state: State, answers: Sequence[Summary], rng: Generator) -> State:
@@ -138,6 +137,15 @@ class _Tree:
     def memory(self) -> dict[str, Floats]:
         """The tree as arrays that travel."""
         return {f.name: np.asarray(getattr(self, f.name), dtype=np.float64) for f in fields(self)}
+
+    def cuts(self, n_leaves: int, d: int) -> Cuts:
+        """The cuts alone; compiled code follows them, so none may point outside."""
+        cuts = self.parent, self.child, self.feature, self.threshold
+        places = zip(cuts, (n_leaves, n_leaves, d), strict=False)
+        inside = all(((place >= 0) & (place < limit)).all() for place, limit in places)
+        if not inside or len(set(map(len, cuts))) > 1:
+            raise ValueError(f"the cuts are not those of {n_leaves} leaves and {d} columns")
+        return cuts
 
     def cut(self, chosen: Places, squares: Floats, centers: Floats) -> _Tree:
         """Cut leaves at their mean, in their column of largest sum of squares."""

@@ -14,7 +14,9 @@ from fedcluster.cli import check as checking
 from fedcluster.cli import federation, site
 from fedcluster.cli.arguments import (
     AsJson,
+    Decimal,
     Files,
+    GroupColumn,
     ModelFile,
     Out,
     Overwrite,
@@ -24,7 +26,7 @@ from fedcluster.cli.arguments import (
     SumsOnly,
     WeightColumn,
 )
-from fedcluster.cli.choices import Algorithm, Init, Quality
+from fedcluster.cli.choices import Algorithm, DecimalSign, Init, Quality
 from fedcluster.cli.evaluate import EXAMPLE, evaluate
 from fedcluster.cli.preparing import (
     Bounds,
@@ -107,6 +109,8 @@ def fit(
     pca: Pca = None,
     site_column: SiteColumn = None,
     weight_column: WeightColumn = None,
+    group_column: GroupColumn = None,
+    decimal: Decimal = DecimalSign.POINT,
     algorithm: Annotated[
         Algorithm,
         typer.Option(
@@ -180,7 +184,8 @@ def fit(
         fuzzifier = runs.fuzzifier(algorithm.value, m, fuzzy=fuzzy)
         runs.check_folder(out, overwrite=overwrite)
         prepare = asked(scale, missing, categories, columns, log, bounds, pca)
-        tables = runs.read(files, columns, site_column, weight_column, screen.doing, prepare)
+        how = runs.Reading(columns, site_column, weight_column, group_column, decimal.value)
+        tables = runs.read(files, how, screen.doing, prepare)
         runs.enough_rows(runs.most(k), tables)
         parameters = {
             "prepare": prepare,
@@ -220,6 +225,7 @@ def predict(
     model_file: ModelFile,
     files: Files,
     out: Out,
+    decimal: Decimal = DecimalSign.POINT,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -238,7 +244,7 @@ def predict(
 
         model = Model.load(model_file)
         runs.check_folder(out, overwrite=overwrite)
-        tables = runs.read_for(model, files, screen.doing)
+        tables = runs.read_for(model, files, screen.doing, decimal.value)
         screen.doing("labelling")
         labels = screen.wait_for(lambda: runs.label(model, tables))
         sites = runs.write_labels_of(out, model, tables, labels)

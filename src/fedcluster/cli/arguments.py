@@ -7,15 +7,17 @@ from typing import Annotated
 
 import typer
 
-from fedcluster.cli.choices import AveragingName, RuleName
+from fedcluster.cli.choices import AveragingName, DecimalSign, RuleName
 
 __all__ = [
     "AsJson",
     "Averaging",
+    "Decimal",
     "Elbow",
     "Files",
     "Fuzzifier",
     "GapBounds",
+    "GroupColumn",
     "LargestK",
     "ModelFile",
     "Out",
@@ -51,6 +53,13 @@ SiteColumn = Annotated[
 ]
 WeightColumn = Annotated[
     str | None, typer.Option(metavar="NAME", help="Column with the rows' weights.")
+]
+GroupColumn = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="Column that says whose row it is: limits count persons."),
+]
+Decimal = Annotated[
+    DecimalSign, typer.Option(help="What decimals begin with in CSV files, as in 36.6 or 36,6.")
 ]
 SumsOnly = Annotated[
     bool,

@@ -54,7 +54,9 @@ def check(
         content = _content(site, found)
         for line in _refused(site, found):
             warnings.warn(line, stacklevel=1)
-    screen.result(content, [_table(site, found), *_limits(content), "Nothing was sent."])
+    screen.result(
+        content, [_table(site, found), *_decimals(found), *_limits(content), "Nothing was sent."]
+    )
 
 
 def _content(site: SiteFile, found: Profile) -> dict[str, Any]:
@@ -110,6 +112,17 @@ def _table(site: SiteFile, found: Profile) -> Table:
         ("column", "use", "holds", "missing"),
         tuple((c.name, _role(site, c.name), c.kind, f"{c.missing:,}") for c in found.columns),
     )
+
+
+def _decimals(found: Profile) -> Iterator[str]:
+    """Which columns may have decimals that do not begin as the site file says."""
+    from fedcluster.data.decimals import COMMA, NAMES
+
+    for sign, name in NAMES.items():
+        if columns := [column.name for column in found.columns if column.kind == name]:
+            verb = "write" if sign == COMMA else "leave"
+            where = "under [source]" if sign == COMMA else "there out"
+            yield f'{", ".join(columns)} may have {name}: then {verb} decimal = "," {where}.'
 
 
 def _limits(content: dict[str, Any]) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-__all__ = ["Algorithm", "AveragingName", "Init", "Quality", "RuleName"]
+__all__ = ["Algorithm", "AveragingName", "DecimalSign", "Init", "Quality", "RuleName"]
 
 
 class Algorithm(StrEnum):
@@ -58,3 +58,10 @@ class AveragingName(StrEnum):
 
     AVG_1 = "avg_1"
     AVG_2 = "avg_2"
+
+
+class DecimalSign(StrEnum):
+    """What ``--decimal`` takes."""
+
+    POINT = "."
+    COMMA = ","

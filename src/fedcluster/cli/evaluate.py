@@ -6,7 +6,17 @@ from typing import Annotated
 
 import typer
 
-from fedcluster.cli.arguments import AsJson, Files, ModelFile, Quiet, SiteColumn, WeightColumn
+from fedcluster.cli.arguments import (
+    AsJson,
+    Decimal,
+    Files,
+    GroupColumn,
+    ModelFile,
+    Quiet,
+    SiteColumn,
+    WeightColumn,
+)
+from fedcluster.cli.choices import DecimalSign
 from fedcluster.cli.screen import Screen
 
 __all__ = ["EXAMPLE", "evaluate"]
@@ -23,6 +33,8 @@ def evaluate(
     ] = None,
     site_column: SiteColumn = None,
     weight_column: WeightColumn = None,
+    group_column: GroupColumn = None,
+    decimal: Decimal = DecimalSign.POINT,
     min_cluster_size: Annotated[
         int, typer.Option(metavar="ROWS", help="A site does not send a sum over fewer rows.")
     ] = 1,
@@ -42,7 +54,14 @@ def evaluate(
 
         runs.check_numbers(min_cluster_size=min_cluster_size)
         model = Model.load(model_file)
-        columns = scores.Columns.of(model, label_column, weight_column, site_column)
+        columns = scores.Columns.of(
+            model,
+            label=label_column,
+            weight=weight_column,
+            group=group_column,
+            site=site_column,
+            decimal=decimal.value,
+        )
         clients = scores.clients(model, files, columns, min_cluster_size, screen.doing)
         screen.doing("asking the sites")
         found = screen.wait_for(lambda: scores.evaluate(model, clients))

@@ -6,19 +6,20 @@ import itertools
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fedcluster.cli.sites import OpenSite, are_site_files, open_sites
+from fedcluster.cli.sites import OpenSite, are_site_files, open_sites, said_by_site_files
 from fedcluster.core import Data, Labels, Rows
+from fedcluster.data.decimals import POINT
 from fedcluster.data.files import (
     InputError,
     SiteTable,
     Source,
     column_list,
-    opened,
     read_columns,
     read_one_file,
     read_raw_file,
@@ -41,6 +42,7 @@ from fedcluster.recipes import ALGORITHMS, FUZZY_ALGORITHMS
 from fedcluster.report import Record, SiteRecord, plain, site_record
 
 __all__ = [
+    "Reading",
     "check_folder",
     "check_numbers",
     "cluster",
@@ -66,41 +68,72 @@ Doing = Callable[[str], None]
 Estimator = FederatedKMeans | FederatedFuzzyCMeans
 
 
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How the files are read, as the options say.
+
+    Parameters
+    ----------
+    columns : str, optional
+        Those to cluster by, as ``--columns`` takes them.
+    site, weight, group : str, optional
+        The column with the names of the sites, with the weights, and with whose row it is.
+    decimal : {".", ","}, default="."
+        What decimals begin with in CSV files.
+    """
+
+    columns: str | None = None
+    site: str | None = None
+    weight: str | None = None
+    group: str | None = None
+    decimal: str = POINT
+
+    @property
+    def chosen(self) -> list[str] | None:
+        """The columns to cluster by, which play no other part."""
+        chosen = column_list(self.columns)
+        part = {"site": self.site, "weight": self.weight, "group": self.group}
+        for which, name in part.items():
+            if name is not None and name in (chosen or []):
+                raise InputError(
+                    f"--{which}-column {name!r} is among --columns too; leave it out there"
+                )
+        return chosen
+
+    def check(self, files: Sequence[str]) -> None:
+        """Refuse options that do not go together with these files."""
+        if are_site_files(files):
+            said_by_site_files(self.decimal, self.site, self.weight, self.group)
+        if self.site is not None and len(files) > 1:
+            raise InputError(
+                f"--site-column is for one file of all sites, not for {len(files)} files"
+            )
+
+
 def read(
-    files: Sequence[str],
-    columns: str | None,
-    site_column: str | None,
-    weight_column: str | None,
-    doing: Doing,
-    prepare: Prepare | None = None,
+    files: Sequence[str], how: Reading, doing: Doing, prepare: Prepare | None = None
 ) -> Mapping[str, Table]:
     """The sites' rows, from one file each, from one file of all, or as their site files say.
 
     Those that are to be prepared may have text and missing values.
     """
-    chosen = column_list(columns)
-    for option, name in (("--site-column", site_column), ("--weight-column", weight_column)):
-        if name is not None and name in (chosen or []):
-            raise InputError(f"{option} {name!r} is among --columns too; leave it out there")
+    chosen = how.chosen
+    how.check(files)
     if are_site_files(files):
-        if site_column is not None or weight_column is not None:
-            raise InputError("--site-column and --weight-column are what a site file says itself")
         return open_sites(files, chosen, doing, raw=prepare is not None)
-    given = sources(files)
-    if site_column is not None and len(given) > 1:
-        raise InputError(f"--site-column is for one file of all sites, not for {len(given)} files")
-    if site_column is not None:
-        doing(f"reading {given[0].path.name}")
-        if prepare is None:
-            return read_one_file(given[0], site_column, chosen, weight_column)
-        return read_raw_file(given[0], site_column, chosen, weight_column, prepare.named)
+    given = sources(files, how.decimal)
 
     def watch(source: Source) -> None:
         doing(f"reading {source.path.name}")
 
+    if how.site is None:
+        if prepare is None:
+            return read_sites(given, chosen, how.weight, watch, how.group)
+        return read_raw_sites(given, chosen, how.weight, prepare.named, watch, how.group)
+    watch(given[0])
     if prepare is None:
-        return read_sites(given, chosen, weight_column, watch)
-    return read_raw_sites(given, chosen, weight_column, prepare.named, watch)
+        return read_one_file(given[0], how.site, chosen, how.weight, how.group)
+    return read_raw_file(given[0], how.site, chosen, how.weight, prepare.named, how.group)
 
 
 def check_numbers(
@@ -197,8 +230,11 @@ def fitted(estimator: Estimator, tables: Mapping[str, Table]) -> Estimator:
             {site: table.data for site, table in tables.items() if isinstance(table, SiteTable)}
         )
     weights = {site: table.weights for site, table in tables.items() if table.weights is not None}
+    groups = {site: table.groups for site, table in tables.items() if table.groups is not None}
     return estimator.fit(
-        {site: table.X for site, table in tables.items()}, sample_weight=weights or None
+        {site: table.X for site, table in tables.items()},
+        sample_weight=weights or None,
+        groups=groups or None,
     )
 
 
@@ -238,12 +274,15 @@ def used_columns(estimator: Estimator, tables: Mapping[str, Table]) -> tuple[str
     return tuple(column.name for column in estimator.preparation_.columns)
 
 
-def read_for(model: Model, files: Sequence[str], doing: Doing) -> Mapping[str, Table]:
+def read_for(
+    model: Model, files: Sequence[str], doing: Doing, decimal: str = POINT
+) -> Mapping[str, Table]:
     """The rows of new files or of site files, with the model's columns."""
     if are_site_files(files):
+        said_by_site_files(decimal)
         return open_sites(files, model.columns, doing, raw=model.preparation is not None)
     tables = {}
-    for source in sources(files):
+    for source in sources(files, decimal):
         doing(f"reading {source.path.name}")
         tables[source.site] = (
             read_columns(source, model.columns)
@@ -257,8 +296,7 @@ def _read_raw(source: Source, preparation: Preparation) -> SiteTable:
     """The columns of one file that a preparation needs."""
     names = [column.name for column in preparation.columns]
     texts = [column.name for column in preparation.columns if isinstance(column, Category)]
-    owner = f"site {source.site!r}"
-    return Reader(owner, opened(source.path, owner)).raw(names, texts=texts)
+    return Reader(source.owner, source.opened()).raw(names, texts=texts)
 
 
 def _rows(model: Model, table: Table) -> Rows | Data:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcluster.cli.sites import are_site_files, open_sites, parts
+from fedcluster.cli.sites import are_site_files, open_sites, parts, said_by_site_files
 from fedcluster.client import Client
 from fedcluster.core import Data, Filter, State
+from fedcluster.data.decimals import POINT
 from fedcluster.data.files import (
     Source,
-    opened,
     read_one_file,
     read_raw_file,
     read_raw_sites,
@@ -59,34 +59,41 @@ class Columns:
     ----------
     values : tuple of str
         The model's.
-    label, weight, site : str, optional
-        The column with the reference labels, the weights, the names of the sites.
+    label, weight, group, site : str, optional
+        The column with the reference labels, the weights, whose row it is, the names of the sites.
     texts : tuple of str, optional
         Where rows are to be prepared, the columns that are categories.
+    decimal : {".", ","}, default="."
+        What decimals begin with in CSV files.
     """
 
     values: tuple[str, ...]
     label: str | None = None
     weight: str | None = None
+    group: str | None = None
     site: str | None = None
     texts: tuple[str, ...] | None = None
+    decimal: str = POINT
 
     @classmethod
     def of(
         cls,
         model: Model,
+        *,
         label: str | None = None,
         weight: str | None = None,
+        group: str | None = None,
         site: str | None = None,
+        decimal: str = POINT,
     ) -> Columns:
-        """Those of a model, and others."""
-        if model.preparation is None:
-            return cls(model.columns, label, weight, site)
-        texts = [c.name for c in model.preparation.columns if isinstance(c, Category)]
-        return cls(model.columns, label, weight, site, tuple(texts))
+        """Those of a model, and others by the part that they play."""
+        texts = None
+        if model.preparation is not None:
+            texts = tuple(c.name for c in model.preparation.columns if isinstance(c, Category))
+        return cls(model.columns, label, weight, group, site, texts, decimal)
 
     def __post_init__(self) -> None:
-        for option in ("label", "weight", "site"):
+        for option in ("label", "weight", "group", "site"):
             if (name := getattr(self, option)) in self.values:
                 raise InputError(
                     f"--{option}-column {name!r} is a column of the model; fit again without it, "
@@ -120,7 +127,7 @@ def read(
     files: Sequence[str], columns: Columns, doing: Callable[[str], None] = lambda what: None
 ) -> dict[str, Data]:
     """The sites' rows with weights and labels, from one file each or from one file of all."""
-    given = sources(files)
+    given = sources(files, columns.decimal)
     if columns.site is None:
         tables = _of_sites(given, columns, lambda source: doing(_reading(source)))
         labels = {source.site: _labels(source, columns.label) for source in given}
@@ -129,7 +136,9 @@ def read(
         raise InputError(f"--site-column is for one file of all sites, not for {len(given)} files")
     doing(_reading(given[0]))
     read = read_one_file if columns.texts is None else partial(read_raw_file, texts=columns.texts)
-    tables = read(given[0], columns.site, columns.values, columns.weight)
+    tables = read(
+        given[0], columns.site, columns.values, columns.weight, group_column=columns.group
+    )
     every = _labels(given[0], columns.label)
     return {
         site: _data(rows, None if every is None else every[rows.numbers - 1])
@@ -142,8 +151,10 @@ def _of_sites(
 ) -> dict[str, SiteTable]:
     """One file for each site; rows that are to be prepared may have text and missing values."""
     if columns.texts is None:
-        return read_sites(given, columns.values, columns.weight, watch)
-    return read_raw_sites(given, columns.values, columns.weight, columns.texts, watch)
+        return read_sites(given, columns.values, columns.weight, watch, columns.group)
+    return read_raw_sites(
+        given, columns.values, columns.weight, columns.texts, watch, columns.group
+    )
 
 
 def _reading(source: Source) -> str:
@@ -151,15 +162,14 @@ def _reading(source: Source) -> str:
 
 
 def _data(rows: SiteTable, labels: NDArray[np.str_] | None) -> Data:
-    return Data(rows.X, rows.weights, labels, rows.kinds)
+    return replace(rows.data, y=labels)
 
 
 def _labels(source: Source, column: str | None) -> NDArray[np.str_] | None:
     """A column of labels as they are written, (n,); none may be missing."""
     if column is None:
         return None
-    owner = f"site {source.site!r}"
-    file = opened(source.path, owner)
+    owner, file = source.owner, source.opened()
     Reader(owner, file).check([column])
     [read] = file.read([column], [column])
     found = np.array([text.strip() if text else "" for text in read.to_pylist()])
@@ -180,11 +190,11 @@ def clients(
 ) -> list[Client]:
     """The sites as they answer, with the limits of the command line or those of site files."""
     if are_site_files(files):
-        if min_cluster_size > 1 or columns.label or columns.weight or columns.site:
+        if min_cluster_size > 1 or columns.label:
             raise InputError(
-                "--min-cluster-size, --label-column, --weight-column and --site-column are what a "
-                "site file says itself"
+                "--min-cluster-size and --label-column are what a site file says itself"
             )
+        said_by_site_files(columns.decimal, columns.weight, columns.group, columns.site)
         raw = model.preparation is not None
         return [s.client for s in open_sites(files, model.columns, doing, raw=raw).values()]
     sites = read(files, columns, doing)

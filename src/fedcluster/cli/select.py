@@ -11,10 +11,12 @@ import typer
 from fedcluster.cli.arguments import (
     AsJson,
     Averaging,
+    Decimal,
     Elbow,
     Files,
     Fuzzifier,
     GapBounds,
+    GroupColumn,
     LargestK,
     Overwrite,
     Quiet,
@@ -25,7 +27,7 @@ from fedcluster.cli.arguments import (
     SumsOnly,
     WeightColumn,
 )
-from fedcluster.cli.choices import AveragingName, RuleName
+from fedcluster.cli.choices import AveragingName, DecimalSign, RuleName
 from fedcluster.cli.preparing import Categories, Missing, Scale, ScaleName
 from fedcluster.cli.preparing import asked as preparation
 from fedcluster.cli.screen import Screen
@@ -75,6 +77,8 @@ def select_k(
     categories: Categories = None,
     site_column: SiteColumn = None,
     weight_column: WeightColumn = None,
+    group_column: GroupColumn = None,
+    decimal: Decimal = DecimalSign.POINT,
     sums_only: SumsOnly = False,
     min_cluster_size: Annotated[
         int | None,
@@ -112,7 +116,8 @@ def select_k(
         prepare = preparation(scale, missing, categories, columns)
         raw = prepare is None
         asked = selections.rule(rule.value, averaging.value, bounds, m, elbow=elbow, raw=raw)
-        tables = runs.read(files, columns, site_column, weight_column, screen.doing, prepare)
+        how = runs.Reading(columns, site_column, weight_column, group_column, decimal.value)
+        tables = runs.read(files, how, screen.doing, prepare)
         ks = selections.enough_rows(ks, tables, given=k_max is not None)
         limits = {"sums_only": sums_only, "min_cluster_size": min_cluster_size or "auto"}
         found = screen.wait_for(

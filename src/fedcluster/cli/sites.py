@@ -11,12 +11,13 @@ import numpy as np
 
 from fedcluster.client import Client
 from fedcluster.core import Data, Rows, RowStream
+from fedcluster.data.decimals import POINT
 from fedcluster.data.files import common_columns
 from fedcluster.data.sources import OpenRows
 from fedcluster.data.tables import InputError
 from fedcluster.site import SiteFile, held
 
-__all__ = ["OpenSite", "are_site_files", "open_sites", "parts"]
+__all__ = ["OpenSite", "are_site_files", "open_sites", "parts", "said_by_site_files"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,6 +35,7 @@ class OpenSite:
     columns: tuple[str, ...]
     client: Client
     weights: None = None
+    groups: None = None
     ignored: tuple[str, ...] = ()
 
     def __len__(self) -> int:
@@ -78,6 +80,15 @@ def are_site_files(files: Sequence[str]) -> bool:
         other = next(name for name in files if name not in tomls)
         raise InputError(f"{tomls[0]} is a site file and {other} is none; write one for it, too")
     return bool(tomls)
+
+
+def said_by_site_files(decimal: str, *columns: str | None) -> None:
+    """Refuse options whose part a site file plays."""
+    if decimal != POINT or any(name is not None for name in columns):
+        raise InputError(
+            "--site-column, --weight-column, --group-column and --decimal are what a site file "
+            "says itself"
+        )
 
 
 def open_sites(

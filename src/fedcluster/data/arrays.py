@@ -41,6 +41,8 @@ class SiteRows:
         Where they lie among all rows that were given.
     where : str
         How an error message begins, such as "site 'north', ".
+    groups : array of shape (n,) or None
+        Whose row each is.
     """
 
     name: str
@@ -48,9 +50,12 @@ class SiteRows:
     sample_weight: Any
     place: NDArray[np.intp]
     where: str
+    groups: Any = None
 
 
-def by_site(X: Any, sites: Any = None, sample_weight: Any = None) -> list[SiteRows]:
+def by_site(
+    X: Any, sites: Any = None, sample_weight: Any = None, groups: Any = None
+) -> list[SiteRows]:
     """Part what was given into sites.
 
     Parameters
@@ -59,8 +64,8 @@ def by_site(X: Any, sites: Any = None, sample_weight: Any = None) -> list[SiteRo
         Tables are arrays, data frames or `Data`, (n, d); of a dict the keys name the sites.
     sites : array of shape (n,), optional
         For one table: the site of each row. Without it the table is one site.
-    sample_weight : like X, or array of shape (n,), optional
-        Weights, in the same form as ``X``.
+    sample_weight, groups : like X, or array of shape (n,), optional
+        Weights, and whose rows they are, in the same form as ``X``.
 
     Examples
     --------
@@ -71,23 +76,38 @@ def by_site(X: Any, sites: Any = None, sample_weight: Any = None) -> list[SiteRo
     if _is_mapping(X) or _is_list_of_tables(X):
         if sites is not None:
             raise ValueError("sites= names the rows of one table; this X is already one per site")
-        return _from_tables(X, sample_weight)
-    weight = None if sample_weight is None else np.asarray(sample_weight)
+        return _from_tables(X, sample_weight, groups)
+    weight, group = _of_rows("sample_weight", sample_weight), _of_rows("groups", groups)
     if sites is None:
-        return [SiteRows("site", X, weight, np.arange(_n_rows(X)), "")]
+        return [SiteRows("site", X, weight, np.arange(_n_rows(X)), "", group)]
     sites = _site_names(sites)
     if sites.shape != (_n_rows(X),):
         raise ValueError(
             f"sites must name the site of each of the {_n_rows(X)} rows; its shape is {sites.shape}"
         )
     names, number = np.unique(sites, return_inverse=True)
+    for what, given in (("sample_weight", weight), ("groups", group)):
+        if given is not None and len(given) != len(sites):
+            raise ValueError(f"{what} has {len(given)} entries for {len(sites)} rows")
     order = np.argsort(number, kind="stable")
-    groups = np.split(order, np.cumsum(np.bincount(number))[:-1])
-    places = list(zip(names.tolist(), groups, strict=True))
+    places = np.split(order, np.cumsum(np.bincount(number))[:-1])
     return [
-        SiteRows(name, _take(X, place), None if weight is None else weight[place], place, _at(name))
-        for name, place in places
+        SiteRows(name, _take(X, at), _some(weight, at), at, _at(name), _some(group, at))
+        for name, at in zip(names.tolist(), places, strict=True)
     ]
+
+
+def _of_rows(what: str, given: Any) -> NDArray[Any] | None:
+    """What was given for each row of one table."""
+    if given is None:
+        return None
+    if _is_mapping(given):
+        raise ValueError(f"{what} must be one array, as X is one table, not one for each site")
+    return np.atleast_1d(np.asarray(given))
+
+
+def _some(given: NDArray[Any] | None, place: NDArray[np.intp]) -> NDArray[Any] | None:
+    return None if given is None else given[place]
 
 
 def _site_names(sites: Any) -> NDArray[np.str_]:
@@ -107,24 +127,34 @@ def _is_list_of_tables(X: Any) -> bool:
     return isinstance(X, list | tuple) and len(X) > 0 and len(getattr(X[0], "shape", ())) == 2
 
 
-def _from_tables(X: Any, sample_weight: Any) -> list[SiteRows]:
+def _from_tables(X: Any, sample_weight: Any, groups: Any) -> list[SiteRows]:
     tables: dict[str, Any] = dict(_named(X))
-    weights: dict[str, Any] = {} if sample_weight is None else dict(_named(sample_weight))
-    if sample_weight is not None and weights.keys() != tables.keys():
-        raise ValueError(
-            f"sample_weight must have one array for each of the sites {sorted(tables)}, "
-            f"not {sorted(weights)}"
-        )
+    weights = _of_each("sample_weight", sample_weight, tables)
+    whose = _of_each("groups", groups, tables)
     if len(tables) != len(X):
         raise ValueError(f"two sites have the same name: {sorted(map(str, X))}")
     parts, start = [], 0
     for name, table in tables.items():
         place = np.arange(start, start + _n_rows(table))
-        parts.append(SiteRows(name, table, weights.get(name), place, _at(name)))
+        weight, group = weights.get(name), whose.get(name)
+        parts.append(SiteRows(name, table, weight, place, _at(name), group))
         start += len(place)
     if not parts:
         raise ValueError("no site was given: X is empty")
     return parts
+
+
+def _of_each(what: str, given: Any, tables: Mapping[str, Any]) -> dict[str, Any]:
+    """What was given for the rows of each site, if anything was."""
+    if given is None:
+        return {}
+    arrays = dict(_named(given)) if _is_mapping(given) or isinstance(given, list | tuple) else {}
+    if arrays.keys() != tables.keys():
+        got = sorted(arrays) if arrays else f"one {type(given).__name__}"
+        raise ValueError(
+            f"{what} must have one array for each of the sites {sorted(tables)}, not {got}"
+        )
+    return arrays
 
 
 def _named(given: Any) -> list[tuple[str, Any]]:

@@ -11,11 +11,12 @@ import pyarrow.compute
 from numpy.typing import NDArray
 
 from fedcluster.core import Floats, Rows
+from fedcluster.data.decimals import NAMES, POINT, is_number, may_be_number, other, parsed
 
 __all__ = [
     "as_floats",
     "counts_rows",
-    "is_number",
+    "is_missing",
     "is_numeric",
     "is_text",
     "kind_of",
@@ -29,11 +30,11 @@ __all__ = [
 MISSING = {"", "na", "n/a", "nan", "null", "none", "#n/a"}
 
 
-def is_numeric(column: pa.ChunkedArray) -> bool:
+def is_numeric(column: pa.ChunkedArray, decimal: str | None = POINT) -> bool:
     """Whether all values are numbers or missing, perhaps written as text."""
     kind = column.type
     if is_text(kind):
-        return all(reads_as_number(cell) for cell in column.to_pylist())
+        return all(reads_as_number(cell, decimal) for cell in column.to_pylist())
     return bool(
         pa.types.is_integer(kind)
         or pa.types.is_floating(kind)
@@ -43,19 +44,22 @@ def is_numeric(column: pa.ChunkedArray) -> bool:
     )
 
 
-def as_floats(column: pa.ChunkedArray) -> NDArray[np.floating[Any]]:
+def as_floats(column: pa.ChunkedArray, decimal: str | None = POINT) -> NDArray[np.floating[Any]]:
     """A numeric column as floats, NaN where a value is missing; float32 stays what it is."""
     if is_text(column.type):
         cells = column.to_pylist()
-        return np.array([np.nan if is_missing(cell) else float(cell) for cell in cells])
+        return np.array([np.nan if is_missing(cell) else parsed(cell, decimal) for cell in cells])
     if not pa.types.is_float32(column.type):
         column = column.cast(pa.float64(), safe=False)
     values: NDArray[np.floating[Any]] = column.to_numpy()
     return values
 
 
-def kind_of(column: pa.ChunkedArray) -> str:
-    """What a column holds: "number", "text", "date", "mixed", or "empty" without any value."""
+def kind_of(column: pa.ChunkedArray, decimal: str | None = POINT) -> str:
+    """What a column holds: "number", "text", "date", "mixed", or "empty" without any value.
+
+    Numbers whose decimals begin with the other sign are "decimal commas" or "decimal points".
+    """
     kind = column.type
     if missing_in(column) == len(column):
         return "empty"
@@ -63,7 +67,10 @@ def kind_of(column: pa.ChunkedArray) -> str:
         return "date"
     if not is_text(kind):
         return "number" if is_numeric(column) else str(kind)
-    numbers = [is_number(cell) for cell in column.to_pylist() if not is_missing(cell)]
+    cells = [cell for cell in column.to_pylist() if not is_missing(cell)]
+    numbers = [is_number(cell, decimal) for cell in cells]
+    if decimal and not all(numbers) and all(is_number(cell, other(decimal)) for cell in cells):
+        return NAMES[other(decimal)]
     return "number" if all(numbers) else "mixed" if any(numbers) else "text"
 
 
@@ -79,14 +86,15 @@ def is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
-def reads_as_number(cell: object) -> bool:
+def reads_as_number(cell: object, decimal: str | None = POINT) -> bool:
     """Whether a cell is a number, one written as text, or missing."""
     if isinstance(cell, str):
-        return is_missing(cell) or is_number(cell)
+        return is_missing(cell) or is_number(cell, decimal)
     return cell is None or isinstance(cell, float)
 
 
 def is_missing(cell: str | None) -> bool:
+    """Whether a text, or what is none, stands for a missing value."""
     return cell is None or cell.strip().lower() in MISSING
 
 
@@ -102,7 +110,7 @@ def levels_of(column: pa.ChunkedArray) -> tuple[tuple[str, ...], Floats]:
 
 def mostly_numbers(levels: Sequence[str], codes: Floats) -> bool:
     """Whether more than half of the texts, row by row, are numbers, with commas or points."""
-    numbers = np.array([is_number(text.replace(",", ".")) for text in levels], dtype=bool)
+    numbers = np.array([may_be_number(text) for text in levels], dtype=bool)
     there = codes[~np.isnan(codes)].astype(np.intp)
     return len(there) > 0 and bool(numbers[there].mean() > 0.5)
 
@@ -113,15 +121,6 @@ def numbered_groups(names: Any) -> NDArray[np.int64]:
     numbers = np.array([hash(name.strip()) for name in coded.dictionary.to_pylist()], np.int64)
     found: NDArray[np.int64] = numbers[coded.indices.to_numpy()]
     return found
-
-
-def is_number(text: str) -> bool:
-    """Whether a text is a number for Python."""
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def counts_rows(values: Rows) -> bool:

@@ -8,14 +8,17 @@ import shlex
 import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
-from fedcluster.data.cells import counts_rows, is_number
-from fedcluster.data.reader import Reader, SiteTable, choose
-from fedcluster.data.tables import CsvFile, FileTable, InputError, ParquetFile, open_table
+from fedcluster.data.cells import counts_rows
+from fedcluster.data.csv_files import CSV_KINDS, CsvFile
+from fedcluster.data.decimals import POINT, is_number
+from fedcluster.data.reader import Reader, SiteTable, choose, named
+from fedcluster.data.tables import FileTable, InputError, ParquetFile, readable
 
 __all__ = [
     "InputError",
@@ -23,6 +26,7 @@ __all__ = [
     "Source",
     "column_list",
     "common_columns",
+    "open_table",
     "opened",
     "read_columns",
     "read_one_file",
@@ -37,14 +41,31 @@ EXTENSIONS = re.compile(r"\.(csv|tsv|parquet|pq)(\.gz)?$", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A site's name and its file."""
+    """A site's name, its file, and what the decimals begin with if that is CSV."""
 
     site: str
     path: Path
+    decimal: str = POINT
+
+    @property
+    def owner(self) -> str:
+        """How an error message begins."""
+        return f"site {self.site!r}"
+
+    def opened(self) -> CsvFile | ParquetFile:
+        """The file, opened."""
+        return opened(self.path, self.owner, self.decimal)
 
 
-def sources(arguments: Iterable[str]) -> list[Source]:
+def sources(arguments: Iterable[str], decimal: str = POINT) -> list[Source]:
     """Name the sites of files: ``path`` after the file's stem, ``name=path`` as it says.
+
+    Parameters
+    ----------
+    arguments : iterable of str
+        The files as a command names them.
+    decimal : {".", ","}, default="."
+        What the decimals begin with in those that are CSV.
 
     Returns
     -------
@@ -62,7 +83,8 @@ def sources(arguments: Iterable[str]) -> list[Source]:
     ['Upper North', 'south']
     """
     found: dict[str, Source] = {}
-    for source in map(_source, arguments):
+    for argument in arguments:
+        source = replace(_source(argument), decimal=decimal)
         if source.site in found:
             raise InputError(
                 f"two sites are called {source.site!r} ({found[source.site].path} and "
@@ -105,6 +127,7 @@ def read_sites(
     columns: Sequence[str] | None = None,
     weight_column: str | None = None,
     watch: Callable[[Source], None] = lambda source: None,
+    group_column: str | None = None,
 ) -> dict[str, SiteTable]:
     """Read one file for each site.
 
@@ -119,6 +142,8 @@ def read_sites(
         The column with the rows' weights.
     watch : callable taking a Source, optional
         Told of each file before it is read.
+    group_column : str, optional
+        The column that says whose row it is.
 
     Returns
     -------
@@ -130,16 +155,16 @@ def read_sites(
     InputError
         With site, column, row and what to do.
     """
-    files = {source.site: opened(source.path, f"site {source.site!r}") for source in given}
-    weight = [] if weight_column is None else [weight_column]
+    files = {source.site: source.opened() for source in given}
+    others = named(weight_column, group_column)
     chosen = columns
     if chosen is None:
-        chosen = common_columns({site: _without(file, weight) for site, file in files.items()})
+        chosen = common_columns({site: _without(file, others) for site, file in files.items()})
     tables = {}
     for source in given:
         watch(source)
-        reader = Reader(f"site {source.site!r}", files[source.site])
-        tables[source.site] = reader.table(chosen, weight)
+        reader = Reader(source.owner, files[source.site])
+        tables[source.site] = reader.table(chosen, named(weight_column), group_column)
     if columns is None:
         _warn_of_row_numbers(tables)
     return _weighing_something(tables, weight_column)
@@ -150,6 +175,7 @@ def read_one_file(
     site_column: str,
     columns: Sequence[str] | None = None,
     weight_column: str | None = None,
+    group_column: str | None = None,
 ) -> dict[str, SiteTable]:
     """Read one file with the rows of all sites, whose names stand in ``site_column``.
 
@@ -158,22 +184,17 @@ def read_one_file(
     dict of str to SiteTable
         By the sites' names.
     """
-    file = opened(source.path, f"site {source.site!r}")
-    weight = [] if weight_column is None else [weight_column]
+    file = source.opened()
     chosen = columns
     if chosen is None:
-        chosen = common_columns({source.site: _without(file, [site_column, *weight])})
+        others = named(site_column, weight_column, group_column)
+        chosen = common_columns({source.site: _without(file, others)})
     reader = Reader(str(source.path), file)
     names = reader.texts(site_column)
-    whole = reader.table(chosen, weight)
+    whole = reader.table(chosen, named(weight_column), group_column)
     if columns is None:
         _warn_of_row_numbers({source.site: whole})
-    tables = {}
-    for site in sorted(set(names.tolist())):
-        mine = np.flatnonzero(names == site)
-        weights = None if whole.weights is None else whole.weights[mine]
-        tables[site] = SiteTable(whole.columns, whole.X[mine], mine + 1, weights)
-    return _weighing_something(tables, weight_column)
+    return _weighing_something(_by_site(whole, names), weight_column)
 
 
 def read_raw_sites(
@@ -182,24 +203,24 @@ def read_raw_sites(
     weight_column: str | None = None,
     texts: Collection[str] = (),
     watch: Callable[[Source], None] = lambda source: None,
+    group_column: str | None = None,
 ) -> dict[str, SiteTable]:
     """Read one file for each site, as it is: text and missing values are allowed.
 
     Parameters
     ----------
-    given, columns, weight_column, watch
+    given, columns, weight_column, watch, group_column
         As for `read_sites`; by default, every site has all columns of its own.
     texts : collection of str
         Columns that may hold numbers and text, all of them names.
     """
-    weight = [] if weight_column is None else [weight_column]
+    others = named(weight_column, group_column)
     tables = {}
     for source in given:
         watch(source)
-        owner = f"site {source.site!r}"
-        file = opened(source.path, owner)
-        tables[source.site] = Reader(owner, file).raw(
-            columns or _measured(file, weight), weight, texts
+        file = source.opened()
+        tables[source.site] = Reader(source.owner, file).raw(
+            columns or _measured(file, others), named(weight_column), texts, group_column
         )
     if columns is None:
         _warn_of_row_numbers(tables)
@@ -212,21 +233,23 @@ def read_raw_file(
     columns: Sequence[str] | None = None,
     weight_column: str | None = None,
     texts: Collection[str] = (),
+    group_column: str | None = None,
 ) -> dict[str, SiteTable]:
     """The same for one file with the rows of all sites, whose names stand in ``site_column``."""
-    file = opened(source.path, f"site {source.site!r}")
-    weight = [] if weight_column is None else [weight_column]
+    file = source.opened()
     reader = Reader(str(source.path), file)
     names = reader.texts(site_column)
-    whole = reader.raw(columns or _measured(file, [site_column, *weight]), weight, texts)
+    chosen = columns or _measured(file, named(site_column, weight_column, group_column))
+    whole = reader.raw(chosen, named(weight_column), texts, group_column)
     if columns is None:
         _warn_of_row_numbers({source.site: whole})
-    tables = {}
-    for site in sorted(set(names.tolist())):
-        mine = np.flatnonzero(names == site)
-        weights = None if whole.weights is None else whole.weights[mine]
-        tables[site] = SiteTable(whole.columns, whole.X[mine], mine + 1, weights, kinds=whole.kinds)
-    return _weighing_something(tables, weight_column)
+    return _weighing_something(_by_site(whole, names), weight_column)
+
+
+def _by_site(whole: SiteTable, names: NDArray[np.str_]) -> dict[str, SiteTable]:
+    """The rows of each site, in the order of the names."""
+    places = {site: np.flatnonzero(names == site) for site in sorted(set(names.tolist()))}
+    return {site: replace(whole, ignored=()).take(place) for site, place in places.items()}
 
 
 def _measured(file: FileTable, reserved: Sequence[str]) -> list[str]:
@@ -239,21 +262,49 @@ def _measured(file: FileTable, reserved: Sequence[str]) -> list[str]:
 
 def read_columns(source: Source, columns: Sequence[str]) -> SiteTable:
     """Read the named columns of one file; the others are ignored."""
-    owner = f"site {source.site!r}"
-    return Reader(owner, opened(source.path, owner)).table(columns)
+    return Reader(source.owner, source.opened()).table(columns)
 
 
-def opened(path: Path, owner: str) -> CsvFile | ParquetFile:
+def open_table(path: Path, decimal: str = POINT) -> CsvFile | ParquetFile:
+    """Open a CSV or Parquet file and read the names of its columns.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    decimal : {".", ","}, default="."
+        What the decimals begin with, if it is CSV.
+
+    Raises
+    ------
+    InputError
+        If it is not there, cannot be read, is empty or of another kind.
+    """
+    name = path.name.lower()
+    if path.is_dir():
+        raise InputError(f"{path} is a folder; give one file for each site")
+    with readable(path):
+        if name.endswith(CSV_KINDS):
+            return CsvFile.open(path, decimal)
+        if name.endswith((".parquet", ".pq")):
+            return ParquetFile.open(path)
+        path.open("rb").close()
+    raise InputError(
+        f"{path} is of an unknown kind; give CSV (.csv, .tsv, also with .gz) or Parquet (.parquet)"
+    )
+
+
+def opened(path: Path, owner: str, decimal: str = POINT) -> CsvFile | ParquetFile:
     """Open the owner's file and see that its columns have names of their own."""
     try:
-        file = open_table(path)
+        file = open_table(path, decimal)
     except InputError as error:
         raise InputError(f"{owner}: {error}") from error
     if twice := _twice(name for name in file.names if name):
         raise InputError(
             f"{owner}, column {twice!r}: {path} has two columns of this name; rename one of them"
         )
-    if _looks_like_rows(file.names):
+    if _looks_like_rows(file.names, decimal):
         raise InputError(
             f"{owner}: the first line of {path} holds numbers; "
             "put a line with the columns' names above it"
@@ -265,10 +316,11 @@ def _twice(names: Iterable[str]) -> str | None:
     return next((name for name, times in Counter(names).items() if times > 1), None)
 
 
-def _looks_like_rows(names: Sequence[str]) -> bool:
+def _looks_like_rows(names: Sequence[str], decimal: str) -> bool:
     """Whether what should be names are values: all numbers, and not 0, 1, 2, ..."""
     counted = [[str(i) for i in range(start, start + len(names))] for start in (0, 1)]
-    return bool(names) and list(names) not in counted and all(map(is_number, names))
+    numbers = all(is_number(name, decimal) for name in names)
+    return bool(names) and list(names) not in counted and numbers
 
 
 def _without(file: FileTable, reserved: Sequence[str]) -> list[str]:

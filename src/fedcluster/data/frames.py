@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fedcluster.core import Column, Data, Floats
 from fedcluster.data.arrays import column_names, finite, side_by_side
 
-__all__ = ["raw_rows"]
+__all__ = ["is_missing", "raw_rows"]
 
 
 def raw_rows(table: Any, sample_weight: Floats | None = None, where: str = "") -> Data:
@@ -75,7 +75,7 @@ def _column(name: str, values: NDArray[Any]) -> tuple[Column, NDArray[np.floatin
     if values.dtype.kind in "fiub":
         narrow = values.dtype == np.float32
         return Column(name), values.astype(np.float32 if narrow else np.float64)
-    there = np.array([not _is_missing(value) for value in values])
+    there = np.array([not is_missing(value) for value in values])
     given = values[there].tolist()
     if any(isinstance(value, datetime.date) for value in given):
         return Column(name, "date"), nothing
@@ -90,7 +90,8 @@ def _column(name: str, values: NDArray[Any]) -> tuple[Column, NDArray[np.floatin
     return Column(name, "text", tuple(levels.tolist())), nothing
 
 
-def _is_missing(value: Any) -> bool:
+def is_missing(value: Any) -> bool:
+    """Whether a value of a table stands for none: None, NaN, blank, or a library's own sign."""
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
         return True
     return bool(value != value) or (isinstance(value, str) and not value.strip())

@@ -29,7 +29,7 @@ __all__ = [
     "write_labels",
 ]
 
-LINES = 1 << 17
+LINES = 1 << 16
 """Lines of labels that are written at a time."""
 RESERVED = {"con", "prn", "aux", "nul"} | {f"{p}{i}" for p in ("com", "lpt") for i in range(10)}
 
@@ -151,9 +151,16 @@ def write_labels(
         file.write(f"{','.join(names)}\n".encode())
         for start in range(0, len(labels), LINES):
             part = slice(start, start + LINES)
-            columns = [np.asarray(rows[part]), labels[part], *degrees[part].T]
+            columns = [_numbers(rows[part]), labels[part], *degrees[part].T]
             table = pa.table(columns, names)
             pa.csv.write_csv(table, file, pa.csv.WriteOptions(include_header=False))
+
+
+def _numbers(rows: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
+    """The same as an array, of a range without a Python object for each."""
+    if isinstance(rows, range):
+        return np.arange(rows.start, rows.stop, rows.step)
+    return np.asarray(rows)
 
 
 def json_text(content: Mapping[str, Any]) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedcluster.data.cells import kind_of, missing_in
+from fedcluster.data.decimals import NAMES
 from fedcluster.data.matrices import Matrix
 from fedcluster.data.persons import Persons, Tally
 from fedcluster.data.reader import Reader, has_columns
@@ -29,7 +30,8 @@ class ColumnProfile:
     name : str
         Its name.
     kind : str
-        "number", "text", "date", "mixed" of numbers and text, or "empty".
+        "number", "text", "date", "mixed" of numbers and text, or "empty"; "decimal commas" or
+        "decimal points" where its numbers are not written as those of the source should be.
     missing : int
         Rows without a value.
     """
@@ -40,6 +42,7 @@ class ColumnProfile:
 
     def __add__(self, more: ColumnProfile) -> ColumnProfile:
         kinds = {self.kind, more.kind} - {"empty"}
+        kinds -= {"number"} if kinds & set(NAMES.values()) else set()
         kind = "mixed" if len(kinds) > 1 else next(iter(kinds), "empty")
         return ColumnProfile(self.name, kind, self.missing + more.missing)
 
@@ -89,7 +92,8 @@ def profile(source: FileSource | SqlSource, owner: str, group: str | None = None
         for part in _parts(tables, owner, group):
             rows += part.rows.num_rows
             for name in part.rows.column_names:
-                found = ColumnProfile(name, kind_of(part.rows[name]), missing_in(part.rows[name]))
+                column = part.rows[name]
+                found = ColumnProfile(name, kind_of(column, part.decimal), missing_in(column))
                 columns[name] = columns[name] + found if name in columns else found
             if group is not None:
                 tally.add(Reader(owner, part).groups(group))

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
-import re
 import shlex
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 import numpy as np
@@ -20,12 +19,14 @@ from fedcluster.data.arrays import side_by_side
 from fedcluster.data.cells import (
     as_floats,
     counts_rows,
+    is_missing,
     is_numeric,
     levels_of,
     mostly_numbers,
     numbered_groups,
     reads_as_number,
 )
+from fedcluster.data.decimals import complaint
 from fedcluster.data.tables import FileTable, InputError
 
 __all__ = [
@@ -34,7 +35,13 @@ __all__ = [
     "SiteTable",
     "choose",
     "has_columns",
+    "named",
 ]
+
+
+def named(*columns: str | None) -> list[str]:
+    """Those columns that are named."""
+    return [name for name in columns if name is not None]
 
 
 def choose(columns: Sequence[str]) -> str:
@@ -76,12 +83,12 @@ class Columns:
     @property
     def others(self) -> list[str]:
         """The columns besides the values."""
-        return [name for name in (self.weight, self.group, self.label) if name is not None]
+        return named(self.weight, self.group, self.label)
 
     @property
     def texts(self) -> list[str]:
         """The columns that are read as they are written."""
-        return [name for name in (self.group, self.label) if name is not None]
+        return named(self.group, self.label)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -103,6 +110,8 @@ class SiteTable:
     kinds : tuple of Column, optional
         What the columns hold, where the rows are still to be prepared: text as codes, NaN where a
         value is missing.
+    groups : ndarray of shape (n,), int64, optional
+        Whose row each is, as numbers, where a column that says it was named.
     """
 
     columns: tuple[str, ...]
@@ -111,6 +120,7 @@ class SiteTable:
     weights: Floats | None = None
     ignored: tuple[str, ...] = ()
     kinds: tuple[Column, ...] = ()
+    groups: NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
         return len(self.X)
@@ -123,7 +133,15 @@ class SiteTable:
     @property
     def data(self) -> Data:
         """The rows and all that is known of them."""
-        return Data(self.X, self.weights, columns=self.kinds)
+        return Data(self.X, self.weights, columns=self.kinds, groups=self.groups)
+
+    def take(self, rows: NDArray[np.intp]) -> SiteTable:
+        """Some of the rows, by their places."""
+        weights = None if self.weights is None else self.weights[rows]
+        groups = None if self.groups is None else self.groups[rows]
+        return replace(
+            self, X=self.X[rows], numbers=self.numbers[rows], weights=weights, groups=groups
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,15 +162,22 @@ class Reader:
     file: FileTable
     advise: Callable[[Sequence[str]], str] = choose
 
-    def table(self, columns: Sequence[str], weight: Sequence[str] = ()) -> SiteTable:
-        """Columns as finite numbers, and weights."""
+    def table(
+        self, columns: Sequence[str], weight: Sequence[str] = (), group: str | None = None
+    ) -> SiteTable:
+        """Columns as finite numbers, weights, and whose the rows are."""
         X, weights = self.rows(columns, weight)
         numbers = np.arange(1, len(X) + 1)
-        ignored = tuple(name for name in self.file.names if name not in {*columns, *weight})
-        return SiteTable(tuple(columns), X, numbers, weights, ignored)
+        ignored = self._ignored([*columns, *weight, *named(group)])
+        groups = None if group is None else self.groups(group)
+        return SiteTable(tuple(columns), X, numbers, weights, ignored, groups=groups)
 
     def raw(
-        self, columns: Sequence[str], weight: Sequence[str] = (), texts: Collection[str] = ()
+        self,
+        columns: Sequence[str],
+        weight: Sequence[str] = (),
+        texts: Collection[str] = (),
+        group: str | None = None,
     ) -> SiteTable:
         """Columns as they are, to be prepared: numbers and text, values may be missing.
 
@@ -164,6 +189,8 @@ class Reader:
             The column of weights, if there is one.
         texts : collection of str
             Columns that may hold numbers and text, all of them names.
+        group : str, optional
+            The column that says whose row it is.
         """
         read = self._read([*columns, *weight])
         if not len(read[0]):
@@ -175,13 +202,17 @@ class Reader:
             self._all_numeric({weight[0]: read[-1]})
             weights = self._weights(weight[0], self._finite(weight[0], read[-1]))
         X = side_by_side([values for _, values in found])
-        ignored = tuple(name for name in self.file.names if name not in {*columns, *weight})
-        kinds = tuple(kind for kind, _ in found)
-        return SiteTable(tuple(columns), X, np.arange(1, len(X) + 1), weights, ignored, kinds)
+        ignored = self._ignored([*columns, *weight, *named(group)])
+        kinds, numbers = tuple(kind for kind, _ in found), np.arange(1, len(X) + 1)
+        groups = None if group is None else self.groups(group)
+        return SiteTable(tuple(columns), X, numbers, weights, ignored, kinds, groups)
+
+    def _ignored(self, used: Collection[str]) -> tuple[str, ...]:
+        return tuple(name for name in self.file.names if name not in used)
 
     def data(self, columns: Columns) -> Data:
         """The rows with all that is known of them."""
-        weight = [] if columns.weight is None else [columns.weight]
+        weight = named(columns.weight)
         if columns.raw:
             read = self.raw(columns.values, weight, columns.coded)
             X, weights, kinds = read.X, read.weights, read.kinds
@@ -252,8 +283,9 @@ class Reader:
             if np.isinf(values).any():
                 self._complain(name, int(np.isinf(values).argmax()), "the value is infinite")
             return Column(name), values
-        if not may_be_both and is_numeric(column):
-            return Column(name), as_floats(column)
+        decimal = self.file.decimal
+        if not may_be_both and is_numeric(column, decimal):
+            return Column(name), as_floats(column, decimal)
         levels, codes = levels_of(column)
         if not may_be_both and mostly_numbers(levels, codes):
             self._all_numeric({name: column}, mend=lambda numeric: "leave the column out")
@@ -276,18 +308,17 @@ class Reader:
         mend: Callable[[Sequence[str]], str] = lambda numeric: "mend it",
     ) -> None:
         """Refuse a column that is not numeric, naming its first value that is no number."""
-        numeric = [name for name, column in columns.items() if is_numeric(column)]
+        decimal = self.file.decimal
+        numeric = [name for name, column in columns.items() if is_numeric(column, decimal)]
         for name, column in columns.items():
             if name not in numeric:
-                measured = [n for n in numeric if not counts_rows(as_floats(columns[n]))]
-                cells = column.to_pylist()
-                row = next(i for i, cell in enumerate(cells) if not reads_as_number(cell))
-                share = sum(map(reads_as_number, cells)) / len(cells)
-                self._complain(name, row, _not_a_number(cells[row], share, mend(measured)))
+                measured = [n for n in numeric if not counts_rows(as_floats(columns[n], decimal))]
+                row, what = _no_number(column.to_pylist(), decimal, mend(measured))
+                self._complain(name, row, what)
 
     def _finite(self, name: str, column: pa.ChunkedArray) -> NDArray[np.floating[Any]]:
         """A column as finite numbers, (n,)."""
-        values = as_floats(column)
+        values = as_floats(column, self.file.decimal)
         with np.errstate(over="ignore", invalid="ignore"):
             if np.isfinite(values.sum()):
                 return values
@@ -314,18 +345,22 @@ class Reader:
         raise InputError(f"{self.owner}, column {column!r}, {self.file.where(row)}: {what}")
 
 
-def _not_a_number(cell: object, share: float, mend: str) -> str:
-    """What is wrong with a value, in a column of which this share are numbers."""
+def _no_number(cells: Sequence[object], decimal: str | None, mend: str) -> tuple[int, str]:
+    """Where the first value is that is no number, and what is wrong with it."""
+    numbers = [reads_as_number(cell, decimal) for cell in cells]
+    row = numbers.index(False)
+    cell = cells[row]
     if isinstance(cell, bytes):
-        return f"the value is not UTF-8 text; {mend}"
+        return row, f"the value is not UTF-8 text; {mend}"
     if not isinstance(cell, str):
-        return f"the value, a {type(cell).__name__}, is not a number; {mend}"
+        return row, f"the value, a {type(cell).__name__}, is not a number; {mend}"
+    there = [each for each in cells if isinstance(each, str) and not is_missing(each)]
+    if what := complaint(cell, there, decimal):
+        return row, what
     shown = repr(cell if len(cell) <= 24 else f"{cell[:20]}...")
-    if re.fullmatch(r"\s*[-+]?\d[\d.]*,\d+\s*", cell):
-        return f"{shown} has a decimal comma; save the file with decimal points"
-    if share > 0.5:
-        return f"{shown} is not a number, as most of this column are; mend it or {mend}"
-    return f"{shown} is not a number; {mend}"
+    if sum(numbers) > len(cells) / 2:
+        return row, f"{shown} is not a number, as most of this column are; mend it or {mend}"
+    return row, f"{shown} is not a number; {mend}"
 
 
 def has_columns(owner: str, names: Iterable[str], wanted: Iterable[str]) -> None:

@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Protocol
 
 from fedcluster.core import RowStream
+from fedcluster.data.csv_files import CSV_KINDS
+from fedcluster.data.decimals import POINT
 from fedcluster.data.files import opened
 from fedcluster.data.matrices import Matrix, MatrixRows, opened_matrix
 from fedcluster.data.reader import Columns
 from fedcluster.data.spool import SpooledRows
 from fedcluster.data.streams import ParquetRows, parquet_files
-from fedcluster.data.tables import ParquetFile, Parted, owned
+from fedcluster.data.tables import InputError, ParquetFile, Parted, owned
 
 __all__ = ["FileSource", "OpenRows", "SqlSource", "open_source", "opened_rows"]
 
@@ -33,11 +35,14 @@ class FileSource:
         Of ``.npy`` and ``.npz``, the names of the columns; by default x0, x1, ...
     matrix : str, optional
         Of ``.h5ad``, which matrix: "X" by default, "layers/NAME" or "obsm/NAME".
+    decimal : {".", ","}, optional
+        Of CSV, what the decimals begin with; by default a point.
     """
 
     path: Path
     names: tuple[str, ...] | None = None
     matrix: str | None = None
+    decimal: str | None = None
 
     def __str__(self) -> str:
         return str(self.path)
@@ -125,7 +130,10 @@ def open_source(source: FileSource | SqlSource, owner: str) -> list[Parted] | Ma
         from fedcluster.data.sql import Query
 
         return [Query(source.url, source.query, source.password_file, source.folder)]
+    if source.decimal is not None and not source.path.name.lower().endswith(CSV_KINDS):
+        raise InputError(f"decimal is for CSV, and {source.path} is none")
     matrix = opened_matrix(source.path, source.names, source.matrix)
     if matrix is not None:
         return matrix
-    return [opened(path, owner) for path in parquet_files(source.path)]
+    decimal = source.decimal or POINT
+    return [opened(path, owner, decimal) for path in parquet_files(source.path)]

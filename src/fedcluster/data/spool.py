@@ -21,10 +21,11 @@ from numpy.typing import NDArray
 
 from fedcluster.core import Data
 from fedcluster.data.coding import Coding
+from fedcluster.data.csv_files import CsvFile
 from fedcluster.data.reader import Columns, Reader, choose, has_columns
 from fedcluster.data.stages import ahead
 from fedcluster.data.streams import Seen, chunk_rows_of
-from fedcluster.data.tables import CsvFile, FilePart, InputError, Parted, owned
+from fedcluster.data.tables import FilePart, InputError, Parted, owned
 
 __all__ = ["Spool", "SpooledRows", "UnreachableError", "patiently"]
 

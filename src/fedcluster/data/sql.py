@@ -105,6 +105,10 @@ class Query:
             self._names = self._live.names
         return self._names
 
+    @property
+    def decimal(self) -> None:
+        """Nothing: numbers need not be written as text."""
+
     def parts(
         self, columns: Sequence[str], n_rows: int, texts: Sequence[str] = ()
     ) -> Iterator[FilePart]:

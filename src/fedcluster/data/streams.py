@@ -17,10 +17,10 @@ from numpy.typing import DTypeLike, NDArray
 from fedcluster.core import Data, Floats, Rows
 from fedcluster.data.arrays import finite
 from fedcluster.data.coding import Coding
-from fedcluster.data.files import common_columns
+from fedcluster.data.files import common_columns, open_table
 from fedcluster.data.reader import Columns, Reader, choose
 from fedcluster.data.stages import ahead
-from fedcluster.data.tables import FilePart, InputError, ParquetFile, open_table, readable
+from fedcluster.data.tables import FilePart, InputError, ParquetFile, readable
 
 __all__ = ["ArrayFile", "MemoryMap", "ParquetRows", "Seen", "chunk_rows_of", "whole"]
 

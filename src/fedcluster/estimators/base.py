@@ -28,7 +28,7 @@ from fedcluster.data.frames import raw_rows
 from fedcluster.engines import LocalEngine
 from fedcluster.estimators.checking import most_clusters, one_of, tried, whole
 from fedcluster.estimators.preparing import prepared_rows, wanted
-from fedcluster.estimators.reading import FLOATS, read_rows, read_weights
+from fedcluster.estimators.reading import FLOATS, read_groups, read_rows, read_weights
 from fedcluster.kernels import nearest
 from fedcluster.preparation import Findings, Fitted, Preparation, agree, on_whole_rows
 from fedcluster.preparation import fit as fit_preparation
@@ -68,7 +68,15 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
     _watch: Callable[[Exchange], None] | None = None
     _rule: Rule | None = None
 
-    def fit(self, X: Any, y: Any = None, *, sites: Any = None, sample_weight: Any = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        sites: Any = None,
+        sample_weight: Any = None,
+        groups: Any = None,
+    ) -> Self:
         """Cluster the rows of all sites.
 
         Parameters
@@ -80,13 +88,16 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
             For one table: the site of each row.
         sample_weight : like X, or array-like of shape (n,), optional
             Weight of each row.
+        groups : like X, or array-like of shape (n,), optional
+            Whose row each is, where one person has many: limits then count persons. The same name
+            at two sites is two persons, since no site knows another's.
 
         Returns
         -------
         Self
             The fitted estimator itself.
         """
-        parts = by_site(X, sites, sample_weight)
+        parts = by_site(X, sites, sample_weight, groups)
         data = self._read(parts)
         limits = self._filters(parts)
         self._fit(LocalEngine(Client(name, rows, limits) for name, rows in data.items()), data)
@@ -319,7 +330,8 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
         for part in parts:
             table = part.table if names is None else in_order(part.table, names, part.where)
             rows = read_rows(table, part.where)
-            data[part.name] = Data(rows, read_weights(part.sample_weight, rows, part.where))
+            weight = read_weights(part.sample_weight, rows, part.where)
+            data[part.name] = Data(rows, weight, groups=read_groups(part.groups, rows, part.where))
         _same_width(data)
         validate_data(self, parts[0].table, skip_check_array=True)
         return data
@@ -330,7 +342,9 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
         for part in parts:
             rows = raw_rows(part.table, where=part.where)
             weight = read_weights(part.sample_weight, rows.X, part.where)
-            data[part.name] = rows if weight is None else replace(rows, sample_weight=weight)
+            rows = rows if weight is None else replace(rows, sample_weight=weight)
+            groups = read_groups(part.groups, rows.X, part.where)
+            data[part.name] = rows if groups is None else replace(rows, groups=groups)
         first = next(iter(data.values()))
         if first.columns:
             self.feature_names_in_ = np.array([c.name for c in first.columns], dtype=object)

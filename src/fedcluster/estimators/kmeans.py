@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
@@ -14,6 +13,9 @@ from fedcluster.estimators.base import Federated
 from fedcluster.kernels import nearest
 from fedcluster.preparation import on_whole_rows
 from fedcluster.recipes import ALGORITHMS
+
+if TYPE_CHECKING:
+    from sklearn.cluster import KMeans
 
 __all__ = ["FederatedKMeans"]
 
@@ -51,9 +53,10 @@ class FederatedKMeans(Federated):
     random_state : int, RandomState or None, default=None
         Makes every random choice, at the sites and at the server.
     min_cluster_size : int or "auto", default="auto"
-        A site holds back every cluster of fewer rows of its own. "auto" is the algorithm's: 2 for
-        FKM as in the paper; 1, nothing held back, for the others, whose result is then exactly
-        the pooled one. A site with a single row never takes part, unless this is 1 on purpose.
+        A site holds back every cluster of fewer rows of its own, or of fewer persons where
+        ``groups`` names them. "auto" is the algorithm's: 2 for FKM as in the paper; 1, nothing
+        held back, for the others, whose result is then exactly the pooled one. A site with a
+        single row never takes part, unless this is 1 on purpose.
     participation : float, default=1
         The fraction of the sites that is asked in a round, a new sample each time.
     quality : {"good", "better", "best"}, default="good"
@@ -169,6 +172,8 @@ class FederatedKMeans(Federated):
 
         It clusters rows that are prepared already, as ``preparation_.apply`` prepares them.
         """
+        from sklearn.cluster import KMeans  # 10 MB that nothing else needs
+
         check_is_fitted(self)
         centers = self.cluster_centers_
         twin = KMeans(len(centers), init=centers, n_init=1, max_iter=1)

@@ -1,4 +1,4 @@
-"""Tables become rows and weights of numbers, or one clear line says why not."""
+"""Tables become rows, weights and groups of numbers, or one clear line says why not."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from sklearn.utils import check_array
 
 from fedcluster.core import Rows
 from fedcluster.data.arrays import column_names, finite, numeric
+from fedcluster.data.frames import is_missing
 
-__all__ = ["FLOATS", "read_rows", "read_weights"]
+__all__ = ["FLOATS", "read_groups", "read_rows", "read_weights"]
 
 FLOATS = [np.float64, np.float32]
 
@@ -57,3 +58,25 @@ def read_weights(sample_weight: Any, rows: Rows, where: str) -> NDArray[np.float
     if not weights.any():
         raise ValueError(f"{where}sample_weight is zero for every row")
     return weights
+
+
+def read_groups(groups: Any, rows: Rows, where: str) -> NDArray[np.int64] | None:
+    """Whose each of a site's rows is, (n,), as numbers: equal where the names are.
+
+    Examples
+    --------
+    >>> read_groups(["ann", "bob", "ann "], np.zeros((3, 2)), "")
+    array([0, 1, 0])
+    """
+    if groups is None:
+        return None
+    names = np.asarray(groups)
+    if names.shape != rows.shape[:1]:
+        raise ValueError(f"{where}groups has shape {names.shape}, but there are {len(rows)} rows")
+    if names.dtype.kind not in "iub":
+        nobody = [is_missing(name) for name in names.tolist()]
+        if any(nobody):
+            raise ValueError(f"{where}row {nobody.index(True)}: groups does not say whose it is")
+        names = np.char.strip(names.astype(str))
+    numbers: NDArray[np.int64] = np.unique(names, return_inverse=True)[1].astype(np.int64)
+    return numbers

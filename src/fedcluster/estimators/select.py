@@ -28,6 +28,7 @@ def select_k(
     averaging: str = "avg_2",
     sites: Any = None,
     sample_weight: Any = None,
+    groups: Any = None,
     **parameters: Any,
 ) -> Selection:
     """Say how many clusters the rows of several sites have, and why.
@@ -57,7 +58,7 @@ def select_k(
         The fuzzifier: cluster by fuzzy c-means. The rules "xie-beni" and "fuzzy-db" imply m = 2.
     averaging : {"avg_2", "avg_1"}, default="avg_2"
         For "fuzzy-db": how the server averages, by k-means or by position.
-    sites, sample_weight
+    sites, sample_weight, groups
         As in `FederatedKMeans.fit`.
     **parameters
         Those of `FederatedKMeans`, or with ``m`` of `FederatedFuzzyCMeans`: ``random_state``,
@@ -99,7 +100,7 @@ def select_k(
         averaging=averaging,
         **parameters,
     )
-    fitted = estimator.fit(X, sites=sites, sample_weight=sample_weight)
+    fitted = estimator.fit(X, sites=sites, sample_weight=sample_weight, groups=groups)
     return cast("Selection", fitted.selection_)
 
 

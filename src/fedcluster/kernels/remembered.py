@@ -137,10 +137,13 @@ class Memory:
     def _take(self, centers: Floats, apart: Floats) -> Run | None:
         """Take out the run of the most similar centres, if they are similar enough."""
         similar = [run for run in self.runs if run.centers.shape == centers.shape]
-        moved = [float(ways(run.centers, centers).mean()) for run in similar]
-        if not moved or not min(moved) <= apart.mean() / 2:
+        if not similar:
             return None
-        return self._remove(similar[int(np.argmin(moved))])
+        known, asked = np.concatenate([run.centers for run in similar]), len(similar) * [centers]
+        moved = ways(known, np.concatenate(asked)).reshape(len(similar), -1).mean(axis=1)
+        if not moved.min() <= apart.mean() / 2:
+            return None
+        return self._remove(similar[int(moved.argmin())])
 
     def _remove(self, run: Run) -> Run | None:
         try:

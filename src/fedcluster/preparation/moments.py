@@ -60,21 +60,22 @@ class Squares:
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
         """Sums over the values that are there, as far as they are from the mean."""
         X, weights, counts = observed(data)
-        apart = np.where(np.isnan(data.X), 0.0, X - state.centers[0])
-        sums = np.column_stack([_sums(apart, data), _sums(apart**2, data)])
-        return Summary(sums, weights, counts)
+        apart = X - state.centers[0]
+        if (counts < len(X)).any():
+            apart[np.isnan(data.X)] = 0.0
+        first = _sums(apart, data)
+        apart *= apart
+        return Summary(np.column_stack([first, _sums(apart, data)]), weights, counts)
 
 
 def observed(data: Data) -> tuple[Floats, Floats, Floats]:
     """Values (n, d) with 0 where one is missing; weight and number of the others, (d,) each."""
-    X = data.X.astype(np.float64)
-    missing = np.isnan(X)
+    X, missing = data.X.astype(np.float64, copy=False), np.isnan(data.X)
     if not missing.any():
         weight = len(X) if data.sample_weight is None else data.sample_weight.sum()
         return X, np.full(X.shape[1], float(weight)), np.full(X.shape[1], float(len(X)))
-    X[missing] = 0.0
     there = (~missing).astype(np.float64)
-    return X, _sums(there, data), there.sum(axis=0)
+    return np.where(missing, 0.0, X), _sums(there, data), there.sum(axis=0)
 
 
 def _sums(X: Floats, data: Data) -> Floats:

@@ -9,7 +9,6 @@ from typing import Protocol, Self
 import numpy as np
 
 from fedcluster.core import Floats, Rows
-from fedcluster.kernels.scaling import scale_rows
 
 __all__ = ["Scaled", "Scaling"]
 
@@ -82,4 +81,6 @@ class Scaling:
 
     def apply(self, X: Rows, found: Rows) -> bool:
         """Write the prepared rows (n, d) of X into ``found``; whether a value is still missing."""
+        from fedcluster.kernels.scaling import scale_rows  # to load a model takes no compiler
+
         return scale_rows(X, found, self.shift, self.scale, self.fill, self.bounds)

@@ -58,7 +58,7 @@ def means_of_sites(n_clusters: int, *, seed: int = 0) -> Plan[Result]:
     if len(found.state.centers) >= n_clusters:
         return found
     finer = yield from iterate(SiteSummaries(2 * n_clusters, min_rows=1), seed=seed)
-    return replace(finer, history=found.history + finer.history)
+    return _better_described(found, finer)
 
 
 def means_of_leaves(n_clusters: int, *, seed: int = 0) -> Plan[Result]:
@@ -67,7 +67,13 @@ def means_of_leaves(n_clusters: int, *, seed: int = 0) -> Plan[Result]:
     if len(found.state.centers) >= n_clusters:
         return found
     finer = yield from iterate(VarianceTree(4 * n_clusters, min_rows=1), seed=seed)
-    return replace(finer, history=found.history + finer.history)
+    return _better_described(found, finer)
+
+
+def _better_described(found: Result, finer: Result) -> Result:
+    """The finer of two descriptions, unless the sites' limits held back more of it."""
+    better = finer if len(finer.state.centers) >= len(found.state.centers) else found
+    return replace(better, history=found.history + finer.history)
 
 
 def with_fkm(
@@ -103,7 +109,7 @@ def best_seeds(state: State, n_clusters: int, n_seeds: int, rng: Generator) -> l
     """
     if not len(state.centers):
         raise HeldBackError(
-            "no site described its rows, every group of them is smaller than its site's limit: "
+            "no site described its rows, every group of rows is smaller than its site's limit: "
             "lower the limit or ask for fewer clusters"
         )
     points, weights = _fill(state.centers, state.weights, n_clusters)

@@ -1,0 +1,256 @@
+"""Decimal commas: files as European hospitals and companies write them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from test_cli import fails, run
+
+from fedcluster.core import Data
+from fedcluster.data import spool
+from fedcluster.data.decimals import is_number, parsed
+from fedcluster.data.files import InputError, open_table, read_raw_sites, read_sites, sources
+from fedcluster.data.spool import SpooledRows
+from fedcluster.site import SiteFile
+
+GERMAN = """\
+Größe;Gewicht;Temperatur;Station;Note
+1,64;78,5;36,6;Süd;2,0
+1,7;;38,25;Süd;1,3
+1,58;92;-0,5;Nord;2,0
+NA;81,05;37;Nord;1,3
+2;1,5e2;+36,9;"Süd, oben";2,0
+"""
+QUOTED = "\n".join(
+    ";".join(f'"{cell}"' for cell in line.replace('"', "").split(";"))
+    for line in GERMAN.splitlines()
+)
+IN_COMMAS = QUOTED.replace('";"', '","')
+VALUES = np.array(
+    [
+        [1.64, 78.5, 36.6],
+        [1.7, np.nan, 38.25],
+        [1.58, 92, -0.5],
+        [np.nan, 81.05, 37],
+        [2, 150, 36.9],
+    ]
+)
+MEASURES = ["Größe", "Gewicht", "Temperatur"]
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def write(path: str, text: str) -> str:
+    packed = text.encode("utf-8")
+    Path(path).write_bytes(gzip.compress(packed, mtime=0) if path.endswith(".gz") else packed)
+    return path
+
+
+def site(text: str, path: str = "rows.csv", decimal: str = ",", *lines: str) -> SiteFile:
+    write(path, text)
+    source = [f'path = "{path}"', f'decimal = "{decimal}"']
+    Path("site.toml").write_text("\n".join(['name = "north"', *lines, "[source]", *source]))
+    return SiteFile.load("site.toml")
+
+
+@pytest.mark.parametrize("path", ["north.csv", "north.csv.gz"])
+@pytest.mark.parametrize("text", [GERMAN, QUOTED, IN_COMMAS, "\ufeff" + GERMAN])
+def test_a_german_file_is_read(text: str, path: str) -> None:
+    write(path, text)
+    table = read_raw_sites(sources([path], ","))["north"]
+    np.testing.assert_array_equal(table.X[:, :3], VALUES)
+    assert [column.kind for column in table.kinds] == ["number"] * 3 + ["text", "number"]
+    assert table.kinds[3].levels == ("Nord", "Süd", "Süd, oben")
+
+
+@pytest.mark.parametrize("in_memory", [0, 1 << 20])
+@pytest.mark.parametrize("path", ["rows.csv", "rows.csv.gz"])
+@pytest.mark.parametrize("text", [GERMAN, QUOTED])
+def test_a_site_file_says_what_decimals_begin_with(
+    text: str, path: str, in_memory: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedcluster.site.IN_MEMORY", in_memory)
+    monkeypatch.setattr(spool, "READ", 6)
+    rows = site(text, path, ",", 'label_column = "Note"', 'weight_column = "Gewicht"')
+    with pytest.raises(InputError, match=r"'Gewicht', row 2 .*: the value is missing"):
+        len(rows.rows(raw=True))
+    rows = site(text, path, ",", 'label_column = "Note"')
+    held = rows.rows(raw=True)
+    assert isinstance(held, Data) == bool(in_memory)
+    data = held if isinstance(held, Data) else held.load()
+    np.testing.assert_array_equal(data.X[:, :3], VALUES)
+    np.testing.assert_array_equal(data.y, ["2,0", "1,3", "2,0", "1,3", "2,0"])  # as written
+
+
+def test_values_that_are_text_for_arrow_are_numbers_too() -> None:
+    """Blanks, and signs for missing values that Arrow does not know, make a column text."""
+    table = read_sites(sources([write("a.csv", "x;y\n 1,5 ;None\n2,5;0,25\n")], ","), ["x"])["a"]
+    np.testing.assert_array_equal(table.X, [[1.5], [2.5]])
+    raw = read_raw_sites(sources(["a.csv"], ","))["a"]
+    np.testing.assert_array_equal(raw.X, [[1.5, np.nan], [2.5, 0.25]])
+
+
+def test_later_blocks_may_be_of_another_kind() -> None:
+    """The first block has whole numbers, the last a number of another form and a comma."""
+    n = 200_000
+    text = "".join(f"{i};{i}\n" for i in range(n)) + "7,5;None\n"
+    file = open_table(Path(write("rows.csv", "a;b\n" + text)), ",")
+    np.testing.assert_array_equal(SpooledRows(file, ["a"]).load().X.ravel(), [*range(n), 7.5])
+    with pytest.raises(InputError, match=rf"column 'b', row {n + 1} .*: the value is missing"):
+        len(SpooledRows(file, ["b"]))
+
+
+def test_one_column_needs_no_delimiter() -> None:
+    table = read_sites(sources([write("a.csv", "x\n1,5\n2\n")], ","))["a"]
+    np.testing.assert_array_equal(table.X, [[1.5], [2]])
+
+
+def test_parquet_has_no_decimal_sign() -> None:
+    pa.parquet.write_table(pa.table({"x": [1.5, 2.5], "t": ["1,5", "2,5"]}), "a.parquet")
+    assert read_sites(sources(["a.parquet"], ","), ["x"])["a"].X.tolist() == [[1.5], [2.5]]
+    with pytest.raises(InputError, match="'1,5' has a decimal comma; save the file with decimal p"):
+        read_sites(sources(["a.parquet"], ","))
+    Path("site.toml").write_text('name = "n"\n[source]\npath = "a.parquet"\ndecimal = ","')
+    with pytest.raises(InputError, match=r"decimal is for CSV, and .*a\.parquet is none"):
+        SiteFile.load("site.toml").rows()
+
+
+SAY = '--decimal , or, in a site file, decimal = "," under [source]'
+
+
+@pytest.mark.parametrize("read", [read_sites, read_raw_sites])
+@pytest.mark.parametrize(
+    ("column", "decimal", "words"),
+    [
+        ("36,6 37 38,25", ".", f"row 1 (line 2 of a.csv): '36,6' has a decimal comma, as its "
+         f"column has; say {SAY}"),
+        ("12 1,234 5,678", ".", "row 2 (line 3 of a.csv): '1,234' may mean 1.234 or 1234; if "
+         f"1.234, say {SAY}; if 1234, save the file without commas"),
+        ("1,234 5,6", ".", f"row 1 (line 2 of a.csv): '1,234' has a decimal comma, as its column "
+         f"has; say {SAY}"),
+        ("0,125 0,250", ".", f"'0,125' has a decimal comma, as its column has; say {SAY}"),
+        ("36,6 36.7", ".", "'36,6' has a decimal comma; save the file with decimal points"),
+        ("1.234,5 2", ".", "'1.234,5' has more than one point or comma; save the file without "
+         "those of thousands"),
+        ("1.234,5 2,5", ",", "'1.234,5' has more than one point or comma; save the file without "
+         "those of thousands"),
+        ("36.6 37.1", ",", "'36.6' has a point, but its decimals were said to begin with a comma; "
+         f"do not say {SAY}"),
+        ("36,6 37.1", ",", "row 2 (line 3 of a.csv): '37.1' has a point, but its decimals were "
+         "said to begin with a comma; save the file with decimal commas"),
+        ("36,6 1.234", ",", "'1.234' has a point, but its decimals were said to begin with a "
+         "comma; save the file without points of thousands, or save the file with decimal commas"),
+        ("36,6 37 warm", ".", "'36,6' has a decimal comma; save the file with decimal points"),
+    ],
+)  # fmt: skip
+def test_what_is_doubtful_is_said_and_not_guessed(read, column, decimal, words) -> None:
+    write("a.csv", "x;y\n" + "".join(f"{cell};1\n" for cell in column.split()))
+    with pytest.raises(InputError) as caught:
+        read(sources(["a.csv"], decimal))
+    assert str(caught.value).startswith("site 'a', column 'x', row ")
+    assert str(caught.value).endswith(words)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_german_date_is_a_text() -> None:
+    write("a.csv", "x;y\n24.12.2020;1,5\n25.12.2020;2\n")
+    assert read_raw_sites(sources(["a.csv"], ","))["a"].kinds[0].kind == "text"
+    with pytest.raises(InputError, match=r"'24\.12\.2020' is not a number; choose columns with"):
+        read_sites(sources(["a.csv"], ","))
+
+
+def test_a_decimal_sign_is_a_point_or_a_comma() -> None:
+    with pytest.raises(InputError, match=r"""\[source\], decimal must be "\." or ",", not ';'"""):
+        site(GERMAN, decimal=";")
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_a_comma_is_read_as_exactly_as_a_point(value: float) -> None:
+    assert parsed(repr(value).replace(".", ","), ",") == value
+    assert is_number(repr(value).replace(".", ",")) == ("." not in repr(value))
+
+
+# The command line
+
+
+@pytest.fixture
+def files() -> list[str]:
+    """Two German files, and the same rows in the usual form and in site files."""
+    rng = np.random.default_rng(0)
+    for i, name in enumerate(("north", "south")):
+        frame = pd.DataFrame(rng.normal(size=(40, 2)).round(3), columns=["Größe", "Gewicht"])
+        frame.loc[::2] += 9
+        frame["Art"] = ["a", "b"] * 20
+        frame.loc[3 + i, "Gewicht"] = np.nan
+        frame.to_csv(f"{name}.csv", sep=";", decimal=",", index=False)
+        Path("usual").mkdir(exist_ok=True)
+        frame.to_csv(f"usual/{name}.csv", index=False)
+        Path(f"{name}.toml").write_text(
+            f'name = "{name}"\n[source]\npath = "{name}.csv"\ndecimal = ","\n'
+            "[limits]\nmin_rows = 1\nmin_cluster_size = 1\n"
+        )
+    return ["north.csv", "south.csv"]
+
+
+def centers(folder: str) -> list[list[float]]:
+    found: list[list[float]] = json.loads(Path(folder, "model.json").read_text())["centers"]
+    return found
+
+
+def test_every_command_reads_them(files: list[str]) -> None:
+    usual = [f"usual/{file}" for file in files]
+    two = ["-k", 2, "--columns", "Größe,Gewicht", "--out"]
+    assert run("fit", *usual, *two, "a").exit_code == 0
+    assert run("fit", *files, *two, "b", "--decimal", ",").exit_code == 0
+    assert run("fit", "north.toml", "south.toml", *two, "c").exit_code == 0
+    assert centers("a") == centers("b") == centers("c")
+    assert run("predict", "a/model.json", *usual, "--out", "d").exit_code == 0
+    assert run("predict", "a/model.json", *files, "--out", "e", "--decimal", ",").exit_code == 0
+    assert Path("d/labels/south.csv").read_text() == Path("e/labels/south.csv").read_text()
+    labelled = ["evaluate", "a/model.json", "--label-column", "Art"]
+    for command in (labelled, ["select-k", "--k-max", 3]):
+        one = run(*command, *usual, "--json")
+        other = run(*command, *files, "--json", "--decimal", ",")
+        assert (one.exit_code, other.exit_code) == (0, 0), one.stderr
+        assert one.stdout == other.stdout
+
+
+@pytest.mark.parametrize("command", ["fit", "select-k"])
+@pytest.mark.parametrize("scale", ["standard", "none"])
+def test_without_it_one_line_says_what_to_do(command: str, scale: str, files: list[str]) -> None:
+    more = ["-k", 2, "--out", "out"] if command == "fit" else []
+    said = fails(command, *files, *more, "--scale", scale, "--columns", "Größe")
+    assert said.startswith("site 'north', column 'Größe', row 1 (line 2 of north.csv): ")
+    assert "--decimal , or, in a site file" in said
+
+
+def test_site_files_say_it_themselves(files: list[str]) -> None:
+    said = fails("fit", "north.toml", "-k", 2, "--out", "out", "--decimal", ",")
+    assert said.endswith("--decimal are what a site file says itself")
+    run("fit", "north.toml", "-k", 2, "--out", "out")
+    said = fails("predict", "out/model.json", "north.toml", "--out", "new", "--decimal", ",")
+    assert said.endswith("--decimal are what a site file says itself")
+
+
+def test_check_shows_them(files: list[str]) -> None:
+    shown = run("check", "north.toml", "--json")
+    assert [c["holds"] for c in json.loads(shown.stdout)["columns"]] == ["number", "number", "text"]
+    told = Path("north.toml").read_text()
+    Path("north.toml").write_text(told.replace('decimal = ","\n', ""))
+    shown = run("check", "north.toml").stdout
+    assert shown.count("  decimal commas  ") == 2
+    assert 'Größe, Gewicht may have decimal commas: then write decimal = "," under' in shown
+    Path("usual.toml").write_text(told.replace("north.csv", "usual/north.csv"))
+    assert "may have decimal points: then leave decimal" in run("check", "usual.toml").stdout

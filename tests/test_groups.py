@@ -1,0 +1,256 @@
+"""Whose rows they are: limits count persons, whichever way the rows are given."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from sklearn.base import clone
+from test_cli import fails, run
+
+from fedcluster import (
+    Client,
+    Data,
+    FederatedFuzzyCMeans,
+    FederatedKMeans,
+    MinRows,
+    select_k,
+)
+from fedcluster.core import HeldBackError
+from fedcluster.privacy import MinClusterSize
+from fedcluster.recipes import min_cluster_size
+
+RNG = np.random.default_rng(0)
+SITE = np.repeat(["north", "south"], 40)
+X = np.repeat([[0.0, 0.0], [9.0, 0.0], [0.0, 9.0], [9.0, 9.0]], 20, axis=0)
+X = X + RNG.normal(size=X.shape) / 4
+WHO = np.array([*["ann"] * 10, *(f"p{i}" for i in range(70))])  # ann has half of a cluster
+FRAMES = {site: pd.DataFrame(X[site == SITE], columns=["a", "b"]) for site in ("north", "south")}
+NAMES = {site: WHO[site == SITE] for site in FRAMES}
+
+
+def held_back(model: Any, **given: Any) -> dict[str, int]:
+    found: dict[str, int] = model.fit(**given).rows_held_back_
+    return found
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        FederatedKMeans(4, min_cluster_size=3, random_state=0),
+        FederatedKMeans(4, algorithm="lloyd", min_cluster_size=3, random_state=0),
+        FederatedKMeans(4, prepare="standard", min_cluster_size=3, random_state=0),
+        FederatedKMeans("auto", min_cluster_size=3, random_state=0),
+        FederatedFuzzyCMeans(4, min_cluster_size=3, random_state=0),
+    ],
+    ids=lambda model: re.sub(r"\s+", " ", str(model)),
+)
+def test_limits_count_persons(model: Any) -> None:
+    """A few rows are enough, and not where all of them may be those of one person."""
+    free = clone(model).fit(FRAMES)
+    bound = clone(model).fit(FRAMES, groups=NAMES)
+    assert bound.rows_held_back_["north"] > free.rows_held_back_["north"]
+
+
+@pytest.mark.parametrize("prepare", [None, "standard"])
+def test_every_form_of_groups_is_the_same(prepare: Any) -> None:
+    model = FederatedKMeans(4, prepare=prepare, min_cluster_size=3, random_state=0)
+    by_dict = clone(model).fit(FRAMES, groups=NAMES)
+    rows = X if prepare is None else pd.DataFrame(X, columns=["a", "b"])
+    forms = [
+        clone(model).fit(rows, sites=SITE, groups=WHO),
+        clone(model).fit(rows, sites=SITE, groups=pl.Series(WHO)),
+        clone(model).fit(rows, sites=SITE, groups=pd.Series(WHO, dtype="category")),
+        clone(model).fit(rows, sites=SITE, groups=np.unique(WHO, return_inverse=True)[1]),
+        clone(model).fit(
+            FRAMES, groups={"south": NAMES["south"], "north": NAMES["north"].tolist()}
+        ),
+    ]
+    assert by_dict.rows_held_back_["north"] > 0
+    for other in forms:
+        assert other.rows_held_back_ == by_dict.rows_held_back_
+        np.testing.assert_array_equal(other.cluster_centers_, by_dict.cluster_centers_)
+    listed = clone(model).fit(list(FRAMES.values()), groups=list(NAMES.values()))
+    named = {"site-0": FRAMES["north"], "site-1": FRAMES["south"]}
+    whose = {"site-0": NAMES["north"], "site-1": NAMES["south"]}
+    assert listed.rows_held_back_ == clone(model).fit(named, groups=whose).rows_held_back_
+
+
+def test_fit_predict_and_fit_transform_take_them() -> None:
+    model = FederatedKMeans(4, min_cluster_size=3, random_state=0)
+    labels = model.fit_predict(X, sites=SITE, groups=WHO)
+    np.testing.assert_array_equal(labels, model.labels_)
+    kept = model.rows_held_back_
+    assert kept["north"] > 0
+    again = clone(model)
+    assert again.fit_transform(X, sites=SITE, groups=WHO).shape == (80, 4)
+    assert again.rows_held_back_ == kept
+
+
+def test_they_are_what_a_client_has() -> None:
+    """The same answers as from clients whose data say whose rows they are."""
+    p = 3
+    clients = [
+        Client(
+            name,
+            Data(frame.to_numpy(), groups=np.unique(NAMES[name], return_inverse=True)[1]),
+            [MinClusterSize(p)],
+        )
+        for name, frame in FRAMES.items()
+    ]
+    model = FederatedKMeans(4, min_cluster_size=p, random_state=0)
+    ours = clone(model).fit(
+        {name: frame.to_numpy() for name, frame in FRAMES.items()}, groups=NAMES
+    )
+    theirs = clone(model).set_params(min_cluster_size="auto").fit_clients(clients)
+    np.testing.assert_array_equal(ours.cluster_centers_, theirs.cluster_centers_)
+    assert ours.rows_held_back_ == theirs.rows_held_back_
+
+
+def test_a_site_of_one_person_never_takes_part() -> None:
+    model = FederatedKMeans(2, random_state=0)
+    one = {"north": ["ann"] * 40, "south": NAMES["south"]}
+    assert model.fit(FRAMES, groups=one).numbers_sent_["north"] == 0
+    assert model.rows_held_back_["north"] == 40
+    assert min_cluster_size("auto") == 1
+    assert [site.limits for site in model.sites_] == [(repr(MinRows(2)),)] * 2
+
+
+def test_rows_of_weight_zero_are_nobody_s() -> None:
+    """Persons are those of the rows that weigh something."""
+    weight = (WHO == "ann").astype(float)
+    weight[SITE == "south"] = 1
+    model = FederatedKMeans(2, random_state=0)
+    model.fit(X, sites=SITE, groups=WHO, sample_weight=weight)
+    assert model.numbers_sent_["north"] == 0
+
+
+def test_what_is_too_small_to_start_from_is_said() -> None:
+    """Smaller groups are asked for where there are too few; they may all be held back."""
+    rows = {"a": np.array([[0.0], [1], [2], [50], [51], [52]]), "b": np.array([[0.5], [1], [49]])}
+    whose = {"a": ["ann", "bob", "cid", "dan", "dan", "dan"], "b": ["eve", "fay", "gus"]}
+    model = FederatedKMeans(2, min_cluster_size=2, random_state=0)
+    assert np.isfinite(model.fit(rows, groups=whose).cluster_centers_).all()
+    model.set_params(min_cluster_size=9)
+    with pytest.raises(HeldBackError, match="no site sent anything, every group of rows"):
+        model.fit(rows)
+
+
+def test_select_k_takes_them() -> None:
+    found = select_k(X, range(1, 6), sites=SITE, groups=WHO, random_state=0, min_cluster_size=5)
+    assert found.n_clusters == 4
+
+
+@pytest.mark.parametrize("prepare", [None, "standard"])
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"X": X, "groups": WHO[:7]}, "groups has shape (7,), but there are 80 rows"),
+        ({"X": X, "groups": NAMES}, "groups must be one array, as X is one table"),
+        ({"X": X, "sites": SITE, "groups": WHO[:7]}, "groups has 7 entries for 80 rows"),
+        ({"X": X, "sites": SITE, "groups": "ann"}, "groups has 1 entries for 80 rows"),
+        (
+            {"X": X, "sites": SITE, "groups": np.array([[w] for w in WHO])},
+            "site 'north', groups has shape (40, 1), but there are 40 rows",
+        ),
+        (
+            {"X": FRAMES, "groups": {"north": WHO[:40]}},
+            "groups must have one array for each of the sites ['north', 'south'], not ['north']",
+        ),
+        (
+            {"X": FRAMES, "groups": WHO},
+            "groups must have one array for each of the sites ['north', 'south'], not one ndarray",
+        ),
+        (
+            {"X": FRAMES, "groups": {"north": WHO[:40], "south": WHO[:39]}},
+            "site 'south', groups has shape (39,), but there are 40 rows",
+        ),
+        (
+            {"X": X, "groups": [*WHO[:79].tolist(), None]},
+            "row 79: groups does not say whose it is",
+        ),
+        (
+            {"X": FRAMES, "groups": {"north": WHO[:40], "south": [*WHO[:3], " ", *WHO[:36]]}},
+            "site 'south', row 3: groups does not say whose it is",
+        ),
+        (
+            {"X": FRAMES, "groups": {"north": [1.0] * 40, "south": [1.0] * 39 + [np.nan]}},
+            "site 'south', row 39: groups does not say whose it is",
+        ),
+    ],
+)
+def test_wrong_groups_are_refused_in_one_line(given: Any, message: str, prepare: Any) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)) as error:
+        FederatedKMeans(2, prepare=prepare, random_state=0).fit(**given)
+    assert "\n" not in str(error.value)
+
+
+# The command line
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    monkeypatch.chdir(tmp_path)
+    for site, frame in FRAMES.items():
+        frame.assign(who=NAMES[site]).to_csv(f"{site}.csv", index=False)
+        Path(f"{site}.toml").write_text(
+            f'name = "{site}"\ngroup_column = "who"\n[source]\npath = "{site}.csv"\n'
+            "[limits]\nmin_rows = 2\nmin_cluster_size = 3\n"
+        )
+    together = pd.concat(FRAMES.values()).assign(who=WHO, at=SITE)
+    together.to_csv("all.csv", index=False)
+    return [f"{site}.csv" for site in FRAMES]
+
+
+@pytest.mark.parametrize("scale", ["standard", "none"])
+def test_fit_reads_a_column_of_persons(files: list[str], scale: str) -> None:
+    options = ["-k", 4, "--scale", scale, "--out"]
+    sized = [*options, "{}", "--group-column", "who", "--min-cluster-size", 3]
+    found = []
+    for given in (
+        [*files, *sized],
+        ["all.csv", "--site-column", "at", *sized],
+        ["north.toml", "south.toml", *options, "{}"],
+    ):
+        out = f"out-{len(found)}"
+        ran = run("fit", *[out if each == "{}" else each for each in given])
+        assert ran.exit_code == 0, ran.stderr
+        history = json.loads(Path(out, "history.json").read_text())
+        model = json.loads(Path(out, "model.json").read_text())
+        found.append((model["centers"], [site["rows_held_back"] for site in history["sites"]]))
+        assert model["columns"] == ["a", "b"]
+    assert found[0] == found[1] == found[2]
+    assert found[0][1][0] > 0
+
+
+def test_evaluate_and_select_k_read_it_too(files: list[str]) -> None:
+    run("fit", *files, "-k", 4, "--columns", "a,b", "--out", "out")
+    whose = ["--group-column", "who", "--min-cluster-size", 15, "--json"]
+    told = json.loads(run("evaluate", "out/model.json", *files, *whose).stdout)
+    free = json.loads(run("evaluate", "out/model.json", *files, *whose[2:]).stdout)
+    one = json.loads(
+        run("evaluate", "out/model.json", "all.csv", "--site-column", "at", *whose).stdout
+    )
+    held = [[site["rows_held_back"] for site in each["sites"]] for each in (told, one, free)]
+    assert held[0] == held[1]
+    assert held[0][0] > held[2][0]
+    chosen = run("select-k", *files, "--k-max", 5, "--group-column", "who", "--scale", "none")
+    assert (chosen.exit_code, chosen.stderr) == (0, "")  # names are no column to cluster by
+
+
+def test_a_wrong_column_of_persons_is_one_line(files: list[str]) -> None:
+    fit = ["fit", *files, "-k", 2, "--out", "out", "--group-column"]
+    assert fails(*fit, "nobody") == "site 'north' has no column 'nobody'; it has a, b, who"
+    assert fails(*fit, "a", "--columns", "a,b").startswith("--group-column 'a' is among --columns")
+    said = fails("fit", "north.toml", "-k", 2, "--out", "out", "--group-column", "who")
+    assert said.endswith("--decimal are what a site file says itself")
+    Path("north.csv").write_text("a,b,who\n1,2,x\n3,4,\n")
+    assert "column 'who', row 2 (line 3 of north.csv): it is not said whose row" in fails(
+        *fit, "who"
+    )
