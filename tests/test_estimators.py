@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import re
 from typing import Any
 
@@ -15,6 +16,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from fedcluster import FederatedFuzzyCMeans, FederatedKMeans
 from fedcluster.algorithms import FKM, Lloyd
+from fedcluster.estimators.reading import read_rows
 
 RNG = np.random.default_rng(0)
 CENTERS = np.array([[0.0, 0.0], [10.0, 0.0], [0.0, 10.0]])
@@ -257,6 +259,22 @@ def test_a_bad_value_is_named_by_site_row_and_column(value: Any, message: str) -
     b.loc[3, "y"] = value
     with pytest.raises(ValueError, match=re.escape(message)):
         FederatedKMeans(2).fit({"a": a, "b": b})
+
+
+@pytest.mark.parametrize("library", [pd, pl])
+@pytest.mark.parametrize("day", [datetime.date(2020, 1, 1), datetime.datetime(2020, 1, 1)])
+def test_dates_are_no_numbers_of_nanoseconds(library: Any, day: datetime.date) -> None:
+    table = library.DataFrame({"x": [1.0, 2.0, 3.0], "born": [day] * 3})
+    with pytest.raises(ValueError, match=r"^site 'b', column 'born' holds dates or times; choose"):
+        FederatedKMeans(2).fit({"b": table})
+
+
+def test_what_holds_no_rows_yet_or_only_times_is_refused() -> None:
+    lazy = pl.DataFrame({"x": [1.0, 2.0]})
+    with pytest.raises(ValueError, match="the table is lazy; give what its collect"):
+        read_rows(lazy.lazy(), "")
+    with pytest.raises(ValueError, match="the array holds dates or times"):
+        read_rows(np.array([["2020-01-01"]], dtype="M8[D]"), "")
 
 
 def test_a_column_that_one_site_lacks_is_named() -> None:

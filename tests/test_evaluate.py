@@ -119,6 +119,8 @@ def test_sites_that_do_not_fit_are_counted(model: Model, monkeypatch: pytest.Mon
     shown = run(*FILES).stdout
     assert "How good the clusters are (2 more sites in --json)" in shown
     assert max(map(len, shown.split("rows;")[0].splitlines())) <= 64
+    monkeypatch.setenv("COLUMNS", "72")
+    assert "How good the clusters are (1 more site in --json)" in run(*FILES).stdout
 
 
 def test_a_limit_is_named_and_what_it_holds_back_is_missing(model: Model) -> None:

@@ -134,9 +134,13 @@ def test_a_failed_save_leaves_the_old_file(path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "is damaged or no model: Expecting value: line 1 column 1 (char 0); fit again"),
+        (
+            "",
+            "is damaged or no model: Expecting value: line 1 column 1 (char 0); "
+            "give the model.json of a fit, or fit again",
+        ),
         ("[" * 99999, "is damaged or no model: "),
-        ('{"format": NaN}', "is damaged or no model: it holds NaN; fit again"),
+        ('{"format": NaN}', "is damaged or no model: it holds NaN; give the model.json"),
         ("[]", "is not a model of fedcluster; give the model.json of a fit"),
         ('{"format": "other"}', "is not a model of fedcluster; give the model.json of a fit"),
     ],

@@ -346,9 +346,9 @@ def test_all_differences_are_named_at_once() -> None:
     assert str(error.value) == (
         "column 'age' holds numbers at north and south, numbers and text at west; "
         "column 'sex' holds text at north and west, numbers at south; "
-        "column 'bmi' is lacking at west; "
+        "column 'bmi' is lacking at west, but west has 'BMI'; "
         "column 'born' holds numbers at north and west, dates at south; "
-        "mend that or no column is the same everywhere"
+        "mend that: no column is the same everywhere"
     )
 
 
@@ -357,6 +357,11 @@ def test_columns_of_few_sites_are_left_out_and_chosen_ones_must_be_everywhere() 
     assert agree(told).left_out == {"note": "only north has it"}
     with pytest.raises(InputError, match="column 'note' is lacking at south; mend that or choose"):
         agree(told, ["age", "note"])
+    told = {"north": [Column("age"), Column("B M I")], "south": [Column("age"), Column("bmi")]}
+    assert agree(told).left_out == {
+        "B M I": "only north has it, but south has 'bmi'",
+        "bmi": "only south has it, but north has 'B M I'",
+    }
     with pytest.raises(InputError, match="no column in common"):
         agree({"north": [Column("age")], "south": [Column("Age")]})
 

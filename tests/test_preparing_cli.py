@@ -187,7 +187,7 @@ def test_the_names_to_choose_from_are_those_of_prepare():
         (["--log", "size"], "the logarithm of 'size': that is no column of numbers; there are "),
         (["--categories", "size"], "there is no column 'size' to make categories of"),
         (["--pca", 0], "--pca must be at least 1, not 0"),
-        (["--pca", 9], "9 principal components are asked for, of 4 columns"),
+        (["--pca", 9], "9 principal components are asked for, of 4 columns; ask for at most 4"),
         (["--columns", "age,note"], "site 'north' has no column 'note'; it has age, height, sex"),
         (["--log", "a,,b"], "--log 'a,,b' has an empty name; write --log a,b,c"),
     ],

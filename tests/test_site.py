@@ -480,11 +480,29 @@ def test_check_shows_what_a_federation_would_meet() -> None:
     assert sorted(Path().iterdir()) == before
 
 
+def test_check_warns_of_columns_that_a_fit_refuses() -> None:
+    FRAME.assign(born=pd.Timestamp("1970-01-01"), none=np.nan).to_parquet("rows.parquet")
+    toml('path = "rows.parquet"')
+    assert json.loads(run("check", "north.toml", "--json").stdout)["warnings"] == [
+        "column 'born' holds dates, which a fit refuses; "
+        "write columns = [...] without it into the site file",
+        "column 'none' holds no value, which a fit refuses; "
+        "write columns = [...] without it into the site file",
+    ]
+    assert "column 'born' holds dates" in fails("fit", "north.toml", "-k", 2, "--out", "out")
+    toml('path = "rows.parquet"', 'columns = ["age", "bmi"]')
+    assert json.loads(run("check", "north.toml", "--json").stdout)["warnings"] == []
+
+
 def test_check_tells_a_site_that_it_would_send_nothing() -> None:
     np.save("x.npy", np.where(ROWS > 18, np.nan, ROWS))
     toml('path = "x.npy"\n[limits]\nmin_rows = 100', name="small")
     shown = run("check", "small.toml").stdout
     assert "The site sends nothing: it has 60 rows, and at least 100 must be." in shown
+    FRAME[:1].to_csv("one.csv", index=False)
+    toml('path = "one.csv"', name="one")
+    assert "Site one: 1 row from one.csv" in run("check", "one.toml").stdout
+    assert "it has 1 row, and at least 2 must be." in run("check", "one.toml").stdout
     missing = (ROWS > 18).sum(axis=0).tolist()
     found = json.loads(run("check", "small.toml", "--json").stdout)
     assert [column["missing"] for column in found["columns"]] == missing

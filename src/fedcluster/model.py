@@ -228,7 +228,9 @@ def _read(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
     except (ValueError, RecursionError) as error:  # neither UTF-8 nor JSON, or NaN in it
-        raise InputError(f"{path} is damaged or no model: {error}; fit again") from error
+        raise InputError(
+            f"{path} is damaged or no model: {error}; give the model.json of a fit, or fit again"
+        ) from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise InputError(f"{path} is not a model of fedcluster; give the model.json of a fit")
     made_by = content.get("format_version")

@@ -270,7 +270,10 @@ def predict(
 
 
 app.command("select-k", epilog=SELECT_EXAMPLE)(select_k)
-app.command(epilog=checking.EXAMPLE)(checking.check)
+app.command(
+    epilog=checking.EXAMPLE,
+    short_help="Read a site's rows as its file says, and send nothing.",
+)(checking.check)
 app.command(epilog=EXAMPLE)(evaluate)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -51,6 +52,8 @@ def check(
         roles = site.roles(names)
         has_columns(f"site {site.name!r}", names, [*roles.values, *roles.others])
         content = _content(site, found)
+        for line in _refused(site, found):
+            warnings.warn(line, stacklevel=1)
     screen.result(
         content, [_table(site, found), *_decimals(found), *_limits(content), "Nothing was sent."]
     )
@@ -88,12 +91,24 @@ def _role(site: SiteFile, name: str) -> str:
     return "clustered by" if site.columns is None or name in site.columns else "not used"
 
 
+def _refused(site: SiteFile, found: Profile) -> Iterator[str]:
+    """The columns that a fit would not take, one line each."""
+    holds = {"date": "dates", "mixed": "numbers and text", "empty": "no value"}
+    for column in found.columns:
+        if column.kind in holds and _role(site, column.name) == "clustered by":
+            yield (
+                f"column {column.name!r} holds {holds[column.kind]}, which a fit refuses; "
+                "write columns = [...] without it into the site file"
+            )
+
+
 def _table(site: SiteFile, found: Profile) -> Table:
     from fedcluster.report import Table
+    from fedcluster.report.words import counted
 
-    persons = "" if found.persons is None else f" of {len(found.persons):,} persons"
+    persons = "" if found.persons is None else f" of {counted(len(found.persons), 'person')}"
     return Table(
-        f"Site {site.name}: {found.rows:,} rows{persons} from {site.source}",
+        f"Site {site.name}: {counted(found.rows, 'row')}{persons} from {site.source}",
         ("column", "use", "holds", "missing"),
         tuple((c.name, _role(site, c.name), c.kind, f"{c.missing:,}") for c in found.columns),
     )
@@ -112,11 +127,13 @@ def _decimals(found: Profile) -> Iterator[str]:
 
 def _limits(content: dict[str, Any]) -> Iterator[str]:
     """What the site's limits would do, in sentences."""
+    from fedcluster.report.words import counted
+
     limits, unit = content["limits"], "rows" if content["persons"] is None else "persons"
-    counted = content["rows"] if content["persons"] is None else content["persons"]
+    there = content["rows"] if content["persons"] is None else content["persons"]
     verb = "takes part" if limits["takes_part"] else "sends nothing"
     least = limits["min_rows"]
-    yield f"The site {verb}: it has {counted:,} {unit}, and at least {least:,} must be."
+    yield f"The site {verb}: it has {counted(there, unit[:-1])}, and at least {least:,} must be."
     smallest, sent_from = limits["min_cluster_size"], limits["sent_from_rows"]
     if smallest == 1:
         yield "A sum over a single row may leave, and is that row."

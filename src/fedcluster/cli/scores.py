@@ -276,7 +276,8 @@ def table(found: Evaluation, width: int) -> Table:
         for name, score in found.scores.items()
     ]
     kept = _fitting([header, *lines], width)
-    more = f" ({len(header) - kept} more sites in --json)" if kept < len(header) else ""
+    cut = len(header) - kept
+    more = f" ({cut} more {'site' if cut == 1 else 'sites'} in --json)" if cut else ""
     return Table(
         f"How good the clusters are{more}",
         tuple(header[:kept]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date, timedelta
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ from numpy.typing import NDArray
 from sklearn.utils import check_array
 
 from fedcluster.core import Rows
-from fedcluster.data.arrays import finite, numeric
+from fedcluster.data.arrays import column_names, finite, numeric
 from fedcluster.data.frames import is_missing
 
 __all__ = ["FLOATS", "read_groups", "read_rows", "read_weights"]
@@ -19,6 +20,7 @@ FLOATS = [np.float64, np.float32]
 
 def read_rows(table: Any, where: str) -> Rows:
     """A table as finite numbers, float32 or float64."""
+    _no_times(table, where)
     numeric(table, where)
     try:
         rows: Rows = check_array(table, dtype=FLOATS, ensure_all_finite=False)
@@ -26,6 +28,20 @@ def read_rows(table: Any, where: str) -> Rows:
         raise ValueError(f"{where}{error}") from error
     finite(table, rows, where)
     return rows
+
+
+def _no_times(table: Any, where: str) -> None:
+    """Refuse dates, which some libraries take for numbers of nanoseconds."""
+    if hasattr(table, "collect") and not hasattr(table, "shape"):
+        raise ValueError(f"{where}the table is lazy; give what its collect() returns")
+    first = {"the array": table[:1]} if isinstance(table, np.ndarray) else {}
+    if names := column_names(table):
+        head = table[:1]
+        first = {f"column {name!r}": head[name] for name in names}
+    for what, values in first.items():
+        array = np.asarray(values)
+        if array.dtype.kind in "mM" or any(isinstance(x, date | timedelta) for x in array.flat):
+            raise ValueError(f"{where}{what} holds dates or times; choose columns of numbers")
 
 
 def read_weights(sample_weight: Any, rows: Rows, where: str) -> NDArray[np.float64] | None:

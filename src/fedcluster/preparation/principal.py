@@ -74,7 +74,8 @@ def principal(n_components: int, *, seed: int = 0, whole: int = WHOLE) -> Plan[P
     mean = mean_of(total)
     if not 1 <= n_components <= len(mean):
         raise InputError(
-            f"{n_components} principal components are asked for, of {len(mean)} columns"
+            f"{n_components} principal components are asked for, of {len(mean)} columns; "
+            f"ask for at most {len(mean)}"
         )
     if len(mean) <= whole:
         [answers] = yield [Task(Covariance(), State.at(mean[None, :]))]

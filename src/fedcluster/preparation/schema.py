@@ -93,6 +93,7 @@ def _extra(by_site: Mapping[str, Mapping[str, Column]], names: Collection[str]) 
     having = {name: [site for site, told in by_site.items() if name in told] for name in names}
     return {
         name: f"only {_list(sites)} {'has' if len(sites) == 1 else 'have'} it"
+        f"{_alike(by_site, [site for site in by_site if site not in sites], name)}"
         for name, sites in having.items()
         if len(sites) < len(by_site) and len(sites) <= len(by_site) / 2
     }
@@ -105,16 +106,29 @@ def _differences(by_site: Mapping[str, Mapping[str, Column]], name: str) -> list
     for site, told in by_site.items():
         if name in told:
             by_kind.setdefault(told[name].kind, []).append(site)
-    found = [f"column {name!r} is lacking at {_list(lacking)}"] if lacking else []
+    alike = _alike(by_site, lacking, name)
+    found = [f"column {name!r} is lacking at {_list(lacking)}{alike}"] if lacking else []
     if len(by_kind) > 1 or by_kind.keys() & {"date", "mixed", "empty"}:
         holds = [f"{HOLDS[kind]} at {_list(sites)}" for kind, sites in by_kind.items()]
         found.append(f"column {name!r} holds {', '.join(holds)}")
     return found
 
 
+def _alike(by_site: Mapping[str, Mapping[str, Column]], sites: Sequence[str], name: str) -> str:
+    """What sites without a column call one that differs in capitals or blanks only."""
+    same = "".join(name.split()).casefold()
+    others = {
+        site: [other for other in by_site[site] if "".join(other.split()).casefold() == same]
+        for site in sites
+    }
+    said = [f"{site} has {names[0]!r}" for site, names in others.items() if names]
+    return f", but {_list(said)}" if said else ""
+
+
 def _said(complaints: Sequence[str], agreed: Sequence[str]) -> str:
-    advice = f"choose among {', '.join(agreed)}" if agreed else "no column is the same everywhere"
-    return f"{'; '.join(complaints)}; mend that or {advice}"
+    mend = f"mend that or choose among {', '.join(agreed)}"
+    advice = mend if agreed else "mend that: no column is the same everywhere"
+    return f"{'; '.join(complaints)}; {advice}"
 
 
 def _common(by_site: Mapping[str, Mapping[str, Column]], name: str) -> Column:

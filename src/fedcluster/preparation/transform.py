@@ -59,7 +59,8 @@ class Measure:
         if self.log:
             if (x < 0).any():
                 raise InputError(
-                    f"column {self.name!r} has a negative value, of which there is no logarithm"
+                    f"column {self.name!r} has a negative value, of which there is no logarithm; "
+                    "take it as it is"
                 )
             x = np.log1p(x)
         if self.fill is not None:
