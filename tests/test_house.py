@@ -16,7 +16,7 @@ import fedcluster
 # From the ground up. A room may import from every floor below its own, and from no other room.
 # ``__init__`` is the package's front door: what stands above it may use the public names.
 FLOORS = (
-    "core",
+    "core chance",
     "kernels data",
     "algorithms metrics privacy",
     "client",

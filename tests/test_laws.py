@@ -15,8 +15,9 @@ from partitions import Case, cases
 
 from fedcluster.algorithms import FFCM, FKM, FedAvg, KFed, Lloyd, SiteSummaries, VarianceTree
 from fedcluster.algorithms.breathing import ErrorAndUtility
+from fedcluster.chance import stream
 from fedcluster.client import Client
-from fedcluster.core import Algorithm, Data, HeldBackError, State, Step, Summary, Task, stream
+from fedcluster.core import Algorithm, Data, HeldBackError, State, Step, Summary, Task
 from fedcluster.engines import wire
 from fedcluster.metrics import (
     ColumnSpread,

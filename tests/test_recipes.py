@@ -11,8 +11,9 @@ from sklearn.cluster import KMeans
 from fedcluster import FederatedFuzzyCMeans, FederatedKMeans
 from fedcluster.algorithms import Lloyd, SiteSummaries, VarianceTree
 from fedcluster.algorithms.breathing import ErrorAndUtility
+from fedcluster.chance import stream
 from fedcluster.client import Client
-from fedcluster.core import Data, State, stream
+from fedcluster.core import Data, State
 from fedcluster.datasets import plane16
 from fedcluster.engines import LocalEngine
 from fedcluster.recipes import race

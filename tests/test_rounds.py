@@ -12,17 +12,9 @@ import numpy as np
 import pytest
 
 from fedcluster.algorithms import FKM, KFed, Lloyd
+from fedcluster.chance import stream
 from fedcluster.client import Client
-from fedcluster.core import (
-    Answers,
-    Data,
-    HeldBackError,
-    SiteError,
-    State,
-    Summary,
-    Task,
-    stream,
-)
+from fedcluster.core import Answers, Data, HeldBackError, SiteError, State, Summary, Task
 from fedcluster.engines import LocalEngine
 from fedcluster.privacy import MinClusterSize, MinRows
 from fedcluster.rounds import drive, iterate, run, together

@@ -10,6 +10,7 @@ from functools import cached_property, partial
 import numpy as np
 from numpy.typing import NDArray
 
+from fedcluster.chance import stream
 from fedcluster.core import (
     Column,
     Data,
@@ -21,7 +22,6 @@ from fedcluster.core import (
     Step,
     Summary,
     Task,
-    stream,
 )
 from fedcluster.data.columns import classes, described
 from fedcluster.data.persons import Persons, Tally

@@ -15,6 +15,7 @@ from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
 
+from fedcluster.chance import sampled, stream
 from fedcluster.core import (
     Algorithm,
     Answers,
@@ -25,8 +26,6 @@ from fedcluster.core import (
     RowTransform,
     State,
     Task,
-    sampled,
-    stream,
 )
 
 __all__ = [

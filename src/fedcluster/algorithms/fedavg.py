@@ -37,7 +37,8 @@ import numpy as np
 from numpy.random import Generator
 
 from fedcluster.algorithms.merging import means, total
-from fedcluster.core import Data, Floats, State, Summary, stream
+from fedcluster.chance import stream
+from fedcluster.core import Data, Floats, State, Summary
 from fedcluster.kernels import minibatch_epochs
 
 __all__ = ["FedAvg"]

@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fedcluster.chance import sampled
 from fedcluster.client import Client
-from fedcluster.core import Answers, Column, Data, Filter, Site, Summary, Task, sampled
+from fedcluster.core import Answers, Column, Data, Filter, Site, Summary, Task
 from fedcluster.engines.local import named
 from fedcluster.privacy import MinRows
 

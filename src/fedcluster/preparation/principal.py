@@ -14,7 +14,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.random import Generator
 
-from fedcluster.core import Data, Floats, State, Summary, Task, stream
+from fedcluster.chance import stream
+from fedcluster.core import Data, Floats, State, Summary, Task
 from fedcluster.data.tables import InputError
 from fedcluster.preparation.moments import Means, mean_of
 from fedcluster.preparation.transform import Principal

@@ -13,7 +13,8 @@ from numpy.random import Generator
 
 from fedcluster.algorithms import Lloyd
 from fedcluster.algorithms.breathing import ErrorAndUtility
-from fedcluster.core import Floats, Result, State, Task, stream
+from fedcluster.chance import stream
+from fedcluster.core import Floats, Result, State, Task
 from fedcluster.recipes.race import HALVING, race
 from fedcluster.rounds import Plan, iterate, together
 

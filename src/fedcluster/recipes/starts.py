@@ -13,7 +13,8 @@ import numpy as np
 from numpy.random import Generator
 
 from fedcluster.algorithms import FKM, SiteSummaries, VarianceTree
-from fedcluster.core import Algorithm, Floats, HeldBackError, Result, Round, State, Task, stream
+from fedcluster.chance import stream
+from fedcluster.core import Algorithm, Floats, HeldBackError, Result, Round, State, Task
 from fedcluster.kernels import kmeans
 from fedcluster.rounds import Plan, advance, iterate, together
 

@@ -24,7 +24,8 @@ from math import sqrt
 import numpy as np
 from numpy.random import Generator
 
-from fedcluster.core import Floats, stream
+from fedcluster.chance import stream
+from fedcluster.core import Floats
 from fedcluster.kernels import kmeans
 
 __all__ = ["box", "gaps"]
