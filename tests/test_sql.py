@@ -48,7 +48,9 @@ def visits(postgres: Server) -> Server:
         "CREATE TABLE visits AS SELECT i / 7.0::float8 AS age, i AS n, i::numeric / 8 AS exact, "
         "i % 2 = 0 AS yes, (i % 5)::real AS narrow, 'p' || i / 4 AS who, "
         "date '1970-01-01' + i AS born, NULLIF(i, 3) AS gap, NULL::float8 AS void "
-        "FROM generate_series(0, 40000) AS i"
+        "FROM generate_series(0, 40000) AS i",
+        "CREATE SEQUENCE numbers",
+        "GRANT ALL ON SEQUENCE numbers TO PUBLIC",
     )
     return postgres
 
@@ -111,6 +113,7 @@ def test_colons_and_percent_signs_of_a_query_are_left_alone(visits: Server) -> N
         ("SELECT n, age AS n FROM visits", ["two columns 'n'"]),
         ("SELECT nothing FROM visits", ["the database says", "nothing", "does not exist"]),
         ("SELECT n FROM nowhere", ["nowhere", "does not exist"]),
+        ("SELECT nextval('numbers')", ["the database says", "in a read-only transaction"]),
         ("CREATE TEMP TABLE a (b int)", ["the database says", "syntax error"]),
     ],
 )
@@ -127,7 +130,9 @@ def test_mixed_types_and_dates_of_sqlite_are_named(sqlite) -> None:
 
 
 def test_what_is_no_question_is_refused(sqlite) -> None:
-    assert "without a table; write a SELECT" in complaint(sqlite("DELETE FROM visits"))
+    assert "without a table; write a SELECT" in complaint(sqlite("PRAGMA temp_store = 2"))
+    for query in ("DELETE FROM visits", "DROP TABLE visits", "CREATE TABLE a AS SELECT 1"):
+        assert "the database says: attempt to write a readonly database" in complaint(sqlite(query))
     assert len(SpooledRows(sqlite("SELECT n FROM visits"))) == 9  # and nothing was deleted
 
 

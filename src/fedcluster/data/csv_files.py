@@ -6,6 +6,7 @@ import csv
 import gzip
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -109,7 +110,7 @@ class CsvFile:
         """Read columns by name, a block of the file at a time."""
         place = {name: str(i) for i, name in enumerate(self.names)}
         start = 0
-        with readable(self.path), pa.input_stream(str(self.path)) as stream:
+        with readable(self.path), self._bytes() as stream:
             options = self._options(
                 [place[name] for name in columns], {place[n]: kind for n, kind in types.items()}
             )
@@ -122,8 +123,19 @@ class CsvFile:
 
     def _parse(self, columns: Sequence[str], types: dict[str, Any]) -> pa.Table:
         """Let Arrow read the columns, which are called by their places."""
-        with pa.input_stream(str(self.path)) as stream:
+        with self._bytes() as stream:
             return pa.csv.read_csv(stream, *self._options(columns, types))
+
+    @contextmanager
+    def _bytes(self) -> Iterator[pa.NativeFile]:
+        """The file, decompressed, for Arrow to read from by Python's hand.
+
+        Arrow reads ahead in threads that outlive a reader which is left early. By a handle of its
+        own they would go on with whichever file has got the number of the closed one.
+        """
+        kind = "gzip" if self.path.suffix.lower() == ".gz" else None
+        with self.path.open("rb") as file, pa.input_stream(file, kind) as stream:
+            yield stream
 
     def _options(self, columns: Sequence[str], types: dict[str, Any]) -> tuple[Any, Any, Any]:
         """How Arrow reads the columns, which are called by their places."""

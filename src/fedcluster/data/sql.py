@@ -34,8 +34,8 @@ except ImportError as error:
 
 __all__ = ["Query"]
 
-BY_THE_SERVER = {"stream_results": True, "max_row_buffer": 1}
-"""Rows wait at the server, and SQLAlchemy itself buffers at most one."""
+HOW = {"stream_results": True, "max_row_buffer": 1, "postgresql_readonly": True}
+"""Rows wait at the server, SQLAlchemy itself buffers at most one, and nothing is written."""
 PLACEHOLDER = re.compile(r"\$\{(\w+)\}")
 SECRET = re.compile(r"pass|pwd|secret|token|key$", re.IGNORECASE)
 REFUSED = re.compile(r"password|authentication|access denied|login failed", re.IGNORECASE)
@@ -135,7 +135,7 @@ class Query:
         with self._translating(secrets, engine.dialect):
             connection, result = engine.connect(), None
             try:
-                result = connection.execution_options(**BY_THE_SERVER).execute(
+                result = connection.execution_options(**HOW).execute(
                     sqlalchemy.text(self._query.replace(":", "\\:"))
                 )
                 answer = _Answer(connection, result, _names(result), secrets)
@@ -151,6 +151,8 @@ class Query:
         except (ModuleNotFoundError, NoSuchModuleError) as error:
             raise InputError(f"{self._url} needs a driver that is not here: {error}") from None
         sqlalchemy.event.listen(engine, "before_cursor_execute", _binary)
+        if engine.dialect.name == "sqlite":
+            sqlalchemy.event.listen(engine, "connect", _read_only)
         return engine
 
     def _resolved(self) -> tuple[URL, list[str]]:
@@ -287,6 +289,11 @@ def _batches(result: CursorResult[Any], n_rows: int) -> Iterator[Sequence[Any]]:
         more = cursor.fetchmany(n_rows) if cursor else []
         yield [*rows, *more]
         rows = cursor.fetchmany(n_rows) if cursor and more else []
+
+
+def _read_only(connection: Any, *rest: Any) -> None:
+    """Keep SQLite from writing, which ends a transaction by itself where a table is made."""
+    connection.execute("PRAGMA query_only = ON")
 
 
 def _binary(connection: Any, cursor: Any, *rest: Any) -> None:
