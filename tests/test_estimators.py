@@ -269,6 +269,22 @@ def test_dates_are_no_numbers_of_nanoseconds(library: Any, day: datetime.date) -
         FederatedKMeans(2).fit({"b": table})
 
 
+def test_new_rows_of_sites_are_found_by_name_and_dates_are_refused() -> None:
+    frame = pd.DataFrame({"x": [0.0, 1.0, 8.0, 9.0], "y": [1.0, 0.0, 5.0, 6.0]})
+    model = FederatedKMeans(2, random_state=0).fit({"a": frame, "b": frame[["y", "x"]]})
+    for name, table in {"a": frame[["y", "x"]], "c": pl.DataFrame(frame.to_dict("list"))}.items():
+        np.testing.assert_array_equal(model.predict({name: table}), model.site_labels_["a"])
+    born = frame.assign(y=[datetime.datetime(2020, 1, 1)] * 4)
+    for given, where in ((born, ""), ({"a": born}, "site 'a', ")):
+        with pytest.raises(ValueError, match=f"^{where}column 'y' holds dates or times"):
+            model.predict(given)
+
+
+def test_a_class_is_no_algorithm() -> None:
+    with pytest.raises(ValueError, match=r"the class Lloyd; give an object of it, as in Lloyd\(\)"):
+        FederatedKMeans(2, algorithm=Lloyd).fit(X)
+
+
 def test_what_holds_no_rows_yet_or_only_times_is_refused() -> None:
     lazy = pl.DataFrame({"x": [1.0, 2.0]})
     with pytest.raises(ValueError, match="the table is lazy; give what its collect"):

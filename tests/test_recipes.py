@@ -174,3 +174,11 @@ def test_the_tree_survives_an_offset_of_1e8() -> None:
     near, far = grown(PLANE.X, 64), grown(PLANE.X + 1e8, 64)
     np.testing.assert_array_equal(near.weights, far.weights)
     np.testing.assert_allclose(near.centers, far.centers - 1e8, atol=1e-6)
+
+
+@pytest.mark.parametrize("sums_only", [False, True])
+def test_small_sites_with_the_same_rows_are_described_more_finely(sums_only: bool) -> None:
+    """Each describes its four rows by one mean, and both by the same."""
+    rows = np.array([[0.0], [1.0], [8.0], [9.0]])
+    model = FederatedKMeans(2, sums_only=sums_only, random_state=0).fit({"a": rows, "b": rows})
+    assert sorted(model.cluster_centers_.ravel()) == [0.5, 8.5]

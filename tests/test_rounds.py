@@ -6,7 +6,7 @@ import copy
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -65,6 +65,22 @@ def test_a_run_continues_from_a_state() -> None:
     refined = run(Lloyd(tol=0), engine(), shot.state)
     np.testing.assert_allclose(np.sort(refined.state.centers, axis=0), [[1.0], [11.5]])
     assert refined.history[0].round == 2
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        (None, "Own.server_step, round 1, returned NoneType, not a State"),
+        (State.at([[np.nan]]), "Own.server_step, round 1, returned centres that are not finite"),
+    ],
+)
+def test_an_algorithm_of_one_s_own_is_told_what_it_returned(returned: Any, message: str) -> None:
+    class Own(Lloyd):
+        def server_step(self, *args: Any) -> Any:
+            return returned
+
+    with pytest.raises((TypeError, ValueError), match=message):
+        run(Own(), engine(), START)
 
 
 def test_plans_share_their_rounds() -> None:

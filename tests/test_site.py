@@ -573,3 +573,12 @@ def test_raw_matrices_keep_what_is_missing() -> None:
     data = toml('path = "x.npy"').client(raw=True).data
     assert [column.name for column in data.columns] == ["x0", "x1", "x2"]
     np.testing.assert_array_equal(np.isnan(data.X), ROWS > 18)
+
+
+def test_check_names_a_code_without_a_meaning() -> None:
+    Path("a.csv").write_text("age,sex\n41,m\n52,f\n63,m\n")
+    text = 'name = "n"\n[source]\npath = "a.csv"\n[codes]\nsex = { m = "M"'
+    Path("n.toml").write_text(text + " }\n")
+    assert "[codes] does not say what 'f' means; it knows 'm'" in fails("check", "n.toml")
+    Path("n.toml").write_text(text + ', f = "F" }\n')
+    assert run("check", "n.toml").exit_code == 0

@@ -92,7 +92,8 @@ def reason(state: State, rounds: int) -> str:
 def advance(algorithm: Algorithm, state: State, answers: Answers, seed: int) -> tuple[State, Round]:
     """One server step, and what the round did; without an answer the state stays as it was."""
     if answers.by_site:
-        new = algorithm.server_step(state, answers.summaries, stream(seed, state.round))
+        stepped = algorithm.server_step(state, answers.summaries, stream(seed, state.round))
+        new = _sound(stepped, f"{type(algorithm).__name__}.server_step, round {state.round + 1},")
     else:
         new = replace(state, round=state.round + 1)
     shift = float("nan")
@@ -107,6 +108,15 @@ def advance(algorithm: Algorithm, state: State, answers: Answers, seed: int) -> 
         missing=answers.missing,
         numbers_sent={name: s.numbers for name, s in answers.by_site.items()},
     )
+
+
+def _sound(state: object, whose: str) -> State:
+    """A state to go on with: an algorithm of one's own may return something else."""
+    if not isinstance(state, State):
+        raise TypeError(f"{whose} returned {type(state).__name__}, not a State")
+    if not np.isfinite(state.centers).all():
+        raise ValueError(f"{whose} returned centres that are not finite: a mean over no rows?")
+    return state
 
 
 def together(plans: Sequence[Plan[T]]) -> Plan[list[T]]:

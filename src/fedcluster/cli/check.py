@@ -51,6 +51,9 @@ def check(
         names = [column.name for column in found.columns]
         roles = site.roles(names)
         has_columns(f"site {site.name!r}", names, [*roles.values, *roles.others])
+        if coded := [name for name in site.codes if name in roles.values]:
+            for _ in site.opened(coded, raw=True).chunks():  # a code without a meaning is an error
+                pass
         content = _content(site, found)
         for line in _refused(site, found):
             warnings.warn(line, stacklevel=1)

@@ -17,7 +17,6 @@ from sklearn.base import (
     TransformerMixin,
 )
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.metrics.pairwise import euclidean_distances
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -28,7 +27,7 @@ from fedcluster.data.frames import raw_rows
 from fedcluster.engines import LocalEngine
 from fedcluster.estimators.checking import most_clusters, one_of, tried, whole
 from fedcluster.estimators.preparing import prepared_rows, wanted
-from fedcluster.estimators.reading import FLOATS, read_groups, read_rows, read_weights
+from fedcluster.estimators.reading import FLOATS, no_times, read_groups, read_rows, read_weights
 from fedcluster.kernels import nearest
 from fedcluster.preparation import Findings, Fitted, Preparation, agree, on_whole_rows
 from fedcluster.preparation import fit as fit_preparation
@@ -183,6 +182,8 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
 
     def transform(self, X: Any) -> NDArray[Any]:
         """Euclidean distances of each row to each centre, (n, k)."""
+        from sklearn.metrics.pairwise import euclidean_distances  # 7 MB that a fit does not need
+
         return on_whole_rows(
             lambda rows: np.asarray(euclidean_distances(rows, self.cluster_centers_)),
             self._rows(X),
@@ -239,6 +240,9 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
         """What to fit by: a name or an algorithm object, checked."""
         if isinstance(self.algorithm, str):
             return one_of("algorithm", self.algorithm, self._names, "an algorithm object")
+        if isinstance(self.algorithm, type):
+            name = self.algorithm.__name__
+            raise ValueError(f"algorithm is the class {name}; give an object of it, as in {name}()")
         own = getattr(self.algorithm, "n_clusters", self.n_clusters)
         if own != self.n_clusters:
             raise ValueError(f"n_clusters={self.n_clusters}, but algorithm is {self.algorithm!r}")
@@ -367,16 +371,18 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
                 for part in parts
             ]
         else:
-            names = getattr(self, "feature_names_in_", None)
-            tables = [
-                part.table
-                if names is None or len(parts) == 1
-                else in_order(part.table, list(names), part.where)
-                for part in parts
-            ]
+            tables = map(self._in_order, parts)
             checked = [validate_data(self, t, reset=False, dtype=FLOATS) for t in tables]
         rows: Rows = np.concatenate(checked) if len(checked) > 1 else checked[0]
         return rows
+
+    def _in_order(self, part: SiteRows) -> Any:
+        """A site's table with its columns as in the fit; one that is no site's must have them."""
+        no_times(part.table, part.where)
+        names = getattr(self, "feature_names_in_", None)
+        if names is None or not part.where:
+            return part.table
+        return in_order(part.table, list(names), part.where)
 
 
 def _chunks(rows: Data | RowStream) -> Iterable[Data]:

@@ -13,14 +13,14 @@ from fedcluster.core import Rows
 from fedcluster.data.arrays import column_names, finite, numeric
 from fedcluster.data.frames import is_missing
 
-__all__ = ["FLOATS", "read_groups", "read_rows", "read_weights"]
+__all__ = ["FLOATS", "no_times", "read_groups", "read_rows", "read_weights"]
 
 FLOATS = [np.float64, np.float32]
 
 
 def read_rows(table: Any, where: str) -> Rows:
     """A table as finite numbers, float32 or float64."""
-    _no_times(table, where)
+    no_times(table, where)
     numeric(table, where)
     try:
         rows: Rows = check_array(table, dtype=FLOATS, ensure_all_finite=False)
@@ -30,7 +30,7 @@ def read_rows(table: Any, where: str) -> Rows:
     return rows
 
 
-def _no_times(table: Any, where: str) -> None:
+def no_times(table: Any, where: str) -> None:
     """Refuse dates, which some libraries take for numbers of nanoseconds."""
     if hasattr(table, "collect") and not hasattr(table, "shape"):
         raise ValueError(f"{where}the table is lazy; give what its collect() returns")

@@ -56,7 +56,7 @@ def from_sums(n_clusters: int, n_seeds: int, *, seed: int = 0) -> Plan[Starts]:
 def means_of_sites(n_clusters: int, *, seed: int = 0) -> Plan[Result]:
     """Plan what `from_summaries` starts at; serves any smaller number of clusters as well."""
     found = yield from iterate(SiteSummaries(2 * n_clusters), seed=seed)
-    if len(found.state.centers) >= n_clusters:
+    if _n_distinct(found.state.centers) >= n_clusters:
         return found
     finer = yield from iterate(SiteSummaries(2 * n_clusters, min_rows=1), seed=seed)
     return _better_described(found, finer)
@@ -65,10 +65,15 @@ def means_of_sites(n_clusters: int, *, seed: int = 0) -> Plan[Result]:
 def means_of_leaves(n_clusters: int, *, seed: int = 0) -> Plan[Result]:
     """Plan what `from_sums` starts at; serves any smaller number of clusters as well."""
     found = yield from iterate(VarianceTree(4 * n_clusters), seed=seed)
-    if len(found.state.centers) >= n_clusters:
+    if _n_distinct(found.state.centers) >= n_clusters:
         return found
     finer = yield from iterate(VarianceTree(4 * n_clusters, min_rows=1), seed=seed)
     return _better_described(found, finer)
+
+
+def _n_distinct(means: Floats) -> int:
+    """How many means differ: small sites with the same rows have the same."""
+    return len(np.unique(means, axis=0))
 
 
 def _better_described(found: Result, finer: Result) -> Result:
