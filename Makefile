@@ -45,7 +45,7 @@ bench: .venv/ready ## Measure quality and speed beside peers; takes most of an h
 faults: .venv/ready ## Kill sites and coordinators of real federations, 20 runs of each; an hour
 	@$(BIN)/python -W ignore benchmarks/faults.py
 
-reproduce: .venv/ready ## Make every figure and table of the papers into reproduction/; 40 minutes
+reproduce: .venv/ready ## Make every figure and table of the papers into reproduction/; 20 minutes
 	@$(BIN)/python -m reproduction
 
 reproduce-quick: .venv/ready ## The same from few runs, into .cache/reproduction/; two minutes
