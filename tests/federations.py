@@ -184,7 +184,7 @@ def in_one_process(
     if job.prepare is not None:
         fitted = drive(fit_preparation(job.prepare, agree(sites.describe())), sites)
         preparation = fitted.value.preparation
-    plan = prepared(job.plan(), preparation)
+    plan = prepared(job.plan(sites.sites), preparation)
     found = drive(plan, sites, participation=job.participation, seed=drawn(job.seed))
     return preparation, found.value
 
