@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -598,6 +599,12 @@ def test_help_shows_an_example_of_each_command():
         assert "\\[" not in run(command, "--help").stdout
         assert f"Example: fedcluster {command}" in " ".join(run(command, "--help").stdout.split())
     assert "completion" not in shown
+
+
+def test_help_says_what_each_argument_is():
+    shown = run("predict", "--help").stdout
+    assert re.search(r"MODEL\b.*The model\.json of a fit, or its folder\.", shown)
+    assert re.search(r"FILE\.\.\..*The sites' files\.", shown)
 
 
 def test_the_version_is_that_of_the_package():

@@ -353,6 +353,12 @@ def test_two_sites_of_one_name_are_refused():
     )
 
 
+@pytest.mark.parametrize("argument", ["postgresql+psycopg://me:s3cr3t@db/x", "north=sqlite:///x"])
+def test_the_address_of_a_database_belongs_into_a_site_file(argument):
+    with pytest.raises(InputError, match=r"^(postgresql\+psycopg|sqlite)://\.\.\. is the address"):
+        sources([argument])
+
+
 @pytest.mark.parametrize("text", ["", "a,,b", " ", "a,b,a"])
 def test_a_list_of_columns_has_names_and_each_once(text):
     with pytest.raises(InputError, match="--columns"):

@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -205,6 +204,11 @@ def test_a_missing_key_is_named(path):
 def test_a_model_that_is_not_there_is_named(tmp_path):
     with pytest.raises(InputError, match=r"x\.json does not exist; fedcluster fit writes"):
         Model.load(tmp_path / "x.json")
-    with pytest.raises(InputError, match=r"is a folder; give the model\.json in it"):
+    with pytest.raises(InputError, match=r"model\.json does not exist; fedcluster fit writes"):
         Model.load(str(tmp_path))
-    assert Path(tmp_path).is_dir()
+
+
+def test_a_folder_stands_for_the_model_in_it(tmp_path):
+    model = Model(NORTH, np.ones(4), ("a", "b"))
+    model.save(tmp_path / "model.json")
+    assert np.array_equal(Model.load(tmp_path).centers, model.centers)

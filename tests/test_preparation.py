@@ -310,6 +310,15 @@ def test_an_unknown_text_of_new_rows_is_counted() -> None:
     assert preparation.apply(new).X.tolist() == [[30, 0, 0], [30, 0, 1], [20, 0, 0]]
 
 
+def test_values_of_new_rows_that_are_filled_in_are_counted() -> None:
+    north = people(*[(30, "M")] * 3, *[(40, "F")] * 2)
+    new = people((np.nan, "X"), (30, ""), (np.nan, ""))
+    engine = engine_of({"north": north})
+    filling = fitted(engine, Prepare("none", missing="mean", rare=1)).preparation
+    assert filling.filled(new) == {"age": 2, "sex": 2}
+    assert fitted(engine, Prepare("none", missing="drop", rare=1)).preparation.filled(new) == {}
+
+
 @pytest.mark.parametrize(
     ("texts", "reason"),
     [

@@ -146,6 +146,15 @@ def test_unknown_texts_of_new_rows_are_told(files):
     assert "Texts that the model does not know, taken for none: 1 of sex at new.\n" in ran.stdout
 
 
+def test_values_of_new_rows_that_are_filled_in_are_told(files):
+    run("fit", *files, "-k", 3, "--missing", "mean", "--out", "out")
+    Path("new.csv").write_text("age,height,sex\n30,,F\n31,,\n")
+    ran = run("predict", "out/model.json", "new.csv", "--out", "more")
+    assert "Missing values: 2 of height at new and 1 of sex at new; filled in as in the fit.\n" in (
+        ran.stdout
+    )
+
+
 def test_evaluate_and_select_k_prepare_alike(files, tables):
     run("fit", *files, "-k", 3, "--out", "out", "--json")
     scores = json.loads(run("evaluate", "out/model.json", *files, "--json").stdout)["scores"]

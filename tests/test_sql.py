@@ -7,6 +7,7 @@ import sqlite3
 import threading
 import time
 import traceback
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -199,7 +200,16 @@ def test_what_a_driver_says_is_searched_for_passwords() -> None:
 
 
 def test_an_unknown_driver_is_named() -> None:
-    assert "driver that is not here" in complaint(Query("postgresql+nosuch://db/x", "SELECT 1"))
+    assert "no database 'postgresql+nosuch' is known here" in (
+        complaint(Query("postgresql+nosuch://db/x", "SELECT 1"))
+    )
+
+
+@pytest.mark.skipif(find_spec("cx_Oracle") is not None, reason="this driver is installed")
+def test_a_driver_that_is_not_installed_is_named() -> None:
+    assert "needs the driver cx_Oracle, which is not here; install it" in (
+        complaint(Query("oracle+cx_oracle://db/x", "SELECT 1"))
+    )
 
 
 # A database that is down

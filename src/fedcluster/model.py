@@ -218,13 +218,13 @@ def _plain(value: Any) -> Any:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """The content of a model file of a version that is known."""
+    """The content of a model file of a version that is known; of a folder, its model.json."""
+    if path.is_dir():
+        path /= "model.json"
     try:
         content = json.loads(path.read_text("utf-8"), parse_constant=_no_constant)
     except FileNotFoundError as error:
         raise InputError(f"{path} does not exist; fedcluster fit writes a model.json") from error
-    except IsADirectoryError as error:
-        raise InputError(f"{path} is a folder; give the model.json in it") from error
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
     except (ValueError, RecursionError) as error:  # neither UTF-8 nor JSON, or NaN in it

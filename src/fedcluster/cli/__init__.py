@@ -240,7 +240,7 @@ def predict(
         from fedcluster import report
         from fedcluster.cli import runs
         from fedcluster.model import Model
-        from fedcluster.preparation import unknown_in_words
+        from fedcluster.preparation import noticed_in_words
 
         model = Model.load(model_file)
         runs.check_folder(out, overwrite=overwrite)
@@ -248,7 +248,7 @@ def predict(
         screen.doing("labelling")
         labels = screen.wait_for(lambda: runs.label(model, tables))
         sites = runs.write_labels_of(out, model, tables, labels)
-        unknown = runs.unknown(model, tables)
+        unknown, filled = runs.noticed(model, tables)
     written = [site.labels for site in sites]
     ignored = {site: list(table.ignored) for site, table in tables.items()}
     screen.result(
@@ -256,13 +256,14 @@ def predict(
             "sites": report.plain(sites),
             "ignored": ignored,
             "unknown": unknown,
+            "filled": filled,
             "out": str(out),
             "files": written,
         },
         [
             report.cluster_table(sites, screen.width, str(out / "labels")),
             *report.ignored_lines(ignored),
-            *unknown_in_words(unknown),
+            *noticed_in_words(unknown, filled),
             *unlabelled(labels),
             report.written_line(out, written),
         ],

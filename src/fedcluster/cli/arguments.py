@@ -36,7 +36,10 @@ Files = Annotated[
     typer.Argument(metavar="FILE...", show_default=False, help="The sites' files."),
 ]
 ModelFile = Annotated[
-    Path, typer.Argument(metavar="MODEL", show_default=False, help="The model.json of a fit.")
+    Path,
+    typer.Argument(
+        metavar="MODEL", show_default=False, help="The model.json of a fit, or its folder."
+    ),
 ]
 Out = Annotated[
     Path, typer.Option("--out", "-o", metavar="DIR", show_default=False, help="Folder to write.")

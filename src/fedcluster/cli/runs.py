@@ -52,10 +52,10 @@ __all__ = [
     "fuzzifier",
     "label",
     "most",
+    "noticed",
     "read",
     "read_for",
     "result",
-    "unknown",
     "used_columns",
     "write",
     "write_labels_of",
@@ -64,6 +64,8 @@ __all__ = [
 HISTORY = {"format": "fedcluster-history", "format_version": 1}
 
 Table = SiteTable | OpenSite
+Counts = dict[str, dict[str, int]]
+"""By site and column."""
 Doing = Callable[[str], None]
 Estimator = FederatedKMeans | FederatedFuzzyCMeans
 
@@ -304,17 +306,20 @@ def _rows(model: Model, table: Table) -> Rows | Data:
     return table.data if model.preparation else table.X
 
 
-def unknown(model: Model, tables: Mapping[str, Table]) -> dict[str, dict[str, int]]:
-    """Texts of new rows that a model does not know, by site and column."""
+def noticed(model: Model, tables: Mapping[str, Table]) -> tuple[Counts, Counts]:
+    """Texts of new rows that a model does not know, and values that it fills in."""
+    unknown: Counts = {}
+    filled: Counts = {}
     if model.preparation is None:
-        return {}
-    found = {}
+        return unknown, filled
     for site, table in tables.items():
-        counts: Counter[str] = Counter()
+        texts, gaps = Counter[str](), Counter[str]()
         for part in _parts(table):
-            counts.update(model.preparation.unknown(part))
-        found[site] = dict(counts)
-    return {site: columns for site, columns in found.items() if columns}
+            texts.update(model.preparation.unknown(part))
+            gaps.update(model.preparation.filled(part))
+        unknown |= {site: dict(texts)} if texts else {}
+        filled |= {site: dict(gaps)} if gaps else {}
+    return unknown, filled
 
 
 def _parts(table: Table) -> Iterable[Data]:

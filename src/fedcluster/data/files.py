@@ -36,6 +36,7 @@ __all__ = [
     "sources",
 ]
 
+ADDRESS = re.compile(r"^(?:[^=/]+=)?([\w+]+)://")
 EXTENSIONS = re.compile(r"\.(csv|tsv|parquet|pq)(\.gz)?$", re.IGNORECASE)
 
 
@@ -97,6 +98,11 @@ def sources(arguments: Iterable[str], decimal: str = POINT) -> list[Source]:
 
 def _source(argument: str) -> Source:
     name, equals, path = argument.partition("=")
+    if scheme := ADDRESS.search(argument):  # not shown, there may be a password in it
+        raise InputError(
+            f"{scheme[1]}://... is the address of a database; name a site.toml whose [source] has "
+            "the url and a query"
+        )
     if equals and not Path(argument).exists():
         if not name.strip() or not path:
             raise InputError(f"{argument!r} must be FILE or NAME=FILE")

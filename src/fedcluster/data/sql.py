@@ -148,8 +148,16 @@ class Query:
     def _engine(self, url: URL) -> Engine:
         try:
             engine = sqlalchemy.create_engine(url, poolclass=sqlalchemy.NullPool)
-        except (ModuleNotFoundError, NoSuchModuleError) as error:
-            raise InputError(f"{self._url} needs a driver that is not here: {error}") from None
+        except ModuleNotFoundError as error:
+            raise InputError(
+                f"{self._url} needs the driver {error.name}, which is not here; install it, or "
+                "name another in the url, as in postgresql+psycopg://"
+            ) from None
+        except NoSuchModuleError:
+            raise InputError(
+                f"{self._url}: no database {url.drivername!r} is known here; mend the url's first "
+                "word, or install what SQLAlchemy needs for that database"
+            ) from None
         sqlalchemy.event.listen(engine, "before_cursor_execute", _binary)
         if engine.dialect.name == "sqlite":
             sqlalchemy.event.listen(engine, "connect", _read_only)

@@ -9,7 +9,7 @@ from fedcluster.preparation.quantiles import Cells, quantiles
 from fedcluster.preparation.schema import Schema, agree
 from fedcluster.preparation.transform import Category, Measure, Preparation, Principal
 from fedcluster.preparation.wanted import MISSING, SCALES, Findings, Prepare
-from fedcluster.preparation.words import in_words, unknown_in_words
+from fedcluster.preparation.words import in_words, noticed_in_words
 
 __all__ = [
     "MISSING",
@@ -31,8 +31,8 @@ __all__ = [
     "aligned",
     "fit",
     "in_words",
+    "noticed_in_words",
     "on_whole_rows",
     "principal",
     "quantiles",
-    "unknown_in_words",
 ]

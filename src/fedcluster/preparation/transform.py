@@ -67,6 +67,10 @@ class Measure:
             x[np.isnan(x)] = self.fill
         return ((x - self.shift) / self.scale)[:, None]
 
+    def filled(self, data: Data, j: int) -> int:
+        """How many values are filled in."""
+        return 0 if self.fill is None else int(np.count_nonzero(np.isnan(data.X[:, j])))
+
     def invert(self, prepared: Floats) -> Floats:
         """Prepared values (n, 1) in the column's own units."""
         x = prepared * self.scale + self.shift
@@ -123,6 +127,11 @@ class Category:
         """How many values are of no level."""
         number, missing = self._numbers(data, j)
         return int(np.count_nonzero((number < 0) & ~missing))
+
+    def filled(self, data: Data, j: int) -> int:
+        """How many values are filled in."""
+        number, missing = self._numbers(data, j)
+        return int(np.count_nonzero(missing & (number >= 0)))
 
     def invert(self, prepared: Floats) -> Floats:
         """Prepared values are the shares of the levels already."""
@@ -244,6 +253,12 @@ class Preparation:
             for column, j in zip(self.columns, self._places(data), strict=True)
             if isinstance(column, Category) and not column.other
         }
+        return {name: n for name, n in found.items() if n}
+
+    def filled(self, data: Data) -> dict[str, int]:
+        """How many values are missing and filled in, by column, of those that lack some."""
+        places = self._places(data)
+        found = {c.name: c.filled(data, j) for c, j in zip(self.columns, places, strict=True)}
         return {name: n for name, n in found.items() if n}
 
     def invert(self, centers: Floats) -> Floats:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from fedcluster.preparation.transform import Category, Measure, Preparation
 from fedcluster.preparation.wanted import Findings, Prepare
 
-__all__ = ["in_words", "unknown_in_words"]
+__all__ = ["in_words", "noticed_in_words"]
 
 MOST = 6
 """Names that a sentence lists."""
@@ -47,23 +47,30 @@ def _missing(prepare: Prepare, missing: Mapping[str, Mapping[str, int]]) -> list
     """How many values are missing where, and what became of them."""
     if not missing:
         return []
-    where = [
-        f"{n:,} of {name} at {site}" for site, names in missing.items() for name, n in names.items()
-    ]
     done = {
         "drop": "their rows are dropped and have the label -1",
         "mean": "filled in with the mean, or the commonest text, of all sites",
         "median": "filled in with the median, or the commonest text, of all sites",
     }
-    return [f"Missing values: {_list(where)}; {done.get(prepare.missing, 'not allowed')}."]
+    return [f"Missing values: {_where(missing)}; {done.get(prepare.missing, 'not allowed')}."]
 
 
-def unknown_in_words(unknown: Mapping[str, Mapping[str, int]]) -> list[str]:
-    """How many texts of new rows a model does not know, by site and column."""
-    where = [
-        f"{n:,} of {name} at {site}" for site, names in unknown.items() for name, n in names.items()
-    ]
-    return [f"Texts that the model does not know, taken for none: {_list(where)}."] if where else []
+def noticed_in_words(
+    unknown: Mapping[str, Mapping[str, int]], filled: Mapping[str, Mapping[str, int]]
+) -> list[str]:
+    """How many texts of new rows a model does not know, and values it fills in, by site, column."""
+    said = []
+    if unknown:
+        said.append(f"Texts that the model does not know, taken for none: {_where(unknown)}.")
+    if filled:
+        said.append(f"Missing values: {_where(filled)}; filled in as in the fit.")
+    return said
+
+
+def _where(counts: Mapping[str, Mapping[str, int]]) -> str:
+    """Counts by site and column."""
+    parts = [(n, name, site) for site, names in counts.items() for name, n in names.items()]
+    return _list([f"{n:,} of {name} at {site}" for n, name, site in parts])
 
 
 def _list(names: Sequence[str]) -> str:
