@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 from databases import Server, programs, running
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-settings.register_profile("ci", derandomize=True, deadline=None)
+# Nothing depends on how fast a machine is, which may have other work.
+settings.register_profile(
+    "ci", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("ci")
 
 REFERENCE = Path(__file__).parents[2] / "shared" / "reference"

@@ -584,11 +584,15 @@ def test_a_log_without_a_terminal_hears_of_the_compilation_only(capsys):
     assert capsys.readouterr().err == "compiling numerical kernels (first run only) …\n"
 
 
-def test_warnings_of_other_kinds_are_left_to_python():
-    with Screen(as_json=False, quiet=False) as screen, warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        warnings.warn("old", DeprecationWarning, stacklevel=1)
-    assert screen.warnings == []
+def test_what_is_deprecated_in_libraries_is_not_the_users_matter():
+    class OfALibrary(UserWarning, DeprecationWarning):
+        pass
+
+    with Screen(as_json=False, quiet=False) as screen:
+        warnings.warn("old", OfALibrary, stacklevel=1)
+        warnings.warn("older", DeprecationWarning, stacklevel=1)
+        warnings.warn("new", UserWarning, stacklevel=1)
+    assert screen.warnings == ["new"]
 
 
 def test_help_shows_an_example_of_each_command():

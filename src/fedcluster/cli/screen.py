@@ -136,6 +136,7 @@ class Screen:
         """Listen to warnings and to the log, and wait a second before the spinner shows."""
         self._filters.__enter__()
         warnings.simplefilter("always", UserWarning)
+        warnings.simplefilter("ignore", DeprecationWarning)  # of libraries, for those who write
         warnings.showwarning = lambda message, *rest, **more: self.warnings.append(str(message))
         logger = logging.getLogger("fedcluster")
         logger.addHandler(self._log)
