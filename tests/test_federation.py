@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import stat
+import threading
 import tomllib
 import weakref
+from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import asdict
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,6 +21,7 @@ import numpy as np
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_ssh_public_key
+from flwr.supercore.interceptors import RuntimeTokenHttpInterceptor
 from grids import KNOWN, process_grid
 from typer.testing import CliRunner
 
@@ -24,7 +29,7 @@ from fedcluster.cli import app
 from fedcluster.core import SiteError
 from fedcluster.data.tables import InputError
 from fedcluster.engines import LocalEngine
-from fedcluster.engines.flower import FlowerEngine, introductions
+from fedcluster.engines.flower import FlowerEngine, client_app, introductions
 from fedcluster.engines.responder import Responder
 from fedcluster.federation import apps, coordinator, member
 from fedcluster.federation.folders import Federation, create
@@ -470,6 +475,50 @@ def test_only_a_site_that_was_connected_once_waits_to_be_let_in(before, tmp_path
         member._connected(membership, [], tmp_path, heard.append),
     ):
         pass
+
+
+@pytest.fixture
+def refusing(request: pytest.FixtureRequest) -> Iterator[int]:
+    """The port of a server that answers everything with one status."""
+
+    class Refuses(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(request.param)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *what: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Refuses) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server.server_port
+        server.shutdown()
+
+
+@pytest.mark.parametrize("refusing", [401, 403, 500], indirect=True)
+def test_a_question_that_is_refused_does_not_end_the_site(refusing, monkeypatch, caplog):
+    """A run may end, or a sign of life come late, at any time."""
+    ended: list[tuple[int, int]] = []
+    monkeypatch.setattr(os, "kill", lambda *whom: ended.append(whom))
+    one = member._runtime(refusing, RuntimeTokenHttpInterceptor("token"))
+    member._answer_one(one, client_app(lambda context: None), threading.Lock())
+    assert caplog.messages == ["a question was lost, its run may have ended: HTTPStatusError"]
+
+    monkeypatch.setattr(member, "POLL", 0.0)
+    runs = iter([True, True, False])
+
+    def check() -> None:
+        if not next(runs):
+            raise InputError("Flower's supernode has ended")
+
+    with pytest.raises(InputError, match="supernode has ended"):
+        member._answer(SimpleNamespace(check=check), refusing, b"secret", None)
+    assert [text.split(":")[0] for text in caplog.messages[1:]] == (
+        ["the SuperNode does not answer"] * 2
+    )
+    assert not ended
 
 
 def status_of(path: str, host: str) -> int:

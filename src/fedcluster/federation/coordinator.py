@@ -25,14 +25,13 @@ from flwr.proto.control_pb2 import (
 from flwr.supercore.control import ControlHttpClient
 from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
-from flwr.supercore.retry import make_simple_http_retry_invoker
 
 from fedcluster.core import SiteError
 from fedcluster.data.outputs import json_text, whole_file
 from fedcluster.data.tables import InputError
 from fedcluster.federation.folders import Federation
 from fedcluster.federation.jobs import JOBS, Job
-from fedcluster.federation.programs import Program, answers, environment
+from fedcluster.federation.programs import Program, answers, environment, tries
 
 __all__ = ["Terms", "begin", "resume", "runs", "serve", "sites_online", "wait"]
 
@@ -153,15 +152,13 @@ def _control(federation: Federation) -> Iterator[ControlHttpClient]:
     certificate = None
     if not federation.insecure:
         certificate = federation.file("certificates", "ca.crt").read_bytes()
-    patience = make_simple_http_retry_invoker()
-    patience.max_tries = 3
     logging.getLogger("flwr").setLevel(logging.ERROR)  # what it tries is not for the screen
     client = ControlHttpClient.from_server_address(
         server_address=_here(federation),
         insecure=federation.insecure,
         root_certificates=certificate,
         interceptors=[RuntimeVersionHttpInterceptor(component_name="flwr CLI")],
-        retry_invoker=patience,
+        retry_invoker=tries(3),
     )
     try:
         yield client

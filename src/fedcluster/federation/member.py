@@ -30,7 +30,6 @@ from flwr.supercore.interceptors import (
     RuntimeVersionHttpInterceptor,
     SuperExecAuthHttpInterceptor,
 )
-from flwr.supercore.retry import make_simple_http_retry_invoker
 from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
 
@@ -39,7 +38,7 @@ from fedcluster.data.tables import InputError
 from fedcluster.engines.flower import client_app
 from fedcluster.engines.responder import Line, Responder
 from fedcluster.engines.wire import WireError, steps_by_name
-from fedcluster.federation.programs import Program, answers, free_port
+from fedcluster.federation.programs import Program, answers, free_port, tries
 from fedcluster.model import Model
 from fedcluster.preparation import Preparation
 from fedcluster.site import SiteFile
@@ -336,15 +335,13 @@ def _answer(supernode: Program, port: int, secret: bytes, responder: Responder) 
 
 
 def _runtime(port: int, known: Any) -> RuntimeHttpClient:
-    patience = make_simple_http_retry_invoker()
     logging.getLogger("flwr").setLevel(logging.CRITICAL)  # we say it in our own words
-    patience.max_tries = 1  # it is this machine; and whether the program runs is for us to see
     return RuntimeHttpClient.from_server_address(
         server_address=f"127.0.0.1:{port}",
         insecure=True,  # within this machine
         root_certificates=None,
         interceptors=[RuntimeVersionHttpInterceptor(component_name="fedcluster"), known],
-        retry_invoker=patience,
+        retry_invoker=tries(1),  # it is this machine, and whether the program runs we see
     )
 
 

@@ -16,9 +16,12 @@ from pathlib import Path
 from urllib.error import URLError
 from urllib.request import urlopen
 
+import httpx
+from flwr.supercore.retry import RetryInvoker, exponential
+
 from fedcluster.data.tables import InputError
 
-__all__ = ["Program", "answers", "environment", "free_port"]
+__all__ = ["Program", "answers", "environment", "free_port", "tries"]
 
 PATIENCE = 5.0
 """Seconds that a program has to end by itself."""
@@ -79,6 +82,15 @@ def free_port() -> int:
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return int(found.getsockname()[1])
+
+
+def tries(most: int) -> RetryInvoker:
+    """How often a Flower program is asked where nobody answers.
+
+    Flower's own patience ends the process that asks, where the answer is 401: a site whose sign
+    of life came just after its answer, or belongs to a run that is over, would vanish.
+    """
+    return RetryInvoker(lambda: exponential(max_delay=20), httpx.TransportError, most, None)
 
 
 class Program:
