@@ -477,6 +477,25 @@ def test_only_a_site_that_was_connected_once_waits_to_be_let_in(before, tmp_path
         pass
 
 
+def test_a_clock_that_is_wrong_is_named(tmp_path, monkeypatch):
+    said = "SuperNode terminated gracefully.\nINFO:     Shutting down"
+    monkeypatch.setattr(Program, "running", lambda *how: nullcontext(supernode(said)))
+    with (
+        pytest.raises(InputError, match="refuses this site's signature; set the clocks of both"),
+        member._connected(Membership("cluster.example.org:8443"), [], tmp_path, [].append),
+    ):
+        pass
+
+
+def test_a_program_ends_with_its_reason_and_not_with_its_farewell(tmp_path):
+    log = tmp_path / "log"
+    log.write_text(
+        "\x1b[91mERROR \x1b[0m:     The disk is full.\nINFO:     Shutting down\n"
+        "INFO:     Waiting for application shutdown.\nINFO:     Finished server process [7]\n"
+    )
+    assert Program("superlink", None, log).complaint() == "The disk is full."
+
+
 @pytest.fixture
 def refusing(request: pytest.FixtureRequest) -> Iterator[int]:
     """The port of a server that answers everything with one status."""

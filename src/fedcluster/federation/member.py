@@ -56,6 +56,9 @@ PREPARATION = tuple(
 REFUSED = "[code: 2004]"
 """What Flower says of a key that it does not know, or that is connected already."""
 
+UNSIGNED = "SuperNode terminated gracefully"
+"""All that Flower says where a signed time is not accepted."""
+
 FORGOTTEN = 75.0
 """Seconds after which Flower has noticed that a SuperNode was killed."""
 
@@ -305,6 +308,11 @@ def _why_refused(supernode: Program, membership: Membership, *, before: bool) ->
         why = "another program with this site's key is connected, or the key is not known any more"
     elif REFUSED in said:
         why = "the coordinator does not know this site's key; ask for the site's folder anew"
+    elif UNSIGNED in said:
+        why = (
+            "the coordinator refuses this site's signature; set the clocks of both machines, of "
+            "which this one may be 5 s fast or 5 minutes slow, and no more"
+        )
     else:
         why = supernode.complaint()
     return f"the connection to {membership.coordinator} failed: {why}; {where}"

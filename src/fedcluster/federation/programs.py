@@ -26,6 +26,11 @@ __all__ = ["Program", "answers", "environment", "free_port", "tries"]
 PATIENCE = 5.0
 """Seconds that a program has to end by itself."""
 
+FAREWELL = re.compile(
+    r"Shutting down|Waiting for \w+ shutdown|FastAPI lifespan|\w+ shutdown complete|Finished server"
+)
+"""What a server says after the reason why it ends."""
+
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -162,7 +167,8 @@ class Program:
         """What it said in the end, in one line."""
         lines = [line.strip() for line in self.printed().splitlines()]
         lines = [re.sub(r"^(INFO|WARNING|ERROR|DEBUG)\s*:\s*", "", line) for line in lines]
-        return " ".join(line for line in lines[-4:] if line)[-300:] or "it said nothing"
+        lines = [line for line in lines if line and not FAREWELL.match(line)]
+        return " ".join(lines[-4:])[-300:] or "it said nothing"
 
     def check(self) -> None:
         """Complain if it has ended.
