@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -49,9 +49,9 @@ class Command:
     def said(self) -> str:
         return self.out.read_text("utf-8", errors="replace")
 
-    def wait_for(self, text: str, seconds: float = 120) -> None:
+    def wait_for(self, text: str, times: int = 1, seconds: float = 120) -> None:
         end = time.monotonic() + seconds
-        while text not in self.said():
+        while self.said().count(text) < times:
             assert self.process.poll() is None, self.said()
             assert time.monotonic() < end, f"no {text!r} within {seconds} s: {self.said()}"
             time.sleep(0.1)
@@ -76,6 +76,13 @@ class Command:
                 self.process.wait(15)
             except subprocess.TimeoutExpired:
                 self.kill()
+
+
+def parent_of(pid: int) -> int:
+    """The process that started another, 0 where it has ended."""
+    with suppress(OSError):
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return 0
 
 
 class RunningFederation:
@@ -117,6 +124,12 @@ class RunningFederation:
             self.sites[name] = self.command("site", "start", toml, name=name)
         for name in names:
             self.sites[name].wait_for("connected; Ctrl-C")
+
+    def end_supernode(self, name: str) -> None:
+        """Flower's program at a site, and not ours."""
+        site = self.sites[name].process.pid
+        [supernode] = [pid for pid in self._marked() if parent_of(pid) == site]
+        os.kill(supernode, signal.SIGTERM)
 
     def run(self, *arguments: object) -> Command:
         self.earlier = self._runs()

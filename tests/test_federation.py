@@ -7,6 +7,8 @@ import json
 import os
 import re
 import stat
+import subprocess
+import sys
 import threading
 import tomllib
 import weakref
@@ -477,6 +479,19 @@ def test_only_a_site_that_was_connected_once_waits_to_be_let_in(before, tmp_path
         pass
 
 
+def test_a_supernode_that_lost_its_connection_does_not_live_on() -> None:
+    """Flower's function returns, and leaves a thread that serves nobody."""
+    code = (
+        "import os, sys, threading, time\n"
+        "import flwr.supernode.cli as cli\n"
+        "from fedcluster.federation import leashed\n"
+        "cli.flower_supernode = lambda: threading.Thread(target=time.sleep, args=[600]).start()\n"
+        "sys.argv = ['leashed', str(os.getppid()), 'supernode']\n"
+        "leashed.main()\n"
+    )
+    assert subprocess.run([sys.executable, "-c", code], timeout=120, check=False).returncode == 1
+
+
 def test_a_clock_that_is_wrong_is_named(tmp_path, monkeypatch):
     said = "SuperNode terminated gracefully.\nINFO:     Shutting down"
     monkeypatch.setattr(Program, "running", lambda *how: nullcontext(supernode(said)))
@@ -526,14 +541,12 @@ def test_a_question_that_is_refused_does_not_end_the_site(refusing, monkeypatch,
     assert caplog.messages == ["a question was lost, its run may have ended: HTTPStatusError"]
 
     monkeypatch.setattr(member, "POLL", 0.0)
-    runs = iter([True, True, False])
 
-    def check() -> None:
-        if not next(runs):
-            raise InputError("Flower's supernode has ended")
+    class Twice:
+        runs = property(lambda self: next(looks))
 
-    with pytest.raises(InputError, match="supernode has ended"):
-        member._answer(SimpleNamespace(check=check), refusing, b"secret", None)
+    looks = iter([True, True, False])
+    member._answer(Twice(), refusing, b"secret", None)
     assert [text.split(":")[0] for text in caplog.messages[1:]] == (
         ["the SuperNode does not answer"] * 2
     )

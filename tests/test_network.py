@@ -116,6 +116,14 @@ def test_a_site_that_is_killed_and_comes_back(running: RunningFederation, tmp_pa
     check(running, out, job, lambda site, r: site in missing[r])
 
 
+def test_a_site_that_loses_its_connection_connects_again(running: RunningFederation) -> None:
+    running.end_supernode("south")
+    running.sites["south"].wait_for("connected; Ctrl-C", times=2)
+    assert "site south: connecting again, as Flower's program has ended" in (
+        running.sites["south"].said()
+    )
+
+
 def test_a_coordinator_that_is_killed_goes_on(running: RunningFederation, tmp_path: Path) -> None:
     """The run ends with one clear error; resumed, it ends with the same bits."""
     steps = ["--algorithm", "lloyd", "--init", "summaries", "--tol", 0, "--max-iter", 2]

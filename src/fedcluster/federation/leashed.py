@@ -78,6 +78,7 @@ def main() -> None:
         from flwr.supernode.cli import flower_supernode
 
         flower_supernode()
+        os._exit(1)  # it has lost its connection; its server would keep the process alive
 
 
 if __name__ == "__main__":

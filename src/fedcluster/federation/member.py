@@ -170,15 +170,19 @@ def take_part(path: Path, say: Callable[[str], None]) -> None:
     folder = path.absolute().parent
     responder = _responder(site, membership, folder, say)
     _wait_for_coordinator(site.name, membership, folder, say)
-    secret, port = secrets.token_bytes(32), free_port()
-    with (
-        _secret_file(folder / "flower", secret) as file,
-        _connected(
-            membership, membership.options(folder, port, file), folder / "flower", say
-        ) as supernode,
-    ):
-        say(f"site {site.name}: connected; Ctrl-C ends it")
-        _answer(supernode, port, secret, responder)
+    secret = secrets.token_bytes(32)
+    with _secret_file(folder / "flower", secret) as file:
+        while True:
+            port = free_port()
+            options = membership.options(folder, port, file)
+            with _connected(membership, options, folder / "flower", say) as supernode:
+                say(f"site {site.name}: connected; Ctrl-C ends it")
+                _answer(supernode, port, secret, responder)
+                say(
+                    f"site {site.name}: connecting again, as Flower's program has ended: "
+                    f"{supernode.complaint()}"
+                )
+            time.sleep(1)
 
 
 def _responder(
@@ -319,7 +323,7 @@ def _why_refused(supernode: Program, membership: Membership, *, before: bool) ->
 
 
 def _answer(supernode: Program, port: int, secret: bytes, responder: Responder) -> None:
-    """Take the questions from the SuperNode, and answer them one after the other.
+    """Take the questions from the SuperNode while it runs, and answer them one after the other.
 
     Each is fetched by a thread of its own: Flower may announce one that never comes, because its
     run was broken off meanwhile.
@@ -329,8 +333,7 @@ def _answer(supernode: Program, port: int, secret: bytes, responder: Responder) 
     known = SuperExecAuthHttpInterceptor(master_secret=secret, protected_methods={acquire})
     wanted = AcquireTaskRequest(supported_task_types=[TaskType.CLIENT_APP])
     asking = _runtime(port, known)
-    while True:
-        supernode.check()
+    while supernode.runs:
         try:
             task = asking.AcquireTask(wanted)
             if task.HasField("task") and task.token:
