@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from fedcluster.kernels import FuzzyPass, fuzzy_cmeans, fuzzy_pass, hard_pass, memberships, nearest
-from fedcluster.kernels.fuzzy import FAINTEST, WIDE, WIDE_BLOCK
+from fedcluster.kernels.fuzzy import FAINTEST, WIDE
+from fedcluster.kernels.wide import DEPTH, WIDE_BLOCK
 
 FIELDS = FuzzyPass.__slots__
 FUZZIFIERS = [1.01, 1.1, 1.5, 2.0, 3.0, 10.0]
@@ -115,6 +116,15 @@ def test_a_pass_over_wide_rows_is_that_of_plain_numpy(case):
     X, centers, m, sample_weight = case
     found = fuzzy_pass(X, centers, m, sample_weight)
     assert_same(found, plain_pass(X, centers, m, sample_weight), np.abs(X).max(), rtol=1e-10)
+
+
+@pytest.mark.parametrize(("n", "d", "k"), [(5, 2 * DEPTH + 3, 3), (WIDE_BLOCK + 1, WIDE, 50)])
+@pytest.mark.parametrize("offset", [0.0, 1e6])
+def test_matrices_may_be_any_number_of_tiles(n, d, k, offset):
+    rng = np.random.default_rng(0)
+    X, centers = rng.normal(size=(n, d)) + offset, rng.normal(size=(k, d)) + offset
+    expected = plain_pass(X, centers, 2.0)
+    assert_same(fuzzy_pass(X, centers, 2.0), expected, np.abs(X).max())
 
 
 @given(wide_grids())

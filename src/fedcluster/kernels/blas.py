@@ -1,7 +1,7 @@
-"""BLAS on one thread, while kernels' own threads call it.
+"""BLAS on one thread, while a site answers.
 
-BLAS would start its own threads under each of ours, wait for them in busy loops, and on a machine
-that others use take ten times as long.
+Its last bits depend on the number of its threads; and these wait for each other in busy loops, and
+on a machine that others use take ten times as long.
 """
 
 from collections.abc import Iterator

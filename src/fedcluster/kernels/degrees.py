@@ -17,12 +17,10 @@ from numpy.typing import NDArray
 
 from fedcluster.kernels.native import native_in_any_order
 from fedcluster.kernels.rows import Rows, Weights
-from fedcluster.kernels.sweep import squared_distance
 
-__all__ = ["add_rows", "shift_rows", "weigh_products"]
+__all__ = ["add_rows", "lower", "weigh"]
 
 BLOCK = 128  # rows
-CANCELLED = 1e-5  # of |z|^2 + |c|^2: a smaller squared distance is measured directly
 
 
 @native_in_any_order
@@ -49,56 +47,9 @@ def add_rows(
             for c in range(d):
                 columns[c, r] = X[start + r, c]
         _measure(columns, centers, n, squared, smallest)
-        change += _weigh(squared, smallest, n, m, sample_weight[rows], degrees[rows], tallies)
+        change += weigh(squared, smallest, n, m, sample_weight[rows], degrees[rows], tallies)
         _add(squared, columns, centers, n, residuals)
     return change
-
-
-@native_in_any_order
-def shift_rows(
-    X: Rows, shift: NDArray[np.float64], Z: NDArray[np.float64], norms: NDArray[np.float64]
-) -> None:
-    """Write z = x - s, (n, d), and |z|^2, (n,)."""
-    n, d = X.shape
-    for r in range(n):
-        total = 0.0
-        for c in range(d):
-            z = X[r, c] - shift[c]
-            Z[r, c] = z
-            total += z * z
-        norms[r] = total
-
-
-@native_in_any_order
-def weigh_products(
-    products: NDArray[np.float64],
-    norms: NDArray[np.float64],
-    center_norms: NDArray[np.float64],
-    X: Rows,
-    centers: NDArray[np.float64],
-    m: float,
-    sample_weight: Weights,
-    degrees: NDArray[np.float64],
-    tallies: NDArray[np.float64],
-) -> float:
-    """Turn the products c.z (k, n) into weights w u^m in place; the rest as in ``add_rows``.
-
-    By |z|^2 - 2 z.c + |c|^2, and where that leaves few digits by the differences themselves.
-    """
-    k, n = products.shape
-    squared, smallest, largest = products, np.full(n, np.inf), center_norms.max()
-    for j in range(k):
-        norm = center_norms[j]
-        for r in range(n):
-            squared[j, r] = norms[r] - 2.0 * products[j, r] + norm
-        _lower(smallest, squared[j], n)
-    for r in range(n):
-        if smallest[r] < CANCELLED * (norms[r] + largest):
-            smallest[r] = np.inf
-            for j in range(k):
-                squared[j, r] = squared_distance(X, r, centers, j)
-                smallest[r] = min(smallest[r], squared[j, r])
-    return _weigh(squared, smallest, n, m, sample_weight, degrees, tallies)
 
 
 @native_in_any_order
@@ -118,17 +69,18 @@ def _measure(
             center = centers[j, c]
             for r in range(n):
                 squared[j, r] += (columns[c, r] - center) ** 2
-        _lower(smallest, squared[j], n)
+        lower(smallest, squared[j], n)
 
 
 @native_in_any_order
-def _lower(smallest: NDArray[np.float64], values: NDArray[np.float64], n: int) -> None:
+def lower(smallest: NDArray[np.float64], values: NDArray[np.float64], n: int) -> None:
+    """Keep the lesser of the first n of both."""
     for r in range(n):
         smallest[r] = min(smallest[r], values[r])
 
 
 @native_in_any_order
-def _weigh(
+def weigh(
     squared: NDArray[np.float64],
     smallest: NDArray[np.float64],
     n: int,

@@ -11,22 +11,22 @@ far from all rows may have degrees too small for numbers; below ``FAINTEST`` the
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedcluster.kernels.blas import blas_on_one_thread
-from fedcluster.kernels.degrees import add_rows, shift_rows, weigh_products
+from fedcluster.kernels.degrees import add_rows
 from fedcluster.kernels.rows import Rows, Weights, as_centers, as_rows, as_weights
 from fedcluster.kernels.threads import for_each_chunk, thread_count
+from fedcluster.kernels.wide import add_wide_rows, pack_about_mean, whole_tiles
 
 __all__ = ["FuzzyFit", "FuzzyPass", "fuzzy_cmeans", "fuzzy_pass", "memberships"]
 
 CHUNK_WORK, FEWEST_CHUNK_ROWS, MOST_CHUNKS = 1 << 20, 1024, 128
 WORTH_A_THREAD = 1 << 18
-WIDE, WIDE_BLOCK = 16, 256  # columns from which on matrix products pay, rows for one
+WIDE = 16  # columns from which on matrix products pay
 FAINTEST = float(np.finfo(np.float64).tiny / np.finfo(np.float64).eps)
 """Sums of u^m from here on have full precision, and so have the means that they weigh."""
 
@@ -162,47 +162,26 @@ def _sweep(
 ) -> tuple[FuzzyPass, float]:
     """A pass; ``degrees``, where not empty, is brought up to date, and how far is returned."""
     n, (k, d) = len(X), centers.shape
-    wide = d >= WIDE
-    add = _add_wide_rows if wide else add_rows
-    enough = -(-n // MOST_CHUNKS) if wide else CHUNK_WORK // (k * d)
+    if d < WIDE:
+        add, base, shape, enough = add_rows, centers, (k, d), CHUNK_WORK // (k * d)
+    else:
+        packed = pack_about_mean(centers)
+        add, base, shape = partial(add_wide_rows, packed), packed.shift, whole_tiles(k, d)
+        enough = -(-n // MOST_CHUNKS)
     chunk_rows = max(enough, FEWEST_CHUNK_ROWS)
     n_chunks = -(-n // chunk_rows)
-    residuals, tallies = np.zeros((n_chunks, k, d)), np.zeros((n_chunks, 4, k))
+    residuals, tallies = np.zeros((n_chunks, *shape)), np.zeros((n_chunks, 4, k))
     changes = np.zeros(n_chunks)
-    base = np.broadcast_to(centers.mean(axis=0), (k, d)) if wide else centers
 
     def work(chunk: int) -> None:
         rows = slice(chunk * chunk_rows, (chunk + 1) * chunk_rows)
         sums = residuals[chunk], tallies[chunk]
         changes[chunk] = add(X[rows], centers, m, sample_weight[rows], degrees[rows], *sums)
 
-    with blas_on_one_thread() if wide else nullcontext():
-        for_each_chunk(work, n_chunks, thread_count() if n * k * d >= WORTH_A_THREAD else 1)
+    for_each_chunk(work, n_chunks, thread_count() if n * k * d >= WORTH_A_THREAD else 1)
     total, *others = tallies.sum(axis=0)
     total[total < FAINTEST] = 0.0
     # sum of v x = sum of v (x - b) + (sum of v) b
-    sums = np.where(total[:, None] > 0, residuals.sum(axis=0) + total[:, None] * base, 0.0)
+    residual = residuals.sum(axis=0)[:k, :d]
+    sums = np.where(total[:, None] > 0, residual + total[:, None] * base, 0.0)
     return FuzzyPass(sums, total, *others), float(np.sqrt(changes.sum()))
-
-
-def _add_wide_rows(
-    X: Rows,
-    centers: NDArray[np.float64],
-    m: float,
-    sample_weight: Weights,
-    degrees: NDArray[np.float64],
-    residuals: NDArray[np.float64],
-    tallies: NDArray[np.float64],
-) -> float:
-    """``add_rows`` by two matrix products a block, about the centres' mean."""
-    shift, change = centers.mean(axis=0), 0.0
-    C, room, norms = centers - shift, np.empty((WIDE_BLOCK, len(shift))), np.empty(WIDE_BLOCK)
-    center_norms = np.square(C).sum(axis=1)
-    for start in range(0, len(X), WIDE_BLOCK):
-        rows = slice(start, start + WIDE_BLOCK)
-        some, w, u, Z = X[rows], sample_weight[rows], degrees[rows], room[: len(X) - start]
-        shift_rows(some, shift, Z, norms)
-        weights = C @ Z.T
-        change += weigh_products(weights, norms, center_norms, some, centers, m, w, u, tallies)
-        residuals += weights @ Z
-    return change

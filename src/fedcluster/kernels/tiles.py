@@ -1,12 +1,12 @@
-"""The inner loops of a sweep, in vector instructions: transpose rows, score centres, add rows.
+"""Inner loops in vector instructions: transpose rows, score centres, add rows, multiply matrices.
 
 numba makes vector instructions of one loop, but keeps no matrix of sums in registers over a loop,
 nor transposes one there, nor knows that a row's end may be overrun. So the functions of this
 module write LLVM code on vectors, which LLVM translates for any machine. Every lane does the same
 and sums run over the columns in order: what is computed of a row does not depend on where it lies.
 
-Three layouts: a *block* of ``block_rows(X)`` rows lies transposed, as an array (columns, rows), so
-that a vector holds one column of several rows; *packed* centres lie in tiles, as an array
+Three layouts of a sweep: a *block* of ``block_rows(X)`` rows lies transposed, as an array (columns,
+rows), so that a vector holds one column of several rows; *packed* centres lie in tiles, as an array
 (tiles, d, TILE_CENTERS), one number after the other as they are read; and all that has columns
 only, the shift, centres and sums, is filled up to whole vectors.
 """
@@ -24,7 +24,10 @@ from fedcluster.kernels.rows import Rows
 
 __all__ = [
     "ADD_LANES",
+    "PRODUCT_COLUMNS",
+    "PRODUCT_ROWS",
     "TILE_CENTERS",
+    "add_product",
     "add_row",
     "block_rows",
     "lanes",
@@ -39,6 +42,8 @@ Intrinsic = tuple[Signature, Callable[..., ir.Value]]
 HAS_AVX512 = binding.get_host_cpu_features().get("avx512f", False)
 VECTOR_BYTES, TILE_CENTERS = (64, 8) if HAS_AVX512 else (32, 4)
 TILE_VECTORS = 3
+PRODUCT_ROWS, PRODUCT_VECTORS = (12, 2) if HAS_AVX512 else (6, 2)
+PRODUCT_COLUMNS = PRODUCT_VECTORS * VECTOR_BYTES // 8
 ADD_LANES = 8
 
 INT32, INT64, DOUBLE = ir.IntType(32), ir.IntType(64), ir.DoubleType()
@@ -146,7 +151,7 @@ def _score_tile(code: "_Code") -> None:
         others = [code.load(array, place) for array in second]
         for c in range(TILE_CENTERS):
             center = builder.add(first, INT64(c))
-            half_norm = code.spread(builder.load(builder.gep(half_norms, [center])))
+            half_norm = code.spread(code.number(half_norms, center))
             score = builder.fsub(half_norm, products[c][v])
             is_less = builder.fcmp_ordered("<", score, low)
             higher = builder.select(is_less, low, score)
@@ -161,22 +166,35 @@ def _score_tile(code: "_Code") -> None:
 
 def _products(code: "_Code") -> list[list[ir.Value]]:
     """x.c for each centre of a tile, and in vectors for each row of a block; the rows vary last."""
-    builder, (block, packed, _, tile, *_) = code.builder, code.values
-    zero = ir.Constant(code.vector, [0.0] * code.lanes)
-    places = [
-        [cgutils.alloca_once_value(builder, zero) for _ in range(TILE_VECTORS)]
-        for _ in range(TILE_CENTERS)
-    ]  # LLVM turns each into a register
-    with cgutils.for_range(builder, code.shapes[1][1]) as loop:
-        xs = [
-            code.load(block, code.position(0, loop.index, INT64(v * code.lanes)))
-            for v in range(TILE_VECTORS)
-        ]
-        for c in range(TILE_CENTERS):
-            position = code.position(1, tile, loop.index, INT64(c))
-            center = code.spread(builder.load(builder.gep(packed, [position])))
-            for x, place in zip(xs, places[c], strict=True):
-                builder.store(code.multiply_add(x, center, builder.load(place)), place)
+    block, packed, _, tile, *_ = code.values
+
+    def rows(column: ir.Value) -> list[ir.Value]:
+        places = [code.position(0, column, INT64(v * code.lanes)) for v in range(TILE_VECTORS)]
+        return [code.load(block, place) for place in places]
+
+    def center(c: int, column: ir.Value) -> ir.Value:
+        return code.number(packed, code.position(1, tile, column, INT64(c)))
+
+    return _sums(code, (TILE_CENTERS, TILE_VECTORS), code.shapes[1][1], center, rows)
+
+
+def _sums(
+    code: "_Code",
+    shape: tuple[int, int],
+    count: ir.Value,
+    number: Callable[[int, ir.Value], ir.Value],
+    vectors: Callable[[ir.Value], list[ir.Value]],
+) -> list[list[ir.Value]]:
+    """Sums of ``number(i, l)`` times ``vectors(l)[v]`` over l < count, for i, v < shape."""
+    builder, zero = code.builder, ir.Constant(code.vector, [0.0] * code.lanes)
+    height, width = map(range, shape)
+    places = [[cgutils.alloca_once_value(builder, zero) for _ in width] for _ in height]
+    with cgutils.for_range(builder, count) as loop:  # LLVM turns each place into a register
+        these = vectors(loop.index)
+        for i, line in enumerate(places):
+            factor = code.spread(number(i, loop.index))
+            for vector, place in zip(these, line, strict=True):
+                builder.store(code.multiply_add(vector, factor, builder.load(place)), place)
     return [[builder.load(place) for place in line] for line in places]
 
 
@@ -245,6 +263,45 @@ def add_row(
     return types.float64(X, i, centers, anchors, j, weight, residuals, errors), generate
 
 
+@intrinsic
+def add_product(
+    typing_context: object,
+    A: types.Array,
+    i: types.Integer,
+    first: types.Integer,
+    B: types.Array,
+    j: types.Integer,
+    out: types.Array,
+) -> Intrinsic:
+    """Add A B to a tile of an array, with as many of A's columns from the first as B has rows.
+
+    ``out[i + a, j + b] += sum of A[i + a, first + l] B[l, j + b]`` over l < len(B), in float64,
+    for a < PRODUCT_ROWS and b < PRODUCT_COLUMNS.
+    """
+
+    def generate(
+        context: BaseContext, builder: ir.IRBuilder, signature: Signature, args: list[ir.Value]
+    ) -> ir.Value:
+        code = _Code(context, builder, signature, args)
+        A, i, first, B, j, out = code.values
+        lines = [builder.add(i, INT64(a)) for a in range(PRODUCT_ROWS)]
+        columns = [builder.add(j, INT64(v * code.lanes)) for v in range(PRODUCT_VECTORS)]
+        sums = _sums(
+            code,
+            (PRODUCT_ROWS, PRODUCT_VECTORS),
+            code.shapes[3][0],
+            lambda a, row: code.number(A, code.position(0, lines[a], builder.add(first, row))),
+            lambda row: [code.load(B, code.position(3, row, column)) for column in columns],
+        )
+        for line, totals in zip(lines, sums, strict=True):
+            for column, total in zip(columns, totals, strict=True):
+                place = code.position(5, line, column)
+                code.store(builder.fadd(code.load(out, place), total), out, place)
+        return context.get_dummy_value()
+
+    return types.void(A, i, first, B, j, out), generate
+
+
 class _Code:
     """Writes the code of one intrinsic: the values of its arguments, and vectors of numbers.
 
@@ -285,6 +342,10 @@ class _Code:
         for length, index in zip(self.shapes[argument][1:], others, strict=True):
             position = self.builder.add(self.builder.mul(position, length), index)
         return position
+
+    def number(self, array: ir.Value, position: ir.Value) -> ir.Value:
+        """The number at a position."""
+        return self.builder.load(self.builder.gep(array, [position]))
 
     def load(self, array: ir.Value, position: ir.Value, number: ir.Type | None = None) -> ir.Value:
         """The vector that starts at a position, of the type of the rows if of no other."""
