@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedcluster.kernels.degrees import add_rows
 from fedcluster.kernels.rows import Rows, Weights, as_centers, as_rows, as_weights
-from fedcluster.kernels.threads import for_each_chunk, thread_count
+from fedcluster.kernels.threads import Rooms, for_each_chunk, thread_count
 from fedcluster.kernels.wide import add_wide_rows, pack_about_mean, whole_tiles
 
 __all__ = ["FuzzyFit", "FuzzyPass", "fuzzy_cmeans", "fuzzy_pass", "memberships"]
@@ -170,18 +170,23 @@ def _sweep(
         enough = -(-n // MOST_CHUNKS)
     chunk_rows = max(enough, FEWEST_CHUNK_ROWS)
     n_chunks = -(-n // chunk_rows)
-    residuals, tallies = np.zeros((n_chunks, *shape)), np.zeros((n_chunks, 4, k))
-    changes = np.zeros(n_chunks)
+    rooms = Rooms(lambda: np.zeros(shape), lambda room: room.fill(0.0), _add_to)
+    tallies, changes = np.zeros((n_chunks, 4, k)), np.zeros(n_chunks)
 
     def work(chunk: int) -> None:
-        rows = slice(chunk * chunk_rows, (chunk + 1) * chunk_rows)
-        sums = residuals[chunk], tallies[chunk]
+        rows, residuals = slice(chunk * chunk_rows, (chunk + 1) * chunk_rows), rooms.take()
+        sums = residuals, tallies[chunk]
         changes[chunk] = add(X[rows], centers, m, sample_weight[rows], degrees[rows], *sums)
+        rooms.hand_in(chunk, residuals)
 
     for_each_chunk(work, n_chunks, thread_count() if n * k * d >= WORTH_A_THREAD else 1)
     total, *others = tallies.sum(axis=0)
     total[total < FAINTEST] = 0.0
     # sum of v x = sum of v (x - b) + (sum of v) b
-    residual = residuals.sum(axis=0)[:k, :d]
+    residual = rooms.total[:k, :d]
     sums = np.where(total[:, None] > 0, residual + total[:, None] * base, 0.0)
     return FuzzyPass(sums, total, *others), float(np.sqrt(changes.sum()))
+
+
+def _add_to(total: NDArray[np.float64], part: NDArray[np.float64]) -> None:
+    total += part

@@ -21,7 +21,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from fedcluster.kernels.native import native, native_in_any_order
 from fedcluster.kernels.rows import PADDING, Rows, Weights, as_given_weights, as_weights, pad
-from fedcluster.kernels.threads import for_each_chunk, thread_count
+from fedcluster.kernels.threads import Rooms, for_each_chunk, thread_count
 from fedcluster.kernels.tiles import (
     ADD_LANES,
     TILE_CENTERS,
@@ -138,15 +138,15 @@ def _sweep(
     n, (k, d) = len(X), centers.shape
     labels, packed = np.empty(n, np.int32), pack_centers(X, centers)
     sources = chunks(X, chunk_bounds(n, k, d).tolist())
-    parts = [zero_parts(packed) for _ in sources]
+    rooms = Rooms(lambda: zero_parts(packed), clear, add_up)
 
     def work(chunk: int) -> None:
-        rows, source = sources[chunk]
-        weights, room = sample_weight[rows], squared[rows]
-        sweep_chunk(source, weights, packed, labels[rows], room, parts[chunk])
+        (rows, source), parts = sources[chunk], rooms.take()
+        sweep_chunk(source, sample_weight[rows], packed, labels[rows], squared[rows], parts)
+        rooms.hand_in(chunk, parts)
 
     for_each_chunk(work, len(sources), thread_count() if len(sources) > 2 else 1)
-    return labels, finish(add_all(parts), packed, d)
+    return labels, finish(rooms.total, packed, d)
 
 
 def chunks(X: Rows, bounds: list[int]) -> list[tuple[slice, Rows]]:
@@ -276,6 +276,12 @@ def zero_parts(packed: Packed) -> Parts:
         aligned_zeros(np.float64, k, ADD_LANES),
     )
     return Parts(residuals, np.zeros(k), np.zeros(k, np.int64), errors)
+
+
+@native
+def clear(parts: Parts) -> None:
+    """Make them the sums of no rows."""
+    parts.residuals[:], parts.weights[:], parts.counts[:], parts.errors[:] = 0.0, 0.0, 0, 0.0
 
 
 @native

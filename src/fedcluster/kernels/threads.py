@@ -9,8 +9,12 @@ import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from threading import Lock
+from typing import Generic, TypeVar
 
-__all__ = ["for_each_chunk", "thread_count"]
+__all__ = ["Rooms", "for_each_chunk", "thread_count"]
+
+Room = TypeVar("Room")
 
 
 def thread_count() -> int:
@@ -44,6 +48,62 @@ def for_each_chunk(work: Callable[[int], object], n_chunks: int, n_threads: int)
 def _take_chunks(work: Callable[[int], object], chunks: Iterator[int]) -> None:
     for chunk in chunks:
         work(chunk)
+
+
+class Rooms(Generic[Room]):
+    """Where chunks write what they find, which is added up in the order of their numbers.
+
+    A room serves one chunk after the other: few are needed, however many chunks there are, and
+    they stay in the cache. Memory that is new costs more than what is written into it.
+
+    Parameters
+    ----------
+    new : callable
+        Makes a room with nothing in it.
+    clear : callable
+        Empties one.
+    add : callable
+        Adds the second of two rooms to the first.
+    """
+
+    def __init__(
+        self,
+        new: Callable[[], Room],
+        clear: Callable[[Room], object],
+        add: Callable[[Room, Room], object],
+    ) -> None:
+        self._new, self._clear, self._add = new, clear, add
+        self._free: list[Room] = []
+        self._early: dict[int, Room] = {}
+        self._next, self._turn = 0, Lock()
+        self._total: Room | None = None
+
+    @property
+    def total(self) -> Room:
+        """The room of chunk 0, to which those of all others that were handed in are added."""
+        return self._new() if self._total is None else self._total
+
+    def take(self) -> Room:
+        """An empty room."""
+        try:
+            room = self._free.pop()
+        except IndexError:
+            return self._new()
+        self._clear(room)
+        return room
+
+    def hand_in(self, chunk: int, room: Room) -> None:
+        """Add what a chunk has found, once all chunks before it are added."""
+        with self._turn:
+            self._early[chunk] = room
+            while self._next in self._early:
+                found = self._early.pop(self._next)
+                self._next += 1
+                if self._total is None:
+                    self._total = found
+                else:
+                    self._add(self._total, found)
+                    self._free.append(found)
 
 
 @cache
