@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from functools import cached_property
 from itertools import pairwise
 from typing import TypeVar
@@ -134,13 +133,20 @@ def _reply(client: Client, tasks: Sequence[Task]) -> list[Summary]:
         return client.answers(tasks)
 
 
-@contextmanager
-def named(client: Client, tasks: Sequence[Task]) -> Iterator[None]:
+class named:  # noqa: N801, as contextlib's, but without a generator for each answer
     """Give the site's name, the round and the steps to any exception."""
-    try:
-        yield
-    except Exception as error:
-        steps = ", ".join(dict.fromkeys(type(task.step).__name__ for task in tasks))
-        what = f"{steps}: {type(error).__name__}: {error}"
-        rounds = f"round {tasks[0].state.round + 1}"
-        raise SiteError(f"site {client.name!r}, {rounds}, {what}") from error
+
+    __slots__ = ("_client", "_tasks")
+
+    def __init__(self, client: Client, tasks: Sequence[Task]) -> None:
+        self._client, self._tasks = client, tasks
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, Exception):
+            steps = ", ".join(dict.fromkeys(type(task.step).__name__ for task in self._tasks))
+            what = f"{steps}: {type(error).__name__}: {error}"
+            rounds = f"round {self._tasks[0].state.round + 1}"
+            raise SiteError(f"site {self._client.name!r}, {rounds}, {what}") from error
