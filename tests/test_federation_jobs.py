@@ -64,6 +64,17 @@ def read(path: Path) -> dict:
     return json.loads(path.read_text("utf-8"))
 
 
+def on_one_machine_and_over_a_network(trial, over, folder: Path, options) -> tuple[dict, dict]:
+    """The histories of a fit both ways, whose exchanges are the same to the bit."""
+    status, said = over("fit", *options, "--out", folder / "there")
+    assert status == 0, said
+    status, said = invoke("fit", *site_tomls(trial), *options, "--out", folder / "here")
+    assert status == 0, said
+    here, there = (read(folder / side / "history.json") for side in ("here", "there"))
+    assert here["exchanges"] == there["exchanges"]
+    return here, there
+
+
 ADDS_UP = {
     "prepared": ["-k", 3],
     "one round": ["-k", 3, "--algorithm", "kfed"],
@@ -75,12 +86,7 @@ ADDS_UP = {
 @pytest.mark.parametrize("options", ADDS_UP.values(), ids=ADDS_UP)
 def test_every_number_that_was_sent_stands_in_an_exchange(trial, over, tmp_path, options) -> None:
     """And the list is the same bits over a network as on one machine."""
-    status, said = over("fit", *options, "--out", tmp_path / "there")
-    assert status == 0, said
-    status, said = invoke("fit", *site_tomls(trial), *options, "--out", tmp_path / "here")
-    assert status == 0, said
-    here, there = (read(tmp_path / side / "history.json") for side in ("here", "there"))
-    assert here["exchanges"] == there["exchanges"]
+    here, there = on_one_machine_and_over_a_network(trial, over, tmp_path, options)
     for history in (here, there):
         assert [done["round"] for done in history["exchanges"]] == [
             *range(1, history["rounds"] + 1)
@@ -114,12 +120,7 @@ del IN_CHUNKS["one round"]  # k-FED asks each site about all its rows
 def test_rows_in_chunks_are_not_loaded_at_once(trial, over, many, tmp_path, options) -> None:
     """The start is found from sums alone, over a network as on one machine."""
     options = options if "-k" in options else ["-k", 2, *options]
-    status, said = over("fit", *options, "--out", tmp_path / "there")
-    assert status == 0, said
-    status, said = invoke("fit", *site_tomls(trial), *options, "--out", tmp_path / "here")
-    assert status == 0, said
-    here, there = (read(tmp_path / side / "history.json") for side in ("here", "there"))
-    assert here["exchanges"] == there["exchanges"]
+    here, there = on_one_machine_and_over_a_network(trial, over, tmp_path, options)
     steps = {step for done in there["exchanges"] for step in done["tasks"]}
     assert "VarianceTree" in steps
     assert not steps & {"SiteSummaries", "FKM"}

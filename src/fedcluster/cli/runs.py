@@ -12,7 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from fedcluster.cli.sites import OpenSite, are_site_files, open_sites, said_by_site_files
+from fedcluster.cli.sites import (
+    OpenSite,
+    are_site_files,
+    one_file_of_all,
+    open_sites,
+    said_by_site_files,
+)
 from fedcluster.core import Data, Labels, Rows
 from fedcluster.data.decimals import POINT
 from fedcluster.data.files import (
@@ -106,10 +112,7 @@ class Reading:
         """Refuse options that do not go together with these files."""
         if are_site_files(files):
             said_by_site_files(self.decimal, self.site, self.weight, self.group)
-        if self.site is not None and len(files) > 1:
-            raise InputError(
-                f"--site-column is for one file of all sites, not for {len(files)} files"
-            )
+        one_file_of_all(self.site, files)
 
 
 def read(
@@ -317,8 +320,10 @@ def noticed(model: Model, tables: Mapping[str, Table]) -> tuple[Counts, Counts]:
         for part in _parts(table):
             texts.update(model.preparation.unknown(part))
             gaps.update(model.preparation.filled(part))
-        unknown |= {site: dict(texts)} if texts else {}
-        filled |= {site: dict(gaps)} if gaps else {}
+        if texts:
+            unknown[site] = dict(texts)
+        if gaps:
+            filled[site] = dict(gaps)
     return unknown, filled
 
 

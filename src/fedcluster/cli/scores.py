@@ -11,7 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcluster.cli.sites import are_site_files, open_sites, parts, said_by_site_files
+from fedcluster.cli.sites import (
+    are_site_files,
+    one_file_of_all,
+    open_sites,
+    parts,
+    said_by_site_files,
+)
 from fedcluster.client import Client
 from fedcluster.core import Data, Filter, State
 from fedcluster.data.decimals import POINT
@@ -132,8 +138,7 @@ def read(
         tables = _of_sites(given, columns, lambda source: doing(_reading(source)))
         labels = {source.site: _labels(source, columns.label) for source in given}
         return {site: _data(rows, labels[site]) for site, rows in tables.items()}
-    if len(given) > 1:
-        raise InputError(f"--site-column is for one file of all sites, not for {len(given)} files")
+    one_file_of_all(columns.site, given)
     doing(_reading(given[0]))
     read = read_one_file if columns.texts is None else partial(read_raw_file, texts=columns.texts)
     tables = read(

@@ -17,7 +17,14 @@ from fedcluster.data.sources import OpenRows
 from fedcluster.data.tables import InputError
 from fedcluster.site import SiteFile, held
 
-__all__ = ["OpenSite", "are_site_files", "open_sites", "parts", "said_by_site_files"]
+__all__ = [
+    "OpenSite",
+    "are_site_files",
+    "one_file_of_all",
+    "open_sites",
+    "parts",
+    "said_by_site_files",
+]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,6 +96,12 @@ def said_by_site_files(decimal: str, *columns: str | None) -> None:
             "--site-column, --weight-column, --group-column and --decimal are what a site file "
             "says itself"
         )
+
+
+def one_file_of_all(site_column: str | None, files: Sequence[Any]) -> None:
+    """Refuse a column with the sites' names where each site has a file of its own."""
+    if site_column is not None and len(files) > 1:
+        raise InputError(f"--site-column is for one file of all sites, not for {len(files)} files")
 
 
 def open_sites(

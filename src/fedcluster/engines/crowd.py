@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from fedcluster.chance import sampled
 from fedcluster.client import Client
 from fedcluster.core import Answers, Column, Data, Filter, Site, Summary, Task
-from fedcluster.engines.local import named
+from fedcluster.engines.local import AtSite
 from fedcluster.privacy import MinRows
 
 __all__ = ["CrowdEngine"]
@@ -117,7 +117,7 @@ class CrowdEngine:
         """The answer of the union of sites."""
         every = bool((chosen == self._heard).all())
         union = self._all if every else self._union(chosen)
-        with named(union, [task]):
+        with AtSite(union, [task]):
             return union.answer(task)
 
     def _union(self, chosen: NDArray[np.bool_]) -> Client:
@@ -130,7 +130,7 @@ class CrowdEngine:
         for i in np.flatnonzero(chosen):
             rows = self._data.take(slice(self._bounds[i], self._bounds[i + 1]))
             client = Client(self._names[i], rows, self.filters)
-            with named(client, [task]):
+            with AtSite(client, [task]):
                 yield client.answer(task)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
@@ -248,18 +248,21 @@ class Preparation:
 
     def unknown(self, data: Data) -> dict[str, int]:
         """How many texts are of no level that is known, by column, of those that have some."""
-        found = {
-            column.name: column.unknown(data, j)
-            for column, j in zip(self.columns, self._places(data), strict=True)
-            if isinstance(column, Category) and not column.other
-        }
-        return {name: n for name, n in found.items() if n}
+        return self._counted(
+            data,
+            lambda c, j: c.unknown(data, j) if isinstance(c, Category) and not c.other else 0,
+        )
 
     def filled(self, data: Data) -> dict[str, int]:
         """How many values are missing and filled in, by column, of those that lack some."""
-        places = self._places(data)
-        found = {c.name: c.filled(data, j) for c, j in zip(self.columns, places, strict=True)}
-        return {name: n for name, n in found.items() if n}
+        return self._counted(data, lambda c, j: c.filled(data, j))
+
+    def _counted(
+        self, data: Data, count: Callable[[Measure | Category, int], int]
+    ) -> dict[str, int]:
+        """What is counted in each column of the rows, by name, where it is not 0."""
+        places = zip(self.columns, self._places(data), strict=True)
+        return {c.name: n for c, j in places if (n := count(c, j))}
 
     def invert(self, centers: Floats) -> Floats:
         """Prepared rows (k, p) in the units of the columns, as `names` names them.
