@@ -23,9 +23,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from federations import RunningFederation, federation, in_one_process, read_json
 
-from fedcluster.engines import wire
-from fedcluster.federation.jobs import Fit
-from fedcluster.preparation import Prepare
+from fedcluster.engines import _wire as wire
+from fedcluster.federation._jobs import Fit
+from fedcluster.preprocessing import PreprocessingSpec
 
 RNG = np.random.default_rng(0)
 ROWS = {
@@ -84,7 +84,7 @@ def tried(fault: Fault, running: RunningFederation, site: str, seed: int, out: P
 
 def here(seed: int, missing: Sequence[Sequence[str]] = ()) -> np.ndarray:
     """The centres of the same clustering in this process, with these sites missing by exchange."""
-    prepare = [Prepare(missing="mean"), None][seed % 2]
+    prepare = [PreprocessingSpec(missing="mean"), None][seed % 2]
     job = Fit(
         4,
         algorithm="lloyd",
@@ -105,7 +105,9 @@ def verdict(running: RunningFederation, seed: int, out: Path, status: int, said:
     """Nothing if the result is right, else what is wrong."""
     if status:
         return said
-    missing = [wire.unpack(path.read_bytes())[0]["missing"] for path in running.exchanges()]
+    missing = [
+        wire.unpack(path.read_bytes())[0]["missing"] for path in running.communication_rounds()
+    ]
     expected = here(seed, missing)
     found = np.array(read_json(out / "model.json")["centers"])
     return "" if found.tobytes() == expected.tobytes() else "other centres"

@@ -22,8 +22,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from federations import federation, read_json
 
-from fedcluster.federation import pages
-from fedcluster.federation.programs import Program, answers, environment, free_port
+from fedcluster.federation import _pages as pages
+from fedcluster.federation._programs import ManagedProcess, answers, environment, free_port
 
 ROUNDS = 4
 EMPTY = """
@@ -75,12 +75,14 @@ def empty_rounds(folder: Path) -> list[float]:
     with ExitStack() as stack:
         port = address.split(":")[1]
         link = ["--insecure", "--port", port, "--disable-runtime-dependency-installation"]
-        stack.enter_context(Program.running("superlink", link, folder / "link.log", home))
+        stack.enter_context(ManagedProcess.running("superlink", link, folder / "link.log", home))
         while not answers(address, None):
             time.sleep(0.2)
         for i in range(3):
             node = ["--insecure", "--superlink", address, "--port", str(free_port())]
-            stack.enter_context(Program.running("supernode", node, folder / f"{i}.log", home))
+            stack.enter_context(
+                ManagedProcess.running("supernode", node, folder / f"{i}.log", home)
+            )
         flwr = [sys.executable, "-c", "from flwr.cli.app import app; app()"]
         submit = [*flwr, "run", str(app), "own", "--format", "json"]
         done = subprocess.run(submit, env=environment(home), check=True, capture_output=True)
@@ -98,7 +100,10 @@ def our_rounds(folder: Path) -> list[float]:
     with federation(folder, rows) as running:
         run = running.run("fit", "-k", 8, "--out", folder / "out")
         assert run.wait(600) == 0, run.said()
-        paths = [running.exchanges()[0].with_name("described"), *running.exchanges()]
+        paths = [
+            running.communication_rounds()[0].with_name("described"),
+            *running.communication_rounds(),
+        ]
         return np.diff([path.stat().st_mtime for path in paths]).tolist()
 
 

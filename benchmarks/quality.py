@@ -122,7 +122,7 @@ def measured(name: str, method: str, rows: SplitRows, reference: float, models: 
         rounds=statistics.mean(getattr(model, "n_iter_", 0) for model in models),
         rounds_max=max(getattr(model, "n_iter_", 0) for model in models),
         numbers=statistics.mean(
-            max(getattr(model, "numbers_sent_", {"": 0}).values()) for model in models
+            max(getattr(model, "values_sent_", {"": 0}).values()) for model in models
         ),
         seconds=statistics.mean(model.seconds for model in models),
     )

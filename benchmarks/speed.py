@@ -31,10 +31,10 @@ from threadpoolctl import threadpool_limits
 from fedcluster.algorithms import FKM, Lloyd
 from fedcluster.client import Client
 from fedcluster.core import Data, State, Task
-from fedcluster.data.streams import ParquetRows
 from fedcluster.datasets import plane16
 from fedcluster.engines import LocalEngine
-from fedcluster.engines.crowd import CrowdEngine
+from fedcluster.engines._pooled import PooledEngine
+from fedcluster.io._streams import ParquetRows
 from fedcluster.kernels import fuzzy_pass, hard_pass, kmeans_plusplus
 from fedcluster.privacy import MinClusterSize
 from fedcluster.rounds import run
@@ -208,7 +208,7 @@ def one_crowd() -> float:
     task = Task(Lloyd(), State.at(X[:16]))
     LocalEngine([Client("warm", Data(X[:100]))]).ask([task])
     begun = time.perf_counter()
-    CrowdEngine(Data(X), site).ask([task])
+    PooledEngine(Data(X), site).ask([task])
     return time.perf_counter() - begun
 
 

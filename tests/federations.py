@@ -18,13 +18,13 @@ import numpy as np
 from fedcluster.client import Client
 from fedcluster.core import Column, Data, Result
 from fedcluster.engines import LocalEngine
-from fedcluster.federation.folders import create
-from fedcluster.federation.jobs import Fit, drawn
-from fedcluster.federation.programs import free_port
-from fedcluster.preparation import Preparation, agree
-from fedcluster.preparation import fit as fit_preparation
+from fedcluster.federation._folders import create
+from fedcluster.federation._jobs import Fit, drawn
+from fedcluster.federation._programs import free_port
+from fedcluster.preprocessing import Preprocessor, agree
+from fedcluster.preprocessing import fit as fit_preprocessor
 from fedcluster.privacy import MinClusterSize, MinRows
-from fedcluster.rounds import drive, prepared
+from fedcluster.rounds import run_plan, with_preprocessing
 
 COMMAND = [sys.executable, "-c", "from fedcluster.cli import app; app()"]
 MARK = "FEDCLUSTER_FEDERATION_OF_A_TEST"
@@ -135,17 +135,17 @@ class RunningFederation:
         self.earlier = self._runs()
         return self.command("federation", "run", self.folder, *arguments, name="run")
 
-    def exchanges(self) -> list[Path]:
+    def communication_rounds(self) -> list[Path]:
         """The recorded exchanges of the run that was begun last."""
         new = sorted(self._runs() - self.earlier)
-        return sorted((new[-1] / "exchanges").glob("exchange-*")) if new else []
+        return sorted((new[-1] / "communication_rounds").glob("exchange-*")) if new else []
 
     def _runs(self) -> set[Path]:
         return {path.parent for path in (self.folder / "runs").glob("*/job.json")}
 
     def wait_for_exchange(self, n: int, seconds: float = 240) -> None:
         end = time.monotonic() + seconds
-        while len(self.exchanges()) < n:
+        while len(self.communication_rounds()) < n:
             assert time.monotonic() < end, f"no {n} exchanges within {seconds} s"
             time.sleep(0.05)
 
@@ -189,17 +189,17 @@ def federation(folder: Path, rows: Mapping[str, np.ndarray]) -> Iterator[Running
 
 def in_one_process(
     job: Fit, rows: Mapping[str, np.ndarray], silent: Callable[[str, int], bool] | None = None
-) -> tuple[Preparation | None, Result]:
+) -> tuple[Preprocessor | None, Result]:
     """What the sites of a federation find, with the limits that a new site file has."""
     columns, limits = (Column("x"), Column("y")), [MinRows(2), MinClusterSize(2)]
     clients = (Client(name, Data(X, columns=columns), limits) for name, X in rows.items())
-    sites, preparation = LocalEngine(clients, silent=silent), None
+    sites, preprocessor = LocalEngine(clients, silent=silent), None
     if job.prepare is not None:
-        fitted = drive(fit_preparation(job.prepare, agree(sites.describe())), sites)
-        preparation = fitted.value.preparation
-    plan = prepared(job.plan(sites.sites), preparation)
-    found = drive(plan, sites, participation=job.participation, seed=drawn(job.seed))
-    return preparation, found.value
+        fitted = run_plan(fit_preprocessor(job.prepare, agree(sites.describe())), sites)
+        preprocessor = fitted.value.preprocessor
+    plan = with_preprocessing(job.plan(sites.sites), preprocessor)
+    found = run_plan(plan, sites, participation=job.participation, seed=drawn(job.seed))
+    return preprocessor, found.value
 
 
 def read_json(path: Path) -> dict:

@@ -12,13 +12,13 @@ from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
 from fedcluster.client import Client
-from fedcluster.engines.flower import FlowerEngine, client_app
-from fedcluster.engines.responder import Responder
-from fedcluster.engines.wire import steps_by_name
-from fedcluster.federation.member import PREPARATION
-from fedcluster.preparation import Preparation
+from fedcluster.engines._flower import FlowerEngine, client_app
+from fedcluster.engines._responder import Responder
+from fedcluster.engines._wire import steps_by_name
+from fedcluster.federation._member import PREPARATION
+from fedcluster.preprocessing import Preprocessor
 
-KNOWN = {"steps": steps_by_name(PREPARATION), "preparations": Preparation.of_plain}
+KNOWN = {"steps": steps_by_name(PREPARATION), "preprocessors": Preprocessor.of_plain}
 """What every site of a federation knows."""
 
 

@@ -20,10 +20,11 @@ from typer.testing import CliRunner
 
 import fedcluster
 from fedcluster import FederatedKMeans, report
-from fedcluster.cli import Algorithm, Init, Quality, app, runs
-from fedcluster.cli.screen import Screen
-from fedcluster.core import SiteError
-from fedcluster.kernels.native import announcer
+from fedcluster.cli import Algorithm, Init, Quality, app
+from fedcluster.cli import _runs as runs
+from fedcluster.cli._screen import Screen
+from fedcluster.errors import SiteError
+from fedcluster.kernels._native import announcer
 from fedcluster.model import Model
 from fedcluster.recipes import ALGORITHMS, FUZZY_ALGORITHMS, INITS, QUALITIES
 
@@ -106,8 +107,8 @@ def test_fit_writes_what_the_estimator_finds(rows, files):
     history = json.loads(Path("out/history.json").read_text())
     assert history["inertia"] == estimator.inertia_
     assert [site["name"] for site in history["sites"]] == ["north", "south"]
-    assert [site["numbers_sent"] for site in history["sites"]] == list(
-        estimator.numbers_sent_.values()
+    assert [site["values_sent"] for site in history["sites"]] == list(
+        estimator.values_sent_.values()
     )
     assert len(history["history"]) == len(estimator.history_)
     assert sorted(everything()) == sorted(
@@ -507,7 +508,7 @@ def test_the_table_shows_as_many_clusters_as_fit(k, width, shown):
 )
 def test_limits_are_put_in_words(limits, sentence):
     sites = [
-        report.SiteRecord(f"s{i}", 9, (9,), "", numbers_sent=3, limits=each)
+        report.SiteRecord(f"s{i}", 9, (9,), "", values_sent=3, limits=each)
         for i, each in enumerate(limits)
     ]
     assert report.notes(sites) == [sentence, "No row was held back."]
@@ -558,7 +559,7 @@ def test_an_interrupt_does_not_wait_for_numerical_work():
     """It strikes the main thread, whose work is to wait: numba's handing over is left alone."""
     program = """
 import sys, time
-from fedcluster.cli.screen import Screen
+from fedcluster.cli._screen import Screen
 
 def work():
     print("at work", flush=True)

@@ -13,9 +13,10 @@ from test_rounds import Failing
 
 from fedcluster import Client, Data, LocalEngine, MinClusterSize, MinRows, State, Task, run
 from fedcluster.algorithms import FFCM, FKM, FedAvg, Lloyd
-from fedcluster.core import Algorithm, Filter, HeldBackError, SiteError, Step, Summary
-from fedcluster.engines import CrowdEngine
-from fedcluster.rounds import drive, iterate
+from fedcluster.core import Algorithm, Filter, Step, Summary
+from fedcluster.engines import PooledEngine
+from fedcluster.errors import HeldBackError, SiteError
+from fedcluster.rounds import iterate, run_plan
 
 LIMITS: dict[str, Sequence[Filter]] = {
     "none": [],
@@ -26,8 +27,8 @@ LIMITS: dict[str, Sequence[Filter]] = {
 }
 
 
-def both(case: Case, limits: Sequence[Filter]) -> tuple[CrowdEngine, LocalEngine]:
-    crowd = CrowdEngine(case.pooled, [f"s{i}" for i in case.site], limits)
+def both(case: Case, limits: Sequence[Filter]) -> tuple[PooledEngine, LocalEngine]:
+    crowd = PooledEngine(case.pooled, [f"s{i}" for i in case.site], limits)
     return crowd, LocalEngine(Client(name, part, limits) for name, part in case.parts.items())
 
 
@@ -73,11 +74,11 @@ def test_a_run_on_a_crowd_is_a_run_on_its_sites(
 ) -> None:
     """The samples of the sites are the same too, whose names sort as text."""
     start = State() if isinstance(algorithm, FKM) else START
-    crowd = CrowdEngine(ROWS, SITES, [limit], participation=participation, seed=5)
+    crowd = PooledEngine(ROWS, SITES, [limit], participation=participation, seed=5)
     local = LocalEngine(Client(name, rows, [limit]) for name, rows in CLIENTS.items())
     a, b = (iterate(algorithm, start, seed=1, max_rounds=6) for _ in range(2))
-    crowded = _run(lambda: drive(a, crowd))
-    single = _run(lambda: drive(b, local, participation=participation, seed=5))
+    crowded = _run(lambda: run_plan(a, crowd))
+    single = _run(lambda: run_plan(b, local, participation=participation, seed=5))
     if single is None:  # the first sample was of one small site: the limits held it back
         assert crowded is None
         return
@@ -97,7 +98,7 @@ def _run(outcome):
 
 
 def test_a_round_of_many_tasks_has_one_sample() -> None:
-    crowd = CrowdEngine(ROWS, SITES, participation=0.2)
+    crowd = PooledEngine(ROWS, SITES, participation=0.2)
     one, other = crowd.ask([Task(Lloyd(), START), Task(Lloyd(), START)])
     np.testing.assert_array_equal(one.total().sums, other.total().sums)
     [next_round] = crowd.ask([Task(Lloyd(), START)])
@@ -105,7 +106,7 @@ def test_a_round_of_many_tasks_has_one_sample() -> None:
 
 
 def test_a_crowd_that_is_not_asked_is_missing() -> None:
-    crowd = CrowdEngine(ROWS, SITES)
+    crowd = PooledEngine(ROWS, SITES)
     [answers] = crowd.ask([Task(Lloyd(), START)], ["others"])
     assert answers.by_site == {}
     assert answers.missing == ("30 sites",)
@@ -115,21 +116,21 @@ def test_a_crowd_that_is_not_asked_is_missing() -> None:
 def test_a_fault_names_the_crowd_or_the_site() -> None:
     task = Task(Failing(), State())
     with pytest.raises(SiteError, match="site '30 sites', round 1, Failing: ZeroDivisionError"):
-        CrowdEngine(ROWS, SITES).ask([task])
+        PooledEngine(ROWS, SITES).ask([task])
     with pytest.raises(SiteError, match="site '0', round 1, Failing: ZeroDivisionError"):
-        CrowdEngine(ROWS, SITES, [MinClusterSize(2)]).ask([task])
+        PooledEngine(ROWS, SITES, [MinClusterSize(2)]).ask([task])
 
 
 def test_what_makes_no_crowd_is_refused() -> None:
     with pytest.raises(ValueError, match=r"sites has shape \(3,\), but there are 400 rows"):
-        CrowdEngine(ROWS, [1, 2, 3])
+        PooledEngine(ROWS, [1, 2, 3])
     with pytest.raises(ValueError, match="site '7' has no row of positive weight"):
-        CrowdEngine(Data(ROWS.X, np.where(SITES == 7, 0.0, 1.0)), SITES)
+        PooledEngine(Data(ROWS.X, np.where(SITES == 7, 0.0, 1.0)), SITES)
     for fraction in (0.0, 1.5):
         with pytest.raises(ValueError, match="participation must be above 0 and at most 1"):
-            CrowdEngine(ROWS, SITES, participation=fraction)
+            PooledEngine(ROWS, SITES, participation=fraction)
 
 
 def test_when_limits_hold_everything_back_the_error_says_which() -> None:
     with pytest.raises(HeldBackError, match=r"MinRows\(n=999\) at 30 sites"):
-        run(Lloyd(), CrowdEngine(ROWS, SITES, [MinRows(999)]), START)
+        run(Lloyd(), PooledEngine(ROWS, SITES, [MinRows(999)]), START)

@@ -15,12 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_cli import fails, run
 
+from fedcluster._site import SiteFile
 from fedcluster.core import Data
-from fedcluster.data import spool
-from fedcluster.data.decimals import is_number, parsed
-from fedcluster.data.files import InputError, open_table, read_raw_sites, read_sites, sources
-from fedcluster.data.spool import SpooledRows
-from fedcluster.site import SiteFile
+from fedcluster.errors import InputError
+from fedcluster.io import _disk_cache as spool
+from fedcluster.io._decimals import is_number, parsed
+from fedcluster.io._disk_cache import CachedRows
+from fedcluster.io._files import open_table, read_raw_sites, read_sites, sources
 
 GERMAN = """\
 Größe;Gewicht;Temperatur;Station;Note
@@ -81,7 +82,7 @@ def test_a_german_file_is_read(text: str, path: str) -> None:
 def test_a_site_file_says_what_decimals_begin_with(
     text: str, path: str, in_memory: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fedcluster.site.IN_MEMORY", in_memory)
+    monkeypatch.setattr("fedcluster._site.IN_MEMORY", in_memory)
     monkeypatch.setattr(spool, "READ", 6)
     rows = site(text, path, ",", 'label_column = "Note"', 'weight_column = "Gewicht"')
     with pytest.raises(InputError, match=r"'Gewicht', row 2 .*: the value is missing"):
@@ -107,9 +108,9 @@ def test_later_blocks_may_be_of_another_kind() -> None:
     n = 200_000
     text = "".join(f"{i};{i}\n" for i in range(n)) + "7,5;None\n"
     file = open_table(Path(write("rows.csv", "a;b\n" + text)), ",")
-    np.testing.assert_array_equal(SpooledRows(file, ["a"]).load().X.ravel(), [*range(n), 7.5])
+    np.testing.assert_array_equal(CachedRows(file, ["a"]).load().X.ravel(), [*range(n), 7.5])
     with pytest.raises(InputError, match=rf"column 'b', row {n + 1} .*: the value is missing"):
-        len(SpooledRows(file, ["b"]))
+        len(CachedRows(file, ["b"]))
 
 
 def test_one_column_needs_no_delimiter() -> None:

@@ -10,9 +10,9 @@ from sklearn.datasets import load_digits
 from sklearn.metrics import adjusted_rand_score
 from typer.testing import CliRunner
 
-from fedcluster import demo
+from fedcluster import _demo as demo
+from fedcluster._demo import compare, digits_by_site
 from fedcluster.cli import app
-from fedcluster.demo import compare, digits_by_site
 from fedcluster.model import Model
 from fedcluster.report import Comparison
 

@@ -8,17 +8,18 @@ from grids import flower_engine
 
 from fedcluster.algorithms import FFCM, FKM, FedAvg, KFed, Lloyd, SiteSummaries, VarianceTree
 from fedcluster.client import Client
-from fedcluster.core import Column, Data, Engine, SiteError, State, Task
-from fedcluster.data.streams import MemoryMap
+from fedcluster.core import Column, Data, Engine, State, Task
 from fedcluster.engines import LocalEngine
-from fedcluster.engines.recorded import RecordedEngine
+from fedcluster.engines._recorded import RecordedEngine
+from fedcluster.errors import SiteError
+from fedcluster.io._streams import MemoryMap
 from fedcluster.metrics import Inertia
-from fedcluster.preparation import Prepare, agree
-from fedcluster.preparation import fit as fit_preparation
+from fedcluster.preprocessing import PreprocessingSpec, agree
+from fedcluster.preprocessing import fit as fit_preprocessor
 from fedcluster.privacy import MinClusterSize, MinRows
-from fedcluster.recipes import Choice, clustering
-from fedcluster.rounds import drive, iterate, prepared, together
-from fedcluster.selection import choosing
+from fedcluster.recipes import FitSpec, clustering
+from fedcluster.rounds import gather, iterate, run_plan, with_preprocessing
+from fedcluster.selection import select_k_plan
 
 RNG = np.random.default_rng(5)
 ROWS = {
@@ -48,11 +49,11 @@ ENGINES = {
     "recorded-flower": lambda given, tmp_path: RecordedEngine(flower_engine(given), tmp_path / "f"),
 }
 PLANS = {
-    "default": lambda: clustering(Choice(4, seed=1)),
-    "sums": lambda: clustering(Choice(4, seed=1, sums_only=True, max_rounds=20)),
-    "better": lambda: clustering(Choice(3, seed=2, quality="better", max_rounds=20)),
-    "best": lambda: clustering(Choice(4, seed=2, quality="best", n_init=2, max_rounds=9)),
-    "fuzzy": lambda: clustering(Choice(4, seed=3, m=2.0, max_rounds=15)),
+    "default": lambda: clustering(FitSpec(4, seed=1)),
+    "sums": lambda: clustering(FitSpec(4, seed=1, sums_only=True, max_rounds=20)),
+    "better": lambda: clustering(FitSpec(3, seed=2, quality="better", max_rounds=20)),
+    "best": lambda: clustering(FitSpec(4, seed=2, quality="best", n_init=2, max_rounds=9)),
+    "fuzzy": lambda: clustering(FitSpec(4, seed=3, m=2.0, max_rounds=15)),
     "lloyd": lambda: iterate(Lloyd(), START),
     "fkm": lambda: iterate(FKM(4), seed=4, max_rounds=6),
     "kfed": lambda: iterate(KFed(4), seed=4),
@@ -107,10 +108,10 @@ def raw_clients() -> list[Client]:
 @pytest.mark.parametrize(
     "wish",
     [
-        Prepare(missing="mean"),
-        Prepare("robust", missing="drop"),
-        Prepare(missing="median", pca=2, log=["a"]),
-        Prepare("none", missing="mean", columns=["a", "b"]),
+        PreprocessingSpec(missing="mean"),
+        PreprocessingSpec("robust", missing="drop"),
+        PreprocessingSpec(missing="median", pca=2, log=["a"]),
+        PreprocessingSpec("none", missing="mean", columns=["a", "b"]),
     ],
     ids=["mean", "robust-drop", "pca", "numbers"],
 )
@@ -119,18 +120,21 @@ def test_a_preparation_is_the_same_bits_on_every_engine(engine, wish, tmp_path):
 
     def found(engine):
         told = engine.describe()
-        before = drive(fit_preparation(wish, agree(told, wish.columns)), engine)
-        plan = clustering(Choice(4, seed=1, sums_only=wish.scale == "robust", max_rounds=9))
-        after = drive(prepared(plan, before.value.preparation), engine)
+        before = run_plan(fit_preprocessor(wish, agree(told, wish.columns)), engine)
+        plan = clustering(FitSpec(4, seed=1, sums_only=wish.scale == "robust", max_rounds=9))
+        after = run_plan(with_preprocessing(plan, before.value.preprocessor), engine)
         return told, before, after
 
     told, before, after = found(LocalEngine(raw_clients()))
     there = found(engine(raw_clients(), tmp_path))
     assert told == there[0]
     assert list(told) == list(there[0]) == sorted(ROWS)
-    assert before.value.preparation == there[1].value.preparation
-    assert before.value.findings.missing == there[1].value.findings.missing
-    assert (before.exchanges, after.exchanges) == (there[1].exchanges, there[2].exchanges)
+    assert before.value.preprocessor == there[1].value.preprocessor
+    assert before.value.fit_report.missing == there[1].value.fit_report.missing
+    assert (before.communication_rounds, after.communication_rounds) == (
+        there[1].communication_rounds,
+        there[2].communication_rounds,
+    )
     assert bits(after.value) == bits(there[2].value)
 
 
@@ -145,18 +149,20 @@ def bits(found: object) -> object:
 @pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
 def test_the_same_bits_on_every_engine(engine, plan, tmp_path):
     """Centres, weights, history and what was exchanged."""
-    here = drive(plan(), LocalEngine(clients()))
-    there = drive(plan(), engine(clients(), tmp_path))
+    here = run_plan(plan(), LocalEngine(clients()))
+    there = run_plan(plan(), engine(clients(), tmp_path))
     assert bits(here.value) == bits(there.value)
-    assert here.exchanges == there.exchanges
+    assert here.communication_rounds == there.communication_rounds
 
 
 DEFAULTS = {
-    "k-means": lambda sites: clustering(Choice(4, seed=1).at(sites)),
-    "better": lambda sites: clustering(Choice(4, seed=1, quality="better").at(sites)),
-    "fuzzy": lambda sites: clustering(Choice(4, seed=1, m=2.0, max_rounds=9).at(sites)),
-    "every k": lambda sites: choosing(range(1, 5), Choice(4, seed=1).at(sites)),
-    "every fuzzy k": lambda sites: choosing(range(2, 4), Choice(3, m=2.0, max_rounds=5).at(sites)),
+    "k-means": lambda sites: clustering(FitSpec(4, seed=1).at(sites)),
+    "better": lambda sites: clustering(FitSpec(4, seed=1, quality="better").at(sites)),
+    "fuzzy": lambda sites: clustering(FitSpec(4, seed=1, m=2.0, max_rounds=9).at(sites)),
+    "every k": lambda sites: select_k_plan(range(1, 5), FitSpec(4, seed=1).at(sites)),
+    "every fuzzy k": lambda sites: select_k_plan(
+        range(2, 4), FitSpec(3, m=2.0, max_rounds=5).at(sites)
+    ),
 }
 
 
@@ -173,20 +179,20 @@ def test_by_default_no_site_loads_rows_that_come_in_chunks(engine, plan, tmp_pat
     there.describe()  # over a network sites have to be asked before they can tell
     assert here.sites == there.sites
     assert [site.name for site in there.sites if site.streams] == ["east"]
-    found = drive(plan(here.sites), here), drive(plan(there.sites), there)
+    found = run_plan(plan(here.sites), here), run_plan(plan(there.sites), there)
     results = [getattr(each.value, "results", {0: each.value}) for each in found]
     for k, result in results[0].items():
         assert bits(result) == bits(results[1][k])
-    assert found[0].exchanges == found[1].exchanges
+    assert found[0].communication_rounds == found[1].communication_rounds
 
 
 def test_a_start_that_was_asked_for_stays():
     """And so does the default where no site's rows come in chunks."""
     sites = LocalEngine(clients()).sites
     for init in ("summaries", "k-means++", START.centers):
-        assert Choice(4, init=init).at(sites).init is init
-    assert Choice(4).at(sites).init == "sums"
-    assert Choice(4).at(site for site in sites if not site.streams).init == "auto"
+        assert FitSpec(4, init=init).at(sites).init is init
+    assert FitSpec(4).at(sites).init == "sums"
+    assert FitSpec(4).at(site for site in sites if not site.streams).init == "auto"
 
 
 def test_a_site_whose_rows_cannot_be_opened_is_named():
@@ -195,7 +201,7 @@ def test_a_site_whose_rows_cannot_be_opened_is_named():
 
     engine = LocalEngine([Client("west", load)])
     with pytest.raises(SiteError, match="site 'west', opening its rows, OSError: the disk is gone"):
-        drive(iterate(Lloyd(), START), engine)
+        run_plan(iterate(Lloyd(), START), engine)
 
 
 @engines
@@ -238,11 +244,11 @@ def test_only_the_sites_that_are_named_are_asked(engine, tmp_path):
     [answers] = away.ask([Task(Lloyd(), START)], ["west", "north"])
     assert list(answers.by_site) == ["north", "west"]
     assert answers.missing == ("east", "south")
-    half = drive(iterate(Lloyd(), START), away, participation=0.5, seed=3)
+    half = run_plan(iterate(Lloyd(), START), away, participation=0.5, seed=3)
     assert (
         half.value.history
         == (
-            drive(iterate(Lloyd(), START), LocalEngine(clients()), participation=0.5, seed=3)
+            run_plan(iterate(Lloyd(), START), LocalEngine(clients()), participation=0.5, seed=3)
         ).value.history
     )
 
@@ -250,9 +256,12 @@ def test_only_the_sites_that_are_named_are_asked(engine, tmp_path):
 @engines
 def test_runs_share_their_rounds_on_every_engine(engine, tmp_path):
     def plan():
-        return together([iterate(Lloyd(), START), iterate(FKM(4), max_rounds=5)])
+        return gather([iterate(Lloyd(), START), iterate(FKM(4), max_rounds=5)])
 
-    here, there = drive(plan(), LocalEngine(clients())), drive(plan(), engine(clients(), tmp_path))
+    here, there = (
+        run_plan(plan(), LocalEngine(clients())),
+        run_plan(plan(), engine(clients(), tmp_path)),
+    )
     assert list(map(bits, here.value)) == list(map(bits, there.value))
 
 

@@ -16,7 +16,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from fedcluster import FederatedFuzzyCMeans, FederatedKMeans
 from fedcluster.algorithms import FKM, Lloyd
-from fedcluster.estimators.reading import read_rows
+from fedcluster.estimators._reading import read_rows
 
 RNG = np.random.default_rng(0)
 CENTERS = np.array([[0.0, 0.0], [10.0, 0.0], [0.0, 10.0]])
@@ -178,7 +178,7 @@ def test_a_site_holds_back_no_more_rows_than_it_has() -> None:
     model = FederatedKMeans(2, prepare="standard", random_state=0)
     model.fit({"many": many, "one": many[:1]})
     assert model.rows_held_back_ == {"many": 0, "one": 1}
-    assert model.numbers_sent_["one"] == 0
+    assert model.values_sent_["one"] == 0
 
 
 def test_a_site_with_one_row_never_takes_part() -> None:
@@ -186,7 +186,7 @@ def test_a_site_with_one_row_never_takes_part() -> None:
     for algorithm in ("auto", "lloyd", "kfed", "fkm"):
         model = FederatedKMeans(3, algorithm=algorithm, random_state=0)
         model.fit({**PARTS, "alone": alone})
-        assert model.numbers_sent_["alone"] == 0
+        assert model.values_sent_["alone"] == 0
         assert model.rows_held_back_["alone"] == 1
         assert np.abs(model.cluster_centers_).max() < 15
 

@@ -12,7 +12,7 @@ from sklearn import metrics as sk
 from typer.testing import CliRunner, Result
 
 from fedcluster.cli import app
-from fedcluster.kernels.native import announcer
+from fedcluster.kernels._native import announcer
 from fedcluster.metrics import METRICS
 from fedcluster.model import Model
 

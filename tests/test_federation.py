@@ -27,24 +27,25 @@ from flwr.supercore.interceptors import RuntimeTokenHttpInterceptor
 from grids import KNOWN, process_grid
 from typer.testing import CliRunner
 
+from fedcluster._site import SiteFile
 from fedcluster.cli import app
-from fedcluster.core import SiteError
-from fedcluster.data.tables import InputError
 from fedcluster.engines import LocalEngine
-from fedcluster.engines.flower import FlowerEngine, client_app, introductions
-from fedcluster.engines.responder import Responder
-from fedcluster.federation import apps, coordinator, member
-from fedcluster.federation.folders import Federation, create
-from fedcluster.federation.jobs import JOBS, Evaluate, Fit, SelectK
-from fedcluster.federation.leashed import FleetOnly
-from fedcluster.federation.member import Membership, append, keep_results
-from fedcluster.federation.programs import Program, answers, free_port
-from fedcluster.federation.words import shown
+from fedcluster.engines._flower import FlowerEngine, client_app, discover_nodes
+from fedcluster.engines._responder import Responder
+from fedcluster.errors import InputError, SiteError
+from fedcluster.federation import _apps as apps
+from fedcluster.federation import _coordinator as coordinator
+from fedcluster.federation import _member as member
+from fedcluster.federation._folders import Federation, create
+from fedcluster.federation._jobs import JOBS, Evaluate, Fit, SelectK
+from fedcluster.federation._leashed import FleetOnly
+from fedcluster.federation._member import Membership, append, keep_results
+from fedcluster.federation._messages import shown
+from fedcluster.federation._programs import ManagedProcess, answers, free_port
 from fedcluster.model import Model
-from fedcluster.preparation import Prepare
+from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.report import Table, plain
-from fedcluster.rounds import drive
-from fedcluster.site import SiteFile
+from fedcluster.rounds import run_plan
 
 SITES = ["north", "south"]
 RNG = np.random.default_rng(0)
@@ -204,7 +205,7 @@ def engine(folder: Path, **how) -> FlowerEngine:
     for name in SITES:
         site = SiteFile.load(folder / "sites" / name / "site.toml")
         results = folder / "sites" / name / "results"
-        log = folder / "sites" / name / "sent.jsonl"
+        log = folder / "sites" / name / "audit.jsonl"
         given.append(
             Responder(
                 site.client(),
@@ -294,10 +295,10 @@ def test_more_clusters_than_rows_are_refused(folder: Path, tmp_path: Path) -> No
 def test_a_resumed_job_asks_only_for_what_is_not_recorded(folder: Path, tmp_path: Path) -> None:
     job = content(tmp_path / "out", Fit(3))
     first = apps.conduct(engine(folder), job, tmp_path / "run")
-    logs = [len((folder / f"sites/{n}/sent.jsonl").read_text().splitlines()) for n in SITES]
+    logs = [len((folder / f"sites/{n}/audit.jsonl").read_text().splitlines()) for n in SITES]
     again = apps.conduct(engine(folder), job, tmp_path / "run")
     assert {**first, "sites": None} == {**again, "sites": None}
-    more = [len((folder / f"sites/{n}/sent.jsonl").read_text().splitlines()) for n in SITES]
+    more = [len((folder / f"sites/{n}/audit.jsonl").read_text().splitlines()) for n in SITES]
     assert [b - a for a, b in zip(logs, more, strict=True)] == [1, 1]  # what they hold
 
 
@@ -312,7 +313,7 @@ def test_the_number_of_clusters_and_the_scores_are_those_of_one_process(
         out = tmp_path / name
         given = content(out, job, columns=["x", "y"]) | {"job": name}
         told = apps.conduct(engine(folder), given, tmp_path / "runs" / name)
-        expected = drive(job.plan(here.sites), here, seed=job.seed).value
+        expected = run_plan(job.plan(here.sites), here, seed=job.seed).value
         assert shown({**told, "done": True}, 80)
         if isinstance(job, SelectK):
             assert told["n_clusters"] == expected.n_clusters
@@ -347,17 +348,17 @@ def site_tomls(folder: Path) -> list[Path]:
 def test_rows_are_prepared_as_by_fit_on_one_machine(raw: Path, tmp_path: Path, missing, m) -> None:
     """The model, the labels and what is told of it, from the same site files."""
     out, here = tmp_path / "out", tmp_path / "here"
-    job = Fit(3, prepare=Prepare(missing=missing), m=m, max_iter=9)
+    job = Fit(3, prepare=PreprocessingSpec(missing=missing), m=m, max_iter=9)
     done = apps.conduct(engine(raw), content(out, job), tmp_path / "run")
     options = ["-k", 3, "--missing", missing, "--max-iter", 9, *(["-m", m] if m else [])]
     status, said = invoke("fit", *site_tomls(raw), *options, "--out", here)
     assert status == 0
     model, expected = (json.loads((path / "model.json").read_text()) for path in (out, here))
-    for key in ("centers", "weights", "columns", "preparation", "centers_in_units", "inertia"):
+    for key in ("centers", "weights", "columns", "preprocessing", "centers_in_units", "inertia"):
         assert model[key] == expected[key], key
     assert model["rounds"] == expected["rounds"]
     assert done["prepared"][0] in said
-    assert done["preparation"]["left_out"] == {"id": "only south has it"}
+    assert done["preprocessing"]["left_out"] == {"id": "only south has it"}
     for name in SITES:
         labels = (raw / "sites" / name / "results" / "labels.csv").read_text()
         assert labels == (here / "labels" / f"{name}.csv").read_text()
@@ -369,7 +370,7 @@ def test_rows_are_prepared_as_by_fit_on_one_machine(raw: Path, tmp_path: Path, m
 def test_the_number_of_clusters_and_the_scores_are_those_of_prepared_rows(
     raw: Path, tmp_path: Path
 ) -> None:
-    prepare = Prepare(missing="mean")
+    prepare = PreprocessingSpec(missing="mean")
     given = content(tmp_path / "k", SelectK(1, 4, prepare=prepare)) | {"job": "select-k"}
     told = apps.conduct(engine(raw), given, tmp_path / "runs" / "k")
     invoke("select-k", *site_tomls(raw), "--k-max", 4, "--out", tmp_path / "here")
@@ -388,14 +389,18 @@ def test_the_number_of_clusters_and_the_scores_are_those_of_prepared_rows(
 
 def test_a_resumed_job_prepares_as_it_did(raw: Path, tmp_path: Path) -> None:
     """What the sites told of their columns is recorded, too; its job has been JSON meanwhile."""
-    given = content(tmp_path / "out", Fit(3, prepare=Prepare("robust", missing="mean")))
+    given = content(tmp_path / "out", Fit(3, prepare=PreprocessingSpec("robust", missing="mean")))
     given = json.loads(json.dumps(given))
     first = apps.conduct(engine(raw), given, tmp_path / "run")
-    records = {path: path.stat().st_mtime_ns for path in (tmp_path / "run/exchanges").iterdir()}
+    records = {
+        path: path.stat().st_mtime_ns for path in (tmp_path / "run/communication_rounds").iterdir()
+    }
     again = apps.conduct(engine(raw), given, tmp_path / "run")
     assert {**first, "sites": None} == {**again, "sites": None}
-    assert records == {p: p.stat().st_mtime_ns for p in (tmp_path / "run/exchanges").iterdir()}
-    (tmp_path / "run/exchanges/described").write_bytes(b"{}\n")
+    assert records == {
+        p: p.stat().st_mtime_ns for p in (tmp_path / "run/communication_rounds").iterdir()
+    }
+    (tmp_path / "run/communication_rounds/described").write_bytes(b"{}\n")
     with pytest.raises(InputError, match="described is damaged"):
         apps.conduct(engine(raw), given, tmp_path / "run")
 
@@ -403,7 +408,7 @@ def test_a_resumed_job_prepares_as_it_did(raw: Path, tmp_path: Path) -> None:
 def test_sites_whose_columns_differ_are_named_before_anything_is_fitted(raw, tmp_path):
     path = raw / "sites/south/rows.csv"
     path.write_text(path.read_text().replace("income", "pay"))
-    job = Fit(2, prepare=Prepare(columns=["age", "income"]))
+    job = Fit(2, prepare=PreprocessingSpec(columns=["age", "income"]))
     with pytest.raises(InputError, match="column 'income' is lacking at south"):
         apps.conduct(engine(raw), content(tmp_path / "out", job), tmp_path / "run")
     assert not (tmp_path / "out").exists()
@@ -415,7 +420,7 @@ def test_the_log_says_what_left(folder: Path, tmp_path: Path) -> None:
     status, said = invoke("site", "log", toml, "--last", 3)
     assert status == 0
     assert re.search(r"Inertia\(\): 1 x 2, smallest weight 40, 16 bytes", said)
-    assert re.search(r"\d answers have left site north: .*sent.jsonl", said)
+    assert re.search(r"\d answers have left site north: .*audit.jsonl", said)
     status, said = invoke("site", "log", toml, "--json")
     lines = json.loads(said)["answers"]
     assert set(lines[0]) == {
@@ -436,15 +441,15 @@ def test_without_keys_the_sites_say_their_names(folder: Path) -> None:
     """In an insecure federation, on one machine."""
     sites = [Responder(SiteFile.load(folder / "sites" / n / "site.toml").client()) for n in SITES]
     grid, nodes = process_grid(sites)
-    assert introductions(grid, SITES, 5) == nodes
-    assert introductions(grid, [*SITES, "west"], 0.3) == nodes
+    assert discover_nodes(grid, SITES, 5) == nodes
+    assert discover_nodes(grid, [*SITES, "west"], 0.3) == nodes
     given = {"nodes": {}, "insecure": True, "sites": [*SITES, "west"], "quorum": None}
     with pytest.raises(SiteError, match="not connected: west; 3 sites are needed"):
         apps._engine(grid, {**given, "deadline": 0.3})
     assert len(apps._engine(grid, {**given, "deadline": 0.3, "quorum": 2}).sites) == 2
 
 
-def supernode(said: str) -> Program:
+def supernode(said: str) -> ManagedProcess:
     """A SuperNode that has said something, and has ended unless that was that it is connected."""
     told = SimpleNamespace(printed=lambda: said, runs=False, log="supernode.log")
     told.wait_for = lambda text, seconds: text in said
@@ -455,7 +460,7 @@ def supernode(said: str) -> Program:
 def test_only_a_site_that_was_connected_once_waits_to_be_let_in(before, tmp_path, monkeypatch):
     """Flower says the same of a key that is unknown and of one that was killed just now."""
     said = iter(["[code: 2004] Failed to activate", "[code: 2004]", "SuperNode ID: 4"])
-    monkeypatch.setattr(Program, "running", lambda *how: nullcontext(supernode(next(said))))
+    monkeypatch.setattr(ManagedProcess, "running", lambda *how: nullcontext(supernode(next(said))))
     monkeypatch.setattr(member.time, "sleep", lambda seconds: None)
     membership, heard = Membership("cluster.example.org:8443"), []
     if not before:
@@ -494,7 +499,7 @@ def test_a_supernode_that_lost_its_connection_does_not_live_on() -> None:
 
 def test_a_clock_that_is_wrong_is_named(tmp_path, monkeypatch):
     said = "SuperNode terminated gracefully.\nINFO:     Shutting down"
-    monkeypatch.setattr(Program, "running", lambda *how: nullcontext(supernode(said)))
+    monkeypatch.setattr(ManagedProcess, "running", lambda *how: nullcontext(supernode(said)))
     with (
         pytest.raises(InputError, match="refuses this site's signature; set the clocks of both"),
         member._connected(Membership("cluster.example.org:8443"), [], tmp_path, [].append),
@@ -508,7 +513,7 @@ def test_a_program_ends_with_its_reason_and_not_with_its_farewell(tmp_path):
         "\x1b[91mERROR \x1b[0m:     The disk is full.\nINFO:     Shutting down\n"
         "INFO:     Waiting for application shutdown.\nINFO:     Finished server process [7]\n"
     )
-    assert Program("superlink", None, log).complaint() == "The disk is full."
+    assert ManagedProcess("superlink", None, log).complaint() == "The disk is full."
 
 
 @pytest.fixture
@@ -590,7 +595,9 @@ def test_from_elsewhere_one_may_ask_what_sites_ask_and_no_more(path, host, statu
 def test_a_program_that_does_not_start_is_complained_of(tmp_path: Path) -> None:
     with (
         pytest.raises(InputError, match=r"Flower's superlink has ended: .* see .*log"),
-        Program.running("superlink", ["--nonsense"], tmp_path / "log", tmp_path / "home") as one,
+        ManagedProcess.running(
+            "superlink", ["--nonsense"], tmp_path / "log", tmp_path / "home"
+        ) as one,
     ):
         one.process.wait(60)
         one.check()

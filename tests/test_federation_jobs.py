@@ -12,14 +12,14 @@ import pytest
 from test_federation import SITES, content, engine, invoke, site_tomls
 
 from fedcluster.client import Client
-from fedcluster.core import HeldBackError, SiteError
-from fedcluster.data.tables import InputError
-from fedcluster.federation import apps, coordinator
-from fedcluster.federation.folders import create
-from fedcluster.federation.jobs import JOBS, Evaluate, Fit, SelectK
-from fedcluster.kernels.native import announcer
+from fedcluster.errors import HeldBackError, InputError, SiteError
+from fedcluster.federation import _apps as apps
+from fedcluster.federation import _coordinator as coordinator
+from fedcluster.federation._folders import create
+from fedcluster.federation._jobs import JOBS, Evaluate, Fit, SelectK
+from fedcluster.kernels._native import announcer
 from fedcluster.model import Model
-from fedcluster.preparation import Prepare
+from fedcluster.preprocessing import PreprocessingSpec
 
 LABELLED = ('[source]\npath = "rows.csv"', 'label_column = "kind"\n\n[source]\npath = "rows.csv"')
 GROUPS = {"a": (30, 20), "b": (45, 27), "c": (65, 24)}
@@ -71,7 +71,7 @@ def on_one_machine_and_over_a_network(trial, over, folder: Path, options) -> tup
     status, said = invoke("fit", *site_tomls(trial), *options, "--out", folder / "here")
     assert status == 0, said
     here, there = (read(folder / side / "history.json") for side in ("here", "there"))
-    assert here["exchanges"] == there["exchanges"]
+    assert here["communication_rounds"] == there["communication_rounds"]
     return here, there
 
 
@@ -88,15 +88,17 @@ def test_every_number_that_was_sent_stands_in_an_exchange(trial, over, tmp_path,
     """And the list is the same bits over a network as on one machine."""
     here, there = on_one_machine_and_over_a_network(trial, over, tmp_path, options)
     for history in (here, there):
-        assert [done["round"] for done in history["exchanges"]] == [
+        assert [done["round"] for done in history["communication_rounds"]] == [
             *range(1, history["rounds"] + 1)
         ]
         for site in history["sites"]:
-            sent = sum(done["numbers_sent"][site["name"]] for done in history["exchanges"])
-            assert sent == site["numbers_sent"] > 0
-            won = sum(done["numbers_sent"][site["name"]] for done in history["history"])
+            sent = sum(
+                done["values_sent"][site["name"]] for done in history["communication_rounds"]
+            )
+            assert sent == site["values_sent"] > 0
+            won = sum(done["values_sent"][site["name"]] for done in history["history"])
             assert won < sent  # which is why there is the list
-    assert "exchanges" not in json.loads(
+    assert "communication_rounds" not in json.loads(
         invoke("fit", *site_tomls(trial), *options, "--out", tmp_path / "again", "--json")[1]
     )
 
@@ -108,7 +110,7 @@ def many(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(client: Client) -> None:
         raise AssertionError("all rows were loaded at once")
 
-    monkeypatch.setattr("fedcluster.site.IN_MEMORY", 0)
+    monkeypatch.setattr("fedcluster._site.IN_MEMORY", 0)
     monkeypatch.setattr(Client, "data", property(refuse))
 
 
@@ -121,7 +123,7 @@ def test_rows_in_chunks_are_not_loaded_at_once(trial, over, many, tmp_path, opti
     """The start is found from sums alone, over a network as on one machine."""
     options = options if "-k" in options else ["-k", 2, *options]
     here, there = on_one_machine_and_over_a_network(trial, over, tmp_path, options)
-    steps = {step for done in there["exchanges"] for step in done["tasks"]}
+    steps = {step for done in there["communication_rounds"] for step in done["tasks"]}
     assert "VarianceTree" in steps
     assert not steps & {"SiteSummaries", "FKM"}
     here, there = (read(tmp_path / side / "model.json") for side in ("here", "there"))
@@ -142,9 +144,9 @@ def test_k_is_chosen_without_loading_rows_that_come_in_chunks(trial, over, many,
 
 def test_a_resumed_job_starts_as_it_did(trial, tmp_path, monkeypatch) -> None:
     """Though the rows that came in chunks are held in memory now."""
-    given = content(tmp_path / "out", Fit(3, prepare=Prepare()))
+    given = content(tmp_path / "out", Fit(3, prepare=PreprocessingSpec()))
     with monkeypatch.context() as patched:
-        patched.setattr("fedcluster.site.IN_MEMORY", 0)
+        patched.setattr("fedcluster._site.IN_MEMORY", 0)
         first = apps.conduct(engine(trial), given, tmp_path / "run")
     again = apps.conduct(engine(trial), given, tmp_path / "run")
     assert {**first, "sites": None} == {**again, "sites": None}
@@ -153,11 +155,11 @@ def test_a_resumed_job_starts_as_it_did(trial, tmp_path, monkeypatch) -> None:
 def test_the_exchanges_of_a_choice_of_k_add_up_too(trial: Path, tmp_path: Path) -> None:
     invoke("fit", *site_tomls(trial), "-k", "2-4", "--out", tmp_path / "out")
     history = read(tmp_path / "out" / "history.json")
-    steps = {step for done in history["exchanges"] for step in done["tasks"]}
+    steps = {step for done in history["communication_rounds"] for step in done["tasks"]}
     assert {"Missing", "Means", "SiteSummaries", "Lloyd", "MixtureLikelihood"} <= steps
     for site in history["sites"]:
-        sent = [done["numbers_sent"][site["name"]] for done in history["exchanges"]]
-        assert sum(sent) == site["numbers_sent"]
+        sent = [done["values_sent"][site["name"]] for done in history["communication_rounds"]]
+        assert sum(sent) == site["values_sent"]
 
 
 def test_a_choice_of_k_and_scores_account_for_every_round_too(trial, over, model, tmp_path):
@@ -165,21 +167,23 @@ def test_a_choice_of_k_and_scores_account_for_every_round_too(trial, over, model
     assert over("evaluate", model, "--out", tmp_path / "scores")[0] == 0
     for path in (tmp_path / "k" / "selection.json", tmp_path / "scores" / "scores.json"):
         told = read(path)
-        assert [done["round"] for done in told["exchanges"]] == [*range(1, told["rounds"] + 1)]
+        assert [done["round"] for done in told["communication_rounds"]] == [
+            *range(1, told["rounds"] + 1)
+        ]
         for site in told["sites"]:
-            sent = sum(done["numbers_sent"][site["name"]] for done in told["exchanges"])
-            assert sent == site["numbers_sent"] > 0
+            sent = sum(done["values_sent"][site["name"]] for done in told["communication_rounds"])
+            assert sent == site["values_sent"] > 0
     said = invoke("select-k", *site_tomls(trial), "--k-max", 3, "--json")[1]
     here = json.loads(said[said.index("{") :])  # after a line of warning
     there = read(tmp_path / "k" / "selection.json")["sites"]
-    assert {site["name"]: site["numbers_sent"] for site in there} == here["numbers_sent"]
+    assert {site["name"]: site["values_sent"] for site in there} == here["values_sent"]
 
 
 def test_a_site_that_was_missing_sent_nothing_in_that_exchange(trial: Path, tmp_path: Path) -> None:
     job = Fit(3, participation=0.5, max_iter=6)
     apps.conduct(engine(trial), content(tmp_path / "out", job), tmp_path / "run")
-    for done in read(tmp_path / "out" / "history.json")["exchanges"]:
-        assert sorted([*done["missing"], *done["numbers_sent"]]) == SITES
+    for done in read(tmp_path / "out" / "history.json")["communication_rounds"]:
+        assert sorted([*done["missing"], *done["values_sent"]]) == SITES
 
 
 @pytest.mark.parametrize(
@@ -260,7 +264,9 @@ def test_limits_that_let_no_mean_out_are_one_line_on_both_sides(trial, over, tmp
     status, said = invoke("select-k", *site_tomls(trial))
     assert (status, line in said) == (2, True), said
     with pytest.raises(HeldBackError, match=line):
-        job = content(tmp_path / "out", SelectK(1, 6, prepare=Prepare())) | {"job": "select-k"}
+        job = content(tmp_path / "out", SelectK(1, 6, prepare=PreprocessingSpec())) | {
+            "job": "select-k"
+        }
         apps.conduct(engine(trial), job, tmp_path / "run")
 
 
@@ -287,12 +293,12 @@ def test_labels_are_compared_as_on_one_machine(trial, over, model, tmp_path) -> 
     assert there["scores"] == here["scores"]
     assert {"ari", "nmi", "purity", "mean-site-ari"} <= there["scores"].keys()
     assert there["classes"] == ["a", "b", "c"]
-    assert [site["numbers_sent"] for site in there["sites"]] == [
-        site["numbers_sent"] for site in here["sites"]
+    assert [site["values_sent"] for site in there["sites"]] == [
+        site["values_sent"] for site in here["sites"]
     ]
     assert "ari" in said
     for name, told in zip(SITES, (2, 2), strict=True):
-        log = (trial / "sites" / name / "sent.jsonl").read_text()
+        log = (trial / "sites" / name / "audit.jsonl").read_text()
         assert "rare" not in log
         [line] = [line for line in map(json.loads, log.splitlines()) if line["task"] == "labels"]
         assert line["texts"] == told
@@ -304,7 +310,7 @@ def test_without_being_asked_for_no_label_is_told(trial, over, model, tmp_path) 
     assert over("evaluate", model, "--out", tmp_path / "scores")[0] == 0
     told = read(tmp_path / "scores" / "scores.json")
     assert not told.keys() & {"classes"} | told["scores"].keys() & {"ari", "mean-site-ari"}
-    assert "labels" not in (trial / "sites" / "north" / "sent.jsonl").read_text()
+    assert "labels" not in (trial / "sites" / "north" / "audit.jsonl").read_text()
 
 
 def test_a_site_without_labels_is_named(trial, over, model, tmp_path) -> None:
@@ -316,7 +322,7 @@ def test_a_site_without_labels_is_named(trial, over, model, tmp_path) -> None:
         'error: no labels to compare with at south: write label_column = "NAME" in the site.toml '
         "there and start the site anew, or leave out --labels\n"
     )
-    assert "Contingency" not in (trial / "sites" / "north" / "sent.jsonl").read_text()
+    assert "Contingency" not in (trial / "sites" / "north" / "audit.jsonl").read_text()
 
 
 def test_a_missing_label_is_the_site_s_own_matter(trial, over, model, tmp_path) -> None:
@@ -340,12 +346,12 @@ def test_a_resumed_comparison_asks_for_no_label_again(trial, model, tmp_path) ->
     columns = list(Model.load(model).columns)
     given = content(tmp_path / "out", job, columns=columns) | {"job": "evaluate"}
     first = apps.conduct(engine(trial), given, tmp_path / "run")
-    before = (trial / "sites" / "north" / "sent.jsonl").read_text()
+    before = (trial / "sites" / "north" / "audit.jsonl").read_text()
     again = apps.conduct(engine(trial), given, tmp_path / "run")
     assert {**first, "sites": None} == {**again, "sites": None}
-    after = (trial / "sites" / "north" / "sent.jsonl").read_text().removeprefix(before)
-    assert [json.loads(line)["task"] for line in after.splitlines()] == ["Holdings()"]
-    (tmp_path / "run" / "exchanges" / "labels").write_bytes(b"{}\n")
+    after = (trial / "sites" / "north" / "audit.jsonl").read_text().removeprefix(before)
+    assert [json.loads(line)["task"] for line in after.splitlines()] == ["SiteSize()"]
+    (tmp_path / "run" / "communication_rounds" / "labels").write_bytes(b"{}\n")
     with pytest.raises(InputError, match="labels is damaged"):
         apps.conduct(engine(trial), given, tmp_path / "run")
 
@@ -355,15 +361,15 @@ def test_a_sample_of_the_sites_is_the_same_as_on_one_machine(trial, over, tmp_pa
     assert over("fit", *options, "--out", tmp_path / "there")[0] == 0
     assert invoke("fit", *site_tomls(trial), *options, "--out", tmp_path / "here")[0] == 0
     here, there = (read(tmp_path / side / "history.json") for side in ("here", "there"))
-    assert here["exchanges"] == there["exchanges"]
+    assert here["communication_rounds"] == there["communication_rounds"]
     assert here["history"] == there["history"]
 
 
 def test_a_preparation_is_among_the_exchanges(trial: Path, tmp_path: Path) -> None:
-    job = Fit(2, algorithm="kfed", prepare=Prepare(missing="mean"))
+    job = Fit(2, algorithm="kfed", prepare=PreprocessingSpec(missing="mean"))
     apps.conduct(engine(trial), content(tmp_path / "out", job), tmp_path / "run")
-    exchanges = read(tmp_path / "out" / "history.json")["exchanges"]
-    assert [done["tasks"] for done in exchanges] == [
+    communication_rounds = read(tmp_path / "out" / "history.json")["communication_rounds"]
+    assert [done["tasks"] for done in communication_rounds] == [
         {"Missing": 1, "Means": 1},
         *({step: 1} for step in ("Squares", "KFed", "Inertia")),
     ]

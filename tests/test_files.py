@@ -10,16 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedcluster.data import outputs
-from fedcluster.data.files import (
-    InputError,
-    column_list,
-    read_columns,
-    read_one_file,
-    read_sites,
-    sources,
-)
-from fedcluster.data.outputs import check_folder, json_text, label_files, whole_file, whole_folder
+from fedcluster.errors import InputError
+from fedcluster.io import _outputs as outputs
+from fedcluster.io._files import column_list, read_columns, read_one_file, read_sites, sources
+from fedcluster.io._outputs import atomic_folder, atomic_write, check_folder, json_text, label_files
 
 TWO = "x,y\n1,2\n3,4\n"
 
@@ -394,7 +388,7 @@ def tree(folder):
 
 def test_a_folder_appears_when_it_is_whole():
     out = Path("deep/er/out")
-    with whole_folder(out) as folder:
+    with atomic_folder(out) as folder:
         (folder / "labels").mkdir()
         (folder / "labels/a.csv").write_text("new")
         assert not Path("deep").exists()
@@ -406,7 +400,7 @@ def test_a_folder_that_is_there_loses_only_what_is_replaced():
     for name in ("model.json", "mine.txt", "labels/a.csv", "labels/b.csv", "labels/mine.csv"):
         (out / name).parent.mkdir(exist_ok=True, parents=True)
         (out / name).write_text("old")
-    with whole_folder(out, obsolete=["labels/a.csv", "labels/b.csv", "labels/c.csv"]) as folder:
+    with atomic_folder(out, obsolete=["labels/a.csv", "labels/b.csv", "labels/c.csv"]) as folder:
         (folder / "labels").mkdir()
         (folder / "labels/a.csv").write_text("new")
         (folder / "model.json").write_text("new")
@@ -443,7 +437,7 @@ def test_after_an_error_everything_is_as_it_was(monkeypatch, moves, error):
 
 
 def write(names, out, obsolete):
-    with whole_folder(out, obsolete=obsolete) as folder:
+    with atomic_folder(out, obsolete=obsolete) as folder:
         for name in names:
             (folder / name).write_text("new")
 
@@ -452,7 +446,7 @@ def test_a_folder_in_a_files_place_is_left_alone():
     Path("out/model.json/mine").mkdir(parents=True)
     with (
         pytest.raises(InputError, match=r"out/model\.json is a folder"),
-        whole_folder(Path("out")) as folder,
+        atomic_folder(Path("out")) as folder,
     ):
         (folder / "model.json").write_text("new")
     assert Path("out/model.json/mine").is_dir()
@@ -461,7 +455,7 @@ def test_a_folder_in_a_files_place_is_left_alone():
 def test_a_full_disk_is_said_in_one_line():
     with (
         pytest.raises(InputError, match=r"^out cannot be written: No space left on device$"),
-        whole_folder(Path("out")),
+        atomic_folder(Path("out")),
     ):
         raise OSError(28, "No space left on device")
     assert tree(Path()) == {}
@@ -469,10 +463,10 @@ def test_a_full_disk_is_said_in_one_line():
 
 def test_a_file_keeps_its_old_content_until_the_new_one_is_whole():
     Path("a").write_text("old")
-    with pytest.raises(TypeError), whole_file(Path("a")) as temporary:
+    with pytest.raises(TypeError), atomic_write(Path("a")) as temporary:
         temporary.write_text("half") + "no text"
     assert tree(Path()) == {"a": "old"}
-    with whole_file(Path("a")) as temporary:
+    with atomic_write(Path("a")) as temporary:
         temporary.write_text("new")
     assert tree(Path()) == {"a": "new"}
 

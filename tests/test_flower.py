@@ -10,10 +10,12 @@ from grids import ProcessGrid, process_grid
 
 from fedcluster.algorithms import Lloyd
 from fedcluster.client import Client
-from fedcluster.core import Data, SiteError, State, Task
-from fedcluster.engines import LocalEngine, flower
-from fedcluster.engines.flower import FlowerEngine
-from fedcluster.engines.responder import Responder
+from fedcluster.core import Data, State, Task
+from fedcluster.engines import LocalEngine
+from fedcluster.engines import _flower as flower
+from fedcluster.engines._flower import FlowerEngine
+from fedcluster.engines._responder import Responder
+from fedcluster.errors import SiteError
 from fedcluster.rounds import run
 
 RNG = np.random.default_rng(0)

@@ -22,7 +22,7 @@ from fedcluster import (
     MinRows,
     select_k,
 )
-from fedcluster.core import HeldBackError
+from fedcluster.errors import HeldBackError
 from fedcluster.privacy import MinClusterSize
 from fedcluster.recipes import min_cluster_size
 
@@ -116,7 +116,7 @@ def test_they_are_what_a_client_has() -> None:
 def test_a_site_of_one_person_never_takes_part() -> None:
     model = FederatedKMeans(2, random_state=0)
     one = {"north": ["ann"] * 40, "south": NAMES["south"]}
-    assert model.fit(FRAMES, groups=one).numbers_sent_["north"] == 0
+    assert model.fit(FRAMES, groups=one).values_sent_["north"] == 0
     assert model.rows_held_back_["north"] == 40
     assert min_cluster_size("auto") == 1
     assert [site.limits for site in model.sites_] == [(repr(MinRows(2)),)] * 2
@@ -128,7 +128,7 @@ def test_rows_of_weight_zero_are_nobody_s() -> None:
     weight[SITE == "south"] = 1
     model = FederatedKMeans(2, random_state=0)
     model.fit(X, sites=SITE, groups=WHO, sample_weight=weight)
-    assert model.numbers_sent_["north"] == 0
+    assert model.values_sent_["north"] == 0
 
 
 def test_what_is_too_small_to_start_from_is_said() -> None:

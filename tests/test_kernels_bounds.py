@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from fedcluster.kernels import HardSums, hard_pass, hard_sums, remembered
-from fedcluster.kernels.bounds import next_centers
+from fedcluster.kernels import HardSums, hard_pass, hard_sums
+from fedcluster.kernels import _hamerly as remembered
+from fedcluster.kernels._bounds import next_centers
 
 VARIABLE = "FEDCLUSTER_NUM_THREADS"
 

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from fedcluster.kernels import FuzzyPass, fuzzy_cmeans, fuzzy_pass, hard_pass, memberships, nearest
-from fedcluster.kernels.fuzzy import FAINTEST, WIDE
-from fedcluster.kernels.wide import DEPTH, WIDE_BLOCK
+from fedcluster.kernels._fuzzy import FAINTEST, WIDE
+from fedcluster.kernels._wide import DEPTH, WIDE_BLOCK
 
 FIELDS = FuzzyPass.__slots__
 FUZZIFIERS = [1.01, 1.1, 1.5, 2.0, 3.0, 10.0]

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from fedcluster.kernels import HardPass, hard_pass, nearest, sweep
+from fedcluster.kernels import HardPass, hard_pass, nearest
+from fedcluster.kernels import _sweep as sweep
 
 FIELDS = HardPass.__slots__
 

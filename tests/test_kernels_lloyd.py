@@ -10,7 +10,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 
-from fedcluster.kernels import hard_pass, kmeans, kmeans_plusplus, lloyd, sweep
+from fedcluster.kernels import _sweep as sweep
+from fedcluster.kernels import hard_pass, kmeans, kmeans_plusplus, lloyd
 
 seeds = st.integers(0, 2**32)
 

@@ -6,7 +6,8 @@ from numba import njit
 from numba.core import types
 from numba.core.registry import cpu_target
 
-from fedcluster.kernels import native, sweep
+from fedcluster.kernels import _native as native
+from fedcluster.kernels import _sweep as sweep
 
 
 def test_the_first_compilation_is_announced(caplog, monkeypatch):

@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from fedcluster import Data, State, Summary
 from fedcluster.algorithms import KFed
-from fedcluster.algorithms.kfed import core_means, local_start, top_directions
+from fedcluster.algorithms._kfed import core_means, local_start, top_directions
 
 CORNERS = {"a": [0.0, 0.0], "b": [0.0, 2.0], "c": [3.0, 0.0], "d": [3.0, 2.0]}
 

@@ -13,12 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from partitions import Case, cases
 
+from fedcluster._random import stream
 from fedcluster.algorithms import FFCM, FKM, FedAvg, KFed, Lloyd, SiteSummaries, VarianceTree
-from fedcluster.algorithms.breathing import ErrorAndUtility
-from fedcluster.chance import stream
+from fedcluster.algorithms._breathing import ErrorAndUtility
 from fedcluster.client import Client
-from fedcluster.core import Algorithm, Data, HeldBackError, State, Step, Summary, Task
-from fedcluster.engines import wire
+from fedcluster.core import Algorithm, Data, State, Step, Summary, Task
+from fedcluster.engines import _wire as wire
+from fedcluster.errors import HeldBackError
 from fedcluster.metrics import (
     ColumnSpread,
     Contingency,
@@ -33,7 +34,7 @@ from fedcluster.metrics import (
     Spread,
     SquaredSilhouette,
 )
-from fedcluster.preparation import Cells, Covariance, Means, Missing, Squares
+from fedcluster.preprocessing import Covariance, Histogram, Means, Missing, Squares
 
 ALGORITHMS: list[Algorithm] = [
     Lloyd(),
@@ -61,11 +62,11 @@ METRICS: list[Step] = [
     Contingency.of(range(2), complete=False),
     SiteARI(),
 ]
-PREPARATION: list[Step] = [Missing(), Means(), Squares(), Cells(), Covariance()]
+PREPARATION: list[Step] = [Missing(), Means(), Squares(), Histogram(), Covariance()]
 STEPS: list[Step] = [*ALGORITHMS, ErrorAndUtility(), *METRICS, *PREPARATION]
 
 
-KNOWN = wire.steps_by_name(f"fedcluster.preparation.{type(s).__name__}" for s in PREPARATION)
+KNOWN = wire.steps_by_name(f"fedcluster.preprocessing.{type(s).__name__}" for s in PREPARATION)
 
 
 def by_name(steps: list) -> object:
@@ -74,7 +75,7 @@ def by_name(steps: list) -> object:
 
 def asked(step: Step, centers: np.ndarray) -> State:
     """A state that the step may be asked about; a tree grows its own."""
-    if isinstance(step, Cells):
+    if isinstance(step, Histogram):
         edges = np.sort(np.append(centers[:, 0], [-np.inf, np.inf]))
         return State(memory={"columns": np.zeros(1), "edges": edges[None, :]})
     if isinstance(step, VarianceTree):

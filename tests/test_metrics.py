@@ -29,8 +29,8 @@ from fedcluster.metrics import (
     pooled_silhouette,
 )
 from fedcluster.privacy import MinClusterSize
-from fedcluster.recipes.evaluation import evaluation
-from fedcluster.rounds import drive
+from fedcluster.recipes._evaluation import evaluation
+from fedcluster.rounds import run_plan
 
 Rows = NDArray[np.float64]
 
@@ -43,7 +43,7 @@ def scores(
 ) -> dict[str, float]:
     """All indices of the sites together."""
     engine = LocalEngine(Client(name, data, filters) for name, data in parts.items())
-    return drive(evaluation(State.at(centers), m=2.0, classes=classes), engine).value
+    return run_plan(evaluation(State.at(centers), m=2.0, classes=classes), engine).value
 
 
 def repeated(case: Case) -> tuple[Rows, NDArray[np.int64]]:
@@ -119,7 +119,7 @@ def test_fuzzy_indices_after_their_definitions() -> None:
     m, w = 1.5, np.random.default_rng(3).uniform(0.5, 2, len(X))
     parts = {"a": Data(X[:50], w[:50]), "b": Data(X[50:], w[50:])}
     engine = LocalEngine(Client(name, data, filters=()) for name, data in parts.items())
-    found = drive(evaluation(State.at(centers), m=m), engine).value
+    found = run_plan(evaluation(State.at(centers), m=m), engine).value
     u, apart = memberships(X, centers, m), cdist(X, centers)
     n, k, between = w.sum(), len(centers), cdist(centers, centers) + np.diag([np.inf] * 5)
     assert found["partition-coefficient"] == pytest.approx((w @ u**2).sum() / n)
@@ -264,11 +264,11 @@ def test_bic_knows_how_many_normal_clusters_there_are() -> None:
 def test_all_indices_take_two_rounds() -> None:
     X, centers = blobs(0)
     engine = LocalEngine(Client(n, data, filters=()) for n, data in sites_of(X, 0).items())
-    outcome = drive(evaluation(State.at(centers), m=2.0), engine)
+    outcome = run_plan(evaluation(State.at(centers), m=2.0), engine)
     k, d = centers.shape
-    assert len(outcome.exchanges) == 2
+    assert len(outcome.communication_rounds) == 2
     first, second = k * (d + 3) + 2 + 7 * k + (d + 1), 2 * k + 2 + 2 + 2
-    assert set(outcome.numbers_sent().values()) == {first + second}
+    assert set(outcome.values_sent().values()) == {first + second}
 
 
 def test_every_index_is_among_the_scores_and_says_which_way_is_better() -> None:

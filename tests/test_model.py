@@ -12,7 +12,7 @@ from hypothesis.extra.numpy import array_shapes, arrays
 
 from fedcluster.algorithms import FKM
 from fedcluster.core import Site
-from fedcluster.data.files import InputError
+from fedcluster.errors import InputError
 from fedcluster.estimators import FederatedKMeans
 from fedcluster.model import Model
 

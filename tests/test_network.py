@@ -13,12 +13,12 @@ import pytest
 from federations import RunningFederation, federation, in_one_process, read_json
 
 from fedcluster.core import Column, Data
-from fedcluster.engines import wire
-from fedcluster.federation.folders import create
-from fedcluster.federation.jobs import Fit
+from fedcluster.engines import _wire as wire
+from fedcluster.federation._folders import create
+from fedcluster.federation._jobs import Fit
 from fedcluster.kernels import nearest
 from fedcluster.model import Model
-from fedcluster.preparation import Prepare
+from fedcluster.preprocessing import PreprocessingSpec
 
 pytestmark = [
     pytest.mark.network,
@@ -42,13 +42,17 @@ def test_the_same_bits_as_in_one_process(running: RunningFederation, tmp_path: P
     """Rows are prepared, as they are by default."""
     run = running.run("fit", "-k", 3, "--algorithm", "kfed", "--out", tmp_path / "out")
     assert run.wait() == 0, run.said()
-    check(running, tmp_path / "out", Fit(3, algorithm="kfed", prepare=Prepare(missing="mean")))
+    check(
+        running,
+        tmp_path / "out",
+        Fit(3, algorithm="kfed", prepare=PreprocessingSpec(missing="mean")),
+    )
     assert "Prepared: x and y with mean 0 and variance 1." in run.said()
     assert "The model and the labels are at east, north, south, west." in run.said()
     for name in ROWS:
-        lines = (running.site(name) / "sent.jsonl").read_text().splitlines()
+        lines = (running.site(name) / "audit.jsonl").read_text().splitlines()
         assert [line.split('"task": "')[1].split("(")[0].split('"')[0] for line in lines] == [
-            *("describe", "Holdings", "Missing", "Means", "Squares", "KFed", "Inertia")
+            *("describe", "SiteSize", "Missing", "Means", "Squares", "KFed", "Inertia")
         ]
 
 
@@ -77,18 +81,18 @@ def check(
     silent: Callable[[str, int], bool] | None = None,
 ) -> None:
     """Centres, history and the labels at the sites are the same bits as in this process."""
-    preparation, expected = in_one_process(job, ROWS, silent)
+    preprocessor, expected = in_one_process(job, ROWS, silent)
     model = Model.load(out / "model.json")
-    assert model.preparation == preparation
+    assert model.preprocessor == preprocessor
     assert model.centers.tobytes() == expected.state.centers.tobytes()
     assert model.inertia == expected.state.inertia
     told = read_json(out / "history.json")
     history = told["history"]
     for site in told["sites"]:
-        sent = [done["numbers_sent"].get(site["name"], 0) for done in told["exchanges"]]
-        assert sum(sent) == site["numbers_sent"]
-    assert [(done["shift"], done["missing"], done["numbers_sent"]) for done in history] == [
-        (None if np.isnan(done.shift) else done.shift, list(done.missing), done.numbers_sent)
+        sent = [done["values_sent"].get(site["name"], 0) for done in told["communication_rounds"]]
+        assert sum(sent) == site["values_sent"]
+    assert [(done["shift"], done["missing"], done["values_sent"]) for done in history] == [
+        (None if np.isnan(done.shift) else done.shift, list(done.missing), done.values_sent)
         for done in expected.history
     ]
     for name, X in ROWS.items():
@@ -96,7 +100,7 @@ def check(
             running.site(name) / "results" / "labels.csv", delimiter=",", skiprows=1
         )
         rows = Data(X, columns=(Column("x"), Column("y")))
-        rows = rows if preparation is None else preparation.apply(rows)
+        rows = rows if preprocessor is None else preprocessor.apply(rows)
         assert (written[:, 1] == nearest(rows.X, expected.state.centers)[0]).all()
 
 
@@ -110,7 +114,9 @@ def test_a_site_that_is_killed_and_comes_back(running: RunningFederation, tmp_pa
     running.sites["west"].kill()
     running.join("west")
     assert run.wait() == 0, run.said()
-    missing = [wire.unpack(path.read_bytes())[0]["missing"] for path in running.exchanges()]
+    missing = [
+        wire.unpack(path.read_bytes())[0]["missing"] for path in running.communication_rounds()
+    ]
     assert all(set(names) <= {"west"} for names in missing)
     job = Fit(4, algorithm="lloyd", init="summaries", tol=0, max_iter=4)
     check(running, out, job, lambda site, r: site in missing[r])
@@ -136,7 +142,7 @@ def test_a_coordinator_that_is_killed_goes_on(running: RunningFederation, tmp_pa
     assert "has gone" in line
     assert not (tmp_path / "out").exists()
     name = line.split()[-1]
-    before = running.exchanges()
+    before = running.communication_rounds()
     assert len(before) >= 2
     running.start()
     kept = {path: path.stat().st_mtime_ns for path in before}

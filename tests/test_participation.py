@@ -18,8 +18,9 @@ from fedcluster.algorithms import (
     VarianceTree,
 )
 from fedcluster.client import Client
-from fedcluster.core import Algorithm, Data, HeldBackError, State
+from fedcluster.core import Algorithm, Data, State
 from fedcluster.engines import LocalEngine
+from fedcluster.errors import HeldBackError
 from fedcluster.rounds import run
 
 CENTERS = np.array([[0.0, 0.0], [12.0, 0.0], [0.0, 12.0]])

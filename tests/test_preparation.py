@@ -1,4 +1,4 @@
-"""Preparation: what scikit-learn finds on the pooled rows, from sums, for any partition."""
+"""Preprocessor: what scikit-learn finds on the pooled rows, from sums, for any partition."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from sklearn.preprocessing import RobustScaler, StandardScaler
 
 from fedcluster.algorithms import Lloyd
 from fedcluster.client import Client
-from fedcluster.core import Column, Data, HeldBackError, SiteError, State, Task
-from fedcluster.data.tables import InputError
-from fedcluster.engines import CrowdEngine, LocalEngine
-from fedcluster.preparation import (
+from fedcluster.core import Column, Data, State, Task
+from fedcluster.engines import LocalEngine, PooledEngine
+from fedcluster.errors import HeldBackError, InputError, SiteError
+from fedcluster.preprocessing import (
     Category,
     Fitted,
     Means,
-    Measure,
-    Preparation,
-    Prepare,
+    NumericColumn,
+    PreprocessingSpec,
+    Preprocessor,
     agree,
     fit,
     principal,
     quantiles,
 )
 from fedcluster.privacy import MinClusterSize, MinRows
-from fedcluster.rounds import drive, iterate, prepared
+from fedcluster.rounds import iterate, run_plan, with_preprocessing
 
 OFFSETS = st.sampled_from([0.0, -3.0, 1e4, 1e8])
 
@@ -56,9 +56,9 @@ def engine_of(sites: Mapping[str, Data], filters: Sequence = (MinRows(2),)) -> L
     return LocalEngine(Client(name, data, filters) for name, data in sites.items())
 
 
-def fitted(engine: LocalEngine | CrowdEngine, prepare: Prepare) -> Fitted:
+def fitted(engine: LocalEngine | PooledEngine, prepare: PreprocessingSpec) -> Fitted:
     schema = agree(engine.describe(prepare.named), prepare.columns)
-    return drive(fit(prepare, schema), engine).value
+    return run_plan(fit(prepare, schema), engine).value
 
 
 def split(X: np.ndarray, rng: np.random.Generator, n_sites: int) -> dict[str, Data]:
@@ -82,7 +82,7 @@ def test_standardised_as_if_pooled(seed: int, n_sites: int, offset: float) -> No
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(rng.integers(2 * n_sites, 80), 3)) * [1.0, 1e-2, 50.0] + offset
     pooled = StandardScaler().fit(X - offset)
-    found = fitted(engine_of(split(X, rng, n_sites)), Prepare()).preparation.columns
+    found = fitted(engine_of(split(X, rng, n_sites)), PreprocessingSpec()).preprocessor.columns
     np.testing.assert_allclose([c.shift for c in found], pooled.mean_ + offset, rtol=1e-9)
     rounding = len(X) * 1e-16 * (abs(offset) / np.sqrt(pooled.var_)) ** 1
     np.testing.assert_allclose([c.scale**2 for c in found], pooled.var_, rtol=1e-9 + rounding.max())
@@ -92,7 +92,7 @@ def test_the_variance_at_an_offset_of_1e8_is_that_of_the_rows_as_they_are_stored
     rng = np.random.default_rng(0)
     X = rng.normal(size=(5000, 2)) + 1e8
     exact = np.array([np.var((X[:, j] - 1e8).astype(np.longdouble)) for j in range(2)], dtype=float)
-    found = fitted(engine_of(split(X, rng, 7)), Prepare()).preparation.columns
+    found = fitted(engine_of(split(X, rng, 7)), PreprocessingSpec()).preprocessor.columns
     np.testing.assert_allclose([c.scale**2 for c in found], exact, rtol=1e-9)
 
 
@@ -108,7 +108,7 @@ def test_quantiles_are_off_by_half_a_step_at_most(seed, n_sites, offset, ties, s
     X = rng.standard_t(2, size=(rng.integers(2 * n_sites, 300), 2))
     X = (np.round(X) if ties else X) + offset
     plan = quantiles([share], X.mean(axis=0), X.var(axis=0), np.full(2, float(len(X))))
-    values, steps = drive(plan, engine_of(split(X, rng, n_sites))).value
+    values, steps = run_plan(plan, engine_of(split(X, rng, n_sites))).value
     true = np.quantile(X, share, axis=0)
     assert (np.abs(values[0] - true) <= steps[0] / 2 + 1e-15 * np.abs(X).max()).all()
 
@@ -118,11 +118,11 @@ def test_quantiles_come_as_finely_as_they_are_wanted() -> None:
     X = rng.lognormal(size=(4000, 2))
     moments = X.mean(axis=0), X.var(axis=0), np.full(2, 4000.0)
     plan = quantiles([0.25, 0.5], *moments, small=0.0, resolution=2.0**-45)
-    outcome = drive(plan, engine_of(split(X, rng, 3)))
+    outcome = run_plan(plan, engine_of(split(X, rng, 3)))
     np.testing.assert_allclose(
         outcome.value[0], np.quantile(X, [0.25, 0.5], axis=0), rtol=0, atol=1e-10
     )
-    assert len(outcome.exchanges) < 50
+    assert len(outcome.communication_rounds) < 50
 
 
 def test_the_search_for_quantiles_ends_before_counts_are_small() -> None:
@@ -138,7 +138,7 @@ def test_the_search_for_quantiles_ends_before_counts_are_small() -> None:
         return found
 
     engine.ask = listening
-    drive(quantiles([0.5], X.mean(axis=0), X.var(axis=0), np.array([40_000.0]), small=5), engine)
+    run_plan(quantiles([0.5], X.mean(axis=0), X.var(axis=0), np.array([40_000.0]), small=5), engine)
     averages = [weights.sum() / len(weights) for weights in asked[1:]]
     assert averages
     assert min(averages) >= 4.9
@@ -148,14 +148,14 @@ def test_robust_scaling_is_that_of_scikit_learn() -> None:
     rng = np.random.default_rng(3)
     X = rng.gamma(2.0, size=(20_000, 3)) * [1.0, 100.0, 0.01]
     pooled = RobustScaler().fit(X)
-    found = fitted(engine_of(split(X, rng, 4)), Prepare("robust")).preparation.columns
+    found = fitted(engine_of(split(X, rng, 4)), PreprocessingSpec("robust")).preprocessor.columns
     np.testing.assert_allclose([c.shift for c in found], pooled.center_, rtol=1e-3)
     np.testing.assert_allclose([c.scale for c in found], pooled.scale_, rtol=1e-3)
 
 
 def test_where_quartiles_are_equal_the_deviation_scales() -> None:
     X = np.array([0.0] * 90 + [50.0] * 10)[:, None]
-    [column] = fitted(engine_of({"s": Data(X)}), Prepare("robust")).preparation.columns
+    [column] = fitted(engine_of({"s": Data(X)}), PreprocessingSpec("robust")).preprocessor.columns
     assert column.shift == pytest.approx(0.0, abs=1e-6)
     assert column.scale == pytest.approx(X.std())
 
@@ -167,17 +167,17 @@ def test_principal_components_are_those_of_the_pooled_rows(offset: float, whole:
     X = rng.normal(size=(600, 30)) @ np.diag(1.3 ** -np.arange(30)) @ rng.normal(size=(30, 30))
     pooled = PCA(4, svd_solver="full").fit(X)
     plan = principal(4, whole=2000 if whole else 10)
-    outcome = drive(plan, engine_of(split(X + offset, rng, 5)))
+    outcome = run_plan(plan, engine_of(split(X + offset, rng, 5)))
     found = outcome.value
     # at 1e8, the rows themselves are rounded to 1e-8
     np.testing.assert_allclose(found.variances, pooled.explained_variance_, rtol=1e-8)
     np.testing.assert_allclose(found.components, pooled.components_, atol=1e-5)
-    assert len(outcome.exchanges) <= (2 if whole else 30)
+    assert len(outcome.communication_rounds) <= (2 if whole else 30)
 
 
 def test_principal_components_do_not_outnumber_the_columns() -> None:
     with pytest.raises(ValueError, match="5 principal components are asked for, of 3 columns"):
-        drive(principal(5), engine_of({"s": Data(np.eye(3))}))
+        run_plan(principal(5), engine_of({"s": Data(np.eye(3))}))
 
 
 @given(seed=st.integers(0, 2**32 - 1))
@@ -188,9 +188,9 @@ def test_weights_count_as_repetition(seed: int) -> None:
     weight[:4] = 1.0
     X[:4] = [[0.0, 1.0], [1.0, 0.0], [2.0, 5.0], [3.0, 3.0]]
     again = Data(np.repeat(X, weight.astype(int), axis=0))
-    for prepare in (Prepare(missing="mean"), Prepare("robust", missing="drop")):
-        a = fitted(engine_of({"s": Data(X, weight)}), prepare).preparation
-        b = fitted(engine_of({"s": again}), prepare).preparation
+    for prepare in (PreprocessingSpec(missing="mean"), PreprocessingSpec("robust", missing="drop")):
+        a = fitted(engine_of({"s": Data(X, weight)}), prepare).preprocessor
+        b = fitted(engine_of({"s": again}), prepare).preprocessor
         for one, other in zip(a.columns, b.columns, strict=True):
             assert one.shift == pytest.approx(other.shift, rel=1e-12, abs=1e-12)
             assert one.scale == pytest.approx(other.scale, rel=1e-12, abs=1e-12)
@@ -206,53 +206,55 @@ MISSING = {
 
 
 def test_missing_values_are_counted_and_filled_with_the_mean_of_all_sites() -> None:
-    found = fitted(engine_of(MISSING), Prepare("none", missing="mean"))
-    assert found.findings.missing == {"north": {"x1": 1}, "south": {"x0": 1}}
-    X = found.preparation.apply(MISSING["north"]).X
+    found = fitted(engine_of(MISSING), PreprocessingSpec("none", missing="mean"))
+    assert found.fit_report.missing == {"north": {"x1": 1}, "south": {"x0": 1}}
+    X = found.preprocessor.apply(MISSING["north"]).X
     assert X[1].tolist() == [2.0, 44.0]
 
 
 def test_missing_values_are_filled_with_the_median_of_all_sites() -> None:
     X = np.concatenate([np.arange(100.0), [1e6]])[:, None]
     lacking = Data(np.concatenate([X, [[np.nan]]]))
-    found = fitted(engine_of({"a": Data(X), "b": lacking}), Prepare("none", missing="median"))
-    assert found.preparation.apply(lacking).X[-1, 0] == pytest.approx(50.0, abs=5.0)
+    found = fitted(
+        engine_of({"a": Data(X), "b": lacking}), PreprocessingSpec("none", missing="median")
+    )
+    assert found.preprocessor.apply(lacking).X[-1, 0] == pytest.approx(50.0, abs=5.0)
 
 
 def test_rows_with_missing_values_can_be_dropped_from_all_that_is_computed() -> None:
-    preparation = fitted(engine_of(MISSING), Prepare(missing="drop")).preparation
+    preprocessor = fitted(engine_of(MISSING), PreprocessingSpec(missing="drop")).preprocessor
     whole = np.array([[1.0, 10.0], [3.0, 30.0], [4.0, 50.0], [5.0, 60.0]])
-    np.testing.assert_allclose([c.shift for c in preparation.columns], whole.mean(axis=0))
-    np.testing.assert_allclose([c.scale for c in preparation.columns], whole.std(axis=0))
-    assert preparation.complete(MISSING["north"]).tolist() == [True, False, True]
-    assert len(preparation.apply(MISSING["north"])) == 2
+    np.testing.assert_allclose([c.shift for c in preprocessor.columns], whole.mean(axis=0))
+    np.testing.assert_allclose([c.scale for c in preprocessor.columns], whole.std(axis=0))
+    assert preprocessor.complete(MISSING["north"]).tolist() == [True, False, True]
+    assert len(preprocessor.apply(MISSING["north"])) == 2
 
 
 def test_the_variance_is_that_of_the_filled_rows() -> None:
     pooled = np.concatenate([data.X for data in MISSING.values()])
     filled = np.where(np.isnan(pooled), np.nanmean(pooled, axis=0), pooled)
-    found = fitted(engine_of(MISSING), Prepare(missing="mean")).preparation
+    found = fitted(engine_of(MISSING), PreprocessingSpec(missing="mean")).preprocessor
     np.testing.assert_allclose([c.scale for c in found.columns], filled.std(axis=0))
 
 
 def test_missing_values_are_an_error_that_names_all_of_them() -> None:
     with pytest.raises(InputError, match="1 of 'x1' at north; 1 of 'x0' at south; drop their rows"):
-        fitted(engine_of(MISSING), Prepare())
+        fitted(engine_of(MISSING), PreprocessingSpec())
 
 
 def test_a_site_that_lacks_all_of_a_column_is_an_error() -> None:
     sites = {"north": MISSING["north"], "west": Data(np.array([[1.0, np.nan], [2.0, np.nan]]))}
     with pytest.raises(InputError, match=r"column 'x1' holds numbers at north, no value at west;"):
-        fitted(engine_of(sites), Prepare(missing="mean"))
+        fitted(engine_of(sites), PreprocessingSpec(missing="mean"))
 
 
 def test_new_rows_with_missing_values_are_refused_where_nothing_says_how_to_fill_them() -> None:
     whole = Data(np.array([[1.0, 10.0], [3.0, 30.0]]))
-    preparation = fitted(engine_of({"s": whole}), Prepare()).preparation
+    preprocessor = fitted(engine_of({"s": whole}), PreprocessingSpec()).preprocessor
     with pytest.raises(
         InputError, match="1 of 3 rows have a missing value, the first one is row 2"
     ):
-        preparation.apply(MISSING["north"])
+        preprocessor.apply(MISSING["north"])
 
 
 # Categories
@@ -261,21 +263,21 @@ def test_new_rows_with_missing_values_are_refused_where_nothing_says_how_to_fill
 def test_categories_become_columns_of_0_and_1_whatever_a_site_s_codes() -> None:
     north = people(*[(30, "M")] * 3, *[(40, "F")] * 2)
     south = people(*[(50, "M")] * 2, *[(60, "X")] * 4)
-    found = fitted(engine_of({"north": north, "south": south}), Prepare("none", rare=1))
-    assert found.preparation.names == ("age", "sex=F", "sex=M", "sex=X")
-    assert found.preparation.apply(south).X[[0, 2]].tolist() == [[50, 0, 1, 0], [60, 0, 0, 1]]
-    assert found.findings.only_at == {("sex", "F"): "north", ("sex", "X"): "south"}
+    found = fitted(engine_of({"north": north, "south": south}), PreprocessingSpec("none", rare=1))
+    assert found.preprocessor.names == ("age", "sex=F", "sex=M", "sex=X")
+    assert found.preprocessor.apply(south).X[[0, 2]].tolist() == [[50, 0, 1, 0], [60, 0, 0, 1]]
+    assert found.fit_report.only_at == {("sex", "F"): "north", ("sex", "X"): "south"}
 
 
 def test_rare_levels_are_pooled_and_a_text_of_one_row_is_never_named() -> None:
     north = people(*[(30, "M")] * 9, *[(40, "F")] * 9, (41, "Ann"))
     south = people(*[(50, "M")] * 9, *[(60, "X")] * 3)
-    found = fitted(engine_of({"north": north, "south": south}), Prepare("none", rare=5))
-    assert found.preparation.names == ("age", "sex=F", "sex=M", "sex=(other)")
-    assert found.findings.pooled == {"sex": ("X",)}
+    found = fitted(engine_of({"north": north, "south": south}), PreprocessingSpec("none", rare=5))
+    assert found.preprocessor.names == ("age", "sex=F", "sex=M", "sex=(other)")
+    assert found.fit_report.pooled == {"sex": ("X",)}
     told = engine_of({"north": north}).describe()["north"]
     assert "Ann" not in str(told)
-    assert found.preparation.apply(north).X[-1].tolist() == [41, 0, 0, 1]
+    assert found.preprocessor.apply(north).X[-1].tolist() == [41, 0, 0, 1]
 
 
 def test_a_site_s_limit_decides_which_texts_it_names() -> None:
@@ -290,33 +292,38 @@ def test_numbers_can_be_categories_and_agree_with_text() -> None:
         np.array([[0.0], [0.0], [1.0], [1.0]]), columns=(Column("sex", "text", ("1", "9")),)
     )
     engine = engine_of({"north": north, "south": south})
-    found = fitted(engine, Prepare(categories=["sex"], rare=1)).preparation
+    found = fitted(engine, PreprocessingSpec(categories=["sex"], rare=1)).preprocessor
     assert found.names == ("sex=1", "sex=2", "sex=9")
     assert found.apply(north).X[0].tolist() == found.apply(south).X[0].tolist() == [1, 0, 0]
 
 
 def test_a_missing_category_is_the_most_frequent_one() -> None:
     north = people(*[(30, "M")] * 3, *[(40, "F")] * 2, (50, ""))
-    found = fitted(engine_of({"north": north}), Prepare("none", missing="mean", rare=1))
-    assert found.findings.missing == {"north": {"sex": 1}}
-    assert found.preparation.apply(north).X[-1].tolist() == [50, 0, 1]
+    found = fitted(engine_of({"north": north}), PreprocessingSpec("none", missing="mean", rare=1))
+    assert found.fit_report.missing == {"north": {"sex": 1}}
+    assert found.preprocessor.apply(north).X[-1].tolist() == [50, 0, 1]
 
 
 def test_an_unknown_text_of_new_rows_is_counted() -> None:
     north = people(*[(30, "M")] * 3, *[(40, "F")] * 2)
-    preparation = fitted(engine_of({"north": north}), Prepare("none", rare=1)).preparation
+    preprocessor = fitted(
+        engine_of({"north": north}), PreprocessingSpec("none", rare=1)
+    ).preprocessor
     new = people((30, "X"), (30, "M"), (20, "Y"))
-    assert preparation.unknown(new) == {"sex": 2}
-    assert preparation.apply(new).X.tolist() == [[30, 0, 0], [30, 0, 1], [20, 0, 0]]
+    assert preprocessor.unknown(new) == {"sex": 2}
+    assert preprocessor.apply(new).X.tolist() == [[30, 0, 0], [30, 0, 1], [20, 0, 0]]
 
 
 def test_values_of_new_rows_that_are_filled_in_are_counted() -> None:
     north = people(*[(30, "M")] * 3, *[(40, "F")] * 2)
     new = people((np.nan, "X"), (30, ""), (np.nan, ""))
     engine = engine_of({"north": north})
-    filling = fitted(engine, Prepare("none", missing="mean", rare=1)).preparation
+    filling = fitted(engine, PreprocessingSpec("none", missing="mean", rare=1)).preprocessor
     assert filling.filled(new) == {"age": 2, "sex": 2}
-    assert fitted(engine, Prepare("none", missing="drop", rare=1)).preparation.filled(new) == {}
+    assert (
+        fitted(engine, PreprocessingSpec("none", missing="drop", rare=1)).preprocessor.filled(new)
+        == {}
+    )
 
 
 @pytest.mark.parametrize(
@@ -334,11 +341,11 @@ def test_values_of_new_rows_that_are_filled_in_are_counted() -> None:
 )
 def test_text_that_makes_no_category_is_left_out_with_the_reason(texts, reason) -> None:
     rows = people(*((20.0, text) for text in texts))
-    found = fitted(engine_of({"north": rows}), Prepare())
-    assert found.preparation.names == ("age",)
-    assert found.findings.left_out["sex"].startswith(reason)
+    found = fitted(engine_of({"north": rows}), PreprocessingSpec())
+    assert found.preprocessor.names == ("age",)
+    assert found.fit_report.left_out["sex"].startswith(reason)
     with pytest.raises(InputError, match=r"column 'sex' cannot be used: .*text"):
-        fitted(engine_of({"north": rows}), Prepare(columns=["age", "sex"]))
+        fitted(engine_of({"north": rows}), PreprocessingSpec(columns=["age", "sex"]))
 
 
 # Agreement
@@ -396,20 +403,23 @@ def test_columns_of_few_sites_are_left_out_and_chosen_ones_must_be_everywhere() 
 )
 def test_what_means_nothing_is_refused(wrong, message) -> None:
     with pytest.raises(ValueError, match=message):
-        Prepare(**wrong)
+        PreprocessingSpec(**wrong)
 
 
 @pytest.mark.parametrize(
     ("prepare", "message"),
     [
         (
-            Prepare(log=["sex"]),
+            PreprocessingSpec(log=["sex"]),
             "the logarithm of 'sex': that is no column of numbers; there are age",
         ),
-        (Prepare(bounds={"y": (0, 1)}), "bounds of 'y': that is no column of numbers"),
-        (Prepare(scale="minmax"), "scaling by minmax needs bounds of 'age'"),
-        (Prepare(categories=["size"]), "there is no column 'size' to make categories of"),
-        (Prepare(columns=["sex"], categories="none"), "column 'sex' cannot be used: text, and not"),
+        (PreprocessingSpec(bounds={"y": (0, 1)}), "bounds of 'y': that is no column of numbers"),
+        (PreprocessingSpec(scale="minmax"), "scaling by minmax needs bounds of 'age'"),
+        (PreprocessingSpec(categories=["size"]), "there is no column 'size' to make categories of"),
+        (
+            PreprocessingSpec(columns=["sex"], categories="none"),
+            "column 'sex' cannot be used: text, and not",
+        ),
     ],
 )
 def test_what_these_columns_do_not_allow_is_refused(prepare, message) -> None:
@@ -420,23 +430,25 @@ def test_what_these_columns_do_not_allow_is_refused(prepare, message) -> None:
 
 def test_a_negative_value_has_no_logarithm_and_the_site_says_so() -> None:
     with pytest.raises(SiteError, match=r"site 's'.*column 'x0' has a negative value") as error:
-        fitted(engine_of({"s": Data(np.array([[-7.5], [1.0]]))}), Prepare(log=["x0"]))
+        fitted(engine_of({"s": Data(np.array([[-7.5], [1.0]]))}), PreprocessingSpec(log=["x0"]))
     assert "7.5" not in str(error.value)
 
 
 def test_bounds_and_logarithms_come_before_all_else() -> None:
     X = np.array([[0.0], [3.0], [99.0]])
-    found = fitted(engine_of({"s": Data(X)}), Prepare("minmax", bounds={"x0": (1, 7)}, log=["x0"]))
-    X = found.preparation.apply(Data(X)).X
+    found = fitted(
+        engine_of({"s": Data(X)}), PreprocessingSpec("minmax", bounds={"x0": (1, 7)}, log=["x0"])
+    )
+    X = found.preprocessor.apply(Data(X)).X
     np.testing.assert_allclose(X.ravel(), [0.0, 0.5, 1.0])
-    np.testing.assert_allclose(found.preparation.invert(X).ravel(), [1.0, 3.0, 7.0])
+    np.testing.assert_allclose(found.preprocessor.invert(X).ravel(), [1.0, 3.0, 7.0])
 
 
 # A fitted preparation
 
 
 @st.composite
-def preparations(draw: st.DrawFn) -> tuple[Prepare, dict[str, Data]]:
+def preprocessors(draw: st.DrawFn) -> tuple[PreprocessingSpec, dict[str, Data]]:
     """Anything that can be asked for, and sites with numbers, text and missing values."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     sites = {}
@@ -446,7 +458,7 @@ def preparations(draw: st.DrawFn) -> tuple[Prepare, dict[str, Data]]:
         levels = tuple(rng.permutation(["a", "b", "c"]).tolist())
         columns = (Column("x"), Column("y"), Column("z", "text", levels))
         sites[name] = Data(X, columns=columns)
-    prepare = Prepare(
+    prepare = PreprocessingSpec(
         draw(st.sampled_from(["standard", "minmax", "robust", "none"])),
         missing=draw(st.sampled_from(["drop", "mean", "median"])),
         categories=draw(st.sampled_from(["auto", "none"])),
@@ -457,11 +469,11 @@ def preparations(draw: st.DrawFn) -> tuple[Prepare, dict[str, Data]]:
     return prepare, sites
 
 
-@given(given_=preparations())
+@given(given_=preprocessors())
 def test_a_preparation_is_the_same_after_json(given_) -> None:
     prepare, sites = given_
-    found = fitted(engine_of(sites), prepare).preparation
-    again = Preparation.of_plain(json.loads(json.dumps(found.plain())))
+    found = fitted(engine_of(sites), prepare).preprocessor
+    again = Preprocessor.of_plain(json.loads(json.dumps(found.plain())))
     assert again == found
     X = found.apply(sites["north"]).X
     np.testing.assert_array_equal(again.apply(sites["north"]).X, X)
@@ -469,23 +481,23 @@ def test_a_preparation_is_the_same_after_json(given_) -> None:
     assert np.isfinite(X).all()
 
 
-@given(given_=preparations())
+@given(given_=preprocessors())
 def test_chunks_and_partitions_make_no_difference(given_) -> None:
     prepare, sites = given_
-    whole = fitted(engine_of(sites), prepare).preparation
+    whole = fitted(engine_of(sites), prepare).preprocessor
     streamed = fitted(
         LocalEngine(Client(name, Chunks(data, 17)) for name, data in sites.items()), prepare
-    ).preparation
+    ).preprocessor
     for name, data in sites.items():
         np.testing.assert_allclose(
             streamed.apply(data).X, whole.apply(data).X, rtol=1e-9, atol=1e-9, err_msg=name
         )
 
 
-@given(given_=preparations())
+@given(given_=preprocessors())
 def test_rows_come_back_from_a_preparation_without_loss(given_) -> None:
     prepare, sites = given_
-    found = fitted(engine_of(sites), prepare).preparation
+    found = fitted(engine_of(sites), prepare).preprocessor
     if found.principal is None and found.missing != "drop":
         back = found.invert(found.apply(sites["north"]).X)
         there = ~np.isnan(sites["north"].X[:, 0])
@@ -494,23 +506,23 @@ def test_rows_come_back_from_a_preparation_without_loss(given_) -> None:
 
 
 def test_a_step_sees_prepared_rows_and_the_client_keeps_them() -> None:
-    preparation = Preparation((Measure("x0", shift=5.0, scale=2.0),))
+    preprocessor = Preprocessor((NumericColumn("x0", shift=5.0, scale=2.0),))
     client = Client("s", Data(np.array([[5.0], [7.0], [9.0]])))
     for _ in range(2):
-        answer = client.answer(Task(Lloyd(), State.at([[0.0], [2.0]]), preparation=preparation))
+        answer = client.answer(Task(Lloyd(), State.at([[0.0], [2.0]]), preprocessor=preprocessor))
     assert answer.sums[:, 0].tolist() == [1.0, 2.0]
     assert client._prepared is not None
     kept = client._prepared[1]
-    again = Preparation.of_plain(preparation.plain())
-    client.answer(Task(Means(), State(), preparation=again))
+    again = Preprocessor.of_plain(preprocessor.plain())
+    client.answer(Task(Means(), State(), preprocessor=again))
     assert client._prepared[1] is kept
 
 
 def test_a_plan_asks_about_prepared_rows() -> None:
     engine = engine_of({"s": Data(np.array([[5.0], [7.0], [9.0], [11.0]]))})
-    preparation = Preparation((Measure("x0", shift=5.0, scale=2.0),))
-    plan = prepared(iterate(Lloyd(), State.at([[0.0], [3.0]])), preparation)
-    assert drive(plan, engine).value.state.centers.ravel().tolist() == [0.5, 2.5]
+    preprocessor = Preprocessor((NumericColumn("x0", shift=5.0, scale=2.0),))
+    plan = with_preprocessing(iterate(Lloyd(), State.at([[0.0], [3.0]])), preprocessor)
+    assert run_plan(plan, engine).value.state.centers.ravel().tolist() == [0.5, 2.5]
 
 
 def test_a_site_whose_rows_are_all_dropped_says_so() -> None:
@@ -518,17 +530,17 @@ def test_a_site_whose_rows_are_all_dropped_says_so() -> None:
     with pytest.raises(
         SiteError, match=r"site 'west', .*no row is left after those with a missing"
     ):
-        fitted(engine_of(sites), Prepare(missing="drop"))
+        fitted(engine_of(sites), PreprocessingSpec(missing="drop"))
 
 
 def test_other_columns_are_left_alone_and_lacking_ones_named() -> None:
-    preparation = Preparation((Measure("b"), Category("c", ("u", "v"))))
+    preprocessor = Preprocessor((NumericColumn("b"), Category("c", ("u", "v"))))
     columns = (Column("c", "text", ("v", "u")), Column("a"), Column("b"))
-    assert preparation.apply(Data(np.array([[0.0, 1.0, 2.0]]), columns=columns)).X.tolist() == [
+    assert preprocessor.apply(Data(np.array([[0.0, 1.0, 2.0]]), columns=columns)).X.tolist() == [
         [2.0, 0.0, 1.0]
     ]
     with pytest.raises(InputError, match="there is no column 'b', 'c'; there are x0"):
-        preparation.apply(Data(np.zeros((2, 1))))
+        preprocessor.apply(Data(np.zeros((2, 1))))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -538,19 +550,22 @@ def test_columns_side_by_side_have_the_bits_of_each_alone(dtype, bounds) -> None
     X = rng.normal(1e3, 1e-2, (40_000, 3)).astype(dtype)
     X[rng.random(X.shape) < 1e-3] = np.nan
     measures = (
-        Measure("x2", fill=1e3, shift=1e3, scale=0.01),
-        Measure("x0", bounds, shift=1.0, scale=3.0),
-        Measure("x1", fill=-0.0, scale=7.0),
+        NumericColumn("x2", fill=1e3, shift=1e3, scale=0.01),
+        NumericColumn("x0", bounds, shift=1.0, scale=3.0),
+        NumericColumn("x1", fill=-0.0, scale=7.0),
     )
     data = Data(X)
     alone = np.concatenate([m.apply(data, j) for m, j in zip(measures, (2, 0, 1), strict=True)], 1)
-    found = Preparation(measures, "keep").apply(data).X
+    found = Preprocessor(measures, "keep").apply(data).X
     np.testing.assert_array_equal(found, alone.astype(dtype), strict=True)
 
 
 def test_float32_rows_stay_float32() -> None:
     rows = Data(np.arange(10.0, dtype=np.float32)[:, None])
-    assert fitted(engine_of({"s": rows}), Prepare()).preparation.apply(rows).X.dtype == np.float32
+    assert (
+        fitted(engine_of({"s": rows}), PreprocessingSpec()).preprocessor.apply(rows).X.dtype
+        == np.float32
+    )
 
 
 @pytest.mark.parametrize(
@@ -567,10 +582,12 @@ def test_float32_rows_stay_float32() -> None:
 )
 def test_a_damaged_preparation_is_refused(damage) -> None:
     sites = {"s": people(*[(30 + i, "MF"[i % 2]) for i in range(30)])}
-    content = json.loads(json.dumps(fitted(engine_of(sites), Prepare(pca=1)).preparation.plain()))
+    content = json.loads(
+        json.dumps(fitted(engine_of(sites), PreprocessingSpec(pca=1)).preprocessor.plain())
+    )
     damage(content)
     with pytest.raises((ValueError, LookupError, TypeError)):
-        Preparation.of_plain(content)
+        Preprocessor.of_plain(content)
 
 
 # Limits
@@ -581,14 +598,18 @@ def test_limits_hold_back_preparation_too() -> None:
         "small": Data(np.arange(4.0)[:, None]),
         "large": Data(np.arange(100.0, 120.0)[:, None]),
     }
-    [column] = fitted(engine_of(sites, [MinClusterSize(5)]), Prepare()).preparation.columns
+    [column] = fitted(
+        engine_of(sites, [MinClusterSize(5)]), PreprocessingSpec()
+    ).preprocessor.columns
     assert column.shift == pytest.approx(109.5)  # the small site's rows are missing
     with pytest.raises(HeldBackError):
-        fitted(engine_of(sites, [MinClusterSize(50)]), Prepare())
+        fitted(engine_of(sites, [MinClusterSize(50)]), PreprocessingSpec())
 
 
 def test_a_crowd_of_sites_is_prepared_as_one() -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(3.0, 2.0, size=(200, 2))
-    found = fitted(CrowdEngine(Data(X), rng.integers(0, 20, 200)), Prepare()).preparation
+    found = fitted(
+        PooledEngine(Data(X), rng.integers(0, 20, 200)), PreprocessingSpec()
+    ).preprocessor
     np.testing.assert_allclose(found.apply(Data(X)).X.std(axis=0), 1.0)

@@ -12,11 +12,11 @@ from typer.testing import CliRunner
 
 from fedcluster import FederatedFuzzyCMeans, FederatedKMeans, select_k
 from fedcluster.cli import app
-from fedcluster.cli.preparing import MissingName, ScaleName
-from fedcluster.data.files import InputError
-from fedcluster.kernels.native import announcer
+from fedcluster.cli._preparing import MissingName, ScaleName
+from fedcluster.errors import InputError
+from fedcluster.kernels._native import announcer
 from fedcluster.model import Model
-from fedcluster.preparation import MISSING, SCALES, Prepare
+from fedcluster.preprocessing import MISSING, SCALES, PreprocessingSpec
 
 
 @pytest.fixture(autouse=True)
@@ -87,8 +87,8 @@ def test_three_files_as_they_are_take_one_command(files, tables):
     heights = sorted(model["centers_in_units"]["height"])
     np.testing.assert_allclose(heights, [1.60, 1.68, 1.75], atol=0.01)
     history = json.loads(Path("out/history.json").read_text())
-    assert history["preparation"]["missing"] == {"west": {"height": 1, "sex": 1}}
-    assert history["preparation"]["left_out"] == {"note": "only south has it"}
+    assert history["preprocessing"]["missing"] == {"west": {"height": 1, "sex": 1}}
+    assert history["preprocessing"]["left_out"] == {"note": "only south has it"}
 
 
 def test_predict_in_another_process_gives_the_labels_of_the_fit(files):
@@ -103,18 +103,18 @@ def test_predict_in_another_process_gives_the_labels_of_the_fit(files):
 @pytest.mark.parametrize("estimator", [FederatedKMeans(3), FederatedFuzzyCMeans(3)])
 @pytest.mark.parametrize("missing", ["drop", "mean", "median"])
 def test_python_does_the_same_and_labels_raw_rows_alike(tables, estimator, missing):
-    estimator.set_params(prepare=Prepare(missing=missing), random_state=0).fit(tables)
+    estimator.set_params(prepare=PreprocessingSpec(missing=missing), random_state=0).fit(tables)
     for clinic, frame in tables.items():
         np.testing.assert_array_equal(estimator.predict(frame), estimator.site_labels_[clinic])
     assert (estimator.site_labels_["west"][[3, 5]] == -1).all() == (missing == "drop")
-    assert estimator.findings_.missing == {"west": {"height": 1, "sex": 1}}
+    assert estimator.fit_report_.missing == {"west": {"height": 1, "sex": 1}}
     assert estimator.feature_names_in_.tolist() == ["age", "height", "sex"]
     assert np.isfinite(estimator.score(tables["west"]))
     distances = estimator.transform(tables["west"])
     assert np.isnan(distances[3]).all() == (missing == "drop")
     Model.from_estimator(estimator).save("model.json")
     data = Model.load("model.json")
-    assert data.preparation == estimator.preparation_
+    assert data.preprocessor == estimator.preprocessor_
 
 
 def test_dropped_rows_have_no_cluster_and_it_is_said(files):
@@ -160,7 +160,7 @@ def test_evaluate_and_select_k_prepare_alike(files, tables):
     scores = json.loads(run("evaluate", "out/model.json", *files, "--json").stdout)["scores"]
     assert scores["inertia"] == pytest.approx(Model.load("out/model.json").inertia, rel=1e-9)
     chosen = json.loads(run("select-k", *files, "--k-max", 5, "--json").stdout)
-    prepare = Prepare(missing="mean")
+    prepare = PreprocessingSpec(missing="mean")
     found = select_k(tables, range(1, 6), prepare=prepare, random_state=0)
     assert chosen["n_clusters"] == found.n_clusters
     assert chosen["says"] == dict(found.says)
@@ -170,7 +170,7 @@ def test_rows_as_they_are_make_a_model_that_older_programs_read(files, tables):
     run("fit", *files, "-k", 3, "--columns", "age", "--scale", "none", "--out", "out")
     content = json.loads(Path("out/model.json").read_text())
     assert content["format_version"] == 1
-    assert "preparation" not in content
+    assert "preprocessing" not in content
 
 
 def test_the_names_to_choose_from_are_those_of_prepare():
@@ -250,9 +250,9 @@ def test_a_negative_value_has_no_logarithm(files):
 def test_a_damaged_preparation_is_refused_in_one_line(files, change):
     run("fit", *files, "-k", 2, "--out", "out")
     content = json.loads(Path("out/model.json").read_text())
-    content["preparation"] |= change
+    content["preprocessing"] |= change
     Path("damaged.json").write_text(json.dumps(content))
-    with pytest.raises(InputError, match="is damaged: 'preparation' is not one"):
+    with pytest.raises(InputError, match="is damaged: 'preprocessing' is not one"):
         Model.load("damaged.json")
 
 

@@ -9,16 +9,16 @@ from hypothesis import strategies as st
 from sklearn.cluster import KMeans
 
 from fedcluster import FederatedFuzzyCMeans, FederatedKMeans
+from fedcluster._random import stream
 from fedcluster.algorithms import Lloyd, SiteSummaries, VarianceTree
-from fedcluster.algorithms.breathing import ErrorAndUtility
-from fedcluster.chance import stream
+from fedcluster.algorithms._breathing import ErrorAndUtility
 from fedcluster.client import Client
 from fedcluster.core import Data, State
 from fedcluster.datasets import plane16
 from fedcluster.engines import LocalEngine
 from fedcluster.recipes import race
-from fedcluster.recipes.starts import best_seeds
-from fedcluster.rounds import drive, run
+from fedcluster.recipes._starts import best_seeds
+from fedcluster.rounds import run, run_plan
 
 PLANE = plane16(noise=1.5)
 POOLED = float(
@@ -60,11 +60,11 @@ def test_a_race_drops_runs_and_keeps_the_best() -> None:
     poor = [State.at(np.array([[a], [a + 0.1], [a + 0.2]])) for a in np.linspace(0, 0.9, 9)]
     good = State.at(np.array([[0.0], [10.0], [50.0]]))
     everyone = engine(X, np.arange(6) % 2)
-    found = drive(race(Lloyd(tol=0), [*poor, good], keep={2: 3}), everyone)
-    assert [len(exchange.steps) for exchange in found.exchanges] == [10, 10]
+    found = run_plan(race(Lloyd(tol=0), [*poor, good], keep={2: 3}), everyone)
+    assert [len(exchange.steps) for exchange in found.communication_rounds] == [10, 10]
     np.testing.assert_allclose(found.value[0].state.centers, [[0.5], [10.5], [50.5]])
     assert len(found.value) == 3
-    assert len(drive(race(Lloyd(tol=0), [*poor, good]), everyone).value) == 10
+    assert len(run_plan(race(Lloyd(tol=0), [*poor, good]), everyone).value) == 10
 
 
 def test_seeds_are_distinct_and_sorted() -> None:

@@ -11,12 +11,12 @@ from grids import flower_engine
 from fedcluster.algorithms import Lloyd
 from fedcluster.client import Client
 from fedcluster.core import Data, State
-from fedcluster.data.streams import MemoryMap
-from fedcluster.data.tables import InputError
 from fedcluster.engines import LocalEngine
-from fedcluster.engines.recorded import RecordedEngine
-from fedcluster.recipes import Choice, clustering
-from fedcluster.rounds import drive, run
+from fedcluster.engines._recorded import RecordedEngine
+from fedcluster.errors import InputError
+from fedcluster.io._streams import MemoryMap
+from fedcluster.recipes import FitSpec, clustering
+from fedcluster.rounds import run, run_plan
 
 RNG = np.random.default_rng(0)
 ROWS = {name: RNG.normal(size=(40, 2)) + 3 * RNG.integers(0, 4, (40, 1)) for name in "abc"}
@@ -53,16 +53,16 @@ def carriers():
 
 
 def plan(seed=1):
-    return clustering(Choice(4, seed=seed))
+    return clustering(FitSpec(4, seed=seed))
 
 
 @pytest.mark.parametrize("carrier", [0, 1], ids=["local", "flower"])
 def test_killed_at_any_round_and_resumed_it_ends_with_the_same_bits(carrier, tmp_path):
-    whole = drive(plan(), carriers()[carrier], participation=0.7, seed=5)
-    for at in range(len(whole.exchanges)):
+    whole = run_plan(plan(), carriers()[carrier], participation=0.7, seed=5)
+    for at in range(len(whole.communication_rounds)):
         folder = tmp_path / str(at)
         with pytest.raises(KilledError):
-            drive(
+            run_plan(
                 plan(),
                 RecordedEngine(Mortal(carriers()[carrier], at), folder),
                 participation=0.7,
@@ -70,11 +70,11 @@ def test_killed_at_any_round_and_resumed_it_ends_with_the_same_bits(carrier, tmp
             )
         after = Mortal(carriers()[carrier], 1000)
         again = RecordedEngine(after, folder)
-        resumed = drive(plan(), again, participation=0.7, seed=5)
+        resumed = run_plan(plan(), again, participation=0.7, seed=5)
         assert resumed.value.state.centers.tobytes() == whole.value.state.centers.tobytes()
         assert repr(resumed.value.history) == repr(whole.value.history)
-        assert resumed.exchanges == whole.exchanges
-        assert (again.replayed, after.asked) == (at, len(whole.exchanges) - at)
+        assert resumed.communication_rounds == whole.communication_rounds
+        assert (again.replayed, after.asked) == (at, len(whole.communication_rounds) - at)
 
 
 def test_a_resumed_run_starts_as_it_did_though_other_sites_hold_their_rows_now(tmp_path):
@@ -85,17 +85,19 @@ def test_a_resumed_run_starts_as_it_did_though_other_sites_hold_their_rows_now(t
         return LocalEngine([*some, Client("b", MemoryMap(ROWS["b"], chunk_rows=9))])
 
     def told(engine):
-        return drive(clustering(Choice(4, seed=1).at(engine.sites)), engine)
+        return run_plan(clustering(FitSpec(4, seed=1).at(engine.sites)), engine)
 
     whole = told(chunked())
-    assert whole.exchanges[0].steps == ("VarianceTree",)
+    assert whole.communication_rounds[0].steps == ("VarianceTree",)
     with pytest.raises(KilledError):
         told(RecordedEngine(Mortal(chunked(), 3), tmp_path / "run"))
     again = RecordedEngine(local(), tmp_path / "run")
     assert [site.name for site in again.sites if site.streams] == ["b"]
     resumed = told(again)
     assert again.replayed == 3
-    assert [done.steps for done in resumed.exchanges] == [done.steps for done in whole.exchanges]
+    assert [done.steps for done in resumed.communication_rounds] == [
+        done.steps for done in whole.communication_rounds
+    ]
     (tmp_path / "run" / "streams").write_bytes(b"{}\n")
     with pytest.raises(InputError, match="streams is damaged"):
         told(RecordedEngine(local(), tmp_path / "run"))
@@ -113,25 +115,25 @@ def test_sites_that_were_missing_stay_missing(tmp_path):
 @pytest.mark.parametrize(
     "other",
     [
-        lambda folder: drive(plan(seed=2), RecordedEngine(local(), folder)),
-        lambda folder: drive(plan(), RecordedEngine(local({**ROWS, "d": ROWS["a"]}), folder)),
-        lambda folder: drive(plan(), RecordedEngine(local(), folder), participation=0.5),
+        lambda folder: run_plan(plan(seed=2), RecordedEngine(local(), folder)),
+        lambda folder: run_plan(plan(), RecordedEngine(local({**ROWS, "d": ROWS["a"]}), folder)),
+        lambda folder: run_plan(plan(), RecordedEngine(local(), folder), participation=0.5),
     ],
     ids=["seed", "sites", "participation"],
 )
 def test_the_record_of_another_run_is_refused(other, tmp_path):
-    drive(plan(), RecordedEngine(local(), tmp_path))
+    run_plan(plan(), RecordedEngine(local(), tmp_path))
     with pytest.raises(InputError, match="exchange-0000 records another run"):
         other(tmp_path)
 
 
 @pytest.mark.parametrize("damage", [lambda b: b[:-8], lambda b: b"", lambda b: b"{}\n"])
 def test_a_damaged_record_is_refused(damage, tmp_path):
-    drive(plan(), RecordedEngine(local(), tmp_path))
+    run_plan(plan(), RecordedEngine(local(), tmp_path))
     path = tmp_path / "exchange-0002"
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(InputError, match="exchange-0002 is damaged"):
-        drive(plan(), RecordedEngine(local(), tmp_path))
+        run_plan(plan(), RecordedEngine(local(), tmp_path))
 
 
 def test_a_record_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
@@ -142,5 +144,5 @@ def test_a_record_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Path, "write_bytes", half)
     with pytest.raises(KilledError):
-        drive(plan(), RecordedEngine(local(), tmp_path))
+        run_plan(plan(), RecordedEngine(local(), tmp_path))
     assert list(tmp_path.iterdir()) == []

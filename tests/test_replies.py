@@ -12,11 +12,13 @@ import pytest
 
 from fedcluster.algorithms import Lloyd
 from fedcluster.client import Client
-from fedcluster.core import Data, SiteError, State, Task
-from fedcluster.data.streams import MemoryMap
-from fedcluster.engines import LocalEngine, wire
-from fedcluster.engines.remote import RemoteEngine
-from fedcluster.engines.responder import Responder
+from fedcluster.core import Data, State, Task
+from fedcluster.engines import LocalEngine
+from fedcluster.engines import _wire as wire
+from fedcluster.engines._remote import RemoteEngine
+from fedcluster.engines._responder import Responder
+from fedcluster.errors import SiteError
+from fedcluster.io._streams import MemoryMap
 from fedcluster.metrics import Inertia
 from fedcluster.privacy import MinRows
 from fedcluster.rounds import run
@@ -34,12 +36,12 @@ class Postman:
     def __init__(self, sites: Mapping[str, Responder], bent: str = "", bend: Bend | None = None):
         self.sites, self.bent, self.bend = sites, bent, bend
         self.since = 0
-        self.exchanges = 0
+        self.communication_rounds = 0
 
     def exchange(self, messages, enough):
-        self.exchanges += 1
+        self.communication_rounds += 1
         came = {name: self.sites[name].reply(message) for name, message in messages.items()}
-        if self.bend and self.bent in came and self.exchanges > self.since:
+        if self.bend and self.bent in came and self.communication_rounds > self.since:
             came[self.bent] = self.bend(came[self.bent], messages[self.bent])
         return came, {}
 
@@ -160,7 +162,7 @@ def labelled() -> dict[str, Responder]:
 def test_a_site_that_does_not_say_whether_its_rows_come_in_chunks_is_refused():
     """It is an older one: taken for a site that holds its rows, it would have to hold them."""
     engine = RemoteEngine(Postman(responders(), "b", without("streams")), ROWS, quorum=3)
-    engine.greet()
+    engine.handshake()
     assert "whether its rows come in chunks: use the same fedcluster" in engine.refusals[0].reason
 
 
@@ -168,7 +170,7 @@ def test_a_site_tells_with_its_first_reply_that_its_rows_come_in_chunks():
     many = Client("a", MemoryMap(ROWS["a"], chunk_rows=7))
     engine = RemoteEngine(Postman({**responders(), "a": Responder(many)}), ROWS)
     assert not any(site.streams for site in engine.sites)  # nobody has been asked
-    engine.greet()
+    engine.handshake()
     assert [site.name for site in engine.sites if site.streams] == ["a"]
 
 
@@ -266,7 +268,7 @@ def test_a_question_asked_twice_gets_the_same_reply_without_new_work():
     question = wire.pack({"protocol": wire.PROTOCOL, "tasks": headers}, arrays)
     first = site.reply(question)
     assert site.reply(question) == first
-    assert len(client.sent) == len(ASKED)  # answered once,
+    assert len(client.audit_log) == len(ASKED)  # answered once,
     assert len(said) == 2  # sent twice
     assert said[0] == said[1]
 
@@ -323,7 +325,7 @@ def test_the_coordinator_chooses_among_columns_and_their_order():
 
     site = Responder(choose(("x", "y")), columns=("x", "y"), choose=choose)
     engine = RemoteEngine(Postman({"a": site}), ["a"])
-    engine.greet()
+    engine.handshake()
     assert engine.columns == {"a": ("x", "y")}
     engine.choose(["y", "x"])
     turned = engine.ask([Task(Lloyd(), State.at(START.centers[:, ::-1]))])[0].total()

@@ -11,12 +11,14 @@ from test_replies import Bend, Postman, changed
 
 from fedcluster.algorithms import Lloyd
 from fedcluster.client import Client
-from fedcluster.core import Column, Data, SiteError, State, Task
-from fedcluster.engines import LocalEngine, wire
-from fedcluster.engines.remote import RemoteEngine
-from fedcluster.engines.responder import Responder
-from fedcluster.federation.words import log_lines
-from fedcluster.preparation import Category, Measure, Missing, Preparation
+from fedcluster.core import Column, Data, State, Task
+from fedcluster.engines import LocalEngine
+from fedcluster.engines import _wire as wire
+from fedcluster.engines._remote import RemoteEngine
+from fedcluster.engines._responder import Responder
+from fedcluster.errors import SiteError
+from fedcluster.federation._messages import log_lines
+from fedcluster.preprocessing import Category, Missing, NumericColumn, Preprocessor
 from fedcluster.privacy import MinClusterSize, MinRows
 
 RNG = np.random.default_rng(0)
@@ -25,9 +27,11 @@ ROWS = {
     name: Data(np.column_stack([RNG.normal(50, 9, 30), RNG.integers(0, 2, 30)]), columns=COLUMNS)
     for name in "abc"
 }
-PREPARATION = Preparation((Measure("age", shift=50.0, scale=9.0), Category("sex", ("F", "M"))))
+PREPARATION = Preprocessor(
+    (NumericColumn("age", shift=50.0, scale=9.0), Category("sex", ("F", "M")))
+)
 START = State.at(np.array([[-1.0, 1.0, 0.0], [1.0, 0.0, 1.0]]))
-ASKED = [Task(Lloyd(), START, preparation=PREPARATION)]
+ASKED = [Task(Lloyd(), START, preprocessor=PREPARATION)]
 
 
 def responders(**how: object) -> dict[str, Responder]:
@@ -119,13 +123,13 @@ def test_rows_are_opened_raw_only_where_that_is_asked_for():
 
     site = Responder(choose(("age", "sex")), columns=("age", "sex"), choose=choose, **KNOWN)
     asked = RemoteEngine(Postman({"a": site}), ["a"])
-    asked.greet()
+    asked.handshake()
     asked.choose(None, raw=True)
     asked.describe()
     asked.choose(["sex"], raw=True)
     asked.describe()
     asked.choose(["sex"])
-    asked.greet()
+    asked.handshake()
     raw = {"raw": True}
     assert opened[1:] == [(("age", "sex"), raw), (("sex",), raw), (("sex",), {})]
 

@@ -11,13 +11,14 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
+from fedcluster._random import stream
 from fedcluster.algorithms import FKM, KFed, Lloyd
-from fedcluster.chance import stream
 from fedcluster.client import Client
-from fedcluster.core import Answers, Data, HeldBackError, SiteError, State, Summary, Task
+from fedcluster.core import Answers, Data, State, Summary, Task
 from fedcluster.engines import LocalEngine
+from fedcluster.errors import HeldBackError, SiteError
 from fedcluster.privacy import MinClusterSize, MinRows
-from fedcluster.rounds import drive, iterate, run, together
+from fedcluster.rounds import gather, iterate, run, run_plan
 
 ROWS = {
     "a": np.array([[0.0], [1.0], [10.0]]),
@@ -48,7 +49,7 @@ def test_lloyd_by_hand() -> None:
     assert first.shift == pytest.approx(49 / 6 - 1)
     assert first.answered == ("a", "b")
     assert first.missing == ()
-    assert first.numbers_sent == {"a": 6, "b": 3}
+    assert first.values_sent == {"a": 6, "b": 3}
     assert result.history[-1].shift == 0.0
     assert result.reason == f"converged after {len(result.history)} rounds"
 
@@ -88,21 +89,21 @@ def test_plans_share_their_rounds() -> None:
     starts = [State.at(np.array([[c], [c + 1.0]])) for c in (0.0, 3.0, 6.0, 9.0, 12.0)]
     alone = [run(Lloyd(tol=0), engine(), start) for start in starts]
     shared = engine()
-    outcome = drive(together([iterate(Lloyd(tol=0), start) for start in starts]), shared)
+    outcome = run_plan(gather([iterate(Lloyd(tol=0), start) for start in starts]), shared)
     for one, other in zip(alone, outcome.value, strict=True):
         assert one.history == other.history
         np.testing.assert_array_equal(one.state.centers, other.state.centers)
     lengths = [len(one.history) for one in alone]
     assert len(set(lengths)) > 1
     assert shared.rounds == [sum(n >= r for n in lengths) for r in range(1, max(lengths) + 1)]
-    assert outcome.numbers_sent() == {
-        name: sum(done.numbers_sent[name] for one in alone for done in one.history) for name in ROWS
+    assert outcome.values_sent() == {
+        name: sum(done.values_sent[name] for one in alone for done in one.history) for name in ROWS
     }
 
 
 def test_plans_without_a_round_are_plans() -> None:
-    outcome = drive(together([iterate(Lloyd(), START, max_rounds=0)] * 1), engine())
-    assert outcome.exchanges == ()
+    outcome = run_plan(gather([iterate(Lloyd(), START, max_rounds=0)] * 1), engine())
+    assert outcome.communication_rounds == ()
     assert outcome.value[0].state is START
 
 
@@ -189,7 +190,7 @@ def test_limits_hold_back_lines_and_never_what_a_task_wants() -> None:
     np.testing.assert_array_equal(answer.weights, [2, 0])
     np.testing.assert_array_equal(answer.sums, [[1, 1], [0, 0]])
     assert answer.support is None
-    [sent] = client.sent
+    [sent] = client.audit_log
     assert (sent.lines, sent.numbers, sent.held_back, sent.lone_rows) == (1, 3, 1, 0)
 
 

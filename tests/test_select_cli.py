@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 
 from fedcluster import FederatedKMeans, select_k
 from fedcluster.cli import app
-from fedcluster.cli.choices import AveragingName, RuleName
-from fedcluster.estimators.select import AVERAGINGS
-from fedcluster.kernels.native import announcer
+from fedcluster.cli._choices import AveragingName, RuleName
+from fedcluster.estimators._select import AVERAGINGS
+from fedcluster.kernels._native import announcer
 from fedcluster.model import Model
 from fedcluster.selection import RULES
 
@@ -73,7 +73,7 @@ def test_the_verdict_is_that_of_select_k(rows, files):
 def test_what_was_prepared_is_said(files):
     assert "Prepared: x and y with mean 0 and" in run("select-k", *files, "--k-max", 4).stdout
     printed = json.loads(run("select-k", *files, "--k-max", 4, "--json").stdout)
-    assert printed["preparation"]["left_out"] == {}
+    assert printed["preprocessing"]["left_out"] == {}
 
 
 def test_what_is_printed_can_be_read_aloud(files):

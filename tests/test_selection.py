@@ -18,11 +18,11 @@ from fedcluster.core import Result, State
 from fedcluster.datasets import ffcm_case
 from fedcluster.kernels import nearest
 from fedcluster.metrics import Moments
-from fedcluster.recipes import Choice, clustering, evaluation
-from fedcluster.rounds import EnoughError, drive
+from fedcluster.recipes import FitSpec, clustering, evaluation
+from fedcluster.rounds import EarlyStop, run_plan
 from fedcluster.selection import INDICES, JUDGES, RULES, Rule, gaps, sweep
-from fedcluster.selection.gap import box
-from fedcluster.selection.verdict import judged
+from fedcluster.selection._gap import box
+from fedcluster.selection._verdict import judged
 
 RNG = np.random.default_rng(0)
 FOUR = np.array([[0.0, 0.0], [0.0, 4.0], [20.0, 20.0], [20.0, 24.0]])
@@ -53,16 +53,16 @@ def test_a_sweep_takes_half_as_many_rounds_more_at_most(
     X: np.ndarray, most: int, sums_only: bool
 ) -> None:
     for seed in range(2):
-        choice = Choice(most, seed=seed, sums_only=sums_only)
+        choice = FitSpec(most, seed=seed, sums_only=sums_only)
         site = sites(X, 5, seed)
-        alone = drive(clustering(choice), engine(X, site))
-        swept = drive(sweep(range(1, most + 1), choice), engine(X, site))
-        assert len(swept.exchanges) <= 1.5 * len(alone.exchanges)
+        alone = run_plan(clustering(choice), engine(X, site))
+        swept = run_plan(sweep(range(1, most + 1), choice), engine(X, site))
+        assert len(swept.communication_rounds) <= 1.5 * len(alone.communication_rounds)
 
 
 def test_the_sites_describe_themselves_once() -> None:
-    found = drive(sweep(range(1, 7), Choice(1)), engine(NESTED, sites(NESTED, 3)))
-    steps = [step for exchange in found.exchanges for step in exchange.steps]
+    found = run_plan(sweep(range(1, 7), FitSpec(1)), engine(NESTED, sites(NESTED, 3)))
+    steps = [step for exchange in found.communication_rounds for step in exchange.steps]
     assert steps.count("SiteSummaries") == 1
     assert list(found.value.results) == list(range(1, 7))
 
@@ -71,15 +71,15 @@ def test_the_sites_describe_themselves_once() -> None:
 def test_a_sweep_finds_what_a_fit_finds(k: int) -> None:
     """Each k starts from other means than a fit of its own; the best clustering is the same."""
     site = sites(NESTED, 3)
-    swept = drive(sweep(range(1, 7), Choice(1)), engine(NESTED, site)).value.results[k]
-    alone = drive(clustering(Choice(k)), engine(NESTED, site)).value
+    swept = run_plan(sweep(range(1, 7), FitSpec(1)), engine(NESTED, site)).value.results[k]
+    alone = run_plan(clustering(FitSpec(k)), engine(NESTED, site)).value
     assert swept.state.inertia == pytest.approx(alone.state.inertia, rel=1e-9)
     np.testing.assert_allclose(swept.state.centers, alone.state.centers, atol=1e-9)
 
 
 def test_a_sweep_measures_the_rows_as_a_whole() -> None:
     X = NESTED * [1.0, 30.0] + 1e7
-    found = drive(sweep([2], Choice(2)), engine(X, sites(X, 4))).value
+    found = run_plan(sweep([2], FitSpec(2)), engine(X, sites(X, 4))).value
     np.testing.assert_allclose(found.mean, X.mean(axis=0), rtol=1e-14)
     np.testing.assert_allclose(found.variance, X.var(axis=0), rtol=1e-9)
     assert found.weight == 240
@@ -108,7 +108,7 @@ def test_any_algorithm_can_be_swept(params: dict[str, Any]) -> None:
 
 def test_mixture_bic_is_that_of_the_pooled_rows() -> None:
     centers = NESTED[[0, 60, 120]]
-    found = drive(evaluation(State.at(centers)), engine(NESTED, sites(NESTED, 4))).value
+    found = run_plan(evaluation(State.at(centers)), engine(NESTED, sites(NESTED, 4))).value
     labels, _ = nearest(NESTED, centers)
     sizes = np.bincount(labels)
     means = np.array([NESTED[labels == j].mean(axis=0) for j in range(3)])
@@ -127,7 +127,7 @@ def test_mixture_bic_does_not_depend_on_scales_offsets_and_constant_columns() ->
     def found(X: np.ndarray, parts: np.ndarray) -> float:
         k = parts.max() + 1
         state = State.at(np.array([X[parts == j].mean(axis=0) for j in range(k)]))
-        scores = drive(evaluation(state), engine(X, sites(X, 4))).value
+        scores = run_plan(evaluation(state), engine(X, sites(X, 4))).value
         return float(scores["mixture-bic"])
 
     gain = found(NESTED, labels) - found(NESTED, labels // 2)
@@ -374,20 +374,20 @@ def test_the_curves_are_drawn(tmp_path: Path) -> None:
 
 
 def test_every_index_has_a_name_that_people_know() -> None:
-    from fedcluster.selection.words import NAMES
+    from fedcluster.selection._messages import NAMES
 
     assert set(NAMES) == set(INDICES)
 
 
 def test_a_race_that_is_told_it_is_enough_ends_with_what_it_has() -> None:
     """The last round, which measures what was found, is asked all the same."""
-    plan = clustering(Choice(4, n_init=2, tol=0.0))
+    plan = clustering(FitSpec(4, n_init=2, tol=0.0))
     asked = engine(NESTED, sites(NESTED, 3))
     tasks = next(plan)
     for _ in range(2):
         tasks = plan.send(asked.ask(tasks))
-    tasks = plan.throw(EnoughError())
-    tasks = plan.throw(EnoughError())
+    tasks = plan.throw(EarlyStop())
+    tasks = plan.throw(EarlyStop())
     assert {type(task.step).__name__ for task in tasks} == {"Inertia"}
     with pytest.raises(StopIteration) as stop:
         plan.send(asked.ask(tasks))

@@ -18,15 +18,15 @@ import scipy.sparse
 from test_cli import fails, run
 
 from fedcluster import Client, Data, LocalEngine, MinClusterSize, MinRows, State, Task
+from fedcluster._site import SiteFile
 from fedcluster.algorithms import Lloyd
-from fedcluster.data import spool
-from fedcluster.data.files import open_table
-from fedcluster.data.matrices import MatrixRows
-from fedcluster.data.persons import Tally
-from fedcluster.data.spool import Spool, SpooledRows
-from fedcluster.data.tables import InputError
+from fedcluster.errors import InputError
+from fedcluster.io import _disk_cache as spool
+from fedcluster.io._disk_cache import CachedRows, DiskCache
+from fedcluster.io._files import open_table
+from fedcluster.io._groups import GroupCounter
+from fedcluster.io._matrices import MatrixRows
 from fedcluster.metrics import Inertia
-from fedcluster.site import SiteFile
 
 ROWS = np.random.default_rng(0).normal(size=(60, 3)).round(3) + np.arange(60)[:, None] % 3 * 9
 FRAME = pd.DataFrame(ROWS, columns=["age", "bmi", "dose"]).assign(
@@ -80,7 +80,7 @@ ROLES = [
 @pytest.mark.parametrize("in_memory", [0, 1 << 20])
 @pytest.mark.parametrize("kind", ["csv", "tsv", "parquet", "folder", "sqlite", "h5ad"])
 def test_every_source_gives_the_same_rows(kind, in_memory, monkeypatch) -> None:
-    monkeypatch.setattr("fedcluster.site.IN_MEMORY", in_memory)
+    monkeypatch.setattr("fedcluster._site.IN_MEMORY", in_memory)
     monkeypatch.setattr(spool, "READ", 20)
     rows = toml(sources()[kind], *ROLES).rows()
     assert isinstance(rows, Data) == bool(in_memory)
@@ -174,7 +174,7 @@ def test_what_is_wrong_with_a_site_file_is_said_in_one_line(text, words) -> None
 def test_a_copy_has_no_name_and_is_gone_with_the_rows(monkeypatch) -> None:
     Path("tmp").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(Path("tmp").resolve()))
-    copy = Spool(3)
+    copy = DiskCache(3)
     copy.append(Data(ROWS))
     assert not list(Path("tmp").iterdir())
     assert stat.S_IMODE(os.fstat(copy._X._file.fileno()).st_mode) == 0o600
@@ -187,20 +187,20 @@ def test_a_disk_without_room_is_said(monkeypatch) -> None:
 
     monkeypatch.setattr("tempfile.TemporaryFile", full)
     with pytest.raises(InputError, match="No space left on device; set TMPDIR"):
-        Spool(3).append(Data(ROWS))
+        DiskCache(3).append(Data(ROWS))
 
 
 def test_a_text_file_that_changes_while_it_is_read_is_refused(monkeypatch) -> None:
     FRAME[["age", "bmi"]].to_csv("rows.csv", index=False)
-    rows = SpooledRows(open_table(Path("rows.csv")), owner="site 'north'")
-    real = Spool.append
+    rows = CachedRows(open_table(Path("rows.csv")), owner="site 'north'")
+    real = DiskCache.append
 
     def meanwhile(self, data):
         real(self, data)
         with open("rows.csv", "a") as file:
             file.write("1,2\n")
 
-    monkeypatch.setattr(Spool, "append", meanwhile)
+    monkeypatch.setattr(DiskCache, "append", meanwhile)
     with pytest.raises(InputError, match=r"^site 'north': rows.csv has changed from \d+ to \d+"):
         len(rows)
 
@@ -209,10 +209,10 @@ def test_a_text_file_whose_later_lines_are_of_another_kind_is_read_right() -> No
     n = 200_000  # several blocks
     text = "".join(f"{i},{i}\n" for i in range(n)) + " 7.5 ,none\n"
     Path("rows.csv").write_text("a,b\n" + text)
-    rows = SpooledRows(open_table(Path("rows.csv")), ["a"])
+    rows = CachedRows(open_table(Path("rows.csv")), ["a"])
     np.testing.assert_array_equal(rows.load().X.ravel(), [*range(n), 7.5])
     with pytest.raises(InputError, match=rf"column 'b', row {n + 1} .*: the value is missing"):
-        len(SpooledRows(open_table(Path("rows.csv")), ["b"]))
+        len(CachedRows(open_table(Path("rows.csv")), ["b"]))
 
 
 @pytest.mark.parametrize(
@@ -240,7 +240,7 @@ def test_what_is_wrong_with_a_text_file_is_said_with_the_site(text, words) -> No
 
 
 def persons(groups: list[int], size: int = 3):
-    tally = Tally()
+    tally = GroupCounter()
     for start in range(0, len(groups), size):
         tally.add(np.array(groups[start : start + size]))
     return tally.persons()
@@ -255,10 +255,10 @@ def test_persons_behind_rows_are_never_more_than_there_are() -> None:
         assert len(known) == len(np.unique(groups))
         for n in range(1, 101, 9):
             some = rng.permutation(100)[:n]
-            [behind] = known.behind(np.array([float(n)]))
+            [behind] = known.min_groups(np.array([float(n)]))
             assert 1 <= behind <= len(np.unique(groups[some]))
     even = persons(np.repeat(np.arange(10), 3).tolist(), 4)
-    np.testing.assert_array_equal(even.behind(np.array([0.0, 1, 3, 4, 30])), [0, 1, 1, 2, 10])
+    np.testing.assert_array_equal(even.min_groups(np.array([0.0, 1, 3, 4, 30])), [0, 1, 1, 2, 10])
     assert [even.rows_of(p) for p in (1, 2, 10, 11)] == [1, 4, 28, np.inf]
 
 
@@ -272,7 +272,7 @@ def test_limits_count_persons_where_the_site_says_whose_rows_they_are(
     in_memory, monkeypatch
 ) -> None:
     """A cluster of ten rows of one person is held back, one of ten persons leaves."""
-    monkeypatch.setattr("fedcluster.site.IN_MEMORY", in_memory)
+    monkeypatch.setattr("fedcluster._site.IN_MEMORY", in_memory)
     x = np.repeat([0.0, 9.0], 10)
     who = [*["one"] * 10, *map(str, range(10))]
     pd.DataFrame({"x": x, "who": who}).to_csv("rows.csv", index=False)
@@ -283,7 +283,7 @@ def test_limits_count_persons_where_the_site_says_whose_rows_they_are(
     assert both[0].weights.tolist() == [0.0, 0.0]  # ten rows may be those of one person
     assert both[0].support is None
     assert both[1].weights.tolist() == [20.0]
-    assert client.sent[0].held_back == 20
+    assert client.audit_log[0].held_back == 20
     alone = toml('path = "rows.csv"\n[limits]\nmin_rows = 12', 'group_column = "who"').client()
     assert alone.answers(tasks)[1].weights.tolist() == [0.0]  # eleven persons
 
@@ -318,7 +318,7 @@ def test_fit_takes_site_files(monkeypatch) -> None:
     labels = pd.read_csv("out/labels/north.csv")
     assert labels.row.tolist() == list(range(1, 61))
     assert (labels.groupby("cluster").row.count() == 20).all()
-    monkeypatch.setattr("fedcluster.site.IN_MEMORY", 0)  # now in chunks
+    monkeypatch.setattr("fedcluster._site.IN_MEMORY", 0)  # now in chunks
     run("fit", *files, "-k", 3, "--out", "chunks")
     again = json.loads(Path("chunks/model.json").read_text())
     np.testing.assert_allclose(again["centers"], model["centers"], rtol=1e-12)
@@ -338,7 +338,7 @@ def test_fit_prepares_the_rows_of_site_files(monkeypatch) -> None:
     toml('path = "rows.parquet"', name="south")
     models = []
     for in_memory in (1 << 20, 0):
-        monkeypatch.setattr("fedcluster.site.IN_MEMORY", in_memory)
+        monkeypatch.setattr("fedcluster._site.IN_MEMORY", in_memory)
         ran = run("fit", "north.toml", "south.toml", "-k", 3, "--out", f"out-{in_memory}")
         assert ran.exit_code == 0
         models.append(json.loads(Path(f"out-{in_memory}/model.json").read_text()))
@@ -349,7 +349,7 @@ def test_fit_prepares_the_rows_of_site_files(monkeypatch) -> None:
 @pytest.mark.parametrize("in_memory", [1 << 20, 0])
 @pytest.mark.parametrize("fit_more", [[], ["--scale", "none"], ["--fuzzy"]])
 def test_a_model_is_used_on_site_files_as_on_data_files(monkeypatch, fit_more, in_memory) -> None:
-    monkeypatch.setattr("fedcluster.site.IN_MEMORY", in_memory)
+    monkeypatch.setattr("fedcluster._site.IN_MEMORY", in_memory)
     FRAME.to_csv("a.csv", index=False)
     FRAME[["what", "bmi", "age"]][:40].to_parquet("b.parquet", index=False)
     for name, path in (("north", "a.csv"), ("south", "b.parquet")):
@@ -393,7 +393,7 @@ def test_evaluate_over_site_files_says_what_does_not_go_together() -> None:
 @pytest.mark.parametrize("in_memory", [1 << 20, 0])
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
 def test_a_site_s_own_codes_become_those_of_all_sites(monkeypatch, suffix, in_memory) -> None:
-    monkeypatch.setattr("fedcluster.site.IN_MEMORY", in_memory)
+    monkeypatch.setattr("fedcluster._site.IN_MEMORY", in_memory)
     numbers, texts = [1, 2, None] * 20, ["1", "2", "w"] * 20
     frame = FRAME[["age"]].assign(sex=pd.array(numbers, "Int64"), mark=texts)
     getattr(frame, f"to_{suffix}")(f"a.{suffix}", index=False)
@@ -550,7 +550,7 @@ def test_a_site_whose_rows_cannot_be_read_speaks_for_itself() -> None:
 
 @pytest.mark.parametrize("kind", ["csv", "parquet", "folder", "sqlite"])
 def test_raw_rows_keep_text_as_one_coding_and_what_is_missing(kind, monkeypatch) -> None:
-    monkeypatch.setattr("fedcluster.site.IN_MEMORY", 0)
+    monkeypatch.setattr("fedcluster._site.IN_MEMORY", 0)
     monkeypatch.setattr(spool, "READ", 20)
     frame = FRAME.assign(sex=[*["m"] * 30, *["f", "m", None] * 10])
     frame.loc[7, "age"] = np.nan

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 from databases import PASSWORD, Server
 
-from fedcluster.data import spool
-from fedcluster.data.reader import Columns
-from fedcluster.data.spool import SpooledRows
-from fedcluster.data.sql import Query
-from fedcluster.data.tables import InputError
+from fedcluster.errors import InputError
+from fedcluster.io import _disk_cache as spool
+from fedcluster.io._disk_cache import CachedRows
+from fedcluster.io._reader import Columns
+from fedcluster.io._sql import Query
 
 ENVIRONMENT = {"FED_PASSWORD": PASSWORD, "NOBODY": "wrong-" + PASSWORD}
 
@@ -63,7 +63,7 @@ def asked(server: Server, query: str, **more: object) -> Query:
 def complaint(table: Query, columns: list[str] | Columns | None = None) -> str:
     """The one line that reading ends with; no part of the error holds a password."""
     with pytest.raises(InputError) as caught:
-        SpooledRows(table, columns, owner="site 'north'").load()
+        CachedRows(table, columns, owner="site 'north'").load()
     whole = "".join(traceback.format_exception(caught.value)) + repr(caught.value)
     assert PASSWORD not in whole
     assert "\n" not in str(caught.value)
@@ -73,7 +73,7 @@ def complaint(table: Query, columns: list[str] | Columns | None = None) -> str:
 @pytest.mark.parametrize("n", [1, 2, 3, 9])
 def test_every_row_of_an_answer_is_read_once(sqlite, monkeypatch, n) -> None:
     monkeypatch.setattr(spool, "READ", 4)
-    rows = SpooledRows(sqlite(f"SELECT age, n FROM visits LIMIT {n}"))
+    rows = CachedRows(sqlite(f"SELECT age, n FROM visits LIMIT {n}"))
     expected = np.column_stack([20 + np.arange(n) / 2, np.arange(n)])
     np.testing.assert_array_equal(rows.load().X, expected)
     assert rows.columns == ("age", "n")
@@ -81,7 +81,7 @@ def test_every_row_of_an_answer_is_read_once(sqlite, monkeypatch, n) -> None:
 
 def test_postgres_gives_all_kinds_of_numbers(visits: Server) -> None:
     names = ["age", "n", "exact", "yes", "narrow"]
-    rows = SpooledRows(asked(visits, f"SELECT {', '.join(names)} FROM visits ORDER BY n"))
+    rows = CachedRows(asked(visits, f"SELECT {', '.join(names)} FROM visits ORDER BY n"))
     i = np.arange(40_001.0)
     expected = np.column_stack([i / 7, i, i / 8, i % 2 == 0, i % 5])
     np.testing.assert_array_equal(rows.load().X, expected)
@@ -90,7 +90,7 @@ def test_postgres_gives_all_kinds_of_numbers(visits: Server) -> None:
 
 def test_groups_and_labels_come_beside_the_numbers(visits: Server) -> None:
     roles = Columns(("n",), weight="age", group="who", label="who")
-    data = SpooledRows(asked(visits, "SELECT * FROM visits ORDER BY n"), roles).load()
+    data = CachedRows(asked(visits, "SELECT * FROM visits ORDER BY n"), roles).load()
     assert data.groups is not None
     assert data.y is not None
     np.testing.assert_array_equal(np.diff(data.groups) != 0, np.arange(1, 40_001) % 4 == 0)
@@ -100,7 +100,7 @@ def test_groups_and_labels_come_beside_the_numbers(visits: Server) -> None:
 
 def test_colons_and_percent_signs_of_a_query_are_left_alone(visits: Server) -> None:
     query = "SELECT n::int8 AS n FROM visits WHERE who LIKE 'p1%' AND ':x' <> '\\:y' AND n < 8"
-    np.testing.assert_array_equal(SpooledRows(asked(visits, query)).load().X.ravel(), [4, 5, 6, 7])
+    np.testing.assert_array_equal(CachedRows(asked(visits, query)).load().X.ravel(), [4, 5, 6, 7])
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_what_is_no_question_is_refused(sqlite) -> None:
     assert "without a table; write a SELECT" in complaint(sqlite("PRAGMA temp_store = 2"))
     for query in ("DELETE FROM visits", "DROP TABLE visits", "CREATE TABLE a AS SELECT 1"):
         assert "the database says: attempt to write a readonly database" in complaint(sqlite(query))
-    assert len(SpooledRows(sqlite("SELECT n FROM visits"))) == 9  # and nothing was deleted
+    assert len(CachedRows(sqlite("SELECT n FROM visits"))) == 9  # and nothing was deleted
 
 
 def test_sqlite_does_not_make_a_file_that_is_not_there(tmp_path) -> None:
@@ -157,7 +157,7 @@ def test_a_password_comes_from_the_environment_or_a_file(visits: Server, tmp_pat
         Query(bare, "SELECT 1 AS one", file, environment={}),
         Query("${URL}", "SELECT 1 AS one", environment=whole),
     ):
-        assert SpooledRows(query).load().X.tolist() == [[1.0]]
+        assert CachedRows(query).load().X.tolist() == [[1.0]]
         assert PASSWORD not in repr(query) + str(query) + repr(vars(query).get("_live"))
 
 
@@ -193,7 +193,7 @@ def test_a_variable_that_is_not_set_is_named() -> None:
 
 
 def test_what_a_driver_says_is_searched_for_passwords() -> None:
-    from fedcluster.data.sql import _without
+    from fedcluster.io._sql import _without
 
     said = f"no host 'x:{PASSWORD}' or s3cr3t%3A/%40%25w%20rd in s3cr3t%3A%2F%40%25w+rd"
     assert _without([PASSWORD], said) == "no host 'x:***' or *** in ***"
@@ -230,7 +230,7 @@ def test_a_database_that_comes_back_is_read(visits: Server, monkeypatch) -> None
     visits.stop()
     back = threading.Thread(target=lambda: (time.sleep(0.3), visits.start()))
     back.start()
-    rows = SpooledRows(asked(visits, "SELECT n FROM visits"))
+    rows = CachedRows(asked(visits, "SELECT n FROM visits"))
     assert len(rows) == 40_001
     back.join()
     assert not np.isnan(rows.load().X).any()
@@ -254,5 +254,5 @@ def test_a_connection_that_breaks_while_it_is_read_starts_again(
 
     monkeypatch.setattr(Query, "parts", breaking)
     monkeypatch.setattr(spool, "READ", 500)
-    np.testing.assert_array_equal(np.sort(SpooledRows(query).load().X.ravel()), np.arange(40_001.0))
+    np.testing.assert_array_equal(np.sort(CachedRows(query).load().X.ravel()), np.arange(40_001.0))
     assert broken

@@ -20,10 +20,10 @@ from test_laws import STEPS, asked, assert_close, by_name
 
 from fedcluster import Client, Data, LocalEngine, MinClusterSize, MinRows, State, Task, run
 from fedcluster.algorithms import FKM, Lloyd
-from fedcluster.core import SiteError, Step
-from fedcluster.data.arrays import side_by_side
-from fedcluster.data.streams import MemoryMap, ParquetRows
-from fedcluster.data.tables import InputError
+from fedcluster.core import Step
+from fedcluster.errors import InputError, SiteError
+from fedcluster.io._arrays import side_by_side
+from fedcluster.io._streams import MemoryMap, ParquetRows
 from fedcluster.metrics import Inertia
 
 ADDITIVE = [step for step in STEPS if step.client_additive]
@@ -60,7 +60,7 @@ def test_chunks_answer_as_all_rows_do(step: Step, size: int, case: Case) -> None
     chunked = Client("s", InChunks(case.pooled, size), [MinClusterSize(2)])
     whole = Client("s", case.pooled, [MinClusterSize(2)])
     assert_close(chunked.answer(task), whole.answer(task))
-    [one], [other] = chunked.sent, whole.sent
+    [one], [other] = chunked.audit_log, whole.audit_log
     assert (one.lines, one.lone_rows, one.held_back) == (
         other.lines,
         other.lone_rows,
@@ -85,7 +85,7 @@ def test_one_reading_answers_all_tasks_of_a_round() -> None:
     for task, answers in zip(tasks, together, strict=True):
         alone = Client("s", rows.data).answer(task)
         assert_close(answers.total(), alone)
-    assert [sent.step for sent in engine.clients["s"].sent] == [repr(t.step) for t in tasks]
+    assert [sent.step for sent in engine.clients["s"].audit_log] == [repr(t.step) for t in tasks]
 
 
 def test_additive_steps_alone_never_load_all_rows() -> None:
@@ -286,7 +286,7 @@ from pathlib import Path
 import numpy as np
 from fedcluster import Client, Data, State, Task
 from fedcluster.algorithms import Lloyd
-from fedcluster.data.streams import ParquetRows
+from fedcluster.io._streams import ParquetRows
 rows, task = ParquetRows(sys.argv[1]), Task(Lloyd(), State.at(np.zeros((1, 16))))
 Client("s", Data(np.zeros((9000, 16), np.float32))).answer(task)
 def peak():  # getrusage would count what the parent had, too

@@ -11,9 +11,9 @@ import pytest
 
 from fedcluster.algorithms import FKM, Lloyd
 from fedcluster.core import State, Task
-from fedcluster.engines import wire
-from fedcluster.engines.wire import WireError
-from fedcluster.preparation import Category, Measure, Preparation, Principal
+from fedcluster.engines import _wire as wire
+from fedcluster.engines._wire import WireError
+from fedcluster.preprocessing import Category, NumericColumn, Preprocessor, Principal
 
 CENTERS = np.array([[0.5, 1.0], [2.0, np.pi], [np.nan, -np.inf]])
 
@@ -131,9 +131,9 @@ def test_answers_that_do_not_belong_together_are_refused():
         wire.read_summaries({"0.sums": np.eye(2), "0.weights": np.ones(3)})
 
 
-PREPARATION = Preparation(
+PREPARATION = Preprocessor(
     (
-        Measure("age", (0.1, 1e300), log=True, fill=np.pi, shift=1 / 3, scale=5e-324),
+        NumericColumn("age", (0.1, 1e300), log=True, fill=np.pi, shift=1 / 3, scale=5e-324),
         Category("sex", ("F", "M"), other=True, fill="F"),
     ),
     "drop",
@@ -142,13 +142,13 @@ PREPARATION = Preparation(
 
 
 def test_a_preparation_comes_back_with_the_same_bits_and_travels_once():
-    other = Preparation((Measure("age"),))
+    other = Preprocessor((NumericColumn("age"),))
     given = [PREPARATION, None, PREPARATION, other, other]
-    headers, arrays = wire.write_tasks([Task(Lloyd(), State(), preparation=p) for p in given])
+    headers, arrays = wire.write_tasks([Task(Lloyd(), State(), preprocessor=p) for p in given])
     sent, arrays = wire.unpack(wire.pack({"tasks": headers}, arrays))
-    assert [each.get("preparation") for each in sent["tasks"][1:3]] == [None, 0]
-    tasks = wire.read_tasks(sent["tasks"], arrays, preparations=Preparation.of_plain)
-    back = [task.preparation for task in tasks]
+    assert [each.get("preprocessing") for each in sent["tasks"][1:3]] == [None, 0]
+    tasks = wire.read_tasks(sent["tasks"], arrays, preprocessors=Preprocessor.of_plain)
+    back = [task.preprocessor for task in tasks]
     assert repr(back) == repr(given)
     assert back[0] is back[2]
     assert back[3] is back[4]
@@ -161,5 +161,5 @@ def test_a_preparation_comes_back_with_the_same_bits_and_travels_once():
 def test_a_preparation_that_is_not_understood_is_refused(given):
     with pytest.raises(WireError, match="the preparation of task 0 is not understood"):
         wire.read_tasks(
-            *written(Lloyd(), {"preparation": given}), preparations=Preparation.of_plain
+            *written(Lloyd(), {"preprocessing": given}), preprocessors=Preprocessor.of_plain
         )

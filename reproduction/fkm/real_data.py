@@ -25,9 +25,9 @@ from fedcluster.baselines import central_kmeans
 from fedcluster.core import Floats, Labels
 from fedcluster.datasets import SplitRows, four_cancers, leaf_femnist, like_four_cancers
 from fedcluster.metrics import pooled_silhouette
-from fedcluster.metrics.silhouettes import silhouettes
+from fedcluster.metrics._silhouettes import silhouettes
 from fedcluster.recipes import evaluation
-from fedcluster.rounds import drive
+from fedcluster.rounds import run_plan
 from reproduction.fkm import published
 from reproduction.fkm.drawing import quartile_box
 from reproduction.fkm.plane import size_cells
@@ -90,7 +90,7 @@ def scores(setting: Setting, seed: int) -> tuple[float, float]:
     labels = nearest(rows.X, centers)[0]
     if isinstance(method, KFed):
         return pooled_silhouette(rows.X, labels), of_kept_labels(rows.X, labels)
-    indices = drive(evaluation(State.at(centers)), engine(rows)).value
+    indices = run_plan(evaluation(State.at(centers)), engine(rows)).value
     name = "simplified-silhouette" + ("" if isinstance(method, int) else "-of-means")
     return pooled_silhouette(rows.X, labels), indices[name]
 

@@ -25,7 +25,7 @@ from fedcluster.baselines import central_fuzzy_cmeans, central_kmeans
 from fedcluster.core import Floats
 from fedcluster.metrics import FuzzyObjective
 from fedcluster.recipes import evaluation, measure
-from fedcluster.rounds import drive
+from fedcluster.rounds import run_plan
 from reproduction.pictures import OURS, POOLED, PUBLISHED, RECIPE, panels, save
 from reproduction.results import REFERENCE, Cell, Estimate, Row, write_table
 from reproduction.runs import runs_of
@@ -86,12 +86,12 @@ def bank_run(setting: tuple[bool, str, int], seed: int) -> list[float]:
     model = FederatedKMeans(k, random_state=seed).fit(X, sites=site)
     ours = State.at(model.cluster_centers_)
 
-    index = [drive(evaluation(s, m=M), asked).value["fuzzy-db"] for s in states]
-    objective = [drive(measure(FuzzyObjective(M), s), asked).value for s in states]
+    index = [run_plan(evaluation(s, m=M), asked).value["fuzzy-db"] for s in states]
+    objective = [run_plan(measure(FuzzyObjective(M), s), asked).value for s in states]
     silhouettes, inertias = zip(
         *(
             (found["squared-silhouette"], found["inertia"])
-            for found in (drive(evaluation(s), asked).value for s in (ours, hard))
+            for found in (run_plan(evaluation(s), asked).value for s in (ours, hard))
         ),
         strict=True,
     )

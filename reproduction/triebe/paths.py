@@ -12,7 +12,7 @@ from fedcluster import State, Task
 from fedcluster.baselines import random_start_kmeans
 from fedcluster.core import Algorithm
 from fedcluster.datasets import triebe
-from fedcluster.rounds import Plan, advance, drive
+from fedcluster.rounds import Plan, run_plan, server_update
 from reproduction.pictures import OURS, POOLED, PUBLISHED, panels, save
 from reproduction.results import Cell, Estimate, Row, Tolerance
 from reproduction.triebe.runs import ROUNDS, K, Setting, engine, federated
@@ -23,7 +23,7 @@ def recorded(algorithm: Algorithm, state: State, rounds: int, seed: int) -> Plan
     states = [state]
     for _ in range(rounds):
         [answers] = yield [Task(algorithm, states[-1], seed)]
-        states.append(advance(algorithm, states[-1], answers, seed)[0])
+        states.append(server_update(algorithm, states[-1], answers, seed)[0])
     return states
 
 
@@ -33,7 +33,7 @@ def path_of(setting: Setting, seed: int) -> NDArray[np.float64]:
     fedavg = federated(setting)
     start = fedavg.random_start(K, 1, seed)
     plan = recorded(fedavg, start, ROUNDS, seed)
-    states = drive(plan, engine(train), participation=setting.sites / 50, seed=seed).value
+    states = run_plan(plan, engine(train), participation=setting.sites / 50, seed=seed).value
     return np.array([np.sort(state.centers.ravel()) for state in states])
 
 

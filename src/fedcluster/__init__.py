@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fedcluster.client import Client
     from fedcluster.core import Data, Result, State, Summary, Task
-    from fedcluster.engines.local import LocalEngine
+    from fedcluster.engines._local import LocalEngine
     from fedcluster.estimators import FederatedFuzzyCMeans, FederatedKMeans, select_k
     from fedcluster.kernels import nearest
-    from fedcluster.preparation import Prepare
+    from fedcluster.preprocessing import PreprocessingSpec
     from fedcluster.privacy import MinClusterSize, MinRows
     from fedcluster.rounds import run
 
@@ -26,10 +26,10 @@ _HOME = {
     "Data": "core",
     "FederatedFuzzyCMeans": "estimators",
     "FederatedKMeans": "estimators",
-    "LocalEngine": "engines.local",
+    "LocalEngine": "engines._local",
     "MinClusterSize": "privacy",
     "MinRows": "privacy",
-    "Prepare": "preparation",
+    "PreprocessingSpec": "preprocessing",
     "Result": "core",
     "State": "core",
     "Summary": "core",
@@ -47,7 +47,7 @@ __all__ = [
     "LocalEngine",
     "MinClusterSize",
     "MinRows",
-    "Prepare",
+    "PreprocessingSpec",
     "Result",
     "State",
     "Summary",

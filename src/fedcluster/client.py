@@ -10,7 +10,7 @@ from functools import cached_property, partial
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcluster.chance import stream
+from fedcluster._random import stream
 from fedcluster.core import (
     Column,
     Data,
@@ -23,14 +23,14 @@ from fedcluster.core import (
     Summary,
     Task,
 )
-from fedcluster.data.columns import classes, described
-from fedcluster.data.persons import Persons, Tally
-from fedcluster.data.stages import in_order
-from fedcluster.kernels.blas import blas_on_one_thread
-from fedcluster.kernels.threads import thread_count
+from fedcluster.io._columns import classes, described
+from fedcluster.io._groups import GroupCounter, Persons
+from fedcluster.io._prefetch import in_order
+from fedcluster.kernels._blas import blas_on_one_thread
+from fedcluster.kernels._threads import thread_count
 from fedcluster.privacy import MinRows
 
-__all__ = ["Client", "Sent"]
+__all__ = ["AuditRecord", "Client"]
 
 ONE_THREAD = 1 << 13
 """Numbers up to which BLAS never starts a thread; a dot product does from 10,000."""
@@ -39,7 +39,7 @@ ALL_DROPPED = "no row is left after those with a missing value are dropped"
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class AuditRecord:
     """One message that left a site, for its log: never a value, only sizes.
 
     Parameters
@@ -106,7 +106,7 @@ class Client:
     ) -> None:
         self.name = name
         self.filters = tuple(filters)
-        self.sent: list[Sent] = []
+        self.audit_log: list[AuditRecord] = []
         self._steps: dict[int, tuple[Step, str]] = {}
         self._load = load
         self._persons: Persons | None = None
@@ -129,7 +129,7 @@ class Client:
         if not len(data):
             raise ValueError(NO_ROW)
         if data.groups is not None:
-            tally = Tally()
+            tally = GroupCounter()
             tally.add(data.groups)
             self._persons = tally.persons()
         return data
@@ -188,15 +188,15 @@ class Client:
 
     def _at_once(self, task: Task) -> tuple[Summary, int]:
         """A task's answer before the filters, and how many rows it was asked about."""
-        data = self.data if task.preparation is None else self._prepared_rows(task.preparation)
+        data = self.data if task.preprocessor is None else self._prepared_rows(task.preprocessor)
         if not len(data):
             raise ValueError(ALL_DROPPED)
         return self._step(task, data), len(data)
 
-    def _prepared_rows(self, preparation: RowTransform) -> Data:
+    def _prepared_rows(self, preprocessor: RowTransform) -> Data:
         """The prepared rows, kept for the next task."""
-        if self._prepared is None or self._prepared[0] != preparation:
-            self._prepared = preparation, preparation.apply(self.data)
+        if self._prepared is None or self._prepared[0] != preprocessor:
+            self._prepared = preprocessor, preprocessor.apply(self.data)
         return self._prepared[1]
 
     def _chunk_by_chunk(self, tasks: Sequence[Task]) -> list[tuple[Summary, int]]:
@@ -232,7 +232,7 @@ class Client:
         tally = None
         for chunk in chunks:
             if chunk.groups is not None:
-                tally = tally or Tally()
+                tally = tally or GroupCounter()
                 tally.add(chunk.groups)
             yield chunk
         if tally:
@@ -253,13 +253,13 @@ class Client:
     def _leaving(self, task: Task, full: Summary, n_rows: int) -> Summary:
         """What the filters let through, logged."""
         summary = self._filtered(full, n_rows)
-        self.sent.append(_sent(task, self._written(task.step), full, summary))
+        self.audit_log.append(_sent(task, self._written(task.step), full, summary))
         return summary.leaving()
 
     def _filtered(self, summary: Summary, n_rows: int) -> Summary:
         """What the filters let through; where rows are grouped, they see persons."""
         if self._persons is not None:
-            behind = self._persons.behind
+            behind = self._persons.min_groups
             summary = replace(summary, support=behind(summary.rows))
             n_rows = int(behind(np.array([float(n_rows)]))[0])
         for hold_back in self.filters:
@@ -277,16 +277,16 @@ def _prepared(chunk: Data, tasks: Sequence[Task]) -> list[Data]:
     """A chunk as each of the tasks wants it; each preparation is made once."""
     made: dict[int, Data] = {}
     for task in tasks:
-        if id(task.preparation) not in made:
-            rows = chunk if task.preparation is None else task.preparation.apply(chunk)
-            made[id(task.preparation)] = rows
-    return [made[id(task.preparation)] for task in tasks]
+        if id(task.preprocessor) not in made:
+            rows = chunk if task.preprocessor is None else task.preprocessor.apply(chunk)
+            made[id(task.preprocessor)] = rows
+    return [made[id(task.preprocessor)] for task in tasks]
 
 
-def _sent(task: Task, step: str, full: Summary, summary: Summary) -> Sent:
+def _sent(task: Task, step: str, full: Summary, summary: Summary) -> AuditRecord:
     """The log's line for one message."""
     lines, rows = int(np.count_nonzero(summary.weights)), summary.rows
-    return Sent(
+    return AuditRecord(
         round=task.state.round,
         step=step,
         lines=lines,

@@ -27,16 +27,14 @@ __all__ = [
     "Engine",
     "Filter",
     "Floats",
-    "HeldBackError",
+    "Iteration",
     "Labels",
     "Metric",
     "Result",
-    "Round",
     "RowStream",
     "RowTransform",
     "Rows",
     "Site",
-    "SiteError",
     "State",
     "Step",
     "Summary",
@@ -312,7 +310,7 @@ class Task:
     step: Step
     state: State
     seed: int = 0
-    preparation: RowTransform | None = None
+    preprocessor: RowTransform | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -373,7 +371,7 @@ class Engine(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
+class Iteration:
     """What one round of one run did.
 
     Parameters
@@ -388,7 +386,7 @@ class Round:
         Largest distance by which a centre moved, in the units of the rows; nan at a start.
     answered, missing : tuple of str
         The sites that took part, and those that did not.
-    numbers_sent : mapping of str to int
+    values_sent : mapping of str to int
         How many numbers each site sent.
     """
 
@@ -398,7 +396,7 @@ class Round:
     shift: float
     answered: tuple[str, ...]
     missing: tuple[str, ...]
-    numbers_sent: Mapping[str, int]
+    values_sent: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -406,13 +404,5 @@ class Result:
     """The final state, what happened on the way, and why it stopped."""
 
     state: State
-    history: tuple[Round, ...]
+    history: tuple[Iteration, ...]
     reason: str
-
-
-class SiteError(RuntimeError):
-    """Something went wrong at a site; says where, in which round, and what."""
-
-
-class HeldBackError(ValueError):
-    """The sites' limits held back so much that there is nothing to go on with."""

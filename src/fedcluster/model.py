@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedcluster.core import Column, Data, Floats, Labels, Rows, Site
-from fedcluster.data.outputs import json_text, whole_file
-from fedcluster.data.tables import InputError
-from fedcluster.preparation import Preparation, aligned, on_whole_rows
+from fedcluster.errors import InputError
+from fedcluster.io._outputs import atomic_write, json_text
+from fedcluster.preprocessing import Preprocessor, aligned, on_whole_rows
 
 __all__ = ["FORMAT", "FORMAT_VERSION", "Model"]
 
@@ -58,7 +58,7 @@ class Model:
         The type of the rows, "float32" or "float64".
     fedcluster_version : str
         The version that made the model.
-    preparation : Preparation or None
+    preparation : Preprocessor or None
         What is done to rows before their nearest centre is looked for. The file then also has the
         centres in the units of the columns, in ``centers_in_units``, for people to read.
     """
@@ -73,7 +73,7 @@ class Model:
     seed: int | None = None
     dtype: str = "float64"
     fedcluster_version: str = field(default_factory=lambda: version("fedcluster"))
-    preparation: Preparation | None = None
+    preprocessor: Preprocessor | None = None
 
     @classmethod
     def from_estimator(
@@ -110,7 +110,7 @@ class Model:
             inertia=float(estimator.inertia_),
             seed=seed if isinstance(seed, int) else None,
             dtype=dtype,
-            preparation=estimator.preparation_,
+            preprocessor=estimator.preprocessor_,
         )
 
     def predict(self, X: ArrayLike | Data) -> Labels:
@@ -138,10 +138,10 @@ class Model:
                 f"rows must have the shape (n, {len(self.columns)}) of the columns "
                 f"{', '.join(self.columns)}, not {rows.shape}"
             )
-        if self.preparation is None:
+        if self.preprocessor is None:
             return rows
         known = data if data.columns else replace(data, columns=tuple(map(Column, self.columns)))
-        return aligned(self.preparation, known)
+        return aligned(self.preprocessor, known)
 
     @property
     def fuzzy(self) -> bool:
@@ -163,7 +163,7 @@ class Model:
         """Write the model as JSON, whole or not at all."""
         content: dict[str, Any] = {
             "format": FORMAT,
-            "format_version": 1 if self.preparation is None else FORMAT_VERSION,
+            "format_version": 1 if self.preprocessor is None else FORMAT_VERSION,
             "fedcluster_version": self.fedcluster_version,
             "columns": list(self.columns),
             "centers": self.centers.tolist(),
@@ -175,19 +175,19 @@ class Model:
             "algorithm": dict(self.algorithm),
             "sites": [{"name": site.name, "limits": list(site.limits)} for site in self.sites],
         }
-        if self.preparation is not None:
-            content["preparation"] = self.preparation.plain()
+        if self.preprocessor is not None:
+            content["preprocessing"] = self.preprocessor.plain()
             content["centers_in_units"] = self.centers_in_units
-        with whole_file(Path(path)) as temporary:
+        with atomic_write(Path(path)) as temporary:
             temporary.write_text(json_text(content), encoding="utf-8")
 
     @property
     def centers_in_units(self) -> dict[str, list[float]]:
         """The centres' coordinates by column, (k,) each, in its own units; of text, by level."""
-        if self.preparation is None:
+        if self.preprocessor is None:
             return dict(zip(self.columns, self.centers.T.tolist(), strict=True))
-        values = self.preparation.invert(self.centers)
-        return dict(zip(self.preparation.names, values.T.tolist(), strict=True))
+        values = self.preprocessor.invert(self.centers)
+        return dict(zip(self.preprocessor.names, values.T.tolist(), strict=True))
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
@@ -257,8 +257,8 @@ def _checked(content: Mapping[str, Any], path: Path) -> dict[str, Any]:
 
     get("format_version", _is_count, "a whole number")
     columns = get("columns", _is_list_of(_is_name), "a list of names")
-    preparation = _preparation(content, path)
-    d = len(columns) if preparation is None else len(preparation.names_out)
+    preprocessor = _preprocessor(content, path)
+    d = len(columns) if preprocessor is None else len(preprocessor.names_out)
     k = len(get("centers", lambda c: isinstance(c, list), "a list of centres"))
     centers = get(
         "centers",
@@ -282,19 +282,19 @@ def _checked(content: Mapping[str, Any], path: Path) -> dict[str, Any]:
         "seed": get("seed", lambda s: s is None or _is_count(s), "a whole number"),
         "dtype": get("dtype", lambda t: t in ("float32", "float64"), "float32 or float64"),
         "fedcluster_version": get("fedcluster_version", _is_name, "a text"),
-        "preparation": preparation,
+        "preprocessor": preprocessor,
     }
 
 
-def _preparation(content: Mapping[str, Any], path: Path) -> Preparation | None:
+def _preprocessor(content: Mapping[str, Any], path: Path) -> Preprocessor | None:
     """The preparation in a model file, if there is one."""
-    if content.get("preparation") is None:
+    if content.get("preprocessing") is None:
         return None
     try:
-        return Preparation.of_plain(content["preparation"])
+        return Preprocessor.of_plain(content["preprocessing"])
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise InputError(
-            f"{path} is damaged: 'preparation' is not one ({error}); fit again"
+            f"{path} is damaged: 'preprocessing' is not one ({error}); fit again"
         ) from error
 
 

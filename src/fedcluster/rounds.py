@@ -1,9 +1,9 @@
 """The loop: ask, server step, history, stop.
 
 A *plan* is a generator: it yields the tasks of a round, receives their answers and returns its
-result. It knows no engine. So runs compose: ``together`` lets any number of plans share their
+result. It knows no engine. So runs compose: ``gather`` lets any number of plans share their
 rounds, because on a real network a round costs seconds and its content nothing, and
-``drive`` is the one place where an engine is asked.
+``run_plan`` is the one place where an engine is asked.
 """
 
 from __future__ import annotations
@@ -15,35 +15,26 @@ from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
 
-from fedcluster.chance import sampled, stream
-from fedcluster.core import (
-    Algorithm,
-    Answers,
-    Engine,
-    HeldBackError,
-    Result,
-    Round,
-    RowTransform,
-    State,
-    Task,
-)
+from fedcluster._random import sampled, stream
+from fedcluster.core import Algorithm, Answers, Engine, Iteration, Result, RowTransform, State, Task
+from fedcluster.errors import HeldBackError
 
 __all__ = [
-    "EnoughError",
-    "Exchange",
+    "CommunicationRound",
+    "EarlyStop",
     "Outcome",
     "Plan",
-    "advance",
-    "drive",
+    "gather",
     "iterate",
-    "prepared",
     "reason",
     "run",
-    "together",
+    "run_plan",
+    "server_update",
+    "with_preprocessing",
 ]
 
 
-class EnoughError(Exception):
+class EarlyStop(Exception):
     """Thrown into a plan that shall come to its end with what it has."""
 
 
@@ -70,13 +61,13 @@ def iterate(
     Returns
     -------
     Plan of Result
-        To be given to `drive` or `together`.
+        To be given to `run_plan` or `gather`.
     """
     state = State() if start is None else start
-    history: list[Round] = []
+    history: list[Iteration] = []
     while len(history) < max_rounds:
         [answers] = yield [Task(algorithm, state, seed)]
-        state, done = advance(algorithm, state, answers, seed)
+        state, done = server_update(algorithm, state, answers, seed)
         history.append(done)
         if state.converged:
             break
@@ -89,7 +80,9 @@ def reason(state: State, rounds: int) -> str:
     return f"{end} {rounds} round{'' if rounds == 1 else 's'}"
 
 
-def advance(algorithm: Algorithm, state: State, answers: Answers, seed: int) -> tuple[State, Round]:
+def server_update(
+    algorithm: Algorithm, state: State, answers: Answers, seed: int
+) -> tuple[State, Iteration]:
     """One server step, and what the round did; without an answer the state stays as it was."""
     if answers.by_site:
         stepped = algorithm.server_step(state, answers.summaries, stream(seed, state.round))
@@ -99,14 +92,14 @@ def advance(algorithm: Algorithm, state: State, answers: Answers, seed: int) -> 
     shift = float("nan")
     if new.centers.shape == state.centers.shape and len(new.centers):
         shift = float(np.sqrt(((new.centers - state.centers) ** 2).sum(axis=1).max()))
-    return new, Round(
+    return new, Iteration(
         round=new.round,
         step=type(algorithm).__name__,
         inertia=new.inertia,
         shift=shift,
         answered=tuple(answers.by_site),
         missing=answers.missing,
-        numbers_sent={name: s.numbers for name, s in answers.by_site.items()},
+        values_sent={name: s.numbers for name, s in answers.by_site.items()},
     )
 
 
@@ -119,7 +112,7 @@ def _sound(state: object, whose: str) -> State:
     return state
 
 
-def together(plans: Sequence[Plan[T]]) -> Plan[list[T]]:
+def gather(plans: Sequence[Plan[T]]) -> Plan[list[T]]:
     """Let plans share their rounds: each round carries the tasks of all that still run."""
     results: dict[int, T] = {}
     asked: dict[int, list[Task]] = {}
@@ -141,7 +134,7 @@ def together(plans: Sequence[Plan[T]]) -> Plan[list[T]]:
     return [results[i] for i in range(len(plans))]
 
 
-def prepared(plan: Plan[T], preparation: RowTransform | None) -> Plan[T]:
+def with_preprocessing(plan: Plan[T], preprocessor: RowTransform | None) -> Plan[T]:
     """Let a plan ask about rows that the sites prepare first, where it does not say itself how."""
     answers: list[Answers] | None = None
     while True:
@@ -150,12 +143,13 @@ def prepared(plan: Plan[T], preparation: RowTransform | None) -> Plan[T]:
         except StopIteration as stop:
             return cast(T, stop.value)
         answers = yield [
-            task if task.preparation else replace(task, preparation=preparation) for task in tasks
+            task if task.preprocessor else replace(task, preprocessor=preprocessor)
+            for task in tasks
         ]
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
+class CommunicationRound:
     """One round as the network saw it: all its tasks together.
 
     Parameters
@@ -164,14 +158,14 @@ class Exchange:
         What was asked, one name for each task.
     answered, missing : tuple of str
         The sites that answered, and those that did not.
-    numbers_sent : mapping of str to int
+    values_sent : mapping of str to int
         How many numbers each site sent.
     """
 
     steps: tuple[str, ...]
     answered: tuple[str, ...]
     missing: tuple[str, ...]
-    numbers_sent: Mapping[str, int]
+    values_sent: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,24 +173,24 @@ class Outcome(Generic[T]):
     """What a plan returned, and every exchange with the sites that it took."""
 
     value: T
-    exchanges: tuple[Exchange, ...]
+    communication_rounds: tuple[CommunicationRound, ...]
 
-    def numbers_sent(self) -> dict[str, int]:
+    def values_sent(self) -> dict[str, int]:
         """How many numbers each site sent in all."""
         total: dict[str, int] = {}
-        for exchange in self.exchanges:
-            for name, numbers in exchange.numbers_sent.items():
+        for exchange in self.communication_rounds:
+            for name, numbers in exchange.values_sent.items():
                 total[name] = total.get(name, 0) + numbers
         return total
 
     def account(self) -> list[dict[str, Any]]:
-        """Every exchange in its order, as JSON can hold it; the numbers add up to `numbers_sent`.
+        """Every exchange in its order, as JSON can hold it; the numbers add up to `values_sent`.
 
         Returns
         -------
         list of dict
             ``round`` from 1; ``tasks``, how many of each step were asked in it; ``missing``, the
-            sites that sent nothing; ``numbers_sent`` by site.
+            sites that sent nothing; ``values_sent`` by site.
 
         Examples
         --------
@@ -204,27 +198,27 @@ class Outcome(Generic[T]):
         >>> from fedcluster.algorithms import Lloyd
         >>> sites = LocalEngine([Client("north", Data(np.array([[0.0], [1.0]])))])
         >>> runs = [iterate(Lloyd(), State.at([[start]]), max_rounds=1) for start in (0.0, 9.0)]
-        >>> drive(together(runs), sites).account()
-        [{'round': 1, 'tasks': {'Lloyd': 2}, 'missing': [], 'numbers_sent': {'north': 6}}]
+        >>> run_plan(gather(runs), sites).account()
+        [{'round': 1, 'tasks': {'Lloyd': 2}, 'missing': [], 'values_sent': {'north': 6}}]
         """
         return [
             {
                 "round": i,
                 "tasks": dict(Counter(exchange.steps)),
                 "missing": list(exchange.missing),
-                "numbers_sent": dict(exchange.numbers_sent),
+                "values_sent": dict(exchange.values_sent),
             }
-            for i, exchange in enumerate(self.exchanges, start=1)
+            for i, exchange in enumerate(self.communication_rounds, start=1)
         ]
 
 
-def drive(
+def run_plan(
     plan: Plan[T],
     engine: Engine,
     *,
     participation: float = 1.0,
     seed: int = 0,
-    watch: Callable[[Exchange], None] | None = None,
+    watch: Callable[[CommunicationRound], None] | None = None,
 ) -> Outcome[T]:
     """Carry a plan out on an engine.
 
@@ -249,31 +243,31 @@ def drive(
     SiteError
         If a site fails.
     """
-    exchanges: list[Exchange] = []
+    communication_rounds: list[CommunicationRound] = []
     answers: list[Answers] | None = None
     while True:
         try:
             tasks = next(plan) if answers is None else plan.send(answers)
         except StopIteration as stop:
-            return Outcome(stop.value, tuple(exchanges))
+            return Outcome(stop.value, tuple(communication_rounds))
         names = [site.name for site in engine.sites]
-        asked = sampled(len(names), participation, seed, len(exchanges))
+        asked = sampled(len(names), participation, seed, len(communication_rounds))
         answers = engine.ask(tasks, [names[i] for i in asked])
-        exchanges.append(_exchange(tasks, answers))
-        if len(exchanges) == 1 and not any(exchanges[0].numbers_sent.values()):
-            raise HeldBackError(_who_held_back(engine, exchanges[0]))
+        communication_rounds.append(_exchange(tasks, answers))
+        if len(communication_rounds) == 1 and not any(communication_rounds[0].values_sent.values()):
+            raise HeldBackError(_who_held_back(engine, communication_rounds[0]))
         if watch is not None:
-            watch(exchanges[-1])
+            watch(communication_rounds[-1])
 
 
-def _exchange(tasks: Sequence[Task], answers: Sequence[Answers]) -> Exchange:
+def _exchange(tasks: Sequence[Task], answers: Sequence[Answers]) -> CommunicationRound:
     """What one exchange carried."""
     numbers = {name: sum(a.by_site[name].numbers for a in answers) for name in answers[0].by_site}
     steps = tuple(type(task.step).__name__ for task in tasks)
-    return Exchange(steps, tuple(numbers), answers[0].missing, numbers)
+    return CommunicationRound(steps, tuple(numbers), answers[0].missing, numbers)
 
 
-def _who_held_back(engine: Engine, exchange: Exchange) -> str:
+def _who_held_back(engine: Engine, exchange: CommunicationRound) -> str:
     """The line that says why the first exchange brought nothing."""
     if not exchange.answered:
         return f"no site answered in the first round: {', '.join(exchange.missing)} did not"
@@ -297,7 +291,7 @@ def run(
     seed: int = 0,
     max_rounds: int = 300,
     participation: float = 1.0,
-    watch: Callable[[Exchange], None] | None = None,
+    watch: Callable[[CommunicationRound], None] | None = None,
 ) -> Result:
     """Run one algorithm on an engine until it has converged; parameters as in the parts above.
 
@@ -315,4 +309,4 @@ def run(
     (array([0.5, 9. ]), 'converged after 3 rounds')
     """
     plan = iterate(algorithm, start, seed=seed, max_rounds=max_rounds)
-    return drive(plan, engine, participation=participation, seed=seed, watch=watch).value
+    return run_plan(plan, engine, participation=participation, seed=seed, watch=watch).value

@@ -1,13 +1,13 @@
 """One paper a file; each algorithm is a frozen dataclass of its hyper-parameters."""
 
-from fedcluster.algorithms.breathing import ErrorAndUtility
-from fedcluster.algorithms.fedavg import FedAvg
-from fedcluster.algorithms.ffcm import FFCM
-from fedcluster.algorithms.fkm import FKM
-from fedcluster.algorithms.kfed import KFed
-from fedcluster.algorithms.lloyd import Lloyd
-from fedcluster.algorithms.summaries import SiteSummaries
-from fedcluster.algorithms.variance_tree import VarianceTree
+from fedcluster.algorithms._breathing import ErrorAndUtility
+from fedcluster.algorithms._fedavg import FedAvg
+from fedcluster.algorithms._ffcm import FFCM
+from fedcluster.algorithms._fkm import FKM
+from fedcluster.algorithms._kfed import KFed
+from fedcluster.algorithms._lloyd import Lloyd
+from fedcluster.algorithms._summaries import SiteSummaries
+from fedcluster.algorithms._variance_tree import VarianceTree
 
 __all__ = [
     "FFCM",

@@ -10,9 +10,10 @@ from typing import Annotated, Any
 
 import typer
 
-from fedcluster.cli import check as checking
-from fedcluster.cli import federation, site
-from fedcluster.cli.arguments import (
+from fedcluster.cli import _check as checking
+from fedcluster.cli import _federation as federation
+from fedcluster.cli import _site as site
+from fedcluster.cli._arguments import (
     AsJson,
     Decimal,
     Files,
@@ -26,9 +27,9 @@ from fedcluster.cli.arguments import (
     SumsOnly,
     WeightColumn,
 )
-from fedcluster.cli.choices import Algorithm, DecimalSign, Init, Quality
-from fedcluster.cli.evaluate import EXAMPLE, evaluate
-from fedcluster.cli.preparing import (
+from fedcluster.cli._choices import Algorithm, DecimalSign, Init, Quality
+from fedcluster.cli._evaluate import EXAMPLE, evaluate
+from fedcluster.cli._preparing import (
     Bounds,
     Categories,
     Log,
@@ -41,9 +42,9 @@ from fedcluster.cli.preparing import (
     shown,
     unlabelled,
 )
-from fedcluster.cli.screen import OneLine, Screen
-from fedcluster.cli.select import EXAMPLE as SELECT_EXAMPLE
-from fedcluster.cli.select import number_of_clusters, select_k
+from fedcluster.cli._screen import OneLine, Screen
+from fedcluster.cli._select import EXAMPLE as SELECT_EXAMPLE
+from fedcluster.cli._select import number_of_clusters, select_k
 
 __all__ = ["app"]
 
@@ -178,11 +179,13 @@ def fit(
     """
     with Screen(as_json=as_json, quiet=quiet) as screen:
         from fedcluster import report
-        from fedcluster.cli import runs, selections
+        from fedcluster.cli import _runs as runs
+        from fedcluster.cli import _selections as selections
+        from fedcluster.io._outputs import check_folder
 
         runs.check_numbers(runs.most(k), n_init, max_iter, tol, min_cluster_size, seed)
         fuzzifier = runs.fuzzifier(algorithm.value, m, fuzzy=fuzzy)
-        runs.check_folder(out, overwrite=overwrite)
+        check_folder(out, overwrite=overwrite)
         prepare = asked(scale, missing, categories, columns, log, bounds, pca)
         how = runs.Reading(columns, site_column, weight_column, group_column, decimal.value)
         tables = runs.read(files, how, screen.doing, prepare)
@@ -238,12 +241,13 @@ def predict(
     """
     with Screen(as_json=as_json, quiet=quiet) as screen:
         from fedcluster import report
-        from fedcluster.cli import runs
+        from fedcluster.cli import _runs as runs
+        from fedcluster.io._outputs import check_folder
         from fedcluster.model import Model
-        from fedcluster.preparation import noticed_in_words
+        from fedcluster.preprocessing import noticed_in_words
 
         model = Model.load(model_file)
-        runs.check_folder(out, overwrite=overwrite)
+        check_folder(out, overwrite=overwrite)
         tables = runs.read_for(model, files, screen.doing, decimal.value)
         screen.doing("labelling")
         labels = screen.wait_for(lambda: runs.label(model, tables))
@@ -296,12 +300,13 @@ def demo(
     alone. Writes what fit writes and, with matplotlib, centers.png.
     """
     with Screen(as_json=as_json, quiet=quiet) as screen:
-        from fedcluster import demo as digits
+        from fedcluster import _demo as digits
         from fedcluster import report
-        from fedcluster.cli import runs
+        from fedcluster.cli import _runs as runs
+        from fedcluster.io._outputs import check_folder
 
         runs.check_numbers(seed=seed)
-        runs.check_folder(out, overwrite=True)
+        check_folder(out, overwrite=True)
         screen.doing("reading the digits")
         sites = digits.digits_by_site(seed)
         tables = digits.tables(sites)

@@ -1,6 +1,6 @@
 """Engines carry tasks to sites and answers back."""
 
-from fedcluster.engines.crowd import CrowdEngine
-from fedcluster.engines.local import LocalEngine
+from fedcluster.engines._local import LocalEngine
+from fedcluster.engines._pooled import PooledEngine
 
-__all__ = ["CrowdEngine", "LocalEngine"]
+__all__ = ["LocalEngine", "PooledEngine"]

@@ -1,7 +1,7 @@
 """Clustering over sites under scikit-learn's contract."""
 
-from fedcluster.estimators.fuzzy import FederatedFuzzyCMeans
-from fedcluster.estimators.kmeans import FederatedKMeans
-from fedcluster.estimators.select import select_k, selecting
+from fedcluster.estimators._fuzzy import FederatedFuzzyCMeans
+from fedcluster.estimators._kmeans import FederatedKMeans
+from fedcluster.estimators._select import select_k, selecting
 
 __all__ = ["FederatedFuzzyCMeans", "FederatedKMeans", "select_k", "selecting"]

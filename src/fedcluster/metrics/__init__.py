@@ -1,15 +1,15 @@
 """How good a clustering is, answered by sums; what a metric asks is a step like any other."""
 
-from fedcluster.metrics.clusters import Clusters, Scatter, Spread
-from fedcluster.metrics.external import Contingency, SiteARI
-from fedcluster.metrics.fuzzy import FuzzyScatter
-from fedcluster.metrics.holdings import Holdings
-from fedcluster.metrics.indices import METRICS, Index
-from fedcluster.metrics.internal import FuzzyObjective, Inertia
-from fedcluster.metrics.known import knowledge_gap, normalised_gap
-from fedcluster.metrics.mixture import ColumnSpread, MixtureLikelihood
-from fedcluster.metrics.moments import Moments
-from fedcluster.metrics.silhouettes import (
+from fedcluster.metrics._clusters import Clusters, Scatter, Spread
+from fedcluster.metrics._external import Contingency, SiteARI
+from fedcluster.metrics._fuzzy import FuzzyScatter
+from fedcluster.metrics._holdings import SiteSize
+from fedcluster.metrics._indices import METRICS, Index
+from fedcluster.metrics._internal import FuzzyObjective, Inertia
+from fedcluster.metrics._known import knowledge_gap, normalised_gap
+from fedcluster.metrics._mixture import ColumnSpread, MixtureLikelihood
+from fedcluster.metrics._moments import Moments
+from fedcluster.metrics._silhouettes import (
     SimplifiedSilhouette,
     SquaredSilhouette,
     pooled_silhouette,
@@ -22,7 +22,6 @@ __all__ = [
     "Contingency",
     "FuzzyObjective",
     "FuzzyScatter",
-    "Holdings",
     "Index",
     "Inertia",
     "MixtureLikelihood",
@@ -30,6 +29,7 @@ __all__ = [
     "Scatter",
     "SimplifiedSilhouette",
     "SiteARI",
+    "SiteSize",
     "Spread",
     "SquaredSilhouette",
     "knowledge_gap",

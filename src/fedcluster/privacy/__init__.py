@@ -1,5 +1,5 @@
 """The site's own filters on what leaves, and what they cost."""
 
-from fedcluster.privacy.limits import MinClusterSize, MinRows
+from fedcluster.privacy._limits import MinClusterSize, MinRows
 
 __all__ = ["MinClusterSize", "MinRows"]

@@ -5,27 +5,27 @@ a good start from few rounds (`starts`), many runs from it in the same rounds (`
 asked for, a search that goes on from the winner (`breathing`).
 """
 
-from fedcluster.recipes.breathing import breathe
-from fedcluster.recipes.clustering import (
+from fedcluster.recipes._breathing import breathe
+from fedcluster.recipes._clustering import (
     ALGORITHMS,
     FUZZY_ALGORITHMS,
     INITS,
     QUALITIES,
-    Choice,
+    FitSpec,
     canonical,
     clustering,
     measure,
     min_cluster_size,
 )
-from fedcluster.recipes.evaluation import evaluation
-from fedcluster.recipes.race import race
+from fedcluster.recipes._evaluation import evaluation
+from fedcluster.recipes._race import race
 
 __all__ = [
     "ALGORITHMS",
     "FUZZY_ALGORITHMS",
     "INITS",
     "QUALITIES",
-    "Choice",
+    "FitSpec",
     "breathe",
     "canonical",
     "clustering",

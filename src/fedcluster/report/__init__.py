@@ -1,16 +1,16 @@
 """What happened, in words, tables and pictures; how they look on a terminal is not known here."""
 
-from fedcluster.report.indices import index_table, verdict_line
-from fedcluster.report.pictures import picture
-from fedcluster.report.records import Comparison, Record, SiteRecord, plain, site_record
-from fedcluster.report.tables import (
+from fedcluster.report._indices import index_table, verdict_line
+from fedcluster.report._messages import ignored_lines, notes, summary_line, written_line
+from fedcluster.report._pictures import picture
+from fedcluster.report._records import Comparison, Record, SiteRecord, plain, site_record
+from fedcluster.report._tables import (
     Table,
     centers_table,
     cluster_table,
     comparison_table,
     number,
 )
-from fedcluster.report.words import ignored_lines, notes, summary_line, written_line
 
 __all__ = [
     "Comparison",

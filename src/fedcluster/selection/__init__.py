@@ -1,9 +1,9 @@
 """How many clusters are there? Every k in the same rounds, every index of each, and a verdict."""
 
-from fedcluster.selection.choosing import choosing, clustered_by
-from fedcluster.selection.gap import gaps
-from fedcluster.selection.sweep import Sweep, sweep
-from fedcluster.selection.verdict import INDICES, JUDGES, PICKS, RULES, Rule, Selection
+from fedcluster.selection._gap import gaps
+from fedcluster.selection._plan import clustered_by, select_k_plan
+from fedcluster.selection._sweep import Sweep, sweep
+from fedcluster.selection._verdict import INDICES, JUDGES, PICKS, RULES, Rule, Selection
 
 __all__ = [
     "INDICES",
@@ -13,8 +13,8 @@ __all__ = [
     "Rule",
     "Selection",
     "Sweep",
-    "choosing",
     "clustered_by",
     "gaps",
+    "select_k_plan",
     "sweep",
 ]

@@ -1,0 +1,41 @@
+"""Chance, the same everywhere: a stream of random numbers for each seed, round and site."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+
+def stream(seed: int, round: int, site: str = "") -> Generator:
+    """Random numbers for one (seed, round, site); without a site, the server's own.
+
+    The same on every engine and in any order of sites, as ``default_rng([seed, round, *site])``.
+    """
+    return _Stream([seed, round, *site.encode()])
+
+
+def sampled(n: int, fraction: float, seed: int, round: int) -> NDArray[np.intp]:
+    """Which of n sites are asked in a round: max(int(C n), 1) of them, in their order.
+
+    Drawn from a stream that no site and no server step draws from.
+    """
+    if fraction >= 1.0:
+        return np.arange(n)
+    chosen = stream(seed, round, "asked").choice(n, max(int(fraction * n), 1), replace=False)
+    return np.sort(chosen)
+
+
+class _Stream(Generator):
+    """Seeded at the first use: most steps draw nothing, and seeding costs more than they do."""
+
+    def __init__(self, words: list[int]) -> None:
+        self._words = words
+
+    def __getattribute__(self, name: str) -> Any:
+        words = object.__getattribute__(self, "__dict__").pop("_words", None)
+        if words is not None:
+            super().__init__(np.random.PCG64(words))
+        return super().__getattribute__(name)

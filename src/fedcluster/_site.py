@@ -1,0 +1,316 @@
+"""The site file: all that a site decides for itself, in one file that stays there.
+
+name = "north"
+columns = ["age", "bmi"]
+
+[source]
+path = "patients.parquet"
+
+[limits]
+min_rows = 20
+min_cluster_size = 5
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, NoReturn
+
+from fedcluster.client import Client
+from fedcluster.core import Data, Filter, RowStream
+from fedcluster.errors import InputError
+from fedcluster.io._decimals import COMMA, POINT
+from fedcluster.io._meanings import CommonCodes, Meanings
+from fedcluster.io._reader import Columns, has_columns
+from fedcluster.io._sources import FileSource, OpenRows, SqlSource, opened_rows
+from fedcluster.io._tables import readable
+from fedcluster.privacy import MinClusterSize, MinRows
+
+IN_MEMORY = 1 << 23
+"""Values up to which a site keeps its rows in memory: 64 MB of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a site holds back; where it names a group column, rows are those of persons.
+
+    Parameters
+    ----------
+    min_rows : int, default=2
+        With fewer rows in all, the site sends nothing.
+    min_cluster_size : int, default=2
+        A sum over fewer rows is not sent.
+    """
+
+    min_rows: int = 2
+    min_cluster_size: int = 2
+
+    @property
+    def filters(self) -> tuple[Filter, ...]:
+        """The same as the client's filters."""
+        return (MinRows(self.min_rows), MinClusterSize(self.min_cluster_size))
+
+
+@dataclass(frozen=True, slots=True)
+class SiteFile:
+    r"""What stands in a ``site.toml``.
+
+    Parameters
+    ----------
+    name : str
+        The site's name.
+    source : FileSource or SqlSource
+        Where its rows come from.
+    columns : tuple of str, optional
+        The columns that may be clustered by, in this order; without it all, but for the next.
+    weight_column : str, optional
+        The column with the rows' weights.
+    group_column : str, optional
+        The column that says whose row it is: then the limits count persons.
+    label_column : str, optional
+        The column with reference labels, for metrics that compare with them.
+    codes : mapping of str to mapping of str to str
+        By column, what all sites call each of the site's own codes.
+    limits : Limits
+        What the site holds back.
+    federation : mapping
+        What a federation over a network adds; read there.
+    path : Path
+        The file itself.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> _ = Path(folder.name, "rows.csv").write_text("age,bmi\n31,22.5\n47,30\n52,28\n")
+    >>> path = Path(folder.name, "site.toml")
+    >>> _ = path.write_text('name = "north"\n[source]\npath = "rows.csv"\n')
+    >>> site = SiteFile.load(path)
+    >>> site.client()
+    Client('north', filters=[MinRows(n=2), MinClusterSize(p=2)])
+    >>> site.client().data.X.shape
+    (3, 2)
+    >>> folder.cleanup()
+    """
+
+    name: str
+    source: FileSource | SqlSource
+    columns: tuple[str, ...] | None = None
+    weight_column: str | None = None
+    group_column: str | None = None
+    label_column: str | None = None
+    codes: Meanings = field(default_factory=dict)
+    limits: Limits = Limits()
+    federation: Mapping[str, Any] = field(default_factory=dict)
+    path: Path = Path("site.toml")
+
+    @classmethod
+    def load(cls, path: str | Path) -> SiteFile:
+        """Read a site file.
+
+        Raises
+        ------
+        InputError
+            If it is not TOML, lacks a key, or has one that is unknown or of another type.
+        """
+        path = Path(path)
+        try:
+            with readable(path):
+                content = tomllib.loads(path.read_text("utf-8"))
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise InputError(f"{path} is not TOML: {error}") from error
+        return _Toml(path, content).site()
+
+    def roles(
+        self, names: Sequence[str], columns: Sequence[str] | None = None, *, raw: bool = False
+    ) -> Columns:
+        """Which of a table's columns plays which part.
+
+        Parameters
+        ----------
+        names : sequence of str
+            The table's columns.
+        columns : sequence of str, optional
+            Those that a federation clusters by; must be among the site's own.
+        raw : bool
+            Whether rows are still to be prepared: text and missing values are allowed.
+        """
+        has_columns(f"site {self.name!r}, [codes]: the source", names, self.codes)
+        others = {self.weight_column, self.group_column, self.label_column}
+        own = self.columns or [name for name in names if name not in others]
+        for name in columns or ():
+            if name not in own:
+                raise InputError(
+                    f"site {self.name!r} has no column {name!r} to cluster by; "
+                    f"{self.path.name} allows {', '.join(own)}"
+                )
+        weight, group, label = self.weight_column, self.group_column, self.label_column
+        return Columns(tuple(columns or own), weight, group, label, raw, tuple(self.codes))
+
+    def rows(self, columns: Sequence[str] | None = None, *, raw: bool = False) -> Data | RowStream:
+        """Open the source; rows that are few are read at once, others come in chunks.
+
+        Parameters
+        ----------
+        columns : sequence of str, optional
+            The columns to read, in this order, of those that the site allows; by default all.
+        raw : bool
+            Whether they are still to be prepared: text and missing values are allowed.
+        """
+        return held(self.opened(columns, raw=raw))
+
+    def opened(self, columns: Sequence[str] | None = None, *, raw: bool = False) -> OpenRows:
+        """The source, opened; its rows come in chunks, in the order in which they lie there."""
+        owner = f"site {self.name!r}"
+        rows = opened_rows(
+            self.source,
+            lambda names: self.roles(names, columns, raw=raw),
+            owner=owner,
+            advise=self._advise,
+        )
+        coded = [name for name in self.codes if name in rows.columns]
+        if coded and not raw:
+            raise InputError(
+                f"{owner}: [codes] makes text of column {coded[0]!r}, which only a preparation "
+                "makes numbers of: leave out --scale none, or the column"
+            )
+        return CommonCodes(rows, self.codes, owner) if coded else rows
+
+    def client(self, columns: Sequence[str] | None = None, *, raw: bool = False) -> Client:
+        """The site as it answers tasks: its rows, opened at the first one, and its limits."""
+        return Client(self.name, lambda: self.rows(columns, raw=raw), self.limits.filters)
+
+    def _advise(self, numeric: Sequence[str]) -> str:
+        """What to do where a column is no number."""
+        if not numeric:
+            return "there is no other column"
+        listed = ", ".join(f'"{name}"' for name in numeric)
+        return f"write columns = [{listed}] in {self.path.name}"
+
+
+def held(rows: OpenRows) -> Data | RowStream:
+    """Rows in memory if they are few, else in chunks as before."""
+    return rows.load() if len(rows) * len(rows.columns) <= IN_MEMORY else rows
+
+
+@dataclass(frozen=True, slots=True)
+class _Toml:
+    """A table of a site file; every complaint names the file and the key."""
+
+    path: Path
+    content: Mapping[str, Any]
+    within: str = ""
+
+    def site(self) -> SiteFile:
+        """The whole file."""
+        known = [f.name for f in fields(SiteFile) if f.name != "path"]
+        self.only(known)
+        columns = self.texts("columns")
+        site = SiteFile(
+            name=self.text("name").strip(),
+            source=self.table("source").source(),
+            columns=columns,
+            weight_column=self.maybe("weight_column"),
+            group_column=self.maybe("group_column"),
+            label_column=self.maybe("label_column"),
+            codes=self.table("codes").codes(),
+            limits=self.table("limits").limits(),
+            federation=self.table("federation").content,
+            path=self.path,
+        )
+        used = [*(columns or ()), site.weight_column, site.group_column, site.label_column]
+        used = [name for name in used if name is not None]
+        if twice := next((name for name in used if used.count(name) > 1), None):
+            self.complain(f"column {twice!r} is named twice")
+        for name in site.codes:
+            if name in (site.weight_column, site.group_column, site.label_column):
+                self.complain(f"[codes], {name!r} is no column to cluster by; leave it out there")
+        return site
+
+    def source(self) -> FileSource | SqlSource:
+        """Where the rows come from."""
+        folder = self.path.parent
+        if "url" in self.content:
+            self.only(["url", "query", "password_file"])
+            secret = self.maybe("password_file")
+            file = None if secret is None else folder / Path(secret).expanduser()
+            return SqlSource(self.text("url"), self.text("query"), file, folder)
+        if not self.content:
+            self.complain('write path = "FILE" there, or url and query')
+        self.only(["path", "names", "matrix", "decimal"])
+        path = folder / Path(self.text("path")).expanduser()
+        decimal = self.maybe("decimal")
+        if decimal not in (None, POINT, COMMA):
+            self.complain(f'decimal must be "." or ",", not {decimal!r}')
+        return FileSource(path, self.texts("names"), self.maybe("matrix"), decimal)
+
+    def codes(self) -> Meanings:
+        """What all sites call this site's codes."""
+        for name, meaning in self.content.items():
+            if (
+                not isinstance(meaning, Mapping)
+                or not meaning
+                or not all(isinstance(v, str) and v.strip() for v in meaning.values())
+            ):
+                self.complain(
+                    f'{name} must say what each code means, as in sex = {{ "1" = "M", "2" = "F" }}'
+                )
+        return {
+            name: {code.strip(): text.strip() for code, text in meaning.items()}
+            for name, meaning in self.content.items()
+        }
+
+    def limits(self) -> Limits:
+        """What the site holds back."""
+        known = [f.name for f in fields(Limits)]
+        self.only(known)
+        for name, value in self.content.items():
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                self.complain(f"{name} must be a whole number of at least 1, not {value!r}")
+        return Limits(**self.content)
+
+    def only(self, known: Sequence[str]) -> None:
+        """Refuse keys that nobody reads."""
+        for key in self.content:
+            if key not in known:
+                near = get_close_matches(key, known, 1)
+                hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
+                self.complain(f"unknown key {key!r}; {hint}")
+
+    def text(self, key: str) -> str:
+        """A text that must be there."""
+        value = self.maybe(key)
+        if value is None:
+            self.complain(f"{key!r} is missing")
+        return value
+
+    def maybe(self, key: str) -> str | None:
+        """A text, if it is there."""
+        value = self.content.get(key)
+        if value is not None and (not isinstance(value, str) or not value.strip()):
+            self.complain(f"{key} must be a text, not {value!r}")
+        return value
+
+    def texts(self, key: str) -> tuple[str, ...] | None:
+        """A list of texts, if it is there."""
+        value = self.content.get(key)
+        if value is None:
+            return None
+        if not isinstance(value, list) or not value or not all(isinstance(v, str) for v in value):
+            self.complain(f'{key} must be a list of names, as in {key} = ["age", "bmi"]')
+        return tuple(value)
+
+    def table(self, key: str) -> _Toml:
+        """A table of the file, empty if it is not there."""
+        value = self.content.get(key, {})
+        if not isinstance(value, Mapping):
+            self.complain(f"{key} must be a table, [{key}]")
+        return _Toml(self.path, value, f"[{key}], ")
+
+    def complain(self, what: str) -> NoReturn:
+        """Say what is wrong."""
+        raise InputError(f"{self.path}: {self.within}{what}")

@@ -1,0 +1,75 @@
+"""What servers do with answers: add them, divide them, lay them side by side.
+
+The only two places that divide by a weight are here, and neither divides by zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from operator import add
+
+import numpy as np
+
+from fedcluster.core import Data, Floats, Rows, Summary
+
+
+def total(answers: Sequence[Summary]) -> Summary:
+    """The sum of all answers, added in the order given."""
+    return reduce(add, answers)
+
+
+def means(sums: Floats, weights: Floats, otherwise: Floats) -> Floats:
+    """Weighted means, (k, d); a line of weight 0 (or less) stays at ``otherwise``.
+
+    Examples
+    --------
+    >>> means(np.array([[2.0], [0.0]]), np.array([4.0, 0.0]), np.array([[7.0], [7.0]]))
+    array([[0.5],
+           [7. ]])
+    """
+    some = weights > 0
+    safe = np.where(some, weights, 1.0)
+    return np.where(some[:, None], sums / safe[:, None], otherwise)
+
+
+def pool(answers: Sequence[Summary]) -> tuple[Floats, Floats]:
+    """All means that were sent, one under the other, with their weights: (q, d) and (q,)."""
+    sums = np.concatenate([a.sums for a in answers])
+    weights = np.concatenate([a.weights for a in answers])
+    some = weights > 0
+    return sums[some] / weights[some, None], weights[some]
+
+
+def tolerance(X: Rows, tol: float) -> float:
+    """``tol`` times the mean variance of a column of (n, d) rows, as scikit-learn scales it."""
+    return tol * float(X.var(axis=0, dtype=np.float64).mean()) if tol else 0.0
+
+
+def site_tolerance(data: Data, tol: float) -> float:
+    """The `tolerance` of a site's rows, whose variance is computed once."""
+    if "variance" not in data.cache:
+        data.cache["variance"] = tolerance(data.X, 1.0)
+    return tol * float(data.cache["variance"])
+
+
+def mean_variance(centers: Floats, errors: Floats, weights: Floats, asked: Floats) -> float:
+    """Mean variance of a column over all rows, from the sums of one round.
+
+    With m_j the mean, e_j the squared error about c_j and n_j the weight of cluster j, the total
+    sum of squares is  sum_j [ e_j - n_j |m_j - c_j|^2 ] + sum_j n_j |m_j - m|^2.
+
+    Parameters
+    ----------
+    centers, asked : ndarray of shape (k, d)
+        The means m_j and the centres c_j that the errors belong to.
+    errors, weights : ndarray of shape (k,)
+        e_j and n_j.
+    """
+    n = weights.sum()
+    if n <= 0:
+        return 0.0
+    within = errors.sum() - (weights * ((centers - asked) ** 2).sum(axis=1)).sum()
+    middle = weights @ centers / n
+    between = (weights * ((centers - middle) ** 2).sum(axis=1)).sum()
+    return max(0.0, float((within + between) / (n * centers.shape[1])))

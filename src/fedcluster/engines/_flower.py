@@ -1,0 +1,254 @@
+"""Flower (flwr) carries the messages: sites connect to a SuperLink, and only outwards.
+
+Both ends are thin. `FlowerEngine` pushes one message a round to each site and pulls the replies;
+`client_app` hands what a site receives to its `Responder`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid
+
+from fedcluster.engines._remote import RemoteEngine
+from fedcluster.engines._responder import Responder
+from fedcluster.engines._wire import PROTOCOL, WireError, pack, unpack
+
+KIND = "query"
+KEY = "fedcluster"
+
+DEADLINE = 120.0
+"""Seconds for a round; Flower tells of a site that died after at most 65."""
+
+POLL = 0.2
+"""Seconds between two looks for replies."""
+
+TRIES = 4
+"""How often a site is sent one message, at most."""
+
+LOOK_AROUND = 2.0
+"""Seconds between two looks for sites that come back."""
+
+
+class FlowerEngine(RemoteEngine):
+    """Ask sites through Flower.
+
+    Parameters
+    ----------
+    grid : Grid
+        What a Flower ServerApp is given.
+    nodes : mapping of int to str
+        The name of the site behind each of Flower's node ids.
+    quorum : int, optional
+        The smallest number of sites that must answer a round; by default all that are asked.
+    deadline : float, default=120
+        Seconds after which a round goes on without those that have not replied.
+
+    Raises
+    ------
+    ValueError
+        If there is no site, two nodes have one name, or the quorum is not between 1 and their
+        number.
+    """
+
+    def __init__(
+        self,
+        grid: Grid,
+        nodes: Mapping[int, str],
+        *,
+        quorum: int | None = None,
+        deadline: float = DEADLINE,
+    ) -> None:
+        super().__init__(FlowerTransport(grid, nodes, deadline), nodes.values(), quorum=quorum)
+
+
+@dataclass(slots=True)
+class _Exchange:
+    """What is known of one exchange while it lasts.
+
+    Parameters
+    ----------
+    messages : mapping of str to bytes
+        What each site is to get.
+    came : dict of str to bytes
+        The replies.
+    reasons : dict of str to str
+        Why a site has not replied.
+    tries : dict of str to int
+        How often a site was sent its message.
+    """
+
+    messages: Mapping[str, bytes]
+    came: dict[str, bytes] = field(default_factory=dict)
+    reasons: dict[str, str] = field(default_factory=dict)
+    tries: dict[str, int] = field(default_factory=dict)
+
+    def open(self) -> list[str]:
+        """The sites that have not replied."""
+        return [name for name in self.messages if name not in self.came]
+
+
+class FlowerTransport:
+    """Messages over a Flower grid; a site is known by the node that its key was registered for.
+
+    A site that is away is waited for until the deadline only while the replies are too few. One
+    that was silent until a deadline is asked again, but not waited for until it says something.
+
+    Parameters
+    ----------
+    grid : Grid
+        The grid of a ServerApp.
+    nodes : mapping of int to str
+        The name of the site behind each node id.
+    deadline : float
+        Seconds for one exchange.
+    """
+
+    def __init__(self, grid: Grid, nodes: Mapping[int, str], deadline: float = DEADLINE) -> None:
+        self._nodes = {name: node for node, name in nodes.items()}
+        if len(self._nodes) < len(nodes):
+            raise ValueError(f"two nodes have one name: {sorted(nodes.values())}")
+        self._grid, self._deadline = grid, deadline
+        self._sent: dict[str, tuple[str, int]] = {}
+        self._silent: set[str] = set()
+        self._number = 0
+
+    def exchange(
+        self, messages: Mapping[str, bytes], enough: int
+    ) -> tuple[Mapping[str, bytes], Mapping[str, str]]:
+        """Send each site its message and wait for the replies."""
+        self._number += 1
+        this = _Exchange(messages)
+        end = time.monotonic() + self._deadline
+        again = time.monotonic() + self._deadline / 3
+        look_around = 0.0
+        while (now := time.monotonic()) < end:
+            if now >= look_around:
+                self._send(this, repeat=now >= again)
+                look_around = now + LOOK_AROUND
+            self._receive(this)
+            if self._is_over(this, enough):
+                break
+            time.sleep(POLL)
+        self._silent |= {name for name in this.open() if name in self._waiting()}
+        for name in this.open():
+            this.reasons.setdefault(name, self._why_not(name))
+        return this.came, {name: this.reasons[name] for name in this.open()}
+
+    def _is_over(self, this: _Exchange, enough: int) -> bool:
+        """Whether nothing more can be expected that is worth waiting for."""
+        if self._waiting() - self._silent - this.came.keys():
+            return False
+        lost = all(this.tries.get(name, 0) >= TRIES for name in this.open())
+        return lost or len(this.came) >= enough
+
+    def _waiting(self) -> set[str]:
+        """The sites from which a reply to this exchange may still come."""
+        return {name for name, number in self._sent.values() if number == self._number}
+
+    def _why_not(self, name: str) -> str:
+        if name in self._waiting():
+            return f"no reply within {self._deadline:g} s"
+        return "not connected"
+
+    def _send(self, this: _Exchange, *, repeat: bool) -> None:
+        """Send to the sites that are there and have not got their message yet.
+
+        With ``repeat`` once more to those that do not reply: a site that was restarted has lost
+        what it had received.
+        """
+        here, waiting = set(self._grid.get_node_ids()), self._waiting()
+        names = [
+            name
+            for name in this.open()
+            if self._nodes[name] in here
+            and this.tries.get(name, 0) < (1 + repeat if name in waiting else TRIES)
+        ]
+        letters = [self._letter(self._nodes[name], this.messages[name]) for name in names]
+        ids = list(self._grid.push_messages(letters)) if letters else []
+        for name, sent in zip(names, ids, strict=bool(ids)):  # none at all: they were too large
+            if sent:
+                self._sent[sent] = name, self._number
+            this.tries[name] = this.tries.get(name, 0) + 1
+
+    def _letter(self, node: int, content: bytes) -> Message:
+        record = RecordDict({KEY: ConfigRecord({"question": content})})
+        return Message(record, node, KIND, ttl=self._deadline, group_id=str(self._number))
+
+    def _receive(self, this: _Exchange) -> None:
+        """Take in what has come; a late reply to an earlier exchange shows that its site lives."""
+        for letter in self._grid.pull_messages(list(self._sent)):
+            sent = letter.metadata.reply_to_message_id
+            if sent not in self._sent:
+                continue
+            name, number = self._sent.pop(sent)
+            if not letter.has_error():
+                self._silent.discard(name)
+            if number < self._number:
+                continue
+            if letter.has_error():
+                this.reasons[name] = _reason(letter)
+            else:
+                this.came.setdefault(name, _content(letter, "reply"))
+
+
+def _reason(letter: Message) -> str:
+    """Why Flower has no reply; what a site's program said, which may hold a value, stays out."""
+    known = {2: "its app failed", 5: "it is gone", 8: "its app stopped"}
+    return known.get(letter.error.code, f"Flower's error {letter.error.code}")
+
+
+def _content(letter: Message, key: str) -> bytes:
+    """The bytes in a letter, none where it holds something else."""
+    record = letter.content.get(KEY)
+    found = record.get(key) if isinstance(record, ConfigRecord) else None
+    return found if isinstance(found, bytes) else b""
+
+
+def client_app(responder: Callable[[Context], Responder]) -> ClientApp:
+    """A Flower ClientApp that answers questions, and nothing else.
+
+    Parameters
+    ----------
+    responder : callable taking a Context
+        Gives the site's responder.
+    """
+    app = ClientApp()
+
+    @app.query()
+    def answer(letter: Message, context: Context) -> Message:
+        reply = responder(context).reply(_content(letter, "question"))
+        return Message(RecordDict({KEY: ConfigRecord({"reply": reply})}), reply_to=letter)
+
+    return app
+
+
+def discover_nodes(grid: Grid, sites: Iterable[str], deadline: float = DEADLINE) -> dict[int, str]:
+    """Ask all nodes for their names, where no key says who is who: on one machine, for trials.
+
+    Returns the names by node as soon as all the sites are there, or at the deadline those that are.
+    """
+    wanted = set(sites)
+    found: dict[int, str] = {}
+    end = time.monotonic() + deadline
+    question = pack({"protocol": PROTOCOL, "tasks": []}, {})
+    while wanted - set(found.values()) and time.monotonic() < end:
+        new = {node: str(node) for node in grid.get_node_ids() if node not in found}
+        came, _ = FlowerTransport(grid, new, min(5.0, deadline)).exchange(
+            dict.fromkeys(new.values(), question), len(new)
+        )
+        names = {int(node): _name(reply) for node, reply in came.items()}
+        found |= {node: name for node, name in names.items() if name in wanted}
+        time.sleep(POLL)
+    return found
+
+
+def _name(reply: bytes) -> str:
+    try:
+        return str(unpack(reply)[0].get("site"))
+    except WireError:
+        return ""

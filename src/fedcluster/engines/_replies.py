@@ -1,0 +1,268 @@
+"""What a coordinator believes of a reply: nothing that it has not checked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from fedcluster.core import Column, Data, Floats, Site, Summary, Task
+from fedcluster.engines._wire import (
+    LARGEST,
+    PROTOCOL,
+    WireError,
+    digest,
+    read_columns,
+    read_summaries,
+    unpack,
+)
+from fedcluster.io._columns import MOST_LEVELS
+
+SLACK = 1 + 1e-9
+"""How much more than all rows a line may weigh, for rounding."""
+
+
+class ReplyError(ValueError):
+    """A reply that is not believed; says why."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Question:
+    """What was asked, to be held against what comes back.
+
+    Parameters
+    ----------
+    run : str
+        The run that asks.
+    exchange : int
+        The number of the exchange in it, from 0.
+    tasks : sequence of Task
+        The tasks.
+    message : bytes
+        How they travel.
+    describes : bool
+        Whether the columns are to be described, too.
+    labels : bool
+        Whether the site is to say which reference labels it has.
+    """
+
+    run: str
+    exchange: int
+    tasks: Sequence[Task]
+    message: bytes
+    describes: bool = False
+    labels: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """What a site said of its rows before its first answer.
+
+    Parameters
+    ----------
+    n_columns : int
+        d.
+    weight : float
+        What all its rows weigh, as far as its limits let that be said.
+    n_rows : float
+        How many they are, as far as the same.
+    columns : tuple of Column
+        What they are, as far as it is known.
+    """
+
+    n_columns: int
+    weight: float
+    n_rows: float = 0.0
+    columns: tuple[Column, ...] = ()
+
+    @classmethod
+    def of(cls, answers: Sequence[Summary]) -> Holding:
+        """From the answer to `SiteSize`, the first of a reply."""
+        if not answers or len(answers[0].weights) != 1:
+            raise ReplyError("it does not say in one line what it holds")
+        _check_numbers(answers[0])
+        d, weight = answers[0].sums.shape[1], float(answers[0].weights[0])
+        return cls(d, weight, float(answers[0].sums.max(initial=0.0)))
+
+    def telling(self, names: Sequence[str], described: Sequence[Column] | None) -> Holding:
+        """With what the columns are, from their names or from a description.
+
+        Raises
+        ------
+        ReplyError
+            If other columns are described than the rows have.
+        """
+        if described is not None and len(described) != self.n_columns:
+            raise ReplyError(f"{len(described)} columns described, the rows have {self.n_columns}")
+        columns = described or self.columns or tuple(map(Column, names))
+        return replace(self, columns=tuple(columns) if len(columns) == self.n_columns else ())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reply:
+    """A reply that comes from the right site and answers the right question."""
+
+    site: Site
+    columns: tuple[str, ...]
+    summaries: list[Summary]
+    described: tuple[Column, ...] | None = None
+    classes: tuple[str, ...] | None = None
+
+    def check(self, tasks: Sequence[Task], holding: Holding) -> None:
+        """Check every answer.
+
+        Raises
+        ------
+        ReplyError
+            Where an answer has a wrong shape, holds NaN or infinity or a negative weight, weighs
+            more than all rows of the site, or says something in a line of weight 0.
+        """
+        if len(self.summaries) != len(tasks):
+            raise ReplyError(f"{len(self.summaries)} answers to {len(tasks)} tasks")
+        at_most = max(holding.weight, holding.n_rows)
+        for task, summary in zip(tasks, self.summaries, strict=True):
+            try:
+                _check_shape(task, summary, holding)
+                _check_numbers(summary)
+                _check_weights(summary.weights, at_most)
+            except ReplyError as error:
+                raise ReplyError(f"{type(task.step).__name__}: {error}") from error
+
+
+def read_reply(message: bytes, question: Question, name: str, *, largest: int = LARGEST) -> Reply:
+    """Read what one site sent; `Reply.check` checks the numbers.
+
+    Parameters
+    ----------
+    message : bytes
+        What came.
+    question : Question
+        What was asked.
+    name : str
+        The site that it came from.
+    largest : int
+        The most bytes that are read.
+
+    Raises
+    ------
+    ReplyError
+        If it is too large, of another protocol, site, run or question, not understood, or if
+        the site itself reports a failure.
+    """
+    try:
+        header, arrays = _opened(message, question, name, largest)
+        site = Site(name, _texts(header, "limits"), _streams(header))
+        described = read_columns(header.get("described")) if question.describes else None
+        classes = _classes(header) if question.labels else None
+        columns = _texts(header, "columns")
+        return Reply(site, columns, read_summaries(arrays), described, classes)
+    except WireError as error:
+        raise ReplyError(str(error)) from error
+
+
+def check_receipt(message: bytes, question: Question, name: str, *, largest: int = LARGEST) -> None:
+    """Check a reply that has no content: that a site has got what it was given.
+
+    Parameters and errors are those of `read_reply`.
+    """
+    try:
+        _opened(message, question, name, largest)
+    except WireError as error:
+        raise ReplyError(str(error)) from error
+
+
+def _opened(
+    message: bytes, question: Question, name: str, largest: int
+) -> tuple[dict[str, Any], dict[str, Floats]]:
+    """The header and the arrays of a reply that comes from the right site to this question."""
+    header, arrays = unpack(message, largest)
+    _check_header(header, question, name)
+    return header, arrays
+
+
+def _check_header(header: dict[str, Any], question: Question, name: str) -> None:
+    if header.get("protocol") != PROTOCOL:
+        raise ReplyError(
+            f"the reply is of protocol {header.get('protocol')!r}, here it is {PROTOCOL}: "
+            "use the same fedcluster"
+        )
+    if header.get("site") != name:
+        raise ReplyError(f"it says to come from {header.get('site')!r}, and did not")
+    if header.get("question") != digest(question.message):
+        raise ReplyError("it answers another question: a replay, or too late")
+    for kind, said in (("refused", "refused the question"), ("failed", "failed, see its log")):
+        if kind in header:
+            raise ReplyError(f"{said}: {str(header[kind])[:200]}")
+    if (header.get("run"), header.get("exchange")) != (question.run, question.exchange):
+        raise ReplyError("it belongs to another round: a replay, or too late")
+
+
+def _texts(header: dict[str, Any], key: str) -> tuple[str, ...]:
+    texts = header.get(key, [])
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise ReplyError(f"its {key} are not a list of texts")
+    return tuple(texts)
+
+
+def _streams(header: dict[str, Any]) -> bool:
+    """Whether a site says that its rows come in chunks."""
+    streams = header.get("streams")
+    if not isinstance(streams, bool):
+        raise ReplyError("it does not say whether its rows come in chunks: use the same fedcluster")
+    return streams
+
+
+def _classes(header: dict[str, Any]) -> tuple[str, ...] | None:
+    """The reference labels that a site tells of; None where it says that it has none."""
+    if "labels" not in header:
+        raise ReplyError("it does not say whether it has labels: use the same fedcluster")
+    if header["labels"] is None:
+        return None
+    labels = _texts(header, "labels")
+    if len(set(labels)) < len(labels) or len(labels) > MOST_LEVELS:
+        raise ReplyError(f"its {len(labels)} labels are too many, or one is named twice")
+    return labels
+
+
+def _check_shape(task: Task, summary: Summary, holding: Holding) -> None:
+    expected = _shape(task, holding)
+    if expected is None:
+        return
+    lines, width = expected
+    if summary.sums.shape[1] != width or (lines is not None and len(summary.sums) != lines):
+        wanted = f"({'any' if lines is None else lines}, {width})"
+        raise ReplyError(f"sums of shape {summary.sums.shape}, where {wanted} was expected")
+
+
+def _shape(task: Task, holding: Holding) -> tuple[int | None, int] | None:
+    """The shape that the step gives to a single row of zeros here, None where it gives none.
+
+    Where answers are not added, neither by chunks nor at the server, any number of lines is right.
+    """
+    zeros = np.zeros((1, holding.n_columns))
+    row = Data(zeros, y=np.zeros(1, dtype=np.int64), columns=holding.columns)
+    with suppress(Exception), np.errstate(all="ignore"):
+        row = row if task.preprocessor is None else task.preprocessor.apply(row)
+        sums = task.step.client_step(task.state, row, np.random.default_rng(0)).sums
+        added = task.step.client_additive or getattr(task.step, "server_additive", False)
+        return len(sums) if added else None, sums.shape[1]
+    return None
+
+
+def _check_numbers(summary: Summary) -> None:
+    if not (np.isfinite(summary.sums).all() and np.isfinite(summary.weights).all()):
+        raise ReplyError("it holds NaN or infinity")
+    if (summary.weights < 0).any():
+        raise ReplyError(f"a weight is negative: {summary.weights.min():g}")
+    if summary.sums[summary.weights == 0].any():
+        raise ReplyError("a line of weight 0 has sums")
+
+
+def _check_weights(weights: Floats, at_most: float) -> None:
+    if weights.size and weights.max() > at_most * SLACK:
+        raise ReplyError(
+            f"a line weighs {weights.max():g}, but all rows of the site together {at_most:g}"
+        )

@@ -1,0 +1,210 @@
+"""A site's end of the wire: questions come as bytes, replies leave as bytes."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from fedcluster.client import Client
+from fedcluster.core import Column, Floats, Summary, Task
+from fedcluster.engines._wire import (
+    PROTOCOL,
+    STEPS,
+    Header,
+    Preprocessors,
+    Steps,
+    WireError,
+    digest,
+    pack,
+    read_tasks,
+    unpack,
+    write_columns,
+    write_summaries,
+)
+from fedcluster.errors import InputError
+
+LOGGER = logging.getLogger(__name__)
+
+Line = dict[str, Any]
+"""One line of the log of what left: sizes, never a value."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Found:
+    """What was found for a question, kept for the case that it comes again."""
+
+    question: str
+    client: Client
+    tasks: list[Task]
+    answers: list[Summary]
+    described: tuple[Column, ...] | None
+    labels: bool = False
+    classes: tuple[str, ...] | None = None
+
+
+class Responder:
+    """Answers the questions of a coordinator with one client.
+
+    Asked again the same question, it sends the same reply again: a retry costs no work. What goes
+    wrong at the site leaves it as the kind of the error alone, because the text of an error may
+    hold a value; the whole error goes to the site's own log.
+
+    Parameters
+    ----------
+    client : Client
+        The site.
+    columns : sequence of str
+        The names of its columns, which it tells the coordinator.
+    choose : callable taking a tuple of str, optional
+        The same site with the columns that the coordinator asks for, in their order; with
+        ``raw=True`` of rows that are still to be prepared.
+    steps : mapping of str to type
+        The steps that it knows, as `steps_by_name` gives them.
+    preparations : callable, optional
+        Makes a preparation of its plain form; without it no rows are prepared.
+    log : callable taking a list of dict, optional
+        Receives the lines of the log of each reply before it leaves; where it fails, nothing
+        leaves.
+    keep : callable taking a dict, optional
+        Receives the model that the sites found, as ``model.json`` holds it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedcluster.core import Data
+    >>> site = Responder(Client("north", Data(np.eye(3))))
+    >>> header, _ = unpack(site.reply(pack({"protocol": 0}, {})))
+    >>> header["site"], header["refused"]
+    ('north', 'the question is of protocol 0, this site speaks 1: use the same fedcluster')
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        columns: Sequence[str] = (),
+        choose: Callable[..., Client] | None = None,
+        steps: Steps = STEPS,
+        preprocessors: Preprocessors | None = None,
+        log: Callable[[list[Line]], None] | None = None,
+        keep: Callable[[dict[str, Any]], None] | None = None,
+    ) -> None:
+        self.name, self.columns = client.name, tuple(columns)
+        self._clients, self._choose = {(self.columns, False): client}, choose
+        self._steps, self._preprocessors = steps, preprocessors
+        self._log, self._keep = log, keep
+        self._last: _Found | None = None
+
+    def reply(self, question: bytes) -> bytes:
+        """The reply to a question; it never raises."""
+        me = {"protocol": PROTOCOL, "question": digest(question), "site": self.name}
+        try:
+            return self._reply(question, me)
+        except WireError as error:  # about the question; no value of a row is in it
+            LOGGER.warning("a question was refused: %s", error)
+            return self._complaint({**me, "refused": str(error)})
+        except InputError as error:
+            LOGGER.error("a question could not be answered: %s", error)
+            return self._complaint({**me, "failed": type(error).__name__})
+        except Exception as error:
+            LOGGER.exception("a question could not be answered")
+            return self._complaint({**me, "failed": type(error).__name__})
+
+    def _complaint(self, header: dict[str, Any]) -> bytes:
+        """A reply without an answer, logged if the log can be written."""
+        reply = pack(header, {})
+        if self._log is not None:
+            with suppress(OSError):
+                self._log([{"task": "none", "bytes": len(reply)}])
+        return reply
+
+    def _reply(self, question: bytes, me: dict[str, Any]) -> bytes:
+        header, arrays = unpack(question)
+        if header.get("protocol") != PROTOCOL:
+            raise WireError(
+                f"the question is of protocol {header.get('protocol')}, this site speaks "
+                f"{PROTOCOL}: use the same fedcluster"
+            )
+        echo = {**me, "run": header.get("run"), "exchange": header.get("exchange")}
+        if "model" in header:
+            if self._keep is not None:
+                self._keep(header["model"])
+            return pack(echo, {})
+        found = self._found(me["question"], header, arrays)
+        site = found.client.site
+        told = {"limits": list(site.limits), "streams": site.streams}
+        card = {**told, "columns": header.get("columns", list(self.columns))}
+        if found.described is not None:
+            card["described"] = write_columns(found.described)
+        if found.labels:
+            card["labels"] = None if found.classes is None else list(found.classes)
+        reply = pack(echo | card, write_summaries(found.answers))
+        if self._log is not None:
+            which = {"run": echo["run"], "round": _counted(echo["exchange"])}
+            self._log([{**which, **line, **told} for line in _lines(found)])
+        return reply
+
+    def _found(self, name: str, header: Header, arrays: Mapping[str, Floats]) -> _Found:
+        """The answers to a question, found once."""
+        if self._last is None or self._last.question != name:
+            tasks = read_tasks(header.get("tasks", ()), arrays, self._steps, self._preprocessors)
+            client = self._client(header.get("columns"), raw=header.get("raw") is True)
+            described, labels = None, "labels" in header
+            if "describe" in header:
+                described = client.describe(_names(header["describe"]))
+            classes = client.classes() if labels else None
+            answers = client.answers(tasks)
+            self._last = _Found(name, client, tasks, answers, described, labels, classes)
+        return self._last
+
+    def _client(self, columns: Any, *, raw: bool) -> Client:
+        """The site with the columns that are asked for, by default with its own."""
+        chosen = self.columns if columns is None else _names(columns)
+        if (chosen, raw) not in self._clients:
+            if self._choose is None:
+                raise WireError(
+                    f"this site has the columns {', '.join(self.columns)} and no others"
+                )
+            how = {"raw": True} if raw else {}
+            self._clients[chosen, raw] = self._choose(chosen, **how)
+        return self._clients[chosen, raw]
+
+
+def _names(given: Any) -> tuple[str, ...]:
+    if not isinstance(given, list) or not all(isinstance(name, str) for name in given):
+        raise WireError("the columns that are asked for are not a list of names")
+    return tuple(given)
+
+
+def _counted(exchange: Any) -> int | None:
+    """The number of an exchange as people count, from 1."""
+    return exchange + 1 if isinstance(exchange, int) else None
+
+
+def _lines(found: _Found) -> list[Line]:
+    """What the log says of a reply."""
+    lines = [_line(*each) for each in zip(found.tasks, found.answers, strict=True)]
+    if found.classes is not None:
+        size = len(json.dumps(found.classes))
+        lines.insert(0, {"task": "labels", "texts": len(found.classes), "bytes": size})
+    if found.described is not None:
+        told = json.dumps(write_columns(found.described))
+        texts = sum(len(column.levels) for column in found.described)
+        described = {"columns": len(found.described), "texts": texts, "bytes": len(told)}
+        lines.insert(0, {"task": "describe", **described})
+    return lines
+
+
+def _line(task: Task, answer: Summary) -> Line:
+    """What the log says of one answer."""
+    said = answer.weights[answer.weights != 0]
+    return {
+        "task": repr(task.step),
+        "shape": list(answer.sums.shape),
+        "smallest_weight": float(said.min()) if said.size else None,
+        "bytes": answer.sums.nbytes + answer.weights.nbytes,
+    }

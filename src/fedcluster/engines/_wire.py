@@ -1,0 +1,318 @@
+"""The wire: tasks and answers as bytes, and nothing else as bytes.
+
+A message is one line of JSON, its header, and after it the numbers of all its arrays, float64 and
+little-endian, one array after the other. There is no pickle: a step travels as its name and its
+fields, and only the steps that a site knows by name come to life there.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
+from hashlib import sha256
+from importlib import import_module
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from fedcluster import algorithms, metrics
+from fedcluster.core import Column, Floats, RowTransform, State, Step, Summary, Task
+from fedcluster.io._columns import KINDS, MOST_LEVELS
+
+PROTOCOL = 1
+"""The version of the protocol; both ends must have the same."""
+
+LARGEST = 100_000_000
+"""Bytes of the largest message that is read."""
+
+MOST_DIMENSIONS = 2
+
+Header = Mapping[str, Any]
+Steps = Mapping[str, type[Any]]
+Arrays = Mapping[str, Floats]
+Preprocessors = Callable[[Mapping[str, Any]], RowTransform]
+"""What makes a preparation of its plain form; raises ValueError, LookupError or TypeError."""
+
+
+class WireError(ValueError):
+    """A message that cannot be sent or is not understood; says what is wrong with it."""
+
+
+def _public_steps(*rooms: Any) -> dict[str, type[Any]]:
+    named = {name: getattr(room, name) for room in rooms for name in room.__all__}
+    return {name: found for name, found in named.items() if hasattr(found, "client_step")}
+
+
+STEPS: Steps = MappingProxyType(_public_steps(algorithms, metrics))
+"""The steps that every site knows: the public ones of the algorithms and of the metrics."""
+
+
+def steps_by_name(more: Iterable[str] = ()) -> Steps:
+    """The steps that a site knows: ours, and those that it allows besides.
+
+    Parameters
+    ----------
+    more : iterable of str
+        Steps of its own, such as ``"my_package.my_module.MyStep"``; they are imported here.
+
+    Raises
+    ------
+    WireError
+        If one of them is not a step, or has the name of another.
+    """
+    known = dict(STEPS)
+    for path in more:
+        module, _, name = path.rpartition(".")
+        try:
+            step = getattr(import_module(module), name)
+        except (ImportError, AttributeError, ValueError) as error:
+            raise WireError(f"step {path!r} cannot be imported: {error}") from error
+        if not (is_dataclass(step) and isinstance(step, type) and hasattr(step, "client_step")):
+            raise WireError(f"{path!r} is not a step: a frozen dataclass with a client_step")
+        if known.setdefault(name, step) is not step:
+            raise WireError(f"step {path!r} has the name of another step, {name!r}: rename it")
+    return known
+
+
+def pack(header: Header, arrays: Arrays) -> bytes:
+    """A header, whose values JSON can hold, and named arrays as one message.
+
+    Examples
+    --------
+    >>> message = pack({"protocol": 1}, {"centers": np.array([[0.5], [2.0]])})
+    >>> header, arrays = unpack(message)
+    >>> header["protocol"], arrays["centers"].tolist()
+    (1, [[0.5], [2.0]])
+    """
+    for name, array in arrays.items():
+        if array.dtype != np.float64 or array.ndim > MOST_DIMENSIONS:
+            raise WireError(
+                f"{name} is {array.dtype} of shape {array.shape}; float64 of at most "
+                f"{MOST_DIMENSIONS} dimensions can be sent"
+            )
+    shapes = [[name, *array.shape] for name, array in arrays.items()]
+    line = json.dumps({**header, "arrays": shapes}, separators=(",", ":"))
+    numbers = (array.astype("<f8", order="C").tobytes() for array in arrays.values())
+    return b"".join([line.encode(), b"\n", *numbers])
+
+
+def unpack(message: bytes, largest: int = LARGEST) -> tuple[dict[str, Any], dict[str, Floats]]:
+    """The header and the arrays of a message.
+
+    Raises
+    ------
+    WireError
+        If it is larger than ``largest`` bytes, or not what `pack` writes.
+    """
+    if len(message) > largest:
+        raise WireError(f"the message has {len(message):,} bytes; at most {largest:,} are read")
+    line, _, numbers = message.partition(b"\n")
+    try:
+        header = json.loads(line)
+        shapes = {str(name): _shape(shape) for name, *shape in header.pop("arrays")}
+    except (ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
+        raise WireError("the message has no header that can be read") from error
+    sizes = [math.prod(shape) for shape in shapes.values()]
+    if 8 * sum(sizes) != len(numbers):
+        raise WireError(f"{8 * sum(sizes):,} bytes of numbers announced, {len(numbers):,} received")
+    parts = np.split(np.frombuffer(numbers, "<f8"), np.cumsum(sizes)[:-1]) if shapes else []
+    return header, {
+        name: part.reshape(shape).astype(np.float64)
+        for (name, shape), part in zip(shapes.items(), parts, strict=True)
+    }
+
+
+def _shape(shape: Sequence[Any]) -> tuple[int, ...]:
+    if len(shape) > MOST_DIMENSIONS or not all(type(n) is int and n >= 0 for n in shape):
+        raise ValueError(f"{shape} is no shape")
+    return tuple(shape)
+
+
+def digest(message: bytes) -> str:
+    """A short name of a message's content, as 16 hexadecimal digits."""
+    return sha256(message).hexdigest()[:16]
+
+
+def write_tasks(tasks: Sequence[Task]) -> tuple[list[Header], dict[str, Floats]]:
+    """Tasks as headers, one for each, and the arrays of their states.
+
+    Raises
+    ------
+    WireError
+        If a step has a field that is no scalar.
+    """
+    headers: list[Header] = []
+    prepared: dict[int, int] = {}
+    arrays: dict[str, Floats] = {}
+    for i, task in enumerate(tasks):
+        state = task.state
+        headers.append(
+            {
+                "step": type(task.step).__name__,
+                "fields": _fields(task.step),
+                "seed": task.seed,
+                "round": state.round,
+                "inertia": state.inertia,
+                "converged": bool(state.converged),
+                "memory": list(state.memory),
+                **_preprocessor(task.preprocessor, prepared, i),
+            }
+        )
+        arrays |= {f"{i}.centers": state.centers, f"{i}.weights": state.weights}
+        arrays |= {f"{i}.memory.{name}": array for name, array in state.memory.items()}
+    return headers, arrays
+
+
+def _preprocessor(
+    preprocessor: RowTransform | None, known: dict[int, int], i: int
+) -> dict[str, Any]:
+    """The preparation of task i; where an earlier task has the same one, the number of that."""
+    if preprocessor is None:
+        return {}
+    first = known.setdefault(id(preprocessor), i)
+    return {"preprocessing": preprocessor.plain() if first == i else first}
+
+
+def _fields(step: Step) -> dict[str, Any]:
+    """The hyper-parameters of a step."""
+    values = {field.name: getattr(step, field.name) for field in fields(step)}  # type: ignore[arg-type]
+    for name, value in values.items():
+        if not (value is None or isinstance(value, bool | int | float | str)):
+            raise WireError(
+                f"{type(step).__name__}({name}={value!r}) cannot be sent: {name} must be a number, "
+                "a text, a truth value or None"
+            )
+    return values
+
+
+def read_tasks(
+    headers: Any,
+    arrays: Arrays,
+    steps: Steps = STEPS,
+    preprocessors: Preprocessors | None = None,
+) -> list[Task]:
+    """The tasks that `write_tasks` wrote; tasks with one preparation share it.
+
+    Raises
+    ------
+    WireError
+        If a step is not among ``steps``, rows are to be prepared and there are no
+        ``preprocessors``, or a task is not understood.
+    """
+    tasks: list[Task] = []
+    for i, task in enumerate(_read_tasks(headers, arrays, steps)):
+        prepare = _read_preprocessor(headers[i].get("preprocessing"), tasks, preprocessors)
+        tasks.append(replace(task, preprocessor=prepare))
+    return tasks
+
+
+def _read_preprocessor(
+    given: Any, before: Sequence[Task], preprocessors: Preprocessors | None
+) -> RowTransform | None:
+    if given is None:
+        return None
+    if type(given) is int and 0 <= given < len(before):
+        return before[given].preprocessor
+    if preprocessors is None:
+        raise WireError("this site prepares no rows")
+    try:
+        return preprocessors(given)
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise WireError(f"the preparation of task {len(before)} is not understood") from error
+
+
+def _read_tasks(headers: Any, arrays: Arrays, steps: Steps) -> Iterator[Task]:
+    for i, header in enumerate(headers):
+        try:
+            name, given = header["step"], header["fields"]
+            memory = {str(key): arrays[f"{i}.memory.{key}"] for key in header["memory"]}
+            centers, weights = arrays[f"{i}.centers"], arrays[f"{i}.weights"]
+            state = State(
+                centers,
+                weights,
+                round=int(header["round"]),
+                inertia=float(header["inertia"]),
+                converged=bool(header["converged"]),
+                memory=memory,
+            )
+            seed = int(header["seed"])
+        except (LookupError, TypeError, ValueError) as error:
+            raise WireError(f"task {i} is not whole") from error
+        yield Task(_step(name, given, steps), state, seed)
+
+
+def _step(name: Any, given: Any, steps: Steps) -> Step:
+    if not isinstance(name, str) or name not in steps:
+        raise WireError(f"step {name!r} is not among the steps that this site knows")
+    scalar = isinstance(given, Mapping) and all(
+        value is None or isinstance(value, bool | int | float | str) for value in given.values()
+    )
+    if not scalar:
+        raise WireError(f"the fields of step {name!r} are not names with scalars")
+    try:
+        step: Step = steps[name](**given)
+    except (TypeError, ValueError) as error:
+        raise WireError(f"step {name!r} does not have these fields: {sorted(given)}") from error
+    return step
+
+
+def write_summaries(summaries: Sequence[Summary]) -> dict[str, Floats]:
+    """Answers as arrays, without what may not leave a site."""
+    arrays: dict[str, Floats] = {}
+    for i, summary in enumerate(summaries):
+        arrays |= {f"{i}.sums": summary.sums, f"{i}.weights": summary.weights}
+    return arrays
+
+
+def read_summaries(arrays: Arrays) -> list[Summary]:
+    """The answers that `write_summaries` wrote.
+
+    Raises
+    ------
+    WireError
+        If sums or weights are missing or do not belong together.
+    """
+    n = len(arrays) // 2
+    try:
+        return [Summary(arrays[f"{i}.sums"], arrays[f"{i}.weights"]) for i in range(n)]
+    except (LookupError, ValueError) as error:
+        raise WireError(f"the answers are not whole: {error}") from error
+
+
+def write_columns(columns: Sequence[Column]) -> list[list[Any]]:
+    """What a site tells of its columns, as JSON can hold it."""
+    return [[column.name, column.kind, list(column.levels)] for column in columns]
+
+
+def read_columns(given: Any) -> tuple[Column, ...]:
+    """The columns that `write_columns` wrote.
+
+    Raises
+    ------
+    WireError
+        If they are something else, a name comes twice, or a column has too many levels.
+
+    Examples
+    --------
+    >>> read_columns(write_columns([Column("sex", "text", ("F", "M"))]))
+    (Column(name='sex', kind='text', levels=('F', 'M')),)
+    """
+    try:
+        columns = tuple(_column(*each) for each in given)
+    except (TypeError, ValueError) as error:
+        raise WireError(f"the description of the columns is not understood: {error}") from error
+    if len({column.name for column in columns}) < len(columns):
+        raise WireError("two columns are described under one name")
+    return columns
+
+
+def _column(name: Any, kind: Any, levels: Any) -> Column:
+    texts = isinstance(levels, list) and all(isinstance(level, str) for level in levels)
+    if not isinstance(name, str) or kind not in KINDS or not texts:
+        raise ValueError("a column has a name, a kind and a list of texts")
+    if len(levels) > (MOST_LEVELS if kind == "text" else 0):
+        raise ValueError(f"a column of {kind} with {len(levels)} texts")
+    return Column(name, kind, tuple(levels))

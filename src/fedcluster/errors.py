@@ -1,0 +1,17 @@
+"""The errors that users meet: each message says what is wrong, where, and what to do."""
+
+from __future__ import annotations
+
+__all__ = ["HeldBackError", "InputError", "SiteError"]
+
+
+class InputError(ValueError):
+    """A file, an option or a value cannot be used; the message names it and the remedy."""
+
+
+class SiteError(RuntimeError):
+    """Something went wrong at a site; the message names the site, the round and the cause."""
+
+
+class HeldBackError(ValueError):
+    """The sites' limits held back so much that there is nothing to continue with."""

@@ -1,0 +1,59 @@
+"""Parameters that are checked before any work: how many clusters, whole numbers, names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from numbers import Integral
+from typing import Any
+
+AUTO = range(1, 13)
+"""What "auto" tries."""
+
+
+def tried(n_clusters: Any, n_rows: int) -> tuple[int, ...] | None:
+    """Each number of clusters that is tried, rising; None where one is asked for.
+
+    Examples
+    --------
+    >>> tried("auto", 1000), tried(range(2, 5), 1000), tried("auto", 3), tried(8, 1000)
+    ((1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12), (2, 3, 4), (1, 2, 3), None)
+    """
+    if isinstance(n_clusters, str):
+        one_of("n_clusters", n_clusters, ("auto",), "a whole number or a range of them")
+        return tuple(k for k in AUTO if k <= n_rows)
+    if not isinstance(n_clusters, Iterable):
+        return None
+    ks = sorted(set(n_clusters))
+    if not ks:
+        raise ValueError(f"n_clusters={n_clusters!r} holds no number to try")
+    for k in ks:
+        whole("each number of clusters to try", k)
+    return tuple(map(int, ks))
+
+
+def most_clusters(n_clusters: Any, n_rows: int) -> int:
+    """The largest number of clusters that is asked for, which there are rows for."""
+    ks = tried(n_clusters, n_rows)
+    if ks is None:
+        whole("n_clusters", n_clusters)
+    most = int(n_clusters) if ks is None else ks[-1]
+    if n_rows < most:
+        raise ValueError(
+            f"all sites together have n_samples={n_rows} rows: too few for "
+            f"n_clusters={n_clusters}; ask for at most {n_rows} clusters"
+        )
+    return most
+
+
+def whole(name: str, value: Any) -> None:
+    """Refuse what is not a whole number of at least 1."""
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
+        raise ValueError(f"{name} must be a whole number of at least 1, not {value!r}")
+
+
+def one_of(name: str, value: Any, names: tuple[str, ...], or_else: str = "") -> Any:
+    """A value that is among the names, or a refusal that lists them."""
+    if value not in names:
+        known = ", ".join(map(repr, names)) + (f" or {or_else}" if or_else else "")
+        raise ValueError(f"{name} must be one of {known}, not {value!r}")
+    return value

@@ -1,0 +1,97 @@
+"""What came of a job, and what left a site, in words and tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedcluster.model import Model
+from fedcluster.report import Table, centers_table, index_table, number, verdict_line
+
+
+def shown(outcome: Mapping[str, Any], width: int) -> list[Table | str]:
+    """The outcome of a job as tables and lines, on a screen so many characters wide."""
+    parts: list[Table | str] = [*outcome.get("prepared", ()), *_centers(outcome, width)]
+    if "weights" in outcome:
+        clusters = tuple((str(j), number(w)) for j, w in enumerate(outcome["weights"]))
+        total = ("all", number(sum(outcome["weights"])))
+        parts.append(Table("Rows by cluster", ("cluster", "rows"), clusters, total))
+    sites = outcome.get("sites", [])
+    if sites:
+        rows = tuple(
+            (s["name"], number(s["weight"] or 0), f"{s['values_sent']:,}", _missed(outcome, s))
+            for s in sites
+        )
+        parts.append(Table("Sites", ("site", "rows", "numbers sent", "rounds missed"), rows))
+    if "says" in outcome:
+        parts += _verdict(outcome)
+    elif "scores" in outcome:
+        told = {name: score for name, score in outcome["scores"].items() if score is not None}
+        scores = tuple((name, number(score)) for name, score in told.items())
+        parts.append(Table("All sites together", ("index", "score"), scores))
+    if "stop_reason" in outcome:
+        inertia = outcome["inertia"]
+        measured = "" if inertia is None else f"; inertia {number(inertia)}"
+        parts.append(f"{outcome['rounds']} rounds, {outcome['stop_reason']}{measured}.")
+    for refusal in outcome.get("missing", [])[:5]:
+        parts.append(f"Round {refusal['exchange']} without {refusal['site']}: {refusal['reason']}.")
+    return [*parts, *_written(outcome)]
+
+
+def _centers(outcome: Mapping[str, Any], width: int) -> list[Table]:
+    """The centres of prepared rows, in the units of the columns."""
+    if "prepared" not in outcome or "model.json" not in outcome["files"]:
+        return []
+    path = Path(outcome["out"]) / "model.json"
+    model = Model.load(path)
+    if model.preprocessor is None:
+        return []
+    table = centers_table(model.preprocessor, model.centers, width, str(path))
+    return [table] if table else []
+
+
+def _verdict(outcome: Mapping[str, Any]) -> list[Table | str]:
+    """What each index says, the verdict, and what casts a doubt on it."""
+    n, scores = outcome["n_clusters"], {int(k): each for k, each in outcome["scores"].items()}
+    return [
+        index_table(n, outcome["rule"], outcome["says"], scores),
+        verdict_line(n, outcome["reason"]),
+        *(f"But: {doubt}" for doubt in outcome["doubts"]),
+    ]
+
+
+def _missed(outcome: Mapping[str, Any], site: Mapping[str, Any]) -> str:
+    return str(sum(refusal["site"] == site["name"] for refusal in outcome.get("missing", [])))
+
+
+def _written(outcome: Mapping[str, Any]) -> list[str]:
+    lines = [f"Wrote {', '.join(outcome['files'])} to {outcome['out']}."]
+    if "model.json" in outcome["files"]:
+        kept = outcome["model_at"]
+        lacking = [s["name"] for s in outcome.get("sites", []) if s["name"] not in kept]
+        lines.append(f"The model and the labels are at {', '.join(kept) or 'no site'}.")
+        if lacking:
+            lines.append(f"They are not at {', '.join(lacking)}: send model.json there.")
+    return lines
+
+
+def log_lines(lines: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What left a site, one line for each answer."""
+    return [_log_line(line) for line in lines]
+
+
+def _log_line(line: Mapping[str, Any]) -> str:
+    when = str(line.get("time", ""))[:19].replace("T", " ")
+    size = f"{line.get('bytes', 0):,} bytes"
+    if line.get("task") == "describe":
+        told = f"{line['columns']} columns, {line['texts']} texts"
+        return f"{when}  round {line['round']}  the names and kinds of {told}, {size}"
+    if line.get("task") == "labels":
+        return f"{when}  round {line['round']}  {line['texts']} texts of labels, {size}"
+    if "shape" not in line:
+        return f"{when}  no answer, {size}"
+    smallest = line["smallest_weight"]
+    least = "nothing in it" if smallest is None else f"smallest weight {number(smallest)}"
+    lines, width = line["shape"]
+    return f"{when}  round {line['round']}  {line['task']}: {lines} x {width + 1}, {least}, {size}"

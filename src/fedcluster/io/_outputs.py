@@ -1,0 +1,227 @@
+"""Output that is there whole or not at all: written under a temporary name, then renamed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+from numpy.typing import NDArray
+
+from fedcluster.core import Floats, Labels
+from fedcluster.errors import InputError
+
+LINES = 1 << 16
+"""Lines of labels that are written at a time."""
+RESERVED = {"con", "prn", "aux", "nul"} | {f"{p}{i}" for p in ("com", "lpt") for i in range(10)}
+
+
+def check_folder(out: Path, *, overwrite: bool) -> None:
+    """Refuse a folder that cannot be written, before any work is done.
+
+    Raises
+    ------
+    InputError
+        If it is a file, holds something and ``overwrite`` is not set, or may not be written.
+    """
+    if out.exists() and not out.is_dir():
+        raise InputError(f"{out} is a file; --out names a folder")
+    if not overwrite and out.is_dir() and any(out.iterdir()):
+        raise InputError(f"{out} is not empty; choose another --out or add --overwrite")
+    here = _existing(out)
+    if not here.is_dir():
+        raise InputError(f"{out} cannot be written: {here} is a file")
+    if not os.access(here, os.W_OK | os.X_OK):
+        raise InputError(f"{out} cannot be written: no permission to write in {here}")
+
+
+@contextmanager
+def atomic_folder(out: Path, *, obsolete: Iterable[str] = ()) -> Iterator[Path]:
+    """Write a folder's files elsewhere; they appear in it when all are whole.
+
+    Files of the same names are replaced, everything else in the folder stays. After an error
+    nothing is left of the new files and the old ones are as they were.
+
+    Parameters
+    ----------
+    out : Path
+        The folder, which need not exist.
+    obsolete : iterable of str
+        Files in it, by relative path, that go when the new ones come.
+
+    Yields
+    ------
+    Path
+        The folder to write in.
+    """
+    temporary = None
+    try:
+        here = _existing(out.parent)
+        temporary = Path(tempfile.mkdtemp(prefix=f".{out.name}-", suffix=".partial", dir=here))
+        new, old = temporary / "new", temporary / "old"
+        new.mkdir()
+        yield new
+        if out.exists():
+            _replace(new, out, old, obsolete)
+        else:
+            out.parent.mkdir(parents=True, exist_ok=True)
+            new.rename(out)
+    except OSError as error:
+        raise InputError(f"{out} cannot be written: {error.strerror or error}") from error
+    finally:
+        if temporary is not None:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+@contextmanager
+def atomic_write(path: Path) -> Iterator[Path]:
+    """Write a file under a temporary name beside it; it gets its own name when it is whole."""
+    temporary = path.with_name(f".{path.name}-{os.getpid()}.partial")
+    try:
+        yield temporary
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _existing(path: Path) -> Path:
+    """The path itself or the nearest of its parents that exists."""
+    path = path.absolute()
+    return next(p for p in (path, *path.parents) if p.exists())
+
+
+def _replace(new: Path, out: Path, old: Path, obsolete: Iterable[str]) -> None:
+    """Move the new files in and those that they replace away; undo all if one move fails."""
+    files = sorted(p.relative_to(new) for p in new.rglob("*") if p.is_file())
+    gone = [p for p in map(Path, obsolete) if p not in files and (out / p).is_file()]
+    moved: list[Path] = []
+    try:
+        for file in [*gone, *files]:
+            if (out / file).is_dir():
+                raise InputError(f"{out / file} is a folder, where a file would be written")
+            moved.append(file)
+            _move(out / file, old / file)
+            _move(new / file, out / file)
+    except BaseException:
+        for file in reversed(moved):
+            if (old / file).exists():
+                _move(old / file, out / file)
+            elif file not in gone and not (new / file).exists():
+                (out / file).unlink(missing_ok=True)
+        raise
+
+
+def _move(here: Path, there: Path) -> None:
+    if here.exists():
+        there.parent.mkdir(parents=True, exist_ok=True)
+        here.replace(there)
+
+
+def write_labels(
+    path: Path,
+    rows: Sequence[int] | NDArray[np.int64],
+    labels: Labels,
+    memberships: Floats | None = None,
+) -> None:
+    """Write one line for each row: its number in the site's file, from 1, and its cluster.
+
+    With memberships (n, k), also how far it belongs to each cluster.
+    """
+    degrees = np.zeros((len(labels), 0)) if memberships is None else memberships
+    names = ["row", "cluster", *(f"membership_{j}" for j in range(degrees.shape[1]))]
+    with path.open("wb") as file:
+        file.write(f"{','.join(names)}\n".encode())
+        for start in range(0, len(labels), LINES):
+            part = slice(start, start + LINES)
+            columns = [_numbers(rows[part]), labels[part], *degrees[part].T]
+            table = pa.table(columns, names)
+            pa.csv.write_csv(table, file, pa.csv.WriteOptions(include_header=False))
+
+
+def _numbers(rows: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
+    """The same as an array, of a range without a Python object for each."""
+    if isinstance(rows, range):
+        return np.arange(rows.start, rows.stop, rows.step)
+    return np.asarray(rows)
+
+
+def json_text(content: Mapping[str, Any]) -> str:
+    """A value as JSON that people can read: a line for each key and each part of a long list.
+
+    Examples
+    --------
+    >>> print(json_text({"k": 2, "centers": [[0.0, 1.0], [2.0, 3.0]]}), end="")
+    {
+      "k": 2,
+      "centers": [
+        [0.0, 1.0],
+        [2.0, 3.0]
+      ]
+    }
+    """
+    lines = ",\n".join(f"  {json.dumps(key)}: {_lines(value)}" for key, value in content.items())
+    return f"{{\n{lines}\n}}\n"
+
+
+def _lines(value: Any) -> str:
+    if isinstance(value, list | tuple) and value and isinstance(value[0], list | tuple | Mapping):
+        return "[\n    " + ",\n    ".join(map(_dumped, value)) + "\n  ]"
+    return _dumped(value)
+
+
+def _dumped(value: Any) -> str:
+    return json.dumps(value, allow_nan=False, ensure_ascii=False)
+
+
+def label_files(sites: Sequence[str]) -> dict[str, str]:
+    """Name each site's file of labels, safely on every file system.
+
+    Signs that some file system refuses become ``%`` and their code; names that some file system
+    takes for the same get a number.
+
+    Examples
+    --------
+    >>> label_files(["north", "St. Mary", "a/b", "..", "North"])
+    ... # doctest: +NORMALIZE_WHITESPACE
+    {'north': 'labels/north.csv', 'St. Mary': 'labels/St. Mary.csv', 'a/b': 'labels/a%2Fb.csv',
+     '..': 'labels/%2E%2E.csv', 'North': 'labels/North-2.csv'}
+    """
+    files: dict[str, str] = {}
+    taken: set[str] = set()
+    for site in sites:
+        stem = name = _safe(site)
+        number = 1
+        while _folded(name) in taken:
+            number += 1
+            name = f"{stem}-{number}"
+        taken.add(_folded(name))
+        files[site] = f"labels/{name}.csv"
+    return files
+
+
+def _safe(name: str) -> str:
+    """A name as a file name of at most 160 bytes."""
+    coded = "".join(c if c.isalnum() or c in " -_.,+=@()&'" else _code(c) for c in name)
+    coded = coded.encode()[:160].decode(errors="ignore")
+    if set(coded) == {"."}:
+        return "".join(map(_code, coded))
+    if coded.split(".")[0].casefold() in RESERVED or coded[:1] in {".", " ", "-"}:
+        return _code(coded[0]) + coded[1:]
+    return coded
+
+
+def _code(sign: str) -> str:
+    return "".join(f"%{byte:02X}" for byte in sign.encode())
+
+
+def _folded(name: str) -> str:
+    return unicodedata.normalize("NFC", name.casefold())

@@ -1,0 +1,328 @@
+"""Rows that a database answers a query with, through SQLAlchemy.
+
+Rows come through a cursor at the server, some at a time. Passwords come from the environment or
+from a file, and every message is searched for them before anyone sees it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import weakref
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, quote_plus
+
+import numpy as np
+import pyarrow as pa
+
+from fedcluster.errors import InputError
+from fedcluster.io._disk_cache import UnreachableError, patiently
+from fedcluster.io._tables import FilePart, readable
+
+try:
+    import sqlalchemy
+    from sqlalchemy.engine import URL, Connection, CursorResult, Engine
+    from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
+except ImportError as error:
+    raise InputError(
+        "reading a database needs SQLAlchemy: pip install 'fedcluster[sql]'"
+    ) from error
+
+
+HOW = {"stream_results": True, "max_row_buffer": 1, "postgresql_readonly": True}
+"""Rows wait at the server, SQLAlchemy itself buffers at most one, and nothing is written."""
+PLACEHOLDER = re.compile(r"\$\{(\w+)\}")
+SECRET = re.compile(r"pass|pwd|secret|token|key$", re.IGNORECASE)
+REFUSED = re.compile(r"password|authentication|access denied|login failed", re.IGNORECASE)
+
+
+class Query:
+    """A query to a database: a table that can be read some rows at a time.
+
+    Parameters
+    ----------
+    url : str
+        Where the database is, as SQLAlchemy writes it; ``${NAME}`` stands for a variable of the
+        environment. A password may not be written there.
+    query : str
+        What is asked.
+    password_file : Path, optional
+        A file that holds the password and nothing else.
+    folder : Path, optional
+        Where a relative path of SQLite begins.
+    environment : mapping, optional
+        The environment, by default this process's.
+
+    Raises
+    ------
+    InputError
+        If the URL cannot be read or holds a password; later, if the database cannot be reached
+        four times, or refuses the query.
+
+    Examples
+    --------
+    >>> Query("postgresql+psycopg://reader:${PGPASSWORD}@db/clinic", "SELECT age FROM visits")
+    Query('postgresql+psycopg://reader:${PGPASSWORD}@db/clinic')
+    """
+
+    def __init__(
+        self,
+        url: str,
+        query: str,
+        password_file: Path | None = None,
+        folder: Path | None = None,
+        *,
+        environment: Mapping[str, str] = os.environ,
+    ) -> None:
+        _no_password(url)
+        self._url, self._query = url, query
+        self._password_file, self._folder = password_file, folder or Path()
+        self._environment = environment
+        self._live: _Answer | None = None
+        self._names: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"Query({self._url!r})"
+
+    def __str__(self) -> str:
+        return "the query's answer"
+
+    @property
+    def path(self) -> Path:
+        """What messages call it, in a file's place."""
+        return Path("the query's answer")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the columns; asks the database, whose answer waits to be read."""
+        if not self._names:
+            self._live = patiently(self._asked)
+            self._names = self._live.names
+        return self._names
+
+    @property
+    def decimal(self) -> None:
+        """Nothing: numbers need not be written as text."""
+
+    def parts(
+        self, columns: Sequence[str], n_rows: int, texts: Sequence[str] = ()
+    ) -> Iterator[FilePart]:
+        """Read columns by name, ``n_rows`` rows at a time, and keep none of them."""
+        answer, self._live = self._live or self._asked(), None
+        start, place = 0, [answer.names.index(name) for name in columns]
+        try:
+            raw = answer.connection.connection.dbapi_connection
+            with self._translating(answer.secrets, answer.connection.dialect, raw):
+                for rows in _batches(answer.result, n_rows):
+                    yield FilePart(self, start, pa.table(_columns(rows, place), list(columns)))
+                    start += len(rows)
+        finally:
+            _close(answer.connection, answer.result)
+
+    def where(self, row: int) -> str:
+        """Where a row, counted from 0, is found."""
+        return f"row {row + 1} of the query's answer"
+
+    def _asked(self) -> _Answer:
+        """Ask the database; its answer is read later."""
+        url, secrets = self._resolved()
+        engine = self._engine(url)
+        with self._translating(secrets, engine.dialect):
+            connection, result = engine.connect(), None
+            try:
+                result = connection.execution_options(**HOW).execute(
+                    sqlalchemy.text(self._query.replace(":", "\\:"))
+                )
+                answer = _Answer(connection, result, _names(result), secrets)
+                weakref.finalize(answer, _close, connection, result)  # should nobody read it
+                return answer
+            except BaseException:
+                _close(connection, result)
+                raise
+
+    def _engine(self, url: URL) -> Engine:
+        try:
+            engine = sqlalchemy.create_engine(url, poolclass=sqlalchemy.NullPool)
+        except ModuleNotFoundError as error:
+            raise InputError(
+                f"{self._url} needs the driver {error.name}, which is not here; install it, or "
+                "name another in the url, as in postgresql+psycopg://"
+            ) from None
+        except NoSuchModuleError:
+            raise InputError(
+                f"{self._url}: no database {url.drivername!r} is known here; mend the url's first "
+                "word, or install what SQLAlchemy needs for that database"
+            ) from None
+        sqlalchemy.event.listen(engine, "before_cursor_execute", _binary)
+        if engine.dialect.name == "sqlite":
+            sqlalchemy.event.listen(engine, "connect", _read_only)
+        return engine
+
+    def _resolved(self) -> tuple[URL, list[str]]:
+        """The URL with what it stands for, and what of it nobody may see."""
+        if PLACEHOLDER.fullmatch(self._url):
+            url = _parsed(self._filled(self._url))
+        else:
+            url = self._filled_parts(_parsed(self._url))
+        if self._password_file is not None:
+            with readable(self._password_file):
+                url = url.set(password=self._password_file.read_text("utf-8").strip())
+        hidden = [url.password, *(v for n, v in url.query.items() if SECRET.search(n))]
+        return self._existing(url), [str(secret) for secret in hidden if secret]
+
+    def _filled_parts(self, url: URL) -> URL:
+        """The URL, each part of it with the environment's values, whatever signs they have."""
+        parts: dict[str, Any] = {
+            part: self._filled(value)
+            for part in ("username", "password", "host", "database")
+            if (value := getattr(url, part))
+        }
+        query = {n: self._filled(v) if isinstance(v, str) else v for n, v in url.query.items()}
+        return url.set(**parts, query=query)
+
+    def _filled(self, text: str) -> str:
+        """A text with the environment's values."""
+        for name in PLACEHOLDER.findall(text):
+            if name not in self._environment:
+                raise InputError(f"the environment has no variable {name}, which url names")
+        return PLACEHOLDER.sub(lambda found: self._environment[found[1]], text)
+
+    def _existing(self, url: URL) -> URL:
+        """The URL; of SQLite, which would make a file that is not there, with the file's path."""
+        name = url.database
+        if url.get_backend_name() != "sqlite" or not name or name.startswith((":", "file:")):
+            return url
+        path = self._folder / name
+        if not path.is_file():
+            raise InputError(f"{path} does not exist; check the path")
+        return url.set(database=str(path))
+
+    @contextmanager
+    def _translating(self, secrets: Sequence[str], dialect: Any, raw: Any = None) -> Iterator[None]:
+        """Turn what a database or its driver says into one line that holds no password."""
+        try:
+            yield
+            return
+        except (SQLAlchemyError, dialect.loaded_dbapi.Error) as error:
+            failed: InputError = self._complaint(error, secrets, dialect, raw)
+        raise failed  # outside: what the driver said, password and all, is not its context
+
+    def _complaint(self, error: Any, secrets: Sequence[str], dialect: Any, raw: Any) -> InputError:
+        """One line on what went wrong, of a kind that says whether it may pass."""
+        cause = getattr(error, "orig", None) or error
+        said = _without(secrets, cause)
+        connected = getattr(error, "statement", "fetched") is not None
+        lost = getattr(error, "connection_invalidated", False)
+        if connected and not lost and not dialect.is_disconnect(cause, raw, None):
+            return InputError(f"the database says: {said}")
+        away = f"the database {self._url} cannot be reached: {said}"
+        passes = dialect.name != "sqlite" and not REFUSED.search(said)
+        return UnreachableError(away) if passes else InputError(away)
+
+
+@dataclass(frozen=True, eq=False)
+class _Answer:
+    """A database's answer that waits to be read, and what of its URL nobody may see."""
+
+    connection: Connection
+    result: CursorResult[Any]
+    names: tuple[str, ...]
+    secrets: Sequence[str] = field(repr=False)
+
+
+def _close(connection: Connection, result: CursorResult[Any] | None) -> None:
+    """End an answer, also of a connection that is lost already."""
+    with suppress(Exception):  # the driver's own error, which SQLAlchemy would log
+        if result is not None and result.cursor is not None:
+            result.cursor.close()
+    with suppress(SQLAlchemyError):
+        if result is not None:
+            result.close()
+    with suppress(SQLAlchemyError):
+        connection.close()
+
+
+def _parsed(url: str) -> URL:
+    try:
+        return sqlalchemy.make_url(url)
+    except (ArgumentError, ValueError):
+        raise InputError(
+            "url cannot be read; write it as in postgresql+psycopg://reader:${PGPASSWORD}@db/clinic"
+        ) from None
+
+
+def _no_password(url: str) -> None:
+    """Refuse a password that stands in the URL itself."""
+    if PLACEHOLDER.fullmatch(url):
+        return
+    parsed = _parsed(url)
+    query = [value for name, value in parsed.query.items() if SECRET.search(name)]
+    for secret in [parsed.password, *query]:
+        if secret and not PLACEHOLDER.fullmatch(str(secret)):
+            raise InputError(
+                "url holds a password; put it into the environment and write ${PGPASSWORD} in its "
+                "place, or into a file that password_file names"
+            )
+
+
+def _names(result: CursorResult[Any]) -> tuple[str, ...]:
+    """The names of an answer's columns, each its own."""
+    if not result.returns_rows:
+        raise InputError("the query answers without a table; write a SELECT")
+    names = tuple(map(str, result.keys()))
+    if twice := next((name for name, times in Counter(names).items() if times > 1), None):
+        raise InputError(f"the query answers with two columns {twice!r}; name one AS another")
+    return names
+
+
+def _without(secrets: Sequence[str], error: object) -> str:
+    """What an error says in its first line, without secrets."""
+    said = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    for secret in secrets:
+        for written in {secret, quote(secret), quote_plus(secret), repr(secret)[1:-1]}:
+            said = said.replace(written, "***")
+    return said
+
+
+def _batches(result: CursorResult[Any], n_rows: int) -> Iterator[Sequence[Any]]:
+    """Rows as the driver gives them; those of SQLAlchemy, which holds one back, cost as much."""
+    rows: Sequence[Any] = [tuple(first)] if (first := result.fetchone()) else []
+    while rows:
+        cursor = result.cursor
+        more = cursor.fetchmany(n_rows) if cursor else []
+        yield [*rows, *more]
+        rows = cursor.fetchmany(n_rows) if cursor and more else []
+
+
+def _read_only(connection: Any, *rest: Any) -> None:
+    """Keep SQLite from writing, which ends a transaction by itself where a table is made."""
+    connection.execute("PRAGMA query_only = ON")
+
+
+def _binary(connection: Any, cursor: Any, *rest: Any) -> None:
+    """Let psycopg send numbers as they are and not as text: reading takes a quarter."""
+    if connection.dialect.driver == "psycopg":
+        cursor.format = 1
+
+
+def _columns(rows: Sequence[Sequence[Any]], place: Sequence[int]) -> list[pa.Array]:
+    """Rows of Python objects as columns; where all are numbers, without looking at each."""
+    if place != list(range(len(rows[0]))):
+        rows = [[row[j] for j in place] for row in rows]
+    try:
+        return [pa.array(column) for column in np.array(rows, dtype=np.float64).T]
+    except (TypeError, ValueError, OverflowError):
+        return [_arrow(column) for column in zip(*rows, strict=True)]
+
+
+def _arrow(values: Sequence[Any]) -> pa.Array:
+    """A column of Python objects; where they are of many kinds, as they are written."""
+    try:
+        return pa.array(values)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
+        return pa.array([None if value is None else str(value) for value in values])

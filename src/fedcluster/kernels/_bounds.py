@@ -1,0 +1,317 @@
+"""Hard passes that follow one another: a row whose nearest centre is certain is not scored again.
+
+Hamerly's bounds [1]_, a simpler form of Elkan's [2]_. For every row with its label a
+
+    u >= ||x - c_a||    and    l <= ||x - c_j||  for all other centres c_j.
+
+When the centres move, u grows by the way of c_a and l shrinks by the longest way of another one;
+besides, l is at least the distance from c_a to its next centre, less u. While l is enough above
+u, the label stands. What "enough" is comes from the rounding of a full pass, so that the label is
+the one that a full pass would give, in the arithmetic of the rows' type: where scores are wrong
+by at most E, it is certain if  l^2 - u^2 > 4 E.
+
+What is kept of l has the ways of the other centres up to now added to it, so that it is not
+touched while they move. The sums of a cluster over a chunk of rows are kept as well: where neither
+its centre nor a label changed they stay as they are, and else its rows are added anew, in order,
+as in a full pass. So the bits are the same.
+
+.. [1] G. Hamerly, "Making k-means even faster", SDM 2010.
+.. [2] C. Elkan, "Using the triangle inequality to accelerate k-means", ICML 2003.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedcluster.kernels._native import native
+from fedcluster.kernels._rows import PADDING, Rows, Weights
+from fedcluster.kernels._sweep import Packed, Parts, aligned_zeros, squared_distance
+from fedcluster.kernels._tiles import (
+    add_row,
+    block_rows,
+    lanes,
+    score_tile_for_two,
+    transpose_tile,
+)
+
+SLACK = np.float32(2.0**-19)  # relative; more than some roundings in float32
+TINY = np.float32(2.0**-64)  # absolute; more than the root of what float32 flushes to 0
+FARTHEST = np.float32(1e15)  # l is at most this: where u is more, float32 might overflow
+CACHE_BYTES, FEWEST_BLOCKS = 1 << 17, 8  # what is scored before it is added
+
+
+class Kept(NamedTuple):
+    """What is kept of the rows of one chunk, or of all.
+
+    Attributes
+    ----------
+    labels : ndarray of shape (n,), int32
+        The nearest centre a.
+    lower : ndarray of shape (n,), float32
+        l, plus the ways of the centres other than a up to now.
+    above : ndarray of shape (n,), float32
+        How much ``lower`` is above u.
+    """
+
+    labels: NDArray[np.int32]
+    lower: NDArray[np.float32]
+    above: NDArray[np.float32]
+
+
+class Moves(NamedTuple):
+    """How the centres moved, and how sure scores are.
+
+    Attributes
+    ----------
+    is_same : ndarray of shape (k,), bool
+        Whether a centre is where it was at the last pass.
+    others : ndarray of shape (k,), float32
+        The longest way of another centre in each pass, added up.
+    enough : ndarray of shape (k,), float32
+        A row is certain if it is above by more than this.
+    apart : ndarray of shape (k,), float32
+        From each centre to the next one.
+    rounding : tuple of two floats
+        4 E is at most the first number times u plus the second one.
+    """
+
+    is_same: NDArray[np.bool_]
+    others: NDArray[np.float32]
+    enough: NDArray[np.float32]
+    apart: NDArray[np.float32]
+    rounding: tuple[np.float32, np.float32]
+
+
+@native
+def room_for(n: int) -> Kept:
+    """Room for what is kept of n rows."""
+    return Kept(np.empty(n, np.int32), np.empty(n, np.float32), np.empty(n, np.float32))
+
+
+@native
+def ways(before: NDArray[np.float64], after: NDArray[np.float64]) -> NDArray[np.float64]:
+    """At least how far each centre moved, (k,); 0 only where it is the same."""
+    k, d = before.shape
+    moved = np.zeros(k)
+    for j in range(k):
+        is_same = True
+        for f in range(d):
+            is_same &= before[j, f] == after[j, f]
+        if not is_same:
+            moved[j] = np.sqrt(squared_distance(before, j, after, j)) * (1 + SLACK) + TINY
+    return moved
+
+
+@native
+def next_centers(centers: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The distance from each centre to the next one, at most, and at most FARTHEST."""
+    k = len(centers)
+    distances = np.full(k, np.float64(FARTHEST))
+    for j in range(k):
+        for other in range(j):
+            distance = np.sqrt(squared_distance(centers, j, centers, other)) * (1 - SLACK)
+            distances[j] = min(distances[j], distance)
+            distances[other] = min(distances[other], distance)
+    return distances
+
+
+@native
+def bounded_chunk(
+    X: Rows,
+    sample_weight: Weights,
+    packed: Packed,
+    kept: Kept,
+    moves: Moves,
+    parts: Parts,
+    is_known: bool,
+) -> tuple[int, int, int]:
+    """``sweep_chunk`` by bounds: bring the sums of a chunk, and what is kept of it, up to date.
+
+    Or fill them in, if nothing is known. Returns how many rows looked uncertain, how many were
+    scored, and how many were added.
+    """
+    n, same = len(kept.labels), moves.is_same.copy()
+    doubtful, members = np.empty(n, np.int32), np.empty(n, np.int32)
+    n_doubtful, n_added = n, n
+    if is_known:
+        n_doubtful, n_added = _sort_out(kept, moves.enough, same, doubtful, members)
+    if n_doubtful > n // 2 or not is_known:
+        _score_all(X, sample_weight, packed, kept, moves, parts)
+        return n, n, n
+    n_scored = _uncertain(X, packed, kept, moves, doubtful[:n_doubtful])
+    if _score_some(X, packed, kept, moves, same, doubtful[:n_scored]):
+        _, n_added = _sort_out(kept, moves.enough, same, doubtful, members)
+    _forget(parts, same)
+    _add(X, sample_weight, packed, kept, parts, members[:n_added])
+    return n_doubtful, n_scored, n_added
+
+
+@native
+def _sort_out(
+    kept: Kept,
+    enough: NDArray[np.float32],
+    same: NDArray[np.bool_],
+    doubtful: NDArray[np.int32],
+    members: NDArray[np.int32],
+) -> tuple[int, int]:
+    """Write the rows that may have another nearest centre now, and those to be added anew."""
+    labels, above, n_doubtful, n_members = kept.labels, kept.above, 0, 0
+    for i in range(len(labels)):
+        j = np.uint32(labels[i])  # numba asks of other integers whether they are negative
+        doubtful[n_doubtful] = members[n_members] = i
+        n_doubtful += not above[i] > enough[j]
+        n_members += not same[j]
+    return n_doubtful, n_members
+
+
+@native
+def _uncertain(X: Rows, packed: Packed, kept: Kept, moves: Moves, rows: NDArray[np.int32]) -> int:
+    """Write those of the rows first that stay uncertain when u is known; how many."""
+    labels, lower, centers, count = kept.labels, kept.lower, packed.centers, 0
+    others, apart, (per_distance, besides) = moves.others, moves.apart, moves.rounding
+    for i in rows:
+        j = labels[i]
+        near = _upper(np.float32(squared_distance(X, i, centers, j)))
+        far = max(lower[i] - others[j], apart[j] - near)
+        is_certain = far > near and (far - near) * (far + near) > per_distance * near + besides
+        rows[count] = i
+        count += not is_certain
+    return count
+
+
+@native
+def _upper(squared: np.float32) -> np.float32:
+    """U: the distance, with room for the rounding of all that is done with it."""
+    return np.sqrt(squared) * (np.float32(1) + SLACK) + TINY
+
+
+@native
+def _lower(
+    squared: np.float32, gap: np.float32, others: np.float32, wrong: np.float32
+) -> np.float32:
+    """L as it is kept, from the distance and the gap between the two lowest scores."""
+    least = np.float32(1) - SLACK
+    far = np.sqrt(max(squared * least + gap + gap - wrong, np.float32(0)))
+    return (min(far, FARTHEST) + others) * least - TINY
+
+
+@native
+def _score_some(
+    X: Rows,
+    packed: Packed,
+    kept: Kept,
+    moves: Moves,
+    same: NDArray[np.bool_],
+    rows: NDArray[np.int32],
+) -> bool:
+    """Score some rows, gathered a few blocks at a time, and whether others are to be added.
+
+    A cluster that wins or loses a row is not the same any more.
+    """
+    has_others = False
+    d, step = X.shape[1], max(min(_rows_in_cache(X), len(rows)), 1)
+    gathered, found = np.empty((step + PADDING, d), X.dtype), room_for(step)
+    for start in range(0, len(rows), step):
+        some = rows[start : start + step]
+        for r in range(len(some)):
+            for f in range(d):
+                gathered[r, f] = X[some[r], f]
+        _score(gathered, packed, found, 0, len(some))
+        for r in range(len(some)):
+            i, j = some[r], found.labels[r]
+            if kept.labels[i] != j:
+                has_others |= same[kept.labels[i]] or same[j]
+                same[kept.labels[i]] = same[j] = False
+            found.above[r] = squared_distance(X, i, packed.centers, j)
+        _bound(found, moves, 0, len(some))
+        for r in range(len(some)):
+            i = some[r]
+            kept.labels[i], kept.lower[i] = found.labels[r], found.lower[r]
+            kept.above[i] = found.above[r]
+    return has_others
+
+
+@native
+def _score_all(
+    X: Rows, sample_weight: Weights, packed: Packed, kept: Kept, moves: Moves, parts: Parts
+) -> None:
+    """Score all rows, and add them while they are in the cache."""
+    (labels, _, above), (residuals, weights, counts, errors) = kept, parts
+    n, step, centers, anchors = len(labels), _rows_in_cache(X), packed.centers, packed.anchors
+    _forget(parts, np.zeros(len(weights), np.bool_))
+    for start in range(0, n, step):
+        stop = min(start + step, n)
+        _score(X, packed, kept, start, stop)
+        for i in range(start, stop):
+            j, w = labels[i], sample_weight[i] if len(sample_weight) else 1.0
+            above[i] = add_row(X, i, centers, anchors, j, w, residuals, errors)
+            weights[j] += w
+            counts[j] += w > 0
+        _bound(kept, moves, start, stop)
+
+
+@native
+def _bound(kept: Kept, moves: Moves, start: int, stop: int) -> None:
+    """Make bounds of gaps of scores, in the place of lower, and squared distances, of above."""
+    (labels, lower, above), others, (per_distance, besides) = kept, moves.others, moves.rounding
+    for i in range(start, stop):
+        squared = above[i]
+        near = _upper(squared)
+        far = _lower(squared, lower[i], others[labels[i]], per_distance * near + besides)
+        lower[i], above[i] = far, far - near
+
+
+@native
+def _rows_in_cache(X: Rows) -> int:
+    """Rows of some whole blocks."""
+    size = block_rows(X)
+    return max(CACHE_BYTES // (X.shape[1] * X.itemsize * size), FEWEST_BLOCKS) * size
+
+
+@native
+def _score(X: Rows, packed: Packed, kept: Kept, start: int, stop: int) -> None:
+    """Write the labels of consecutive rows and, for l, the gap of their two lowest scores."""
+    shift, tiles, half_norms = packed.shift, packed.tiles, packed.half_norms
+    (labels, gap, _), size = kept, block_rows(X)
+    block, nearest = aligned_zeros(X.dtype, len(shift), size), np.empty(size, np.int32)
+    lowest, second = np.empty(size, X.dtype), np.empty(size, X.dtype)
+    for first in range(start, stop, size):
+        for r in range(0, size, lanes(X)):
+            for f in range(0, len(shift), lanes(X)):
+                transpose_tile(X, first + r, f, shift, block, r)
+        for r in range(size):
+            lowest[r], nearest[r], second[r] = np.inf, 0, np.inf
+        for tile in range(len(tiles)):
+            score_tile_for_two(block, tiles, half_norms, tile, lowest, nearest, second)
+        for i in range(first, min(first + size, stop)):
+            labels[i], gap[i] = nearest[i - first], second[i - first] - lowest[i - first]
+
+
+@native
+def _forget(parts: Parts, same: NDArray[np.bool_]) -> None:
+    """Set the sums of the clusters that are not the same to 0."""
+    residuals, weights, counts, errors = parts
+    for j in range(len(same)):
+        if not same[j]:
+            residuals[j], weights[j], counts[j], errors[j] = 0, 0, 0, 0
+
+
+@native
+def _add(
+    X: Rows,
+    sample_weight: Weights,
+    packed: Packed,
+    kept: Kept,
+    parts: Parts,
+    rows: NDArray[np.int32],
+) -> None:
+    """Add rows to the sums of their centres, which gives their u."""
+    (labels, lower, above), (residuals, weights, counts, errors) = kept, parts
+    centers, anchors = packed.centers, packed.anchors
+    for i in rows:
+        j, w = labels[i], sample_weight[i] if len(sample_weight) else 1.0
+        squared = add_row(X, i, centers, anchors, j, w, residuals, errors)
+        weights[j] += w
+        counts[j] += w > 0
+        above[i] = lower[i] - _upper(np.float32(squared))

@@ -1,0 +1,334 @@
+"""Lloyd's algorithm on rows in one place: a site's own k-means, and the server's on centres."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedcluster.kernels._native import native
+from fedcluster.kernels._rows import (
+    Rows,
+    Weights,
+    as_centers,
+    as_columns,
+    as_double_rows,
+    as_given_weights,
+    as_rows,
+    as_weights,
+    pad,
+)
+from fedcluster.kernels._seeding import default_trials, draw_spread
+from fedcluster.kernels._sweep import Sums, is_small, squared_distance, sweep, sweep_in_one_thread
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LloydFit:
+    """Centres and the clusters around them; all fields belong to the same centres.
+
+    Attributes
+    ----------
+    centers : ndarray of shape (k, d), float64
+        The centres.
+    labels : ndarray of shape (n,), int32
+        The nearest centre of each row.
+    weights : ndarray of shape (k,), float64
+        Sums of the rows' weights.
+    counts : ndarray of shape (k,), int64
+        Numbers of rows of positive weight.
+    inertia : float
+        Sum of w ||x - c||^2 over all rows, in squared units of the rows.
+    n_iter : int
+        The iterations run; the one that finds nothing left to change counts.
+    """
+
+    centers: NDArray[np.float64]
+    labels: NDArray[np.int32]
+    weights: NDArray[np.float64]
+    counts: NDArray[np.int64]
+    inertia: float
+    n_iter: int
+
+
+def lloyd(
+    X: ArrayLike,
+    centers: ArrayLike,
+    sample_weight: ArrayLike | None = None,
+    *,
+    max_iter: int = 300,
+    tol: float = 0.0,
+    empty: Literal["keep", "relocate", "drop"] = "keep",
+) -> LloydFit:
+    """Lloyd's algorithm [1]_ from given centres.
+
+    Assign, average, and again, until no label changes, the centres move by at most ``tol``, or
+    ``max_iter`` iterations are done.
+
+    Parameters
+    ----------
+    X : array_like of shape (n, d), float32 or float64
+        The rows.
+    centers : array_like of shape (k, d)
+        The centres to start from.
+    sample_weight : array_like of shape (n,), optional
+        The rows' weights w >= 0; 1 each by default.
+    max_iter : int, default=300
+        The most iterations.
+    tol : float, default=0.0
+        Stop when the sum over all centres of the squared distance moved is at most this, in
+        squared units of the rows.
+    empty : {"keep", "relocate", "drop"}, default="keep"
+        What becomes of a centre without rows of positive weight. It stays where it was; or it
+        moves to the row that is farthest from its own centre, whose cluster loses that row; or
+        it is left out if it has no row at the start, and is relocated later on.
+
+    Returns
+    -------
+    LloydFit
+        The centres, and the clusters around them.
+
+    Notes
+    -----
+    Follows scikit-learn's KMeans(algorithm="lloyd"). Deviations: several empty clusters take
+    the farthest rows in order of distance, ties by index; rows of weight 0 and rows that lie on
+    their centre are not taken; a cluster that finds no row, or that loses its last one, stays
+    where it was; the last labels belong to the returned centres after a relocation too.
+
+    References
+    ----------
+    .. [1] S. P. Lloyd, "Least squares quantization in PCM", IEEE Transactions on Information
+       Theory 28(2), 1982.
+
+    Examples
+    --------
+    >>> fit = lloyd([[0.0], [1.0], [5.0], [6.0]], centers=[[0.0], [1.0]])
+    >>> fit.centers
+    array([[0.5],
+           [5.5]])
+    >>> fit.inertia, fit.n_iter
+    (1.0, 3)
+    """
+    rows, weights, start = as_rows(X), as_weights(sample_weight), as_centers(centers)
+    how = max_iter, float(tol), empty != "keep"
+    if is_small(rows):
+        given = as_given_weights(weights, len(rows))
+        return LloydFit(*_run_small(pad(rows), given, start, *how, empty == "drop"))
+    if empty == "drop":
+        start = start[sweep(rows, start, weights)[1].counts > 0]
+    return _run(rows, weights, start, *how)
+
+
+def _run(
+    X: Rows,
+    sample_weight: Weights,
+    centers: NDArray[np.float64],
+    max_iter: int,
+    tol: float,
+    relocate: bool,
+) -> LloydFit:
+    """``lloyd`` on several threads."""
+    before, shift, has_relocated, n_iter = np.full(len(X), -1, np.int32), np.inf, False, 0
+    while True:
+        labels, sums = sweep(X, centers, sample_weight)
+        if shift <= tol or n_iter == max_iter:
+            break
+        n_iter += 1
+        if np.array_equal(labels, before) and not has_relocated:
+            break
+        moved, has_relocated = move_centers(X, sample_weight, centers, labels, sums, relocate)
+        shift = _squared_shift(moved, centers)
+        before, centers = labels, moved
+    return LloydFit(centers, labels, sums.weights, sums.counts, float(sums.errors.sum()), n_iter)
+
+
+def kmeans(
+    X: ArrayLike,
+    n_clusters: int,
+    sample_weight: ArrayLike | None = None,
+    *,
+    rng: np.random.Generator,
+    n_init: int = 10,
+    seeding: Literal["weighted", "unweighted"] = "weighted",
+    max_iter: int = 300,
+    tol: float = 1e-4,
+) -> LloydFit:
+    """The best of several runs of k-means++ and Lloyd's algorithm, in one thread.
+
+    Made for a server's few hundred rows, the centres of many sites.
+
+    Parameters
+    ----------
+    X : array_like of shape (n, d)
+        The rows; computed in float64.
+    n_clusters : int
+        The number of clusters, at most n. Where fewer rows differ, centres coincide.
+    sample_weight : array_like of shape (n,), optional
+        The rows' weights w >= 0, not all 0; 1 each by default.
+    rng : numpy.random.Generator
+        The source of chance for the seedings.
+    n_init : int, default=10
+        The number of runs. The one of least inertia is the best, of several the first.
+    seeding : {"weighted", "unweighted"}, default="weighted"
+        Whether k-means++ looks at the weights, as scikit-learn from version 1.3, or treats all
+        rows of positive weight alike, as scikit-learn before.
+    max_iter : int, default=300
+        The most iterations a run.
+    tol : float, default=1e-4
+        As for ``lloyd``, in units of the mean over the columns of their unweighted variance.
+
+    Returns
+    -------
+    LloydFit
+        The best run; its empty clusters were relocated as in ``lloyd``.
+
+    Examples
+    --------
+    >>> fit = kmeans([[0.0], [1.0], [5.0], [6.0]], 2, rng=np.random.default_rng(0))
+    >>> sorted(fit.centers.ravel().tolist())
+    [0.5, 5.5]
+    """
+    rows = as_double_rows(X)
+    weights = as_weights(np.ones(len(rows)) if sample_weight is None else sample_weight)
+    seed_weights = weights if seeding == "weighted" else as_weights(weights > 0)
+    chances = rng.random((n_init, n_clusters, default_trials(n_clusters)))
+    padded: NDArray[Any] = pad(rows)
+    columns: NDArray[Any] = as_columns(rows)
+    absolute = tol * _mean_variance(columns)
+    found = _best_of_restarts(padded, columns, weights, seed_weights, chances, max_iter, absolute)
+    return LloydFit(*found)
+
+
+# centres, labels, weights, counts, inertia and iterations: the fields of LloydFit
+Run = Any
+
+
+@native
+def _mean_variance(columns: NDArray[np.float64]) -> float:
+    """The mean of the columns' variances."""
+    total = 0.0
+    for column in columns:
+        total += np.square(column - column.mean()).mean()
+    return total / len(columns)
+
+
+@native
+def _best_of_restarts(
+    padded: NDArray[np.float64],
+    columns: NDArray[np.float64],
+    sample_weight: Weights,
+    seed_weight: Weights,
+    chances: NDArray[np.float64],
+    max_iter: int,
+    tol: float,
+) -> Run:
+    """Run once for each (n_clusters, n_trials) uniform numbers and keep the least inertia.
+
+    A run that is better by no more than rounding is the same clustering, differently numbered.
+    """
+    lowest = np.inf
+    for restart in range(len(chances)):
+        start: Any = padded[draw_spread(columns, seed_weight, chances.shape[1], chances[restart])]
+        run = _run_small(padded, sample_weight, start, max_iter, tol, True, False)
+        inertia = run[4]
+        if restart == 0 or inertia < lowest * (1 - 1e-12):
+            lowest, best = inertia, run
+    return best
+
+
+@native
+def _run_small(
+    padded: Rows,
+    sample_weight: Weights,
+    centers: NDArray[np.float64],
+    max_iter: int,
+    tol: float,
+    relocate: bool,
+    drop: bool,
+) -> Run:
+    """``lloyd`` in one thread, compiled as a whole."""
+    if drop:
+        centers = centers[sweep_in_one_thread(padded, centers, sample_weight)[1].counts > 0]
+    X, before = padded[: len(sample_weight)], np.empty(0, np.int32)
+    shift, has_relocated, n_iter = np.inf, False, 0
+    while True:
+        labels, sums = sweep_in_one_thread(padded, centers, sample_weight)
+        if shift <= tol or n_iter == max_iter:
+            break
+        n_iter += 1
+        if not has_relocated and _are_equal(labels, before):
+            break
+        moved, has_relocated = move_centers(X, sample_weight, centers, labels, sums, relocate)
+        shift = _squared_shift(moved, centers)
+        before, centers = labels, moved
+    return centers, labels, sums.weights, sums.counts, sums.errors.sum(), n_iter
+
+
+@native
+def _squared_shift(moved: NDArray[np.float64], centers: NDArray[np.float64]) -> float:
+    """The sum over all centres of the squared distance moved."""
+    shift = 0.0
+    for j in range(len(centers)):
+        shift += squared_distance(moved, j, centers, j)
+    return shift
+
+
+@native
+def _are_equal(labels: NDArray[np.int32], before: NDArray[np.int32]) -> bool:
+    n_changed = len(labels) - len(before)
+    if n_changed == 0:
+        for i in range(len(labels)):
+            n_changed += labels[i] != before[i]
+    return n_changed == 0
+
+
+@native
+def move_centers(
+    X: Rows,
+    sample_weight: Weights,
+    centers: NDArray[np.float64],
+    labels: NDArray[np.int32],
+    sums: Sums,
+    relocate: bool,
+) -> tuple[NDArray[np.float64], bool]:
+    """New centres c + sum of w (x - c) / sum of w, and whether an empty cluster was relocated."""
+    k, d = centers.shape
+    moved, has_relocated = centers.copy(), False
+    if relocate and sums.counts.min() == 0:
+        residuals, weights, counts = sums.residuals.copy(), sums.weights.copy(), sums.counts.copy()
+        sums = Sums(residuals, weights, counts, sums.errors, sums.totals)
+        has_relocated = _relocate(X, sample_weight, centers, labels, sums, moved)
+    for j in range(k):
+        if sums.counts[j] > 0:
+            for f in range(d):
+                moved[j, f] += sums.residuals[j, f] / sums.weights[j]
+    return moved, has_relocated
+
+
+@native
+def _relocate(
+    X: Rows,
+    sample_weight: Weights,
+    centers: NDArray[np.float64],
+    labels: NDArray[np.int32],
+    sums: Sums,
+    moved: NDArray[np.float64],
+) -> bool:
+    """Move empty clusters to the rows farthest from their centres, and take these off the sums."""
+    n, d = X.shape
+    squared = np.zeros(n)
+    for i in range(n):
+        if len(sample_weight) == 0 or sample_weight[i] > 0:
+            squared[i] = squared_distance(X, i, centers, labels[i])
+    has_relocated = False
+    for empty in np.flatnonzero(sums.counts == 0):
+        far = squared.argmax()
+        if squared[far] == 0:
+            break
+        squared[far], has_relocated = 0.0, True
+        w, old = sample_weight[far] if len(sample_weight) else 1.0, labels[far]
+        for f in range(d):
+            moved[empty, f] = X[far, f]
+            sums.residuals[old, f] -= w * (np.float64(X[far, f]) - centers[old, f])
+        sums.weights[old] -= w
+        sums.counts[old] -= 1
+    return has_relocated

@@ -1,0 +1,152 @@
+"""Epochs of k-means in batches: what a site does between two messages of federated averaging.
+
+D. Sculley, Web-scale k-means clustering, WWW 2010, with a rate that starts anew in every epoch.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedcluster.kernels._native import native
+from fedcluster.kernels._rows import (
+    Rows,
+    Weights,
+    as_centers,
+    as_double_rows,
+    as_rows,
+    as_weights,
+    pad,
+)
+from fedcluster.kernels._sweep import Sums, sweep, sweep_in_one_thread
+
+WORTH_A_CALL = 1 << 16
+"""Products of a batch from which on it pays to leave the compiled loop for one with threads."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MiniBatchFit:
+    """Centres after some epochs, and where the rows of the last epoch went.
+
+    Attributes
+    ----------
+    centers : ndarray of shape (k, d), float64
+        The centres.
+    weights : ndarray of shape (k,), float64
+        Sums of the rows' weights, each row at the centre that its batch found nearest.
+    counts : ndarray of shape (k,), int64
+        Numbers of these rows with w > 0.
+    """
+
+    centers: NDArray[np.float64]
+    weights: NDArray[np.float64]
+    counts: NDArray[np.int64]
+
+
+def minibatch_epochs(
+    X: ArrayLike,
+    centers: ArrayLike,
+    sample_weight: ArrayLike | None = None,
+    *,
+    batch_size: int,
+    orders: Sequence[ArrayLike],
+    rate: float = 1.0,
+) -> MiniBatchFit:
+    """Epochs of k-means in batches; the same bits on any number of threads.
+
+    In every epoch Lambda starts at 0. For each batch, with the weight L and the mean G of the
+    rows nearest to a centre: Lambda += L, then c += rate (L / Lambda) (G - c).
+
+    Parameters
+    ----------
+    X : array_like of shape (n, d)
+        The rows; each ``batch_size`` of them, one after another, are a batch.
+    centers : array_like of shape (k, d)
+        The centres to start from.
+    sample_weight : array_like of shape (n,), optional
+        The rows' weights w >= 0; 1 each by default.
+    batch_size : int
+        Rows of a batch; the last one may have fewer.
+    orders : sequence of array_like of shape (n_batches,), int
+        The order of the batches in each epoch.
+    rate : float, default=1.0
+        The share of the way to a batch's mean that a centre goes.
+
+    Examples
+    --------
+    >>> fit = minibatch_epochs([[0.0], [4.0], [8.0]], [[0.0]], batch_size=2, orders=[[0, 1]])
+    >>> fit.centers  # 2 after the first batch, then a third of the way to 8
+    array([[4.]])
+    >>> fit.weights
+    array([3.])
+    """
+    rows, centers = as_rows(X), as_centers(centers)
+    given = np.ones(len(rows)) if sample_weight is None else sample_weight
+    turns = np.array(orders, np.int64)
+    if min(batch_size, len(rows)) * centers.size >= WORTH_A_CALL:
+        found = _batch_by_batch(rows, as_weights(given), centers, batch_size, turns, rate)
+    else:
+        double = as_double_rows(pad(as_double_rows(rows)))
+        found = _in_one_call(double, as_weights(given), centers, batch_size, turns, rate)
+    return MiniBatchFit(centers, *found)
+
+
+Found = tuple[NDArray[np.float64], NDArray[np.int64]]
+
+
+def _batch_by_batch(
+    X: Rows,
+    sample_weight: Weights,
+    centers: NDArray[np.float64],
+    batch_size: int,
+    orders: NDArray[np.int64],
+    rate: float,
+) -> Found:
+    """Bring the centres up to date; where the rows of the last epoch went."""
+    for order in orders:
+        weights, counts = np.zeros(len(centers)), np.zeros(len(centers), np.int64)
+        for batch in order:
+            rows = slice(batch * batch_size, (batch + 1) * batch_size)
+            _, sums = sweep(X[rows], centers, sample_weight[rows])
+            _move(centers, weights, counts, sums, rate)
+    return weights, counts
+
+
+@native
+def _in_one_call(
+    padded: NDArray[np.float64],
+    sample_weight: Weights,
+    centers: NDArray[np.float64],
+    batch_size: int,
+    orders: NDArray[np.int64],
+    rate: float,
+) -> Found:
+    """``_batch_by_batch`` over padded rows, compiled as a whole."""
+    k = len(centers)
+    for order in orders:
+        weights, counts = np.zeros(k), np.zeros(k, np.int64)
+        for batch in order:
+            start = batch * batch_size
+            weight = sample_weight[start : start + batch_size]
+            _, sums = sweep_in_one_thread(padded[start:], centers, weight)
+            _move(centers, weights, counts, sums, rate)
+    return weights, counts
+
+
+@native
+def _move(
+    centers: NDArray[np.float64],
+    weights: NDArray[np.float64],
+    counts: NDArray[np.int64],
+    sums: Sums,
+    rate: float,
+) -> None:
+    """Count a batch and move the centres; L (G - c) is the sum of w (x - c)."""
+    k, d = centers.shape
+    for j in range(k):
+        if sums.weights[j] > 0:
+            weights[j] += sums.weights[j]
+            counts[j] += sums.counts[j]
+            for f in range(d):
+                centers[j, f] += rate * sums.residuals[j, f] / weights[j]

@@ -1,0 +1,353 @@
+"""One sweep over the rows: the nearest centre of each, and what the rows of each centre add up to.
+
+The labels come from the expanded form, half of the squared distance less what all centres share,
+
+    1/2 ||x - c||^2 - 1/2 ||x - s||^2  =  1/2 ||c - s||^2 - (x - s).(c - s),
+
+with the shift s one of the centres: an offset that all rows share cancels before anything is
+rounded, and whole numbers stay whole, so that ties are ties. All that is added up is added from
+the differences x - c themselves, in float64.
+
+Rows are read in blocks that stay in the cache, each row by the same operations wherever it lies.
+Chunks of rows, which depend on the sizes only, have their own sums, added in the order of the
+chunks: the number of threads never changes a bit.
+"""
+
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from fedcluster.kernels._native import native, native_in_any_order
+from fedcluster.kernels._rows import PADDING, Rows, Weights, as_given_weights, as_weights, pad
+from fedcluster.kernels._threads import Rooms, for_each_chunk, thread_count
+from fedcluster.kernels._tiles import (
+    ADD_LANES,
+    TILE_CENTERS,
+    add_row,
+    block_rows,
+    lanes,
+    score_tile,
+    transpose_tile,
+)
+
+CACHE_LINE = 64  # bytes
+FEWEST_CHUNK_ROWS, MOST_CHUNK_ROWS, MOST_CHUNKS = 2048, 65536, 128
+SMALL = 1 << 14  # numbers
+LARGEST_ANCHOR = 1e38
+CHUNK_WORK = 1 << 24  # multiplications of a value with a centre's; all else counts as 16 more
+
+
+class Sums(NamedTuple):
+    """What the rows x of each centre c add up to, w their weights.
+
+    Attributes
+    ----------
+    residuals : ndarray of shape (k, d), float64
+        Sums of w (x - c).
+    weights : ndarray of shape (k,), float64
+        Sums of w.
+    counts : ndarray of shape (k,), int64
+        Numbers of rows with w > 0.
+    errors : ndarray of shape (k,), float64
+        Sums of w ||x - c||^2.
+    totals : ndarray of shape (k, d), float64
+        Sums of w x. The same bits for the same rows, as long as c moves by rounding only.
+    """
+
+    residuals: NDArray[np.float64]
+    weights: NDArray[np.float64]
+    counts: NDArray[np.int64]
+    errors: NDArray[np.float64]
+    totals: NDArray[np.float64]
+
+
+class Parts(NamedTuple):
+    """Sums over the rows of one chunk, in the layout that rows are added to.
+
+    Attributes
+    ----------
+    residuals : ndarray of shape (k, d), float64, filled up to whole vectors
+        Sums of w (x - g), with g the anchor of the centre.
+    weights, counts : ndarray of shape (k,)
+        As in ``Sums``.
+    errors : ndarray of shape (k, ADD_LANES), float64
+        Sums of w ||x - c||^2, whose columns are still to be added up.
+    """
+
+    residuals: NDArray[np.float64]
+    weights: NDArray[np.float64]
+    counts: NDArray[np.int64]
+    errors: NDArray[np.float64]
+
+
+class Packed(NamedTuple):
+    """Centres in the layouts that the rows are scored by and added to.
+
+    Attributes
+    ----------
+    shift : ndarray of shape (d,), of the rows' type, filled up by 0 to whole vectors
+        The shift s.
+    tiles : ndarray of shape (n_tiles, d, TILE_CENTERS), of the rows' type, filled up by 0
+        The differences c - s.
+    half_norms : ndarray of shape (n_tiles, TILE_CENTERS), of the rows' type, filled up by infinity
+        1/2 ||c - s||^2.
+    centers : ndarray of shape (k, d), float64, filled up by 0 to whole vectors
+        The centres c.
+    anchors : ndarray of shape (k, d), float64, filled up by 0 to whole vectors
+        The centres rounded to float32: what is added up in reference to these does not change
+        its bits with the last bits of a centre, so that centres come to rest.
+    """
+
+    shift: Rows
+    tiles: Rows
+    half_norms: Rows
+    centers: NDArray[np.float64]
+    anchors: NDArray[np.float64]
+
+
+def sweep(
+    X: Rows, centers: NDArray[np.float64], sample_weight: Weights
+) -> tuple[NDArray[np.int32], Sums]:
+    """Labels (n,) of the rows and the sums over the rows of each centre."""
+    if not is_small(X):
+        return _sweep(X, centers, sample_weight, np.empty(0))
+    labels, *sums = _sweep_small(pad(X), centers, as_given_weights(sample_weight, len(X)))
+    return labels, Sums(*sums)
+
+
+def is_small(X: Rows) -> bool:
+    """Whether one call of a compiled function, on a copy of the rows, is the fastest way."""
+    return X.size <= SMALL
+
+
+def assign(X: Rows, centers: NDArray[np.float64]) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+    """Labels (n,) of the rows and their squared distances (n,) to their centres."""
+    squared = np.empty(len(X))
+    labels, _ = _sweep(X, centers, as_weights(None), squared)
+    return labels, squared
+
+
+def _sweep(
+    X: Rows, centers: NDArray[np.float64], sample_weight: Weights, squared: NDArray[np.float64]
+) -> tuple[NDArray[np.int32], Sums]:
+    """Sweep on several threads where that pays; write squared distances where there is room."""
+    n, (k, d) = len(X), centers.shape
+    labels, packed = np.empty(n, np.int32), pack_centers(X, centers)
+    sources = chunks(X, chunk_bounds(n, k, d).tolist())
+    rooms = Rooms(lambda: zero_parts(packed), clear, add_up)
+
+    def work(chunk: int) -> None:
+        (rows, source), parts = sources[chunk], rooms.take()
+        sweep_chunk(source, sample_weight[rows], packed, labels[rows], squared[rows], parts)
+        rooms.hand_in(chunk, parts)
+
+    for_each_chunk(work, len(sources), thread_count() if len(sources) > 2 else 1)
+    return labels, finish(rooms.total, packed, d)
+
+
+def chunks(X: Rows, bounds: list[int]) -> list[tuple[slice, Rows]]:
+    """The rows of each chunk, as a slice of X and as the first ones of an array to be read."""
+    sources = [(slice(*bound), X[bound[0] :]) for bound in pairwise(bounds)]
+    rows, tail = sources[-1]
+    return [*sources[:-1], (rows, pad(tail))]
+
+
+def add_all(parts: list[Parts]) -> Parts:
+    """The sums of all chunks, in their order."""
+    residuals, weights, counts, errors = parts[0]
+    total = Parts(residuals.copy(), weights.copy(), counts.copy(), errors.copy())
+    for part in parts[1:]:
+        add_up(total, part)
+    return total
+
+
+@native
+def _sweep_small(padded: Rows, centers: NDArray[np.float64], sample_weight: Weights) -> Any:
+    """``sweep_in_one_thread``, its sums in a plain tuple: others are slow to hand over."""
+    labels, sums = sweep_in_one_thread(padded, centers, sample_weight)
+    return labels, sums.residuals, sums.weights, sums.counts, sums.errors, sums.totals
+
+
+@native
+def sweep_in_one_thread(
+    padded: Rows, centers: NDArray[np.float64], sample_weight: Weights
+) -> tuple[NDArray[np.int32], Sums]:
+    """``sweep`` over padded rows, for callers that are compiled themselves."""
+    n, (k, d) = len(sample_weight), centers.shape
+    bounds = chunk_bounds(n, k, d)
+    labels, packed, nowhere = np.empty(n, np.int32), pack_centers(padded, centers), np.empty(0)
+    total = zero_parts(packed)
+    for chunk in range(len(bounds) - 1):
+        start, part = bounds[chunk], zero_parts(packed) if chunk else total
+        rows = slice(start, bounds[chunk + 1])
+        sweep_chunk(padded[start:], sample_weight[rows], packed, labels[rows], nowhere, part)
+        if chunk:
+            add_up(total, part)
+    return labels, finish(total, packed, d)
+
+
+@native
+def chunk_bounds(n: int, k: int, d: int) -> NDArray[np.int64]:
+    """Bounds of the chunks, from the sizes alone: enough to do in each, and few sums to keep.
+
+    All are alike but the last, whose rows must be padded; what lies beyond the others is in X.
+    Small data are one chunk.
+    """
+    if n * d <= SMALL:
+        return np.array([0, n])
+    size = min(max(CHUNK_WORK // ((k + 16) * d), FEWEST_CHUNK_ROWS), MOST_CHUNK_ROWS)
+    size = max(size, n // MOST_CHUNKS + 1)
+    most = max(n - PADDING, 0)
+    n_chunks = (most - 1) // size + 1
+    bounds = np.full(n_chunks + 2, n)
+    for chunk in range(n_chunks):
+        bounds[chunk] = chunk * most // n_chunks
+    bounds[n_chunks] = most
+    return bounds
+
+
+@native
+def pack_centers(X: Rows, centers: NDArray[np.float64]) -> Packed:
+    """Pack the centres for these rows."""
+    k, d = centers.shape
+    n_tiles = (k - 1) // TILE_CENTERS + 1
+    shift = np.zeros(_whole(d, lanes(X)), X.dtype)
+    tiles = np.zeros((n_tiles, d, TILE_CENTERS), X.dtype)
+    half_norms = np.full((n_tiles, TILE_CENTERS), np.inf, X.dtype)
+    padded = aligned_zeros(np.float64, k, _whole(d, ADD_LANES))
+    anchors = aligned_zeros(np.float64, k, _whole(d, ADD_LANES))
+    central = _most_central(centers)
+    for f in range(d):
+        shift[f] = centers[central, f]
+    for j in range(k):
+        tile, place = j // TILE_CENTERS, j % TILE_CENTERS
+        norm = 0.0
+        for f in range(d):
+            difference = centers[j, f] - np.float64(shift[f])
+            tiles[tile, f, place] = difference
+            norm += difference * difference
+            padded[j, f] = anchors[j, f] = centers[j, f]
+            if abs(centers[j, f]) < LARGEST_ANCHOR:
+                anchors[j, f] = np.float32(centers[j, f])
+        half_norms[tile, place] = norm / 2
+    return Packed(shift, tiles, half_norms, padded, anchors)
+
+
+@native
+def _whole(d: int, lanes: int) -> int:
+    """The columns that whole vectors hold."""
+    return ((d - 1) // lanes + 1) * lanes
+
+
+@native
+def _most_central(centers: NDArray[np.float64]) -> int:
+    """The centre closest to the mean of the centres: it has their offset, and is no outlier."""
+    k, d = centers.shape
+    mean = np.zeros((1, d))
+    for j in range(k):
+        for f in range(d):
+            mean[0, f] += centers[j, f] / k
+    best, lowest = 0, np.inf
+    for j in range(k):
+        squared = squared_distance(centers, j, mean, 0)
+        if squared < lowest:
+            best, lowest = j, squared
+    return best
+
+
+@native
+def aligned_zeros(dtype: DTypeLike, rows: int, columns: int) -> NDArray[Any]:
+    """Zeros from the start of a line of the cache, so that no vector lies in two."""
+    flat = np.zeros(rows * columns + CACHE_LINE, dtype)
+    start = -flat.ctypes.data % CACHE_LINE // flat.itemsize
+    return flat[start : start + rows * columns].reshape(rows, columns)
+
+
+@native
+def zero_parts(packed: Packed) -> Parts:
+    """Sums of no rows."""
+    k, width = packed.centers.shape
+    residuals, errors = (
+        aligned_zeros(np.float64, k, width),
+        aligned_zeros(np.float64, k, ADD_LANES),
+    )
+    return Parts(residuals, np.zeros(k), np.zeros(k, np.int64), errors)
+
+
+@native
+def clear(parts: Parts) -> None:
+    """Make them the sums of no rows."""
+    parts.residuals[:], parts.weights[:], parts.counts[:], parts.errors[:] = 0.0, 0.0, 0, 0.0
+
+
+@native
+def add_up(total: Parts, part: Parts) -> None:
+    """Add the sums of some rows to those of others."""
+    k, width = total.residuals.shape
+    for j in range(k):
+        for f in range(width):
+            total.residuals[j, f] += part.residuals[j, f]
+        total.weights[j] += part.weights[j]
+        total.counts[j] += part.counts[j]
+        for lane in range(ADD_LANES):
+            total.errors[j, lane] += part.errors[j, lane]
+
+
+@native
+def finish(parts: Parts, packed: Packed, d: int) -> Sums:
+    """The sums as others know them."""
+    k, weights, anchors = len(parts.weights), parts.weights, packed.anchors
+    residuals, totals, errors = np.empty((k, d)), np.empty((k, d)), np.zeros(k)
+    for j in range(k):
+        for f in range(d):
+            residual, anchor = parts.residuals[j, f], anchors[j, f]
+            residuals[j, f] = residual + weights[j] * (anchor - packed.centers[j, f])
+            totals[j, f] = residual + weights[j] * anchor
+        for lane in range(ADD_LANES):
+            errors[j] += parts.errors[j, lane]
+    return Sums(residuals, weights, parts.counts, errors, totals)
+
+
+@native
+def sweep_chunk(
+    X: Rows,
+    sample_weight: Weights,
+    packed: Packed,
+    labels: NDArray[np.int32],
+    squared: NDArray[np.float64],
+    parts: Parts,
+) -> None:
+    """Write the labels of the first rows and add each to the sums of its centre."""
+    size, n = block_rows(X), len(labels)
+    block = aligned_zeros(X.dtype, len(packed.shift), size)
+    lowest, nearest = np.empty(size, X.dtype), np.empty(size, np.int32)
+    for start in range(0, n, size):
+        for r in range(0, size, lanes(X)):
+            for f in range(0, len(packed.shift), lanes(X)):
+                transpose_tile(X, start + r, f, packed.shift, block, r)
+        for r in range(size):
+            lowest[r], nearest[r] = np.inf, 0
+        for tile in range(len(packed.tiles)):
+            score_tile(block, packed.tiles, packed.half_norms, tile, lowest, nearest)
+        for i in range(start, min(start + size, n)):
+            j = labels[i] = nearest[i - start]
+            w = sample_weight[i] if len(sample_weight) else 1.0
+            error = add_row(
+                X, i, packed.centers, packed.anchors, j, w, parts.residuals, parts.errors
+            )
+            parts.weights[j] += w
+            parts.counts[j] += w > 0
+            if len(squared):
+                squared[i] = error
+
+
+@native_in_any_order
+def squared_distance(these: Rows, i: int, those: Rows, j: int) -> float:
+    """||a_i - b_j||^2 from the differences, in float64; columns as many as the first has."""
+    total = 0.0
+    for f in range(these.shape[1]):
+        difference = np.float64(these[i, f]) - np.float64(those[j, f])
+        total += difference * difference
+    return total

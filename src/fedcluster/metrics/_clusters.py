@@ -1,0 +1,297 @@
+"""Indices of hard clusters that follow from one message of k (d + 3) numbers.
+
+Every row x belongs to its nearest centre. A site sends for each cluster j, w a row's weight,
+
+    sum of w (x - c_j),  sum of w |x - c_j|^2,  sum of w |x - c_j|,  n_j = sum of w.
+
+These give the means m_j of the clusters' rows, wherever the centres c_j are, and every sum of
+squares about them; all from differences, so that an offset of the rows costs no digits.
+
+Revealed are, for each site, the mean, the size and the scatter of its part of each cluster, that
+is what one round of Lloyd reveals and the mean distance besides. A line that a site's limit holds
+back is missing everywhere: such rows count for no index.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import log, pi
+from typing import ClassVar
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+from scipy.spatial.distance import cdist
+
+from fedcluster.core import Data, Floats, State, Summary
+from fedcluster.kernels import nearest
+from fedcluster.metrics._by_cluster import add_by_cluster, in_parts, row_weights
+
+ROUNDING = 1e-14
+"""What is left of a difference of equal sums, by these."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scatter:
+    """How the rows of each cluster lie about its centre.
+
+    Notes
+    -----
+    A site sends k (d + 3) numbers.
+
+    Examples
+    --------
+    >>> state, rows = State.at(np.array([[0.0], [9.0]])), Data(np.array([[0.0], [1.0], [7.0]]))
+    >>> Scatter().client_step(state, rows, np.random.default_rng(0)).sums
+    array([[ 1.,  1.,  1.],
+           [-2.,  4.,  2.]])
+    """
+
+    client_additive: ClassVar[bool] = True
+
+    def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
+        """Sums of differences, of their squares and lengths, and weights, by nearest centre."""
+        k, d = state.centers.shape
+        sums = np.zeros((k, d + 4))
+        for part in in_parts(data, 2 * d + 8):
+            labels, squared = nearest(part.X, state.centers)
+            differences = part.X - state.centers[labels]
+            one = np.ones(len(part))
+            values = np.column_stack([differences, squared, np.sqrt(squared), one])
+            sums[:, :-1] += add_by_cluster(labels, values, row_weights(part), k)
+            sums[:, -1] += np.bincount(labels, minlength=k)
+        return Summary(sums[:, :-2], sums[:, -2], sums[:, -1])
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """How far the rows of each cluster lie from their mean: the second round of an evaluation.
+
+    The clusters are those of the nearest centre; the means come with the state, see
+    `Clusters.described`.
+
+    Notes
+    -----
+    A site sends 2 k numbers: sums of w |x - m_j| and weights.
+    """
+
+    client_additive: ClassVar[bool] = True
+
+    def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
+        """Sums of distances to the means, and weights, by nearest centre."""
+        means = state.memory["means"]
+        k, d = means.shape
+        sums = np.zeros((k, 3))
+        for part in in_parts(data, 2 * d + 8):
+            labels, _ = nearest(part.X, state.centers)
+            apart = np.sqrt(((part.X - means[labels]) ** 2).sum(axis=1))
+            values = np.column_stack([apart, np.ones(len(part))])
+            sums[:, :2] += add_by_cluster(labels, values, row_weights(part), k)
+            sums[:, 2] += np.bincount(labels, minlength=k)
+        return Summary(sums[:, :1], sums[:, 1], sums[:, 2])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Clusters:
+    """The clusters of all rows, as the total answer to `Scatter` tells of them.
+
+    Parameters
+    ----------
+    centers : ndarray of shape (k, d)
+        The centres c_j that were asked about.
+    weights : ndarray of shape (k,)
+        n_j.
+    moves : ndarray of shape (k, d)
+        m_j - c_j, from the centres to the means of their rows; 0 for a cluster without rows.
+    errors : ndarray of shape (k,)
+        Sums of w |x - c_j|^2, in squared units of the rows.
+    distances : ndarray of shape (k,)
+        Sums of w |x - c_j|, in units of the rows.
+    """
+
+    centers: Floats
+    weights: Floats
+    moves: Floats
+    errors: Floats
+    distances: Floats
+
+    @classmethod
+    def of(cls, state: State, total: Summary) -> Clusters:
+        """Read the total answer to `Scatter`, asked about the centres of a state."""
+        weights = np.where(total.weights > 0, total.weights, 0.0)
+        safe = np.where(weights > 0, weights, 1.0)
+        moves = np.where(weights[:, None] > 0, total.sums[:, :-2] / safe[:, None], 0.0)
+        errors, distances = total.sums[:, -2:].T
+        return cls(state.centers, weights, moves, errors, distances)
+
+    @property
+    def present(self) -> NDArray[np.bool_]:
+        """Which clusters have rows, (k,) booleans."""
+        return self.weights > 0
+
+    @property
+    def means(self) -> Floats:
+        """The means m_j of the clusters' rows, (k, d)."""
+        return self.centers + self.moves
+
+    @property
+    def within(self) -> Floats:
+        """Sums of w |x - m_j|^2, (k,), in squared units of the rows."""
+        within: Floats = self.errors - self.weights * (self.moves**2).sum(axis=1)
+        return np.where(within > ROUNDING * self.errors, within, 0.0)
+
+    @property
+    def between(self) -> float:
+        """The sum of n_j |m_j - m|^2, m the mean of all rows."""
+        if not self.present.any():
+            return float("nan")
+        means = (self.centers - self.centers[0]) + self.moves
+        overall = np.average(means, axis=0, weights=self.weights)
+        return float(self.weights @ ((means - overall) ** 2).sum(axis=1))
+
+    def described(self, round: int = 0) -> State:
+        """What `Spread` and `SquaredSilhouette` are asked about in a second round.
+
+        Its memory holds ``means`` (k, d) and ``variances`` (k,), within / n_j.
+        """
+        variances = self.within / np.where(self.present, self.weights, 1.0)
+        return State(
+            self.centers,
+            self.weights,
+            round=round,
+            memory={"means": self.means, "variances": variances},
+        )
+
+
+def inertia(state: State, total: Summary) -> float:
+    """Sum of w |x - c_j|^2 over all rows; what k-means makes small (Lloyd 1982).
+
+    In squared units of the rows. It falls with every further centre, so it does not tell k.
+    """
+    found = Clusters.of(state, total)
+    return float(found.errors.sum()) if found.present.any() else float("nan")
+
+
+def within_sum_of_squares(state: State, total: Summary) -> float:
+    """Sum of w |x - m_j|^2 over all rows: the inertia about the means of the clusters' rows."""
+    found = Clusters.of(state, total)
+    return float(found.within.sum()) if found.present.any() else float("nan")
+
+
+def between_sum_of_squares(state: State, total: Summary) -> float:
+    """Sum of n_j |m_j - m|^2 over the clusters, m the mean of all rows."""
+    return Clusters.of(state, total).between
+
+
+def total_sum_of_squares(state: State, total: Summary) -> float:
+    """Sum of w |x - m|^2 over all rows, which is within + between; the centres do not matter."""
+    found = Clusters.of(state, total)
+    return float(found.within.sum()) + found.between
+
+
+def mean_distance(state: State, total: Summary) -> float:
+    """Sum of w |x - c_j| / n, the mean Euclidean distance (Triebe & Rajagopal 2019)."""
+    found = Clusters.of(state, total)
+    n = float(found.weights.sum())
+    return float(found.distances.sum()) / n if n else float("nan")
+
+
+def mean_distance_per_column(state: State, total: Summary) -> float:
+    """WSSE of FFCM (Stallmann & Wilbik, FL-AAAI 2022): sum of w |x - c_j| / (n d).
+
+    The paper prints squares; its program and its tables have none.
+    """
+    return mean_distance(state, total) / len(state.centers[0])
+
+
+def calinski_harabasz(state: State, total: Summary) -> float:
+    """(between / (k - 1)) / (within / (n - k)); T. Calinski & J. Harabasz, 1974.
+
+    k counts clusters that have rows. As scikit-learn's of the labelled rows: 1 if all rows equal
+    their means; nan for a single cluster and for n = k.
+    """
+    found = Clusters.of(state, total)
+    k, n, within = int(found.present.sum()), float(found.weights.sum()), found.within.sum()
+    if k < 2 or n <= k:
+        return float("nan")
+    return float(found.between * (n - k) / (within * (k - 1))) if within else 1.0
+
+
+def bic(state: State, total: Summary) -> float:
+    """The Bayesian information criterion of X-means; D. Pelleg & A. Moore, ICML 2000.
+
+    The rows as draws from k spherical normal distributions of one variance s^2:
+
+        log L = sum_j n_j log(n_j / n) - n d / 2 log(2 pi s^2) - d (n - k) / 2
+        s^2   = within / (d (n - k))
+        BIC   = log L - p / 2 log n,        p = (k - 1) + k d + 1
+
+    The most likely k has the *largest* BIC, and k = 1 is among the answers. k counts clusters
+    that have rows; nan for n <= k, infinite if all rows equal their means.
+
+    Deviation: the paper prints within / (n - k) for s^2 and (n - k) / 2 in log L, which are
+    right for d = 1 only.
+    """
+    found = Clusters.of(state, total)
+    sizes, d = found.weights[found.present], int(state.centers.shape[1])
+    k, n, within = len(sizes), float(sizes.sum()), float(found.within.sum())
+    if n <= k:
+        return float("nan")
+    if not within:
+        return float("inf")
+    variance = within / (d * (n - k))
+    likelihood = float(sizes @ np.log(sizes / n))
+    likelihood -= n * d / 2 * log(2 * pi * variance) + d * (n - k) / 2
+    return likelihood - (k - 1 + k * d + 1) / 2 * log(n)
+
+
+def davies_bouldin_at_means(state: State, total: Summary) -> float:
+    """Davies-Bouldin's index of the labelled rows, from the total answer to `Spread`.
+
+    Equal to scikit-learn's ``davies_bouldin_score`` on the pooled rows, each labelled by its
+    nearest centre.
+    """
+    some = (state.weights > 0) & (total.weights > 0)
+    return davies_bouldin(state.memory["means"][some], total.sums[some, 0] / total.weights[some])
+
+
+def davies_bouldin_at_centers(state: State, total: Summary) -> float:
+    """Davies-Bouldin's index about the centres as they are (Triebe & Rajagopal 2019).
+
+    As `davies_bouldin` with c_j in the place of m_j.
+    """
+    found = Clusters.of(state, total)
+    some = found.present
+    return davies_bouldin(found.centers[some], found.distances[some] / found.weights[some])
+
+
+def davies_bouldin(points: Floats, spreads: Floats) -> float:
+    """1 / k times the sum over i of max_{j != i} (s_i + s_j) / |m_i - m_j|.
+
+    D. L. Davies & D. W. Bouldin, A cluster separation measure, IEEE PAMI 1, 1979.
+
+    Parameters
+    ----------
+    points : ndarray of shape (k, d)
+        m_i.
+    spreads : ndarray of shape (k,)
+        s_i, mean distances of rows to m_i.
+
+    Returns
+    -------
+    float
+        As scikit-learn's: clusters at one place are no pair; 0 if all are, or nothing spreads;
+        nan for a single cluster.
+
+    Examples
+    --------
+    >>> davies_bouldin(np.array([[0.0], [4.0], [10.0]]), np.array([1.0, 1.0, 2.0]))
+    0.5
+    """
+    if len(points) < 2:
+        return float("nan")
+    apart = cdist(points, points)
+    if not apart.any() or not spreads.any():
+        return 0.0
+    apart[apart == 0] = np.inf
+    return float(((spreads[:, None] + spreads) / apart).max(axis=1).mean())

@@ -1,0 +1,149 @@
+"""How likely the rows are, if each cluster is a cloud of the same shape: one number from a site.
+
+The clusters that k-means found are read as a mixture of k normal distributions with their means
+m_j and shares n_j / n as they are, and one variance s_c^2 for each column c:
+
+    log L = sum over rows of w log sum_j n_j / n N(x; m_j, diag(s^2)),
+    s_c^2 = sum of w (x_c - m_jc)^2 / n,  j the cluster of x.
+
+X-means' criterion (`fedcluster.metrics._clusters.bic`) counts each row for its own cluster alone,
+which is less than the likelihood where clusters overlap, the more so the more clusters there are:
+it then finds too few. And it has one variance for all columns: where they have different scales,
+it finds too many. This one costs d + 1 numbers more and a second round, and mends both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import log, pi
+from typing import ClassVar
+
+import numpy as np
+from numpy.random import Generator
+from scipy.spatial.distance import cdist
+from scipy.special import logsumexp
+
+from fedcluster.core import Data, Floats, State, Summary
+from fedcluster.kernels import nearest
+from fedcluster.metrics._by_cluster import in_parts, row_weights
+from fedcluster.metrics._clusters import Clusters
+
+LEAST = 1e-6
+"""The least variance of a column within clusters, as a share of that over all rows."""
+
+DIGITS = 1e-13
+"""A column that varies by less than so much of its value is constant, but for rounding."""
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnSpread:
+    """How far rows lie from their nearest centres in each column: what `MixtureLikelihood` needs.
+
+    Notes
+    -----
+    A site sends d + 1 numbers: the sums of w (x - c)^2 over its rows, and their weight. A limit
+    on the size of clusters holds nothing of them back, only one on the rows of a site does.
+
+    Examples
+    --------
+    >>> rows = Data(np.array([[0.0, 1.0], [2.0, 1.0], [9.0, 5.0]]))
+    >>> state = State.at(np.array([[1.0, 1.0], [9.0, 2.0]]))
+    >>> ColumnSpread().client_step(state, rows, np.random.default_rng(0)).sums
+    array([[2., 9.]])
+    """
+
+    client_additive: ClassVar[bool] = True
+
+    def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
+        """Sums of squared differences to the nearest centre, by column, and the rows' weight."""
+        sums = np.zeros(data.X.shape[1])
+        for part in in_parts(data, 2 * len(sums)):
+            labels, _ = nearest(part.X, state.centers)
+            sums += row_weights(part) @ (part.X - state.centers[labels]) ** 2
+        return Summary(sums[None], *_weight(data))
+
+
+@dataclass(frozen=True, slots=True)
+class MixtureLikelihood:
+    """The Bayesian information criterion of the clusters as a mixture of clouds of one shape.
+
+        BIC = log L - p / 2 log n,        p = (k - 1) + k d + d
+
+    after G. Schwarz, Estimating the dimension of a model, Ann. Statist. 6, 1978. The most likely
+    k has the *largest* BIC, and k = 1 is among the answers. k counts clusters that have rows, d
+    columns that are not constant. The scale of a column does not matter.
+
+    Asked about the state that `described` makes of a first round's totals.
+
+    Deviation: the parameters are those of k-means, not the most likely ones, so that log L is a
+    little too small. A few rounds of expectation and maximisation changed no choice of k.
+
+    Notes
+    -----
+    A site sends two numbers, log L of its rows and their weight, and receives the mean and size
+    of each cluster and the variance of each column. They reveal little, unless the site has very
+    few rows; a limit on the size of clusters holds nothing of them back, only one on the rows of
+    a site does.
+
+    Examples
+    --------
+    >>> state = State(
+    ...     np.array([[0.0], [4.0]]), np.array([2.0, 2.0]),
+    ...     memory={"means": np.array([[0.0], [4.0]]), "columns": np.array([1.0])},
+    ... )
+    >>> rows = Data(np.array([[-1.0], [1.0], [3.0], [5.0]]))
+    >>> answer = MixtureLikelihood().client_step(state, rows, np.random.default_rng(0))
+    >>> round(MixtureLikelihood().score(state, answer), 4)
+    -11.1846
+    """
+
+    client_additive: ClassVar[bool] = True
+    maximise: ClassVar[bool] = True
+
+    @staticmethod
+    def described(found: Clusters, spread: Summary, round: int = 0) -> State:
+        """What the sites are asked about, from the totals of `Scatter` and `ColumnSpread`.
+
+        Its memory holds ``means`` (k, d) and ``columns`` (d,), the variance of each column within
+        the clusters, 0 where a column is constant.
+        """
+        n = max(float(found.weights.sum()), 1.0)
+        moved = found.weights @ found.moves**2 / n
+        within = np.maximum(spread.sums[0] / max(float(spread.weights[0]), 1.0) - moved, 0.0)
+        means = (found.centers - found.centers[0]) + found.moves
+        apart = means - found.weights @ means / n
+        overall = within + found.weights @ apart**2 / n
+        rounding = (DIGITS * np.abs(found.means).max(axis=0)) ** 2
+        columns = np.where(overall > rounding, np.maximum(within, LEAST * overall), 0.0)
+        memory = {"means": found.means, "columns": columns}
+        return State(found.centers, found.weights, round=round, memory=memory)
+
+    def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
+        """Log L of the rows, 0 where they are all alike, and their weight."""
+        sizes, columns, total = state.weights, state.memory["columns"], 0.0
+        some, varied = sizes > 0, columns > 0
+        if some.any() and varied.any():
+            shares = np.log(sizes[some] / sizes[some].sum())
+            shares -= np.log(2 * pi * columns[varied]).sum() / 2
+            means, deviations = state.memory["means"][some][:, varied], np.sqrt(columns[varied])
+            for part in in_parts(data, 2 * len(sizes) + 2 * len(columns)):
+                scaled = (part.X[:, varied] - means[0]) / deviations
+                squared = cdist(scaled, (means - means[0]) / deviations, "sqeuclidean")
+                total += float(row_weights(part) @ logsumexp(shares - squared / 2, axis=1))
+        return Summary(np.array([[total]]), *_weight(data))
+
+    def score(self, state: State, total: Summary) -> float:
+        """The criterion; infinite if all rows are alike, nan for n <= k."""
+        k, d = int((state.weights > 0).sum()), int((state.memory["columns"] > 0).sum())
+        n, [weight] = float(state.weights.sum()), total.weights
+        if not (weight > 0 and n > k):
+            return float("nan")
+        if not d:
+            return float("inf")
+        likelihood = float(total.sums[0, 0] * n / weight)
+        return likelihood - (k - 1 + k * d + d) / 2 * log(n)
+
+
+def _weight(data: Data) -> tuple[Floats, Floats]:
+    """The weight and the number of all rows, (1,) each: weights and support of one line."""
+    return np.array([row_weights(data).sum()]), np.array([float(len(data))])

@@ -1,0 +1,178 @@
+"""Silhouettes: whether rows are nearer to their own cluster than to the next one.
+
+With a the distance of a row to its own cluster and b that to the nearest other one,
+
+    s = (b - a) / max(a, b),        the score is the mean of s, from -1 to 1.
+
+P. J. Rousseeuw, Silhouettes, J. Comput. Appl. Math. 20, 1987, takes for a and b the mean distance
+to all rows of a cluster. Over sites:
+
+- `SimplifiedSilhouette`: the distance to a centre (E. R. Hruschka, L. N. de Castro & R. J. G. B.
+  Campello, ICDM 2004). One round.
+- `SquaredSilhouette`: Rousseeuw's, for squared Euclidean distances, exactly; for the mean of
+  |x - y|^2 over the rows y of a cluster is |x - m|^2 + V, with m their mean and V their variance.
+  Two rounds: the first brings m, V and n.
+- Rousseeuw's for plain distances takes every pair of rows; `pooled_silhouette` computes it where
+  all rows are in one place. It cannot be federated.
+
+A site sends two numbers, the sum of s over its rows and their weight. They reveal little, unless
+the site has very few rows; a limit on the size of clusters holds nothing of them back, only one
+on the rows of a site does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+from scipy.spatial.distance import cdist
+
+from fedcluster.core import Data, Floats, Labels, Rows, State, Summary
+from fedcluster.kernels import nearest
+from fedcluster.metrics._by_cluster import add_by_cluster, in_parts, row_weights
+
+
+@dataclass(frozen=True, slots=True)
+class SimplifiedSilhouette:
+    """Mean of (b - a) / max(a, b), a and b the distances to the nearest two centres.
+
+    Asked about the centres that were found it is what Garst & Reinders report of central
+    k-means; for FKM they move the centres to the means of their rows and assign the rows to
+    these (FKM papers, figures 6 and 7): the same question at the means. A centre without rows
+    counts like any other.
+
+    Notes
+    -----
+    A site sends two numbers. nan for a single centre.
+
+    Examples
+    --------
+    >>> state, rows = State.at(np.array([[0.0], [4.0]])), Data(np.array([[0.0], [1.0], [4.0]]))
+    >>> answer = SimplifiedSilhouette().client_step(state, rows, np.random.default_rng(0))
+    >>> answer.sums  # 1 + 2/3 + 1
+    array([[2.66666667]])
+    """
+
+    client_additive: ClassVar[bool] = True
+    maximise: ClassVar[bool] = True
+
+    def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
+        """The sum of s and the weight of the rows."""
+        centers, total = state.centers, 0.0
+        if len(centers) > 1:
+            for part in in_parts(data, 2 * len(centers)):
+                apart = np.partition(cdist(part.X, centers), 1, axis=1)
+                total += float(row_weights(part) @ silhouettes(apart[:, 0], apart[:, 1]))
+        return _mean_of(total, data)
+
+    def score(self, state: State, total: Summary) -> float:
+        """The mean."""
+        return _mean(total) if len(state.centers) > 1 else float("nan")
+
+
+@dataclass(frozen=True, slots=True)
+class SquaredSilhouette:
+    """Rousseeuw's silhouette for squared Euclidean distances, exact.
+
+    Equal to scikit-learn's ``silhouette_score(X, labels, metric="sqeuclidean")`` on the pooled
+    rows, each labelled by its nearest centre. a of a row is n / (n - 1) (|x - m|^2 + V) of its
+    own cluster, so that the row itself does not count; that of a lone row has s = 0.
+
+    Asked about the state that `Clusters.described` makes of the first round's total.
+
+    Notes
+    -----
+    A site sends two numbers and receives the mean, variance and size of each cluster. Where
+    limits held back all rows of a cluster in the first round, such rows have s = 0 and the
+    cluster is nobody's neighbour. nan for a single cluster.
+    """
+
+    client_additive: ClassVar[bool] = True
+    maximise: ClassVar[bool] = True
+
+    def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
+        """The sum of s and the weight of the rows."""
+        sizes, total = state.weights, 0.0
+        if np.count_nonzero(sizes > 0) > 1:
+            for part in in_parts(data, 2 * len(sizes)):
+                labels, _ = nearest(part.X, state.centers)
+                s = _squared_silhouettes(part.X, labels, sizes, **state.memory)
+                total += float(row_weights(part) @ s)
+        return _mean_of(total, data)
+
+    def score(self, state: State, total: Summary) -> float:
+        """The mean."""
+        return _mean(total) if np.count_nonzero(state.weights > 0) > 1 else float("nan")
+
+
+def silhouettes(own: Floats, other: Floats) -> Floats:
+    """(b - a) / max(a, b) of each row, 0 where both are 0.
+
+    Examples
+    --------
+    >>> silhouettes(np.array([1.0, 3.0, 0.0]), np.array([2.0, 1.0, 0.0]))
+    array([ 0.5       , -0.66666667,  0.        ])
+    """
+    larger = np.maximum(own, other)
+    return (other - own) / np.where(larger > 0, larger, 1.0)
+
+
+def _squared_silhouettes(
+    X: Rows, labels: Labels, sizes: Floats, means: Floats, variances: Floats
+) -> Floats:
+    """The s of each row, from the mean, variance and size of each cluster."""
+    mean_squares = cdist(X, means, "sqeuclidean") + variances
+    own = mean_squares[np.arange(len(X)), labels]
+    mean_squares[np.arange(len(X)), labels] = np.inf
+    mean_squares[:, sizes <= 0] = np.inf
+    size = sizes[labels]
+    others = np.where(size > 1, size - 1, 1.0)
+    s = silhouettes(own * size / others, mean_squares.min(axis=1))
+    return np.where(size > 1, s, 0.0)
+
+
+def pooled_silhouette(X: Rows, labels: NDArray[np.integer]) -> float:
+    """Rousseeuw's silhouette with Euclidean distances, of rows in one place: for simulation only.
+
+    It takes the distances between rows of different sites, and so cannot be federated: no sum
+    over a site's rows gives them. Equal to scikit-learn's ``silhouette_score``; nan for a single
+    cluster.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, d)
+        The pooled rows.
+    labels : ndarray of shape (n,)
+        The cluster of each row.
+
+    Examples
+    --------
+    >>> round(pooled_silhouette(np.array([[0.0], [1.0], [5.0], [6.0]]), np.array([0, 0, 1, 1])), 6)
+    0.79798
+    """
+    _, codes, sizes = np.unique(labels, return_inverse=True, return_counts=True)
+    if len(sizes) < 2:
+        return float("nan")
+    found = np.zeros(len(X))
+    for part in np.array_split(np.arange(len(X)), -(-len(X) * len(X) // (1 << 20))):
+        sums = add_by_cluster(codes, cdist(X, X[part]), np.ones(len(X)), len(sizes)).T
+        mine = np.arange(len(part)), codes[part]
+        own_size = sizes[codes[part]]
+        own = sums[mine] / np.maximum(own_size - 1, 1)
+        sums[mine] = np.inf
+        found[part] = np.where(own_size > 1, silhouettes(own, (sums / sizes).min(axis=1)), 0.0)
+    return float(found.mean())
+
+
+def _mean_of(total: float, data: Data) -> Summary:
+    """A message of one line: a sum over rows, and their weight."""
+    weight = np.array([row_weights(data).sum()])
+    return Summary(np.array([[total]]), weight, np.array([float(len(data))]))
+
+
+def _mean(total: Summary) -> float:
+    [[s]], [weight] = total.sums, total.weights
+    return float(s / weight) if weight else float("nan")

@@ -1,0 +1,260 @@
+"""The plan of a preparation: what is asked for, agreed on and then fitted in a few rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedcluster.core import Answers, Floats, State, Task
+from fedcluster.errors import InputError
+from fedcluster.preprocessing._categories import level_cells, pool, unfit
+from fedcluster.preprocessing._missing import Missing, missing_by_site, refuse_empty, refuse_missing
+from fedcluster.preprocessing._moments import Means, mean_of, variances
+from fedcluster.preprocessing._principal import principal
+from fedcluster.preprocessing._quantiles import Histogram, quantiles
+from fedcluster.preprocessing._schema import Schema
+from fedcluster.preprocessing._spec import FitReport, PreprocessingSpec
+from fedcluster.preprocessing._transform import Category, NumericColumn, Preprocessor
+from fedcluster.rounds import Plan, with_preprocessing
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fitted:
+    """A preparation and what was found while it was fitted."""
+
+    preprocessor: Preprocessor
+    fit_report: FitReport
+
+
+def fit(prepare: PreprocessingSpec, schema: Schema, *, seed: int = 0) -> Plan[Fitted]:
+    """Plan a preparation: one round looks at what is there, the next ones scale it.
+
+    Standardising takes two rounds, one more where values are missing and their rows dropped;
+    quantiles take about eight, principal components two or about ten.
+
+    Parameters
+    ----------
+    prepare : Prepare
+        What to do.
+    schema : Schema
+        What the sites have agreed on.
+    seed : int
+        Makes the first basis of principal components in many columns.
+
+    Raises
+    ------
+    InputError
+        If a column cannot be prepared so, naming sites and columns.
+    """
+    first, left_out = _first(prepare, schema)
+    look = yield from with_preprocessing(_look(first), first)
+    refuse_empty(look.missing, first.names)
+    missing = missing_by_site(look.missing, first.names)
+    if prepare.missing == "error":
+        refuse_missing(missing)
+    columns, pooled, more_left_out = pool(prepare, first.columns, look.counts)
+    left_out |= more_left_out
+    _check_columns(prepare, columns, left_out)
+    chosen = replace(first, columns=columns)
+    filled = yield from _fill(prepare, chosen, look, missing)
+    scaled = yield from _scale(prepare, filled, look, bool(missing))
+    if prepare.pca is not None:
+        components = yield from with_preprocessing(principal(prepare.pca, seed=seed), scaled)
+        scaled = replace(scaled, principal=components)
+    only_at = {
+        key: site
+        for key, site in schema.only_at.items()
+        if any(c.name == key[0] and isinstance(c, Category) and key[1] in c.levels for c in columns)
+    }
+    return Fitted(scaled, FitReport(missing, left_out, pooled, only_at))
+
+
+def _first(prepare: PreprocessingSpec, schema: Schema) -> tuple[Preprocessor, dict[str, str]]:
+    """The columns as they are looked at first, and those that are left out with the reason."""
+    columns: list[NumericColumn | Category] = []
+    left_out = dict(schema.left_out)
+    for column in schema.columns:
+        if column.name not in prepare.named and column.kind == "number":
+            bounds = prepare.bounds.get(column.name)
+            columns.append(NumericColumn(column.name, bounds, column.name in prepare.log))
+        elif reason := unfit(prepare, column):
+            left_out[column.name] = reason
+        else:
+            columns.append(Category(column.name, column.levels, coded=True))
+    _check_columns(prepare, columns, left_out)
+    _check_numbers(prepare, columns)
+    return Preprocessor(tuple(columns), missing="keep"), left_out
+
+
+def _check_columns(
+    prepare: PreprocessingSpec,
+    columns: Sequence[NumericColumn | Category],
+    left_out: Mapping[str, str],
+) -> None:
+    """Refuse to leave out what was named, or everything."""
+    for name in dict.fromkeys([*(prepare.columns or ()), *prepare.named]):
+        if name in left_out:
+            raise InputError(f"column {name!r} cannot be used: {left_out[name]}")
+        if name not in [column.name for column in columns]:
+            raise InputError(f"there is no column {name!r} to make categories of")
+    if not columns:
+        reasons = "; ".join(f"{name!r} is {why}" for name, why in left_out.items())
+        raise InputError(f"there is no column to cluster by: {reasons}")
+
+
+def _check_numbers(prepare: PreprocessingSpec, columns: Sequence[NumericColumn | Category]) -> None:
+    """Refuse to do to columns what they are not made for."""
+    measures = [column.name for column in columns if isinstance(column, NumericColumn)]
+    for what, names in (("the logarithm", prepare.log), ("bounds", prepare.bounds)):
+        if unknown := [name for name in names if name not in measures]:
+            raise InputError(
+                f"{what} of {unknown[0]!r}: that is no column of numbers; there are "
+                f"{', '.join(measures) or 'none'}"
+            )
+    if prepare.scale == "minmax" and (without := [m for m in measures if m not in prepare.bounds]):
+        raise InputError(
+            f"scaling by minmax needs bounds of {', '.join(map(repr, without))}: give them, since "
+            "a site's smallest and largest values are single rows and never leave it"
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Look:
+    """What the first round tells: missing values, moments of numbers, counts of levels."""
+
+    missing: Answers
+    means: Mapping[str, float]
+    weights: Mapping[str, float]
+    counts: Mapping[str, Floats]
+
+
+def _look(first: Preprocessor) -> Plan[_Look]:
+    """Plan the first round."""
+    measures, categories = _parted(first)
+    tasks = [Task(Missing(), State())]
+    if categories:
+        tasks.append(Task(Histogram(), State(memory=level_cells(first, categories))))
+    if measures:
+        tasks.append(Task(Means(), State(), preprocessor=replace(first, columns=tuple(measures))))
+    missing, *others = yield tasks
+    means, weights = {}, {}
+    if measures:
+        total = others[-1].total()
+        means = _by_name(measures, mean_of(total))
+        weights = _by_name(measures, total.weights)
+    counts = {}
+    if categories:
+        cells = others[0].total().weights.reshape(len(categories), -1)
+        counts = {c.name: n[: len(c.levels) + 1] for c, n in zip(categories, cells, strict=True)}
+    return _Look(missing, means, weights, counts)
+
+
+def _parted(preprocessor: Preprocessor) -> tuple[list[NumericColumn], list[Category]]:
+    columns = preprocessor.columns
+    return (
+        [column for column in columns if isinstance(column, NumericColumn)],
+        [column for column in columns if isinstance(column, Category)],
+    )
+
+
+def _by_name(columns: Sequence[NumericColumn], values: Floats) -> dict[str, float]:
+    return {c.name: v for c, v in zip(columns, values.tolist(), strict=True)}
+
+
+def _fill(
+    prepare: PreprocessingSpec, chosen: Preprocessor, look: _Look, missing: Mapping[str, Any]
+) -> Plan[Preprocessor]:
+    """Plan what missing values become."""
+    if prepare.missing in ("error", "drop"):
+        return replace(chosen, missing=prepare.missing)
+    measures, _ = _parted(chosen)
+    fills = dict(look.means)
+    if prepare.missing == "median" and measures:
+        numbers = replace(chosen, columns=tuple(measures))
+        moments = _of(measures, look.means), _of(measures, look.weights)
+        medians = yield from with_preprocessing(_quantiles([0.5], *moments), numbers)
+        fills = _by_name(measures, medians[0][0])
+    columns = tuple(
+        replace(column, fill=fills[column.name]) if isinstance(column, NumericColumn) else column
+        for column in chosen.columns
+    )
+    return Preprocessor(columns)
+
+
+def _quantiles(
+    shares: Sequence[float], mean: Floats, weights: Floats
+) -> Plan[tuple[Floats, Floats, Floats]]:
+    """Plan quantiles, their steps, and the standard deviations of columns with these means."""
+    mean, variance = yield from variances(mean)
+    found, steps = yield from quantiles(shares, mean, variance, weights)
+    return found, steps, np.sqrt(variance)
+
+
+def _scale(
+    prepare: PreprocessingSpec, filled: Preprocessor, look: _Look, is_missing: bool
+) -> Plan[Preprocessor]:
+    """Plan the scales of the columns of numbers."""
+    measures, _ = _parted(filled)
+    if prepare.scale == "none" or not measures:
+        return filled
+    if prepare.scale == "minmax":
+        return _scaled(filled, {m.name: _from_bounds(m) for m in measures})
+    known = not is_missing or (prepare.missing == "mean" and prepare.scale == "standard")
+    # a row is dropped for what any column lacks; else the numbers are all that is needed
+    all_of_it = is_missing and prepare.missing == "drop"
+    asked = filled if all_of_it else replace(filled, columns=tuple(measures))
+    moments = (_of(measures, look.means), _of(measures, look.weights)) if known else None
+    found = yield from with_preprocessing(_found(prepare.scale, moments), asked)
+    return _scaled(filled, dict(zip(asked.names, found, strict=True)))
+
+
+def _scaled(filled: Preprocessor, scales: Mapping[str, tuple[float, float]]) -> Preprocessor:
+    """With the shift and the scale of each column of numbers."""
+    columns = tuple(
+        replace(column, shift=scales[column.name][0], scale=scales[column.name][1])
+        if isinstance(column, NumericColumn)
+        else column
+        for column in filled.columns
+    )
+    return replace(filled, columns=columns)
+
+
+def _from_bounds(measure: NumericColumn) -> tuple[float, float]:
+    """The shift and the scale by which the bounds become 0 and 1."""
+    low, high = np.array(measure.bounds, dtype=np.float64)
+    if measure.log:
+        low, high = np.log1p(low), np.log1p(high)
+    return float(low), float(high - low)
+
+
+def _found(scale: str, moments: tuple[Floats, Floats] | None) -> Plan[list[tuple[float, float]]]:
+    """Plan the shift and the scale of each column, from means and weights if they are known."""
+    if moments is None:
+        [answers] = yield [Task(Means(), State())]
+        total = answers.total()
+        moments = mean_of(total), total.weights
+    mean, weights = moments
+    if scale == "standard":
+        shift, variance = yield from variances(mean)
+        spread = np.sqrt(np.where(_is_constant(shift, variance, weights), 1.0, variance))
+    else:
+        [low, shift, high], steps, deviation = yield from _quantiles([0.25, 0.5, 0.75], *moments)
+        told_apart = high - low > steps[0] + steps[2]
+        instead = np.where(_is_constant(mean, deviation**2, weights), 1.0, deviation)
+        spread = np.where(told_apart, high - low, instead)
+    return list(zip(shift.tolist(), spread.tolist(), strict=True))
+
+
+def _is_constant(mean: Floats, variance: Floats, weights: Floats) -> NDArray[np.bool_]:
+    """Whether a variance is nothing but rounding; scikit-learn's bound."""
+    eps = np.finfo(np.float64).eps
+    constant: NDArray[np.bool_] = variance <= weights * eps * variance + (weights * mean * eps) ** 2
+    return constant
+
+
+def _of(measures: Sequence[NumericColumn], values: Mapping[str, float]) -> Floats:
+    return np.array([values[measure.name] for measure in measures])

@@ -1,0 +1,70 @@
+"""Many runs in the same rounds, fewer and fewer of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from fedcluster.core import Algorithm, Iteration, Result, State, Task
+from fedcluster.rounds import EarlyStop, Plan, reason, server_update
+
+HALVING = {4: 12, 8: 4, 12: 2}
+"""Runs that stay in a race after so many rounds."""
+
+Runner = tuple[State, tuple[Iteration, ...]]
+
+
+def race(
+    algorithm: Algorithm,
+    starts: Sequence[State],
+    *,
+    seed: int = 0,
+    max_rounds: int = 300,
+    keep: Mapping[int, int] | None = None,
+) -> Plan[list[Result]]:
+    """Plan runs of one algorithm from many starts in the same rounds.
+
+    Parameters
+    ----------
+    algorithm : Algorithm
+        One that reports the inertia in its states.
+    starts : sequence of State
+        The starts.
+    seed, max_rounds
+        As in `iterate`.
+    keep : mapping of int to int, optional
+        ``{r: q}``: after round r only the q runs of smallest inertia go on; after the last such
+        r the race is over as soon as the first of them has converged. Without it all runs go on
+        until they have.
+
+    Returns
+    -------
+    Plan of list of Result
+        The runs that were kept, by rising inertia of their last round; equals as given. Told
+        that it is enough, the race ends with those that are in it.
+    """
+    runners: list[Runner] = [(start, ()) for start in starts]
+    for done in range(1, max_rounds + 1):
+        asked = [i for i, (state, _) in enumerate(runners) if not state.converged]
+        if not asked:
+            break
+        try:
+            answers = yield [Task(algorithm, runners[i][0], seed) for i in asked]
+        except EarlyStop:
+            break
+        for i, answer in zip(asked, answers, strict=True):
+            state, round_ = server_update(algorithm, runners[i][0], answer, seed)
+            runners[i] = state, (*runners[i][1], round_)
+        runners = _ranked(runners)[: keep.get(done, len(runners))] if keep else runners
+        if keep and done >= max(keep) and runners[0][0].converged:
+            break
+    return [_result(runner, len(starts)) for runner in _ranked(runners)]
+
+
+def _ranked(runners: Sequence[Runner]) -> list[Runner]:
+    return sorted(runners, key=lambda runner: runner[0].inertia)
+
+
+def _result(runner: Runner, n_starts: int) -> Result:
+    state, history = runner
+    best = f", best of {n_starts} starts" if n_starts > 1 else ""
+    return Result(state, history, reason(state, len(history)) + best)

@@ -1,0 +1,119 @@
+"""What happened, in sentences."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from fedcluster.report._records import Record, SiteRecord
+from fedcluster.report._tables import number
+
+LIMITS = {
+    "MinRows": "a site with fewer than {} rows sends nothing",
+    "MinClusterSize": "a site does not send a cluster of fewer than {} of its rows",
+}
+
+
+def summary_line(record: Record) -> str:
+    """The result in one line."""
+    return (
+        f"{counted(record.n_clusters, 'cluster')}, inertia {number(record.inertia)}, "
+        f"{record.stop_reason}; {counted(record.rounds, 'round')} in all with "
+        f"{counted(len(record.sites), 'site')}. Algorithm {record.algorithm}, seed {record.seed}."
+    )
+
+
+def notes(
+    sites: Sequence[SiteRecord], absent_too: str = " It has labels all the same."
+) -> list[str]:
+    """What left the sites and what did not, one sentence each.
+
+    ``absent_too`` is what is said of a site that took no part.
+    """
+    said = [_limits_in_force(sites)]
+    absent = [site for site in sites if not site.took_part]
+    held = [site for site in sites if site.took_part and site.rows_held_back]
+    lone = [site for site in sites if site.lone_rows]
+    for site in absent[:5]:
+        rows = "its only row" if site.rows == 1 else f"all its {site.rows:,} rows"
+        said.append(f"Site {site.name} took no part: its limits held back {rows}.{absent_too}")
+    if absent[5:]:
+        said.append(f"Nor did {counted(len(absent) - 5, 'more site')}.")
+    if held:
+        some = [f"{counted(site.rows_held_back, 'row')} of {site.name}" for site in held]
+        said.append(f"Held back in some rounds, which went without them: up to {_list(some)}.")
+    elif not absent:
+        said.append("No row was held back.")
+    if lone:
+        first, *others = lone
+        some = [f"at most {first.lone_rows} in a message of {first.name}"]
+        some += [f"{site.lone_rows} of {site.name}" for site in others]
+        said.append(
+            f"Some sums stood for a single row ({_list(some)}): who reads the message knows "
+            "that row. --min-cluster-size 2 holds such sums back."
+        )
+    return said
+
+
+def _limits_in_force(sites: Sequence[SiteRecord]) -> str:
+    """The limits in plain words, by site where they differ."""
+    by_limit: dict[str, list[str]] = {}
+    for site in sites:
+        by_limit.setdefault("; ".join(_in_words(site.limits)), []).append(site.name)
+    if list(by_limit) == [""]:
+        return "No limit is in force: a single row may leave its site."
+    if len(by_limit) == 1:
+        return f"Limits in force: {next(iter(by_limit))}."
+    each = [f"{limit or 'none'} ({_list(names)})" for limit, names in by_limit.items()]
+    return f"Limits in force: {'; '.join(each)}."
+
+
+def _in_words(limits: Sequence[str]) -> list[str]:
+    """Limits such as "MinRows(n=2)" in words; those that hold nothing back are left out."""
+    words = []
+    for limit in limits:
+        match = re.fullmatch(r"(\w+)\(\w+=(\d+)\)", limit)
+        if not match or match[1] not in LIMITS:
+            words.append(limit)
+        elif int(match[2]) > 1:
+            words.append(LIMITS[match[1]].format(match[2]))
+    return words
+
+
+def ignored_lines(ignored: Mapping[str, Sequence[str]]) -> list[str]:
+    """The columns of each file that a model has no use for, in one line for equal ones."""
+    by_columns: dict[tuple[str, ...], list[str]] = {}
+    for site, columns in ignored.items():
+        by_columns.setdefault(tuple(columns), []).append(site)
+    return [
+        f"Ignored at {_list(sites)}: {'column' if len(columns) == 1 else 'columns'} "
+        f"{_list(columns, most=8)}."
+        for columns, sites in by_columns.items()
+        if columns
+    ]
+
+
+def written_line(out: Path, files: Sequence[str]) -> str:
+    """What was written."""
+    labels = [file for file in files if file.startswith("labels/")]
+    others = [str(out / file) for file in files if not file.startswith("labels/")]
+    where = str(out / labels[0]) if len(labels) == 1 else f"{out / 'labels'} ({len(labels)} files)"
+    return f"Wrote {_list([*others, where])}."
+
+
+def _list(names: Sequence[str], most: int = 5) -> str:
+    more = [f"{len(names) - most} more"] if len(names) > most else []
+    shown = [*names[:most], *more]
+    return " and ".join(filter(None, [", ".join(shown[:-1]), shown[-1]]))
+
+
+def counted(n: int, what: str) -> str:
+    """So many of something.
+
+    Examples
+    --------
+    >>> counted(1, "row"), counted(2000, "row")
+    ('1 row', '2,000 rows')
+    """
+    return f"{n:,} {what}" if n == 1 else f"{n:,} {what}s"

@@ -1,0 +1,126 @@
+"""A verdict in words: who says what, how the answers hang together, and what to doubt."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+import numpy as np
+
+from fedcluster.core import Result, State
+from fedcluster.kernels import nearest
+
+NAMES = {
+    "mixture-bic": "BIC",
+    "bic": "X-means' BIC",
+    "gap": "the gap statistic",
+    "calinski-harabasz": "Calinski-Harabasz",
+    "squared-silhouette": "the silhouette",
+    "simplified-silhouette": "the simplified silhouette",
+    "davies-bouldin": "Davies-Bouldin",
+    "xie-beni": "Xie-Beni",
+    "fuzzy-db": "fuzzy Davies-Bouldin",
+    "inertia": "the elbow of the inertia",
+}
+"""What people call each index."""
+
+NESTED = 0.02
+"""Squares between clusters that may be lost when small clusters are taken for parts of large."""
+
+
+def because(
+    k: int,
+    says: Mapping[str, int],
+    voters: Collection[str],
+    results: Mapping[int, Result],
+    rule: str,
+) -> str:
+    """Why k was chosen, in one or two sentences.
+
+    Parameters
+    ----------
+    k : int
+        The verdict.
+    says : mapping of str to int
+        What each index takes for the best.
+    voters : collection of str
+        The indices that were asked.
+    results : mapping of int to Result
+        The clusterings.
+    rule : str
+        The rule's name.
+    """
+    if not any(voter in says for voter in voters):
+        return "No index says anything: the rows are too few or too much alike. The smallest k."
+    if rule != "vote":
+        return f"{_capital(NAMES[rule])} says {k}."
+    by_k: dict[int, list[str]] = {k: []}
+    for voter in voters:
+        by_k.setdefault(says[voter], []).append(NAMES[voter])
+    said = [f"{_list(names)} {_say(names)} {other}" for other, names in by_k.items()]
+    tie = len(by_k) > 1 and max(len(by_k[j]) for j in by_k if j != k) == len(by_k[k])
+    broken = f"; in a tie {by_k[k][0]} decides" if tie else ""
+    coarser = sorted((j for j in by_k if 1 < j < k), key=lambda j: -len(by_k[j]))
+    nests = [_nest(results[j].state, results[k].state) for j in coarser]
+    return " ".join([f"{_capital(', '.join(said))}{broken}.", *filter(None, nests[:1])])
+
+
+def doubts(
+    k: int,
+    says: Mapping[str, int],
+    voters: Collection[str],
+    abstaining: Sequence[str],
+    tried: Sequence[int],
+    full: int,
+) -> tuple[str, ...]:
+    """What casts a doubt on the verdict k, one sentence each."""
+    found = []
+    if abstaining:
+        names = [NAMES[index] for index in abstaining]
+        found.append(
+            f"{_list(names)} {'is' if len(names) == 1 else 'are'} still rising at k = {tried[-1]}, "
+            "the largest that was tried, and had no vote; try larger ones"
+        )
+    others = sorted({says[voter] for voter in voters if voter in says and 1 < says[voter] != k})
+    if others and len(voters) > 1:
+        found.append(
+            f"the indices disagree: {_list([str(each) for each in [k, *others]])} clusters are "
+            "each the best by some; look at the curves"
+        )
+    if k == tried[-1] > 1:
+        found.append(f"k = {k} is the largest that was tried; try larger ones")
+    if k == tried[0] > 1:
+        found.append(f"k = {k} is the smallest that was tried; try smaller ones")
+    if full < len(tried):
+        found.append(
+            f"{len(tried) - full} of {len(tried)} clusterings have clusters without rows and "
+            "were left aside"
+        )
+    return tuple(found)
+
+
+def _nest(coarse: State, fine: State) -> str:
+    """Says so where the clusters of one clustering are groups of those of the other."""
+    few, many, weights = len(coarse.centers), len(fine.centers), fine.weights
+    groups, _ = nearest(fine.centers, coarse.centers)
+    sizes = np.bincount(groups, weights, few)
+    if not (sizes > 0).all():
+        return ""
+    means = np.stack([np.bincount(groups, weights * x, few) for x in fine.centers.T], axis=1)
+    lost = sizes @ ((means / sizes[:, None] - coarse.centers) ** 2).sum(axis=1)
+    overall = weights @ fine.centers / weights.sum()
+    between = weights @ ((fine.centers - overall) ** 2).sum(axis=1)
+    if lost > NESTED * between:
+        return ""
+    return f"The {many} clusters lie in {few} super-clusters."
+
+
+def _say(names: Sequence[str]) -> str:
+    return "says" if len(names) == 1 else "say"
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _list(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
