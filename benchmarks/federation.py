@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from federations import federation, read_json
 
 from fedcluster.federation import _pages as pages
-from fedcluster.federation._programs import ManagedProcess, answers, environment, free_port
+from fedcluster.transports.flower._processes import ManagedProcess, answers, environment, free_port
 
 ROUNDS = 4
 EMPTY = """

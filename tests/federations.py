@@ -20,11 +20,11 @@ from fedcluster.core import Column, Data, Result
 from fedcluster.engines import LocalEngine
 from fedcluster.federation._folders import create
 from fedcluster.federation._jobs import Fit, drawn
-from fedcluster.federation._programs import free_port
 from fedcluster.preprocessing import Preprocessor, agree
 from fedcluster.preprocessing import fit as fit_preprocessor
 from fedcluster.privacy import MinClusterSize, MinRows
 from fedcluster.rounds import run_plan, with_preprocessing
+from fedcluster.transports.flower._processes import free_port
 
 COMMAND = [sys.executable, "-c", "from fedcluster.cli import app; app()"]
 MARK = "FEDCLUSTER_FEDERATION_OF_A_TEST"

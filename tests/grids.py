@@ -12,11 +12,11 @@ from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
 from fedcluster.client import Client
-from fedcluster.engines._flower import FlowerEngine, client_app
 from fedcluster.engines._responder import Responder
 from fedcluster.engines._wire import steps_by_name
-from fedcluster.federation._member import PREPARATION
 from fedcluster.preprocessing import Preprocessor
+from fedcluster.transports.flower._member import PREPARATION
+from fedcluster.transports.flower._transport import FlowerEngine, client_app
 
 KNOWN = {"steps": steps_by_name(PREPARATION), "preprocessors": Preprocessor.of_plain}
 """What every site of a federation knows."""

@@ -30,22 +30,22 @@ from typer.testing import CliRunner
 from fedcluster._site import SiteFile
 from fedcluster.cli import app
 from fedcluster.engines import LocalEngine
-from fedcluster.engines._flower import FlowerEngine, client_app, discover_nodes
 from fedcluster.engines._responder import Responder
 from fedcluster.errors import InputError, SiteError
-from fedcluster.federation import _apps as apps
-from fedcluster.federation import _coordinator as coordinator
-from fedcluster.federation import _member as member
 from fedcluster.federation._folders import Federation, create
 from fedcluster.federation._jobs import JOBS, Evaluate, Fit, SelectK
-from fedcluster.federation._leashed import FleetOnly
-from fedcluster.federation._member import Membership, append, keep_results
 from fedcluster.federation._messages import shown
-from fedcluster.federation._programs import ManagedProcess, answers, free_port
 from fedcluster.model import Model
 from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.report import Table, plain
 from fedcluster.rounds import run_plan
+from fedcluster.transports.flower import _app as apps
+from fedcluster.transports.flower import _coordinator as coordinator
+from fedcluster.transports.flower import _member as member
+from fedcluster.transports.flower._launcher import FleetOnly
+from fedcluster.transports.flower._member import Membership, append, keep_results
+from fedcluster.transports.flower._processes import ManagedProcess, answers, free_port
+from fedcluster.transports.flower._transport import FlowerEngine, client_app, discover_nodes
 
 SITES = ["north", "south"]
 RNG = np.random.default_rng(0)
@@ -489,7 +489,7 @@ def test_a_supernode_that_lost_its_connection_does_not_live_on() -> None:
     code = (
         "import os, sys, threading, time\n"
         "import flwr.supernode.cli as cli\n"
-        "from fedcluster.federation import leashed\n"
+        "from fedcluster.transports.flower import _launcher as leashed\n"
         "cli.flower_supernode = lambda: threading.Thread(target=time.sleep, args=[600]).start()\n"
         "sys.argv = ['leashed', str(os.getppid()), 'supernode']\n"
         "leashed.main()\n"

@@ -13,13 +13,13 @@ from test_federation import SITES, content, engine, invoke, site_tomls
 
 from fedcluster.client import Client
 from fedcluster.errors import HeldBackError, InputError, SiteError
-from fedcluster.federation import _apps as apps
-from fedcluster.federation import _coordinator as coordinator
 from fedcluster.federation._folders import create
 from fedcluster.federation._jobs import JOBS, Evaluate, Fit, SelectK
 from fedcluster.kernels._native import announcer
 from fedcluster.model import Model
 from fedcluster.preprocessing import PreprocessingSpec
+from fedcluster.transports.flower import _app as apps
+from fedcluster.transports.flower import _coordinator as coordinator
 
 LABELLED = ('[source]\npath = "rows.csv"', 'label_column = "kind"\n\n[source]\npath = "rows.csv"')
 GROUPS = {"a": (30, 20), "b": (45, 27), "c": (65, 24)}

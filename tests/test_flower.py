@@ -12,11 +12,11 @@ from fedcluster.algorithms import Lloyd
 from fedcluster.client import Client
 from fedcluster.core import Data, State, Task
 from fedcluster.engines import LocalEngine
-from fedcluster.engines import _flower as flower
-from fedcluster.engines._flower import FlowerEngine
 from fedcluster.engines._responder import Responder
 from fedcluster.errors import SiteError
 from fedcluster.rounds import run
+from fedcluster.transports.flower import _transport as flower
+from fedcluster.transports.flower._transport import FlowerEngine
 
 RNG = np.random.default_rng(0)
 ROWS = {name: RNG.normal(size=(30, 2)) + 4 * RNG.integers(0, 3, (30, 1)) for name in "abcd"}

@@ -28,7 +28,8 @@ FLOORS = (
     "selection",
     "estimators model report datasets baselines",
     "__init__",
-    "_demo federation",
+    "federation",
+    "_demo transports",
     "cli",
 )
 
@@ -36,9 +37,9 @@ FLOORS = (
 ANYWHERE = " ".join(FLOORS)
 GUESTS = {
     "anndata": "datasets io._matrices",
-    "cryptography": "federation",
-    "flwr": "engines._flower federation",
-    "httpx": "federation",
+    "cryptography": "federation transports.flower",
+    "flwr": "transports.flower",
+    "httpx": "transports.flower",
     "llvmlite": "kernels",
     "matplotlib": "report._pictures selection._curves",
     "numba": "kernels",
@@ -46,7 +47,7 @@ GUESTS = {
     "pyarrow": "io",
     "rich": "cli",
     "scipy": ANYWHERE,
-    "starlette": "federation",
+    "starlette": "transports.flower",
     "sqlalchemy": "io._sql",
     "sklearn": "estimators datasets _demo",
     "threadpoolctl": "kernels",
@@ -121,7 +122,7 @@ def test_house_is_in_order():
         ("metrics/a.py", "import fedcluster.privacy", "metrics may not import privacy"),
         ("core.py", "def f():\n    import fedcluster.rounds", "core.py:2: core may not"),
         ("core.py", "if 0:\n    import fedcluster.rounds", "core.py:2: core may not"),
-        ("engines/local.py", "import flwr.client", "local.py:1: flwr may be imported in engines"),
+        ("engines/local.py", "import flwr.client", "local.py:1: flwr may be imported in trans"),
         ("algorithms/lloyd.py", "from sklearn.cluster import KMeans", "sklearn may be"),
         ("metrics/internal.py", "import numba as nb", "numba may be imported in kernels only"),
         (
@@ -149,7 +150,7 @@ def test_a_planted_violation_is_found(tmp_path, path, source, complaint):
         ("__init__.py", "from fedcluster.estimators import FederatedKMeans"),
         ("algorithms/fkm.py", "from .merging import merge\nfrom ..kernels import assign"),
         ("cli.py", "import typer\nfrom fedcluster import FederatedKMeans, demo"),
-        ("engines/_flower.py", "import flwr"),
+        ("transports/flower/_app.py", "import flwr"),
         ("kernels/lloyd.py", "import numba\nfrom fedcluster.kernels import fuzzy"),
         ("metrics/internal.py", "import numpy as np\nfrom fedcluster.core import State"),
     ],

@@ -38,8 +38,8 @@ from fedcluster.cli._preparing import (
 from fedcluster.cli._screen import Screen, needs
 
 if TYPE_CHECKING:
-    from fedcluster.federation._coordinator import RunOptions
     from fedcluster.federation._jobs import Job
+    from fedcluster.transports.flower._coordinator import RunOptions
 
 
 app = typer.Typer(
@@ -97,8 +97,8 @@ def start(folder: Folder) -> None:
     import time
 
     from fedcluster.cli._screen import until_interrupted
-    from fedcluster.federation._coordinator import serve
     from fedcluster.federation._folders import Federation
+    from fedcluster.transports.flower._coordinator import serve
 
     federation = Federation.load(folder)
     with until_interrupted(), serve(federation) as superlink:
@@ -116,9 +116,9 @@ def start(folder: Folder) -> None:
 def show(folder: Folder, as_json: AsJson = False) -> None:
     """Show which sites are connected, and the runs."""
     needs("flwr", "flower")
-    from fedcluster.federation._coordinator import runs, sites_online
     from fedcluster.federation._folders import Federation
     from fedcluster.report import Table
+    from fedcluster.transports.flower._coordinator import runs, sites_online
 
     federation = Federation.load(folder)
     with Screen(as_json=as_json, quiet=False) as screen:
@@ -319,9 +319,9 @@ def evaluate(
     enough of its rows have, and how many rows of each cluster have which.
     """
     needs("flwr", "flower")
-    from fedcluster.federation._coordinator import RunOptions
     from fedcluster.federation._jobs import Evaluate
     from fedcluster.model import Model
+    from fedcluster.transports.flower._coordinator import RunOptions
 
     columns = Model.load(model_file).columns
     terms = _terms(out, None, quorum, deadline, overwrite=overwrite)
@@ -339,8 +339,8 @@ def resume(
 ) -> None:
     """Let a run that was broken off go on from its last round."""
     needs("flwr", "flower")
-    from fedcluster.federation import _coordinator as coordinator
     from fedcluster.federation._folders import Federation
+    from fedcluster.transports.flower import _coordinator as coordinator
 
     federation = Federation.load(context.obj)
     with Screen(as_json=as_json, quiet=quiet) as screen:
@@ -354,9 +354,9 @@ def _terms(
 ) -> RunOptions:
     """The terms of a job, checked."""
     from fedcluster.errors import InputError
-    from fedcluster.federation._coordinator import RunOptions
     from fedcluster.io._files import column_list
     from fedcluster.io._outputs import check_folder
+    from fedcluster.transports.flower._coordinator import RunOptions
 
     check_folder(out, overwrite=overwrite)
     if not deadline > 0:
@@ -367,8 +367,8 @@ def _terms(
 
 def _begin(folder: Path, job: Job, terms: RunOptions, screen: Screen) -> None:
     """Have a job done and show what came of it."""
-    from fedcluster.federation import _coordinator as coordinator
     from fedcluster.federation._folders import Federation
+    from fedcluster.transports.flower import _coordinator as coordinator
 
     federation = Federation.load(folder)
     with screen:

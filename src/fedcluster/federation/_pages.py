@@ -34,10 +34,10 @@ job = ""
 APP = '''\
 """What Flower runs: the apps of the installed package fedcluster."""
 
-from fedcluster.federation import apps
+from fedcluster.transports.flower import _app
 
-server = apps.server
-client = apps.client
+server = _app.server
+client = _app.client
 '''
 
 README = """\

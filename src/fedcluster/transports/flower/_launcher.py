@@ -1,6 +1,6 @@
 """Flower's own programs, as a process that ends with the one that started it.
 
-    python -m fedcluster.federation._leashed PARENT superlink|supernode OPTIONS...
+    python -m fedcluster.transports.flower._launcher PARENT superlink|supernode OPTIONS...
 
 The SuperLink serves three interfaces at one port, and asks nobody who he is but at the one for
 sites. Here the other two, which start runs and register sites, are for this machine only.

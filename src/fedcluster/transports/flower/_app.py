@@ -13,7 +13,6 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
 from fedcluster.core import Engine
-from fedcluster.engines._flower import FlowerEngine, discover_nodes
 from fedcluster.engines._recorded import RecordedEngine
 from fedcluster.engines._remote import RemoteEngine
 from fedcluster.engines._wire import WireError
@@ -31,6 +30,7 @@ from fedcluster.preprocessing import (
 )
 from fedcluster.preprocessing import fit as fit_preprocessor
 from fedcluster.rounds import Outcome, run_plan, with_preprocessing
+from fedcluster.transports.flower._transport import FlowerEngine, discover_nodes
 
 LOGGER = logging.getLogger(__name__)
 

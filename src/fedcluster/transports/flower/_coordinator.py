@@ -29,8 +29,8 @@ from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from fedcluster.errors import InputError, SiteError
 from fedcluster.federation._folders import Federation
 from fedcluster.federation._jobs import JOBS, Job
-from fedcluster.federation._programs import ManagedProcess, answers, environment, tries
 from fedcluster.io._outputs import atomic_write, json_text
+from fedcluster.transports.flower._processes import ManagedProcess, answers, environment, tries
 
 PATIENCE = 60.0
 """Seconds that a SuperLink has to start."""

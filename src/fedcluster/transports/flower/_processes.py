@@ -117,7 +117,13 @@ class ManagedProcess:
     ) -> Iterator[ManagedProcess]:
         """Start a program; it is ended with the block."""
         home.mkdir(parents=True, exist_ok=True)
-        leash = [sys.executable, "-m", "fedcluster.federation._leashed", str(os.getpid()), name]
+        leash = [
+            sys.executable,
+            "-m",
+            "fedcluster.transports.flower._launcher",
+            str(os.getpid()),
+            name,
+        ]
         with log.open("wb") as file:
             process = subprocess.Popen(
                 [*leash, *options],

@@ -34,14 +34,14 @@ from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
 
 from fedcluster._site import SiteFile
-from fedcluster.engines._flower import client_app
 from fedcluster.engines._responder import Line, Responder
 from fedcluster.engines._wire import WireError, steps_by_name
 from fedcluster.errors import InputError
-from fedcluster.federation._programs import ManagedProcess, answers, free_port, tries
 from fedcluster.io._outputs import atomic_folder, json_text, write_labels
 from fedcluster.model import Model
 from fedcluster.preprocessing import Preprocessor
+from fedcluster.transports.flower._processes import ManagedProcess, answers, free_port, tries
+from fedcluster.transports.flower._transport import client_app
 
 LOGGER = logging.getLogger(__name__)
 

@@ -1,0 +1,1 @@
+"""Transports that carry messages between a coordinator and its sites."""
