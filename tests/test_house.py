@@ -31,6 +31,7 @@ FLOORS = (
     "federation",
     "_demo transports",
     "cli",
+    "__main__",
 )
 
 # Which rooms let in which library. What is not listed here is not declared in pyproject.toml.
