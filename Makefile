@@ -67,10 +67,17 @@ clean: ## Remove everything that was made here
 # Dependency groups need pip 25.1; Python 3.11 comes with an older one.
 .venv/ready: pyproject.toml | .venv/bin/python
 	@echo "Setting up .venv, once; this takes a minute or two."
-	@$(BIN)/python -m pip install --quiet 'pip>=25.1'
-	@$(BIN)/python -m pip install --quiet --editable '.[plot]' --group dev
+	@$(call install,pip 25.1 or newer,$(BIN)/python,'pip>=25.1')
+	@$(call install,fedcluster and what its tests need,$(BIN)/python,--editable '.[plot]' --group dev)
 	@touch $@
 
 .venv/docs-ready: .venv/ready
-	@$(BIN)/python -m pip install --quiet --group docs
+	@$(call install,what builds the documentation,$(BIN)/python,--group docs)
 	@touch $@
+
+# $(call install,WHAT,PYTHON,ARGUMENTS of pip): a dot every two seconds, then the errors, if any.
+# pip is told to leave out its warnings: most are about this machine, and none is about fedcluster.
+define install
+printf '  %s ' '$(1)'; (while sleep 2 && kill -0 $$$$; do printf .; done) 2>/dev/null & dots=$$!; \
+$(2) -m pip install -qq $(3); status=$$?; kill $$dots; echo; exit $$status
+endef
