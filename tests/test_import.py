@@ -1,11 +1,19 @@
 """The front door: quick to open, and everything that it names is there."""
 
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from pkgutil import walk_packages
+from types import ModuleType
 
 import pytest
 
 import fedcluster
+
+REFERENCE = Path(__file__).parents[1] / "docs" / "reference.md"
 
 SLOW = ("numba", "pandas", "sklearn")
 
@@ -59,3 +67,53 @@ def test_public_names_are_sorted_and_resolve():
     assert list(fedcluster.__all__) == sorted(fedcluster.__all__)
     for name in fedcluster.__all__:
         assert hasattr(fedcluster, name), f"fedcluster.__all__ names {name!r}, which is not there"
+
+
+def public_modules() -> Iterator[ModuleType]:
+    """All modules whose dotted name has no part that begins with an underscore."""
+    yield fedcluster
+    for module in walk_packages(fedcluster.__path__, "fedcluster."):
+        if not any(part.startswith("_") for part in module.name.split(".")):
+            yield import_module(module.name)
+
+
+def listed(module: ModuleType) -> dict[tuple[str, int], str]:
+    """What a module's ``__all__`` lists, by name and identity, and the path of each.
+
+    A package without ``__all__`` only holds others.
+    """
+    names = module.__all__ if hasattr(module, "__all__") or not _is_package(module) else []
+    return {(name, id(getattr(module, name))): f"{module.__name__}.{name}" for name in names}
+
+
+def _is_package(module: ModuleType) -> bool:
+    return hasattr(module, "__path__")
+
+
+def shown(path: str) -> dict[tuple[str, int], str]:
+    """What ``::: path`` on the reference page shows: all names of a module, or one object."""
+    module, _, name = path.rpartition(".")
+    try:
+        return listed(import_module(path))
+    except ModuleNotFoundError:
+        return {(name, id(getattr(import_module(module), name))): path}
+
+
+@pytest.mark.parametrize("module", public_modules(), ids=lambda module: module.__name__)
+def test_all_names_of_each_public_module_resolve(module):
+    assert len(listed(module)) == len(getattr(module, "__all__", []))
+
+
+@pytest.mark.xfail(reason="the public surface is still being made small")
+def test_the_reference_page_names_exactly_the_public_names():
+    """One place on the page serves a name that several modules list, as the front door does."""
+    public, on_the_page = {}, {}
+    for module in public_modules():
+        public = listed(module) | public
+    for path in re.findall(r"^::: (\S+)$", REFERENCE.read_text("utf-8"), re.MULTILINE):
+        on_the_page |= {("private", path): path} if "._" in path else shown(path)
+    differences = [
+        *(f"not in docs/reference.md: {public[key]}" for key in public.keys() - on_the_page.keys()),
+        *(f"not public: {on_the_page[key]}" for key in on_the_page.keys() - public.keys()),
+    ]
+    assert not differences, "\n".join([f"of {len(public)} public names", *sorted(differences)])
