@@ -13,8 +13,8 @@ from sklearn.cluster import KMeans
 from sklearn.datasets import load_digits
 from sklearn.metrics import adjusted_rand_score
 
-from fedcluster.core import Floats
-from fedcluster.io._reader import SiteTable
+from fedcluster.core import Data, Floats
+from fedcluster.io._rows import SiteRows
 from fedcluster.kernels import nearest
 from fedcluster.report import Comparison, Record, picture
 
@@ -45,11 +45,11 @@ class Digits:
         return tuple(np.unique(self.y).tolist())
 
 
-def tables(sites: Mapping[str, Digits]) -> dict[str, SiteTable]:
+def tables(sites: Mapping[str, Digits]) -> dict[str, SiteRows]:
     """The sites' rows as if they had been read from files."""
     columns = tuple(map(str, load_digits().feature_names))
     return {
-        site: SiteTable(columns, digits.X, np.arange(1, len(digits.X) + 1))
+        site: SiteRows(site, Data(digits.X), columns, range(1, len(digits.X) + 1))
         for site, digits in sites.items()
     }
 

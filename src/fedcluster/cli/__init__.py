@@ -179,6 +179,7 @@ def fit(
     """
     with Screen(as_json=as_json, quiet=quiet) as screen:
         from fedcluster import report
+        from fedcluster.cli import _reading as reading
         from fedcluster.cli import _runs as runs
         from fedcluster.cli import _selections as selections
         from fedcluster.io._outputs import check_folder
@@ -187,8 +188,10 @@ def fit(
         fuzzifier = runs.fuzzifier(algorithm.value, m, fuzzy=fuzzy)
         check_folder(out, overwrite=overwrite)
         prepare = asked(scale, missing, categories, columns, log, bounds, pca)
-        how = runs.Reading(columns, site_column, weight_column, group_column, decimal.value)
-        tables = runs.read(files, how, screen.doing, prepare)
+        options = reading.ReadOptions(
+            columns, site_column, weight_column, group_column, decimal=decimal.value
+        )
+        tables = reading.read(files, options, screen.doing, prepare)
         runs.enough_rows(runs.most(k), tables)
         parameters = {
             "prepare": prepare,
@@ -241,6 +244,7 @@ def predict(
     """
     with Screen(as_json=as_json, quiet=quiet) as screen:
         from fedcluster import report
+        from fedcluster.cli import _reading as reading
         from fedcluster.cli import _runs as runs
         from fedcluster.io._outputs import check_folder
         from fedcluster.model import Model
@@ -248,7 +252,8 @@ def predict(
 
         model = Model.load(model_file)
         check_folder(out, overwrite=overwrite)
-        tables = runs.read_for(model, files, screen.doing, decimal.value)
+        options = reading.ReadOptions(decimal=decimal.value)
+        tables = reading.read_for(model, files, options, screen.doing)
         screen.doing("labelling")
         labels = screen.wait_for(lambda: runs.label(model, tables))
         sites = runs.write_labels_of(out, model, tables, labels)

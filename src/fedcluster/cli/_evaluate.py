@@ -47,21 +47,22 @@ def evaluate(
     """
     with Screen(as_json=as_json, quiet=quiet) as screen:
         from fedcluster import report
+        from fedcluster.cli import _reading as reading
         from fedcluster.cli import _runs as runs
         from fedcluster.cli import _scores as scores
         from fedcluster.model import Model
 
         runs.check_numbers(min_cluster_size=min_cluster_size)
         model = Model.load(model_file)
-        columns = scores.Columns.of(
-            model,
-            label=label_column,
+        options = reading.ReadOptions(
+            site=site_column,
             weight=weight_column,
             group=group_column,
-            site=site_column,
+            label=label_column,
             decimal=decimal.value,
         )
-        clients = scores.clients(model, files, columns, min_cluster_size, screen.doing)
+        sites = reading.read_for(model, files, options, screen.doing)
+        clients = scores.clients(sites, min_cluster_size)
         screen.doing("asking the sites")
         found = screen.wait_for(lambda: scores.evaluate(model, clients))
     screen.result(

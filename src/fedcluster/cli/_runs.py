@@ -5,118 +5,33 @@ from __future__ import annotations
 import itertools
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fedcluster.cli._sites import (
-    OpenSite,
-    are_site_files,
-    one_file_of_all,
-    open_sites,
-    said_by_site_files,
-)
-from fedcluster.core import Data, Labels, Rows
+from fedcluster.client import Client
+from fedcluster.core import Labels
 from fedcluster.errors import InputError
 from fedcluster.estimators import FederatedFuzzyCMeans, FederatedKMeans
-from fedcluster.io._decimals import POINT
-from fedcluster.io._files import (
-    Source,
-    column_list,
-    read_columns,
-    read_one_file,
-    read_raw_file,
-    read_raw_sites,
-    read_sites,
-    sources,
-)
 from fedcluster.io._outputs import (
     atomic_folder,
     json_text,
     label_files,
     write_labels,
 )
-from fedcluster.io._reader import Reader, SiteTable
+from fedcluster.io._rows import SiteRows, chunks_of
 from fedcluster.model import Model
-from fedcluster.preprocessing import Category, PreprocessingSpec, Preprocessor
 from fedcluster.recipes import ALGORITHMS, FUZZY_ALGORITHMS
 from fedcluster.report import Record, SiteRecord, plain, site_record
 
 HISTORY = {"format": "fedcluster-history", "format_version": 1}
 
-Table = SiteTable | OpenSite
 Counts = dict[str, dict[str, int]]
 """By site and column."""
 Doing = Callable[[str], None]
 Estimator = FederatedKMeans | FederatedFuzzyCMeans
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """How the files are read, as the options say.
-
-    Parameters
-    ----------
-    columns : str, optional
-        Those to cluster by, as ``--columns`` takes them.
-    site, weight, group : str, optional
-        The column with the names of the sites, with the weights, and with whose row it is.
-    decimal : {".", ","}, default="."
-        What decimals begin with in CSV files.
-    """
-
-    columns: str | None = None
-    site: str | None = None
-    weight: str | None = None
-    group: str | None = None
-    decimal: str = POINT
-
-    @property
-    def chosen(self) -> list[str] | None:
-        """The columns to cluster by, which play no other part."""
-        chosen = column_list(self.columns)
-        part = {"site": self.site, "weight": self.weight, "group": self.group}
-        for which, name in part.items():
-            if name is not None and name in (chosen or []):
-                raise InputError(
-                    f"--{which}-column {name!r} is among --columns too; leave it out there"
-                )
-        return chosen
-
-    def check(self, files: Sequence[str]) -> None:
-        """Refuse options that do not go together with these files."""
-        if are_site_files(files):
-            said_by_site_files(self.decimal, self.site, self.weight, self.group)
-        one_file_of_all(self.site, files)
-
-
-def read(
-    files: Sequence[str], how: Reading, doing: Doing, prepare: PreprocessingSpec | None = None
-) -> Mapping[str, Table]:
-    """The sites' rows, from one file each, from one file of all, or as their site files say.
-
-    Those that are to be prepared may have text and missing values.
-    """
-    chosen = how.chosen
-    how.check(files)
-    if are_site_files(files):
-        return open_sites(files, chosen, doing, raw=prepare is not None)
-    given = sources(files, how.decimal)
-
-    def watch(source: Source) -> None:
-        doing(f"reading {source.path.name}")
-
-    if how.site is None:
-        if prepare is None:
-            return read_sites(given, chosen, how.weight, watch, how.group)
-        return read_raw_sites(given, chosen, how.weight, prepare.named, watch, how.group)
-    watch(given[0])
-    if prepare is None:
-        return read_one_file(given[0], how.site, chosen, how.weight, how.group)
-    return read_raw_file(given[0], how.site, chosen, how.weight, prepare.named, how.group)
 
 
 def check_numbers(
@@ -169,7 +84,7 @@ def most(k: int | str | range) -> int:
     return 1 if isinstance(k, str) else k if isinstance(k, int) else max(k)
 
 
-def enough_rows(k: int, tables: Mapping[str, Table]) -> None:
+def enough_rows(k: int, tables: Mapping[str, SiteRows]) -> None:
     """Refuse more clusters than rows."""
     rows = sum(map(len, tables.values()))
     if k > rows:
@@ -180,7 +95,7 @@ def enough_rows(k: int, tables: Mapping[str, Table]) -> None:
 
 
 def cluster(
-    tables: Mapping[str, Table],
+    tables: Mapping[str, SiteRows],
     k: int | str | range,
     seed: int,
     doing: Doing,
@@ -201,21 +116,24 @@ def cluster(
     return fitted(estimator, tables)
 
 
-def fitted(estimator: Estimator, tables: Mapping[str, Table]) -> Estimator:
+def fitted(estimator: Estimator, tables: Mapping[str, SiteRows]) -> Estimator:
     """An estimator, fitted to the rows that were read."""
-    clients = [table.client for table in tables.values() if isinstance(table, OpenSite)]
+    clients = [
+        Client(site, table.rows, table.limits)
+        for site, table in tables.items()
+        if table.limits is not None
+    ]
     if clients:
         if estimator.min_cluster_size != "auto":
             raise InputError("--min-cluster-size is what each site file says itself, in [limits]")
         return estimator.fit_clients(clients, next(iter(tables.values())).columns)
+    rows = {site: table.data for site, table in tables.items()}
     if estimator.prepare is not None:
-        return estimator.fit(
-            {site: table.data for site, table in tables.items() if isinstance(table, SiteTable)}
-        )
-    weights = {site: table.weights for site, table in tables.items() if table.weights is not None}
-    groups = {site: table.groups for site, table in tables.items() if table.groups is not None}
+        return estimator.fit(rows)
+    weights = {s: each.sample_weight for s, each in rows.items() if each.sample_weight is not None}
+    groups = {site: each.groups for site, each in rows.items() if each.groups is not None}
     return estimator.fit(
-        {site: table.X for site, table in tables.items()},
+        {site: each.X for site, each in rows.items()},
         sample_weight=weights or None,
         groups=groups or None,
     )
@@ -224,7 +142,7 @@ def fitted(estimator: Estimator, tables: Mapping[str, Table]) -> Estimator:
 def write(
     out: Path,
     estimator: Estimator,
-    tables: Mapping[str, Table],
+    tables: Mapping[str, SiteRows],
     draw: Callable[[Path, Record], list[str]] = lambda folder, record: [],
     **more: Any,
 ) -> tuple[Record, list[str]]:
@@ -250,44 +168,14 @@ def write(
     return record, files
 
 
-def used_columns(estimator: Estimator, tables: Mapping[str, Table]) -> tuple[str, ...]:
+def used_columns(estimator: Estimator, tables: Mapping[str, SiteRows]) -> tuple[str, ...]:
     """The columns that were clustered by."""
     if estimator.preprocessor_ is None:
         return next(iter(tables.values())).columns
     return tuple(column.name for column in estimator.preprocessor_.columns)
 
 
-def read_for(
-    model: Model, files: Sequence[str], doing: Doing, decimal: str = POINT
-) -> Mapping[str, Table]:
-    """The rows of new files or of site files, with the model's columns."""
-    if are_site_files(files):
-        said_by_site_files(decimal)
-        return open_sites(files, model.columns, doing, raw=model.preprocessor is not None)
-    tables = {}
-    for source in sources(files, decimal):
-        doing(f"reading {source.path.name}")
-        tables[source.site] = (
-            read_columns(source, model.columns)
-            if model.preprocessor is None
-            else _read_raw(source, model.preprocessor)
-        )
-    return tables
-
-
-def _read_raw(source: Source, preprocessor: Preprocessor) -> SiteTable:
-    """The columns of one file that a preparation needs."""
-    names = [column.name for column in preprocessor.columns]
-    texts = [column.name for column in preprocessor.columns if isinstance(column, Category)]
-    return Reader(source.owner, source.opened()).raw(names, texts=texts)
-
-
-def _rows(model: Model, table: Table) -> Rows | Data:
-    """Rows as a model takes them."""
-    return table.data if model.preprocessor else table.X
-
-
-def noticed(model: Model, tables: Mapping[str, Table]) -> tuple[Counts, Counts]:
+def noticed(model: Model, tables: Mapping[str, SiteRows]) -> tuple[Counts, Counts]:
     """Texts of new rows that a model does not know, and values that it fills in."""
     unknown: Counts = {}
     filled: Counts = {}
@@ -295,7 +183,7 @@ def noticed(model: Model, tables: Mapping[str, Table]) -> tuple[Counts, Counts]:
         return unknown, filled
     for site, table in tables.items():
         texts, gaps = Counter[str](), Counter[str]()
-        for part in _parts(table):
+        for part in chunks_of(table.rows):
             texts.update(model.preprocessor.unknown(part))
             gaps.update(model.preprocessor.filled(part))
         if texts:
@@ -305,24 +193,19 @@ def noticed(model: Model, tables: Mapping[str, Table]) -> tuple[Counts, Counts]:
     return unknown, filled
 
 
-def _parts(table: Table) -> Iterable[Data]:
-    """The rows of a table; those of a site file in chunks, where they are many."""
-    return table.chunks() if isinstance(table, OpenSite) else [table.data]
-
-
-def label(model: Model, tables: Mapping[str, Table]) -> dict[str, Labels]:
+def label(model: Model, tables: Mapping[str, SiteRows]) -> dict[str, Labels]:
     """The labels of each site's rows."""
     found = {}
     for site, table in tables.items():
         try:
-            found[site] = np.concatenate([model.predict(part) for part in _parts(table)])
+            found[site] = np.concatenate([model.predict(part) for part in chunks_of(table.rows)])
         except InputError as error:
             raise InputError(f"site {site!r}: {error}") from error
     return found
 
 
 def write_labels_of(
-    out: Path, model: Model, tables: Mapping[str, Table], labels: Mapping[str, Labels]
+    out: Path, model: Model, tables: Mapping[str, SiteRows], labels: Mapping[str, Labels]
 ) -> list[SiteRecord]:
     """Write the labels of new rows; returns what each site holds."""
     files = label_files(list(tables))
@@ -335,14 +218,15 @@ def write_labels_of(
 def _write_labels(
     folder: Path,
     files: Mapping[str, str],
-    tables: Mapping[str, Table],
+    tables: Mapping[str, SiteRows],
     labels: Mapping[str, Labels],
     model: Model,
 ) -> None:
     (folder / "labels").mkdir()
     for site, table in tables.items():
-        degrees = model.memberships(_rows(model, table)) if model.fuzzy else None
-        write_labels(folder / files[site], table.numbers, labels[site], degrees)
+        rows = table.data if model.preprocessor else table.data.X
+        degrees = model.memberships(rows) if model.fuzzy else None
+        write_labels(folder / files[site], table.row_ids, labels[site], degrees)
 
 
 def _labels_of_earlier_run(out: Path) -> list[str]:

@@ -3,38 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedcluster.cli._sites import (
-    are_site_files,
-    one_file_of_all,
-    open_sites,
-    parts,
-    said_by_site_files,
-)
 from fedcluster.client import Client
-from fedcluster.core import Data, Filter, State
+from fedcluster.core import Filter, State
 from fedcluster.engines import LocalEngine
 from fedcluster.errors import InputError
-from fedcluster.io._decimals import POINT
-from fedcluster.io._files import (
-    Source,
-    read_one_file,
-    read_raw_file,
-    read_raw_sites,
-    read_sites,
-    sources,
-)
-from fedcluster.io._reader import Reader, SiteTable
+from fedcluster.io._rows import SiteRows, chunks_of
 from fedcluster.metrics import METRICS
 from fedcluster.model import Model
-from fedcluster.preprocessing import Category
 from fedcluster.privacy import MinClusterSize, MinRows
 from fedcluster.recipes import evaluation
 from fedcluster.report import SiteRecord, Table, number, plain, site_record
@@ -44,56 +25,6 @@ NOTHING = "–"
 GAP = 2
 
 Scores = Mapping[str, float]
-
-
-@dataclass(frozen=True, slots=True)
-class Columns:
-    """Which columns of the files mean what.
-
-    Parameters
-    ----------
-    values : tuple of str
-        The model's.
-    label, weight, group, site : str, optional
-        The column with the reference labels, the weights, whose row it is, the names of the sites.
-    texts : tuple of str, optional
-        Where rows are to be prepared, the columns that are categories.
-    decimal : {".", ","}, default="."
-        What decimals begin with in CSV files.
-    """
-
-    values: tuple[str, ...]
-    label: str | None = None
-    weight: str | None = None
-    group: str | None = None
-    site: str | None = None
-    texts: tuple[str, ...] | None = None
-    decimal: str = POINT
-
-    @classmethod
-    def of(
-        cls,
-        model: Model,
-        *,
-        label: str | None = None,
-        weight: str | None = None,
-        group: str | None = None,
-        site: str | None = None,
-        decimal: str = POINT,
-    ) -> Columns:
-        """Those of a model, and others by the part that they play."""
-        texts = None
-        if model.preprocessor is not None:
-            texts = tuple(c.name for c in model.preprocessor.columns if isinstance(c, Category))
-        return cls(model.columns, label, weight, group, site, texts, decimal)
-
-    def __post_init__(self) -> None:
-        for option in ("label", "weight", "group", "site"):
-            if (name := getattr(self, option)) in self.values:
-                raise InputError(
-                    f"--{option}-column {name!r} is a column of the model; fit again without it, "
-                    "with the others in --columns"
-                )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -118,83 +49,16 @@ class Evaluation:
     rounds: int
 
 
-def read(
-    files: Sequence[str], columns: Columns, doing: Callable[[str], None] = lambda what: None
-) -> dict[str, Data]:
-    """The sites' rows with weights and labels, from one file each or from one file of all."""
-    given = sources(files, columns.decimal)
-    if columns.site is None:
-        tables = _of_sites(given, columns, lambda source: doing(_reading(source)))
-        labels = {source.site: _labels(source, columns.label) for source in given}
-        return {site: _data(rows, labels[site]) for site, rows in tables.items()}
-    one_file_of_all(columns.site, given)
-    doing(_reading(given[0]))
-    read = read_one_file if columns.texts is None else partial(read_raw_file, texts=columns.texts)
-    tables = read(
-        given[0], columns.site, columns.values, columns.weight, group_column=columns.group
-    )
-    every = _labels(given[0], columns.label)
-    return {
-        site: _data(rows, None if every is None else every[rows.numbers - 1])
-        for site, rows in tables.items()
-    }
-
-
-def _of_sites(
-    given: Sequence[Source], columns: Columns, watch: Callable[[Source], None]
-) -> dict[str, SiteTable]:
-    """One file for each site; rows that are to be prepared may have text and missing values."""
-    if columns.texts is None:
-        return read_sites(given, columns.values, columns.weight, watch, columns.group)
-    return read_raw_sites(
-        given, columns.values, columns.weight, columns.texts, watch, columns.group
-    )
-
-
-def _reading(source: Source) -> str:
-    return f"reading {source.path.name}"
-
-
-def _data(rows: SiteTable, labels: NDArray[np.str_] | None) -> Data:
-    return replace(rows.data, y=labels)
-
-
-def _labels(source: Source, column: str | None) -> NDArray[np.str_] | None:
-    """A column of labels as they are written, (n,); none may be missing."""
-    if column is None:
-        return None
-    owner, file = source.owner, source.opened()
-    Reader(owner, file).check([column])
-    [read] = file.read([column], [column])
-    found = np.array([text.strip() if text else "" for text in read.to_pylist()])
-    if not all(found):
-        where = file.where(int(np.argmax(found == "")))
-        raise InputError(
-            f"{owner}, column {column!r}, {where}: the label is missing; fill it in or drop the row"
-        )
-    return found
-
-
-def clients(
-    model: Model,
-    files: Sequence[str],
-    columns: Columns,
-    min_cluster_size: int,
-    doing: Callable[[str], None],
-) -> list[Client]:
-    """The sites as they answer, with the limits of the command line or those of site files."""
-    if are_site_files(files):
-        if min_cluster_size > 1 or columns.label:
-            raise InputError(
-                "--min-cluster-size and --label-column are what a site file says itself"
-            )
-        said_by_site_files(columns.decimal, columns.weight, columns.group, columns.site)
-        raw = model.preprocessor is not None
-        return [s.client for s in open_sites(files, model.columns, doing, raw=raw).values()]
-    sites = read(files, columns, doing)
+def clients(sites: Mapping[str, SiteRows], min_cluster_size: int) -> list[Client]:
+    """Return the sites as they answer, with the limits of the command line or of site files."""
+    if min_cluster_size > 1 and any(site.limits is not None for site in sites.values()):
+        raise InputError("--min-cluster-size and --label-column are what a site file says itself")
     limits: list[Filter] = [MinRows(2)] if len(sites) > 1 else []
     limits += [MinClusterSize(min_cluster_size)] if min_cluster_size > 1 else []
-    return [Client(name, data, limits) for name, data in sites.items()]
+    return [
+        Client(name, site.rows, limits if site.limits is None else site.limits)
+        for name, site in sites.items()
+    ]
 
 
 def evaluate(model: Model, clients: Sequence[Client]) -> Evaluation:
@@ -228,7 +92,7 @@ def _classes(clients: Sequence[Client]) -> set[str] | None:
 def _labels_of(client: Client) -> set[str] | None:
     """The labels that a site has; none of them may be missing."""
     found: set[str] = set()
-    for chunk in parts(client.rows):
+    for chunk in chunks_of(client.rows):
         if chunk.y is None:
             return None
         found.update(chunk.y.tolist())
@@ -251,7 +115,7 @@ def _record(client: Client, model: Model, values_sent: int) -> SiteRecord:
     """What a site holds and sent."""
     return site_record(
         client.name,
-        np.concatenate([model.predict(chunk.weighed()) for chunk in parts(client.rows)]),
+        np.concatenate([model.predict(chunk.weighed()) for chunk in chunks_of(client.rows)]),
         len(model.centers),
         "",
         values_sent=values_sent,

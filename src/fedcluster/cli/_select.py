@@ -105,6 +105,7 @@ def select_k(
     matplotlib, curves.png. To keep the clusters, use fedcluster fit -k auto.
     """
     with Screen(as_json=as_json, quiet=quiet) as screen:
+        from fedcluster.cli import _reading as reading
         from fedcluster.cli import _runs as runs
         from fedcluster.cli import _selections as selections
         from fedcluster.io._outputs import check_folder
@@ -116,8 +117,10 @@ def select_k(
         prepare = preprocessor(scale, missing, categories, columns)
         raw = prepare is None
         asked = selections.rule(rule.value, averaging.value, bounds, m, elbow=elbow, raw=raw)
-        how = runs.Reading(columns, site_column, weight_column, group_column, decimal.value)
-        tables = runs.read(files, how, screen.doing, prepare)
+        options = reading.ReadOptions(
+            columns, site_column, weight_column, group_column, decimal=decimal.value
+        )
+        tables = reading.read(files, options, screen.doing, prepare)
         ks = selections.enough_rows(ks, tables, given=k_max is not None)
         limits = {"sums_only": sums_only, "min_cluster_size": min_cluster_size or "auto"}
         found = screen.wait_for(

@@ -16,6 +16,7 @@ from fedcluster.cli._runs import Doing
 from fedcluster.errors import InputError
 from fedcluster.estimators import selecting
 from fedcluster.io._outputs import atomic_folder, json_text
+from fedcluster.io._rows import SiteRows
 from fedcluster.report import Table, index_table, plain, verdict_line
 from fedcluster.selection import Selection
 
@@ -69,7 +70,7 @@ def k_range(k_min: int, k_max: int | None) -> range:
     return range(k_min, most + 1)
 
 
-def enough_rows(ks: range, tables: Mapping[str, runs.Table], *, given: bool) -> range:
+def enough_rows(ks: range, tables: Mapping[str, SiteRows], *, given: bool) -> range:
     """As many k as there are rows for; refuses more where the user asked for them."""
     rows = sum(map(len, tables.values()))
     if ks[0] > rows or (given and ks[-1] > rows):
@@ -118,7 +119,7 @@ def _bounds(text: str) -> tuple[list[float], list[float]]:
 
 
 def choose(
-    tables: Mapping[str, runs.Table],
+    tables: Mapping[str, SiteRows],
     ks: Sequence[int],
     parameters: Mapping[str, Any],
     seed: int,
