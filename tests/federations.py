@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
+from introductions import columns_told
 
 from fedcluster.client import Client
 from fedcluster.core import Column, Data, Result
@@ -195,9 +196,9 @@ def in_one_process(
     clients = (Client(name, Data(X, columns=columns), limits) for name, X in rows.items())
     sites, preprocessor = LocalEngine(clients, silent=silent), None
     if job.prepare is not None:
-        fitted = run_plan(fit_preprocessor(job.prepare, agree(sites.describe())), sites)
+        fitted = run_plan(fit_preprocessor(job.prepare, agree(columns_told(sites))), sites)
         preprocessor = fitted.value.preprocessor
-    plan = with_preprocessing(job.plan(sites.sites), preprocessor)
+    plan = with_preprocessing(job.plan(sites.introduce()), preprocessor)
     found = run_plan(plan, sites, participation=job.participation, seed=drawn(job.seed))
     return preprocessor, found.value
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 import warnings
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -23,9 +24,11 @@ from fedcluster import FederatedKMeans, report
 from fedcluster.cli import Algorithm, Init, Quality, app
 from fedcluster.cli import _runs as runs
 from fedcluster.cli._screen import Screen
+from fedcluster.core import Limit
 from fedcluster.errors import SiteError
 from fedcluster.kernels._native import announcer
 from fedcluster.model import Model
+from fedcluster.privacy import MinClusterSize, MinRows
 from fedcluster.recipes import ALGORITHMS, FUZZY_ALGORITHMS, INITS, QUALITIES
 
 HELD_BACK = "no site sent anything"
@@ -180,7 +183,7 @@ def test_every_option_reaches_the_estimator(rows, files):
     assert Model.load("out/model.json").weights.sum() == 45
     result = json.loads(ran.stdout)
     assert result["seed"] == 9
-    assert result["sites"][0]["limits"][-1] == "MinClusterSize(p=4)"
+    assert result["sites"][0]["limits"][-1] == {"name": "MinClusterSize", "p": 4}
 
 
 def test_the_names_to_choose_from_are_those_of_the_estimator():
@@ -489,27 +492,35 @@ def test_the_table_shows_as_many_clusters_as_fit(k, width, shown):
     assert others == ("together" in table.title)
 
 
+@dataclass(frozen=True)
+class OwnRule:
+    """A limit that is not one of ours."""
+
+    a: int
+    b: int
+
+
 @pytest.mark.parametrize(
     ("limits", "sentence"),
     [
         ([()], "No limit is in force: a single row may leave its site."),
-        ([("MinClusterSize(p=1)",)], "No limit is in force: a single row may leave its site."),
+        ([(MinClusterSize(1),)], "No limit is in force: a single row may leave its site."),
         (
-            [("MinRows(n=2)", "MinClusterSize(p=5)")] * 2,
+            [(MinRows(2), MinClusterSize(5))] * 2,
             "Limits in force: a site with fewer than 2 rows sends nothing; "
             "a site does not send a cluster of fewer than 5 of its rows.",
         ),
         (
-            [("MinRows(n=9)",), ()],
+            [(MinRows(9),), ()],
             "Limits in force: a site with fewer than 9 rows sends nothing (s0); none (s1).",
         ),
-        ([("OwnRule(a=1, b=2)",)], "Limits in force: OwnRule(a=1, b=2)."),
+        ([(OwnRule(1, 2),)], "Limits in force: OwnRule(a=1, b=2)."),
     ],
 )
 def test_limits_are_put_in_words(limits, sentence):
     sites = [
         report.SiteRecord(f"s{i}", 9, (9,), "", values_sent=3, limits=each)
-        for i, each in enumerate(limits)
+        for i, each in enumerate([tuple(map(Limit.from_filter, rules)) for rules in limits])
     ]
     assert report.notes(sites) == [sentence, "No row was held back."]
 

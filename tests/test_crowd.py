@@ -110,7 +110,7 @@ def test_a_crowd_that_is_not_asked_is_missing() -> None:
     [answers] = crowd.ask([Task(Lloyd(), START)], ["others"])
     assert answers.by_site == {}
     assert answers.missing == ("30 sites",)
-    assert crowd.sites[0].limits == ("MinRows(n=2)",)
+    assert [str(limit) for limit in crowd.introduce()[0].limits] == ["MinRows(n=2)"]
 
 
 def test_a_fault_names_the_crowd_or_the_site() -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from grids import flower_engine
+from introductions import columns_told, labels_told
 
 from fedcluster.algorithms import FFCM, FKM, FedAvg, KFed, Lloyd, SiteSummaries, VarianceTree
 from fedcluster.client import Client
-from fedcluster.core import Column, Data, Engine, State, Task
+from fedcluster.core import Column, Data, Engine, Limit, State, Task
 from fedcluster.engines import LocalEngine
 from fedcluster.engines._recorded import RecordedEngine
 from fedcluster.errors import SiteError
@@ -119,7 +120,7 @@ def test_a_preparation_is_the_same_bits_on_every_engine(engine, wish, tmp_path):
     """What is described, fitted and then clustered; every reply passes the checks."""
 
     def found(engine):
-        told = engine.describe()
+        told = columns_told(engine)
         before = run_plan(fit_preprocessor(wish, agree(told, wish.columns)), engine)
         plan = clustering(FitSpec(4, seed=1, sums_only=wish.scale == "robust", max_rounds=9))
         after = run_plan(with_preprocessing(plan, before.value.preprocessor), engine)
@@ -176,10 +177,9 @@ def test_by_default_no_site_loads_rows_that_come_in_chunks(engine, plan, tmp_pat
         return [many, *(client for client in clients() if client.name != "east")]
 
     here, there = LocalEngine(given()), engine(given(), tmp_path)
-    there.describe()  # over a network sites have to be asked before they can tell
-    assert here.sites == there.sites
-    assert [site.name for site in there.sites if site.streams] == ["east"]
-    found = run_plan(plan(here.sites), here), run_plan(plan(there.sites), there)
+    assert here.introduce() == there.introduce()
+    assert [site.name for site in there.introduce() if site.streams] == ["east"]
+    found = run_plan(plan(here.introduce()), here), run_plan(plan(there.introduce()), there)
     results = [getattr(each.value, "results", {0: each.value}) for each in found]
     for k, result in results[0].items():
         assert bits(result) == bits(results[1][k])
@@ -188,7 +188,7 @@ def test_by_default_no_site_loads_rows_that_come_in_chunks(engine, plan, tmp_pat
 
 def test_a_start_that_was_asked_for_stays():
     """And so does the default where no site's rows come in chunks."""
-    sites = LocalEngine(clients()).sites
+    sites = LocalEngine(clients()).introduce()
     for init in ("summaries", "k-means++", START.centers):
         assert FitSpec(4, init=init).at(sites).init is init
     assert FitSpec(4).at(sites).init == "sums"
@@ -218,11 +218,11 @@ def test_labels_are_told_alike_on_every_engine(engine, tmp_path):
             found.append(Client(name, rows, (MinRows(2), MinClusterSize(9))))
         return found
 
-    told = LocalEngine(given()).classes()
+    told = labels_told(LocalEngine(given()))
     assert told == {"east": (*"01234",), "north": (), "south": ("0", "1", "2"), "west": None}
     away = engine(given(), tmp_path)
-    assert away.classes() == told
-    assert list(away.classes()) == sorted(ROWS)
+    assert labels_told(away) == told
+    assert list(labels_told(away)) == sorted(ROWS)
 
 
 @engines
@@ -234,8 +234,8 @@ def test_the_sites_filters_hold_on_every_engine(engine, tmp_path):
     for a, b in zip(here, away.ask(asked), strict=True):
         assert list(a.by_site) == list(b.by_site) == sorted(ROWS)
         assert [s.sums.tobytes() for s in a.summaries] == [s.sums.tobytes() for s in b.summaries]
-    assert [site.name for site in away.sites] == sorted(ROWS)
-    assert {site.limits for site in away.sites} == {("MinRows(n=2)", "MinClusterSize(p=20)")}
+    assert [site.name for site in away.introduce()] == sorted(ROWS)
+    assert {site.limits for site in away.introduce()} == {tuple(map(Limit.from_filter, filters))}
 
 
 @engines

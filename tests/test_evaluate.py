@@ -131,7 +131,7 @@ def test_a_limit_is_named_and_what_it_holds_back_is_missing(model: Model) -> Non
     Path("north.csv").write_text("\n".join(["age,bmi", *lines, "66,24"]))
     held = found("north.csv", "--min-cluster-size", 3)
     assert held["scores"]["bic"] == pytest.approx(found("without.csv")["scores"]["bic"])
-    assert held["sites"][0]["limits"] == ["MinClusterSize(p=3)"]
+    assert held["sites"][0]["limits"] == [{"name": "MinClusterSize", "p": 3}]
     assert "of fewer than 3 of its rows" in run("north.csv", "--min-cluster-size", 3).stdout
 
 

@@ -313,7 +313,7 @@ def test_the_number_of_clusters_and_the_scores_are_those_of_one_process(
         out = tmp_path / name
         given = content(out, job, columns=["x", "y"]) | {"job": name}
         told = apps.conduct(engine(folder), given, tmp_path / "runs" / name)
-        expected = run_plan(job.plan(here.sites), here, seed=job.seed).value
+        expected = run_plan(job.plan(here.introduce()), here, seed=job.seed).value
         assert shown({**told, "done": True}, 80)
         if isinstance(job, SelectK):
             assert told["n_clusters"] == expected.n_clusters
@@ -400,8 +400,8 @@ def test_a_resumed_job_prepares_as_it_did(raw: Path, tmp_path: Path) -> None:
     assert records == {
         p: p.stat().st_mtime_ns for p in (tmp_path / "run/communication_rounds").iterdir()
     }
-    (tmp_path / "run/communication_rounds/described").write_bytes(b"{}\n")
-    with pytest.raises(InputError, match="described is damaged"):
+    (tmp_path / "run/communication_rounds/sites-columns").write_bytes(b"{}\n")
+    with pytest.raises(InputError, match="sites-columns is damaged"):
         apps.conduct(engine(raw), given, tmp_path / "run")
 
 
@@ -446,7 +446,7 @@ def test_without_keys_the_sites_say_their_names(folder: Path) -> None:
     given = {"nodes": {}, "insecure": True, "sites": [*SITES, "west"], "quorum": None}
     with pytest.raises(SiteError, match="not connected: west; 3 sites are needed"):
         apps._engine(grid, {**given, "deadline": 0.3})
-    assert len(apps._engine(grid, {**given, "deadline": 0.3, "quorum": 2}).sites) == 2
+    assert len(apps._engine(grid, {**given, "deadline": 0.3, "quorum": 2}).introduce()) == 2
 
 
 def supernode(said: str) -> ManagedProcess:

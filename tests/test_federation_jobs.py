@@ -351,8 +351,8 @@ def test_a_resumed_comparison_asks_for_no_label_again(trial, model, tmp_path) ->
     assert {**first, "sites": None} == {**again, "sites": None}
     after = (trial / "sites" / "north" / "audit.jsonl").read_text().removeprefix(before)
     assert [json.loads(line)["task"] for line in after.splitlines()] == ["SiteSize()"]
-    (tmp_path / "run" / "communication_rounds" / "labels").write_bytes(b"{}\n")
-    with pytest.raises(InputError, match="labels is damaged"):
+    (tmp_path / "run" / "communication_rounds" / "sites-labels").write_bytes(b"{}\n")
+    with pytest.raises(InputError, match="sites-labels is damaged"):
         apps.conduct(engine(trial), given, tmp_path / "run")
 
 

@@ -22,6 +22,7 @@ from fedcluster import (
     MinRows,
     select_k,
 )
+from fedcluster.core import Limit
 from fedcluster.errors import HeldBackError
 from fedcluster.privacy import MinClusterSize
 from fedcluster.recipes import min_cluster_size
@@ -119,7 +120,7 @@ def test_a_site_of_one_person_never_takes_part() -> None:
     assert model.fit(FRAMES, groups=one).values_sent_["north"] == 0
     assert model.rows_held_back_["north"] == 40
     assert min_cluster_size("auto") == 1
-    assert [site.limits for site in model.sites_] == [(repr(MinRows(2)),)] * 2
+    assert [site.limits for site in model.sites_] == [(Limit.from_filter(MinRows(2)),)] * 2
 
 
 def test_rows_of_weight_zero_are_nobody_s() -> None:

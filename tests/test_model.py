@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
 from fedcluster.algorithms import FKM
-from fedcluster.core import Site
+from fedcluster.core import Limit, SiteInfo
 from fedcluster.errors import InputError
 from fedcluster.estimators import FederatedKMeans
 from fedcluster.model import Model
@@ -52,7 +52,8 @@ def test_a_fit_comes_back_whole(path, fitted):
     np.testing.assert_array_equal(model.centers, fitted.cluster_centers_)
     assert model.weights.tolist() == [4.0, 4.0]
     assert model.columns == ("age", "größe")
-    assert model.sites == (Site("north", ("MinRows(n=2)",)), Site("south", ("MinRows(n=2)",)))
+    limits = (Limit("MinRows", (("n", 2),)),)
+    assert model.sites == (SiteInfo("north", limits), SiteInfo("south", limits))
     assert (model.rounds, model.inertia) == (fitted.n_iter_, fitted.inertia_)
     assert (model.seed, model.dtype) == (3, "float32")
     assert (model.algorithm["name"], model.algorithm["n_clusters"]) == ("auto", 2)
@@ -183,7 +184,7 @@ def test_what_is_no_model_is_refused_in_one_line(path, text, message):
     ],
 )
 def test_a_damaged_model_is_refused_in_one_line(path, change, message):
-    Model(NORTH[:2], np.ones(2), ("a", "b"), sites=(Site("north"),)).save(path)
+    Model(NORTH[:2], np.ones(2), ("a", "b"), sites=(SiteInfo("north"),)).save(path)
     content = json.loads(path.read_text()) | change
     path.write_text(json.dumps(content))
     with pytest.raises(InputError) as said:
@@ -193,7 +194,7 @@ def test_a_damaged_model_is_refused_in_one_line(path, change, message):
 
 
 def test_a_missing_key_is_named(path):
-    Model(NORTH, np.ones(4), ("a", "b"), sites=(Site("north"),)).save(path)
+    Model(NORTH, np.ones(4), ("a", "b"), sites=(SiteInfo("north"),)).save(path)
     whole = json.loads(path.read_text())
     for key in whole.keys() - {"format"}:
         path.write_text(json.dumps({k: v for k, v in whole.items() if k != key}))

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from introductions import columns_told
 from sklearn.decomposition import PCA
 from sklearn.preprocessing import RobustScaler, StandardScaler
 
@@ -57,7 +58,7 @@ def engine_of(sites: Mapping[str, Data], filters: Sequence = (MinRows(2),)) -> L
 
 
 def fitted(engine: LocalEngine | PooledEngine, prepare: PreprocessingSpec) -> Fitted:
-    schema = agree(engine.describe(prepare.named), prepare.columns)
+    schema = agree(columns_told(engine, texts=prepare.named), prepare.columns)
     return run_plan(fit(prepare, schema), engine).value
 
 
@@ -275,7 +276,7 @@ def test_rare_levels_are_pooled_and_a_text_of_one_row_is_never_named() -> None:
     found = fitted(engine_of({"north": north, "south": south}), PreprocessingSpec("none", rare=5))
     assert found.preprocessor.names == ("age", "sex=F", "sex=M", "sex=(other)")
     assert found.fit_report.pooled == {"sex": ("X",)}
-    told = engine_of({"north": north}).describe()["north"]
+    told = columns_told(engine_of({"north": north}))["north"]
     assert "Ann" not in str(told)
     assert found.preprocessor.apply(north).X[-1].tolist() == [41, 0, 0, 1]
 

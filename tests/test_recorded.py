@@ -32,9 +32,8 @@ class Mortal:
     def __init__(self, engine, at):
         self.engine, self.left, self.asked = engine, at, 0
 
-    @property
-    def sites(self):
-        return self.engine.sites
+    def introduce(self, **asked):
+        return self.engine.introduce(**asked)
 
     def ask(self, tasks, sites=None):
         if not self.left:
@@ -85,21 +84,21 @@ def test_a_resumed_run_starts_as_it_did_though_other_sites_hold_their_rows_now(t
         return LocalEngine([*some, Client("b", MemoryMap(ROWS["b"], chunk_rows=9))])
 
     def told(engine):
-        return run_plan(clustering(FitSpec(4, seed=1).at(engine.sites)), engine)
+        return run_plan(clustering(FitSpec(4, seed=1).at(engine.introduce())), engine)
 
     whole = told(chunked())
     assert whole.communication_rounds[0].steps == ("VarianceTree",)
     with pytest.raises(KilledError):
         told(RecordedEngine(Mortal(chunked(), 3), tmp_path / "run"))
     again = RecordedEngine(local(), tmp_path / "run")
-    assert [site.name for site in again.sites if site.streams] == ["b"]
+    assert [site.name for site in again.introduce() if site.streams] == ["b"]
     resumed = told(again)
     assert again.replayed == 3
     assert [done.steps for done in resumed.communication_rounds] == [
         done.steps for done in whole.communication_rounds
     ]
-    (tmp_path / "run" / "streams").write_bytes(b"{}\n")
-    with pytest.raises(InputError, match="streams is damaged"):
+    (tmp_path / "run" / "sites").write_bytes(b"{}\n")
+    with pytest.raises(InputError, match="sites is damaged"):
         told(RecordedEngine(local(), tmp_path / "run"))
 
 

@@ -9,10 +9,11 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 import pytest
+from introductions import columns_told, labels_told
 
 from fedcluster.algorithms import Lloyd
 from fedcluster.client import Client
-from fedcluster.core import Data, State, Task
+from fedcluster.core import Column, Data, Limit, State, Task
 from fedcluster.engines import LocalEngine
 from fedcluster.engines import _wire as wire
 from fedcluster.engines._remote import RemoteEngine
@@ -107,7 +108,7 @@ BAD: dict[str, tuple[Bend, str]] = {
     "run": (changed(run="other"), "it belongs to another round: a replay"),
     "round": (changed(exchange=99), "it belongs to another round: a replay"),
     "question": (changed(question="0" * 16), "it answers another question: a replay"),
-    "limits": (changed(limits="none"), "its limits are not a list of texts"),
+    "limits": (changed(limits="none"), "its limits are not a list of names and parameters"),
     "streams": (changed(streams="no"), "it does not say whether its rows come in chunks: use the"),
     "failed": (changed(failed="KeyError"), "failed, see its log: KeyError"),
     "garbage": (lambda reply, question: b"\x80\x04garbage", "no header that can be read"),
@@ -162,22 +163,20 @@ def labelled() -> dict[str, Responder]:
 def test_a_site_that_does_not_say_whether_its_rows_come_in_chunks_is_refused():
     """It is an older one: taken for a site that holds its rows, it would have to hold them."""
     engine = RemoteEngine(Postman(responders(), "b", without("streams")), ROWS, quorum=3)
-    engine.handshake()
+    engine.introduce()
     assert "whether its rows come in chunks: use the same fedcluster" in engine.refusals[0].reason
 
 
 def test_a_site_tells_with_its_first_reply_that_its_rows_come_in_chunks():
     many = Client("a", MemoryMap(ROWS["a"], chunk_rows=7))
     engine = RemoteEngine(Postman({**responders(), "a": Responder(many)}), ROWS)
-    assert not any(site.streams for site in engine.sites)  # nobody has been asked
-    engine.handshake()
-    assert [site.name for site in engine.sites if site.streams] == ["a"]
+    assert [site.name for site in engine.introduce() if site.streams] == ["a"]
 
 
 def test_only_labels_of_several_rows_are_told():
     engine = RemoteEngine(Postman(labelled()), ROWS)
-    assert engine.classes() == dict.fromkeys(ROWS, ("sick", "well"))
-    assert RemoteEngine(Postman(responders()), ROWS).classes() == dict.fromkeys(ROWS)
+    assert labels_told(engine) == dict.fromkeys(ROWS, ("sick", "well"))
+    assert labels_told(RemoteEngine(Postman(responders()), ROWS)) == dict.fromkeys(ROWS)
 
 
 @pytest.mark.parametrize(
@@ -193,13 +192,13 @@ def test_only_labels_of_several_rows_are_told():
 def test_labels_that_make_no_sense_are_refused(labels, reason):
     post = Postman(labelled(), "b", changed(labels=labels))
     engine = RemoteEngine(post, ROWS, quorum=3)
-    assert list(engine.classes()) == ["a", "c", "d"]
+    assert list(labels_told(engine)) == ["a", "c", "d"]
     assert reason in engine.refusals[0].reason
 
 
 def test_a_site_that_knows_no_question_about_labels_is_refused():
     engine = RemoteEngine(Postman(labelled(), "b", without("labels")), ROWS, quorum=3)
-    assert list(engine.classes()) == ["a", "c", "d"]
+    assert list(labels_told(engine)) == ["a", "c", "d"]
     assert "it does not say whether it has labels" in engine.refusals[0].reason
 
 
@@ -227,7 +226,7 @@ def test_a_site_cannot_speak_for_another():
 
 def test_a_run_goes_on_without_a_site_that_turns_bad():
     post = Postman(responders(), "b", BAD["protocol"][0])
-    post.since = 2
+    post.since = 3  # the sites introduce themselves, and answer twice
     found = run(Lloyd(), RemoteEngine(post, ROWS, quorum=3), START)
     assert [done.missing for done in found.history][:4] == [(), (), ("b",), ("b",)]
     assert np.isfinite(found.state.centers).all()
@@ -238,9 +237,14 @@ def test_what_a_site_holds_back_it_holds_back_in_the_first_question_too():
     sites = {**responders(), "a": Responder(small)}
     engine = RemoteEngine(Postman(sites), ROWS)
     [answers, _] = engine.ask(ASKED)
-    assert engine.weights == {"a": 0.0, "b": 40.0, "c": 50.0, "d": 20.0}
+    assert {site.name: site.weight for site in engine.introduce()} == {
+        "a": 0.0,
+        "b": 40.0,
+        "c": 50.0,
+        "d": 20.0,
+    }
     assert not answers.by_site["a"].weights.any()
-    assert engine.sites[0].limits == ("MinRows(n=31)",)
+    assert engine.introduce()[0].limits == (Limit.from_filter(MinRows(31)),)
 
 
 def test_what_leaves_after_an_error_holds_no_value():
@@ -299,7 +303,7 @@ def test_the_log_tells_the_sizes_of_each_answer_and_no_value():
             "shape": [3, 3],
             "smallest_weight": answers["0.weights"].min(),
             "bytes": 8 * 12,
-            "limits": ["MinRows(n=2)"],
+            "limits": [{"name": "MinRows", "n": 2}],
             "streams": False,
         },
         {
@@ -309,7 +313,7 @@ def test_the_log_tells_the_sizes_of_each_answer_and_no_value():
             "shape": [1, 1],
             "smallest_weight": 30.0,
             "bytes": 16,
-            "limits": ["MinRows(n=2)"],
+            "limits": [{"name": "MinRows", "n": 2}],
             "streams": False,
         },
     ]
@@ -325,8 +329,8 @@ def test_the_coordinator_chooses_among_columns_and_their_order():
 
     site = Responder(choose(("x", "y")), columns=("x", "y"), choose=choose)
     engine = RemoteEngine(Postman({"a": site}), ["a"])
-    engine.handshake()
-    assert engine.columns == {"a": ("x", "y")}
+    engine.introduce()
+    assert columns_told(engine, columns=False) == {"a": (Column("x"), Column("y"))}
     engine.choose(["y", "x"])
     turned = engine.ask([Task(Lloyd(), State.at(START.centers[:, ::-1]))])[0].total()
     assert turned.sums[:, [1, 0, 2]].tobytes() == (

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 from grids import KNOWN
+from introductions import columns_told
 from test_replies import Bend, Postman, changed
 
 from fedcluster.algorithms import Lloyd
@@ -64,7 +65,7 @@ def test_an_answer_as_wide_as_the_raw_rows_is_refused(described):
 
     asked = engine(narrow)
     if described:
-        asked.describe()
+        asked.introduce(columns=True)
     assert asked.ask(ASKED)[0].missing == ("b",)
     assert "sums of shape (2, 3), where (2, 4) was expected" in asked.refusals[0].reason
 
@@ -85,7 +86,7 @@ def test_an_answer_as_wide_as_the_raw_rows_is_refused(described):
 )
 def test_a_description_that_is_impossible_is_refused(told, reason):
     asked = engine(changed(described=told))
-    assert list(asked.describe()) == ["a", "c"]
+    assert list(columns_told(asked)) == ["a", "c"]
     assert reason in asked.refusals[0].reason
 
 
@@ -95,7 +96,7 @@ def test_a_site_that_does_not_describe_its_columns_is_refused():
         header.pop("described", None)
         return wire.pack(header, arrays)
 
-    assert list(engine(silent).describe()) == ["a", "c"]
+    assert list(columns_told(engine(silent))) == ["a", "c"]
 
 
 def test_only_texts_that_the_limits_let_out_are_told_and_the_log_says_how_many():
@@ -104,12 +105,11 @@ def test_only_texts_that_the_limits_let_out_are_told_and_the_log_says_how_many()
     rows = Data(X, columns=(Column("age"), Column("ward", "text", ("east", "north", "hall", "x"))))
     client = Client("a", rows, (MinRows(2), MinClusterSize(3)))
     site = Responder(client, columns=("age", "ward"), **KNOWN, log=said.append)
-    told = RemoteEngine(Postman({"a": site}), ["a"]).describe()
+    told = columns_told(RemoteEngine(Postman({"a": site}), ["a"]))
     assert told == {"a": (Column("age"), Column("ward", "text", ("east", "north")))}
+    limits = [{"name": "MinRows", "n": 2}, {"name": "MinClusterSize", "p": 3}]
     line = {"run": said[0][0]["run"], "round": 1, "task": "describe", "columns": 2, "texts": 2}
-    assert said[0][0] == line | {
-        **{"bytes": 60, "limits": ["MinRows(n=2)", "MinClusterSize(p=3)"], "streams": False}
-    }
+    assert said[0][0] == line | {**{"bytes": 60, "limits": limits, "streams": False}}
     [shown, _] = log_lines(said[0])
     assert shown.endswith("round 1  the names and kinds of 2 columns, 2 texts, 60 bytes")
 
@@ -123,13 +123,13 @@ def test_rows_are_opened_raw_only_where_that_is_asked_for():
 
     site = Responder(choose(("age", "sex")), columns=("age", "sex"), choose=choose, **KNOWN)
     asked = RemoteEngine(Postman({"a": site}), ["a"])
-    asked.handshake()
+    asked.introduce()
     asked.choose(None, raw=True)
-    asked.describe()
+    asked.introduce(columns=True)
     asked.choose(["sex"], raw=True)
-    asked.describe()
+    asked.introduce(columns=True)
     asked.choose(["sex"])
-    asked.handshake()
+    asked.introduce()
     raw = {"raw": True}
     assert opened[1:] == [(("age", "sex"), raw), (("sex",), raw), (("sex",), {})]
 
@@ -140,7 +140,7 @@ def test_weights_below_one_are_no_bound_for_counts_of_rows():
     sites = {**responders(), "a": Responder(Client("a", light), **KNOWN)}
     asked = engine(sites=sites)
     assert asked.ask([Task(Missing(), State())])[0].missing == ()
-    assert asked.weights["a"] == pytest.approx(3.0)
+    assert asked.introduce()[0].weight == pytest.approx(3.0)
 
 
 def test_a_site_that_prepares_no_rows_says_so():

@@ -311,8 +311,8 @@ def test_fit_takes_site_files(monkeypatch) -> None:
     model = json.loads(Path("out/model.json").read_text())
     assert model["columns"] == ["age", "bmi"]
     assert [site["limits"] for site in model["sites"]] == [
-        ["MinRows(n=5)", "MinClusterSize(p=2)"],
-        ["MinRows(n=2)", "MinClusterSize(p=2)"],
+        [{"name": "MinRows", "n": 5}, {"name": "MinClusterSize", "p": 2}],
+        [{"name": "MinRows", "n": 2}, {"name": "MinClusterSize", "p": 2}],
     ]
     assert ran.exit_code == 0
     labels = pd.read_csv("out/labels/north.csv")
@@ -365,7 +365,10 @@ def test_a_model_is_used_on_site_files_as_on_data_files(monkeypatch, fit_more, i
     by_site = json.loads(run("evaluate", "out/model.json", *sites, "--json").stdout)
     more = ["--label-column", "what", "--min-cluster-size", 2]
     by_file = json.loads(run("evaluate", "out/model.json", *files, *more, "--json").stdout)
-    assert by_site["sites"][0]["limits"] == ["MinRows(n=5)", "MinClusterSize(p=2)"]
+    assert by_site["sites"][0]["limits"] == [
+        {"name": "MinRows", "n": 5},
+        {"name": "MinClusterSize", "p": 2},
+    ]
     assert by_site["sites"][0]["rows"] == 60
     for name, score in by_file["scores"].items():
         assert by_site["scores"][name] == pytest.approx(score, rel=1e-9, nan_ok=True)

@@ -182,5 +182,5 @@ def informed_kfed(
     def mean_score(kfed: KFed) -> float:
         return fmean(score(run(kfed, engine, seed=seed + i).state) for i in range(runs))
 
-    fewest = -(-n_clusters // len(engine.sites))
+    fewest = -(-n_clusters // len(engine.introduce()))
     return max((KFed(n_clusters, local) for local in range(fewest, n_clusters + 1)), key=mean_score)

@@ -16,9 +16,10 @@ from fedcluster.core import (
     Data,
     Filter,
     Floats,
+    Limit,
     RowStream,
     RowTransform,
-    Site,
+    SiteInfo,
     Step,
     Summary,
     Task,
@@ -140,9 +141,10 @@ class Client:
         return not isinstance(self.rows, Data)
 
     @property
-    def site(self) -> Site:
-        """What the site tells of itself; opens the rows."""
-        return Site(self.name, tuple(map(repr, self.filters)), self.streams)
+    def site(self) -> SiteInfo:
+        """What the site tells of itself without being asked for more; opens the rows."""
+        limits = tuple(map(Limit.from_filter, self.filters))
+        return SiteInfo(self.name, limits, self.streams, n_rows=len(self.rows))
 
     def describe(self, texts: Collection[str] = ()) -> tuple[Column, ...]:
         """What the columns are; of text, only what several rows share and the filters let out.

@@ -6,7 +6,7 @@ Values are frozen dataclasses, protocols are structural. This module imports not
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, fields, is_dataclass
 from functools import reduce
 from operator import add
 from typing import Any, Protocol, Self, runtime_checkable
@@ -19,6 +19,9 @@ Floats = NDArray[np.float64]
 Rows = NDArray[np.floating[Any]]
 Labels = NDArray[np.int32]
 
+SCALARS = (bool, int, float, str)
+"""The types that a parameter of a step or of a limit may have, None aside."""
+
 __all__ = [
     "Algorithm",
     "Answers",
@@ -29,12 +32,13 @@ __all__ = [
     "Floats",
     "Iteration",
     "Labels",
+    "Limit",
     "Metric",
     "Result",
     "RowStream",
     "RowTransform",
     "Rows",
-    "Site",
+    "SiteInfo",
     "State",
     "Step",
     "Summary",
@@ -314,22 +318,91 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
-    """What a site tells of itself.
+class Limit:
+    """A limit on what leaves a site, as the site tells of it: a name and its parameters.
+
+    Parameters
+    ----------
+    name : str
+        The name of the filter.
+    parameters : tuple of (str, scalar)
+        Its parameters by name.
+
+    Examples
+    --------
+    >>> from fedcluster.privacy import MinClusterSize
+    >>> limit = Limit.from_filter(MinClusterSize(5))
+    >>> str(limit), limit.plain()
+    ('MinClusterSize(p=5)', {'name': 'MinClusterSize', 'p': 5})
+    """
+
+    name: str
+    parameters: tuple[tuple[str, Any], ...] = ()
+
+    @classmethod
+    def from_filter(cls, rule: Filter) -> Self:
+        """Return the name and the fields of a filter; its repr where it is no dataclass."""
+        if not is_dataclass(rule):
+            return cls(repr(rule))
+        named = ((each.name, getattr(rule, each.name)) for each in fields(rule))
+        return cls(type(rule).__name__, tuple(named))
+
+    @classmethod
+    def from_plain(cls, content: Any) -> Self:
+        """Return the limit that `plain` gave, or JSON made of it.
+
+        Raises
+        ------
+        ValueError
+            If it is something else.
+        """
+        if not isinstance(content, Mapping) or not isinstance(content.get("name"), str):
+            raise ValueError(f"{content!r} is not a limit: an object with a name")
+        given = {name: value for name, value in content.items() if name != "name"}
+        if not all(value is None or isinstance(value, SCALARS) for value in given.values()):
+            raise ValueError(f"the parameters of the limit {content['name']!r} are not scalars")
+        return cls(content["name"], tuple(given.items()))
+
+    def plain(self) -> dict[str, Any]:
+        """Return the limit as JSON can hold it."""
+        return {"name": self.name, **dict(self.parameters)}
+
+    def __str__(self) -> str:
+        values = ", ".join(f"{name}={value!r}" for name, value in self.parameters)
+        return f"{self.name}({values})" if values else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class SiteInfo:
+    """What a site tells of itself before it answers tasks.
 
     Parameters
     ----------
     name : str
         Its name.
-    limits : tuple of str
+    limits : tuple of Limit
         The limits that it puts on what leaves.
     streams : bool
         Whether its rows come in chunks, because they are too many to be held at once.
+    columns : tuple of Column
+        Its columns, where they were asked for; over a network always their names.
+    labels : tuple of str or None
+        Its reference labels, where they were asked for; None of rows without labels.
+    answered : bool
+        Whether it answered; of a site that did not, the name is known and what it told before.
+    n_rows, weight : float or None
+        How many rows it holds and what they weigh, as far as it told. Sites with other rows are
+        the same sites: these do not count in a comparison.
     """
 
     name: str
-    limits: tuple[str, ...] = ()
+    limits: tuple[Limit, ...] = ()
     streams: bool = False
+    columns: tuple[Column, ...] = ()
+    labels: tuple[str, ...] | None = None
+    answered: bool = True
+    n_rows: float | None = field(default=None, compare=False)
+    weight: float | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -352,17 +425,24 @@ class Answers:
 class Engine(Protocol):
     """Carries tasks to the sites and their answers back."""
 
-    @property
-    def sites(self) -> tuple[Site, ...]:
-        """The sites, in the order of their names."""
-        ...
+    def introduce(
+        self, *, columns: bool = False, texts: Collection[str] = (), labels: bool = False
+    ) -> tuple[SiteInfo, ...]:
+        """Return what the sites tell of themselves, in the order of their names.
 
-    def describe(self, texts: Collection[str] = ()) -> Mapping[str, tuple[Column, ...]]:
-        """What each site tells of its columns; those of ``texts`` hold names, if numbers too."""
-        ...
+        Names, limits and whether rows come in chunks are asked for once; calling it again costs
+        nothing.
 
-    def classes(self) -> Mapping[str, tuple[str, ...] | None]:
-        """The reference labels that each site tells of, None where it has none."""
+        Parameters
+        ----------
+        columns : bool, default=False
+            Whether the sites describe their columns, with the levels of text that several rows
+            share and the limits let out.
+        texts : collection of str
+            Columns whose numbers are names, and are described as text.
+        labels : bool, default=False
+            Whether the sites tell their reference labels, with the same restriction.
+        """
         ...
 
     def ask(self, tasks: Sequence[Task], sites: Iterable[str] | None = None) -> list[Answers]:

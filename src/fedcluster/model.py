@@ -16,7 +16,7 @@ from typing import Any, NoReturn, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedcluster.core import Column, Data, Floats, Labels, Rows, Site
+from fedcluster.core import Column, Data, Floats, Labels, Limit, Rows, SiteInfo
 from fedcluster.errors import InputError
 from fedcluster.io._outputs import atomic_write, json_text
 from fedcluster.preprocessing import Preprocessor, aligned, on_whole_rows
@@ -45,7 +45,7 @@ class Model:
     algorithm : mapping
         Its name, its parameters, and in ``steps`` what the sites were asked, each with all its
         parameters.
-    sites : tuple of Site
+    sites : tuple of SiteInfo
         The sites that were asked, with the limits that they put on what leaves them.
     rounds : int
         Rounds with the sites.
@@ -67,7 +67,7 @@ class Model:
     weights: Floats
     columns: tuple[str, ...]
     algorithm: Mapping[str, Any] = field(default_factory=dict)
-    sites: tuple[Site, ...] = ()
+    sites: tuple[SiteInfo, ...] = ()
     rounds: int = 0
     inertia: float = math.nan
     seed: int | None = None
@@ -173,7 +173,10 @@ class Model:
             "seed": self.seed,
             "dtype": self.dtype,
             "algorithm": dict(self.algorithm),
-            "sites": [{"name": site.name, "limits": list(site.limits)} for site in self.sites],
+            "sites": [
+                {"name": site.name, "limits": [limit.plain() for limit in site.limits]}
+                for site in self.sites
+            ],
         }
         if self.preprocessor is not None:
             content["preprocessing"] = self.preprocessor.plain()
@@ -274,7 +277,7 @@ def _checked(content: Mapping[str, Any], path: Path) -> dict[str, Any]:
         "columns": tuple(columns),
         "algorithm": get("algorithm", lambda a: isinstance(a, dict), "an object"),
         "sites": tuple(
-            Site(site["name"], tuple(site["limits"]))
+            SiteInfo(site["name"], tuple(map(Limit.from_plain, site["limits"])))
             for site in get("sites", _is_sites, "a list of names with limits")
         ),
         "rounds": get("rounds", _is_count, "a whole number"),
@@ -324,6 +327,14 @@ def _is_sites(value: Any) -> bool:
         isinstance(site, dict)
         and _is_name(site.get("name"))
         and isinstance(site.get("limits"), list)
-        and all(map(_is_name, site["limits"]))
+        and all(map(_is_limit, site["limits"]))
         for site in value
     )
+
+
+def _is_limit(value: Any) -> bool:
+    try:
+        Limit.from_plain(value)
+    except ValueError:
+        return False
+    return True

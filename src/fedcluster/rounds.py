@@ -245,12 +245,12 @@ def run_plan(
     """
     communication_rounds: list[CommunicationRound] = []
     answers: list[Answers] | None = None
+    names = [site.name for site in engine.introduce()]
     while True:
         try:
             tasks = next(plan) if answers is None else plan.send(answers)
         except StopIteration as stop:
             return Outcome(stop.value, tuple(communication_rounds))
-        names = [site.name for site in engine.sites]
         asked = sampled(len(names), participation, seed, len(communication_rounds))
         answers = engine.ask(tasks, [names[i] for i in asked])
         communication_rounds.append(_exchange(tasks, answers))
@@ -272,10 +272,10 @@ def _who_held_back(engine: Engine, exchange: CommunicationRound) -> str:
     if not exchange.answered:
         return f"no site answered in the first round: {', '.join(exchange.missing)} did not"
     by_limit: dict[str, list[str]] = {}
-    for site in engine.sites:
-        if site.name not in exchange.answered:
-            continue
-        by_limit.setdefault(" and ".join(site.limits) or "no limit", []).append(site.name)
+    for site in engine.introduce():
+        if site.name in exchange.answered:
+            limit = " and ".join(map(str, site.limits)) or "no limit"
+            by_limit.setdefault(limit, []).append(site.name)
     limits = "; ".join(f"{limit} at {', '.join(names)}" for limit, names in by_limit.items())
     return (
         f"no site sent anything, every group of rows is smaller than its site's limit ({limits}): "

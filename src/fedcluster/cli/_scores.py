@@ -185,7 +185,7 @@ def result(found: Evaluation, model_file: str) -> dict[str, Any]:
                 "clusters": list(site.clusters),
                 "scores": plain(found.by_site[site.name]),
                 "values_sent": site.values_sent,
-                "limits": list(site.limits),
+                "limits": plain(site.limits),
                 "rows_held_back": site.rows_held_back,
                 "lone_rows": site.lone_rows,
             }

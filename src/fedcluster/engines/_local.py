@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
+from dataclasses import replace
 from itertools import pairwise
 from typing import TypeVar
 
 from fedcluster.client import Client
-from fedcluster.core import Answers, Column, Site, Summary, Task
+from fedcluster.core import Answers, SiteInfo, Summary, Task
 from fedcluster.errors import SiteError
 
 T = TypeVar("T")
@@ -69,26 +69,24 @@ class LocalEngine:
         self.workers = workers or os.cpu_count() or 1
         self._silent = silent or (lambda site, r: False)
         self._rounds = 0
+        self._sites: dict[str, SiteInfo] = {}
 
-    @cached_property
-    def sites(self) -> tuple[Site, ...]:
-        """The sites, in the order of their names; opens their rows."""
-        clients = self.clients.values()
-        return tuple(_told(c, "opening its rows", lambda c: c.site) for c in clients)
-
-    def describe(self, texts: Collection[str] = ()) -> dict[str, tuple[Column, ...]]:
-        """What each site tells of its columns; those of ``texts`` hold names, if numbers too."""
-        return {
-            name: _told(client, "describing its columns", lambda c: c.describe(texts))
-            for name, client in self.clients.items()
-        }
-
-    def classes(self) -> dict[str, tuple[str, ...] | None]:
-        """The reference labels that each site tells of, None where it has none."""
-        return {
-            name: _told(client, "naming its labels", Client.classes)
-            for name, client in self.clients.items()
-        }
+    def introduce(
+        self, *, columns: bool = False, texts: Collection[str] = (), labels: bool = False
+    ) -> tuple[SiteInfo, ...]:
+        """Return what the sites tell of themselves, see `Engine`; opens their rows."""
+        told = []
+        for client in self.clients.values():
+            if client.name not in self._sites:
+                self._sites[client.name] = _told(client, "opening its rows", lambda c: c.site)
+            site = self._sites[client.name]
+            if columns:
+                described = _told(client, "describing its columns", lambda c: c.describe(texts))
+                site = replace(site, columns=described)
+            if labels:
+                site = replace(site, labels=_told(client, "naming its labels", Client.classes))
+            told.append(site)
+        return tuple(told)
 
     def ask(self, tasks: Sequence[Task], sites: Iterable[str] | None = None) -> list[Answers]:
         """Answer all tasks at each of the named sites, in the order of the names."""
@@ -112,7 +110,7 @@ class LocalEngine:
 
 
 def _told(client: Client, doing: str, tell: Callable[[Client], T]) -> T:
-    """What one site tells besides sums."""
+    """Return what a client tells of itself; name the site in any error."""
     try:
         return tell(client)
     except Exception as error:

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedcluster._random import sampled
 from fedcluster.client import Client
-from fedcluster.core import Answers, Column, Data, Filter, Site, Summary, Task
+from fedcluster.core import Answers, Data, Filter, Limit, SiteInfo, Summary, Task
 from fedcluster.engines._local import AtSite
 from fedcluster.privacy import MinRows
 
@@ -74,19 +74,23 @@ class PooledEngine:
         self._names, self._bounds, self._data = _by_site(data, np.asarray(sites))
         self.name = f"{len(self._names)} sites"
         self.filters = tuple(filters)
-        self.sites = (Site(self.name, tuple(map(repr, self.filters))),)
         self._sampled, self._seed, self._rounds = participation, seed, 0
         smallest = max((f.n for f in self.filters if isinstance(f, MinRows)), default=0)
         self._heard = np.diff(self._bounds) >= smallest
         self._all = self._union(self._heard)
 
-    def describe(self, texts: Collection[str] = ()) -> dict[str, tuple[Column, ...]]:
-        """What the sites tell of their columns, as one."""
-        return {self.name: self._all.describe(texts)}
-
-    def classes(self) -> dict[str, tuple[str, ...] | None]:
-        """The reference labels that the sites tell of, as one."""
-        return {self.name: self._all.classes()}
+    def introduce(
+        self, *, columns: bool = False, texts: Collection[str] = (), labels: bool = False
+    ) -> tuple[SiteInfo, ...]:
+        """Return what the sites tell of themselves, as one site."""
+        site = SiteInfo(
+            self.name,
+            tuple(map(Limit.from_filter, self.filters)),
+            columns=self._all.describe(texts) if columns else (),
+            labels=self._all.classes() if labels else None,
+            n_rows=len(self._data),
+        )
+        return (site,)
 
     def ask(self, tasks: Sequence[Task], sites: Iterable[str] | None = None) -> list[Answers]:
         """Answer all tasks for this round's sample of the sites."""

@@ -7,20 +7,19 @@ sites are asked again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedcluster.core import Answers, Column, Engine, Floats, Site, Task
+from fedcluster.core import Answers, Engine, Floats, SiteInfo, Task
 from fedcluster.engines._wire import (
     WireError,
     digest,
     pack,
-    read_columns,
+    read_sites,
     read_summaries,
     unpack,
-    write_columns,
+    write_sites,
     write_summaries,
     write_tasks,
 )
@@ -28,7 +27,6 @@ from fedcluster.errors import InputError
 from fedcluster.io._outputs import atomic_write
 
 FORMAT = {"format": "fedcluster-exchange", "format_version": 1}
-STREAMS = "streams"
 LARGEST = 1 << 40
 """Bytes of the largest file that is read; it is our own."""
 
@@ -73,69 +71,38 @@ class RecordedEngine:
     def __init__(self, engine: Engine, folder: Path) -> None:
         self._engine, self._folder = engine, folder
         self._done, self.replayed = 0, 0
-        self._kept: Mapping[str, Any] | None = None
+        self._sites: tuple[SiteInfo, ...] | None = None
         folder.mkdir(parents=True, exist_ok=True)
 
-    @property
-    def sites(self) -> tuple[Site, ...]:
-        """The sites of the engine; whether rows come in chunks stays as at the first round.
+    def introduce(
+        self, *, columns: bool = False, texts: Collection[str] = (), labels: bool = False
+    ) -> tuple[SiteInfo, ...]:
+        """Return what the sites told of themselves when they were first asked, or ask and record.
 
         A run that goes on then starts as it did, whoever answers now.
         """
-        if self._kept is None and not (self._folder / STREAMS).exists():
-            return self._engine.sites
-        kept = self._streams()
-        return tuple(replace(s, streams=kept.get(s.name) is True) for s in self._engine.sites)
-
-    def _streams(self) -> Mapping[str, Any]:
-        """Whether the rows of each site come in chunks: recorded, or as it is told now."""
-        if self._kept is None:
-            now = {site.name: site.streams for site in self._engine.sites}
-            self._kept = self._told(STREAMS, {STREAMS: True}, lambda: now)
-        return self._kept
-
-    def _names(self) -> list[str]:
-        return [site.name for site in self._engine.sites]
-
-    def describe(self, texts: Collection[str] = ()) -> Mapping[str, tuple[Column, ...]]:
-        """Give the recorded descriptions, or ask and record; a plan needs them once."""
-        about = {"describe": sorted(texts), "sites": self._names()}
-        told = self._told("described", about, lambda: self._written(texts))
-        try:
-            return {str(site): read_columns(columns) for site, columns in told.items()}
-        except WireError as error:
-            raise _damaged(self._folder / "described", error) from error
-
-    def _written(self, texts: Collection[str]) -> dict[str, Any]:
-        """What the sites tell of their columns, as JSON can hold it."""
-        told = self._engine.describe(texts)
-        return {site: write_columns(columns) for site, columns in told.items()}
-
-    def classes(self) -> Mapping[str, tuple[str, ...] | None]:
-        """Give the recorded labels, or ask and record."""
-        about = {"labels": True, "sites": self._names()}
-        told = self._told("labels", about, lambda: dict(self._engine.classes()))
-        return {str(site): None if each is None else tuple(each) for site, each in told.items()}
-
-    def _told(
-        self, name: str, about: Mapping[str, Any], ask: Callable[[], dict[str, Any]]
-    ) -> dict[str, Any]:
-        """What the sites tell once, by site: from the file of this name, or asked and recorded."""
-        question = digest(pack(about, {}))
-        path = self._folder / name
+        if self._sites is not None and not (columns or labels):
+            return self._sites
+        asked = {"columns": columns, "texts": sorted(texts), "labels": labels}
+        parts = ["sites", *(name for name in ("columns", "labels") if asked[name])]
+        path, question = self._folder / "-".join(parts), digest(pack(asked, {}))
         if not path.exists():
-            told = ask()
+            sites = self._engine.introduce(columns=columns, texts=texts, labels=labels)
             with atomic_write(path) as temporary:
-                temporary.write_bytes(pack({**FORMAT, "question": question, "told": told}, {}))
+                told = {**FORMAT, "question": question, "sites": write_sites(sites)}
+                temporary.write_bytes(pack(told, {}))
         header, _ = _header(path, question)
-        if not isinstance(header.get("told"), dict):
-            raise _damaged(path, WireError("it does not say what was told"))
-        return dict(header["told"])
+        try:
+            told_sites = read_sites(header.get("sites"))
+        except WireError as error:
+            raise _damaged(path, error) from error
+        if not (columns or labels):
+            self._sites = told_sites
+        return told_sites
 
     def ask(self, tasks: Sequence[Task], sites: Iterable[str] | None = None) -> list[Answers]:
         """Give the recorded answers, or ask and record."""
-        self._streams()
-        names = self._names()
+        names = [site.name for site in self._engine.introduce()]
         asked = names if sites is None else [name for name in names if name in set(sites)]
         headers, arrays = write_tasks(tasks)
         question = digest(pack({"tasks": headers, "asked": asked, "sites": names}, arrays))

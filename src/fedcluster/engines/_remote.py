@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Protocol
 
-from fedcluster.core import Answers, Column, Site, State, Task
+from fedcluster.core import Answers, SiteInfo, State, Task
 from fedcluster.engines._replies import (
     Holding,
     Question,
@@ -73,11 +73,6 @@ class RemoteEngine:
     ----------
     refusals : list of Refusal
         Who is missing in which exchange, and why.
-    columns : dict of str to tuple of str
-        The names of each site's columns, as it told them.
-
-    weights : dict of str to float
-        What the rows of each site weigh, as far as its limits let it tell.
 
     Raises
     ------
@@ -93,7 +88,7 @@ class RemoteEngine:
         quorum: int | None = None,
         largest: int = LARGEST,
     ) -> None:
-        self._sites = {name: Site(name) for name in sorted(sites)}
+        self._sites = {name: SiteInfo(name, answered=False) for name in sorted(sites)}
         if not self._sites:
             raise ValueError("no site was given")
         if quorum is not None and not 1 <= quorum <= len(self._sites):
@@ -103,18 +98,29 @@ class RemoteEngine:
         self._holdings: dict[str, Holding] = {}
         self._columns: list[str] | None = None
         self._raw = False
-        self.columns: dict[str, tuple[str, ...]] = {}
-        self.weights: dict[str, float] = {}
         self.refusals: list[Refusal] = []
 
-    @property
-    def sites(self) -> tuple[Site, ...]:
-        """The sites, in the order of their names, with what they have told of themselves.
+    def introduce(
+        self, *, columns: bool = False, texts: Collection[str] = (), labels: bool = False
+    ) -> tuple[SiteInfo, ...]:
+        """Return what the sites tell of themselves, see `Engine`.
 
-        Of a site that has not answered yet, after `handshake` or another exchange, only the name is
-        known.
+        Without columns or labels, sites are asked only while none has told what it holds. What
+        one does not answer now is as it was told before.
+
+        Raises
+        ------
+        SiteError
+            If fewer sites than the quorum gave an answer that is believed.
         """
-        return tuple(self._sites.values())
+        asked: dict[str, Any] = {"describe": sorted(texts)} if columns else {}
+        asked |= {"labels": True} if labels else {}
+        if not asked and self._holdings:
+            return tuple(self._sites.values())
+        validated = self._round([], None, asked)
+        return tuple(
+            replace(site, answered=name in validated) for name, site in self._sites.items()
+        )
 
     def ask(self, tasks: Sequence[Task], sites: Iterable[str] | None = None) -> list[Answers]:
         """Carry all tasks of one round to the named sites.
@@ -130,30 +136,6 @@ class RemoteEngine:
             Answers({name: reply.summaries[t] for name, reply in validated.items()}, missing)
             for t in range(len(tasks))
         ]
-
-    def describe(self, texts: Collection[str] = ()) -> dict[str, tuple[Column, ...]]:
-        """What each site that answers tells of its columns.
-
-        Those of ``texts`` hold names, if numbers too.
-
-        Raises
-        ------
-        SiteError
-            If fewer sites than the quorum gave a description that is believed.
-        """
-        validated = self._round([], None, {"describe": sorted(texts)})
-        return {name: reply.described or () for name, reply in validated.items()}
-
-    def classes(self) -> dict[str, tuple[str, ...] | None]:
-        """The reference labels that each site that answers tells of, None where it has none.
-
-        Raises
-        ------
-        SiteError
-            If fewer sites than the quorum gave an answer that is believed.
-        """
-        validated = self._round([], None, {"labels": True})
-        return {name: reply.classes for name, reply in validated.items()}
 
     def _round(
         self, tasks: Sequence[Task], sites: Iterable[str] | None, more: Mapping[str, Any] = NOTHING
@@ -171,13 +153,9 @@ class RemoteEngine:
                     validated[name] = self._validated(name, came[name], questions[name], tasks)
                 except ReplyError as error:
                     reasons[name] = str(error)
-        self._note(reasons)
+        self._record_refusals(reasons)
         self._check_quorum(len(validated), asked, reasons)
         return validated
-
-    def handshake(self) -> None:
-        """Ask the sites what they hold, before there is anything else to ask."""
-        self.ask([])
 
     def choose(self, columns: Sequence[str] | None, *, raw: bool = False) -> None:
         """From now on ask about these columns, in this order.
@@ -190,9 +168,10 @@ class RemoteEngine:
             Whether they are still to be prepared: text and missing values are allowed.
         """
         asked = None if columns is None else tuple(columns)
-        for name, told in self.columns.items():
+        for site in self._sites.values():
+            told = tuple(column.name for column in site.columns)
             if raw != self._raw or told != (asked or told):
-                self._holdings.pop(name, None)
+                self._holdings.pop(site.name, None)
         self._columns, self._raw = None if asked is None else list(asked), raw
 
     def give(self, model: Mapping[str, Any]) -> tuple[str, ...]:
@@ -207,7 +186,7 @@ class RemoteEngine:
                 kept.append(name)
             except ReplyError as error:
                 reasons[name] = str(error)
-        self._note(reasons)
+        self._record_refusals(reasons)
         return tuple(sorted(kept))
 
     def _questions(
@@ -246,15 +225,15 @@ class RemoteEngine:
         reply = read_reply(came, question, name, largest=self._largest)
         holding = self._holdings.get(name)
         if holding is None:
-            holding = Holding.of(reply.summaries)
+            holding = Holding.from_answers(reply.summaries)
             reply = replace(reply, summaries=reply.summaries[1:])
-        holding = holding.telling(reply.columns, reply.described)
+        holding = holding.telling(reply.site.columns, described=reply.described)
         reply.check(tasks, holding)
-        self._holdings[name], self._sites[name] = holding, reply.site
-        self.columns[name], self.weights[name] = reply.columns, holding.weight
+        self._holdings[name] = holding
+        self._sites[name] = replace(reply.site, n_rows=holding.n_rows, weight=holding.weight)
         return reply
 
-    def _note(self, reasons: Mapping[str, str]) -> None:
+    def _record_refusals(self, reasons: Mapping[str, str]) -> None:
         for name in sorted(reasons):
             self.refusals.append(Refusal(name, self._exchanges, reasons[name]))
             LOGGER.warning("round %d, site %r: %s", self._exchanges, name, reasons[name])

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fedcluster.core import Column, Data, Floats, Site, Summary, Task
+from fedcluster.core import Column, Data, Floats, Limit, SiteInfo, Summary, Task
 from fedcluster.engines._wire import (
     LARGEST,
     PROTOCOL,
@@ -79,37 +79,45 @@ class Holding:
     columns: tuple[Column, ...] = ()
 
     @classmethod
-    def of(cls, answers: Sequence[Summary]) -> Holding:
-        """From the answer to `SiteSize`, the first of a reply."""
+    def from_answers(cls, answers: Sequence[Summary]) -> Holding:
+        """Return what the answer to `SiteSize`, the first of a reply, says."""
         if not answers or len(answers[0].weights) != 1:
             raise ReplyError("it does not say in one line what it holds")
         _check_numbers(answers[0])
         d, weight = answers[0].sums.shape[1], float(answers[0].weights[0])
         return cls(d, weight, float(answers[0].sums.max(initial=0.0)))
 
-    def telling(self, names: Sequence[str], described: Sequence[Column] | None) -> Holding:
-        """With what the columns are, from their names or from a description.
+    def telling(self, columns: tuple[Column, ...], *, described: bool) -> Holding:
+        """Return the same with what the columns are, from their names or from a description.
 
         Raises
         ------
         ReplyError
             If other columns are described than the rows have.
         """
-        if described is not None and len(described) != self.n_columns:
-            raise ReplyError(f"{len(described)} columns described, the rows have {self.n_columns}")
-        columns = described or self.columns or tuple(map(Column, names))
-        return replace(self, columns=tuple(columns) if len(columns) == self.n_columns else ())
+        if described and len(columns) != self.n_columns:
+            raise ReplyError(f"{len(columns)} columns described, the rows have {self.n_columns}")
+        known = columns if described else self.columns or columns
+        return replace(self, columns=known if len(known) == self.n_columns else ())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reply:
-    """A reply that comes from the right site and answers the right question."""
+    """A reply that comes from the right site and answers the right question.
 
-    site: Site
-    columns: tuple[str, ...]
+    Parameters
+    ----------
+    site : SiteInfo
+        What the site tells of itself.
+    described : bool
+        Whether its columns are described, and not only named.
+    summaries : list of Summary
+        Its answers, one for each task.
+    """
+
+    site: SiteInfo
+    described: bool
     summaries: list[Summary]
-    described: tuple[Column, ...] | None = None
-    classes: tuple[str, ...] | None = None
 
     def check(self, tasks: Sequence[Task], holding: Holding) -> None:
         """Check every answer.
@@ -154,11 +162,14 @@ def read_reply(message: bytes, question: Question, name: str, *, largest: int = 
     """
     try:
         header, arrays = _opened(message, question, name, largest)
-        site = Site(name, _texts(header, "limits"), _streams(header))
-        described = read_columns(header.get("described")) if question.describes else None
-        classes = _classes(header) if question.labels else None
-        columns = _texts(header, "columns")
-        return Reply(site, columns, read_summaries(arrays), described, classes)
+        site = SiteInfo(
+            name,
+            _limits(header),
+            _streams(header),
+            _columns(header, described=question.describes),
+            _labels(header) if question.labels else None,
+        )
+        return Reply(site, question.describes, read_summaries(arrays))
     except WireError as error:
         raise ReplyError(str(error)) from error
 
@@ -207,16 +218,33 @@ def _texts(header: dict[str, Any], key: str) -> tuple[str, ...]:
     return tuple(texts)
 
 
+def _columns(header: dict[str, Any], *, described: bool) -> tuple[Column, ...]:
+    """Return the columns of a site, by their names alone unless they are described."""
+    names = tuple(map(Column, _texts(header, "columns")))
+    return read_columns(header.get("described")) if described else names
+
+
+def _limits(header: dict[str, Any]) -> tuple[Limit, ...]:
+    """Return the limits that a site puts on what leaves."""
+    limits = header.get("limits", [])
+    if not isinstance(limits, list):
+        raise ReplyError("its limits are not a list of names and parameters")
+    try:
+        return tuple(map(Limit.from_plain, limits))
+    except ValueError as error:
+        raise ReplyError(f"its limits are not understood: {error}") from error
+
+
 def _streams(header: dict[str, Any]) -> bool:
-    """Whether a site says that its rows come in chunks."""
+    """Return whether the rows of a site come in chunks."""
     streams = header.get("streams")
     if not isinstance(streams, bool):
         raise ReplyError("it does not say whether its rows come in chunks: use the same fedcluster")
     return streams
 
 
-def _classes(header: dict[str, Any]) -> tuple[str, ...] | None:
-    """The reference labels that a site tells of; None where it says that it has none."""
+def _labels(header: dict[str, Any]) -> tuple[str, ...] | None:
+    """Return the reference labels of a site; None where it says that it has none."""
     if "labels" not in header:
         raise ReplyError("it does not say whether it has labels: use the same fedcluster")
     if header["labels"] is None:

@@ -136,7 +136,7 @@ class Responder:
             return pack(echo, {})
         found = self._found(me["question"], header, arrays)
         site = found.client.site
-        told = {"limits": list(site.limits), "streams": site.streams}
+        told = {"limits": [limit.plain() for limit in site.limits], "streams": site.streams}
         card = {**told, "columns": header.get("columns", list(self.columns))}
         if found.described is not None:
             card["described"] = write_columns(found.described)

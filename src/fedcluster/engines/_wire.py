@@ -19,7 +19,17 @@ from typing import Any
 import numpy as np
 
 from fedcluster import algorithms, metrics
-from fedcluster.core import Column, Floats, RowTransform, State, Step, Summary, Task
+from fedcluster.core import (
+    Column,
+    Floats,
+    Limit,
+    RowTransform,
+    SiteInfo,
+    State,
+    Step,
+    Summary,
+    Task,
+)
 from fedcluster.io._columns import KINDS, MOST_LEVELS
 
 PROTOCOL = 1
@@ -29,6 +39,9 @@ LARGEST = 100_000_000
 """Bytes of the largest message that is read."""
 
 MOST_DIMENSIONS = 2
+
+SITE_SCALARS = ("name", "streams", "answered", "n_rows", "weight")
+"""What a site tells of itself by single values."""
 
 Header = Mapping[str, Any]
 Steps = Mapping[str, type[Any]]
@@ -316,3 +329,44 @@ def _column(name: Any, kind: Any, levels: Any) -> Column:
     if len(levels) > (MOST_LEVELS if kind == "text" else 0):
         raise ValueError(f"a column of {kind} with {len(levels)} texts")
     return Column(name, kind, tuple(levels))
+
+
+def write_sites(sites: Sequence[SiteInfo]) -> list[dict[str, Any]]:
+    """Return what sites tell of themselves as JSON can hold it."""
+    return [
+        {
+            **{name: getattr(site, name) for name in SITE_SCALARS},
+            "limits": [limit.plain() for limit in site.limits],
+            "columns": write_columns(site.columns),
+            "labels": None if site.labels is None else list(site.labels),
+        }
+        for site in sites
+    ]
+
+
+def read_sites(given: Any) -> tuple[SiteInfo, ...]:
+    """Return what `write_sites` wrote.
+
+    Raises
+    ------
+    WireError
+        If it is something else.
+
+    Examples
+    --------
+    >>> site = SiteInfo("north", (Limit("MinRows", (("n", 2),)),), labels=("sick", "well"))
+    >>> read_sites(write_sites([site])) == (site,)
+    True
+    """
+    try:
+        return tuple(
+            SiteInfo(
+                **{name: site[name] for name in SITE_SCALARS},
+                limits=tuple(map(Limit.from_plain, site["limits"])),
+                columns=read_columns(site["columns"]),
+                labels=None if site["labels"] is None else tuple(map(str, site["labels"])),
+            )
+            for site in given
+        )
+    except (TypeError, LookupError, ValueError) as error:
+        raise WireError(f"what the sites told of themselves is not understood: {error}") from error

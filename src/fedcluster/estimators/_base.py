@@ -143,7 +143,7 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
     def _fit(self, engine: LocalEngine, rows: Mapping[str, Data | RowStream]) -> None:
         """Prepare, cluster, label, and keep what was found."""
         before = self._fit_preprocessor(engine)
-        choice = self._choice(rows).at(engine.sites)
+        choice = self._choice(rows).at(engine.introduce())
         outcome = run_plan(
             with_preprocessing(self._plan(choice, rows), self.preprocessor_),
             engine,
@@ -161,7 +161,8 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
         wish = wanted(self.prepare)
         if wish is None:
             return ()
-        schema = agree(engine.describe(wish.named), wish.columns)
+        sites = engine.introduce(columns=True, texts=wish.named)
+        schema = agree({site.name: site.columns for site in sites}, wish.columns)
         outcome: Outcome[Fitted] = run_plan(
             fit_preprocessor(wish, schema), engine, watch=self._watch
         )
@@ -311,7 +312,7 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
         self.n_iter_ = len(outcome.communication_rounds)
         self.values_sent_ = outcome.values_sent()
         self.communication_rounds_ = outcome.account()
-        self.sites_ = engine.sites
+        self.sites_ = engine.introduce()
         logs = {name: client.audit_log for name, client in engine.clients.items()}
         self.steps_ = list(dict.fromkeys(m.step for log in logs.values() for m in log))
         self.rows_held_back_ = {

@@ -93,7 +93,7 @@ class FederatedKMeans(Federated):
         Rounds with the sites.
     history_ : list of dict
         One entry for each round of the winning run: inertia, shift, who answered, what was sent.
-    sites_ : tuple of Site
+    sites_ : tuple of SiteInfo
         The sites in the order of their names, with their limits.
     steps_ : list of str
         What the sites were asked, each once, with all its parameters.

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fedcluster.core import Site
+from fedcluster.core import SiteInfo
 from fedcluster.engines._remote import Refusal
 from fedcluster.preprocessing import FitReport, PreprocessingSpec, Preprocessor, in_words
 from fedcluster.report import plain
@@ -23,10 +22,8 @@ class JobReport:
         What the plan returned.
     columns : tuple of str
         The columns that were asked about.
-    sites : tuple of Site
+    sites : tuple of SiteInfo
         Who was asked, with their limits.
-    weights : mapping of str to float
-        What the rows of each site weigh, as it told.
     steps : tuple of str
         What was asked, each once.
     refusals : tuple of Refusal
@@ -39,8 +36,7 @@ class JobReport:
 
     outcome: Outcome[Any]
     columns: tuple[str, ...]
-    sites: tuple[Site, ...]
-    weights: Mapping[str, float]
+    sites: tuple[SiteInfo, ...]
     steps: tuple[str, ...]
     refusals: tuple[Refusal, ...]
     preprocessor: Preprocessor | None = None
@@ -69,8 +65,8 @@ class JobReport:
             "sites": [
                 {
                     "name": site.name,
-                    "weight": self.weights.get(site.name),
-                    "limits": list(site.limits),
+                    "weight": site.weight,
+                    "limits": [limit.plain() for limit in site.limits],
                     "values_sent": sent.get(site.name, 0),
                 }
                 for site in self.sites

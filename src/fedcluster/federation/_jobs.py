@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from fedcluster.core import Answers, Engine, Result, Site, State, Task
+from fedcluster.core import Answers, Engine, Result, SiteInfo, State, Task
 from fedcluster.errors import InputError
 from fedcluster.federation._accounts import JobReport
 from fedcluster.io._outputs import json_text
@@ -63,7 +63,7 @@ class Job(Protocol):
         """
         ...
 
-    def plan(self, sites: Sequence[Site]) -> Plan[Any]:
+    def plan(self, sites: Sequence[SiteInfo]) -> Plan[Any]:
         """What to ask these sites about the prepared rows."""
         ...
 
@@ -105,7 +105,7 @@ class Fit:
         _check_rows(self.n_clusters, rows)
         return self
 
-    def plan(self, sites: Sequence[Site]) -> Plan[Result]:
+    def plan(self, sites: Sequence[SiteInfo]) -> Plan[Result]:
         """The same as an estimator's, with the same random numbers."""
         return clustering(
             FitSpec(
@@ -225,7 +225,7 @@ class SelectK:
         sides = None if bounds is None else (np.array(bounds[0]), np.array(bounds[1]))
         return Rule(self.rule, self.pick, sides)  # type: ignore[arg-type]
 
-    def plan(self, sites: Sequence[Site]) -> Plan[Selection]:
+    def plan(self, sites: Sequence[SiteInfo]) -> Plan[Selection]:
         """The same as of ``fedcluster select-k``."""
         by = clustered_by(self.rule, self.m, self.averaging)
         choice = FitSpec(self.k_max, seed=drawn(self.seed), sums_only=self.sums_only, **by)
@@ -282,7 +282,7 @@ class Evaluate:
         """With the labels that the sites have, where clusters are compared with them."""
         return replace(self, classes=_agreed_classes(engine)) if self.labels else self
 
-    def plan(self, sites: Sequence[Site]) -> Plan[dict[str, float]]:
+    def plan(self, sites: Sequence[SiteInfo]) -> Plan[dict[str, float]]:
         """Two rounds."""
         model = Model.load(self.model)
         return evaluation(
@@ -310,7 +310,7 @@ def _agreed_classes(engine: Engine) -> tuple[str, ...]:
     InputError
         If a site has none, or no site may tell one.
     """
-    told = engine.classes()
+    told = {site.name: site.labels for site in engine.introduce(labels=True) if site.answered}
     lacking = [site for site, classes in told.items() if classes is None]
     if lacking:
         raise InputError(

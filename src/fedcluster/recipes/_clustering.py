@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fedcluster.algorithms import FFCM, FKM, FedAvg, KFed, Lloyd
-from fedcluster.core import Algorithm, Floats, Metric, Result, Site, State, Task
+from fedcluster.core import Algorithm, Floats, Metric, Result, SiteInfo, State, Task
 from fedcluster.metrics import FuzzyObjective, Inertia
 from fedcluster.recipes import _starts as starts
 from fedcluster.recipes._breathing import breathe
@@ -63,11 +63,11 @@ class FitSpec:
         """The start, where it was given as centres."""
         return State.at(self.init) if isinstance(self.init, np.ndarray) else None
 
-    def at(self, sites: Iterable[Site]) -> FitSpec:
+    def at(self, sites: Iterable[SiteInfo]) -> FitSpec:
         """The choice for these sites: ``init="auto"`` is "sums" where rows come in chunks.
 
-        No site then holds all its rows at once. Over a network sites have to be asked something
-        before they can tell; one that has not answered counts as one whose rows do not.
+        No site then holds all its rows at once. Over a network, a site that has not answered
+        counts as one whose rows do not.
         """
         auto = isinstance(self.init, str) and self.init == "auto"
         streams = any(site.streams for site in sites)

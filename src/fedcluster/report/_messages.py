@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from fedcluster.core import Limit
 from fedcluster.report._records import Record, SiteRecord
 from fedcluster.report._tables import number
 
@@ -69,15 +69,16 @@ def _limits_in_force(sites: Sequence[SiteRecord]) -> str:
     return f"Limits in force: {'; '.join(each)}."
 
 
-def _in_words(limits: Sequence[str]) -> list[str]:
-    """Limits such as "MinRows(n=2)" in words; those that hold nothing back are left out."""
+def _in_words(limits: Sequence[Limit]) -> list[str]:
+    """Limits in words; those that hold nothing back are left out."""
     words = []
     for limit in limits:
-        match = re.fullmatch(r"(\w+)\(\w+=(\d+)\)", limit)
-        if not match or match[1] not in LIMITS:
-            words.append(limit)
-        elif int(match[2]) > 1:
-            words.append(LIMITS[match[1]].format(match[2]))
+        if limit.name not in LIMITS:
+            words.append(str(limit))
+            continue
+        [(_, smallest)] = limit.parameters
+        if smallest > 1:
+            words.append(LIMITS[limit.name].format(smallest))
     return words
 
 

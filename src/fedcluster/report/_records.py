@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 import numpy as np
 
-from fedcluster.core import Labels
+from fedcluster.core import Labels, Limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class SiteRecord:
         The file of the rows' labels, relative to the folder of outputs.
     values_sent : int
         In all rounds together.
-    limits : tuple of str
+    limits : tuple of Limit
         What the site holds back.
     rows_held_back : int
         The most rows that the limits held back in one message.
@@ -39,7 +39,7 @@ class SiteRecord:
     clusters: tuple[int, ...]
     labels: str
     values_sent: int = 0
-    limits: tuple[str, ...] = ()
+    limits: tuple[Limit, ...] = ()
     rows_held_back: int = 0
     lone_rows: int = 0
 
@@ -128,8 +128,10 @@ def plain(value: Any) -> Any:
     >>> plain((Comparison("Oslo alone", inertia=2.0, ratio=float("nan"), ari=0.5),))
     [{'name': 'Oslo alone', 'inertia': 2.0, 'ratio': None, 'ari': 0.5}]
     """
+    if isinstance(value, Limit):
+        return value.plain()
     if is_dataclass(value) and not isinstance(value, type):
-        return plain(asdict(value))
+        return {each.name: plain(getattr(value, each.name)) for each in fields(value)}
     if isinstance(value, Mapping):
         return {key: plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):

@@ -91,7 +91,8 @@ def conduct(engine: RemoteEngine, content: Mapping[str, Any], folder: Path) -> d
     folder.mkdir(parents=True, exist_ok=True)
     recorded = RecordedEngine(engine, folder / "communication_rounds")
     columns, schema = _agreed(engine, recorded, job, content["columns"], folder)
-    job = job.settled(sum(engine.weights.values()), columns, recorded)
+    weight = sum(site.weight or 0.0 for site in engine.introduce())
+    job = job.settled(weight, columns, recorded)
     account = _carried_out(job, columns, schema, engine, recorded)
     out = Path(content["out"])
     with atomic_folder(out) as partial:
@@ -120,7 +121,7 @@ def _carried_out(
         preprocessor = before.value.preprocessor
         columns = tuple(column.name for column in preprocessor.columns)
     found = run_plan(
-        noted(with_preprocessing(job.plan(recorded.sites), preprocessor), steps),
+        noted(with_preprocessing(job.plan(recorded.introduce()), preprocessor), steps),
         recorded,
         participation=job.participation,
         seed=drawn(job.seed),
@@ -133,8 +134,7 @@ def _carried_out(
     return JobReport(
         Outcome(found.value, communication_rounds),
         columns,
-        engine.sites,
-        engine.weights,
+        engine.introduce(),
         tuple(steps),
         tuple(engine.refusals),
         preprocessor,
@@ -150,12 +150,11 @@ def _agreed(
         return _in_one_order(engine, wanted, folder), None
     engine.choose(wanted, raw=True)
     if isinstance(job.preparing, Preprocessor):
-        engine.handshake()
+        engine.introduce()
         return tuple(wanted or ()), None
-    schema = agree(recorded.describe(job.preparing.named), job.preparing.columns)
-    if not engine.weights:  # the descriptions were recorded
-        engine.handshake()
-    return (), schema
+    sites = recorded.introduce(columns=True, texts=job.preparing.named)
+    described = {site.name: site.columns for site in sites if site.answered}
+    return (), agree(described, job.preparing.columns)
 
 
 def _in_one_order(engine: RemoteEngine, wanted: list[str] | None, folder: Path) -> tuple[str, ...]:
@@ -167,11 +166,12 @@ def _in_one_order(engine: RemoteEngine, wanted: list[str] | None, folder: Path) 
         If two sites have other columns, or those that a resumed run asked about are others.
     """
     engine.choose(wanted)
-    engine.handshake()
-    first, *others = sorted(engine.columns)
-    columns = engine.columns[first]
+    sites = [site for site in engine.introduce() if site.answered]
+    told = {site.name: tuple(column.name for column in site.columns) for site in sites}
+    first, *others = told
+    columns = told[first]
     for site in others:
-        if differing := sorted(set(columns) ^ set(engine.columns[site])):
+        if differing := sorted(set(columns) ^ set(told[site])):
             raise InputError(
                 f"sites {first!r} and {site!r} have not the same columns: {', '.join(differing)}; "
                 "name those to cluster by with --columns"
