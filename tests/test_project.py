@@ -1,0 +1,72 @@
+"""The project's own files: what they name is there, and what two of them say is the same."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+HOME = PROJECT["project"]["urls"]["Homepage"]
+FILES = f"{HOME}/blob/main/"
+PAGES = sorted(ROOT.glob("*.md")) + sorted((ROOT / "docs").glob("*.md"))
+README = ROOT / "README.md"
+
+
+def links(text: str) -> list[str]:
+    """Every target of a Markdown page's links: inline, and those defined on a line of their own."""
+    prose = re.sub(r"^```.*?^```$|`[^`\n]+`", "", text, flags=re.MULTILINE | re.DOTALL)
+    return [
+        *re.findall(r"\]\(([^)\s]+)\)", prose),
+        *re.findall(r"^\[[^]]+\]: (\S+)$", prose, re.MULTILINE),
+    ]
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a Markdown page's headings: lower case, words joined by hyphens."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text("utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_to_files_and_headings_that_exist(page):
+    for link in links(page.read_text("utf-8")):
+        if "://" in link and not link.startswith(FILES):
+            continue
+        path, _, anchor = link.removeprefix(FILES).partition("#")
+        target = (ROOT if link.startswith(FILES) else page.parent) / path if path else page
+        assert target.exists(), f"{page.name} links to {link}, and there is no {path}"
+        if anchor:
+            assert anchor in anchors(target), f"{page.name} links to {link}: no such heading"
+
+
+def test_links_of_the_readme_work_on_the_package_index_too():
+    found = links(README.read_text("utf-8"))
+    assert len(found) > 10
+    assert [link for link in found if not link.startswith("https://")] == []
+
+
+def test_each_name_in_brackets_of_the_readme_is_defined_and_used():
+    prose = re.sub(r"^```.*?^```$", "", README.read_text("utf-8"), flags=re.M | re.S)
+    defined = re.findall(r"^\[([^]]+)\]: ", prose, re.MULTILINE)
+    used = re.findall(r"\[([^]]+)\](?![:(])", prose.replace("\n", " "))
+    assert sorted(set(used)) == sorted(defined)
+
+
+def test_the_classifiers_name_the_versions_of_python_that_are_allowed():
+    listed = [
+        line.rpartition(" ")[2]
+        for line in PROJECT["project"]["classifiers"]
+        if re.search(r":: 3\.\d+$", line)
+    ]
+    allowed = SpecifierSet(PROJECT["project"]["requires-python"])
+    assert listed == [f"3.{minor}" for minor in range(15) if f"3.{minor}" in allowed]
+
+
+def test_numba_and_llvmlite_have_upper_bounds_as_the_kernels_use_their_llvm():
+    needed = {(r := Requirement(line)).name: r for line in PROJECT["project"]["dependencies"]}
+    for name in ("numba", "llvmlite"):
+        assert any(bound.operator == "<" for bound in needed[name].specifier), name
