@@ -22,8 +22,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from federations import federation, read_json
 
-from fedcluster.federation import _pages as pages
-from fedcluster.transports.flower._processes import ManagedProcess, answers, environment, free_port
+from fedcluster.transports.flower import _superlink as superlink
+from fedcluster.transports.flower._http import free_port, is_healthy
+from fedcluster.transports.flower._processes import ManagedProcess, environment
 
 ROUNDS = 4
 EMPTY = """
@@ -66,7 +67,7 @@ def empty_rounds(folder: Path) -> list[float]:
     app, out, home = folder / "app", folder / "seconds.json", folder / "flower"
     app.mkdir(parents=True)
     home.mkdir()
-    (app / "pyproject.toml").write_text(pages.PYPROJECT)
+    (app / "pyproject.toml").write_text(superlink.PYPROJECT)
     (app / "fedcluster_app.py").write_text(EMPTY.format(rounds=ROUNDS, out=str(out)))
     address = f"127.0.0.1:{free_port()}"
     (home / "config.toml").write_text(
@@ -76,7 +77,7 @@ def empty_rounds(folder: Path) -> list[float]:
         port = address.split(":")[1]
         link = ["--insecure", "--port", port, "--disable-runtime-dependency-installation"]
         stack.enter_context(ManagedProcess.running("superlink", link, folder / "link.log", home))
-        while not answers(address, None):
+        while not is_healthy(address, None):
             time.sleep(0.2)
         for i in range(3):
             node = ["--insecure", "--superlink", address, "--port", str(free_port())]

@@ -19,13 +19,13 @@ from introductions import columns_told
 from fedcluster.client import Client
 from fedcluster.core import Column, Data, Result
 from fedcluster.engines import LocalEngine
-from fedcluster.federation._folders import create
+from fedcluster.federation._folder import create
 from fedcluster.federation._jobs import Fit, drawn
 from fedcluster.preprocessing import Preprocessor, agree
 from fedcluster.preprocessing import fit as fit_preprocessor
 from fedcluster.privacy import MinClusterSize, MinRows
 from fedcluster.rounds import run_plan, with_preprocessing
-from fedcluster.transports.flower._processes import free_port
+from fedcluster.transports.flower._http import free_port
 
 COMMAND = [sys.executable, "-c", "from fedcluster.cli import app; app()"]
 MARK = "FEDCLUSTER_FEDERATION_OF_A_TEST"

@@ -12,11 +12,13 @@ from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
 from fedcluster.client import Client
+from fedcluster.engines._remote import RemoteEngine
 from fedcluster.engines._responder import Responder
 from fedcluster.engines._wire import steps_by_name
+from fedcluster.federation._membership import PREPARATION
 from fedcluster.preprocessing import Preprocessor
-from fedcluster.transports.flower._member import PREPARATION
-from fedcluster.transports.flower._transport import FlowerEngine, client_app
+from fedcluster.transports import flower
+from fedcluster.transports.flower._transport import client_app
 
 KNOWN = {"steps": steps_by_name(PREPARATION), "preprocessors": Preprocessor.of_plain}
 """What every site of a federation knows."""
@@ -97,6 +99,6 @@ def process_grid(responders: Iterable[Responder]) -> tuple[ProcessGrid, dict[int
     return ProcessGrid(apps), {n: r.name for n, r in enumerate(given, start=2)}
 
 
-def flower_engine(clients: Iterable[Client], **how) -> FlowerEngine:
+def flower_engine(clients: Iterable[Client], **how) -> RemoteEngine:
     """An engine over a grid in this process."""
-    return FlowerEngine(*process_grid(Responder(c, **KNOWN) for c in clients), **how)
+    return flower.flower_engine(*process_grid(Responder(c, **KNOWN) for c in clients), **how)

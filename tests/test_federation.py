@@ -24,16 +24,19 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 from flwr.supercore.interceptors import RuntimeTokenHttpInterceptor
+from flwr.supercore.runtime import RuntimeHttpClient
 from grids import KNOWN, process_grid
 from typer.testing import CliRunner
 
 from fedcluster._site import SiteFile
 from fedcluster.cli import app
 from fedcluster.engines import LocalEngine
+from fedcluster.engines._remote import RemoteEngine
 from fedcluster.engines._responder import Responder
 from fedcluster.errors import InputError, SiteError
-from fedcluster.federation._folders import Federation, create
+from fedcluster.federation._folder import Federation, create
 from fedcluster.federation._jobs import JOBS, Evaluate, Fit, SelectK
+from fedcluster.federation._membership import Membership, append_to_log, keep_results
 from fedcluster.federation._messages import shown
 from fedcluster.model import Model
 from fedcluster.preprocessing import PreprocessingSpec
@@ -41,11 +44,13 @@ from fedcluster.report import Table, plain
 from fedcluster.rounds import run_plan
 from fedcluster.transports.flower import _app as apps
 from fedcluster.transports.flower import _coordinator as coordinator
-from fedcluster.transports.flower import _member as member
+from fedcluster.transports.flower import _superlink as superlink
+from fedcluster.transports.flower import _supernode as member
+from fedcluster.transports.flower import flower_engine
+from fedcluster.transports.flower._http import client, free_port, is_healthy
 from fedcluster.transports.flower._launcher import FleetOnly
-from fedcluster.transports.flower._member import Membership, append, keep_results
-from fedcluster.transports.flower._processes import ManagedProcess, answers, free_port
-from fedcluster.transports.flower._transport import FlowerEngine, client_app, discover_nodes
+from fedcluster.transports.flower._processes import ManagedProcess
+from fedcluster.transports.flower._transport import client_app, discover_nodes
 
 SITES = ["north", "south"]
 RNG = np.random.default_rng(0)
@@ -99,7 +104,7 @@ def test_each_site_has_a_key_of_its_own(folder: Path) -> None:
 
 def test_the_site_s_folder_is_ready_to_use(folder: Path) -> None:
     site = SiteFile.load(folder / "sites/north/site.toml")
-    membership = Membership.of(site)
+    membership = Membership.from_site_file(site)
     assert site.name == "north"
     assert membership.coordinator == "cluster.example.org:8443"
     assert not membership.insecure
@@ -109,6 +114,7 @@ def test_the_site_s_folder_is_ready_to_use(folder: Path) -> None:
 
 
 def test_the_thin_app_is_what_flower_asks_for(folder: Path) -> None:
+    superlink.write_app(Federation.load(folder))
     content = tomllib.loads((folder / "app/pyproject.toml").read_text())
     assert content["tool"]["flwr"]["app"]["components"]["serverapp"] == "fedcluster_app:server"
     assert content["project"]["dependencies"] == []
@@ -119,7 +125,7 @@ def test_a_federation_reads_what_was_written(folder: Path) -> None:
     assert federation.sites == ("north", "south")
     assert (federation.host, federation.port) == ("cluster.example.org", 8443)
     with pytest.raises(InputError, match="is not started: run fedcluster federation start"):
-        federation.nodes()
+        superlink.registered_nodes(federation)
 
 
 @pytest.mark.parametrize(
@@ -199,7 +205,7 @@ def test_terms_that_mean_nothing_are_refused(option, reason, folder, tmp_path):
     assert not (folder / "runs").exists()
 
 
-def engine(folder: Path, **how) -> FlowerEngine:
+def engine(folder: Path, **how) -> RemoteEngine:
     """The sites of a folder, on a grid in this process."""
     given = []
     for name in SITES:
@@ -212,11 +218,11 @@ def engine(folder: Path, **how) -> FlowerEngine:
                 columns=site.opened(raw=True).columns,
                 choose=site.client,
                 **KNOWN,
-                log=lambda lines, log=log: append(log, lines),
+                log=lambda lines, log=log: append_to_log(log, lines),
                 keep=lambda model, site=site, results=results: keep_results(site, model, results),
             )
         )
-    return FlowerEngine(*process_grid(given), **how)
+    return flower_engine(*process_grid(given), **how)
 
 
 def content(out: Path, job: Fit, **how) -> dict:
@@ -445,15 +451,13 @@ def test_without_keys_the_sites_say_their_names(folder: Path) -> None:
     assert discover_nodes(grid, [*SITES, "west"], 0.3) == nodes
     given = {"nodes": {}, "insecure": True, "sites": [*SITES, "west"], "quorum": None}
     with pytest.raises(SiteError, match="not connected: west; 3 sites are needed"):
-        apps._engine(grid, {**given, "deadline": 0.3})
-    assert len(apps._engine(grid, {**given, "deadline": 0.3, "quorum": 2}).introduce()) == 2
+        apps.engine_for(grid, {**given, "deadline": 0.3})
+    assert len(apps.engine_for(grid, {**given, "deadline": 0.3, "quorum": 2}).introduce()) == 2
 
 
 def supernode(said: str) -> ManagedProcess:
     """A SuperNode that has said something, and has ended unless that was that it is connected."""
-    told = SimpleNamespace(printed=lambda: said, runs=False, log="supernode.log")
-    told.wait_for = lambda text, seconds: text in said
-    return told
+    return SimpleNamespace(printed=lambda: said, runs=False, log="supernode.log")
 
 
 @pytest.mark.parametrize("before", [True, False])
@@ -466,20 +470,20 @@ def test_only_a_site_that_was_connected_once_waits_to_be_let_in(before, tmp_path
     if not before:
         with (
             pytest.raises(InputError, match="the coordinator does not know this site's key"),
-            member._connected(membership, [], tmp_path, heard.append),
+            member.connected(membership, [], tmp_path, heard.append),
         ):
             pass
         assert not (tmp_path / "connected").exists()
         return
     (tmp_path / "connected").touch()
-    with member._connected(membership, [], tmp_path, heard.append) as connected:
+    with member.connected(membership, [], tmp_path, heard.append) as connected:
         assert connected.printed() == "SuperNode ID: 4"
     assert heard == ["the site's earlier program still counts as connected; waiting"]
     monkeypatch.setattr(member, "FORGOTTEN", -1.0)
     said = iter(["[code: 2004]"])
     with (
         pytest.raises(InputError, match="another program with this site's key is connected, or"),
-        member._connected(membership, [], tmp_path, heard.append),
+        member.connected(membership, [], tmp_path, heard.append),
     ):
         pass
 
@@ -489,10 +493,10 @@ def test_a_supernode_that_lost_its_connection_does_not_live_on() -> None:
     code = (
         "import os, sys, threading, time\n"
         "import flwr.supernode.cli as cli\n"
-        "from fedcluster.transports.flower import _launcher as leashed\n"
+        "from fedcluster.transports.flower import _launcher as launcher\n"
         "cli.flower_supernode = lambda: threading.Thread(target=time.sleep, args=[600]).start()\n"
-        "sys.argv = ['leashed', str(os.getppid()), 'supernode']\n"
-        "leashed.main()\n"
+        "sys.argv = ['launcher', str(os.getppid()), 'supernode']\n"
+        "launcher.main()\n"
     )
     assert subprocess.run([sys.executable, "-c", code], timeout=120, check=False).returncode == 1
 
@@ -502,7 +506,7 @@ def test_a_clock_that_is_wrong_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(ManagedProcess, "running", lambda *how: nullcontext(supernode(said)))
     with (
         pytest.raises(InputError, match="refuses this site's signature; set the clocks of both"),
-        member._connected(Membership("cluster.example.org:8443"), [], tmp_path, [].append),
+        member.connected(Membership("cluster.example.org:8443"), [], tmp_path, [].append),
     ):
         pass
 
@@ -541,8 +545,10 @@ def test_a_question_that_is_refused_does_not_end_the_site(refusing, monkeypatch,
     """A run may end, or a sign of life come late, at any time."""
     ended: list[tuple[int, int]] = []
     monkeypatch.setattr(os, "kill", lambda *whom: ended.append(whom))
-    one = member._runtime(refusing, RuntimeTokenHttpInterceptor("token"))
-    member._answer_one(one, client_app(lambda context: None), threading.Lock())
+    one = client(
+        RuntimeHttpClient, f"127.0.0.1:{refusing}", 1, RuntimeTokenHttpInterceptor("token")
+    )
+    member.answer_one(one, client_app(lambda context: None), threading.Lock())
     assert caplog.messages == ["a question was lost, its run may have ended: HTTPStatusError"]
 
     monkeypatch.setattr(member, "POLL", 0.0)
@@ -551,7 +557,7 @@ def test_a_question_that_is_refused_does_not_end_the_site(refusing, monkeypatch,
         runs = property(lambda self: next(looks))
 
     looks = iter([True, True, False])
-    member._answer(Twice(), refusing, b"secret", None)
+    member.answer(Twice(), refusing, b"secret", None)
     assert [text.split(":")[0] for text in caplog.messages[1:]] == (
         ["the SuperNode does not answer"] * 2
     )
@@ -605,8 +611,8 @@ def test_a_program_that_does_not_start_is_complained_of(tmp_path: Path) -> None:
 
 def test_nobody_answers_at_a_free_port(tmp_path: Path, folder: Path) -> None:
     address = f"127.0.0.1:{free_port()}"
-    assert not answers(address, None)
-    assert not answers(address, folder / "certificates/ca.crt")
+    assert not is_healthy(address, None)
+    assert not is_healthy(address, folder / "certificates/ca.crt")
 
 
 def test_runs_are_listed_with_their_outcome(folder: Path) -> None:

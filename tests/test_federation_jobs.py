@@ -13,7 +13,7 @@ from test_federation import SITES, content, engine, invoke, site_tomls
 
 from fedcluster.client import Client
 from fedcluster.errors import HeldBackError, InputError, SiteError
-from fedcluster.federation._folders import create
+from fedcluster.federation._folder import create
 from fedcluster.federation._jobs import JOBS, Evaluate, Fit, SelectK
 from fedcluster.kernels._native import announcer
 from fedcluster.model import Model

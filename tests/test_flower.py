@@ -12,11 +12,12 @@ from fedcluster.algorithms import Lloyd
 from fedcluster.client import Client
 from fedcluster.core import Data, State, Task
 from fedcluster.engines import LocalEngine
+from fedcluster.engines._remote import RemoteEngine
 from fedcluster.engines._responder import Responder
 from fedcluster.errors import SiteError
 from fedcluster.rounds import run
 from fedcluster.transports.flower import _transport as flower
-from fedcluster.transports.flower._transport import FlowerEngine
+from fedcluster.transports.flower import flower_engine
 
 RNG = np.random.default_rng(0)
 ROWS = {name: RNG.normal(size=(30, 2)) + 4 * RNG.integers(0, 3, (30, 1)) for name in "abcd"}
@@ -31,10 +32,10 @@ def hurry(monkeypatch):
     monkeypatch.setattr(flower, "LOOK_AROUND", 0.004)
 
 
-def federation(**how) -> tuple[FlowerEngine, ProcessGrid, dict[str, int]]:
+def federation(**how) -> tuple[RemoteEngine, ProcessGrid, dict[str, int]]:
     """An engine, its grid, and the node of each site."""
     grid, nodes = process_grid(Responder(Client(name, Data(X))) for name, X in ROWS.items())
-    engine = FlowerEngine(grid, nodes, **how)
+    engine = flower_engine(grid, nodes, **how)
     return engine, grid, {name: node for node, name in nodes.items()}
 
 
@@ -142,7 +143,7 @@ def test_a_late_reply_is_not_taken_for_another():
 
 def test_two_nodes_of_one_name_are_refused():
     with pytest.raises(ValueError, match=r"two nodes have one name: \['a', 'a'\]"):
-        FlowerEngine(ProcessGrid({}), {2: "a", 3: "a"})
+        flower_engine(ProcessGrid({}), {2: "a", 3: "a"})
 
 
 def test_the_model_reaches_every_site_that_is_there():

@@ -14,7 +14,7 @@ from federations import RunningFederation, federation, in_one_process, read_json
 
 from fedcluster.core import Column, Data
 from fedcluster.engines import _wire as wire
-from fedcluster.federation._folders import create
+from fedcluster.federation._folder import create
 from fedcluster.federation._jobs import Fit
 from fedcluster.kernels import nearest
 from fedcluster.model import Model

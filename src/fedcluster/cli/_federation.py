@@ -74,11 +74,11 @@ def new(
 ) -> None:
     """Make the folder of a federation.
 
-    In it: certificates, a key for each site, Flower's app, and in sites/NAME what is handed to
-    each site. Its README says how to go on.
+    In it: certificates, a key for each site, and in sites/NAME what is handed to each site. Its
+    README says how to go on.
     """
     needs("flwr", "flower")
-    from fedcluster.federation._folders import create
+    from fedcluster.federation._folder import create
 
     federation = create(folder, sites.split(","), address, insecure=insecure)
     typer.echo(f"Wrote {folder}: hand sites/NAME to each of {', '.join(federation.sites)}.")
@@ -97,8 +97,8 @@ def start(folder: Folder) -> None:
     import time
 
     from fedcluster.cli._screen import until_interrupted
-    from fedcluster.federation._folders import Federation
-    from fedcluster.transports.flower._coordinator import serve
+    from fedcluster.federation._folder import Federation
+    from fedcluster.transports.flower._superlink import serve
 
     federation = Federation.load(folder)
     with until_interrupted(), serve(federation) as superlink:
@@ -116,9 +116,10 @@ def start(folder: Folder) -> None:
 def show(folder: Folder, as_json: AsJson = False) -> None:
     """Show which sites are connected, and the runs."""
     needs("flwr", "flower")
-    from fedcluster.federation._folders import Federation
+    from fedcluster.federation._folder import Federation
     from fedcluster.report import Table
-    from fedcluster.transports.flower._coordinator import runs, sites_online
+    from fedcluster.transports.flower._coordinator import runs
+    from fedcluster.transports.flower._superlink import sites_online
 
     federation = Federation.load(folder)
     with Screen(as_json=as_json, quiet=False) as screen:
@@ -339,7 +340,7 @@ def resume(
 ) -> None:
     """Let a run that was broken off go on from its last round."""
     needs("flwr", "flower")
-    from fedcluster.federation._folders import Federation
+    from fedcluster.federation._folder import Federation
     from fedcluster.transports.flower import _coordinator as coordinator
 
     federation = Federation.load(context.obj)
@@ -367,7 +368,7 @@ def _terms(
 
 def _begin(folder: Path, job: Job, terms: RunOptions, screen: Screen) -> None:
     """Have a job done and show what came of it."""
-    from fedcluster.federation._folders import Federation
+    from fedcluster.federation._folder import Federation
     from fedcluster.transports.flower import _coordinator as coordinator
 
     federation = Federation.load(folder)

@@ -34,7 +34,7 @@ def start(
     to flower/supernode.log beside the site's file.
     """
     needs("flwr", "flower")
-    from fedcluster.transports.flower._member import take_part
+    from fedcluster.transports.flower._supernode import take_part
 
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
 
@@ -59,12 +59,12 @@ def log(
     """Show what left this site."""
     needs("flwr", "flower")
     from fedcluster._site import SiteFile
+    from fedcluster.federation._membership import Membership
     from fedcluster.federation._messages import log_lines
-    from fedcluster.transports.flower._member import Membership
 
     with Screen(as_json=as_json, quiet=False) as screen:
         site = SiteFile.load(site_file)
-        path = site_file.parent / Membership.of(site).log
+        path = site_file.parent / Membership.from_site_file(site).log
         lines = _lines(path)
     count = f"{len(lines):,} answers have left site {site.name}: {path}"
     screen.result(

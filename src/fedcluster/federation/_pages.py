@@ -1,44 +1,9 @@
-"""The texts in the folder of a federation: instructions, site files, Flower's thin app."""
+"""The texts in the folder of a federation: instructions and site files."""
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from fedcluster.federation._folders import Federation
-
-
-PYPROJECT = """\
-# What Flower asks for to run an app. All of its code is in the package fedcluster.
-[build-system]
-requires = ["hatchling"]
-build-backend = "hatchling.build"
-
-[project]
-name = "fedcluster-app"
-version = "1.0.0"
-dependencies = []
-
-[tool.flwr.app]
-publisher = "fedcluster"
-
-[tool.flwr.app.components]
-serverapp = "fedcluster_app:server"
-clientapp = "fedcluster_app:client"
-
-[tool.flwr.app.config]
-job = ""
-"""
-
-APP = '''\
-"""What Flower runs: the apps of the installed package fedcluster."""
-
-from fedcluster.transports.flower import _app
-
-server = _app.server
-client = _app.client
-'''
+from collections.abc import Sequence
 
 README = """\
 # A federation of {n} sites
@@ -122,42 +87,54 @@ log = "audit.jsonl"    # what left, one line for each answer
 """
 
 
-def coordinator(federation: Federation) -> dict[str, bytes]:
-    """The coordinator's files, by their names."""
-    about = {
-        "address": federation.address,
-        "sites": list(federation.sites),
-        "insecure": federation.insecure,
-    }
-    listed = ", ".join(f"`sites/{name}`" for name in federation.sites)
-    security = (INSECURE if federation.insecure else SECURE).format(address=federation.address)
+CREDENTIALS = """\
+certificate = "ca.crt"  # by it this site knows the coordinator
+key = "key"               # by it the coordinator knows this site
+"""
+
+NO_CREDENTIALS = """\
+insecure = true  # for trials on one machine: nothing is encrypted
+"""
+
+KEEP = """
+`key` is secret: by it the coordinator knows you.
+"""
+
+
+def pages(address: str, sites: Sequence[str], folder: str, *, insecure: bool) -> dict[str, bytes]:
+    """Return the texts of a federation, by the names of their files.
+
+    Parameters
+    ----------
+    address : str
+        HOST:PORT of the coordinator.
+    sites : sequence of str
+        The names of the sites.
+    folder : str
+        The name of the folder, as commands are given it.
+    insecure : bool
+        Without certificates and keys.
+    """
+    about = {"address": address, "sites": list(sites), "insecure": insecure}
+    lines = [f"{key} = {json.dumps(value)}\n" for key, value in about.items()]
     readme = README.format(
-        n=len(federation.sites),
-        address=federation.address,
-        handed=listed,
-        folder=federation.folder.name,
-        security=security,
+        n=len(sites),
+        address=address,
+        handed=", ".join(f"`sites/{name}`" for name in sites),
+        folder=folder,
+        security=(INSECURE if insecure else SECURE).format(address=address),
     )
-    lines = "".join(f"{key} = {json.dumps(value)}\n" for key, value in about.items())
-    return {
-        "federation.toml": lines.encode(),
-        "README.md": readme.encode(),
-        "app/pyproject.toml": PYPROJECT.encode(),
-        "app/fedcluster_app.py": APP.encode(),
+    texts = {
+        "federation.toml": "".join(lines),
+        "README.md": readme,
     }
-
-
-def site(federation: Federation, name: str) -> dict[str, bytes]:
-    """The files that are handed to one site."""
-    credentials = (
-        "insecure = true  # for trials on one machine: nothing is encrypted\n"
-        if federation.insecure
-        else 'certificate = "ca.crt"  # by it this site knows the coordinator\n'
-        'key = "key"               # by it the coordinator knows this site\n'
-    )
-    keep = "" if federation.insecure else "\n`key` is secret: by it the coordinator knows you.\n"
-    toml = SITE_TOML.format(
-        name=json.dumps(name), address=json.dumps(federation.address), credentials=credentials
-    )
-    readme = SITE_README.format(site=name, address=federation.address, keep=keep)
-    return {f"sites/{name}/site.toml": toml.encode(), f"sites/{name}/README.md": readme.encode()}
+    for site in sites:
+        texts[f"sites/{site}/site.toml"] = SITE_TOML.format(
+            name=json.dumps(site),
+            address=json.dumps(address),
+            credentials=NO_CREDENTIALS if insecure else CREDENTIALS,
+        )
+        texts[f"sites/{site}/README.md"] = SITE_README.format(
+            site=site, address=address, keep="" if insecure else KEEP
+        )
+    return {name: text.encode() for name, text in texts.items()}

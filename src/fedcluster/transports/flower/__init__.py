@@ -1,5 +1,9 @@
 """Flower (flwr) as the transport: the only package that imports Flower or knows its programs.
 
 A coordinator runs Flower's SuperLink and its ServerApp, a site Flower's SuperNode; sites only
-connect outwards.
+connect outwards. ``tests/test_flower_contract.py`` names all that is relied on.
 """
+
+from fedcluster.transports.flower._transport import flower_engine
+
+__all__ = ["flower_engine"]

@@ -30,7 +30,7 @@ from fedcluster.preprocessing import (
 )
 from fedcluster.preprocessing import fit as fit_preprocessor
 from fedcluster.rounds import Outcome, run_plan, with_preprocessing
-from fedcluster.transports.flower._transport import FlowerEngine, discover_nodes
+from fedcluster.transports.flower._transport import discover_nodes, flower_engine
 
 LOGGER = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ def main(grid: Grid, context: Context) -> None:
     folder = Path(str(context.run_config["job"]))
     try:
         content = json.loads((folder / "job.json").read_text("utf-8"))
-        outcome = {"done": True, **conduct(_engine(grid, content), content, folder)}
+        outcome = {"done": True, **conduct(engine_for(grid, content), content, folder)}
     except (InputError, HeldBackError, SiteError, WireError) as error:
         outcome = {"done": False, "error": str(error)}
     except Exception as error:
@@ -58,7 +58,14 @@ def main(grid: Grid, context: Context) -> None:
         raise RuntimeError(outcome["error"])
 
 
-def _engine(grid: Grid, content: Mapping[str, Any]) -> RemoteEngine:
+def engine_for(grid: Grid, content: Mapping[str, Any]) -> RemoteEngine:
+    """Return the engine that asks the sites of a job.
+
+    Raises
+    ------
+    SiteError
+        If too few sites are connected that say their names themselves.
+    """
     deadline = content["deadline"]
     nodes = {int(node): name for node, name in content["nodes"].items()}
     if content["insecure"]:
@@ -67,7 +74,7 @@ def _engine(grid: Grid, content: Mapping[str, Any]) -> RemoteEngine:
         enough = content["quorum"] or len(content["sites"])
         if len(nodes) < enough:
             raise SiteError(f"not connected: {', '.join(lacking)}; {enough} sites are needed")
-    return FlowerEngine(grid, nodes, quorum=content["quorum"], deadline=deadline)
+    return flower_engine(grid, nodes, quorum=content["quorum"], deadline=deadline)
 
 
 def conduct(engine: RemoteEngine, content: Mapping[str, Any], folder: Path) -> dict[str, Any]:

@@ -1,9 +1,10 @@
-"""Flower's own programs, as a process that ends with the one that started it.
+"""One of Flower's own programs, as a process that ends with the one that started it.
 
-    python -m fedcluster.transports.flower._launcher PARENT superlink|supernode OPTIONS...
+    python _launcher.py PARENT superlink|supernode OPTIONS...
 
 The SuperLink serves three interfaces at one port, and asks nobody who he is but at the one for
-sites. Here the other two, which start runs and register sites, are for this machine only.
+sites. Here the other two, which start runs and register sites, are for this machine only. This
+file is a script of its own, so that Flower's programs need nothing of fedcluster.
 """
 
 from __future__ import annotations
@@ -22,10 +23,14 @@ Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 FOR_SITES = ("/v1/fleet/", "/health")
+"""What the paths begin with that other machines may ask for."""
+
+FORBIDDEN = b"for this machine only"
+"""What the guard answers to them everywhere else, with status 403."""
 
 
 class FleetOnly:
-    """Whoever asks from another machine may ask what a site asks, and nothing else.
+    """The guard: from another machine only the interface for sites can be reached.
 
     Parameters
     ----------
@@ -38,14 +43,14 @@ class FleetOnly:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or answer 403."""
-        if scope["type"] == "lifespan" or _may_ask(scope):
+        if scope["type"] == "lifespan" or _is_allowed(scope):
             await self._app(scope, receive, send)
             return
         await send({"type": "http.response.start", "status": 403, "headers": []})
-        await send({"type": "http.response.body", "body": b"for this machine only"})
+        await send({"type": "http.response.body", "body": FORBIDDEN})
 
 
-def _may_ask(scope: Scope) -> bool:
+def _is_allowed(scope: Scope) -> bool:
     host = (scope.get("client") or ("",))[0]
     try:
         here = ipaddress.ip_address(host).is_loopback

@@ -1,6 +1,6 @@
 """Flower (flwr) carries the messages: sites connect to a SuperLink, and only outwards.
 
-Both ends are thin. `FlowerEngine` pushes one message a round to each site and pulls the replies;
+Both ends are thin. `FlowerTransport` pushes one message a round to each site and pulls the replies;
 `client_app` hands what a site receives to its `Responder`.
 """
 
@@ -34,8 +34,14 @@ LOOK_AROUND = 2.0
 """Seconds between two looks for sites that come back."""
 
 
-class FlowerEngine(RemoteEngine):
-    """Ask sites through Flower.
+def flower_engine(
+    grid: Grid,
+    nodes: Mapping[int, str],
+    *,
+    quorum: int | None = None,
+    deadline: float = DEADLINE,
+) -> RemoteEngine:
+    """Return an engine that asks sites through Flower.
 
     Parameters
     ----------
@@ -54,21 +60,12 @@ class FlowerEngine(RemoteEngine):
         If there is no site, two nodes have one name, or the quorum is not between 1 and their
         number.
     """
-
-    def __init__(
-        self,
-        grid: Grid,
-        nodes: Mapping[int, str],
-        *,
-        quorum: int | None = None,
-        deadline: float = DEADLINE,
-    ) -> None:
-        super().__init__(FlowerTransport(grid, nodes, deadline), nodes.values(), quorum=quorum)
+    return RemoteEngine(FlowerTransport(grid, nodes, deadline), nodes.values(), quorum=quorum)
 
 
 @dataclass(slots=True)
 class _Exchange:
-    """What is known of one exchange while it lasts.
+    """The state of one exchange.
 
     Parameters
     ----------
@@ -88,7 +85,7 @@ class _Exchange:
     tries: dict[str, int] = field(default_factory=dict)
 
     def open(self) -> list[str]:
-        """The sites that have not replied."""
+        """Return the sites that have not replied."""
         return [name for name in self.messages if name not in self.came]
 
 
@@ -140,14 +137,14 @@ class FlowerTransport:
         return this.came, {name: this.reasons[name] for name in this.open()}
 
     def _is_over(self, this: _Exchange, enough: int) -> bool:
-        """Whether nothing more can be expected that is worth waiting for."""
+        """Return whether nothing more can be expected that is worth waiting for."""
         if self._waiting() - self._silent - this.came.keys():
             return False
         lost = all(this.tries.get(name, 0) >= TRIES for name in this.open())
         return lost or len(this.came) >= enough
 
     def _waiting(self) -> set[str]:
-        """The sites from which a reply to this exchange may still come."""
+        """Return the sites from which a reply to this exchange may still come."""
         return {name for name, number in self._sent.values() if number == self._number}
 
     def _why_not(self, name: str) -> str:
@@ -168,49 +165,49 @@ class FlowerTransport:
             if self._nodes[name] in here
             and this.tries.get(name, 0) < (1 + repeat if name in waiting else TRIES)
         ]
-        letters = [self._letter(self._nodes[name], this.messages[name]) for name in names]
-        ids = list(self._grid.push_messages(letters)) if letters else []
+        messages = [self._message(self._nodes[name], this.messages[name]) for name in names]
+        ids = list(self._grid.push_messages(messages)) if messages else []
         for name, sent in zip(names, ids, strict=bool(ids)):  # none at all: they were too large
             if sent:
                 self._sent[sent] = name, self._number
             this.tries[name] = this.tries.get(name, 0) + 1
 
-    def _letter(self, node: int, content: bytes) -> Message:
+    def _message(self, node: int, content: bytes) -> Message:
         record = RecordDict({KEY: ConfigRecord({"question": content})})
         return Message(record, node, KIND, ttl=self._deadline, group_id=str(self._number))
 
     def _receive(self, this: _Exchange) -> None:
         """Take in what has come; a late reply to an earlier exchange shows that its site lives."""
-        for letter in self._grid.pull_messages(list(self._sent)):
-            sent = letter.metadata.reply_to_message_id
+        for reply in self._grid.pull_messages(list(self._sent)):
+            sent = reply.metadata.reply_to_message_id
             if sent not in self._sent:
                 continue
             name, number = self._sent.pop(sent)
-            if not letter.has_error():
+            if not reply.has_error():
                 self._silent.discard(name)
             if number < self._number:
                 continue
-            if letter.has_error():
-                this.reasons[name] = _reason(letter)
+            if reply.has_error():
+                this.reasons[name] = _reason(reply)
             else:
-                this.came.setdefault(name, _content(letter, "reply"))
+                this.came.setdefault(name, _content(reply, "reply"))
 
 
-def _reason(letter: Message) -> str:
-    """Why Flower has no reply; what a site's program said, which may hold a value, stays out."""
+def _reason(reply: Message) -> str:
+    """Return why Flower has no reply; what a site's program said may hold a value and stays out."""
     known = {2: "its app failed", 5: "it is gone", 8: "its app stopped"}
-    return known.get(letter.error.code, f"Flower's error {letter.error.code}")
+    return known.get(reply.error.code, f"Flower's error {reply.error.code}")
 
 
-def _content(letter: Message, key: str) -> bytes:
-    """The bytes in a letter, none where it holds something else."""
-    record = letter.content.get(KEY)
-    found = record.get(key) if isinstance(record, ConfigRecord) else None
-    return found if isinstance(found, bytes) else b""
+def _content(message: Message, key: str) -> bytes:
+    """Return the bytes in a message, none where it holds something else."""
+    record = message.content.get(KEY)
+    content = record.get(key) if isinstance(record, ConfigRecord) else None
+    return content if isinstance(content, bytes) else b""
 
 
 def client_app(responder: Callable[[Context], Responder]) -> ClientApp:
-    """A Flower ClientApp that answers questions, and nothing else.
+    """Return a Flower ClientApp that answers questions, and nothing else.
 
     Parameters
     ----------
@@ -220,9 +217,9 @@ def client_app(responder: Callable[[Context], Responder]) -> ClientApp:
     app = ClientApp()
 
     @app.query()
-    def answer(letter: Message, context: Context) -> Message:
-        reply = responder(context).reply(_content(letter, "question"))
-        return Message(RecordDict({KEY: ConfigRecord({"reply": reply})}), reply_to=letter)
+    def answer(message: Message, context: Context) -> Message:
+        reply = responder(context).reply(_content(message, "question"))
+        return Message(RecordDict({KEY: ConfigRecord({"reply": reply})}), reply_to=message)
 
     return app
 
@@ -233,18 +230,18 @@ def discover_nodes(grid: Grid, sites: Iterable[str], deadline: float = DEADLINE)
     Returns the names by node as soon as all the sites are there, or at the deadline those that are.
     """
     wanted = set(sites)
-    found: dict[int, str] = {}
+    names: dict[int, str] = {}
     end = time.monotonic() + deadline
     question = pack({"protocol": PROTOCOL, "tasks": []}, {})
-    while wanted - set(found.values()) and time.monotonic() < end:
-        new = {node: str(node) for node in grid.get_node_ids() if node not in found}
+    while wanted - set(names.values()) and time.monotonic() < end:
+        new = {node: str(node) for node in grid.get_node_ids() if node not in names}
         came, _ = FlowerTransport(grid, new, min(5.0, deadline)).exchange(
             dict.fromkeys(new.values(), question), len(new)
         )
-        names = {int(node): _name(reply) for node, reply in came.items()}
-        found |= {node: name for node, name in names.items() if name in wanted}
+        told = {int(node): _name(reply) for node, reply in came.items()}
+        names |= {node: name for node, name in told.items() if name in wanted}
         time.sleep(POLL)
-    return found
+    return names
 
 
 def _name(reply: bytes) -> str:

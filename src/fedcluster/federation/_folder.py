@@ -1,0 +1,154 @@
+"""The folder of a federation: certificates, keys, instructions, and a folder for each site."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedcluster.errors import InputError
+from fedcluster.federation import _pages as pages
+from fedcluster.federation._certificates import issue
+from fedcluster.io._outputs import atomic_folder
+
+SITE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
+
+
+@dataclass(frozen=True, slots=True)
+class Federation:
+    """A federation as its folder describes it.
+
+    Parameters
+    ----------
+    folder : Path
+        The folder.
+    address : str
+        HOST:PORT at which the sites reach the coordinator.
+    sites : tuple of str
+        The names of the sites.
+    insecure : bool
+        Whether nothing is encrypted and no site proves its identity; on one machine only.
+    """
+
+    folder: Path
+    address: str
+    sites: tuple[str, ...]
+    insecure: bool = False
+
+    @classmethod
+    def load(cls, folder: Path) -> Federation:
+        """Read ``federation.toml`` in a folder.
+
+        Raises
+        ------
+        InputError
+            If it is not there, or damaged.
+        """
+        path = folder / "federation.toml"
+        try:
+            content = tomllib.loads(path.read_text("utf-8"))
+            sites = tuple(map(str, content["sites"]))
+            return cls(folder.resolve(), str(content["address"]), sites, content["insecure"])
+        except FileNotFoundError as error:
+            raise InputError(
+                f"{path} does not exist; fedcluster federation new {folder} makes it"
+            ) from error
+        except OSError as error:
+            raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
+        except (ValueError, LookupError, TypeError) as error:
+            raise InputError(f"{path} is damaged: {error}") from error
+
+    @property
+    def host(self) -> str:
+        """Return the host of the address."""
+        return self.address.rpartition(":")[0].strip("[]")
+
+    @property
+    def port(self) -> int:
+        """Return the port of the address."""
+        return int(self.address.rpartition(":")[2])
+
+    def file(self, *parts: str) -> Path:
+        """Return the path of a file in the folder."""
+        return self.folder.joinpath(*parts)
+
+
+def create(folder: Path, sites: Sequence[str], address: str, *, insecure: bool) -> Federation:
+    """Write the folder of a new federation, whole or not at all.
+
+    Parameters
+    ----------
+    folder : Path
+        The folder, which must not exist or be empty.
+    sites : sequence of str
+        The names of the sites.
+    address : str
+        HOST:PORT at which the sites will reach the coordinator.
+    insecure : bool
+        Without certificates and keys, for one machine.
+
+    Raises
+    ------
+    InputError
+        If a name or the address means nothing, or the folder holds something.
+    """
+    _check_sites(sites)
+    federation = Federation(folder.absolute(), address, tuple(sorted(sites)), insecure)
+    _check_address(federation)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InputError(f"{folder} exists and is not an empty folder; choose another")
+    public = pages.pages(federation.address, federation.sites, folder.name, insecure=insecure)
+    secret: dict[str, bytes] = {}
+    if not insecure:
+        certificates, secret = issue(federation.host, federation.sites)
+        public |= certificates
+    with atomic_folder(folder) as partial:
+        for name, content in public.items():
+            _write(partial / name, content, 0o644)
+        for name, content in secret.items():
+            _write(partial / name, content, 0o600)
+        for name in ("", "sites", *(f"sites/{site}" for site in sites)):
+            (partial / name).chmod(0o700)
+    return federation
+
+
+def _write(path: Path, content: bytes, mode: int) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+        file.write(content)
+
+
+def _check_sites(sites: Sequence[str]) -> None:
+    for name in sites:
+        if not SITE_NAME.fullmatch(name):
+            raise InputError(
+                f"site name {name!r}: use letters, digits, - and _, at most 40 of them, and "
+                "begin with a letter or digit"
+            )
+    if twice := next((name for name in sites if sites.count(name) > 1), None):
+        raise InputError(f"--sites names {twice!r} twice")
+    if len({name.casefold() for name in sites}) < len(sites):
+        raise InputError("two names of --sites differ in capital letters only; rename one")
+
+
+def _check_address(federation: Federation) -> None:
+    address = federation.address
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise InputError(f"--address {address!r} must be HOST:PORT, as in 127.0.0.1:8443")
+    if federation.insecure and not _is_loopback(federation.host):
+        raise InputError(
+            f"--insecure is for one machine (127.0.0.1), not for {federation.host}: over a network "
+            "anyone could read the sums and pretend to be a site"
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
