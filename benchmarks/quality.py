@@ -155,7 +155,7 @@ def table(arguments: argparse.Namespace) -> Iterator[Row]:
                 models = [fitted(model, rows, seed) for seed in range(arguments.seeds)]
                 yield measured(name, method, rows, reference, models)
     for name, rows, k, m in fuzzy_sets() if "fuzzy" in arguments.sets else ():
-        best = float(central_fuzzy_cmeans(rows.X, k, m, n_init=5).found.errors.sum())
+        best = float(central_fuzzy_cmeans(rows.X, k, m, n_init=5).last_pass.errors.sum())
         for method, fuzzy in fuzzy_methods(k, m).items():
             if arguments.method in method:
                 models = [fitted(fuzzy, rows, seed) for seed in range(arguments.seeds)]

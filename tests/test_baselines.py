@@ -41,16 +41,17 @@ def test_central_fuzzy_c_means_is_the_best_that_scikit_fuzzy_finds(case: str) ->
     objectives = [
         cmeans(X.T, k, m, 1e-9, 1000, init=u / u.sum(axis=0))[OBJECTIVES][-1] for u in first
     ]
-    assert ours.found.errors.sum() <= min(objectives) * (1 + 1e-9)
+    assert ours.last_pass.errors.sum() <= min(objectives) * (1 + 1e-9)
     stays = cmeans(X.T, k, m, 0, 5, init=memberships(X, ours.centers, m).T)
     assert_allclose(stays[0], ours.centers, atol=1e-8)
-    assert_allclose(stays[OBJECTIVES], ours.found.errors.sum(), rtol=1e-12)
+    assert_allclose(stays[OBJECTIVES], ours.last_pass.errors.sum(), rtol=1e-12)
 
 
 def test_the_best_of_many_runs_is_kept() -> None:
     X = ffcm_case("2").X
     objectives = [
-        central_fuzzy_cmeans(X, 5, 1.1, n_init=n, seed=3).found.errors.sum() for n in range(1, 7)
+        central_fuzzy_cmeans(X, 5, 1.1, n_init=n, seed=3).last_pass.errors.sum()
+        for n in range(1, 7)
     ]
     assert objectives == sorted(objectives, reverse=True)
     assert objectives[-1] < objectives[0]

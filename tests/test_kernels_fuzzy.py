@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from fedcluster.kernels import FuzzyPass, fuzzy_cmeans, fuzzy_pass, hard_pass, memberships, nearest
 from fedcluster.kernels._fuzzy import FAINTEST, WIDE
-from fedcluster.kernels._wide import DEPTH, WIDE_BLOCK
+from fedcluster.kernels._memberships import DEPTH, WIDE_BLOCK
 
 FIELDS = FuzzyPass.__slots__
 FUZZIFIERS = [1.01, 1.1, 1.5, 2.0, 3.0, 10.0]
@@ -266,13 +266,13 @@ def test_fuzzy_c_means_is_the_pass_repeated(m, seed):
         change = np.linalg.norm(plain_memberships(X, centers, m)[0] - before)
     assert fit.n_iter == n_iter
     assert_allclose(fit.centers, centers, rtol=1e-11, atol=1e-11)
-    assert_same(fit.found, plain_pass(X, fit.centers, m, weight), 10)
+    assert_same(fit.last_pass, plain_pass(X, fit.centers, m, weight), 10)
 
 
 def test_no_iteration_leaves_the_start():
     fit = fuzzy_cmeans([[0.0], [4.0]], [[1.0]], 2.0, max_iter=0)
     assert_array_equal(fit.centers, [[1]])
-    assert_array_equal(fit.found.errors, [10])
+    assert_array_equal(fit.last_pass.errors, [10])
 
 
 def test_the_iterations_end_at_their_limit():

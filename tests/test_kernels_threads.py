@@ -11,7 +11,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from fedcluster.kernels import HardPass, hard_pass, kmeans, lloyd, nearest
-from fedcluster.kernels._threads import Rooms, for_each_chunk, thread_count
+from fedcluster.kernels._threads import BufferPool, for_each_chunk, thread_count
 
 VARIABLE = "FEDCLUSTER_NUM_THREADS"
 
@@ -81,38 +81,38 @@ def test_one_thread_is_the_callers():
     assert threads == {threading.get_ident()}
 
 
-def lists() -> tuple[Rooms[list[int]], list[list[int]]]:
-    """Rooms whose sum is a list of all, and those that were made."""
+def lists() -> tuple[BufferPool[list[int]], list[list[int]]]:
+    """Buffers whose sum is a list of all, and those that were made."""
     made: list[list[int]] = []
 
     def new() -> list[int]:
         made.append([])
         return made[-1]
 
-    return Rooms(new, list.clear, list.extend), made
+    return BufferPool(new, list.clear, list.extend), made
 
 
 @pytest.mark.parametrize("order", [[0, 1, 2, 3], [3, 2, 1, 0], [2, 0, 3, 1]])
 def test_what_chunks_find_is_added_in_their_order(order: list[int]) -> None:
-    rooms, _ = lists()
+    buffers, _ = lists()
     for chunk in order:
-        room = rooms.take()
-        assert room == []
-        room.append(chunk)
-        rooms.hand_in(chunk, room)
-    assert rooms.total == [0, 1, 2, 3]
+        buffer = buffers.take()
+        assert buffer == []
+        buffer.append(chunk)
+        buffers.hand_in(chunk, buffer)
+    assert buffers.total == [0, 1, 2, 3]
 
 
-def test_a_room_serves_many_chunks() -> None:
-    rooms, made = lists()
+def test_a_buffer_serves_many_chunks() -> None:
+    buffers, made = lists()
 
     def work(chunk: int) -> None:
-        room = rooms.take()
-        room.append(chunk)
-        rooms.hand_in(chunk, room)
+        buffer = buffers.take()
+        buffer.append(chunk)
+        buffers.hand_in(chunk, buffer)
 
     for_each_chunk(work, 100, 1)
-    assert rooms.total == list(range(100))
+    assert buffers.total == list(range(100))
     assert len(made) == 2
 
 

@@ -85,7 +85,7 @@ def central_fuzzy_cmeans(
     rng = np.random.default_rng(seed)
     starts = [X[kmeans_plusplus(X, n_clusters, rng=rng)] for _ in range(n_init)]
     fits = [fuzzy_cmeans(X, start, m, tol=tol) for start in starts]
-    return min(fits, key=lambda fit: float(fit.found.errors.sum()))
+    return min(fits, key=lambda fit: float(fit.last_pass.errors.sum()))
 
 
 def random_start_kmeans(

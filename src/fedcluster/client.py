@@ -27,8 +27,7 @@ from fedcluster.core import (
 from fedcluster.io._columns import classes, described
 from fedcluster.io._groups import GroupCounter, Persons
 from fedcluster.io._prefetch import in_order
-from fedcluster.kernels._blas import blas_on_one_thread
-from fedcluster.kernels._threads import thread_count
+from fedcluster.kernels._threads import blas_on_one_thread, thread_count
 from fedcluster.privacy import MinRows
 
 __all__ = ["AuditRecord", "Client"]

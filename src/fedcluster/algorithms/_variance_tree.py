@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from fedcluster.algorithms._merging import means, total
 from fedcluster.core import Data, Floats, State, Summary
-from fedcluster.kernels._leaves import Cuts, leaf_sums
+from fedcluster.kernels._row_loops import Cuts, leaf_sums
 
 Places = NDArray[np.intp]
 

@@ -1,11 +1,11 @@
 """Arrays in, arrays out: the compiled inner loops. The only home of numba."""
 
 from fedcluster.kernels._fuzzy import FuzzyFit, FuzzyPass, fuzzy_cmeans, fuzzy_pass, memberships
-from fedcluster.kernels._hamerly import HardSums, hard_sums
-from fedcluster.kernels._hard import HardPass, hard_pass, nearest
+from fedcluster.kernels._hard import HardPass, hard_pass, hard_sums, nearest
 from fedcluster.kernels._lloyd import LloydFit, kmeans, lloyd
 from fedcluster.kernels._minibatch import MiniBatchFit, minibatch_epochs
 from fedcluster.kernels._seeding import farthest_first, kmeans_plusplus
+from fedcluster.kernels._sweep import HardSums
 
 __all__ = [
     "FuzzyFit",

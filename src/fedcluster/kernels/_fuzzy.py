@@ -1,4 +1,4 @@
-"""Fuzzy assignment: each row belongs to every centre to some degree.
+"""Fuzzy passes and fuzzy c-means: each row belongs to every centre to some degree.
 
 J. C. Bezdek, Pattern Recognition with Fuzzy Objective Function Algorithms, 1981:
 
@@ -6,7 +6,7 @@ J. C. Bezdek, Pattern Recognition with Fuzzy Objective Function Algorithms, 1981
     c_j  = sum_i u_ij^m x_i / sum_i u_ij^m            J_m = sum_ij u_ij^m |x_i - c_j|^2
 
 A row that coincides with centres belongs to these alone, in equal parts. With m near 1 a centre
-far from all rows may have degrees too small for numbers; below ``FAINTEST`` their sum is none.
+far from all rows may have memberships too small for numbers; below ``FAINTEST`` their sum is none.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from fedcluster.kernels._degrees import add_rows
+from fedcluster.core import Floats
+from fedcluster.kernels._memberships import add_rows, add_wide_rows, pack_wide_centers, whole_tiles
 from fedcluster.kernels._rows import Rows, Weights, as_centers, as_rows, as_weights
-from fedcluster.kernels._threads import Rooms, for_each_chunk, thread_count
-from fedcluster.kernels._wide import add_wide_rows, pack_about_mean, whole_tiles
+from fedcluster.kernels._threads import BufferPool, for_each_chunk, thread_count
 
 CHUNK_WORK, FEWEST_CHUNK_ROWS, MOST_CHUNKS = 1 << 20, 1024, 128
 WORTH_A_THREAD = 1 << 18
@@ -31,7 +31,7 @@ FAINTEST = float(np.finfo(np.float64).tiny / np.finfo(np.float64).eps)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FuzzyPass:
-    """What one sweep over the rows says about each centre.
+    """Sums over the rows, for each centre.
 
     Attributes
     ----------
@@ -47,36 +47,38 @@ class FuzzyPass:
         Sums of w u^m |x - c|^2, in squared units of the rows; their sum is J_m.
     """
 
-    sums: NDArray[np.float64]
-    weights: NDArray[np.float64]
-    supports: NDArray[np.float64]
-    rows: NDArray[np.float64]
-    errors: NDArray[np.float64]
+    sums: Floats
+    weights: Floats
+    supports: Floats
+    rows: Floats
+    errors: Floats
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FuzzyFit:
-    """Centres of fuzzy c-means and the last pass, which belongs to them.
+    """Centres of fuzzy c-means, and the pass at these centres.
 
     Attributes
     ----------
     centers : ndarray of shape (k, d)
         The centres.
-    found : FuzzyPass
+    last_pass : FuzzyPass
         The pass at these centres.
     n_iter : int
         The iterations run.
     """
 
-    centers: NDArray[np.float64]
-    found: FuzzyPass
+    centers: Floats
+    last_pass: FuzzyPass
     n_iter: int
 
 
 def fuzzy_pass(
     X: ArrayLike, centers: ArrayLike, m: float, sample_weight: ArrayLike | None = None
 ) -> FuzzyPass:
-    """One step of fuzzy c-means, short of the division; the same bits on any number of threads.
+    """Compute the sums of one step of fuzzy c-means, short of the division.
+
+    The result has the same bits on any number of threads.
 
     Parameters
     ----------
@@ -91,19 +93,18 @@ def fuzzy_pass(
 
     Examples
     --------
-    >>> found = fuzzy_pass([[0.0], [1.0], [4.0]], centers=[[0.0], [4.0]], m=2.0)
-    >>> found.supports  # the row at 1 is nine times as near, in squares, to 0 as to 4
+    >>> sums = fuzzy_pass([[0.0], [1.0], [4.0]], centers=[[0.0], [4.0]], m=2.0)
+    >>> sums.supports  # the row at 1 is nine times as near, in squares, to 0 as to 4
     array([1.9, 1.1])
-    >>> found.weights
+    >>> sums.weights
     array([1.81, 1.01])
     """
     rows, weights = as_rows(X), as_weights(sample_weight)
-    found, _ = _sweep(rows, as_centers(centers), m, weights, np.empty((0, 0)))
-    return found
+    return _sweep(rows, as_centers(centers), m, weights, np.empty((0, 0)))[0]
 
 
-def memberships(X: ArrayLike, centers: ArrayLike, m: float) -> NDArray[np.float64]:
-    """Degrees u, (n, k), to which rows belong to centres; each row sums to 1.
+def memberships(X: ArrayLike, centers: ArrayLike, m: float) -> Floats:
+    """Compute the memberships u, (n, k), of rows in clusters; each row sums to 1.
 
     Examples
     --------
@@ -113,9 +114,9 @@ def memberships(X: ArrayLike, centers: ArrayLike, m: float) -> NDArray[np.float6
            [0. , 1. ]])
     """
     rows, centers = as_rows(X), as_centers(centers)
-    degrees = np.zeros((len(rows), len(centers)))
-    _sweep(rows, centers, m, as_weights(None), degrees)
-    return degrees
+    u = np.zeros((len(rows), len(centers)))
+    _sweep(rows, centers, m, as_weights(None), u)
+    return u
 
 
 def fuzzy_cmeans(
@@ -127,7 +128,7 @@ def fuzzy_cmeans(
     max_iter: int = 1000,
     tol: float = 1e-4,
 ) -> FuzzyFit:
-    """Fuzzy c-means of rows in one place, from given centres.
+    """Run fuzzy c-means on rows in one place, from given centres.
 
     Stops when the Frobenius norm of the change of all memberships (n, k) falls below ``tol``.
 
@@ -139,52 +140,51 @@ def fuzzy_cmeans(
            [9.5]])
     """
     rows, centers, weights = as_rows(X), as_centers(centers), as_weights(sample_weight)
-    degrees = np.zeros((len(rows), len(centers)))
-    found, _ = _sweep(rows, centers, m, weights, degrees)
+    u = np.zeros((len(rows), len(centers)))
+    sums, _ = _sweep(rows, centers, m, weights, u)
     for n_iter in range(1, max_iter + 1):
-        some = found.weights > 0
+        some = sums.weights > 0
         centers = centers.copy()
-        centers[some] = found.sums[some] / found.weights[some, None]
-        found, change = _sweep(rows, centers, m, weights, degrees)
+        centers[some] = sums.sums[some] / sums.weights[some, None]
+        sums, change = _sweep(rows, centers, m, weights, u)
         if change < tol:
-            return FuzzyFit(centers, found, n_iter)
-    return FuzzyFit(centers, found, max_iter)
+            return FuzzyFit(centers, sums, n_iter)
+    return FuzzyFit(centers, sums, max_iter)
 
 
 def _sweep(
-    X: Rows,
-    centers: NDArray[np.float64],
-    m: float,
-    sample_weight: Weights,
-    degrees: NDArray[np.float64],
+    X: Rows, centers: Floats, m: float, sample_weight: Weights, memberships: Floats
 ) -> tuple[FuzzyPass, float]:
-    """A pass; ``degrees``, where not empty, is brought up to date, and how far is returned."""
+    """Return the sums of a pass, and how far it changed the memberships (n, k).
+
+    The memberships are written in place; empty ones are left alone.
+    """
     n, (k, d) = len(X), centers.shape
     if d < WIDE:
         add, base, shape, enough = add_rows, centers, (k, d), CHUNK_WORK // (k * d)
     else:
-        packed = pack_about_mean(centers)
+        packed = pack_wide_centers(centers)
         add, base, shape = partial(add_wide_rows, packed), packed.shift, whole_tiles(k, d)
         enough = -(-n // MOST_CHUNKS)
     chunk_rows = max(enough, FEWEST_CHUNK_ROWS)
     n_chunks = -(-n // chunk_rows)
-    rooms = Rooms(lambda: np.zeros(shape), lambda room: room.fill(0.0), _add_to)
+    buffers = BufferPool(lambda: np.zeros(shape), lambda buffer: buffer.fill(0.0), _add_to)
     tallies, changes = np.zeros((n_chunks, 4, k)), np.zeros(n_chunks)
 
     def work(chunk: int) -> None:
-        rows, residuals = slice(chunk * chunk_rows, (chunk + 1) * chunk_rows), rooms.take()
-        sums = residuals, tallies[chunk]
-        changes[chunk] = add(X[rows], centers, m, sample_weight[rows], degrees[rows], *sums)
-        rooms.hand_in(chunk, residuals)
+        rows, residuals = slice(chunk * chunk_rows, (chunk + 1) * chunk_rows), buffers.take()
+        u, sums = memberships[rows], (residuals, tallies[chunk])
+        changes[chunk] = add(X[rows], centers, m, sample_weight[rows], u, *sums)
+        buffers.hand_in(chunk, residuals)
 
     for_each_chunk(work, n_chunks, thread_count() if n * k * d >= WORTH_A_THREAD else 1)
     total, *others = tallies.sum(axis=0)
     total[total < FAINTEST] = 0.0
     # sum of v x = sum of v (x - b) + (sum of v) b
-    residual = rooms.total[:k, :d]
+    residual = buffers.total[:k, :d]
     sums = np.where(total[:, None] > 0, residual + total[:, None] * base, 0.0)
     return FuzzyPass(sums, total, *others), float(np.sqrt(changes.sum()))
 
 
-def _add_to(total: NDArray[np.float64], part: NDArray[np.float64]) -> None:
+def _add_to(total: Floats, part: Floats) -> None:
     total += part

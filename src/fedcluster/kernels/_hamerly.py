@@ -1,304 +1,320 @@
-"""What a site remembers from one hard pass to the next, so that late rounds score few rows."""
+"""Hard passes that follow one another: a row whose nearest centre is certain is not scored again.
 
-from __future__ import annotations
+Hamerly's bounds [1]_, a simpler form of Elkan's [2]_. For every row with its label a
 
-from dataclasses import dataclass
-from typing import Any
+    u >= ||x - c_a||    and    l <= ||x - c_j||  for all other centres c_j.
+
+When the centres move, u grows by the displacement of c_a and l shrinks by the longest one of
+another centre; besides, l is at least the distance from c_a to its next centre, less u. While l is
+enough above u, the label stands. What "enough" is comes from the rounding of a full pass, so that
+the label is the one that a full pass would give, in the arithmetic of the rows' type: where scores
+are wrong by at most E, it is certain if  l^2 - u^2 > 4 E.
+
+What is kept of l has the displacements of the other centres up to now added to it, so that it is
+not touched while they move. The sums of a cluster over a chunk of rows are kept as well: where
+neither its centre nor a label changed they stay as they are, and else its rows are added anew, in
+order, as in a full pass. So the bits are the same.
+
+.. [1] G. Hamerly, "Making k-means even faster", SDM 2010.
+.. [2] C. Elkan, "Using the triangle inequality to accelerate k-means", ICML 2003.
+"""
+
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from fedcluster.kernels._bounds import (
-    SLACK,
-    TINY,
-    Kept,
-    Moves,
-    bounded_chunk,
-    next_centers,
-    room_for,
-    ways,
-)
-from fedcluster.kernels._rows import Rows, Weights, as_centers, as_rows, as_weights
-from fedcluster.kernels._sweep import (
-    Packed,
-    Sums,
-    add_all,
-    chunk_bounds,
-    chunks,
-    finish,
-    pack_centers,
-    sweep,
-    zero_parts,
-)
-from fedcluster.kernels._threads import for_each_chunk, thread_count
-from fedcluster.kernels._tiles import ADD_LANES
+from fedcluster.core import Floats
+from fedcluster.kernels._native import native
+from fedcluster.kernels._rows import PADDING, Rows, Weights
+from fedcluster.kernels._sweep import PackedCenters, Parts, aligned_zeros, squared_distance
+from fedcluster.kernels._tiles import add_row, block_rows, lanes, score_tile_for_two, transpose_tile
 
-BUDGET = 1 << 28  # bytes that a site may keep
-MOST_RUNS = 64  # whose centres are remembered, if not their bounds
-WORTH_BOUNDS, ROWS_PER_CENTER = 1 << 22, 8  # from so many multiplications of a full pass on
-FAR = 0.125  # ways of centres, in distances to the next one, after which most rows are uncertain
-HUGE = 1e30  # ways of centres; where they are longer, nothing is certain
-LONGEST_WAIT = 16
-
-Floats = NDArray[np.float64]
+SLACK = np.float32(2.0**-19)  # relative; more than some roundings in float32
+TINY = np.float32(2.0**-64)  # absolute; more than the root of what float32 flushes to 0
+FARTHEST = np.float32(1e15)  # l is at most this: where u is more, float32 might overflow
+CACHE_BYTES, FEWEST_BLOCKS = 1 << 17, 8  # what is scored before it is added
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class HardSums:
-    """What the rows of each centre add up to; the same as in ``HardPass``.
+class Bounds(NamedTuple):
+    """Labels and bounds of the rows of one chunk, or of all.
 
     Attributes
     ----------
-    sums : ndarray of shape (k, d), float64
-        Sums of w x over the rows x of each centre.
-    weights : ndarray of shape (k,), float64
-        Sums of w.
-    counts : ndarray of shape (k,), int64
-        Numbers of rows with w > 0.
-    errors : ndarray of shape (k,), float64
-        Sums of w ||x - c||^2, in squared units of the rows.
+    labels : ndarray of shape (n,), int32
+        The nearest centre a.
+    lower : ndarray of shape (n,), float32
+        l, plus the displacements of the centres other than a up to now.
+    above : ndarray of shape (n,), float32
+        How much ``lower`` is above u.
     """
 
-    sums: NDArray[np.float64]
-    weights: NDArray[np.float64]
-    counts: NDArray[np.int64]
-    errors: NDArray[np.float64]
+    labels: NDArray[np.int32]
+    lower: NDArray[np.float32]
+    above: NDArray[np.float32]
 
 
-def hard_sums(
-    X: ArrayLike,
-    centers: ArrayLike,
-    sample_weight: ArrayLike | None = None,
-    *,
-    cache: dict[str, Any],
-) -> HardSums:
-    """Sums of ``hard_pass``, the same bits, in less time where the cache knows similar centres.
-
-    Parameters
-    ----------
-    X : array_like of shape (n, d), float32 or float64
-        The rows.
-    centers : array_like of shape (k, d)
-        The centres.
-    sample_weight : array_like of shape (n,), optional
-        The rows' weights w >= 0; 1 each by default.
-    cache : dict
-        What earlier calls with these rows and weights left, and where this one leaves more, at
-        most 256 MiB; empty at first. It never changes a result.
-
-    Examples
-    --------
-    >>> found = hard_sums([[0.0], [1.0], [5.0], [6.0]], centers=[[0.0], [5.0]], cache={})
-    >>> found.weights
-    array([2., 2.])
-    """
-    rows, weights, centers = as_rows(X), as_weights(sample_weight), as_centers(centers)
-    n, k = len(rows), len(centers)
-    if k > 1 and n >= ROWS_PER_CENTER * k and rows.size * k >= WORTH_BOUNDS:
-        memory: Memory = cache.setdefault("hard_sums", Memory())
-        sums = memory.sweep(rows, centers, weights)
-    else:
-        _, sums = sweep(rows, centers, weights)
-    return HardSums(sums.totals, sums.weights, sums.counts, sums.errors)
-
-
-class Memory:
-    """Some runs, those asked last.
-
-    Several runs may take turns: a question belongs to the run whose centres are nearest. While
-    it is answered the run is not in the list, so that two threads never write the same bounds.
-    """
-
-    def __init__(self) -> None:
-        self.runs: list[Run] = []
-        self.asked = 0
-
-    def __reduce__(self) -> Any:
-        return Memory, ()  # a copy of the rows elsewhere starts anew
-
-    @np.errstate(over="ignore", invalid="ignore")  # then nothing is certain
-    def sweep(self, X: Rows, centers: Floats, sample_weight: Weights) -> Sums:
-        """Sums over all rows, by bounds where they pay and there is room for them."""
-        self.asked += 1
-        apart = next_centers(centers)
-        run = self._take(centers, apart) or Run(centers)
-        own, run.centers, run.asked = ways(run.centers, centers), centers, self.asked
-        if run.bounds is None and (run.waits(own, apart) or not self._has_room(X, len(centers))):
-            _, sums = sweep(X, centers, sample_weight)
-        else:
-            sums = run.sweep(X, sample_weight, own, apart)
-        self.runs.append(run)
-        if len(self.runs) > MOST_RUNS:
-            self._remove(self.runs[0])
-        return sums
-
-    def _take(self, centers: Floats, apart: Floats) -> Run | None:
-        """Take out the run of the most similar centres, if they are similar enough."""
-        similar = [run for run in self.runs if run.centers.shape == centers.shape]
-        if not similar:
-            return None
-        known, asked = np.concatenate([run.centers for run in similar]), len(similar) * [centers]
-        moved = ways(known, np.concatenate(asked)).reshape(len(similar), -1).mean(axis=1)
-        if not moved.min() <= apart.mean() / 2:
-            return None
-        return self._remove(similar[int(moved.argmin())])
-
-    def _remove(self, run: Run) -> Run | None:
-        try:
-            self.runs.remove(run)
-        except ValueError:  # another thread took it
-            return None
-        return run
-
-    def _has_room(self, X: Rows, k: int) -> bool:
-        """Whether there is room for more bounds, once runs give up theirs that take no turns."""
-        total = bytes_needed(X, k)
-        for run in sorted(self.runs, key=lambda run: run.asked, reverse=True):
-            if run.bounds is not None:
-                total += run.bounds.n_bytes
-                if total > BUDGET and run.asked < self.asked - 2 * MOST_RUNS:
-                    total -= run.bounds.n_bytes
-                    run.bounds = None
-        return total <= BUDGET
-
-
-@dataclass(slots=True, eq=False)
-class Run:
-    """Questions about centres each of which are near those before.
+class Moves(NamedTuple):
+    """How the centres moved, and how sure scores are.
 
     Attributes
     ----------
-    centers : ndarray of shape (k, d), float64
-        The centres asked last.
-    asked : int
-        When, in questions.
-    bounds : Bounds, optional
-        What is known of the rows for these centres.
-    wait, patience : int
-        Questions to answer by full passes before bounds are tried; how many after the next
-        failure. Where centres go a long way nothing is gained by bounds, and each try costs.
+    is_same : ndarray of shape (k,), bool
+        Whether a centre is where it was at the last pass.
+    others : ndarray of shape (k,), float32
+        The longest displacement of another centre in each pass, added up.
+    enough : ndarray of shape (k,), float32
+        A row is certain if it is above by more than this.
+    apart : ndarray of shape (k,), float32
+        From each centre to the next one.
+    rounding : tuple of two floats
+        4 E is at most the first number times u plus the second one.
     """
 
-    centers: Floats
-    asked: int = 0
-    bounds: Bounds | None = None
-    wait: int = 1
-    patience: int = 1
-
-    def waits(self, own: Floats, apart: Floats) -> bool:
-        """Whether it is too early to try bounds."""
-        is_early = self.wait > 0 or not own.max() <= FAR * apart.mean()
-        self.wait = max(self.wait - 1, 0)
-        return is_early
-
-    def sweep(self, X: Rows, sample_weight: Weights, own: Floats, apart: Floats) -> Sums:
-        """Sums by bounds, which are given up if that took longer than a full pass."""
-        packed = pack_centers(X, self.centers)
-        bounds = self.bounds or Bounds(X, packed, len(own))
-        is_new, sums = not bounds.is_known, bounds.sweep(X, sample_weight, packed, own, apart)
-        if is_new or bounds.pay(X):
-            self.bounds = bounds
-        else:
-            self.bounds, self.wait = None, self.patience
-            self.patience = min(2 * self.patience, LONGEST_WAIT)
-        return sums
+    is_same: NDArray[np.bool_]
+    others: NDArray[np.float32]
+    enough: NDArray[np.float32]
+    apart: NDArray[np.float32]
+    rounding: tuple[np.float32, np.float32]
 
 
-def bytes_needed(X: Rows, k: int) -> int:
-    """What bounds of these rows for k centres take, about."""
-    (n, d), n_chunks = X.shape, len(chunk_bounds(len(X), k, X.shape[1])) - 1
-    return 12 * n + 8 * n_chunks * k * (d + 2 * ADD_LANES)
+@native
+def empty_bounds(n: int) -> Bounds:
+    """Return bounds of n rows, still to be written."""
+    return Bounds(np.empty(n, np.int32), np.empty(n, np.float32), np.empty(n, np.float32))
 
 
-class Bounds:
-    """What is known of the rows for one set of centres.
+@native
+def displacements(before: Floats, after: Floats) -> Floats:
+    """Return at least how far each centre moved, (k,); 0 only where it is the same."""
+    k, d = before.shape
+    moved = np.zeros(k)
+    for j in range(k):
+        is_same = True
+        for f in range(d):
+            is_same &= before[j, f] == after[j, f]
+        if not is_same:
+            moved[j] = np.sqrt(squared_distance(before, j, after, j)) * (1 + SLACK) + TINY
+    return moved
 
-    Attributes
-    ----------
-    kept : Kept
-        Labels and bounds of the rows, once they are known.
-    others : ndarray of shape (k,), float64
-        The longest way of another centre in each pass, added up.
-    parts : list of Parts
-        The sums of each chunk.
-    n_doubtful, n_scored, n_added : int
-        Rows that looked uncertain in the last pass, that were scored, and that were added.
+
+@native
+def next_centers(centers: Floats) -> Floats:
+    """Return at most the distance from each centre to the next one, (k,), capped at FARTHEST."""
+    k = len(centers)
+    distances = np.full(k, np.float64(FARTHEST))
+    for j in range(k):
+        for other in range(j):
+            distance = np.sqrt(squared_distance(centers, j, centers, other)) * (1 - SLACK)
+            distances[j] = min(distances[j], distance)
+            distances[other] = min(distances[other], distance)
+    return distances
+
+
+@native
+def bounded_chunk(
+    X: Rows,
+    sample_weight: Weights,
+    packed: PackedCenters,
+    bounds: Bounds,
+    moves: Moves,
+    parts: Parts,
+    is_known: bool,
+) -> tuple[int, int, int]:
+    """Bring the sums and bounds of a chunk up to date: ``sweep_chunk`` by bounds.
+
+    Or fill them in, if nothing is known. Returns how many rows looked uncertain, how many were
+    scored, and how many were added.
     """
-
-    def __init__(self, X: Rows, packed: Packed, k: int) -> None:
-        self.kept, self.others, self.is_known = room_for(len(X)), np.zeros(k), False
-        self.limits = chunk_bounds(len(X), k, X.shape[1]).tolist()
-        self.parts = [zero_parts(packed) for _ in self.limits[1:]]
-        self.n_doubtful = self.n_scored = self.n_added = 0
-
-    @property
-    def n_bytes(self) -> int:
-        """What it takes."""
-        return sum(array.nbytes for known in (self.kept, *self.parts) for array in known)
-
-    def sweep(
-        self, X: Rows, sample_weight: Weights, packed: Packed, own: Floats, apart: Floats
-    ) -> Sums:
-        """Sums at new centres; all is known for these afterwards.
-
-        ``own`` (k,) are the ways of the centres, ``apart`` (k,) the distances to the next ones.
-        """
-        moves = self._let_pass(own, apart, _rounding(X, packed, len(own)))
-        sources, (labels, lower, above) = chunks(X, self.limits), self.kept
-        counts = np.zeros((len(sources), 3), np.int64)
-
-        def work(chunk: int) -> None:
-            rows, source = sources[chunk]
-            kept, weights = Kept(labels[rows], lower[rows], above[rows]), sample_weight[rows]
-            counts[chunk] = bounded_chunk(
-                source, weights, packed, kept, moves, self.parts[chunk], self.is_known
-            )
-
-        for_each_chunk(work, len(sources), thread_count() if len(sources) > 2 else 1)
-        self.n_doubtful, self.n_scored, self.n_added = counts.sum(axis=0).tolist()
-        self.is_known = True
-        return finish(add_all(self.parts), packed, X.shape[1])
-
-    def _let_pass(self, own: Floats, apart: Floats, rounding: tuple[float, float]) -> Moves:
-        """Add the longest way of another centre to ``others``."""
-        longest = int(own.argmax())
-        most = np.full(len(own), own[longest])
-        most[longest] = np.delete(own, longest).max()
-        others = self.others + most
-        self.others = np.where(others < HUGE, others, np.inf)
-        # (l - u) (2 u + l - u) = l^2 - u^2 > 4 E, whatever u, if l - u is more than this
-        ample = max(rounding[0] / 2, rounding[1] ** 0.5)
-        enough = (self.others + own + ample) * (1 + SLACK)
-        return Moves(
-            own == 0,
-            self.others.astype(np.float32),
-            enough.astype(np.float32),
-            apart.astype(np.float32),
-            (np.float32(rounding[0]), np.float32(rounding[1])),
-        )
-
-    def pay(self, X: Rows) -> bool:
-        """Whether the last pass took about as long as a full one at most.
-
-        In nanoseconds as measured. It may take a little longer: the next ones will not.
-        """
-        (n, d), k = X.shape, len(self.others)
-        score, add, read = 1.5 + 0.003 * X.itemsize * k * d, 2.6 + 0.3 * d, 0.25 * d
-        spent = 1.4 * n + (5.5 + read) * self.n_doubtful
-        spent += (9 + read + 1.4 * score) * self.n_scored + (3 + add) * self.n_added
-        return spent < 1.25 * (score + add) * n
+    n, same = len(bounds.labels), moves.is_same.copy()
+    doubtful, members = np.empty(n, np.int32), np.empty(n, np.int32)
+    n_doubtful, n_added = n, n
+    if is_known:
+        n_doubtful, n_added = _sort_out(bounds, moves.enough, same, doubtful, members)
+    if n_doubtful > n // 2 or not is_known:
+        _score_all(X, sample_weight, packed, bounds, moves, parts)
+        return n, n, n
+    n_scored = _uncertain(X, packed, bounds, moves, doubtful[:n_doubtful])
+    if _score_some(X, packed, bounds, moves, same, doubtful[:n_scored]):
+        _, n_added = _sort_out(bounds, moves.enough, same, doubtful, members)
+    _forget(parts, same)
+    _add(X, sample_weight, packed, bounds, parts, members[:n_added])
+    return n_doubtful, n_scored, n_added
 
 
-def _rounding(X: Rows, packed: Packed, k: int) -> tuple[float, float]:
-    """What 4 E is at most, per unit of u and besides.
+@native
+def _sort_out(
+    bounds: Bounds,
+    enough: NDArray[np.float32],
+    same: NDArray[np.bool_],
+    doubtful: NDArray[np.int32],
+    members: NDArray[np.int32],
+) -> tuple[int, int]:
+    """Write the rows that may have another nearest centre now, and those to be added anew."""
+    labels, above, n_doubtful, n_members = bounds.labels, bounds.above, 0, 0
+    for i in range(len(labels)):
+        j = np.uint32(labels[i])  # numba asks of other integers whether they are negative
+        doubtful[n_doubtful] = members[n_members] = i
+        n_doubtful += not above[i] > enough[j]
+        n_members += not same[j]
+    return n_doubtful, n_members
 
-    The score of a centre is 1/2 ||c - s||^2 - (x - s).(c - s), both differences rounded, the
-    product added up in d steps: wrong by at most E = (d + 8) eps M (||x - s|| + M / 2), with eps
-    the unit roundoff and M the longest ||c - s||; and ||x - s|| <= u + M.
+
+@native
+def _uncertain(
+    X: Rows, packed: PackedCenters, bounds: Bounds, moves: Moves, rows: NDArray[np.int32]
+) -> int:
+    """Write those of the rows first that stay uncertain when u is known; return how many."""
+    labels, lower, centers, count = bounds.labels, bounds.lower, packed.centers, 0
+    others, apart, (per_distance, besides) = moves.others, moves.apart, moves.rounding
+    for i in rows:
+        j = labels[i]
+        near = _upper(np.float32(squared_distance(X, i, centers, j)))
+        far = max(lower[i] - others[j], apart[j] - near)
+        is_certain = far > near and (far - near) * (far + near) > per_distance * near + besides
+        rows[count] = i
+        count += not is_certain
+    return count
+
+
+@native
+def _upper(squared: np.float32) -> np.float32:
+    """Return u: the distance, with room for the rounding of all that is done with it."""
+    return np.sqrt(squared) * (np.float32(1) + SLACK) + TINY
+
+
+@native
+def _lower(
+    squared: np.float32, gap: np.float32, others: np.float32, wrong: np.float32
+) -> np.float32:
+    """Return l as it is kept, from the distance and the gap between the two lowest scores."""
+    least = np.float32(1) - SLACK
+    far = np.sqrt(max(squared * least + gap + gap - wrong, np.float32(0)))
+    return (min(far, FARTHEST) + others) * least - TINY
+
+
+@native
+def _score_some(
+    X: Rows,
+    packed: PackedCenters,
+    bounds: Bounds,
+    moves: Moves,
+    same: NDArray[np.bool_],
+    rows: NDArray[np.int32],
+) -> bool:
+    """Score some rows, gathered a few blocks at a time; return whether others are to be added.
+
+    A cluster that wins or loses a row is not the same any more.
     """
-    d, eps = X.shape[1], float(np.finfo(X.dtype).eps) / 2
-    from_shift = packed.centers[:, :d] - packed.shift[:d]
-    longest = float(np.sqrt(np.square(from_shift).sum(axis=1).max())) * float(1 + SLACK)
-    per_distance = 4 * (d + 8) * eps * longest * float(1 + 4 * SLACK)
-    # what float32 flushes to 0 in a score comes on top
-    return per_distance, per_distance * 1.5 * longest + (d + 8) * float(TINY) ** 2
+    has_others = False
+    d, step = X.shape[1], max(min(_rows_in_cache(X), len(rows)), 1)
+    gathered, scored = np.empty((step + PADDING, d), X.dtype), empty_bounds(step)
+    for start in range(0, len(rows), step):
+        some = rows[start : start + step]
+        for r in range(len(some)):
+            for f in range(d):
+                gathered[r, f] = X[some[r], f]
+        _score(gathered, packed, scored, 0, len(some))
+        for r in range(len(some)):
+            i, j = some[r], scored.labels[r]
+            if bounds.labels[i] != j:
+                has_others |= same[bounds.labels[i]] or same[j]
+                same[bounds.labels[i]] = same[j] = False
+            scored.above[r] = squared_distance(X, i, packed.centers, j)
+        _bound(scored, moves, 0, len(some))
+        for r in range(len(some)):
+            i = some[r]
+            bounds.labels[i], bounds.lower[i] = scored.labels[r], scored.lower[r]
+            bounds.above[i] = scored.above[r]
+    return has_others
+
+
+@native
+def _score_all(
+    X: Rows,
+    sample_weight: Weights,
+    packed: PackedCenters,
+    bounds: Bounds,
+    moves: Moves,
+    parts: Parts,
+) -> None:
+    """Score all rows, and add them while they are in the cache."""
+    (labels, _, above), (residuals, weights, counts, errors) = bounds, parts
+    n, step = len(labels), _rows_in_cache(X)
+    references, sums = (packed.centers, packed.anchors), (residuals, errors)
+    _forget(parts, np.zeros(len(weights), np.bool_))
+    for start in range(0, n, step):
+        stop = min(start + step, n)
+        _score(X, packed, bounds, start, stop)
+        for i in range(start, stop):
+            j, w = labels[i], sample_weight[i] if len(sample_weight) else 1.0
+            above[i] = add_row(X, i, references, j, w, sums)
+            weights[j] += w
+            counts[j] += w > 0
+        _bound(bounds, moves, start, stop)
+
+
+@native
+def _bound(bounds: Bounds, moves: Moves, start: int, stop: int) -> None:
+    """Make bounds of gaps of scores, in the place of lower, and squared distances, of above."""
+    (labels, lower, above), others, (per_distance, besides) = bounds, moves.others, moves.rounding
+    for i in range(start, stop):
+        squared = above[i]
+        near = _upper(squared)
+        far = _lower(squared, lower[i], others[labels[i]], per_distance * near + besides)
+        lower[i], above[i] = far, far - near
+
+
+@native
+def _rows_in_cache(X: Rows) -> int:
+    """Return how many rows, in whole blocks, are scored before they are added."""
+    size = block_rows(X)
+    return max(CACHE_BYTES // (X.shape[1] * X.itemsize * size), FEWEST_BLOCKS) * size
+
+
+@native
+def _score(X: Rows, packed: PackedCenters, bounds: Bounds, start: int, stop: int) -> None:
+    """Write the labels of consecutive rows and, for l, the gap of their two lowest scores."""
+    shift, tiles, half_norms = packed.shift, packed.tiles, packed.half_norms
+    (labels, gap, _), size = bounds, block_rows(X)
+    block, nearest = aligned_zeros(X.dtype, len(shift), size), np.empty(size, np.int32)
+    lowest, second = np.empty(size, X.dtype), np.empty(size, X.dtype)
+    for first in range(start, stop, size):
+        for r in range(0, size, lanes(X)):
+            for f in range(0, len(shift), lanes(X)):
+                transpose_tile(X, first + r, f, shift, block, r)
+        for r in range(size):
+            lowest[r], nearest[r], second[r] = np.inf, 0, np.inf
+        for tile in range(len(tiles)):
+            score_tile_for_two(block, tiles, half_norms, tile, lowest, nearest, second)
+        for i in range(first, min(first + size, stop)):
+            labels[i], gap[i] = nearest[i - first], second[i - first] - lowest[i - first]
+
+
+@native
+def _forget(parts: Parts, same: NDArray[np.bool_]) -> None:
+    """Set the sums of the clusters that are not the same to 0."""
+    residuals, weights, counts, errors = parts
+    for j in range(len(same)):
+        if not same[j]:
+            residuals[j], weights[j], counts[j], errors[j] = 0, 0, 0, 0
+
+
+@native
+def _add(
+    X: Rows,
+    sample_weight: Weights,
+    packed: PackedCenters,
+    bounds: Bounds,
+    parts: Parts,
+    rows: NDArray[np.int32],
+) -> None:
+    """Add rows to the sums of their centres, which gives their u."""
+    (labels, lower, above), (residuals, weights, counts, errors) = bounds, parts
+    references, sums = (packed.centers, packed.anchors), (residuals, errors)
+    for i in rows:
+        j, w = labels[i], sample_weight[i] if len(sample_weight) else 1.0
+        squared = add_row(X, i, references, j, w, sums)
+        weights[j] += w
+        counts[j] += w > 0
+        above[i] = lower[i] - _upper(np.float32(squared))

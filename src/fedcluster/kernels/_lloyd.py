@@ -1,4 +1,4 @@
-"""Lloyd's algorithm on rows in one place: a site's own k-means, and the server's on centres."""
+"""Lloyd's algorithm on rows in one place: k-means at a site, and on centres at the server."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -6,6 +6,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fedcluster.core import Floats, Labels
 from fedcluster.kernels._native import native
 from fedcluster.kernels._rows import (
     Rows,
@@ -19,7 +20,13 @@ from fedcluster.kernels._rows import (
     pad,
 )
 from fedcluster.kernels._seeding import default_trials, draw_spread
-from fedcluster.kernels._sweep import Sums, is_small, squared_distance, sweep, sweep_in_one_thread
+from fedcluster.kernels._sweep import (
+    HardSums,
+    is_small,
+    squared_distance,
+    sweep,
+    sweep_in_one_thread,
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,9 +49,9 @@ class LloydFit:
         The iterations run; the one that finds nothing left to change counts.
     """
 
-    centers: NDArray[np.float64]
-    labels: NDArray[np.int32]
-    weights: NDArray[np.float64]
+    centers: Floats
+    labels: Labels
+    weights: Floats
     counts: NDArray[np.int64]
     inertia: float
     n_iter: int
@@ -59,7 +66,7 @@ def lloyd(
     tol: float = 0.0,
     empty: Literal["keep", "relocate", "drop"] = "keep",
 ) -> LloydFit:
-    """Lloyd's algorithm [1]_ from given centres.
+    """Run Lloyd's algorithm [1]_ from given centres.
 
     Assign, average, and again, until no label changes, the centres move by at most ``tol``, or
     ``max_iter`` iterations are done.
@@ -119,14 +126,9 @@ def lloyd(
 
 
 def _run(
-    X: Rows,
-    sample_weight: Weights,
-    centers: NDArray[np.float64],
-    max_iter: int,
-    tol: float,
-    relocate: bool,
+    X: Rows, sample_weight: Weights, centers: Floats, max_iter: int, tol: float, relocate: bool
 ) -> LloydFit:
-    """``lloyd`` on several threads."""
+    """Run ``lloyd`` on several threads."""
     before, shift, has_relocated, n_iter = np.full(len(X), -1, np.int32), np.inf, False, 0
     while True:
         labels, sums = sweep(X, centers, sample_weight)
@@ -152,7 +154,7 @@ def kmeans(
     max_iter: int = 300,
     tol: float = 1e-4,
 ) -> LloydFit:
-    """The best of several runs of k-means++ and Lloyd's algorithm, in one thread.
+    """Return the best of several runs of k-means++ and Lloyd's algorithm, in one thread.
 
     Made for a server's few hundred rows, the centres of many sites.
 
@@ -194,8 +196,8 @@ def kmeans(
     padded: NDArray[Any] = pad(rows)
     columns: NDArray[Any] = as_columns(rows)
     absolute = tol * _mean_variance(columns)
-    found = _best_of_restarts(padded, columns, weights, seed_weights, chances, max_iter, absolute)
-    return LloydFit(*found)
+    best = _best_of_restarts(padded, columns, weights, seed_weights, chances, max_iter, absolute)
+    return LloydFit(*best)
 
 
 # centres, labels, weights, counts, inertia and iterations: the fields of LloydFit
@@ -203,8 +205,8 @@ Run = Any
 
 
 @native
-def _mean_variance(columns: NDArray[np.float64]) -> float:
-    """The mean of the columns' variances."""
+def _mean_variance(columns: Floats) -> float:
+    """Return the mean of the columns' variances."""
     total = 0.0
     for column in columns:
         total += np.square(column - column.mean()).mean()
@@ -213,11 +215,11 @@ def _mean_variance(columns: NDArray[np.float64]) -> float:
 
 @native
 def _best_of_restarts(
-    padded: NDArray[np.float64],
-    columns: NDArray[np.float64],
+    padded: Floats,
+    columns: Floats,
     sample_weight: Weights,
     seed_weight: Weights,
-    chances: NDArray[np.float64],
+    chances: Floats,
     max_iter: int,
     tol: float,
 ) -> Run:
@@ -239,13 +241,13 @@ def _best_of_restarts(
 def _run_small(
     padded: Rows,
     sample_weight: Weights,
-    centers: NDArray[np.float64],
+    centers: Floats,
     max_iter: int,
     tol: float,
     relocate: bool,
     drop: bool,
 ) -> Run:
-    """``lloyd`` in one thread, compiled as a whole."""
+    """Run ``lloyd`` in one thread, compiled as a whole."""
     if drop:
         centers = centers[sweep_in_one_thread(padded, centers, sample_weight)[1].counts > 0]
     X, before = padded[: len(sample_weight)], np.empty(0, np.int32)
@@ -264,8 +266,8 @@ def _run_small(
 
 
 @native
-def _squared_shift(moved: NDArray[np.float64], centers: NDArray[np.float64]) -> float:
-    """The sum over all centres of the squared distance moved."""
+def _squared_shift(moved: Floats, centers: Floats) -> float:
+    """Return the sum over all centres of the squared distance moved."""
     shift = 0.0
     for j in range(len(centers)):
         shift += squared_distance(moved, j, centers, j)
@@ -273,7 +275,7 @@ def _squared_shift(moved: NDArray[np.float64], centers: NDArray[np.float64]) -> 
 
 
 @native
-def _are_equal(labels: NDArray[np.int32], before: NDArray[np.int32]) -> bool:
+def _are_equal(labels: Labels, before: Labels) -> bool:
     n_changed = len(labels) - len(before)
     if n_changed == 0:
         for i in range(len(labels)):
@@ -283,19 +285,14 @@ def _are_equal(labels: NDArray[np.int32], before: NDArray[np.int32]) -> bool:
 
 @native
 def move_centers(
-    X: Rows,
-    sample_weight: Weights,
-    centers: NDArray[np.float64],
-    labels: NDArray[np.int32],
-    sums: Sums,
-    relocate: bool,
-) -> tuple[NDArray[np.float64], bool]:
-    """New centres c + sum of w (x - c) / sum of w, and whether an empty cluster was relocated."""
+    X: Rows, sample_weight: Weights, centers: Floats, labels: Labels, sums: HardSums, relocate: bool
+) -> tuple[Floats, bool]:
+    """Return centres c + sum of w (x - c) / sum of w, and whether one was relocated."""
     k, d = centers.shape
     moved, has_relocated = centers.copy(), False
     if relocate and sums.counts.min() == 0:
-        residuals, weights, counts = sums.residuals.copy(), sums.weights.copy(), sums.counts.copy()
-        sums = Sums(residuals, weights, counts, sums.errors, sums.totals)
+        residuals, weights, counts, errors, totals = sums
+        sums = HardSums(residuals.copy(), weights.copy(), counts.copy(), errors, totals)
         has_relocated = _relocate(X, sample_weight, centers, labels, sums, moved)
     for j in range(k):
         if sums.counts[j] > 0:
@@ -306,12 +303,7 @@ def move_centers(
 
 @native
 def _relocate(
-    X: Rows,
-    sample_weight: Weights,
-    centers: NDArray[np.float64],
-    labels: NDArray[np.int32],
-    sums: Sums,
-    moved: NDArray[np.float64],
+    X: Rows, sample_weight: Weights, centers: Floats, labels: Labels, sums: HardSums, moved: Floats
 ) -> bool:
     """Move empty clusters to the rows farthest from their centres, and take these off the sums."""
     n, d = X.shape

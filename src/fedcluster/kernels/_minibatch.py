@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fedcluster.core import Floats
 from fedcluster.kernels._native import native
 from fedcluster.kernels._rows import (
     Rows,
@@ -19,7 +20,7 @@ from fedcluster.kernels._rows import (
     as_weights,
     pad,
 )
-from fedcluster.kernels._sweep import Sums, sweep, sweep_in_one_thread
+from fedcluster.kernels._sweep import HardSums, sweep, sweep_in_one_thread
 
 WORTH_A_CALL = 1 << 16
 """Products of a batch from which on it pays to leave the compiled loop for one with threads."""
@@ -39,8 +40,8 @@ class MiniBatchFit:
         Numbers of these rows with w > 0.
     """
 
-    centers: NDArray[np.float64]
-    weights: NDArray[np.float64]
+    centers: Floats
+    weights: Floats
     counts: NDArray[np.int64]
 
 
@@ -53,7 +54,7 @@ def minibatch_epochs(
     orders: Sequence[ArrayLike],
     rate: float = 1.0,
 ) -> MiniBatchFit:
-    """Epochs of k-means in batches; the same bits on any number of threads.
+    """Run epochs of k-means in batches; the same bits on any number of threads.
 
     In every epoch Lambda starts at 0. For each batch, with the weight L and the mean G of the
     rows nearest to a centre: Lambda += L, then c += rate (L / Lambda) (G - c).
@@ -85,25 +86,29 @@ def minibatch_epochs(
     given = np.ones(len(rows)) if sample_weight is None else sample_weight
     turns = np.array(orders, np.int64)
     if min(batch_size, len(rows)) * centers.size >= WORTH_A_CALL:
-        found = _batch_by_batch(rows, as_weights(given), centers, batch_size, turns, rate)
+        weights_and_counts = _batch_by_batch(
+            rows, as_weights(given), centers, batch_size, turns, rate
+        )
     else:
         double = as_double_rows(pad(as_double_rows(rows)))
-        found = _in_one_call(double, as_weights(given), centers, batch_size, turns, rate)
-    return MiniBatchFit(centers, *found)
+        weights_and_counts = _in_one_call(
+            double, as_weights(given), centers, batch_size, turns, rate
+        )
+    return MiniBatchFit(centers, *weights_and_counts)
 
 
-Found = tuple[NDArray[np.float64], NDArray[np.int64]]
+WeightsAndCounts = tuple[Floats, NDArray[np.int64]]
 
 
 def _batch_by_batch(
     X: Rows,
     sample_weight: Weights,
-    centers: NDArray[np.float64],
+    centers: Floats,
     batch_size: int,
     orders: NDArray[np.int64],
     rate: float,
-) -> Found:
-    """Bring the centres up to date; where the rows of the last epoch went."""
+) -> WeightsAndCounts:
+    """Move the centres in place; return the weights and counts of the last epoch."""
     for order in orders:
         weights, counts = np.zeros(len(centers)), np.zeros(len(centers), np.int64)
         for batch in order:
@@ -115,14 +120,14 @@ def _batch_by_batch(
 
 @native
 def _in_one_call(
-    padded: NDArray[np.float64],
+    padded: Floats,
     sample_weight: Weights,
-    centers: NDArray[np.float64],
+    centers: Floats,
     batch_size: int,
     orders: NDArray[np.int64],
     rate: float,
-) -> Found:
-    """``_batch_by_batch`` over padded rows, compiled as a whole."""
+) -> WeightsAndCounts:
+    """Run ``_batch_by_batch`` over padded rows, compiled as a whole."""
     k = len(centers)
     for order in orders:
         weights, counts = np.zeros(k), np.zeros(k, np.int64)
@@ -136,11 +141,7 @@ def _in_one_call(
 
 @native
 def _move(
-    centers: NDArray[np.float64],
-    weights: NDArray[np.float64],
-    counts: NDArray[np.int64],
-    sums: Sums,
-    rate: float,
+    centers: Floats, weights: Floats, counts: NDArray[np.int64], sums: HardSums, rate: float
 ) -> None:
     """Count a batch and move the centres; L (G - c) is the sum of w (x - c)."""
     k, d = centers.shape

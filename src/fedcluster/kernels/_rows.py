@@ -1,4 +1,4 @@
-"""What kernels read: rows, weights and centres in the few layouts that they are compiled for."""
+"""Rows, weights and centres in the few layouts that kernels are compiled for."""
 
 from functools import lru_cache
 from typing import Any
@@ -6,38 +6,41 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-Rows = NDArray[np.float32] | NDArray[np.float64]
-Weights = NDArray[np.float64]
+from fedcluster.core import Floats
+
+Rows = NDArray[np.float32] | Floats
+Weights = Floats
 
 # A block reads at most 47 rows beyond the last one, a vector 15 numbers: at most 15 rows more.
 PADDING = 64
 
 
 def as_rows(X: ArrayLike) -> Rows:
-    """Rows as a read-only C array of float32 or float64, copied only where they are not one."""
+    """Return rows as a read-only C array of float32 or float64, copied only where needed."""
     X = np.asarray(X)
     return _as_read_only(X, np.float32 if X.dtype == np.float32 else np.float64)
 
 
-def as_double_rows(X: ArrayLike) -> NDArray[np.float64]:
-    """Rows as a read-only C array of float64, copied only where they are not one."""
+def as_double_rows(X: ArrayLike) -> Floats:
+    """Return rows as a read-only C array of float64, copied only where needed."""
     return _as_read_only(np.asarray(X), np.float64)
 
 
 def as_columns(X: Rows) -> Rows:
-    """The columns of rows (n, d) one after the other, as a read-only C array (d, n)."""
+    """Return the columns of rows (n, d) one after the other, as a read-only C array (d, n)."""
     return _as_read_only(X.T, X.dtype)
 
 
-def as_centers(centers: ArrayLike) -> NDArray[np.float64]:
-    """Centres as a fresh C array of float64."""
+def as_centers(centers: ArrayLike) -> Floats:
+    """Return centres as a fresh C array of float64."""
     return np.array(centers, np.float64, order="C")
 
 
 def as_weights(sample_weight: ArrayLike | None) -> Weights:
-    """Weights as a read-only array of float64; no weights, each row counting 1, are an empty one.
+    """Return weights as a read-only array of float64; an empty one where there are none.
 
-    An empty array and not None, so that there is one compiled kernel and not two.
+    Without weights each row counts 1. An empty array and not None, so that there is one compiled
+    kernel and not two.
     """
     if sample_weight is None:
         return _NO_WEIGHTS
@@ -45,7 +48,7 @@ def as_weights(sample_weight: ArrayLike | None) -> Weights:
 
 
 def as_given_weights(sample_weight: Weights, n: int) -> Weights:
-    """Weights as kernels of small data take them: one for each of n rows."""
+    """Return one weight for each of n rows, as kernels of small data take them."""
     return sample_weight if len(sample_weight) else _ones(n)
 
 
@@ -58,7 +61,7 @@ def _ones(n: int) -> Weights:
 
 
 def pad(X: Rows) -> Rows:
-    """Rows followed by PADDING rows of 0, which kernels may read and do not use."""
+    """Return rows followed by PADDING rows of 0, which kernels may read and do not use."""
     n, d = X.shape
     padded = np.empty((n + PADDING, d), X.dtype)
     padded[:n], padded[n:] = X, 0
@@ -67,7 +70,7 @@ def pad(X: Rows) -> Rows:
 
 
 def _as_read_only(array: NDArray[Any], dtype: DTypeLike) -> NDArray[Any]:
-    """A read-only view of the array, or of an aligned C copy of this type."""
+    """Return a read-only view of the array, or of an aligned C copy of this type."""
     flags = array.flags
     if array.dtype != dtype or not (flags.c_contiguous and flags.aligned):
         array = np.require(array, dtype, ["C", "A"])

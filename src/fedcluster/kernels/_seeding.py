@@ -3,6 +3,7 @@
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fedcluster.core import Floats
 from fedcluster.kernels._native import native, native_in_any_order
 from fedcluster.kernels._rows import Rows, Weights, as_centers, as_columns, as_rows, as_weights
 from fedcluster.kernels._sweep import assign, squared_distance
@@ -96,15 +97,15 @@ def farthest_first(X: ArrayLike, start_centers: ArrayLike, n_clusters: int) -> N
 
 
 def default_trials(n_clusters: int) -> int:
-    """How often k-means++ tries for each centre: 2 + log(k), rounded down, as scikit-learn."""
+    """Return the trials of k-means++ for each centre: 2 + log(k), rounded down, as scikit-learn."""
     return 2 + int(np.log(n_clusters))
 
 
 @native
 def draw_spread(
-    columns: Rows, sample_weight: Weights, n_clusters: int, chances: NDArray[np.float64]
+    columns: Rows, sample_weight: Weights, n_clusters: int, chances: Floats
 ) -> NDArray[np.int64]:
-    """Greedy k-means++ by uniform numbers (n_clusters, n_trials) in [0, 1): indices of rows.
+    """Draw rows by greedy k-means++ from uniform numbers (n_clusters, n_trials) in [0, 1).
 
     The rows are given as columns (d, n), so that distances from many rows are vectors.
     """
@@ -129,9 +130,9 @@ def _try_all(
     columns: Rows,
     sample_weight: Weights,
     candidates: NDArray[np.int64],
-    closest: NDArray[np.float64],
-    trials: NDArray[np.float64],
-    potentials: NDArray[np.float64],
+    closest: Floats,
+    trials: Floats,
+    potentials: Floats,
 ) -> None:
     """Write each row's D^2 with each of the candidates, and the sums of w D^2."""
     n = len(closest)
@@ -153,10 +154,8 @@ def _try_all(
 
 
 @native
-def _cumulate(
-    sample_weight: Weights, closest: NDArray[np.float64], masses: NDArray[np.float64]
-) -> None:
-    """Write sums of w D^2 up to each row; of w if nothing is drawn yet or each row equals one."""
+def _cumulate(sample_weight: Weights, closest: Floats, masses: Floats) -> None:
+    """Write cumulated sums of w D^2; of w if nothing is drawn yet or each row equals one drawn."""
     total = 0.0
     for i in range(len(closest)):
         total += sample_weight[i] * closest[i] if sample_weight[i] > 0 else 0.0
@@ -169,8 +168,8 @@ def _cumulate(
 
 
 @native
-def _draw(masses: NDArray[np.float64], chance: float) -> int:
-    """The first row at which the mass exceeds this share of the whole."""
+def _draw(masses: Floats, chance: float) -> int:
+    """Return the first row at which the cumulated mass exceeds this share of the whole."""
     n = len(masses)
     last = n - 1
     while last > 0 and masses[last - 1] == masses[last]:
@@ -186,7 +185,7 @@ def _draw(masses: NDArray[np.float64], chance: float) -> int:
 
 
 @native
-def _farthest(X: Rows, squared: NDArray[np.float64], n_more: int) -> NDArray[np.int64]:
+def _farthest(X: Rows, squared: Floats, n_more: int) -> NDArray[np.int64]:
     """Choose ``n_more`` times the row of greatest D^2."""
     closest = squared.copy()
     indices = np.empty(n_more, np.int64)

@@ -19,9 +19,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from fedcluster.core import Floats, Labels
 from fedcluster.kernels._native import native, native_in_any_order
 from fedcluster.kernels._rows import PADDING, Rows, Weights, as_given_weights, as_weights, pad
-from fedcluster.kernels._threads import Rooms, for_each_chunk, thread_count
+from fedcluster.kernels._threads import BufferPool, for_each_chunk, thread_count
 from fedcluster.kernels._tiles import (
     ADD_LANES,
     TILE_CENTERS,
@@ -39,8 +40,8 @@ LARGEST_ANCHOR = 1e38
 CHUNK_WORK = 1 << 24  # multiplications of a value with a centre's; all else counts as 16 more
 
 
-class Sums(NamedTuple):
-    """What the rows x of each centre c add up to, w their weights.
+class HardSums(NamedTuple):
+    """Sums over the rows x of each centre c, w their weights.
 
     Attributes
     ----------
@@ -51,16 +52,16 @@ class Sums(NamedTuple):
     counts : ndarray of shape (k,), int64
         Numbers of rows with w > 0.
     errors : ndarray of shape (k,), float64
-        Sums of w ||x - c||^2.
-    totals : ndarray of shape (k, d), float64
+        Sums of w ||x - c||^2, in squared units of the rows.
+    sums : ndarray of shape (k, d), float64
         Sums of w x. The same bits for the same rows, as long as c moves by rounding only.
     """
 
-    residuals: NDArray[np.float64]
-    weights: NDArray[np.float64]
+    residuals: Floats
+    weights: Floats
     counts: NDArray[np.int64]
-    errors: NDArray[np.float64]
-    totals: NDArray[np.float64]
+    errors: Floats
+    sums: Floats
 
 
 class Parts(NamedTuple):
@@ -71,18 +72,18 @@ class Parts(NamedTuple):
     residuals : ndarray of shape (k, d), float64, filled up to whole vectors
         Sums of w (x - g), with g the anchor of the centre.
     weights, counts : ndarray of shape (k,)
-        As in ``Sums``.
+        As in ``HardSums``.
     errors : ndarray of shape (k, ADD_LANES), float64
         Sums of w ||x - c||^2, whose columns are still to be added up.
     """
 
-    residuals: NDArray[np.float64]
-    weights: NDArray[np.float64]
+    residuals: Floats
+    weights: Floats
     counts: NDArray[np.int64]
-    errors: NDArray[np.float64]
+    errors: Floats
 
 
-class Packed(NamedTuple):
+class PackedCenters(NamedTuple):
     """Centres in the layouts that the rows are scored by and added to.
 
     Attributes
@@ -103,59 +104,57 @@ class Packed(NamedTuple):
     shift: Rows
     tiles: Rows
     half_norms: Rows
-    centers: NDArray[np.float64]
-    anchors: NDArray[np.float64]
+    centers: Floats
+    anchors: Floats
 
 
-def sweep(
-    X: Rows, centers: NDArray[np.float64], sample_weight: Weights
-) -> tuple[NDArray[np.int32], Sums]:
-    """Labels (n,) of the rows and the sums over the rows of each centre."""
+def sweep(X: Rows, centers: Floats, sample_weight: Weights) -> tuple[Labels, HardSums]:
+    """Return the labels (n,) of the rows and the sums over the rows of each centre."""
     if not is_small(X):
         return _sweep(X, centers, sample_weight, np.empty(0))
     labels, *sums = _sweep_small(pad(X), centers, as_given_weights(sample_weight, len(X)))
-    return labels, Sums(*sums)
+    return labels, HardSums(*sums)
 
 
 def is_small(X: Rows) -> bool:
-    """Whether one call of a compiled function, on a copy of the rows, is the fastest way."""
+    """Return whether one call of a compiled function, on a copy of the rows, is fastest."""
     return X.size <= SMALL
 
 
-def assign(X: Rows, centers: NDArray[np.float64]) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
-    """Labels (n,) of the rows and their squared distances (n,) to their centres."""
+def assign(X: Rows, centers: Floats) -> tuple[Labels, Floats]:
+    """Return the labels (n,) of the rows and their squared distances (n,) to their centres."""
     squared = np.empty(len(X))
     labels, _ = _sweep(X, centers, as_weights(None), squared)
     return labels, squared
 
 
 def _sweep(
-    X: Rows, centers: NDArray[np.float64], sample_weight: Weights, squared: NDArray[np.float64]
-) -> tuple[NDArray[np.int32], Sums]:
-    """Sweep on several threads where that pays; write squared distances where there is room."""
+    X: Rows, centers: Floats, sample_weight: Weights, squared: Floats
+) -> tuple[Labels, HardSums]:
+    """Sweep on several threads where that pays; write squared distances unless empty."""
     n, (k, d) = len(X), centers.shape
     labels, packed = np.empty(n, np.int32), pack_centers(X, centers)
     sources = chunks(X, chunk_bounds(n, k, d).tolist())
-    rooms = Rooms(lambda: zero_parts(packed), clear, add_up)
+    buffers = BufferPool(lambda: zero_parts(packed), clear, add_up)
 
     def work(chunk: int) -> None:
-        (rows, source), parts = sources[chunk], rooms.take()
+        (rows, source), parts = sources[chunk], buffers.take()
         sweep_chunk(source, sample_weight[rows], packed, labels[rows], squared[rows], parts)
-        rooms.hand_in(chunk, parts)
+        buffers.hand_in(chunk, parts)
 
     for_each_chunk(work, len(sources), thread_count() if len(sources) > 2 else 1)
-    return labels, finish(rooms.total, packed, d)
+    return labels, finish(buffers.total, packed, d)
 
 
 def chunks(X: Rows, bounds: list[int]) -> list[tuple[slice, Rows]]:
-    """The rows of each chunk, as a slice of X and as the first ones of an array to be read."""
+    """Return the rows of each chunk: a slice of X, and an array that begins with them."""
     sources = [(slice(*bound), X[bound[0] :]) for bound in pairwise(bounds)]
     rows, tail = sources[-1]
     return [*sources[:-1], (rows, pad(tail))]
 
 
 def add_all(parts: list[Parts]) -> Parts:
-    """The sums of all chunks, in their order."""
+    """Add up the sums of all chunks, in their order."""
     residuals, weights, counts, errors = parts[0]
     total = Parts(residuals.copy(), weights.copy(), counts.copy(), errors.copy())
     for part in parts[1:]:
@@ -164,16 +163,16 @@ def add_all(parts: list[Parts]) -> Parts:
 
 
 @native
-def _sweep_small(padded: Rows, centers: NDArray[np.float64], sample_weight: Weights) -> Any:
+def _sweep_small(padded: Rows, centers: Floats, sample_weight: Weights) -> Any:
     """``sweep_in_one_thread``, its sums in a plain tuple: others are slow to hand over."""
     labels, sums = sweep_in_one_thread(padded, centers, sample_weight)
-    return labels, sums.residuals, sums.weights, sums.counts, sums.errors, sums.totals
+    return labels, sums.residuals, sums.weights, sums.counts, sums.errors, sums.sums
 
 
 @native
 def sweep_in_one_thread(
-    padded: Rows, centers: NDArray[np.float64], sample_weight: Weights
-) -> tuple[NDArray[np.int32], Sums]:
+    padded: Rows, centers: Floats, sample_weight: Weights
+) -> tuple[Labels, HardSums]:
     """``sweep`` over padded rows, for callers that are compiled themselves."""
     n, (k, d) = len(sample_weight), centers.shape
     bounds = chunk_bounds(n, k, d)
@@ -190,7 +189,7 @@ def sweep_in_one_thread(
 
 @native
 def chunk_bounds(n: int, k: int, d: int) -> NDArray[np.int64]:
-    """Bounds of the chunks, from the sizes alone: enough to do in each, and few sums to keep.
+    """Compute the bounds of the chunks from the sizes alone: enough work in each, few sums to keep.
 
     All are alike but the last, whose rows must be padded; what lies beyond the others is in X.
     Small data are one chunk.
@@ -209,8 +208,8 @@ def chunk_bounds(n: int, k: int, d: int) -> NDArray[np.int64]:
 
 
 @native
-def pack_centers(X: Rows, centers: NDArray[np.float64]) -> Packed:
-    """Pack the centres for these rows."""
+def pack_centers(X: Rows, centers: Floats) -> PackedCenters:
+    """Return the centres in the layouts that these rows need."""
     k, d = centers.shape
     n_tiles = (k - 1) // TILE_CENTERS + 1
     shift = np.zeros(_whole(d, lanes(X)), X.dtype)
@@ -232,18 +231,18 @@ def pack_centers(X: Rows, centers: NDArray[np.float64]) -> Packed:
             if abs(centers[j, f]) < LARGEST_ANCHOR:
                 anchors[j, f] = np.float32(centers[j, f])
         half_norms[tile, place] = norm / 2
-    return Packed(shift, tiles, half_norms, padded, anchors)
+    return PackedCenters(shift, tiles, half_norms, padded, anchors)
 
 
 @native
 def _whole(d: int, lanes: int) -> int:
-    """The columns that whole vectors hold."""
+    """Return the number of columns that whole vectors hold."""
     return ((d - 1) // lanes + 1) * lanes
 
 
 @native
-def _most_central(centers: NDArray[np.float64]) -> int:
-    """The centre closest to the mean of the centres: it has their offset, and is no outlier."""
+def _most_central(centers: Floats) -> int:
+    """Return the centre closest to the mean of all: it has their offset, and is no outlier."""
     k, d = centers.shape
     mean = np.zeros((1, d))
     for j in range(k):
@@ -259,32 +258,30 @@ def _most_central(centers: NDArray[np.float64]) -> int:
 
 @native
 def aligned_zeros(dtype: DTypeLike, rows: int, columns: int) -> NDArray[Any]:
-    """Zeros from the start of a line of the cache, so that no vector lies in two."""
+    """Return zeros (rows, columns) that begin a cache line, so that no vector lies in two."""
     flat = np.zeros(rows * columns + CACHE_LINE, dtype)
     start = -flat.ctypes.data % CACHE_LINE // flat.itemsize
     return flat[start : start + rows * columns].reshape(rows, columns)
 
 
 @native
-def zero_parts(packed: Packed) -> Parts:
-    """Sums of no rows."""
+def zero_parts(packed: PackedCenters) -> Parts:
+    """Return the sums over no rows."""
     k, width = packed.centers.shape
-    residuals, errors = (
-        aligned_zeros(np.float64, k, width),
-        aligned_zeros(np.float64, k, ADD_LANES),
-    )
+    residuals = aligned_zeros(np.float64, k, width)
+    errors = aligned_zeros(np.float64, k, ADD_LANES)
     return Parts(residuals, np.zeros(k), np.zeros(k, np.int64), errors)
 
 
 @native
 def clear(parts: Parts) -> None:
-    """Make them the sums of no rows."""
+    """Set sums to 0."""
     parts.residuals[:], parts.weights[:], parts.counts[:], parts.errors[:] = 0.0, 0.0, 0, 0.0
 
 
 @native
 def add_up(total: Parts, part: Parts) -> None:
-    """Add the sums of some rows to those of others."""
+    """Add the sums of one chunk to a total."""
     k, width = total.residuals.shape
     for j in range(k):
         for f in range(width):
@@ -296,8 +293,8 @@ def add_up(total: Parts, part: Parts) -> None:
 
 
 @native
-def finish(parts: Parts, packed: Packed, d: int) -> Sums:
-    """The sums as others know them."""
+def finish(parts: Parts, packed: PackedCenters, d: int) -> HardSums:
+    """Return sums (k, d) from those of all chunks, which are filled up to whole vectors."""
     k, weights, anchors = len(parts.weights), parts.weights, packed.anchors
     residuals, totals, errors = np.empty((k, d)), np.empty((k, d)), np.zeros(k)
     for j in range(k):
@@ -307,20 +304,21 @@ def finish(parts: Parts, packed: Packed, d: int) -> Sums:
             totals[j, f] = residual + weights[j] * anchor
         for lane in range(ADD_LANES):
             errors[j] += parts.errors[j, lane]
-    return Sums(residuals, weights, parts.counts, errors, totals)
+    return HardSums(residuals, weights, parts.counts, errors, totals)
 
 
 @native
 def sweep_chunk(
     X: Rows,
     sample_weight: Weights,
-    packed: Packed,
-    labels: NDArray[np.int32],
-    squared: NDArray[np.float64],
+    packed: PackedCenters,
+    labels: Labels,
+    squared: Floats,
     parts: Parts,
 ) -> None:
     """Write the labels of the first rows and add each to the sums of its centre."""
-    size, n = block_rows(X), len(labels)
+    size, n, weights, counts = block_rows(X), len(labels), parts.weights, parts.counts
+    references, sums = (packed.centers, packed.anchors), (parts.residuals, parts.errors)
     block = aligned_zeros(X.dtype, len(packed.shift), size)
     lowest, nearest = np.empty(size, X.dtype), np.empty(size, np.int32)
     for start in range(0, n, size):
@@ -334,18 +332,16 @@ def sweep_chunk(
         for i in range(start, min(start + size, n)):
             j = labels[i] = nearest[i - start]
             w = sample_weight[i] if len(sample_weight) else 1.0
-            error = add_row(
-                X, i, packed.centers, packed.anchors, j, w, parts.residuals, parts.errors
-            )
-            parts.weights[j] += w
-            parts.counts[j] += w > 0
+            error = add_row(X, i, references, j, w, sums)
+            weights[j] += w
+            counts[j] += w > 0
             if len(squared):
                 squared[i] = error
 
 
 @native_in_any_order
 def squared_distance(these: Rows, i: int, those: Rows, j: int) -> float:
-    """||a_i - b_j||^2 from the differences, in float64; columns as many as the first has."""
+    """Return ||a_i - b_j||^2 from the differences, in float64, over the columns of the first."""
     total = 0.0
     for f in range(these.shape[1]):
         difference = np.float64(these[i, f]) - np.float64(those[j, f])

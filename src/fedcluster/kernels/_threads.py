@@ -1,4 +1,4 @@
-"""One pool of threads for all kernels, which release the interpreter's lock.
+"""One pool of threads for all kernels, which release the interpreter's lock; one thread for BLAS.
 
 Work comes in numbered chunks whose results do not depend on who does them. The caller works too,
 so that a call never waits for a pool that other callers keep busy: callers may be threads, and
@@ -8,15 +8,18 @@ as many as they like.
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import cache
 from threading import Lock
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-Room = TypeVar("Room")
+from threadpoolctl import ThreadpoolController
+
+Buffer = TypeVar("Buffer")
 
 
 def thread_count() -> int:
-    """How many threads a kernel may use: ``FEDCLUSTER_NUM_THREADS``, or every usable core."""
+    """Return how many threads to use: ``FEDCLUSTER_NUM_THREADS``, or every usable core."""
     return int(os.environ.get("FEDCLUSTER_NUM_THREADS", 0)) or _core_count()
 
 
@@ -48,60 +51,89 @@ def _take_chunks(work: Callable[[int], object], chunks: Iterator[int]) -> None:
         work(chunk)
 
 
-class Rooms(Generic[Room]):
-    """Where chunks write what they find, which is added up in the order of their numbers.
+class BufferPool(Generic[Buffer]):
+    """Buffers that chunks write their sums to, added up in the order of the chunks.
 
-    A room serves one chunk after the other: few are needed, however many chunks there are, and
+    A buffer serves one chunk after the other: few are needed, however many chunks there are, and
     they stay in the cache. Memory that is new costs more than what is written into it.
 
     Parameters
     ----------
     new : callable
-        Makes a room with nothing in it.
+        Makes an empty buffer.
     clear : callable
-        Empties one.
+        Empties a buffer.
     add : callable
-        Adds the second of two rooms to the first.
+        Adds the second of two buffers to the first.
     """
 
     def __init__(
         self,
-        new: Callable[[], Room],
-        clear: Callable[[Room], object],
-        add: Callable[[Room, Room], object],
+        new: Callable[[], Buffer],
+        clear: Callable[[Buffer], object],
+        add: Callable[[Buffer, Buffer], object],
     ) -> None:
         self._new, self._clear, self._add = new, clear, add
-        self._free: list[Room] = []
-        self._early: dict[int, Room] = {}
+        self._free: list[Buffer] = []
+        self._early: dict[int, Buffer] = {}
         self._next, self._turn = 0, Lock()
-        self._total: Room | None = None
+        self._total: Buffer | None = None
 
     @property
-    def total(self) -> Room:
-        """The room of chunk 0, to which those of all others that were handed in are added."""
+    def total(self) -> Buffer:
+        """The buffer of chunk 0, to which those of all others that were handed in are added."""
         return self._new() if self._total is None else self._total
 
-    def take(self) -> Room:
-        """An empty room."""
+    def take(self) -> Buffer:
+        """Return an empty buffer."""
         try:
-            room = self._free.pop()
+            buffer = self._free.pop()
         except IndexError:
             return self._new()
-        self._clear(room)
-        return room
+        self._clear(buffer)
+        return buffer
 
-    def hand_in(self, chunk: int, room: Room) -> None:
-        """Add what a chunk has found, once all chunks before it are added."""
+    def hand_in(self, chunk: int, buffer: Buffer) -> None:
+        """Add the buffer of a chunk to the total, once all chunks before it are added."""
         with self._turn:
-            self._early[chunk] = room
+            self._early[chunk] = buffer
             while self._next in self._early:
-                found = self._early.pop(self._next)
+                part = self._early.pop(self._next)
                 self._next += 1
                 if self._total is None:
-                    self._total = found
+                    self._total = part
                 else:
-                    self._add(self._total, found)
-                    self._free.append(found)
+                    self._add(self._total, part)
+                    self._free.append(part)
+
+
+_blas_lock = Lock()
+_blas_callers: list[Any] = []  # one entry for each caller; the first holds what to restore
+
+
+@contextmanager
+def blas_on_one_thread() -> Iterator[None]:
+    """Keep BLAS to one thread until the last of several callers at once is through.
+
+    Its last bits depend on the number of its threads; and these wait for each other in busy loops,
+    and on a machine that others use take ten times as long.
+    """
+    with _blas_lock:
+        limited = None if _blas_callers else _controller().limit(limits=1, user_api="blas")
+        _blas_callers.append(limited)
+    try:
+        yield
+    finally:
+        with _blas_lock:
+            limit = _blas_callers[0]
+            _blas_callers.pop()
+            if not _blas_callers:
+                limit.restore_original_limits()
+
+
+@cache
+def _controller() -> Any:
+    return ThreadpoolController()
 
 
 @cache

@@ -12,6 +12,8 @@ only, the shift, centres and sums, is filled up to whole vectors.
 """
 
 from collections.abc import Callable
+from functools import wraps
+from typing import Any, NamedTuple
 
 from llvmlite import binding, ir
 from numba import types
@@ -21,8 +23,6 @@ from numba.core.typing.templates import Signature
 from numba.extending import intrinsic, register_jitable
 
 from fedcluster.kernels._rows import Rows
-
-Intrinsic = tuple[Signature, Callable[..., ir.Value]]
 
 # Sums in registers are vectors of rows times centres: 24 of 32 registers, or 12 of 16.
 HAS_AVX512 = binding.get_host_cpu_features().get("avx512f", False)
@@ -37,112 +37,127 @@ INT32, INT64, DOUBLE = ir.IntType(32), ir.IntType(64), ir.DoubleType()
 
 @register_jitable
 def lanes(X: Rows) -> int:
-    """How many numbers of this type one vector holds."""
+    """Return how many numbers of the type of X one vector holds."""
     return VECTOR_BYTES // X.itemsize
 
 
 @register_jitable
 def block_rows(X: Rows) -> int:
-    """How many rows of this type one block holds."""
+    """Return how many rows of the type of X one block holds."""
     return TILE_VECTORS * lanes(X)
 
 
-@intrinsic
+class Array(NamedTuple):
+    """A C array in the code: the pointer to its first number, and its shape."""
+
+    data: ir.Value
+    shape: list[ir.Value]
+
+
+def intrinsic_of(returns: types.Type, lanes: int = 0) -> Callable[[Callable[..., Any]], Any]:
+    """Make a function that compiled code can call, of one that writes its code.
+
+    The writer is called with a ``Code`` and the arguments: an array as an ``Array``, a tuple of
+    arrays as a list of them, a whole number as 64 bits. What it returns is the result.
+
+    Parameters
+    ----------
+    returns : numba.types.Type
+        The type of the result.
+    lanes : int, optional
+        The numbers in a vector; by default as many of the first argument's type as fit.
+    """
+
+    def decorate(write: Callable[..., ir.Value | None]) -> Any:
+        @wraps(write)  # for its signature: numba binds arguments to all parameters but the first
+        def definition(typing_context: object, *args: types.Type) -> object:
+            def generate(
+                context: BaseContext, builder: ir.IRBuilder, signature: Signature, args: list[Any]
+            ) -> ir.Value:
+                code = Code(context, builder, signature.args[0].dtype, lanes)
+                result = write(code, *map(code.argument, signature.args, args))
+                return context.get_dummy_value() if result is None else result
+
+            return returns(*args), generate
+
+        return intrinsic(definition)
+
+    return decorate
+
+
+@intrinsic_of(types.void)
 def transpose_tile(
-    typing_context: object,
-    X: types.Array,
-    i: types.Integer,
-    f: types.Integer,
-    shift: types.Array,
-    block: types.Array,
-    r: types.Integer,
-) -> Intrinsic:
+    code: "Code", X: Array, i: ir.Value, f: ir.Value, shift: Array, block: Array, r: ir.Value
+) -> None:
     """Write rows, less the shift, into a block: as many as there are lanes, as many columns.
 
     ``block[f + c, r + l] = X[i + l, f + c] - shift[f + c]`` for lanes l and columns c. What lies
     beyond the last column is the next row: X must have one.
     """
-
-    def generate(
-        context: BaseContext, builder: ir.IRBuilder, signature: Signature, args: list[ir.Value]
-    ) -> ir.Value:
-        code = _Code(context, builder, signature, args)
-        X, i, f, shift, block, r = code.values
-        shifts = code.load(shift, f)
-        rows = [
-            builder.fsub(code.load(X, code.position(0, builder.add(i, INT64(lane)), f)), shifts)
-            for lane in range(code.lanes)
-        ]
-        for column, values in enumerate(_transposed(builder, rows)):
-            code.store(values, block, code.position(4, builder.add(f, INT64(column)), r))
-        return context.get_dummy_value()
-
-    return types.void(X, i, f, shift, block, r), generate
+    builder = code.builder
+    shifts = code.load(shift, f)
+    rows = [
+        builder.fsub(code.load(X, builder.add(i, INT64(lane)), f), shifts)
+        for lane in range(code.lanes)
+    ]
+    for column, values in enumerate(_transposed(builder, rows)):
+        code.store(values, block, builder.add(f, INT64(column)), r)
 
 
-@intrinsic
+@intrinsic_of(types.void)
 def score_tile(
-    typing_context: object,
-    block: types.Array,
-    packed: types.Array,
-    half_norms: types.Array,
-    tile: types.Integer,
-    lowest: types.Array,
-    nearest: types.Array,
-) -> Intrinsic:
+    code: "Code",
+    block: Array,
+    tiles: Array,
+    half_norms: Array,
+    tile: ir.Value,
+    lowest: Array,
+    nearest: Array,
+) -> None:
     """Score a block of rows with one tile of centres: 1/2 ||c||^2 - x.c.
 
     Lowers ``lowest[r]`` and sets ``nearest[r]`` where a centre's score is less.
     """
-
-    def generate(
-        context: BaseContext, builder: ir.IRBuilder, signature: Signature, args: list[ir.Value]
-    ) -> ir.Value:
-        _score_tile(_Code(context, builder, signature, args))
-        return context.get_dummy_value()
-
-    return types.void(block, packed, half_norms, tile, lowest, nearest), generate
+    _score_tile(code, (block, tiles, half_norms, tile), lowest, nearest, [])
 
 
-@intrinsic
+@intrinsic_of(types.void)
 def score_tile_for_two(
-    typing_context: object,
-    block: types.Array,
-    packed: types.Array,
-    half_norms: types.Array,
-    tile: types.Integer,
-    lowest: types.Array,
-    nearest: types.Array,
-    second: types.Array,
-) -> Intrinsic:
-    """``score_tile``; and ``second[r]`` becomes the lowest score of the other centres."""
-
-    def generate(
-        context: BaseContext, builder: ir.IRBuilder, signature: Signature, args: list[ir.Value]
-    ) -> ir.Value:
-        _score_tile(_Code(context, builder, signature, args))
-        return context.get_dummy_value()
-
-    return types.void(block, packed, half_norms, tile, lowest, nearest, second), generate
+    code: "Code",
+    block: Array,
+    tiles: Array,
+    half_norms: Array,
+    tile: ir.Value,
+    lowest: Array,
+    nearest: Array,
+    second: Array,
+) -> None:
+    """Score as ``score_tile``; ``second[r]`` becomes the lowest score of the other centres."""
+    _score_tile(code, (block, tiles, half_norms, tile), lowest, nearest, [second])
 
 
-def _score_tile(code: "_Code") -> None:
-    """Lower scores by those of a tile, and second lowest ones where there is room for them."""
-    builder, products = code.builder, _products(code)
-    _, _, half_norms, tile, lowest, nearest, *second = code.values
-    first = builder.mul(tile, INT64(TILE_CENTERS))
+def _score_tile(
+    code: "Code",
+    scored: tuple[Array, Array, Array, ir.Value],
+    lowest: Array,
+    nearest: Array,
+    second: list[Array],
+) -> None:
+    """Lower scores by those of a tile, and second lowest ones where there is an array for them."""
+    builder, (block, tiles, half_norms, tile) = code.builder, scored
+    products = _products(code, block, tiles, tile)
     for v in range(TILE_VECTORS):
         place = INT64(v * code.lanes)
-        low, label = code.load(lowest, place), code.load(nearest, place, INT32)
+        low, label = code.load(lowest, place), code.load(nearest, place, kind=INT32)
         others = [code.load(array, place) for array in second]
         for c in range(TILE_CENTERS):
-            center = builder.add(first, INT64(c))
-            half_norm = code.spread(code.number(half_norms, center))
+            half_norm = code.spread(code.number(half_norms, tile, INT64(c)))
             score = builder.fsub(half_norm, products[c][v])
             is_less = builder.fcmp_ordered("<", score, low)
             higher = builder.select(is_less, low, score)
             others = [code.lesser(higher, other) for other in others]
             low = builder.select(is_less, score, low)
+            center = builder.add(builder.mul(tile, INT64(TILE_CENTERS)), INT64(c))
             label = builder.select(is_less, code.spread(builder.trunc(center, INT32)), label)
         code.store(low, lowest, place)
         code.store(label, nearest, place)
@@ -150,28 +165,26 @@ def _score_tile(code: "_Code") -> None:
             code.store(other, array, place)
 
 
-def _products(code: "_Code") -> list[list[ir.Value]]:
-    """x.c for each centre of a tile, and in vectors for each row of a block; the rows vary last."""
-    block, packed, _, tile, *_ = code.values
+def _products(code: "Code", block: Array, tiles: Array, tile: ir.Value) -> list[list[ir.Value]]:
+    """Write x.c for each centre of a tile and, in vectors, each row of a block."""
 
     def rows(column: ir.Value) -> list[ir.Value]:
-        places = [code.position(0, column, INT64(v * code.lanes)) for v in range(TILE_VECTORS)]
-        return [code.load(block, place) for place in places]
+        return [code.load(block, column, INT64(v * code.lanes)) for v in range(TILE_VECTORS)]
 
     def center(c: int, column: ir.Value) -> ir.Value:
-        return code.number(packed, code.position(1, tile, column, INT64(c)))
+        return code.number(tiles, tile, column, INT64(c))
 
-    return _sums(code, (TILE_CENTERS, TILE_VECTORS), code.shapes[1][1], center, rows)
+    return _sums(code, (TILE_CENTERS, TILE_VECTORS), tiles.shape[1], center, rows)
 
 
 def _sums(
-    code: "_Code",
+    code: "Code",
     shape: tuple[int, int],
     count: ir.Value,
     number: Callable[[int, ir.Value], ir.Value],
     vectors: Callable[[ir.Value], list[ir.Value]],
 ) -> list[list[ir.Value]]:
-    """Sums of ``number(i, l)`` times ``vectors(l)[v]`` over l < count, for i, v < shape."""
+    """Write sums of ``number(i, l)`` times ``vectors(l)[v]`` over l < count, for i, v < shape."""
     builder, zero = code.builder, ir.Constant(code.vector, [0.0] * code.lanes)
     height, width = map(range, shape)
     places = [[cgutils.alloca_once_value(builder, zero) for _ in width] for _ in height]
@@ -202,168 +215,141 @@ def _transposed(builder: ir.IRBuilder, rows: list[ir.Value]) -> list[ir.Value]:
     return rows
 
 
-@intrinsic
+@intrinsic_of(types.float64, lanes=ADD_LANES)
 def add_row(
-    typing_context: object,
-    X: types.Array,
-    i: types.Integer,
-    centers: types.Array,
-    anchors: types.Array,
-    j: types.Integer,
-    weight: types.Float,
-    residuals: types.Array,
-    errors: types.Array,
-) -> Intrinsic:
+    code: "Code",
+    X: Array,
+    i: ir.Value,
+    references: list[Array],
+    j: ir.Value,
+    weight: ir.Value,
+    sums: list[Array],
+) -> ir.Value:
     """Add w (x - g) to the residuals of c, w (x - c)^2 to its errors, and return ||x - c||^2.
 
-    All in float64; g is the anchor of c. The errors are an array (k, ADD_LANES), whose rows add
-    up to w ||x - c||^2.
+    All in float64; ``references`` are the centres c and their anchors g, ``sums`` the residuals and
+    the errors. The errors are an array (k, ADD_LANES), whose rows add up to w ||x - c||^2.
     Beyond the last column lies the next row: X must have one, and it is not added.
     """
-
-    def generate(
-        context: BaseContext, builder: ir.IRBuilder, signature: Signature, args: list[ir.Value]
-    ) -> ir.Value:
-        code = _Code(context, builder, signature, args, lanes=ADD_LANES)
-        X, i, centers, anchors, j, weight, residuals, errors = code.values
-        d = code.shapes[0][1]
-        zero = ir.Constant(ir.VectorType(DOUBLE, ADD_LANES), [0.0] * ADD_LANES)
-        counting = ir.Constant(ir.VectorType(INT64, ADD_LANES), list(range(ADD_LANES)))
-        weight = code.spread(weight)
-        total = cgutils.alloca_once_value(builder, zero)
-        with cgutils.for_range_slice(builder, INT64(0), d, INT64(ADD_LANES)) as (f, _):
-            x = code.to_double(code.load(X, code.position(0, i, f)))
-            place = code.position(2, j, f)
-            c, g = code.load(centers, place, DOUBLE), code.load(anchors, place, DOUBLE)
-            is_column = builder.icmp_signed("<", counting, code.spread(builder.sub(d, f)))
-            difference = builder.select(is_column, builder.fsub(x, c), zero)
-            to_anchor = builder.select(is_column, builder.fsub(x, g), zero)
-            residual = code.load(residuals, place, DOUBLE)
-            code.store(code.multiply_add(weight, to_anchor, residual), residuals, place)
-            builder.store(code.multiply_add(difference, difference, builder.load(total)), total)
-        squares, place = builder.load(total), code.position(7, j, INT64(0))
-        error = code.multiply_add(weight, squares, code.load(errors, place, DOUBLE))
-        code.store(error, errors, place)
-        return code.sum(squares)
-
-    return types.float64(X, i, centers, anchors, j, weight, residuals, errors), generate
+    builder, (centers, anchors), (residuals, errors) = code.builder, references, sums
+    d = X.shape[1]
+    zero = ir.Constant(ir.VectorType(DOUBLE, ADD_LANES), [0.0] * ADD_LANES)
+    counting = ir.Constant(ir.VectorType(INT64, ADD_LANES), list(range(ADD_LANES)))
+    weight = code.spread(weight)
+    total = cgutils.alloca_once_value(builder, zero)
+    with cgutils.for_range_slice(builder, INT64(0), d, INT64(ADD_LANES)) as (f, _):
+        x = code.to_double(code.load(X, i, f))
+        c, g = code.load(centers, j, f, kind=DOUBLE), code.load(anchors, j, f, kind=DOUBLE)
+        is_column = builder.icmp_signed("<", counting, code.spread(builder.sub(d, f)))
+        difference = builder.select(is_column, builder.fsub(x, c), zero)
+        to_anchor = builder.select(is_column, builder.fsub(x, g), zero)
+        residual = code.load(residuals, j, f, kind=DOUBLE)
+        code.store(code.multiply_add(weight, to_anchor, residual), residuals, j, f)
+        builder.store(code.multiply_add(difference, difference, builder.load(total)), total)
+    squares, first = builder.load(total), INT64(0)
+    error = code.multiply_add(weight, squares, code.load(errors, j, first, kind=DOUBLE))
+    code.store(error, errors, j, first)
+    return code.sum(squares)
 
 
-@intrinsic
+@intrinsic_of(types.void)
 def add_product(
-    typing_context: object,
-    A: types.Array,
-    i: types.Integer,
-    first: types.Integer,
-    B: types.Array,
-    j: types.Integer,
-    out: types.Array,
-) -> Intrinsic:
+    code: "Code", A: Array, i: ir.Value, first: ir.Value, B: Array, j: ir.Value, out: Array
+) -> None:
     """Add A B to a tile of an array, with as many of A's columns from the first as B has rows.
 
     ``out[i + a, j + b] += sum of A[i + a, first + l] B[l, j + b]`` over l < len(B), in float64,
     for a < PRODUCT_ROWS and b < PRODUCT_COLUMNS.
     """
-
-    def generate(
-        context: BaseContext, builder: ir.IRBuilder, signature: Signature, args: list[ir.Value]
-    ) -> ir.Value:
-        code = _Code(context, builder, signature, args)
-        A, i, first, B, j, out = code.values
-        lines = [builder.add(i, INT64(a)) for a in range(PRODUCT_ROWS)]
-        columns = [builder.add(j, INT64(v * code.lanes)) for v in range(PRODUCT_VECTORS)]
-        sums = _sums(
-            code,
-            (PRODUCT_ROWS, PRODUCT_VECTORS),
-            code.shapes[3][0],
-            lambda a, row: code.number(A, code.position(0, lines[a], builder.add(first, row))),
-            lambda row: [code.load(B, code.position(3, row, column)) for column in columns],
-        )
-        for line, totals in zip(lines, sums, strict=True):
-            for column, total in zip(columns, totals, strict=True):
-                place = code.position(5, line, column)
-                code.store(builder.fadd(code.load(out, place), total), out, place)
-        return context.get_dummy_value()
-
-    return types.void(A, i, first, B, j, out), generate
+    builder = code.builder
+    lines = [builder.add(i, INT64(a)) for a in range(PRODUCT_ROWS)]
+    columns = [builder.add(j, INT64(v * code.lanes)) for v in range(PRODUCT_VECTORS)]
+    sums = _sums(
+        code,
+        (PRODUCT_ROWS, PRODUCT_VECTORS),
+        B.shape[0],
+        lambda a, row: code.number(A, lines[a], builder.add(first, row)),
+        lambda row: [code.load(B, row, column) for column in columns],
+    )
+    for line, totals in zip(lines, sums, strict=True):
+        for column, total in zip(columns, totals, strict=True):
+            code.store(builder.fadd(code.load(out, line, column), total), out, line, column)
 
 
-class _Code:
-    """Writes the code of one intrinsic: the values of its arguments, and vectors of numbers.
+class Code:
+    """Writes LLVM code on vectors of numbers.
 
-    Attributes
+    Parameters
     ----------
-    values : list of llvmlite.ir.Value
-        The arguments: an array's pointer to its first number, a whole number as 64 bits.
-    shapes : list of lists of llvmlite.ir.Value
-        The shapes of those that are arrays.
+    context, builder
+        As numba gives them to an intrinsic.
+    dtype : numba.types.Type
+        The type of the numbers.
+    lanes : int
+        The numbers in a vector; 0 for as many as fit.
     """
 
     def __init__(
-        self,
-        context: BaseContext,
-        builder: ir.IRBuilder,
-        signature: Signature,
-        args: list[ir.Value],
-        lanes: int = 0,
+        self, context: BaseContext, builder: ir.IRBuilder, dtype: types.Type, lanes: int
     ) -> None:
-        self.builder = builder
-        dtype = signature.args[0].dtype
+        self.context, self.builder = context, builder
         self.lanes = lanes or VECTOR_BYTES * 8 // dtype.bitwidth
         self.vector = ir.VectorType(context.get_data_type(dtype), self.lanes)
-        self.values, self.shapes = [], []
-        for kind, value in zip(signature.args, args, strict=True):
-            shape = []
-            if isinstance(kind, types.Array):
-                array = context.make_array(kind)(context, builder, value)
-                value, shape = array.data, cgutils.unpack_tuple(builder, array.shape, kind.ndim)
-            elif isinstance(kind, types.Integer):
-                value = context.cast(builder, value, kind, types.int64)
-            self.values.append(value)
-            self.shapes.append(shape)
 
-    def position(self, argument: int, *indices: ir.Value) -> ir.Value:
-        """How many numbers lie before an element of a C array."""
-        position, *others = indices
-        for length, index in zip(self.shapes[argument][1:], others, strict=True):
-            position = self.builder.add(self.builder.mul(position, length), index)
-        return position
+    def argument(self, kind: types.Type, value: ir.Value) -> Any:
+        """Return an argument in the form that a writer takes."""
+        if isinstance(kind, types.BaseTuple):
+            return list(map(self.argument, kind, cgutils.unpack_tuple(self.builder, value)))
+        if isinstance(kind, types.Array):
+            array = self.context.make_array(kind)(self.context, self.builder, value)
+            return Array(array.data, cgutils.unpack_tuple(self.builder, array.shape, kind.ndim))
+        if isinstance(kind, types.Integer):
+            return self.context.cast(self.builder, value, kind, types.int64)
+        return value
 
-    def number(self, array: ir.Value, position: ir.Value) -> ir.Value:
-        """The number at a position."""
-        return self.builder.load(self.builder.gep(array, [position]))
+    def number(self, array: Array, *indices: ir.Value) -> ir.Value:
+        """Return one number of an array."""
+        return self.builder.load(self._pointer(array, indices))
 
-    def load(self, array: ir.Value, position: ir.Value, number: ir.Type | None = None) -> ir.Value:
-        """The vector that starts at a position, of the type of the rows if of no other."""
-        place, size = self._place(array, position, number or self.vector.element)
+    def load(self, array: Array, *indices: ir.Value, kind: ir.Type | None = None) -> ir.Value:
+        """Return the vector that starts at a number, of the type of the rows by default."""
+        place, size = self._vector_at(array, indices, kind or self.vector.element)
         vector = self.builder.load(place)
         vector.align = size
         return vector
 
-    def store(self, vector: ir.Value, array: ir.Value, position: ir.Value) -> None:
-        """Write a vector to a position."""
-        place, size = self._place(array, position, vector.type.element)
+    def store(self, vector: ir.Value, array: Array, *indices: ir.Value) -> None:
+        """Write a vector to where a number is, and the next ones."""
+        place, size = self._vector_at(array, indices, vector.type.element)
         self.builder.store(vector, place).align = size
 
-    def _place(self, array: ir.Value, position: ir.Value, number: ir.Type) -> tuple[ir.Value, int]:
-        """Where a vector lies, and the bytes of one of its numbers."""
-        pointer = self.builder.gep(array, [position])
-        place = self.builder.bitcast(pointer, ir.VectorType(number, self.lanes).as_pointer())
-        return place, 8 if number == DOUBLE else 4
+    def _pointer(self, array: Array, indices: tuple[ir.Value, ...]) -> ir.Value:
+        position, *others = indices
+        for length, index in zip(array.shape[1:], others, strict=True):
+            position = self.builder.add(self.builder.mul(position, length), index)
+        return self.builder.gep(array.data, [position])
+
+    def _vector_at(
+        self, array: Array, indices: tuple[ir.Value, ...], kind: ir.Type
+    ) -> tuple[ir.Value, int]:
+        """Return the pointer to a vector, and the bytes of one of its numbers."""
+        vector = ir.VectorType(kind, self.lanes).as_pointer()
+        place = self.builder.bitcast(self._pointer(array, indices), vector)
+        return place, 8 if kind == DOUBLE else 4
 
     def spread(self, number: ir.Value) -> ir.Value:
-        """A vector of one number in every lane."""
+        """Return a vector of one number in every lane."""
         vector = ir.Constant(ir.VectorType(number.type, self.lanes), ir.Undefined)
         zeros = ir.Constant(ir.VectorType(INT32, self.lanes), [0] * self.lanes)
         one = self.builder.insert_element(vector, number, INT32(0))
         return self.builder.shuffle_vector(one, vector, zeros)
 
     def lesser(self, a: ir.Value, b: ir.Value) -> ir.Value:
-        """The lesser of two numbers in every lane; b if they do not compare."""
+        """Return the lesser of two numbers in every lane; b if they do not compare."""
         return self.builder.select(self.builder.fcmp_ordered("<", a, b), a, b)
 
     def sum(self, vector: ir.Value) -> ir.Value:
-        """The sum of a vector's numbers: one half of it plus the other half, and again."""
+        """Return the sum of a vector's numbers: one half of it plus the other half, and again."""
         half = self.lanes // 2
         while half:
             order = [(lane + half) % self.lanes for lane in range(self.lanes)]
@@ -373,12 +359,12 @@ class _Code:
         return self.builder.extract_element(vector, INT32(0))
 
     def to_double(self, vector: ir.Value) -> ir.Value:
-        """The same numbers in float64."""
+        """Return the same numbers in float64."""
         kind = ir.VectorType(DOUBLE, self.lanes)
         return vector if vector.type == kind else self.builder.fpext(vector, kind)
 
     def multiply_add(self, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
-        """A b + c, rounded once where the machine can."""
+        """Return a b + c, rounded once where the machine can."""
         bits = 64 if a.type.element == DOUBLE else 32
         kind, name = ir.FunctionType(a.type, [a.type] * 3), f"llvm.fmuladd.v{self.lanes}f{bits}"
         function = cgutils.get_or_insert_function(self.builder.module, kind, name)

@@ -80,6 +80,6 @@ class Scaling:
 
     def apply(self, X: Rows, found: Rows) -> bool:
         """Write the prepared rows (n, d) of X into ``found``; whether a value is still missing."""
-        from fedcluster.kernels._scaling import scale_rows  # to load a model takes no compiler
+        from fedcluster.kernels._row_loops import scale_rows  # to load a model takes no compiler
 
         return scale_rows(X, found, self.shift, self.scale, self.fill, self.bounds)
