@@ -8,7 +8,7 @@ export MPLCONFIGDIR := $(CURDIR)/.cache/matplotlib
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types unit network faults docs bench reproduce reproduce-quick format clean
+.PHONY: help setup demo test lint types unit network faults docs dist bench reproduce reproduce-quick format clean
 
 help: ## List what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,6 +38,12 @@ network: .venv/ready ## Test a real federation on this machine; two minutes
 docs: .venv/docs-ready ## Build the documentation into site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs --quiet build --strict
 
+dist: .cache/dist/ready ## Build dist/, the source archive and the wheel; check, install and try them
+	@rm -rf dist
+	@.cache/dist/bin/python -m build --outdir dist >.cache/dist/log 2>&1 || { cat .cache/dist/log; exit 1; }
+	@.cache/dist/bin/twine --no-color check --strict dist/*
+	@.cache/dist/bin/python .ci/try_dist.py dist
+
 bench: .venv/ready ## Measure quality and speed beside peers; takes most of an hour
 	@$(BIN)/python -W ignore benchmarks/speed.py
 	@$(BIN)/python -W ignore benchmarks/quality.py
@@ -56,7 +62,7 @@ format: .venv/ready ## Format the code and mend what can be mended
 	@$(BIN)/ruff format
 
 clean: ## Remove everything that was made here
-	rm -rf .venv .cache .*_cache .coverage .hypothesis demo site
+	rm -rf .venv .cache .*_cache .coverage .hypothesis demo dist site
 	find src tests reproduction benchmarks -name __pycache__ -prune -exec rm -rf {} +
 
 .venv/bin/python:
@@ -73,6 +79,13 @@ clean: ## Remove everything that was made here
 
 .venv/docs-ready: .venv/ready
 	@$(call install,what builds the documentation,$(BIN)/python,--group docs)
+	@touch $@
+
+# In an environment of its own: twine and flwr need different versions of the same packages.
+.cache/dist/ready: pyproject.toml | .venv/bin/python
+	@$(BIN)/python -m venv --clear .cache/dist
+	@$(call install,pip 25.1 or newer,.cache/dist/bin/python,'pip>=25.1')
+	@$(call install,what builds and checks packages,.cache/dist/bin/python,--group dist)
 	@touch $@
 
 # $(call install,WHAT,PYTHON,ARGUMENTS of pip): a dot every two seconds, then the errors, if any.
