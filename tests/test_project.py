@@ -70,3 +70,16 @@ def test_numba_and_llvmlite_have_upper_bounds_as_the_kernels_use_their_llvm():
     needed = {(r := Requirement(line)).name: r for line in PROJECT["project"]["dependencies"]}
     for name in ("numba", "llvmlite"):
         assert any(bound.operator == "<" for bound in needed[name].specifier), name
+
+
+def test_the_changelog_has_the_kinds_of_entries_that_contributing_lists():
+    table = (ROOT / "CONTRIBUTING.md").read_text("utf-8").partition("| kind |")[2]
+    kinds = re.findall(r"^\| ([A-Z]\w+) \|", table, re.MULTILINE)
+    versions = (ROOT / "CHANGELOG.md").read_text("utf-8").split("\n## ")[1:]
+    assert kinds
+    assert versions
+    for version in versions:
+        used = re.findall(r"^### (.+)$", version, re.MULTILINE)
+        assert used == [kind for kind in kinds if kind in used], version.splitlines()[0]
+    first = versions[-1]
+    assert re.findall(r"^### (.+)$", first, re.MULTILINE) == ["Added"]  # before it there was none
