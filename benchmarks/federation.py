@@ -9,6 +9,7 @@ an empty message, the same loop for pushing and pulling. Ours: a default fit ove
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -67,7 +68,7 @@ def empty_rounds(folder: Path) -> list[float]:
     app, out, home = folder / "app", folder / "seconds.json", folder / "flower"
     app.mkdir(parents=True)
     home.mkdir()
-    (app / "pyproject.toml").write_text(superlink.PYPROJECT)
+    shutil.copy(superlink.APP / "pyproject.toml", app)
     (app / "fedcluster_app.py").write_text(EMPTY.format(rounds=ROUNDS, out=str(out)))
     address = f"127.0.0.1:{free_port()}"
     (home / "config.toml").write_text(

@@ -38,36 +38,8 @@ LOCAL = {"127.0.0.1": "127.0.0.1", "localhost": "127.0.0.1", "::1": "::1"}
 CONNECTION = "federation"
 """What the configuration of Flower's own command calls the SuperLink."""
 
-PYPROJECT = """\
-# What Flower asks for to run an app. All of its code is in the package fedcluster.
-[build-system]
-requires = ["hatchling"]
-build-backend = "hatchling.build"
-
-[project]
-name = "fedcluster-app"
-version = "1.0.0"
-dependencies = []
-
-[tool.flwr.app]
-publisher = "fedcluster"
-
-[tool.flwr.app.components]
-serverapp = "fedcluster_app:server"
-clientapp = "fedcluster_app:client"
-
-[tool.flwr.app.config]
-job = ""
-"""
-
-APP = '''\
-"""What Flower runs: the apps of the installed package fedcluster."""
-
-from fedcluster.transports.flower import _app
-
-server = _app.server
-client = _app.client
-'''
+APP = Path(__file__).with_name("app")
+"""The folder of the app that Flower runs; all of its code is in this package."""
 
 
 @contextmanager
@@ -79,8 +51,9 @@ def serve(federation: Federation) -> Iterator[ManagedProcess]:
     InputError
         If it does not start, or its interfaces for administrators are open to other machines.
     """
-    write_app(federation)
     home = federation.file("flower")
+    home.mkdir(exist_ok=True)
+    _write_connection(federation)
     log = home / "superlink.log"
     with ManagedProcess.running("superlink", _options(federation), log, home) as superlink:
         _wait_until_healthy(federation, superlink)
@@ -106,21 +79,16 @@ def _options(federation: Federation) -> list[str]:
     ]
 
 
-def write_app(federation: Federation) -> None:
-    """Write the app that Flower runs, and what its own command needs to find the SuperLink."""
+def _write_connection(federation: Federation) -> None:
+    """Write what Flower's own command ``flwr`` needs to find the SuperLink."""
     lines = ["[superlink]", f'default = "{CONNECTION}"', f"[superlink.{CONNECTION}]"]
     lines.append(f"address = {json.dumps(local_address(federation))}")
     if (authority := _authority(federation)) is None:
         lines.append("insecure = true")
     else:
         lines.append(f"root-certificates = {json.dumps(str(authority))}")
-    for path, text in {
-        federation.file("flower", "config.toml"): "\n".join([*lines, ""]),
-        federation.file("app", "pyproject.toml"): PYPROJECT,
-        federation.file("app", "fedcluster_app.py"): APP,
-    }.items():
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+    path = federation.file("flower", "config.toml")
+    path.write_text("\n".join([*lines, ""]), encoding="utf-8")
 
 
 def local_address(federation: Federation) -> str:
@@ -221,7 +189,7 @@ def submit_run(federation: Federation, folder: Path) -> None:
     """
     command = [
         *(sys.executable, "-c", "from flwr.cli.app import app; app()"),
-        *("run", str(federation.file("app")), CONNECTION),
+        *("run", str(APP), CONNECTION),
         *("--format", "json", "-c", f"job={json.dumps(str(folder))}"),
     ]
     home = environment(federation.file("flower"))
