@@ -18,7 +18,8 @@ import fedcluster
 FLOORS = (
     "core errors _random",
     "kernels io",
-    "algorithms metrics privacy",
+    "metrics privacy",
+    "algorithms",
     "client",
     "_site",
     "engines",

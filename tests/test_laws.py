@@ -17,7 +17,17 @@ from fedcluster._random import stream
 from fedcluster.algorithms import FFCM, FKM, FedAvg, KFed, Lloyd, SiteSummaries, VarianceTree
 from fedcluster.algorithms._breathing import ErrorAndUtility
 from fedcluster.client import Client
-from fedcluster.core import Algorithm, Data, State, Step, Summary, Task
+from fedcluster.core import (
+    ALGORITHM_DECLARES,
+    STEP_DECLARES,
+    Algorithm,
+    Data,
+    State,
+    Step,
+    Summary,
+    Task,
+    check_step,
+)
 from fedcluster.engines import _wire as wire
 from fedcluster.errors import HeldBackError
 from fedcluster.metrics import (
@@ -126,6 +136,30 @@ def test_server_additive(step: Algorithm, case: Case) -> None:
     apart, summed = (step.server_step(state, a, stream(0, 0)) for a in (answers, [total]))
     np.testing.assert_array_equal(apart.centers, summed.centers)
     np.testing.assert_array_equal(apart.weights, summed.weights)
+
+
+@by_name(STEPS)
+@given(case=cases())
+def test_an_answer_has_the_shape_that_its_step_declares(step: Step, case: Case) -> None:
+    """Sums of any part of the rows; where any number of lines is right, the width alone."""
+    state = asked(step, case.centers)
+    lines, width = step.answer_shape(state, case.X.shape[1])
+    for part in [case.pooled, *case.parts.values()]:
+        sums = answer(step, state, part).sums
+        assert sums.shape == (len(sums) if lines is None else lines, width)
+    added = step.client_additive or step.server_additive
+    assert added <= (lines is not None), "answers of several shapes do not add up"
+
+
+@by_name(ALGORITHMS)
+def test_an_algorithm_declares_what_it_needs(step: Algorithm) -> None:
+    check_step(step, ALGORITHM_DECLARES)
+    check_step(type(step), ALGORITHM_DECLARES)
+    assert step.needs_centers in (True, False)
+    assert step.min_cluster_size >= 1
+    check_step(step.objective(), [*STEP_DECLARES, "maximise", "score"])
+    with pytest.raises(TypeError, match=r"^Inertia lacks needs_centers, min_cluster_size, obj"):
+        check_step(Inertia(), ALGORITHM_DECLARES)
 
 
 @by_name(STEPS)

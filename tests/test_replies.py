@@ -151,6 +151,16 @@ def test_without_a_quorum_a_bad_reply_ends_the_run_with_its_reason(bend, reason)
         engine.ask(ASKED)
 
 
+def test_nothing_is_believed_of_a_step_that_does_not_tell_its_shape(monkeypatch):
+    def raises(self, state, n_columns):
+        raise KeyError("basis")
+
+    monkeypatch.setattr(Lloyd, "answer_shape", raises)
+    engine = RemoteEngine(Postman(responders()), ROWS)
+    with pytest.raises(SiteError, match="Lloyd: the step does not tell the shape"):
+        engine.ask(ASKED)
+
+
 def labelled() -> dict[str, Responder]:
     """Every site has two labels that several rows have, and one of a single row."""
     y = np.array(["sick", "well"] * 10)

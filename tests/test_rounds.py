@@ -17,6 +17,7 @@ from fedcluster.client import Client
 from fedcluster.core import Answers, Data, State, Summary, Task
 from fedcluster.engines import LocalEngine
 from fedcluster.errors import HeldBackError, SiteError
+from fedcluster.metrics import Inertia
 from fedcluster.privacy import MinClusterSize, MinRows
 from fedcluster.rounds import gather, iterate, run, run_plan
 
@@ -151,6 +152,14 @@ class Failing:
 
     client_additive: ClassVar[bool] = True
     server_additive: ClassVar[bool] = True
+    needs_centers: ClassVar[bool] = False
+    min_cluster_size: ClassVar[int] = 1
+
+    def objective(self) -> Inertia:
+        return Inertia()
+
+    def answer_shape(self, state: State, n_columns: int) -> tuple[int, int]:
+        return 1, 1
 
     def client_step(self, state: State, data: Data, rng: np.random.Generator) -> Summary:
         if len(data) > 3:

@@ -23,7 +23,21 @@ class Mine:
     """A researcher's own step."""
 
     client_additive: ClassVar[bool] = True
+    server_additive: ClassVar[bool] = True
     power: float = 2.0
+
+    def answer_shape(self, state, n_columns):
+        raise NotImplementedError
+
+    def client_step(self, state, data, rng):
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Undeclared:
+    """A step that says nothing of its answers."""
+
+    client_additive: ClassVar[bool] = True
 
     def client_step(self, state, data, rng):
         raise NotImplementedError
@@ -117,6 +131,7 @@ def test_a_site_knows_a_step_of_one_s_own_only_where_it_allows_it():
         (f"{__name__}.Yours", "cannot be imported"),
         (f"{__name__}.CENTERS", "is not a step"),
         ("fedcluster.core.Data", "is not a step"),
+        (f"{__name__}.Undeclared", "Undeclared lacks server_additive, answer_shape; see"),
     ],
 )
 def test_what_is_no_step_is_not_allowed(path, reason):

@@ -23,6 +23,8 @@ SCALARS = (bool, int, float, str)
 """The types that a parameter of a step or of a limit may have, None aside."""
 
 __all__ = [
+    "ALGORITHM_DECLARES",
+    "STEP_DECLARES",
     "Algorithm",
     "Answers",
     "Column",
@@ -43,6 +45,7 @@ __all__ = [
     "Step",
     "Summary",
     "Task",
+    "check_step",
 ]
 
 
@@ -244,24 +247,55 @@ class RowTransform(Protocol):
     Equal ones do the same: a site may keep what one has made of its rows.
     """
 
+    @property
+    def n_columns_out(self) -> int:
+        """The number of columns of the prepared rows."""
+        ...
+
     def apply(self, data: Data) -> Data:
-        """The prepared rows."""
+        """Return the prepared rows."""
         ...
 
     def plain(self) -> Mapping[str, Any]:
-        """As JSON can hold it, to travel to the sites."""
+        """Return the transform as JSON can hold it, to travel to the sites."""
         ...
 
 
 class Step(Protocol):
     """One question to the sites: a frozen dataclass of scalars, its hyper-parameters.
 
-    ``client_additive`` declares the law step(A and B) = step(A) + step(B) over disjoint rows.
+    It declares the laws of its answers and their shape; nothing is guessed.
     """
 
     @property
     def client_additive(self) -> bool:
-        """Whether the answers of two parts add up to the answer of both."""
+        """Whether the answers of two parts of the rows add up to the answer of both."""
+        ...
+
+    @property
+    def server_additive(self) -> bool:
+        """Whether the sum of the sites' answers serves as well as the answers themselves.
+
+        Of an algorithm: server([a, b]) = server([a + b]). Then a secure sum or a tree of sums can
+        stand between the sites and the server.
+        """
+        ...
+
+    def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
+        """Return the shape (k, p) of an answer.
+
+        Parameters
+        ----------
+        state : State
+            The state that is asked about.
+        n_columns : int
+            The columns of the rows, as they are prepared.
+
+        Returns
+        -------
+        tuple of (int or None, int)
+            The number of lines, None where any is right, and the number of sums in a line.
+        """
         ...
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
@@ -270,15 +304,20 @@ class Step(Protocol):
 
 
 class Algorithm(Step, Protocol):
-    """A step whose answers make the next state.
-
-    ``server_additive`` declares the law server([a, b]) = server([a + b]): then a secure sum or
-    a tree of sums can stand between the sites and the server.
-    """
+    """A step whose answers make the next state."""
 
     @property
-    def server_additive(self) -> bool:
-        """Whether the server needs only the sum of the answers."""
+    def needs_centers(self) -> bool:
+        """Whether a run must start from centres."""
+        ...
+
+    @property
+    def min_cluster_size(self) -> int:
+        """The smallest cluster, in rows, that a site sends unless it decides otherwise."""
+        ...
+
+    def objective(self) -> Metric:
+        """Return what the algorithm makes small: among several runs, the one of least wins."""
         ...
 
     def server_step(self, state: State, answers: Sequence[Summary], rng: Generator) -> State:
@@ -297,6 +336,46 @@ class Metric(Step, Protocol):
     def score(self, state: State, total: Summary) -> float:
         """Turn the sum of all answers into one number."""
         ...
+
+
+STEP_DECLARES = ("client_additive", "server_additive", "answer_shape", "client_step")
+ALGORITHM_DECLARES = (
+    *STEP_DECLARES,
+    "needs_centers",
+    "min_cluster_size",
+    "objective",
+    "server_step",
+)
+
+
+def check_step(step: object, declares: Sequence[str] = STEP_DECLARES) -> None:
+    """Refuse an object, or a class, that lacks something which a step declares.
+
+    Parameters
+    ----------
+    step : object
+        A step of one's own.
+    declares : sequence of str
+        What it must have: `STEP_DECLARES`, or `ALGORITHM_DECLARES`.
+
+    Raises
+    ------
+    TypeError
+        Naming all that is lacking.
+
+    Examples
+    --------
+    >>> check_step(Summary(np.zeros((1, 1)), np.ones(1)))
+    Traceback (most recent call last):
+        ...
+    TypeError: Summary lacks client_additive, server_additive, answer_shape, client_step; see
+    "Add an algorithm" in CONTRIBUTING.md
+    """
+    if lacking := [name for name in declares if not hasattr(step, name)]:
+        name = step.__name__ if isinstance(step, type) else type(step).__name__
+        raise TypeError(
+            f'{name} lacks {", ".join(lacking)}; see "Add an algorithm" in CONTRIBUTING.md'
+        )
 
 
 class Filter(Protocol):

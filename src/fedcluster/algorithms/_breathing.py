@@ -42,6 +42,11 @@ class ErrorAndUtility:
     """
 
     client_additive: ClassVar[bool] = True
+    server_additive: ClassVar[bool] = True
+
+    def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
+        """Return the shape of an answer: error and utility of each centre."""
+        return len(state.centers), 2
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
         """Sums of d_1^2 and of d_2^2 - d_1^2 by nearest centre."""

@@ -38,8 +38,9 @@ from numpy.random import Generator
 
 from fedcluster._random import stream
 from fedcluster.algorithms._merging import means, total
-from fedcluster.core import Data, Floats, State, Summary
+from fedcluster.core import Data, Floats, Metric, State, Summary
 from fedcluster.kernels import minibatch_epochs
+from fedcluster.metrics import Inertia
 
 SCHEDULES: dict[str, Callable[[int], float]] = {
     "inverse": lambda t: 1 / (1 + 0.5 * (t - 1) / 10),
@@ -95,6 +96,7 @@ class FedAvg:
     client_additive: ClassVar[bool] = False
     server_additive: ClassVar[bool] = True
     needs_centers: ClassVar[bool] = True
+    min_cluster_size: ClassVar[int] = 1
 
     epochs: int = 1
     batch_size: int | None = None
@@ -127,6 +129,14 @@ class FedAvg:
         """Server rate in round t = 1, 2, ..."""
         decay = SCHEDULES[self.schedule] if isinstance(self.schedule, str) else self.schedule
         return self.server_rate * decay(t)
+
+    def objective(self) -> Metric:
+        """Return what the algorithm makes small."""
+        return Inertia()
+
+    def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
+        """Return the shape of an answer: a line for each centre."""
+        return len(state.centers), n_columns
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
         """E epochs of mini-batch k-means; the last epoch's counts weigh the result."""

@@ -39,9 +39,10 @@ import numpy as np
 from numpy.random import Generator
 
 from fedcluster.algorithms._merging import mean_variance, means, pool, tolerance, total
-from fedcluster.core import Data, Floats, State, Summary
+from fedcluster.core import Data, Floats, Metric, State, Summary
 from fedcluster.errors import HeldBackError
 from fedcluster.kernels import FuzzyPass, fuzzy_cmeans, fuzzy_pass, hard_pass, kmeans, lloyd
+from fedcluster.metrics import FuzzyObjective, Inertia
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +88,7 @@ class FFCM:
     """
 
     needs_centers: ClassVar[bool] = True
+    min_cluster_size: ClassVar[int] = 1
 
     m: float = 2.0
     averaging: Literal["avg_1", "avg_2"] = "avg_1"
@@ -110,6 +112,14 @@ class FFCM:
     def server_additive(self) -> bool:
         """Whether the server needs only totals."""
         return self.averaging == "avg_1"
+
+    def objective(self) -> Metric:
+        """Return what the algorithm makes small."""
+        return FuzzyObjective(self.m) if self.m > 1 else Inertia()
+
+    def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
+        """Return the shape of an answer: a line for each centre: sums and J_m."""
+        return len(state.centers), n_columns + 1
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
         """Eq. 5 and 6 at one site: support times local centres, J_m, support."""

@@ -33,9 +33,10 @@ import numpy as np
 from numpy.random import Generator
 
 from fedcluster.algorithms._merging import pool, site_tolerance, tolerance
-from fedcluster.core import Data, Floats, State, Summary
+from fedcluster.core import Data, Floats, Metric, State, Summary
 from fedcluster.errors import HeldBackError
 from fedcluster.kernels import LloydFit, kmeans, kmeans_plusplus, lloyd
+from fedcluster.metrics import Inertia
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +88,7 @@ class FKM:
 
     client_additive: ClassVar[bool] = False
     server_additive: ClassVar[bool] = False
+    needs_centers: ClassVar[bool] = False
     min_cluster_size: ClassVar[int] = 2
     """The paper's p, which a site applies unless it decides otherwise."""
 
@@ -100,6 +102,14 @@ class FKM:
     server_seeding: Literal["weighted", "unweighted"] = "weighted"
     server_n_init: int = 10
     tol: float = 0.0
+
+    def objective(self) -> Metric:
+        """Return what the algorithm makes small."""
+        return Inertia()
+
+    def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
+        """Return the shape of an answer: any number of local centres."""
+        return None, n_columns
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
         """Algorithm 1, the client's part: local centres with their numbers of rows."""

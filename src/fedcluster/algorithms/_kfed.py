@@ -26,9 +26,10 @@ from numpy.random import Generator
 from scipy.spatial.distance import cdist
 
 from fedcluster.algorithms._merging import pool, tolerance
-from fedcluster.core import Data, Floats, State, Summary
+from fedcluster.core import Data, Floats, Metric, State, Summary
 from fedcluster.errors import HeldBackError
 from fedcluster.kernels import farthest_first, kmeans_plusplus, lloyd
+from fedcluster.metrics import Inertia
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,8 @@ class KFed:
 
     client_additive: ClassVar[bool] = False
     server_additive: ClassVar[bool] = False
+    needs_centers: ClassVar[bool] = False
+    min_cluster_size: ClassVar[int] = 1
 
     n_clusters: int
     local_clusters: int | None = None
@@ -72,6 +75,14 @@ class KFed:
     def k_local(self) -> int:
         """K_l."""
         return self.n_clusters if self.local_clusters is None else self.local_clusters
+
+    def objective(self) -> Metric:
+        """Return what the algorithm makes small."""
+        return Inertia()
+
+    def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
+        """Return the shape of an answer: any number of local centres."""
+        return None, n_columns
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
         """Awasthi & Sheffet's local clustering, as k-FED uses it."""

@@ -19,8 +19,9 @@ import numpy as np
 from numpy.random import Generator
 
 from fedcluster.algorithms._merging import mean_variance, means, total
-from fedcluster.core import Data, State, Summary
+from fedcluster.core import Data, Metric, State, Summary
 from fedcluster.kernels import hard_sums
+from fedcluster.metrics import Inertia
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +56,17 @@ class Lloyd:
     client_additive: ClassVar[bool] = True
     server_additive: ClassVar[bool] = True
     needs_centers: ClassVar[bool] = True
+    min_cluster_size: ClassVar[int] = 1
 
     tol: float = 1e-4
+
+    def objective(self) -> Metric:
+        """Return what the algorithm makes small."""
+        return Inertia()
+
+    def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
+        """Return the shape of an answer: a line for each centre: sums and squared distances."""
+        return len(state.centers), n_columns + 1
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
         """Sums, squared distances and counts of the rows nearest to each centre."""

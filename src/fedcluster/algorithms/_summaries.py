@@ -18,8 +18,9 @@ import numpy as np
 from numpy.random import Generator
 
 from fedcluster.algorithms._merging import pool
-from fedcluster.core import Data, Floats, State, Summary
+from fedcluster.core import Data, Floats, Metric, State, Summary
 from fedcluster.kernels import HardPass, hard_pass, kmeans
+from fedcluster.metrics import Inertia
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +49,19 @@ class SiteSummaries:
 
     client_additive: ClassVar[bool] = False
     server_additive: ClassVar[bool] = False
+    needs_centers: ClassVar[bool] = False
+    min_cluster_size: ClassVar[int] = 1
 
     n_means: int
     min_rows: int = 3
+
+    def objective(self) -> Metric:
+        """Return what the algorithm makes small."""
+        return Inertia()
+
+    def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
+        """Return the shape of an answer: any number of means."""
+        return None, n_columns
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
         """Means of local clusters that are large enough."""

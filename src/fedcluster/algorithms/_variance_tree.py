@@ -26,8 +26,9 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from fedcluster.algorithms._merging import means, total
-from fedcluster.core import Data, Floats, State, Summary
+from fedcluster.core import Data, Floats, Metric, State, Summary
 from fedcluster.kernels._row_loops import Cuts, leaf_sums
+from fedcluster.metrics import Inertia
 
 Places = NDArray[np.intp]
 
@@ -62,9 +63,19 @@ class VarianceTree:
 
     client_additive: ClassVar[bool] = True
     server_additive: ClassVar[bool] = True
+    needs_centers: ClassVar[bool] = False
+    min_cluster_size: ClassVar[int] = 1
 
     n_leaves: int
     min_rows: int = 5
+
+    def objective(self) -> Metric:
+        """Return what the algorithm makes small."""
+        return Inertia()
+
+    def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
+        """Return the shape of an answer: a line for each leaf: sums and squares of each column."""
+        return max(1, len(state.centers)), 2 * n_columns
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
         """For each leaf: the sum of its rows, of their centred squares, and their weight."""

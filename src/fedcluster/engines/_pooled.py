@@ -108,8 +108,8 @@ class PooledEngine:
 
     def _answers(self, task: Task, chosen: NDArray[np.bool_]) -> Answers:
         """All answers as one where the server needs only their sum."""
-        if not getattr(task.step, "server_additive", True):  # a metric needs the sum
-            return _Separate.of(self.name, list(self._one_by_one(task, chosen)))
+        if not task.step.server_additive:
+            return _Separate.from_answers(self.name, list(self._one_by_one(task, chosen)))
         alike = all(isinstance(limit, MinRows) for limit in self.filters)
         if task.step.client_additive and alike and (chosen & self._heard).any():
             return Answers({self.name: self._at_once(task, chosen & self._heard)})
@@ -143,7 +143,7 @@ class _Separate(Answers):
     each: Sequence[Summary] = ()
 
     @classmethod
-    def of(cls, name: str, each: Sequence[Summary]) -> _Separate:
+    def from_answers(cls, name: str, each: Sequence[Summary]) -> _Separate:
         """Record answers under one name."""
         lines = Summary(
             np.concatenate([answer.sums for answer in each]),

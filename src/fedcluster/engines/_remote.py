@@ -227,7 +227,6 @@ class RemoteEngine:
         if holding is None:
             holding = Holding.from_answers(reply.summaries)
             reply = replace(reply, summaries=reply.summaries[1:])
-        holding = holding.telling(reply.site.columns, described=reply.described)
         reply.check(tasks, holding)
         self._holdings[name] = holding
         self._sites[name] = replace(reply.site, n_rows=holding.n_rows, weight=holding.weight)

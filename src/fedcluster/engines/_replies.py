@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from fedcluster.core import Column, Data, Floats, Limit, SiteInfo, Summary, Task
+from fedcluster.core import Column, Floats, Limit, SiteInfo, Summary, Task
 from fedcluster.engines._wire import (
     LARGEST,
     PROTOCOL,
@@ -69,14 +68,11 @@ class Holding:
         What all its rows weigh, as far as its limits let that be said.
     n_rows : float
         How many they are, as far as the same.
-    columns : tuple of Column
-        What they are, as far as it is known.
     """
 
     n_columns: int
     weight: float
     n_rows: float = 0.0
-    columns: tuple[Column, ...] = ()
 
     @classmethod
     def from_answers(cls, answers: Sequence[Summary]) -> Holding:
@@ -86,19 +82,6 @@ class Holding:
         _check_numbers(answers[0])
         d, weight = answers[0].sums.shape[1], float(answers[0].weights[0])
         return cls(d, weight, float(answers[0].sums.max(initial=0.0)))
-
-    def telling(self, columns: tuple[Column, ...], *, described: bool) -> Holding:
-        """Return the same with what the columns are, from their names or from a description.
-
-        Raises
-        ------
-        ReplyError
-            If other columns are described than the rows have.
-        """
-        if described and len(columns) != self.n_columns:
-            raise ReplyError(f"{len(columns)} columns described, the rows have {self.n_columns}")
-        known = columns if described else self.columns or columns
-        return replace(self, columns=known if len(known) == self.n_columns else ())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -125,9 +108,13 @@ class Reply:
         Raises
         ------
         ReplyError
-            Where an answer has a wrong shape, holds NaN or infinity or a negative weight, weighs
+            Where other columns are described than the rows have, or an answer has a shape other
+            than its step declares, holds NaN or infinity or a negative weight, weighs
             more than all rows of the site, or says something in a line of weight 0.
         """
+        n, d = len(self.site.columns), holding.n_columns
+        if self.described and n != d:
+            raise ReplyError(f"{n} columns described, the rows have {d}")
         if len(self.summaries) != len(tasks):
             raise ReplyError(f"{len(self.summaries)} answers to {len(tasks)} tasks")
         at_most = max(holding.weight, holding.n_rows)
@@ -256,28 +243,16 @@ def _labels(header: dict[str, Any]) -> tuple[str, ...] | None:
 
 
 def _check_shape(task: Task, summary: Summary, holding: Holding) -> None:
-    expected = _shape(task, holding)
-    if expected is None:
-        return
-    lines, width = expected
-    if summary.sums.shape[1] != width or (lines is not None and len(summary.sums) != lines):
-        wanted = f"({'any' if lines is None else lines}, {width})"
+    """Check that an answer has the shape that its step declares for the rows of the site."""
+    given = task.preprocessor
+    width = holding.n_columns if given is None else given.n_columns_out
+    try:
+        lines, p = task.step.answer_shape(task.state, width)
+    except Exception as error:
+        raise ReplyError(f"the step does not tell the shape of an answer: {error!r}") from error
+    if summary.sums.shape[1] != p or (lines is not None and len(summary.sums) != lines):
+        wanted = f"({'any' if lines is None else lines}, {p})"
         raise ReplyError(f"sums of shape {summary.sums.shape}, where {wanted} was expected")
-
-
-def _shape(task: Task, holding: Holding) -> tuple[int | None, int] | None:
-    """The shape that the step gives to a single row of zeros here, None where it gives none.
-
-    Where answers are not added, neither by chunks nor at the server, any number of lines is right.
-    """
-    zeros = np.zeros((1, holding.n_columns))
-    row = Data(zeros, y=np.zeros(1, dtype=np.int64), columns=holding.columns)
-    with suppress(Exception), np.errstate(all="ignore"):
-        row = row if task.preprocessor is None else task.preprocessor.apply(row)
-        sums = task.step.client_step(task.state, row, np.random.default_rng(0)).sums
-        added = task.step.client_additive or getattr(task.step, "server_additive", False)
-        return len(sums) if added else None, sums.shape[1]
-    return None
 
 
 def _check_numbers(summary: Summary) -> None:

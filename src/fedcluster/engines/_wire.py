@@ -29,6 +29,7 @@ from fedcluster.core import (
     Step,
     Summary,
     Task,
+    check_step,
 )
 from fedcluster.io._columns import KINDS, MOST_LEVELS
 
@@ -85,6 +86,10 @@ def steps_by_name(more: Iterable[str] = ()) -> Steps:
             raise WireError(f"step {path!r} cannot be imported: {error}") from error
         if not (is_dataclass(step) and isinstance(step, type) and hasattr(step, "client_step")):
             raise WireError(f"{path!r} is not a step: a frozen dataclass with a client_step")
+        try:
+            check_step(step)
+        except TypeError as error:
+            raise WireError(f"{path!r} is not a step: {error}") from error
         if known.setdefault(name, step) is not step:
             raise WireError(f"step {path!r} has the name of another step, {name!r}: rename it")
     return known

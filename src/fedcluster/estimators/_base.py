@@ -21,7 +21,16 @@ from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fedcluster.client import Client
-from fedcluster.core import Data, Filter, Labels, Result, Rows, RowStream
+from fedcluster.core import (
+    ALGORITHM_DECLARES,
+    Data,
+    Filter,
+    Labels,
+    Result,
+    Rows,
+    RowStream,
+    check_step,
+)
 from fedcluster.engines import LocalEngine
 from fedcluster.estimators._checking import most_clusters, one_of, tried, whole
 from fedcluster.estimators._preparing import prepared_rows, wanted
@@ -244,6 +253,7 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
         if isinstance(self.algorithm, type):
             name = self.algorithm.__name__
             raise ValueError(f"algorithm is the class {name}; give an object of it, as in {name}()")
+        check_step(self.algorithm, ALGORITHM_DECLARES)
         own = getattr(self.algorithm, "n_clusters", self.n_clusters)
         if own != self.n_clusters:
             raise ValueError(f"n_clusters={self.n_clusters}, but algorithm is {self.algorithm!r}")

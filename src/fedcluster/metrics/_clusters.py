@@ -48,6 +48,11 @@ class Scatter:
     """
 
     client_additive: ClassVar[bool] = True
+    server_additive: ClassVar[bool] = True
+
+    def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
+        """Return the shape of an answer: a line for each centre, of differences and two sums."""
+        return len(state.centers), n_columns + 2
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
         """Sums of differences, of their squares and lengths, and weights, by nearest centre."""
@@ -76,6 +81,11 @@ class Spread:
     """
 
     client_additive: ClassVar[bool] = True
+    server_additive: ClassVar[bool] = True
+
+    def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
+        """Return the shape of an answer: a distance for each centre."""
+        return len(state.centers), 1
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
         """Sums of distances to the means, and weights, by nearest centre."""

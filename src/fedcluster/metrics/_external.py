@@ -58,6 +58,7 @@ class Contingency:
     """
 
     client_additive: ClassVar[bool] = True
+    server_additive: ClassVar[bool] = True
 
     classes: str = "[]"
     complete: bool = True
@@ -72,6 +73,10 @@ class Contingency:
         """The classes."""
         names: list[str] = json.loads(self.classes)
         return names
+
+    def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
+        """Return the shape of an answer: a line without sums for each pair of cluster and class."""
+        return len(state.centers) * len(self.names), 0
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
         """Weights of the rows of each pair of cluster and class, and nothing else."""
@@ -119,7 +124,12 @@ class SiteARI:
     """
 
     client_additive: ClassVar[bool] = False
+    server_additive: ClassVar[bool] = True
     maximise: ClassVar[bool] = True
+
+    def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
+        """Return the shape of an answer: one number."""
+        return 1, 1
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
         """The site's index times its weight, and its weight."""

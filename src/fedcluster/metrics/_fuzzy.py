@@ -48,8 +48,13 @@ class FuzzyScatter:
     """
 
     client_additive: ClassVar[bool] = True
+    server_additive: ClassVar[bool] = True
 
     m: float = 2.0
+
+    def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
+        """Return the shape of an answer: six sums for each centre."""
+        return len(state.centers), 6
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
         """The sums above, and the weight of all rows in each line."""

@@ -31,7 +31,12 @@ class SiteSize:
     """
 
     client_additive: ClassVar[bool] = True
+    server_additive: ClassVar[bool] = True
     maximise: ClassVar[bool] = True
+
+    def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
+        """Return the shape of an answer: a number for each column."""
+        return 1, n_columns
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
         """Count rows, once for each column."""

@@ -27,7 +27,12 @@ class Inertia:
     """
 
     client_additive: ClassVar[bool] = True
+    server_additive: ClassVar[bool] = True
     maximise: ClassVar[bool] = False
+
+    def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
+        """Return the shape of an answer: one number."""
+        return 1, 1
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
         """The site's part of the sum and the weight of its rows."""
@@ -63,9 +68,14 @@ class FuzzyObjective:
     """
 
     client_additive: ClassVar[bool] = True
+    server_additive: ClassVar[bool] = True
     maximise: ClassVar[bool] = False
 
     m: float = 2.0
+
+    def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
+        """Return the shape of an answer: one number."""
+        return 1, 1
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
         """The site's part of the sum and the weight of its rows."""

@@ -53,6 +53,11 @@ class ColumnSpread:
     """
 
     client_additive: ClassVar[bool] = True
+    server_additive: ClassVar[bool] = True
+
+    def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
+        """Return the shape of an answer: a number for each column."""
+        return 1, n_columns
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
         """Sums of squared differences to the nearest centre, by column, and the rows' weight."""
@@ -98,6 +103,7 @@ class MixtureLikelihood:
     """
 
     client_additive: ClassVar[bool] = True
+    server_additive: ClassVar[bool] = True
     maximise: ClassVar[bool] = True
 
     @staticmethod
@@ -117,6 +123,10 @@ class MixtureLikelihood:
         columns = np.where(overall > rounding, np.maximum(within, LEAST * overall), 0.0)
         memory = {"means": found.means, "columns": columns}
         return State(found.centers, found.weights, round=round, memory=memory)
+
+    def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
+        """Return the shape of an answer: one number."""
+        return 1, 1
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
         """Log L of the rows, 0 where they are all alike, and their weight."""

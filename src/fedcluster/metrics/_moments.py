@@ -32,6 +32,11 @@ class Moments:
     """
 
     client_additive: ClassVar[bool] = True
+    server_additive: ClassVar[bool] = True
+
+    def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
+        """Return the shape of an answer: two numbers for each column."""
+        return 1, 2 * n_columns
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
         """The sums, and the weight of all rows."""

@@ -57,7 +57,12 @@ class SimplifiedSilhouette:
     """
 
     client_additive: ClassVar[bool] = True
+    server_additive: ClassVar[bool] = True
     maximise: ClassVar[bool] = True
+
+    def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
+        """Return the shape of an answer: one number."""
+        return 1, 1
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
         """The sum of s and the weight of the rows."""
@@ -91,7 +96,12 @@ class SquaredSilhouette:
     """
 
     client_additive: ClassVar[bool] = True
+    server_additive: ClassVar[bool] = True
     maximise: ClassVar[bool] = True
+
+    def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
+        """Return the shape of an answer: one number."""
+        return 1, 1
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
         """The sum of s and the weight of the rows."""

@@ -27,6 +27,11 @@ class Missing:
     """
 
     client_additive: ClassVar[bool] = True
+    server_additive: ClassVar[bool] = True
+
+    def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
+        """Return the shape of an answer: a line for each column."""
+        return n_columns, 1
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
         """Counts of NaN."""

@@ -34,6 +34,11 @@ class Means:
     """
 
     client_additive: ClassVar[bool] = True
+    server_additive: ClassVar[bool] = True
+
+    def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
+        """Return the shape of an answer: a line for each column."""
+        return n_columns, 1
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
         """Sums over the values that are there."""
@@ -55,6 +60,11 @@ class Squares:
     """
 
     client_additive: ClassVar[bool] = True
+    server_additive: ClassVar[bool] = True
+
+    def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
+        """Return the shape of an answer: two sums for each column."""
+        return n_columns, 2
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
         """Sums over the values that are there, as far as they are from the mean."""

@@ -46,6 +46,12 @@ class Covariance:
     """
 
     client_additive: ClassVar[bool] = True
+    server_additive: ClassVar[bool] = True
+
+    def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
+        """Return the shape of an answer: a line as wide as rows or basis for each column."""
+        basis = state.memory.get("basis")
+        return n_columns, n_columns if basis is None else basis.shape[1]
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
         """The products of the centred rows."""

@@ -44,6 +44,12 @@ class Histogram:
     """
 
     client_additive: ClassVar[bool] = True
+    server_additive: ClassVar[bool] = True
+
+    def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
+        """Return the shape of an answer: a line without sums for each cell."""
+        intervals, edges = state.memory["edges"].shape
+        return intervals * (edges - 1), 0
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
         """Weights and counts of the cells."""

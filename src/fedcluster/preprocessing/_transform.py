@@ -222,6 +222,11 @@ class Preprocessor:
             return self.names
         return tuple(f"pc{i}" for i in range(len(self.principal.components)))
 
+    @property
+    def n_columns_out(self) -> int:
+        """The number p of prepared columns."""
+        return len(self.names) if self.principal is None else len(self.principal.components)
+
     def apply(self, data: Data) -> Data:
         """Prepared rows (n, p), without those that are dropped; of the type of the rows given."""
         places = self._places(data)

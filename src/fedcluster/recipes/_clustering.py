@@ -10,7 +10,6 @@ import numpy as np
 
 from fedcluster.algorithms import FFCM, FKM, FedAvg, KFed, Lloyd
 from fedcluster.core import Algorithm, Floats, Metric, Result, SiteInfo, State, Task
-from fedcluster.metrics import FuzzyObjective, Inertia
 from fedcluster.recipes import _starts as starts
 from fedcluster.recipes._breathing import breathe
 from fedcluster.recipes._race import HALVING, race
@@ -82,14 +81,14 @@ def clustering(choice: FitSpec) -> Plan[Result]:
     algorithm = choice.algorithm
     if isinstance(algorithm, str):
         algorithm = _by_name(choice)
-    if getattr(algorithm, "needs_centers", False):
+    if algorithm.needs_centers:
         found = yield from _from_starts(algorithm, choice)
     else:
         only = yield from iterate(
             algorithm, choice.start, seed=choice.seed, max_rounds=choice.max_rounds
         )
         found = [only]
-    best = yield from _best(found, objective(algorithm), choice.seed)
+    best = yield from _best(found, algorithm.objective(), choice.seed)
     return best if choice.start else replace(best, state=canonical(best.state))
 
 
@@ -167,13 +166,6 @@ def _best(found: Sequence[Result], metric: Metric, seed: int) -> Plan[Result]:
     first = int(np.argmin(scores))
     best = found[first]
     return replace(best, state=replace(best.state, inertia=scores[first]))
-
-
-def objective(algorithm: Algorithm) -> Metric:
-    """What an algorithm makes small: the inertia, or J_m."""
-    if isinstance(algorithm, FFCM) and algorithm.m > 1:
-        return FuzzyObjective(algorithm.m)
-    return Inertia()
 
 
 def measure(metric: Metric, state: State, *, seed: int = 0) -> Plan[float]:
