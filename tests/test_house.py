@@ -111,6 +111,21 @@ def test_house_is_in_order():
     assert not found, "\n".join(["", *found])
 
 
+def test_nothing_outside_its_package_names_what_is_inside_flower():
+    """The command line says which programs it runs; the rest knows that there is a transport."""
+    words = ("flwr", "superlink", "supernode", "clientapp", "serverapp")
+    package = Path(fedcluster.__file__).parent
+    outside = [
+        path
+        for path in package.rglob("*.py")
+        if path.relative_to(package).parts[:2] != ("transports", "flower")
+        and path.relative_to(package).parts[0] != "cli"
+    ]
+    assert len(outside) > 50
+    text = {path: path.read_text("utf-8").lower() for path in outside}
+    assert [(str(p), word) for p in outside for word in words if word in text[p]] == []
+
+
 @pytest.mark.parametrize(
     ("path", "source", "complaint"),
     [

@@ -53,16 +53,17 @@ def serve(federation: Federation) -> Iterator[ManagedProcess]:
     """
     home = federation.file("flower")
     home.mkdir(exist_ok=True)
-    _write_connection(federation)
+    write_connection(federation)
     log = home / "superlink.log"
-    with ManagedProcess.running("superlink", _options(federation), log, home) as superlink:
+    with ManagedProcess.running("superlink", superlink_options(federation), log, home) as superlink:
         _wait_until_healthy(federation, superlink)
         check_guard(local_address(federation), _authority(federation))
         _write_nodes(federation)
         yield superlink
 
 
-def _options(federation: Federation) -> list[str]:
+def superlink_options(federation: Federation) -> list[str]:
+    """Return the options of Flower's SuperLink."""
     trust = ["--insecure"]
     if not federation.insecure:
         trust = [
@@ -79,7 +80,7 @@ def _options(federation: Federation) -> list[str]:
     ]
 
 
-def _write_connection(federation: Federation) -> None:
+def write_connection(federation: Federation) -> None:
     """Write what Flower's own command ``flwr`` needs to find the SuperLink."""
     lines = ["[superlink]", f'default = "{CONNECTION}"', f"[superlink.{CONNECTION}]"]
     lines.append(f"address = {json.dumps(local_address(federation))}")

@@ -66,7 +66,7 @@ def take_part(path: Path, say: Callable[[str], None]) -> None:
     with _secret_file(folder / "flower", secret) as file:
         while True:
             port = free_port()
-            options = _options(membership, folder, port, file)
+            options = supernode_options(membership, folder, port, file)
             with connected(membership, options, folder / "flower", say) as supernode:
                 say(f"site {site.name}: connected; Ctrl-C ends it")
                 answer(supernode, port, secret, responder)
@@ -77,7 +77,8 @@ def take_part(path: Path, say: Callable[[str], None]) -> None:
             time.sleep(1)
 
 
-def _options(membership: Membership, folder: Path, port: int, secret: Path) -> list[str]:
+def supernode_options(membership: Membership, folder: Path, port: int, secret: Path) -> list[str]:
+    """Return the options of Flower's SuperNode."""
     trust = ["--insecure"]
     if not membership.insecure:
         trust = [

@@ -1,0 +1,378 @@
+"""What `fedcluster.transports.flower` relies on in Flower, thing by thing.
+
+A new release of Flower is allowed in pyproject.toml once all of this holds for it; what does not is
+mended in that package, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import inspect
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import _Call, call
+
+import flwr.supernode.fleet_http_client
+import pytest
+import uvicorn
+from cryptography.hazmat.primitives.asymmetric import ec
+from fastapi.routing import iter_route_contexts
+from flwr.cli.constant import SuperLinkConnectionTomlKey
+from flwr.cli.flower_config import read_superlink_connection
+from flwr.common import constant
+from flwr.supercore.error import ApiErrorCode
+from flwr.supercore.http_logging import get_uvicorn_log_config
+from flwr.supercore.primitives.asymmetric import bytes_to_public_key
+from flwr.supercore.routers.runtime.router import create_runtime_router
+from flwr.superlink import extensions
+from flwr.superlink import main as superlink_main
+from flwr.superlink.routers.control.router import router as control_router
+from flwr.superlink.routers.fleet.router import router as fleet_router
+
+from fedcluster.errors import InputError
+from fedcluster.federation._folder import Federation, create
+from fedcluster.federation._membership import Membership
+from fedcluster.transports.flower import _http as http
+from fedcluster.transports.flower import _launcher as launcher
+from fedcluster.transports.flower import _log_patterns as patterns
+from fedcluster.transports.flower import _superlink as superlink
+from fedcluster.transports.flower import _supernode as supernode
+from fedcluster.transports.flower._processes import environment
+
+PACKAGE = Path(launcher.__file__).parent
+
+# What is imported from Flower, and how it is called; None where the rows below hold it.
+CALLS: dict[str, _Call | None] = {
+    "flwr.app.ConfigRecord": call({"key": b""}),
+    "flwr.app.Context": None,
+    "flwr.app.Message": call(None, 1, "query", ttl=1.0, group_id="1"),
+    "flwr.app.RecordDict": call({}),
+    "flwr.clientapp.ClientApp": call(),
+    "flwr.common.constant.SubStatus": None,
+    "flwr.proto.control_pb2.ListNodesRequest": None,
+    "flwr.proto.control_pb2.ListRunsRequest": None,
+    "flwr.proto.control_pb2.RegisterNodeRequest": None,
+    "flwr.proto.control_pb2.StopRunRequest": None,
+    "flwr.proto.runtime_pb2.AcquireTaskRequest": None,
+    "flwr.proto.runtime_pb2.SendTaskHeartbeatRequest": None,
+    "flwr.serverapp.Grid": None,
+    "flwr.serverapp.ServerApp": call(),
+    "flwr.supercore.constant.TaskType": None,
+    "flwr.supercore.control.ControlHttpClient": None,
+    "flwr.supercore.heartbeat.HeartbeatSender": call(bool),
+    "flwr.supercore.interceptors.RuntimeTokenHttpInterceptor": call("token"),
+    "flwr.supercore.interceptors.RuntimeVersionHttpInterceptor": call(component_name="name"),
+    "flwr.supercore.interceptors.SuperExecAuthHttpInterceptor": call(
+        master_secret=b"", protected_methods=set()
+    ),
+    "flwr.supercore.primitives.asymmetric.public_key_to_bytes": call(None),
+    "flwr.supercore.retry.RetryInvoker": call(iter, Exception, 1, None),
+    "flwr.supercore.retry.exponential": call(max_delay=20),
+    "flwr.supercore.runtime.RuntimeHttpClient": None,
+    "flwr.superlink.cli.flower_superlink": None,
+    "flwr.superlink.extensions": None,
+    "flwr.supernode.cli.flower_supernode": None,
+    "flwr.supernode.runtime.run_clientapp.pull_task_input": call(None),
+    "flwr.supernode.runtime.run_clientapp.push_message": call(None, None, None),
+    "flwr.supernode.runtime.run_clientapp.push_task_output": call(None, None, "", ""),
+}
+
+METHODS = {
+    "flwr.app.Message.has_error": call(None),
+    "flwr.clientapp.ClientApp.__call__": call(None, None, None),
+    "flwr.clientapp.ClientApp.query": call(None),
+    "flwr.serverapp.Grid.get_node_ids": call(None),
+    "flwr.serverapp.Grid.pull_messages": call(None, []),
+    "flwr.serverapp.Grid.push_messages": call(None, []),
+    "flwr.serverapp.ServerApp.main": call(None),
+    "flwr.supercore.control.ControlHttpClient.ListNodes": call(None, None),
+    "flwr.supercore.control.ControlHttpClient.ListRuns": call(None, None),
+    "flwr.supercore.control.ControlHttpClient.RegisterNode": call(None, None),
+    "flwr.supercore.control.ControlHttpClient.StopRun": call(None, None),
+    "flwr.supercore.control.ControlHttpClient.close": call(None),
+    "flwr.supercore.control.ControlHttpClient.from_server_address": call(
+        server_address="", insecure=True, root_certificates=None, interceptors=[], retry_invoker=1
+    ),
+    "flwr.supercore.heartbeat.HeartbeatSender.start": call(None),
+    "flwr.supercore.heartbeat.HeartbeatSender.stop": call(None),
+    "flwr.supercore.runtime.RuntimeHttpClient.AcquireTask": call(None, None),
+    "flwr.supercore.runtime.RuntimeHttpClient.SendTaskHeartbeat": call(None, None),
+    "flwr.supercore.runtime.RuntimeHttpClient.close": call(None),
+    "flwr.supercore.runtime.RuntimeHttpClient.from_server_address": call(
+        server_address="", insecure=True, root_certificates=None, interceptors=[], retry_invoker=1
+    ),
+}
+
+FIELDS = {
+    "flwr.proto.control_pb2.ListNodesRequest": "",
+    "flwr.proto.control_pb2.ListNodesResponse": "nodes_info",
+    "flwr.proto.control_pb2.ListRunsRequest": "run_id",
+    "flwr.proto.control_pb2.ListRunsResponse": "run_dict",
+    "flwr.proto.control_pb2.RegisterNodeRequest": "public_key name",
+    "flwr.proto.control_pb2.RegisterNodeResponse": "node_id",
+    "flwr.proto.control_pb2.StopRunRequest": "run_id",
+    "flwr.proto.node_pb2.NodeInfo": "node_id public_key status",
+    "flwr.proto.run_pb2.RunStatus": "status sub_status details",
+    "flwr.proto.runtime_pb2.AcquireTaskRequest": "supported_task_types",
+    "flwr.proto.runtime_pb2.AcquireTaskResponse": "task token",
+    "flwr.proto.runtime_pb2.SendTaskHeartbeatRequest": "",
+}
+
+VALUES = {
+    "flwr.common.constant.ErrorCode.CLIENT_APP_RAISED_EXCEPTION": 2,
+    "flwr.common.constant.ErrorCode.NODE_UNAVAILABLE": 5,
+    "flwr.common.constant.ErrorCode.CLIENT_APP_CRASHED": 8,
+    "flwr.common.constant.Status.FINISHED": "finished",
+    "flwr.common.constant.SubStatus.COMPLETED": "completed",
+    "flwr.supercore.constant.NodeStatus.ONLINE": "online",
+    "flwr.supercore.constant.NodeStatus.UNREGISTERED": "unregistered",
+    "flwr.supercore.constant.TaskType.CLIENT_APP": "flwr-clientapp",
+}
+
+
+def of_flower(path: str) -> object:
+    """What a dotted path names."""
+    module, _, name = path.rpartition(".")
+    try:
+        return getattr(import_module(module), name)
+    except ModuleNotFoundError:
+        return getattr(of_flower(module), name)
+
+
+def imported_from_flower() -> set[str]:
+    """All that the package imports from Flower, in functions too."""
+    trees = [ast.parse(path.read_text("utf-8")) for path in PACKAGE.rglob("*.py")]
+    return {
+        f"{node.module}.{alias.name}"
+        for tree in trees
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "flwr"
+        for alias in node.names
+    }
+
+
+def test_every_import_from_flower_stands_in_the_contract():
+    assert imported_from_flower() == CALLS.keys()
+
+
+@pytest.mark.parametrize("path", [*CALLS, *METHODS])
+def test_what_is_called_takes_what_it_is_given(path):
+    given = (CALLS | METHODS)[path]
+    thing = of_flower(path)
+    if given is not None:
+        inspect.signature(thing).bind(*given.args, **given.kwargs)
+
+
+@pytest.mark.parametrize("path", FIELDS)
+def test_messages_have_the_fields_that_are_read_and_written(path):
+    assert set(FIELDS[path].split()) <= set(of_flower(path).DESCRIPTOR.fields_by_name)
+
+
+@pytest.mark.parametrize("path", VALUES)
+def test_codes_and_states_mean_what_they_meant(path):
+    assert of_flower(path) == VALUES[path]
+
+
+def test_a_public_key_is_known_by_the_bytes_that_flower_keeps():
+    key = ec.generate_private_key(ec.SECP384R1()).public_key()
+    data = superlink.public_key_to_bytes(key)
+    assert bytes_to_public_key(data).public_numbers() == key.public_numbers()
+
+
+def test_a_site_that_was_killed_is_waited_for_long_enough():
+    assert constant.HEARTBEAT_PATIENCE * constant.HEARTBEAT_DEFAULT_INTERVAL < supernode.FORGOTTEN
+
+
+# The programs and their options
+
+
+@pytest.fixture
+def federation(tmp_path: Path) -> Federation:
+    return create(tmp_path / "trial", ["a"], f"127.0.0.1:{http.free_port()}", insecure=True)
+
+
+def parser(program: str) -> argparse.ArgumentParser:
+    """What reads the options of one of Flower's programs."""
+    module = import_module(f"flwr.{program}.cli.flower_{program}")
+    return getattr(module, f"_parse_args_run_{program}")()
+
+
+@pytest.mark.parametrize("insecure", [True, False])
+def test_flower_understands_the_options_of_its_programs(insecure, tmp_path):
+    federation = create(tmp_path / "trial", ["a"], "127.0.0.1:8443", insecure=insecure)
+    options = superlink.superlink_options(federation)
+    given = parser("superlink").parse_args(options)
+    assert (given.host, given.port, given.insecure) == ("127.0.0.1", 8443, insecure)
+    assert given.enable_supernode_auth is not insecure
+    site = Membership("127.0.0.1:8443", None if insecure else "ca.crt", "key", insecure)
+    options = supernode.supernode_options(site, tmp_path / "trial/sites/a", 4711, tmp_path / "s")
+    given = parser("supernode").parse_args(options)
+    assert (given.superlink, given.port, given.isolation) == ("127.0.0.1:8443", 4711, "process")
+    assert (given.insecure, given.superexec_auth_secret_file) == (insecure, str(tmp_path / "s"))
+
+
+def test_flower_s_command_finds_the_superlink(federation, monkeypatch):
+    for name, value in environment(federation.file("flower")).items():
+        monkeypatch.setenv(name, value)
+    federation.file("flower").mkdir()
+    superlink.write_connection(federation)
+    connection = read_superlink_connection(superlink.CONNECTION)
+    assert (connection.address, connection.insecure) == (federation.address, True)
+    assert SuperLinkConnectionTomlKey.ROOT_CERTIFICATES == "root-certificates"
+
+
+def test_flower_s_command_says_in_json_whether_it_took_a_run():
+    source = inspect.getsource(import_module("flwr.cli.run.run"))
+    assert '"success": ' in source
+    assert '"run-id": ' in source
+
+
+def test_flower_reads_the_environment_that_is_set_for_it():
+    names = [name for name in environment(Path("home")) if name.startswith("FLWR_")]
+    sources = ["supercore.telemetry", "common.constant", "supercore.constant"]
+    text = "".join(inspect.getsource(import_module(f"flwr.{name}")) for name in sources)
+    assert {name for name in names if f'"{name}"' not in text and name not in os.environ} == set()
+
+
+# What the programs print
+
+
+def source_of(*modules: str) -> str:
+    return "".join(inspect.getsource(import_module(module)) for module in modules)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "modules"),
+    [
+        (f'"{patterns.CONNECTED} %s"', "flwr.supernode.start_client_internal"),
+        (f'"{patterns.UNSIGNED}.', "flwr.supernode.start_client_internal"),
+        ('f"[code: {flower_error.code}] ', "flwr.supernode.fleet_http_connection"),
+    ],
+)
+def test_a_supernode_prints_what_is_looked_for(pattern, modules):
+    assert pattern in source_of(modules)
+    assert f"[code: {ApiErrorCode.FLEET_NODE_ACTIVATION_FAILED:d}]" == patterns.REFUSED
+
+
+def test_what_servers_print_in_the_end_is_known():
+    """Flower's line of the lifespan and those of its web server, as the latter formats them."""
+    said = source_of("uvicorn.server", "uvicorn.lifespan.on", "flwr.superlink.main")
+    farewells = ["Shutting down", "Waiting for application shutdown.", "FastAPI lifespan: shutdown"]
+    farewells += ["Application shutdown complete.", "Finished server process"]
+    [(_, formatter)] = get_uvicorn_log_config(logging.INFO)["formatters"].items()
+    fmt = formatter["()"](formatter["format"])
+    for text in farewells:
+        assert f'"{text}' in said, text
+        record = logging.LogRecord("uvicorn.error", logging.INFO, "", 0, text, (), None)
+        line = patterns.COLOURS.sub("", fmt.format(record))
+        assert patterns.reason_of_end(f"the reason\n{line}") == "the reason"
+
+
+# The guard
+
+
+class Renamed:
+    """An app without a guard, as where a release has renamed what the launcher replaces."""
+
+    def __init__(self, status: int, body: bytes = b"") -> None:
+        self.status, self.body = status, body
+
+    async def __call__(self, scope, receive, send):
+        if scope["type"] == "http":
+            await send({"type": "http.response.start", "status": self.status, "headers": []})
+            await send({"type": "http.response.body", "body": self.body})
+
+
+@contextmanager
+def served(app) -> Iterator[str]:
+    """The address of an app on this machine."""
+    config = uvicorn.Config(app, port=0, lifespan="off", log_level="critical")
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    while not server.started:
+        assert thread.is_alive()
+        time.sleep(0.01)
+    try:
+        yield f"127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+def test_a_guarded_port_passes():
+    with served(launcher.FleetOnly(Renamed(200))) as address:
+        http.check_guard(address, None)
+
+
+@pytest.mark.parametrize(("status", "body"), [(200, b""), (404, b""), (403, b""), (405, b"no")])
+def test_a_port_whose_guard_does_not_answer_is_refused(status, body):
+    """What answers 403 for a reason of its own is no guard, either."""
+    with (
+        served(Renamed(status, body)) as address,
+        pytest.raises(InputError, match=f"{address} is not guarded: .* answers {status} instead"),
+    ):
+        http.check_guard(address, None)
+
+
+def test_a_port_where_nobody_answers_is_refused():
+    with pytest.raises(InputError, match=r"is not guarded: .* answers .*refused.* instead of 403"):
+        http.check_guard(f"127.0.0.1:{http.free_port()}", None)
+
+
+def test_start_ends_with_an_error_where_flower_has_renamed_the_guard_s_place(
+    federation, tmp_path, monkeypatch
+):
+    """The SuperLink itself, started without its guard; it does not stay."""
+    source = Path(launcher.__file__).read_text("utf-8")
+    other = source.replace("extensions.get_middleware", "extensions.middleware_of_a_later_release")
+    assert other != source
+    script = tmp_path / "launcher.py"
+    script.write_text(other, encoding="utf-8")
+    monkeypatch.setattr(launcher, "__file__", str(script))
+    with (
+        pytest.raises(InputError, match=r"the port at 127\.0.* is not guarded: .* answers 4"),
+        superlink.serve(federation),
+    ):
+        pass
+    assert not superlink.is_started(federation)
+    assert not federation.file("flower", "nodes.json").exists()
+
+
+def test_the_superlink_takes_its_outermost_middleware_from_the_launcher(monkeypatch):
+    monkeypatch.setattr(extensions, "get_middleware", extensions.get_middleware)
+    monkeypatch.setattr("flwr.superlink.cli.flower_superlink", lambda: None)
+    monkeypatch.setattr(sys, "argv", ["launcher", str(os.getppid()), "superlink"])
+    launcher.main()
+    assert superlink_main._get_middleware()[0].cls is launcher.FleetOnly
+
+
+def paths(router) -> set[str]:
+    return {context.route.path for context in iter_route_contexts(router.routes)}
+
+
+def test_the_guard_tells_flower_s_interfaces_apart_by_their_paths():
+    assert all(path.startswith(launcher.FOR_SITES) for path in paths(fleet_router))
+    for router in (control_router, create_runtime_router("SuperLink")):
+        assert not any(path.startswith(launcher.FOR_SITES) for path in paths(router))
+    guarded = paths(control_router) | paths(create_runtime_router("SuperLink"))
+    assert set(http.GUARDED) <= guarded
+    asked = inspect.getsource(flwr.supernode.fleet_http_client)
+    assert {f'path="{path}"' in asked for path in paths(fleet_router)} == {True}
+
+
+def test_only_a_proxy_on_this_machine_may_say_for_whom_it_asks(monkeypatch):
+    for name, value in environment(Path("home")).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("FORWARDED_ALLOW_IPS", environment(Path("home"))["FORWARDED_ALLOW_IPS"])
+    config = uvicorn.Config(SimpleNamespace())
+    assert (config.proxy_headers, config.forwarded_allow_ips) == (True, "127.0.0.1")
