@@ -8,7 +8,7 @@ export MPLCONFIGDIR := $(CURDIR)/.cache/matplotlib
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types unit network faults docs dist bench reproduce reproduce-quick format clean
+.PHONY: help setup demo test lint types unit network faults oldest docs dist bench reproduce reproduce-quick format clean
 
 help: ## List what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,6 +34,11 @@ unit: .venv/ready ## Run the tests, docstring examples included, and show what t
 network: .venv/ready ## Test a real federation on this machine; two minutes
 	@mkdir -p .cache/tmp
 	@TMPDIR=$(CURDIR)/.cache/tmp $(BIN)/pytest --quiet -m network tests
+
+oldest: .cache/oldest/ready ## Run the quick tests with the oldest libraries that are allowed, on Python 3.11
+	@mkdir -p .cache/tmp
+	@TMPDIR=$(CURDIR)/.cache/tmp OMP_NUM_THREADS=1 NUMBA_CACHE_DIR=$(CURDIR)/.cache/oldest/numba \
+	    .cache/oldest/bin/pytest --quiet -n 2 --dist worksteal -m "not network and not papers" tests
 
 docs: .venv/docs-ready ## Build the documentation into site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs --quiet build --strict
@@ -86,6 +91,15 @@ clean: ## Remove everything that was made here
 	@$(BIN)/python -m venv --clear .cache/dist
 	@$(call install,pip 25.1 or newer,.cache/dist/bin/python,'pip>=25.1')
 	@$(call install,what builds and checks packages,.cache/dist/bin/python,--group dist)
+	@touch $@
+
+EXTRAS := '.[anndata,plot,sql]'
+.cache/oldest/ready: pyproject.toml .ci/oldest.py | .venv/ready
+	@$(PYTHON) -m venv --clear .cache/oldest
+	@$(BIN)/python .ci/oldest.py > .cache/oldest/constraints.txt
+	@$(call install,pip 25.1 or newer,.cache/oldest/bin/python,'pip>=25.1')
+	@$(call install,fedcluster with the oldest libraries that it allows,.cache/oldest/bin/python,\
+	    --constraint .cache/oldest/constraints.txt --editable $(EXTRAS) --group test)
 	@touch $@
 
 # $(call install,WHAT,PYTHON,ARGUMENTS of pip): a dot every two seconds, then the errors, if any.

@@ -1,0 +1,45 @@
+"""Print pip's constraints for the oldest versions that pyproject.toml allows.
+
+One line for each lower bound, as ``numpy==2.0``: of the dependencies, of the extras but Flower's,
+and of the libraries whose tables the estimators take. The tests' own tools stay new. Flower is left
+out: its one release that is allowed needs newer versions of what it shares with fedcluster.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).parents[1]
+
+TAKEN = {"pandas", "polars"}  # tables of these, as scikit-learn takes them, without an extra
+
+
+def requirements() -> Iterator[Requirement]:
+    """Yield what the package requires or takes, with and without extras."""
+    content = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    project = content["project"]
+    extras = project["optional-dependencies"]
+    for lines in (project["dependencies"], *(extras[name] for name in extras.keys() - {"flower"})):
+        yield from map(Requirement, lines)
+    for needed in map(Requirement, content["dependency-groups"]["test"]):
+        if needed.name in TAKEN:
+            yield needed
+
+
+def main() -> None:
+    """Print each constraint once, sorted."""
+    bounds = {
+        f"{needed.name}=={bound.version}"
+        for needed in requirements()
+        for bound in needed.specifier
+        if bound.operator == ">="
+    }
+    print(*sorted(bounds), sep="\n")
+
+
+if __name__ == "__main__":
+    main()
