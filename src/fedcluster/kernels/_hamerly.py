@@ -241,14 +241,13 @@ def _score_all(
     """Score all rows, and add them while they are in the cache."""
     (labels, _, above), (residuals, weights, counts, errors) = bounds, parts
     n, step = len(labels), _rows_in_cache(X)
-    references, sums = (packed.centers, packed.anchors), (residuals, errors)
     _forget(parts, np.zeros(len(weights), np.bool_))
     for start in range(0, n, step):
         stop = min(start + step, n)
         _score(X, packed, bounds, start, stop)
         for i in range(start, stop):
             j, w = labels[i], sample_weight[i] if len(sample_weight) else 1.0
-            above[i] = add_row(X, i, references, j, w, sums)
+            above[i] = add_row(X, (i, j), packed.centers, packed.anchors, w, residuals, errors)
             weights[j] += w
             counts[j] += w > 0
         _bound(bounds, moves, start, stop)
@@ -311,10 +310,9 @@ def _add(
 ) -> None:
     """Add rows to the sums of their centres, which gives their u."""
     (labels, lower, above), (residuals, weights, counts, errors) = bounds, parts
-    references, sums = (packed.centers, packed.anchors), (residuals, errors)
     for i in rows:
         j, w = labels[i], sample_weight[i] if len(sample_weight) else 1.0
-        squared = add_row(X, i, references, j, w, sums)
+        squared = add_row(X, (i, j), packed.centers, packed.anchors, w, residuals, errors)
         weights[j] += w
         counts[j] += w > 0
         above[i] = lower[i] - _upper(np.float32(squared))

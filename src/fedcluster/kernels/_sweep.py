@@ -317,8 +317,8 @@ def sweep_chunk(
     parts: Parts,
 ) -> None:
     """Write the labels of the first rows and add each to the sums of its centre."""
-    size, n, weights, counts = block_rows(X), len(labels), parts.weights, parts.counts
-    references, sums = (packed.centers, packed.anchors), (parts.residuals, parts.errors)
+    size, n, centers, anchors = block_rows(X), len(labels), packed.centers, packed.anchors
+    residuals, weights, counts, errors = parts
     block = aligned_zeros(X.dtype, len(packed.shift), size)
     lowest, nearest = np.empty(size, X.dtype), np.empty(size, np.int32)
     for start in range(0, n, size):
@@ -332,7 +332,7 @@ def sweep_chunk(
         for i in range(start, min(start + size, n)):
             j = labels[i] = nearest[i - start]
             w = sample_weight[i] if len(sample_weight) else 1.0
-            error = add_row(X, i, references, j, w, sums)
+            error = add_row(X, (i, j), centers, anchors, w, residuals, errors)
             weights[j] += w
             counts[j] += w > 0
             if len(squared):

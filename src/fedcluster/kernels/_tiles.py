@@ -57,8 +57,8 @@ class Array(NamedTuple):
 def intrinsic_of(returns: types.Type, lanes: int = 0) -> Callable[[Callable[..., Any]], Any]:
     """Make a function that compiled code can call, of one that writes its code.
 
-    The writer is called with a ``Code`` and the arguments: an array as an ``Array``, a tuple of
-    arrays as a list of them, a whole number as 64 bits. What it returns is the result.
+    The writer is called with a ``Code`` and the arguments: an array as an ``Array``, a tuple as
+    a list, a whole number as 64 bits. What it returns is the result.
 
     Parameters
     ----------
@@ -97,11 +97,11 @@ def transpose_tile(
     builder = code.builder
     shifts = code.load(shift, f)
     rows = [
-        builder.fsub(code.load(X, builder.add(i, INT64(lane)), f), shifts)
+        builder.fsub(code.load(X, code.position(X, builder.add(i, INT64(lane)), f)), shifts)
         for lane in range(code.lanes)
     ]
     for column, values in enumerate(_transposed(builder, rows)):
-        code.store(values, block, builder.add(f, INT64(column)), r)
+        code.store(values, block, code.position(block, builder.add(f, INT64(column)), r))
 
 
 @intrinsic_of(types.void)
@@ -145,19 +145,19 @@ def _score_tile(
 ) -> None:
     """Lower scores by those of a tile, and second lowest ones where there is an array for them."""
     builder, (block, tiles, half_norms, tile) = code.builder, scored
-    products = _products(code, block, tiles, tile)
+    products, first = _products(code, block, tiles, tile), builder.mul(tile, INT64(TILE_CENTERS))
     for v in range(TILE_VECTORS):
         place = INT64(v * code.lanes)
-        low, label = code.load(lowest, place), code.load(nearest, place, kind=INT32)
+        low, label = code.load(lowest, place), code.load(nearest, place, INT32)
         others = [code.load(array, place) for array in second]
         for c in range(TILE_CENTERS):
-            half_norm = code.spread(code.number(half_norms, tile, INT64(c)))
+            center = builder.add(first, INT64(c))
+            half_norm = code.spread(code.number(half_norms, center))
             score = builder.fsub(half_norm, products[c][v])
             is_less = builder.fcmp_ordered("<", score, low)
             higher = builder.select(is_less, low, score)
             others = [code.lesser(higher, other) for other in others]
             low = builder.select(is_less, score, low)
-            center = builder.add(builder.mul(tile, INT64(TILE_CENTERS)), INT64(c))
             label = builder.select(is_less, code.spread(builder.trunc(center, INT32)), label)
         code.store(low, lowest, place)
         code.store(label, nearest, place)
@@ -169,10 +169,11 @@ def _products(code: "Code", block: Array, tiles: Array, tile: ir.Value) -> list[
     """Write x.c for each centre of a tile and, in vectors, each row of a block."""
 
     def rows(column: ir.Value) -> list[ir.Value]:
-        return [code.load(block, column, INT64(v * code.lanes)) for v in range(TILE_VECTORS)]
+        places = [code.position(block, column, INT64(v * code.lanes)) for v in range(TILE_VECTORS)]
+        return [code.load(block, place) for place in places]
 
     def center(c: int, column: ir.Value) -> ir.Value:
-        return code.number(tiles, tile, column, INT64(c))
+        return code.number(tiles, code.position(tiles, tile, column, INT64(c)))
 
     return _sums(code, (TILE_CENTERS, TILE_VECTORS), tiles.shape[1], center, rows)
 
@@ -219,36 +220,37 @@ def _transposed(builder: ir.IRBuilder, rows: list[ir.Value]) -> list[ir.Value]:
 def add_row(
     code: "Code",
     X: Array,
-    i: ir.Value,
-    references: list[Array],
-    j: ir.Value,
+    pair: list[ir.Value],
+    centers: Array,
+    anchors: Array,
     weight: ir.Value,
-    sums: list[Array],
+    residuals: Array,
+    errors: Array,
 ) -> ir.Value:
     """Add w (x - g) to the residuals of c, w (x - c)^2 to its errors, and return ||x - c||^2.
 
-    All in float64; ``references`` are the centres c and their anchors g, ``sums`` the residuals and
-    the errors. The errors are an array (k, ADD_LANES), whose rows add up to w ||x - c||^2.
-    Beyond the last column lies the next row: X must have one, and it is not added.
+    The pair (i, j) says which row x is, and which centre c. All in float64; g is the anchor of c.
+    The errors are an array (k, ADD_LANES), whose rows add up to w ||x - c||^2. Beyond the last
+    column lies the next row: X must have one, and it is not added.
     """
-    builder, (centers, anchors), (residuals, errors) = code.builder, references, sums
-    d = X.shape[1]
+    builder, (i, j), d = code.builder, pair, X.shape[1]
     zero = ir.Constant(ir.VectorType(DOUBLE, ADD_LANES), [0.0] * ADD_LANES)
     counting = ir.Constant(ir.VectorType(INT64, ADD_LANES), list(range(ADD_LANES)))
     weight = code.spread(weight)
     total = cgutils.alloca_once_value(builder, zero)
     with cgutils.for_range_slice(builder, INT64(0), d, INT64(ADD_LANES)) as (f, _):
-        x = code.to_double(code.load(X, i, f))
-        c, g = code.load(centers, j, f, kind=DOUBLE), code.load(anchors, j, f, kind=DOUBLE)
+        x = code.to_double(code.load(X, code.position(X, i, f)))
+        place = code.position(centers, j, f)
+        c, g = code.load(centers, place, DOUBLE), code.load(anchors, place, DOUBLE)
         is_column = builder.icmp_signed("<", counting, code.spread(builder.sub(d, f)))
         difference = builder.select(is_column, builder.fsub(x, c), zero)
         to_anchor = builder.select(is_column, builder.fsub(x, g), zero)
-        residual = code.load(residuals, j, f, kind=DOUBLE)
-        code.store(code.multiply_add(weight, to_anchor, residual), residuals, j, f)
+        residual = code.load(residuals, place, DOUBLE)
+        code.store(code.multiply_add(weight, to_anchor, residual), residuals, place)
         builder.store(code.multiply_add(difference, difference, builder.load(total)), total)
-    squares, first = builder.load(total), INT64(0)
-    error = code.multiply_add(weight, squares, code.load(errors, j, first, kind=DOUBLE))
-    code.store(error, errors, j, first)
+    squares, place = builder.load(total), code.position(errors, j, INT64(0))
+    error = code.multiply_add(weight, squares, code.load(errors, place, DOUBLE))
+    code.store(error, errors, place)
     return code.sum(squares)
 
 
@@ -268,12 +270,13 @@ def add_product(
         code,
         (PRODUCT_ROWS, PRODUCT_VECTORS),
         B.shape[0],
-        lambda a, row: code.number(A, lines[a], builder.add(first, row)),
-        lambda row: [code.load(B, row, column) for column in columns],
+        lambda a, row: code.number(A, code.position(A, lines[a], builder.add(first, row))),
+        lambda row: [code.load(B, code.position(B, row, column)) for column in columns],
     )
     for line, totals in zip(lines, sums, strict=True):
         for column, total in zip(columns, totals, strict=True):
-            code.store(builder.fadd(code.load(out, line, column), total), out, line, column)
+            place = code.position(out, line, column)
+            code.store(builder.fadd(code.load(out, place), total), out, place)
 
 
 class Code:
@@ -307,35 +310,34 @@ class Code:
             return self.context.cast(self.builder, value, kind, types.int64)
         return value
 
-    def number(self, array: Array, *indices: ir.Value) -> ir.Value:
-        """Return one number of an array."""
-        return self.builder.load(self._pointer(array, indices))
+    def position(self, array: Array, *indices: ir.Value) -> ir.Value:
+        """Return how many numbers lie before an element of an array."""
+        position, *others = indices
+        for length, index in zip(array.shape[1:], others, strict=True):
+            position = self.builder.add(self.builder.mul(position, length), index)
+        return position
 
-    def load(self, array: Array, *indices: ir.Value, kind: ir.Type | None = None) -> ir.Value:
-        """Return the vector that starts at a number, of the type of the rows by default."""
-        place, size = self._vector_at(array, indices, kind or self.vector.element)
+    def number(self, array: Array, position: ir.Value) -> ir.Value:
+        """Return the number at a position."""
+        return self.builder.load(self.builder.gep(array.data, [position]))
+
+    def load(self, array: Array, position: ir.Value, number: ir.Type | None = None) -> ir.Value:
+        """Return the vector that starts at a position, of the type of the rows by default."""
+        place, size = self._place(array, position, number or self.vector.element)
         vector = self.builder.load(place)
         vector.align = size
         return vector
 
-    def store(self, vector: ir.Value, array: Array, *indices: ir.Value) -> None:
-        """Write a vector to where a number is, and the next ones."""
-        place, size = self._vector_at(array, indices, vector.type.element)
+    def store(self, vector: ir.Value, array: Array, position: ir.Value) -> None:
+        """Write a vector to a position."""
+        place, size = self._place(array, position, vector.type.element)
         self.builder.store(vector, place).align = size
 
-    def _pointer(self, array: Array, indices: tuple[ir.Value, ...]) -> ir.Value:
-        position, *others = indices
-        for length, index in zip(array.shape[1:], others, strict=True):
-            position = self.builder.add(self.builder.mul(position, length), index)
-        return self.builder.gep(array.data, [position])
-
-    def _vector_at(
-        self, array: Array, indices: tuple[ir.Value, ...], kind: ir.Type
-    ) -> tuple[ir.Value, int]:
-        """Return the pointer to a vector, and the bytes of one of its numbers."""
-        vector = ir.VectorType(kind, self.lanes).as_pointer()
-        place = self.builder.bitcast(self._pointer(array, indices), vector)
-        return place, 8 if kind == DOUBLE else 4
+    def _place(self, array: Array, position: ir.Value, number: ir.Type) -> tuple[ir.Value, int]:
+        """Return where a vector lies, and the bytes of one of its numbers."""
+        pointer = self.builder.gep(array.data, [position])
+        place = self.builder.bitcast(pointer, ir.VectorType(number, self.lanes).as_pointer())
+        return place, 8 if number == DOUBLE else 4
 
     def spread(self, number: ir.Value) -> ir.Value:
         """Return a vector of one number in every lane."""
