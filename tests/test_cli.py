@@ -21,6 +21,7 @@ from typer.testing import CliRunner
 
 import fedcluster
 from fedcluster import FederatedKMeans, report
+from fedcluster._choices import ALGORITHMS, FUZZY_ALGORITHMS, INITS, QUALITIES
 from fedcluster.cli import Algorithm, Init, Quality, app
 from fedcluster.cli import _runs as runs
 from fedcluster.cli._screen import Screen
@@ -29,7 +30,6 @@ from fedcluster.errors import SiteError
 from fedcluster.kernels._native import announcer
 from fedcluster.model import Model
 from fedcluster.privacy import MinClusterSize, MinRows
-from fedcluster.recipes import ALGORITHMS, FUZZY_ALGORITHMS, INITS, QUALITIES
 
 HELD_BACK = "no site sent anything"
 
@@ -187,7 +187,7 @@ def test_every_option_reaches_the_estimator(rows, files):
 
 
 def test_the_names_to_choose_from_are_those_of_the_estimator():
-    assert tuple(Algorithm) == (*ALGORITHMS, *FUZZY_ALGORITHMS[1:])
+    assert tuple(Algorithm) == (*ALGORITHMS, *list(FUZZY_ALGORITHMS)[1:])
     assert tuple(Quality) == QUALITIES
     assert tuple(Init) == INITS
 

@@ -17,7 +17,7 @@ import fedcluster
 # ``__init__`` is the package's front door: what stands above it may use the public names.
 FLOORS = (
     "core errors _random",
-    "kernels io",
+    "_choices kernels io",
     "metrics privacy",
     "algorithms",
     "client",

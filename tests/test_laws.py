@@ -68,8 +68,8 @@ METRICS: list[Step] = [
     ColumnSpread(),
     MixtureLikelihood(),
     Moments(),
-    Contingency.of(range(3)),
-    Contingency.of(range(2), complete=False),
+    Contingency.from_classes(range(3)),
+    Contingency.from_classes(range(2), complete=False),
     SiteARI(),
 ]
 PREPARATION: list[Step] = [Missing(), Means(), Squares(), Histogram(), Covariance()]

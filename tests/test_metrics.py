@@ -182,7 +182,7 @@ def test_the_mean_of_the_sites_own_indices() -> None:
     assert found["ari"] == pytest.approx(sk.adjusted_rand_score(y, labels))
 
 
-@pytest.mark.parametrize("step", [Contingency.of("ab"), SiteARI()])
+@pytest.mark.parametrize("step", [Contingency.from_classes("ab"), SiteARI()])
 def test_rows_without_labels_are_refused(step: Contingency | SiteARI) -> None:
     client = Client("north", Data(np.ones((3, 1))))
     with pytest.raises(ValueError, match="no labels to compare with"):
@@ -192,14 +192,14 @@ def test_rows_without_labels_are_refused(step: Contingency | SiteARI) -> None:
 def test_a_label_that_was_not_agreed_on_is_refused_and_not_shown() -> None:
     client = Client("north", Data(np.ones((2, 1)), y=np.array(["a", "secret"])))
     with pytest.raises(ValueError, match="1 of the 2 labels here are not among the 2 classes"):
-        client.answer(Task(Contingency.of("ab"), State.at(np.ones((2, 1)))))
+        client.answer(Task(Contingency.from_classes("ab"), State.at(np.ones((2, 1)))))
 
 
 def test_a_label_of_incomplete_classes_counts_for_none() -> None:
     """As if a limit had held its pairs back."""
     y = np.array(list("abxbx"))
     rows = Data(np.array([[0.0], [1.0], [2.0], [9.0], [8.0]]), np.array([1.0, 2, 3, 4, 5]), y)
-    state, step = State.at(np.array([[0.0], [9.0]])), Contingency.of("ab", complete=False)
+    state, step = State.at(np.array([[0.0], [9.0]])), Contingency.from_classes("ab", complete=False)
     answer = Client("north", rows).answer(Task(step, state))
     assert answer.weights.tolist() == [1.0, 2.0, 0.0, 4.0]
 
@@ -207,7 +207,7 @@ def test_a_label_of_incomplete_classes_counts_for_none() -> None:
 def test_a_limit_holds_back_small_pairs_of_cluster_and_class() -> None:
     rows = Data(np.array([[0.0], [1.0], [2.0], [9.0], [8.0]]), y=np.array(list("aabbb")))
     client = Client("north", rows, [MinClusterSize(2)])
-    answer = client.answer(Task(Contingency.of("ab"), State.at(np.array([[0.0], [9.0]]))))
+    answer = client.answer(Task(Contingency.from_classes("ab"), State.at(np.array([[0.0], [9.0]]))))
     np.testing.assert_array_equal(answer.weights, [2, 0, 0, 2])
 
 

@@ -10,12 +10,11 @@ import pytest
 from typer.testing import CliRunner
 
 from fedcluster import FederatedKMeans, select_k
+from fedcluster._choices import AVERAGINGS, RULES
 from fedcluster.cli import app
 from fedcluster.cli._choices import AveragingName, RuleName
-from fedcluster.estimators._select import AVERAGINGS
 from fedcluster.kernels._native import announcer
 from fedcluster.model import Model
-from fedcluster.selection import RULES
 
 
 @pytest.fixture(autouse=True)

@@ -14,13 +14,15 @@ from hypothesis import strategies as st
 from scipy.special import logsumexp
 
 from fedcluster import Client, Data, FederatedFuzzyCMeans, FederatedKMeans, LocalEngine, select_k
+from fedcluster._choices import RULES
 from fedcluster.core import Result, State
 from fedcluster.datasets import ffcm_case
 from fedcluster.kernels import nearest
 from fedcluster.metrics import Moments
 from fedcluster.recipes import FitSpec, clustering, evaluation
 from fedcluster.rounds import EarlyStop, run_plan
-from fedcluster.selection import INDICES, JUDGES, RULES, Rule, gaps, sweep
+from fedcluster.selection import INDICES, JUDGES, Rule, gaps, sweep
+from fedcluster.selection._choosing import CHOOSING
 from fedcluster.selection._gap import box
 from fedcluster.selection._verdict import judged
 
@@ -332,7 +334,7 @@ def test_weights_are_repetition() -> None:
 def test_moments_of_the_sum_are_those_of_the_whole() -> None:
     state, rng = State.at(CLEAR[:1]), np.random.default_rng(0)
     parts = [Moments().client_step(state, Data(part), rng) for part in np.array_split(CLEAR, 3)]
-    mean, variance = Moments.of(state, parts[0] + parts[1] + parts[2])
+    mean, variance = Moments.mean_and_variance(state, parts[0] + parts[1] + parts[2])
     np.testing.assert_allclose(mean, CLEAR.mean(axis=0))
     np.testing.assert_allclose(variance, CLEAR.var(axis=0))
 
@@ -374,9 +376,10 @@ def test_the_curves_are_drawn(tmp_path: Path) -> None:
 
 
 def test_every_index_has_a_name_that_people_know() -> None:
-    from fedcluster.selection._messages import NAMES
-
-    assert set(NAMES) == set(INDICES)
+    assert set(CHOOSING) == set(INDICES)
+    assert ("vote", *INDICES) == RULES
+    assert JUDGES == ("mixture-bic", "gap", "calinski-harabasz", "squared-silhouette")
+    assert all(CHOOSING[index].label for index in INDICES)
 
 
 def test_a_race_that_is_told_it_is_enough_ends_with_what_it_has() -> None:

@@ -5,7 +5,7 @@ Values are frozen dataclasses, protocols are structural. This module imports not
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, fields, is_dataclass
 from functools import reduce
 from operator import add
@@ -31,6 +31,7 @@ __all__ = [
     "Data",
     "Engine",
     "Filter",
+    "FitParameters",
     "Floats",
     "Iteration",
     "Labels",
@@ -322,6 +323,35 @@ class Algorithm(Step, Protocol):
 
     def server_step(self, state: State, answers: Sequence[Summary], rng: Generator) -> State:
         """Make the next state from the answers, in the order of the sites' names."""
+        ...
+
+
+class FitParameters(Protocol):
+    """The parameters of a fit that an algorithm with a name is built from."""
+
+    @property
+    def n_clusters(self) -> int:
+        """The number of clusters k."""
+        ...
+
+    @property
+    def init(self) -> str | Floats | Callable[..., Any]:
+        """The start: a name, centres, or what draws seeds at a site."""
+        ...
+
+    @property
+    def n_init(self) -> int | None:
+        """The number of starts, None for the algorithm's own."""
+        ...
+
+    @property
+    def tol(self) -> float:
+        """When centres count as settled."""
+        ...
+
+    @property
+    def m(self) -> float | None:
+        """The fuzzifier, None for hard clusters."""
         ...
 
 

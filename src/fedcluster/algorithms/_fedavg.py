@@ -31,14 +31,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
 import numpy as np
 from numpy.random import Generator
 
 from fedcluster._random import stream
 from fedcluster.algorithms._merging import means, total
-from fedcluster.core import Data, Floats, Metric, State, Summary
+from fedcluster.core import Data, FitParameters, Floats, Metric, State, Summary
 from fedcluster.kernels import minibatch_epochs
 from fedcluster.metrics import Inertia
 
@@ -129,6 +129,11 @@ class FedAvg:
         """Server rate in round t = 1, 2, ..."""
         decay = SCHEDULES[self.schedule] if isinstance(self.schedule, str) else self.schedule
         return self.server_rate * decay(t)
+
+    @classmethod
+    def from_fit(cls, fit: FitParameters) -> Self:
+        """Return what a name asks for, with the parameters of a fit."""
+        return cls(reassign_share=0)
 
     def objective(self) -> Metric:
         """Return what the algorithm makes small."""

@@ -33,13 +33,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import sqrt
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
 import numpy as np
 from numpy.random import Generator
 
 from fedcluster.algorithms._merging import mean_variance, means, pool, tolerance, total
-from fedcluster.core import Data, Floats, Metric, State, Summary
+from fedcluster.core import Data, FitParameters, Floats, Metric, State, Summary
 from fedcluster.errors import HeldBackError
 from fedcluster.kernels import FuzzyPass, fuzzy_cmeans, fuzzy_pass, hard_pass, kmeans, lloyd
 from fedcluster.metrics import FuzzyObjective, Inertia
@@ -112,6 +112,22 @@ class FFCM:
     def server_additive(self) -> bool:
         """Whether the server needs only totals."""
         return self.averaging == "avg_1"
+
+    @classmethod
+    def from_fit(cls, fit: FitParameters) -> Self:
+        """Return exact federated fuzzy c-means."""
+        return cls(2.0 if fit.m is None else fit.m, tol=fit.tol)
+
+    @classmethod
+    def paper_from_fit(cls, fit: FitParameters) -> Self:
+        """Return the algorithm of the paper, with k-means averaging, as its program runs it."""
+        return cls(
+            2.0 if fit.m is None else fit.m,
+            averaging="avg_2",
+            local="converge",
+            support="u",
+            tol=fit.tol,
+        )
 
     def objective(self) -> Metric:
         """Return what the algorithm makes small."""

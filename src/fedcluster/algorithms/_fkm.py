@@ -27,13 +27,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.random import Generator
 
 from fedcluster.algorithms._merging import pool, site_tolerance, tolerance
-from fedcluster.core import Data, Floats, Metric, State, Summary
+from fedcluster.core import Data, FitParameters, Floats, Metric, State, Summary
 from fedcluster.errors import HeldBackError
 from fedcluster.kernels import LloydFit, kmeans, kmeans_plusplus, lloyd
 from fedcluster.metrics import Inertia
@@ -102,6 +102,16 @@ class FKM:
     server_seeding: Literal["weighted", "unweighted"] = "weighted"
     server_n_init: int = 10
     tol: float = 0.0
+
+    @classmethod
+    def from_fit(cls, fit: FitParameters) -> Self:
+        """Return what a name asks for, with the parameters of a fit."""
+        return cls(
+            fit.n_clusters,
+            client_init=site_seeding(fit.init),
+            server_n_init=fit.n_init or 10,
+            tol=fit.tol,
+        )
 
     def objective(self) -> Metric:
         """Return what the algorithm makes small."""
@@ -187,3 +197,8 @@ def _iterate(
         tol=site_tolerance(data, 1e-4),
         empty=empty,
     )
+
+
+def site_seeding(init: Any) -> Any:
+    """Return how sites draw their seeds, where ``init`` says so; k-means++ otherwise."""
+    return init if callable(init) or (isinstance(init, str) and init == "random") else "k-means++"

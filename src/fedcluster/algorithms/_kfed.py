@@ -19,14 +19,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.random import Generator
 from scipy.spatial.distance import cdist
 
 from fedcluster.algorithms._merging import pool, tolerance
-from fedcluster.core import Data, Floats, Metric, State, Summary
+from fedcluster.core import Data, FitParameters, Floats, Metric, State, Summary
 from fedcluster.errors import HeldBackError
 from fedcluster.kernels import farthest_first, kmeans_plusplus, lloyd
 from fedcluster.metrics import Inertia
@@ -75,6 +75,11 @@ class KFed:
     def k_local(self) -> int:
         """K_l."""
         return self.n_clusters if self.local_clusters is None else self.local_clusters
+
+    @classmethod
+    def from_fit(cls, fit: FitParameters) -> Self:
+        """Return what a name asks for, with the parameters of a fit."""
+        return cls(fit.n_clusters)
 
     def objective(self) -> Metric:
         """Return what the algorithm makes small."""

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.random import Generator
 
 from fedcluster.algorithms._merging import mean_variance, means, total
-from fedcluster.core import Data, Metric, State, Summary
+from fedcluster.core import Data, FitParameters, Metric, State, Summary
 from fedcluster.kernels import hard_sums
 from fedcluster.metrics import Inertia
 
@@ -59,6 +59,11 @@ class Lloyd:
     min_cluster_size: ClassVar[int] = 1
 
     tol: float = 1e-4
+
+    @classmethod
+    def from_fit(cls, fit: FitParameters) -> Self:
+        """Return what a name asks for, with the parameters of a fit."""
+        return cls(fit.tol)
 
     def objective(self) -> Metric:
         """Return what the algorithm makes small."""

@@ -119,8 +119,8 @@ def fit(
             "Reinders. kfed: one round, Dennis et al. fedavg: Triebe & Rajagopal. With --fuzzy: "
             "auto; fcm, exact from --init; ffcm, Stallmann & Wilbik."
         ),
-    ] = Algorithm.AUTO,
-    init: Annotated[Init, typer.Option(help="Where it starts.")] = Init.AUTO,
+    ] = Algorithm["AUTO"],
+    init: Annotated[Init, typer.Option(help="Where it starts.")] = Init["AUTO"],
     n_init: Annotated[
         int | None,
         typer.Option(metavar="N", show_default="the algorithm's", help="How many starts to try."),
@@ -140,7 +140,7 @@ def fit(
     quality: Annotated[
         Quality,
         typer.Option(help="better and best search longer, for more rounds and more numbers sent."),
-    ] = Quality.GOOD,
+    ] = Quality["GOOD"],
     sums_only: SumsOnly = False,
     participation: Annotated[
         float,

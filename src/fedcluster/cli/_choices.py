@@ -1,65 +1,27 @@
-"""The names that options take."""
+"""The names that options take, as enumerations."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
 
-
-class Algorithm(StrEnum):
-    """The names that ``--algorithm`` takes."""
-
-    AUTO = "auto"
-    LLOYD = "lloyd"
-    FKM = "fkm"
-    KFED = "kfed"
-    FEDAVG = "fedavg"
-    FCM = "fcm"
-    FFCM = "ffcm"
+from fedcluster._choices import (
+    ALGORITHMS,
+    AVERAGINGS,
+    FUZZY_ALGORITHMS,
+    INITS,
+    QUALITIES,
+    RULES,
+)
 
 
-class Quality(StrEnum):
-    """The names that ``--quality`` takes."""
-
-    GOOD = "good"
-    BETTER = "better"
-    BEST = "best"
+def _members(names: Iterable[str]) -> dict[str, str]:
+    return {name.upper().replace("-", "_"): name for name in names}
 
 
-class Init(StrEnum):
-    """The names that ``--init`` takes."""
-
-    AUTO = "auto"
-    SUMMARIES = "summaries"
-    SUMS = "sums"
-    KMEANS = "k-means++"
-    RANDOM = "random"
-
-
-class RuleName(StrEnum):
-    """The names that ``--rule`` takes."""
-
-    VOTE = "vote"
-    MIXTURE_BIC = "mixture-bic"
-    BIC = "bic"
-    GAP = "gap"
-    CALINSKI_HARABASZ = "calinski-harabasz"
-    SQUARED_SILHOUETTE = "squared-silhouette"
-    SIMPLIFIED_SILHOUETTE = "simplified-silhouette"
-    DAVIES_BOULDIN = "davies-bouldin"
-    XIE_BENI = "xie-beni"
-    FUZZY_DB = "fuzzy-db"
-    INERTIA = "inertia"
-
-
-class AveragingName(StrEnum):
-    """The names that ``--averaging`` takes."""
-
-    AVG_1 = "avg_1"
-    AVG_2 = "avg_2"
-
-
-class DecimalSign(StrEnum):
-    """What ``--decimal`` takes."""
-
-    POINT = "."
-    COMMA = ","
+Algorithm = StrEnum("Algorithm", _members({**ALGORITHMS, **FUZZY_ALGORITHMS}))  # type: ignore[misc]
+Quality = StrEnum("Quality", _members(QUALITIES))  # type: ignore[misc]
+Init = StrEnum("Init", _members(INITS))  # type: ignore[misc]
+RuleName = StrEnum("RuleName", _members(RULES))  # type: ignore[misc]
+AveragingName = StrEnum("AveragingName", _members(AVERAGINGS))  # type: ignore[misc]
+DecimalSign = StrEnum("DecimalSign", {"POINT": ".", "COMMA": ","})

@@ -175,8 +175,8 @@ def fit(
         ),
     ],
     out: Out,
-    algorithm: Annotated[Algorithm, typer.Option(help="As of fedcluster fit.")] = Algorithm.AUTO,
-    init: Annotated[Init, typer.Option(help="Where it starts.")] = Init.AUTO,
+    algorithm: Annotated[Algorithm, typer.Option(help="As of fedcluster fit.")] = Algorithm["AUTO"],
+    init: Annotated[Init, typer.Option(help="Where it starts.")] = Init["AUTO"],
     n_init: Annotated[
         int | None,
         typer.Option(metavar="N", show_default="the algorithm's", help="How many starts to try."),
@@ -188,7 +188,7 @@ def fit(
     ] = None,
     quality: Annotated[
         Quality, typer.Option(help="better and best search longer, for more rounds.")
-    ] = Quality.GOOD,
+    ] = Quality["GOOD"],
     sums_only: SumsOnly = False,
     participation: Annotated[
         float,
@@ -254,9 +254,9 @@ def select_k(
     out: Out,
     k_min: SmallestK = 1,
     k_max: LargestK = None,
-    rule: Rule = RuleName.VOTE,
+    rule: Rule = RuleName["VOTE"],
     elbow: Elbow = False,
-    averaging: Averaging = AveragingName.AVG_2,
+    averaging: Averaging = AveragingName["AVG_2"],
     bounds: GapBounds = None,
     m: Fuzzifier = None,
     sums_only: SumsOnly = False,

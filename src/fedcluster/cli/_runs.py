@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from fedcluster._choices import ALGORITHMS, FUZZY_ALGORITHMS
 from fedcluster.client import Client
 from fedcluster.core import Labels
 from fedcluster.errors import InputError
@@ -23,7 +24,6 @@ from fedcluster.io._outputs import (
 )
 from fedcluster.io._rows import SiteRows, chunks_of
 from fedcluster.model import Model
-from fedcluster.recipes import ALGORITHMS, FUZZY_ALGORITHMS
 from fedcluster.report import Record, SiteRecord, plain, site_record
 
 HISTORY = {"format": "fedcluster-history", "format_version": 1}

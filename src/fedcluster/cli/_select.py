@@ -61,9 +61,9 @@ def select_k(
     files: Files,
     k_min: SmallestK = 1,
     k_max: LargestK = None,
-    rule: Rule = RuleName.VOTE,
+    rule: Rule = RuleName["VOTE"],
     elbow: Elbow = False,
-    averaging: Averaging = AveragingName.AVG_2,
+    averaging: Averaging = AveragingName["AVG_2"],
     bounds: GapBounds = None,
     m: Fuzzifier = None,
     columns: Annotated[

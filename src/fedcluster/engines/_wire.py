@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from fedcluster import algorithms, metrics
+from fedcluster._choices import algorithm_classes
 from fedcluster.core import (
     Column,
     Floats,
@@ -56,12 +57,13 @@ class WireError(ValueError):
 
 
 def _public_steps(*rooms: Any) -> dict[str, type[Any]]:
-    named = {name: getattr(room, name) for room in rooms for name in room.__all__}
-    return {name: found for name, found in named.items() if hasattr(found, "client_step")}
+    public = [getattr(room, name) for room in rooms for name in room.__all__]
+    named = [*public, *algorithm_classes().values()]
+    return {step.__name__: step for step in named if hasattr(step, "client_step")}
 
 
 STEPS: Steps = MappingProxyType(_public_steps(algorithms, metrics))
-"""The steps that every site knows: the public ones of the algorithms and of the metrics."""
+"""The steps that every site knows: public ones of algorithms and metrics, and those with a name."""
 
 
 def steps_by_name(more: Iterable[str] = ()) -> Steps:

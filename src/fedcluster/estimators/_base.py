@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Sized
 from dataclasses import asdict, replace
 from numbers import Integral
 from typing import Any, Self
@@ -20,6 +20,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from fedcluster._choices import INITS, QUALITIES
 from fedcluster.client import Client
 from fedcluster.core import (
     ALGORITHM_DECLARES,
@@ -41,7 +42,7 @@ from fedcluster.kernels import nearest
 from fedcluster.preprocessing import FitReport, Fitted, Preprocessor, agree, on_whole_rows
 from fedcluster.preprocessing import fit as fit_preprocessor
 from fedcluster.privacy import MinClusterSize, MinRows
-from fedcluster.recipes import INITS, QUALITIES, FitSpec, clustering, min_cluster_size
+from fedcluster.recipes import FitSpec, clustering, min_cluster_size
 from fedcluster.rounds import CommunicationRound, Outcome, Plan, run_plan, with_preprocessing
 from fedcluster.selection import Rule, Selection, select_k_plan
 
@@ -70,7 +71,7 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
     labels_: Labels
     site_labels_: dict[str, Labels]
 
-    _names: tuple[str, ...]
+    _names: Collection[str]
     _watch: Callable[[CommunicationRound], None] | None = None
     _rule: Rule | None = None
 

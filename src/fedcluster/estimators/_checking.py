@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from numbers import Integral
 from typing import Any
 
@@ -51,7 +51,7 @@ def whole(name: str, value: Any) -> None:
         raise ValueError(f"{name} must be a whole number of at least 1, not {value!r}")
 
 
-def one_of(name: str, value: Any, names: tuple[str, ...], or_else: str = "") -> Any:
+def one_of(name: str, value: Any, names: Collection[str], or_else: str = "") -> Any:
     """A value that is among the names, or a refusal that lists them."""
     if value not in names:
         known = ", ".join(map(repr, names)) + (f" or {or_else}" if or_else else "")

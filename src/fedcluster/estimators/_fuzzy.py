@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from fedcluster._choices import FUZZY_ALGORITHMS
 from fedcluster.core import Floats
 from fedcluster.estimators._base import Federated
 from fedcluster.kernels import fuzzy_pass, memberships
 from fedcluster.preprocessing import on_whole_rows
-from fedcluster.recipes import FUZZY_ALGORITHMS
 
 
 class FederatedFuzzyCMeans(Federated):

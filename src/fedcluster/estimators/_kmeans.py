@@ -9,10 +9,10 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
+from fedcluster._choices import ALGORITHMS
 from fedcluster.estimators._base import Federated
 from fedcluster.kernels import nearest
 from fedcluster.preprocessing import on_whole_rows
-from fedcluster.recipes import ALGORITHMS
 
 if TYPE_CHECKING:
     from sklearn.cluster import KMeans

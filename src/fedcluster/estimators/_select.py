@@ -6,13 +6,12 @@ from typing import Any, cast
 
 import numpy as np
 
+from fedcluster._choices import AVERAGINGS, PICKS, RULES
 from fedcluster.core import Floats
 from fedcluster.estimators._checking import one_of
 from fedcluster.estimators._fuzzy import FederatedFuzzyCMeans
 from fedcluster.estimators._kmeans import FederatedKMeans
-from fedcluster.selection import PICKS, RULES, Rule, Selection, clustered_by
-
-AVERAGINGS = ("avg_1", "avg_2")
+from fedcluster.selection import Rule, Selection, clustered_by
 
 
 def select_k(

@@ -4,7 +4,7 @@ from fedcluster.metrics._clusters import Clusters, Scatter, Spread
 from fedcluster.metrics._external import Contingency, SiteARI
 from fedcluster.metrics._fuzzy import FuzzyScatter
 from fedcluster.metrics._holdings import SiteSize
-from fedcluster.metrics._indices import METRICS, Index
+from fedcluster.metrics._indices import METRICS, Choosing, Given, Index, Measurement
 from fedcluster.metrics._internal import FuzzyObjective, Inertia
 from fedcluster.metrics._known import knowledge_gap, normalised_gap
 from fedcluster.metrics._mixture import ColumnSpread, MixtureLikelihood
@@ -17,13 +17,16 @@ from fedcluster.metrics._silhouettes import (
 
 __all__ = [
     "METRICS",
+    "Choosing",
     "Clusters",
     "ColumnSpread",
     "Contingency",
     "FuzzyObjective",
     "FuzzyScatter",
+    "Given",
     "Index",
     "Inertia",
+    "Measurement",
     "MixtureLikelihood",
     "Moments",
     "Scatter",

@@ -126,7 +126,7 @@ class Clusters:
     distances: Floats
 
     @classmethod
-    def of(cls, state: State, total: Summary) -> Clusters:
+    def from_total(cls, state: State, total: Summary) -> Clusters:
         """Read the total answer to `Scatter`, asked about the centres of a state."""
         weights = np.where(total.weights > 0, total.weights, 0.0)
         safe = np.where(weights > 0, weights, 1.0)
@@ -178,30 +178,30 @@ def inertia(state: State, total: Summary) -> float:
 
     In squared units of the rows. It falls with every further centre, so it does not tell k.
     """
-    found = Clusters.of(state, total)
+    found = Clusters.from_total(state, total)
     return float(found.errors.sum()) if found.present.any() else float("nan")
 
 
 def within_sum_of_squares(state: State, total: Summary) -> float:
     """Sum of w |x - m_j|^2 over all rows: the inertia about the means of the clusters' rows."""
-    found = Clusters.of(state, total)
+    found = Clusters.from_total(state, total)
     return float(found.within.sum()) if found.present.any() else float("nan")
 
 
 def between_sum_of_squares(state: State, total: Summary) -> float:
     """Sum of n_j |m_j - m|^2 over the clusters, m the mean of all rows."""
-    return Clusters.of(state, total).between
+    return Clusters.from_total(state, total).between
 
 
 def total_sum_of_squares(state: State, total: Summary) -> float:
     """Sum of w |x - m|^2 over all rows, which is within + between; the centres do not matter."""
-    found = Clusters.of(state, total)
+    found = Clusters.from_total(state, total)
     return float(found.within.sum()) + found.between
 
 
 def mean_distance(state: State, total: Summary) -> float:
     """Sum of w |x - c_j| / n, the mean Euclidean distance (Triebe & Rajagopal 2019)."""
-    found = Clusters.of(state, total)
+    found = Clusters.from_total(state, total)
     n = float(found.weights.sum())
     return float(found.distances.sum()) / n if n else float("nan")
 
@@ -220,7 +220,7 @@ def calinski_harabasz(state: State, total: Summary) -> float:
     k counts clusters that have rows. As scikit-learn's of the labelled rows: 1 if all rows equal
     their means; nan for a single cluster and for n = k.
     """
-    found = Clusters.of(state, total)
+    found = Clusters.from_total(state, total)
     k, n, within = int(found.present.sum()), float(found.weights.sum()), found.within.sum()
     if k < 2 or n <= k:
         return float("nan")
@@ -242,7 +242,7 @@ def bic(state: State, total: Summary) -> float:
     Deviation: the paper prints within / (n - k) for s^2 and (n - k) / 2 in log L, which are
     right for d = 1 only.
     """
-    found = Clusters.of(state, total)
+    found = Clusters.from_total(state, total)
     sizes, d = found.weights[found.present], int(state.centers.shape[1])
     k, n, within = len(sizes), float(sizes.sum()), float(found.within.sum())
     if n <= k:
@@ -270,7 +270,7 @@ def davies_bouldin_at_centers(state: State, total: Summary) -> float:
 
     As `davies_bouldin` with c_j in the place of m_j.
     """
-    found = Clusters.of(state, total)
+    found = Clusters.from_total(state, total)
     some = found.present
     return davies_bouldin(found.centers[some], found.distances[some] / found.weights[some])
 

@@ -32,7 +32,8 @@ class Contingency:
     Parameters
     ----------
     classes : str
-        The q classes, as a JSON list of texts; `of` writes it. Labels are compared as text.
+        The q classes, as a JSON list of texts; `from_classes` writes it. Labels are
+        compared as text.
     complete : bool, default=True
         Whether there are no others. If not, rows of other classes are missing in the table, as
         those of pairs that a limit holds back are.
@@ -50,7 +51,7 @@ class Contingency:
 
     Examples
     --------
-    >>> step, state = Contingency.of(["a", "b"]), State.at(np.array([[0.0], [9.0]]))
+    >>> step, state = Contingency.from_classes(["a", "b"]), State.at(np.array([[0.0], [9.0]]))
     >>> rows = Data(np.array([[0.0], [1.0], [8.0]]), y=np.array(["a", "b", "b"]))
     >>> contingency_table(state, step.client_step(state, rows, np.random.default_rng(0)))
     array([[1., 1.],
@@ -64,7 +65,7 @@ class Contingency:
     complete: bool = True
 
     @classmethod
-    def of(cls, classes: Iterable[Any], *, complete: bool = True) -> Self:
+    def from_classes(cls, classes: Iterable[Any], *, complete: bool = True) -> Self:
         """The step for these classes, in the order of their texts."""
         return cls(json.dumps(sorted(set(map(str, classes)))), complete)
 

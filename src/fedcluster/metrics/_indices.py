@@ -1,49 +1,131 @@
-"""All indices by name: what each asks the sites, and what it makes of the total answer."""
+"""All indices by name, one record each: what it asks the sites, its score, its part in choosing k.
+
+An index is added by a row of `METRICS`, and by a `Measurement` where no other has asked that.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Any
 
-from fedcluster.core import Floats, State, Summary
+from fedcluster.core import Floats, State, Step, Summary
 from fedcluster.metrics import _clusters as clusters
 from fedcluster.metrics import _external as external
 from fedcluster.metrics import _fuzzy as fuzzy
-from fedcluster.metrics._clusters import Scatter, Spread
+from fedcluster.metrics._clusters import Clusters, Scatter, Spread
 from fedcluster.metrics._external import Contingency, SiteARI, contingency_table
 from fedcluster.metrics._fuzzy import FuzzyScatter
-from fedcluster.metrics._mixture import MixtureLikelihood
+from fedcluster.metrics._mixture import ColumnSpread, MixtureLikelihood
 from fedcluster.metrics._silhouettes import SimplifiedSilhouette, SquaredSilhouette
 
-Place = Literal["centers", "described", "means"]
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What is known of a clustering besides its centres.
+
+    Parameters
+    ----------
+    m : float, optional
+        The fuzzifier, of fuzzy clusters.
+    classes : tuple, optional
+        The labels that the sites have, where clusters are compared with them.
+    complete : bool, default=True
+        Whether there are no others.
+    """
+
+    m: float | None = None
+    classes: tuple[Any, ...] | None = None
+    complete: bool = True
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Measurement:
+    """A message that indices read: those that read the same one share it.
+
+    Parameters
+    ----------
+    step : callable
+        ``step(given)`` is what the sites are asked; None where it says nothing of such clusters.
+    after : tuple of Measurement
+        Those whose total answers it depends on; without any, it is asked in the first round.
+    about : callable, optional
+        ``about(state, *totals)`` makes the state that the sites are asked about of that of the
+        clustering and the totals of ``after``; by default it is the first.
+    """
+
+    step: Callable[[Given], Step | None]
+    after: tuple[Measurement, ...] = ()
+    about: Callable[..., State] | None = None
+
+    def state(self, state: State, totals: Mapping[Measurement, Summary], round: int) -> State:
+        """Return the state that is asked about in a round of measuring, 0, 1, ..."""
+        if self.about is not None:
+            about = self.about(state, *(totals[each] for each in self.after))
+            return replace(about, round=state.round + round)
+        return state
+
+
+@dataclass(frozen=True, slots=True)
+class Choosing:
+    """How an index helps to choose the number of clusters.
+
+    Parameters
+    ----------
+    label : str
+        What people call it, in a sentence.
+    header : str
+        What a column of a table is called; by default the index's name.
+    vote : int, default=0
+        Its place among the judges, from 1; 0 has no vote.
+    always_shown : bool
+        Whether it stands in every table of indices.
+    """
+
+    label: str
+    header: str = ""
+    vote: int = 0
+    always_shown: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """One index: many read the same message, so that it is asked for once.
+    """One index.
 
     Parameters
     ----------
-    step : type of Step
+    asks : Measurement
         What the sites are asked.
     score : callable
         ``score(state, total)``, from the state that was asked about and the sum of the answers.
     maximise : bool or None
         Whether a higher score is a better one; None where neither is.
-    at : {"centers", "described", "means"}
-        What the sites are asked about. In a first round the centres; in a second one
-        `Clusters.described`, or the means of the clusters' rows in the place of the centres.
+    choosing : Choosing, optional
+        How it helps to choose the number of clusters, if it can.
     """
 
-    step: type[Any]
+    asks: Measurement
     score: Callable[[State, Summary], float]
     maximise: bool | None
-    at: Place = "centers"
+    choosing: Choosing | None = None
+
+
+def _described(state: State, scatter: Summary) -> State:
+    return Clusters.from_total(state, scatter).described()
+
+
+def _at_means(state: State, scatter: Summary) -> State:
+    """Return the means of the clusters that have rows, in the place of the centres."""
+    found = Clusters.from_total(state, scatter)
+    return State(found.means[found.present], found.weights[found.present])
+
+
+def _mixture(state: State, scatter: Summary, spread: Summary) -> State:
+    return MixtureLikelihood.described(Clusters.from_total(state, scatter), spread)
 
 
 def _of_table(index: Callable[[Floats], float]) -> Callable[[State, Summary], float]:
-    """The score of a contingency table; nan where limits held all of it back."""
+    """Return the score of a contingency table; nan where limits held all of it back."""
 
     def score(state: State, total: Summary) -> float:
         return index(contingency_table(state, total)) if total.weights.any() else float("nan")
@@ -51,30 +133,75 @@ def _of_table(index: Callable[[Floats], float]) -> Callable[[State, Summary], fl
     return score
 
 
+SCATTER = Measurement(lambda given: Scatter())
+NEAREST = Measurement(lambda given: SimplifiedSilhouette())
+COLUMNS = Measurement(lambda given: ColumnSpread())
+FUZZY = Measurement(lambda given: None if given.m is None else FuzzyScatter(given.m))
+TABLE = Measurement(
+    lambda given: (
+        None
+        if given.classes is None
+        else Contingency.from_classes(given.classes, complete=given.complete)
+    )
+)
+OWN_TABLE = Measurement(lambda given: None if given.classes is None else SiteARI())
+SPREAD = Measurement(lambda given: Spread(), (SCATTER,), _described)
+SQUARED = Measurement(lambda given: SquaredSilhouette(), (SCATTER,), _described)
+MIXTURE = Measurement(lambda given: MixtureLikelihood(), (SCATTER, COLUMNS), _mixture)
+MEANS = Measurement(lambda given: SimplifiedSilhouette(), (SCATTER,), _at_means)
+
+SHARED = (SCATTER, NEAREST, COLUMNS, FUZZY, TABLE, OWN_TABLE, SPREAD, SQUARED, MIXTURE, MEANS)
+"""Measurements in the order of their tasks; others follow in the order of their indices."""
+
 METRICS: Mapping[str, Index] = {
-    "inertia": Index(Scatter, clusters.inertia, False),
-    "within": Index(Scatter, clusters.within_sum_of_squares, False),
-    "between": Index(Scatter, clusters.between_sum_of_squares, True),
-    "total": Index(Scatter, clusters.total_sum_of_squares, None),
-    "mean-distance": Index(Scatter, clusters.mean_distance, False),
-    "wsse": Index(Scatter, clusters.mean_distance_per_column, False),
-    "calinski-harabasz": Index(Scatter, clusters.calinski_harabasz, True),
-    "bic": Index(Scatter, clusters.bic, True),
-    "mixture-bic": Index(MixtureLikelihood, MixtureLikelihood().score, True, "described"),
-    "davies-bouldin": Index(Spread, clusters.davies_bouldin_at_means, False, "described"),
-    "davies-bouldin-at-centers": Index(Scatter, clusters.davies_bouldin_at_centers, False),
-    "squared-silhouette": Index(SquaredSilhouette, SquaredSilhouette().score, True, "described"),
-    "simplified-silhouette": Index(SimplifiedSilhouette, SimplifiedSilhouette().score, True),
-    "simplified-silhouette-of-means": Index(
-        SimplifiedSilhouette, SimplifiedSilhouette().score, True, "means"
+    "inertia": Index(
+        SCATTER,
+        clusters.inertia,
+        False,
+        Choosing("the elbow of the inertia", "inertia", always_shown=True),
     ),
-    "partition-coefficient": Index(FuzzyScatter, fuzzy.partition_coefficient, True),
-    "xie-beni": Index(FuzzyScatter, fuzzy.xie_beni, False),
-    "fuzzy-db": Index(FuzzyScatter, fuzzy.fuzzy_davies_bouldin, False),
-    "fuzzy-db-squared": Index(FuzzyScatter, fuzzy.fuzzy_davies_bouldin_squared, False),
-    "osse": Index(FuzzyScatter, fuzzy.distance_to_others, None),
-    "ari": Index(Contingency, _of_table(external.adjusted_rand_index), True),
-    "nmi": Index(Contingency, _of_table(external.mutual_information), True),
-    "purity": Index(Contingency, _of_table(external.purity), True),
-    "mean-site-ari": Index(SiteARI, SiteARI().score, True),
+    "within": Index(SCATTER, clusters.within_sum_of_squares, False),
+    "between": Index(SCATTER, clusters.between_sum_of_squares, True),
+    "total": Index(SCATTER, clusters.total_sum_of_squares, None),
+    "mean-distance": Index(SCATTER, clusters.mean_distance, False),
+    "wsse": Index(SCATTER, clusters.mean_distance_per_column, False),
+    "calinski-harabasz": Index(
+        SCATTER,
+        clusters.calinski_harabasz,
+        True,
+        Choosing("Calinski-Harabasz", "Calinski", 3, always_shown=True),
+    ),
+    "bic": Index(SCATTER, clusters.bic, True, Choosing("X-means' BIC", "X-means")),
+    "mixture-bic": Index(
+        MIXTURE, MixtureLikelihood().score, True, Choosing("BIC", "BIC", 1, always_shown=True)
+    ),
+    "davies-bouldin": Index(
+        SPREAD,
+        clusters.davies_bouldin_at_means,
+        False,
+        Choosing("Davies-Bouldin", "Davies-B.", always_shown=True),
+    ),
+    "davies-bouldin-at-centers": Index(SCATTER, clusters.davies_bouldin_at_centers, False),
+    "squared-silhouette": Index(
+        SQUARED,
+        SquaredSilhouette().score,
+        True,
+        Choosing("the silhouette", "silhouette", 4, always_shown=True),
+    ),
+    "simplified-silhouette": Index(
+        NEAREST,
+        SimplifiedSilhouette().score,
+        True,
+        Choosing("the simplified silhouette", "simplified"),
+    ),
+    "simplified-silhouette-of-means": Index(MEANS, SimplifiedSilhouette().score, True),
+    "partition-coefficient": Index(FUZZY, fuzzy.partition_coefficient, True),
+    "xie-beni": Index(FUZZY, fuzzy.xie_beni, False, Choosing("Xie-Beni")),
+    "fuzzy-db": Index(FUZZY, fuzzy.fuzzy_davies_bouldin, False, Choosing("fuzzy Davies-Bouldin")),
+    "fuzzy-db-squared": Index(FUZZY, fuzzy.fuzzy_davies_bouldin_squared, False),
+    "osse": Index(FUZZY, fuzzy.distance_to_others, None),
+    "ari": Index(TABLE, _of_table(external.adjusted_rand_index), True),
+    "nmi": Index(TABLE, _of_table(external.mutual_information), True),
+    "purity": Index(TABLE, _of_table(external.purity), True),
+    "mean-site-ari": Index(OWN_TABLE, SiteARI().score, True),
 }

@@ -50,7 +50,7 @@ class Moments:
         return Summary(sums[None], weight, np.array([float(len(data))]))
 
     @staticmethod
-    def of(state: State, total: Summary) -> tuple[Floats, Floats]:
+    def mean_and_variance(state: State, total: Summary) -> tuple[Floats, Floats]:
         """Mean and variance of each column, (d,) each, from the total answer."""
         moved, squares = np.split(total.sums[0] / total.weights[0], 2)
         about = state.centers[0] if len(state.centers) else 0.0

@@ -7,10 +7,6 @@ asked for, a search that goes on from the winner (`breathing`).
 
 from fedcluster.recipes._breathing import breathe
 from fedcluster.recipes._clustering import (
-    ALGORITHMS,
-    FUZZY_ALGORITHMS,
-    INITS,
-    QUALITIES,
     FitSpec,
     canonical,
     clustering,
@@ -21,10 +17,6 @@ from fedcluster.recipes._evaluation import evaluation
 from fedcluster.recipes._race import race
 
 __all__ = [
-    "ALGORITHMS",
-    "FUZZY_ALGORITHMS",
-    "INITS",
-    "QUALITIES",
     "FitSpec",
     "breathe",
     "canonical",

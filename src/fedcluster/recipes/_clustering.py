@@ -8,17 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from fedcluster.algorithms import FFCM, FKM, FedAvg, KFed, Lloyd
+from fedcluster._choices import algorithm_classes, builder
+from fedcluster.algorithms import Lloyd
+from fedcluster.algorithms._fkm import site_seeding
 from fedcluster.core import Algorithm, Floats, Metric, Result, SiteInfo, State, Task
 from fedcluster.recipes import _starts as starts
 from fedcluster.recipes._breathing import breathe
 from fedcluster.recipes._race import HALVING, race
 from fedcluster.rounds import EarlyStop, Plan, iterate
-
-ALGORITHMS = ("auto", "lloyd", "fkm", "kfed", "fedavg")
-INITS = ("auto", "summaries", "sums", "k-means++", "random")
-FUZZY_ALGORITHMS = ("auto", "fcm", "ffcm")
-QUALITIES = ("good", "better", "best")
 
 N_SEEDS = 32
 """Starts of the default way to cluster."""
@@ -58,6 +55,13 @@ class FitSpec:
     means: State | None = None
 
     @property
+    def by(self) -> Algorithm:
+        """The algorithm, built from the other parameters where it was given by name."""
+        if isinstance(self.algorithm, str):
+            return builder(self.algorithm, fuzzy=self.m is not None)(self)
+        return self.algorithm
+
+    @property
     def start(self) -> State | None:
         """The start, where it was given as centres."""
         return State.at(self.init) if isinstance(self.init, np.ndarray) else None
@@ -78,9 +82,7 @@ def clustering(choice: FitSpec) -> Plan[Result]:
 
     Clusters come in canonical order, unless the start was given as centres.
     """
-    algorithm = choice.algorithm
-    if isinstance(algorithm, str):
-        algorithm = _by_name(choice)
+    algorithm = choice.by
     if algorithm.needs_centers:
         found = yield from _from_starts(algorithm, choice)
     else:
@@ -90,35 +92,6 @@ def clustering(choice: FitSpec) -> Plan[Result]:
         found = [only]
     best = yield from _best(found, algorithm.objective(), choice.seed)
     return best if choice.start else replace(best, state=canonical(best.state))
-
-
-def _by_name(choice: FitSpec) -> Algorithm:
-    if choice.m is not None:
-        paper = choice.algorithm == "ffcm"
-        return FFCM(
-            choice.m,
-            averaging="avg_2" if paper else "avg_1",
-            local="converge" if paper else "step",
-            support="u" if paper else "u^m",
-            tol=choice.tol,
-        )
-    if choice.algorithm == "kfed":
-        return KFed(choice.n_clusters)
-    if choice.algorithm == "fedavg":
-        return FedAvg(reassign_share=0)
-    if choice.algorithm == "fkm":
-        return FKM(
-            choice.n_clusters,
-            client_init=_site_seeding(choice.init),
-            server_n_init=choice.n_init or 10,
-            tol=choice.tol,
-        )
-    return Lloyd(choice.tol)
-
-
-def _site_seeding(init: Any) -> Any:
-    """How sites draw their seeds, where ``init`` says so; k-means++ otherwise."""
-    return init if callable(init) or (isinstance(init, str) and init == "random") else "k-means++"
 
 
 def _from_starts(algorithm: Algorithm, choice: FitSpec) -> Plan[list[Result]]:
@@ -149,7 +122,7 @@ def _starts(choice: FitSpec) -> Plan[starts.Starts]:
         return (yield from starts.with_fkm(k, n_seeds, seed=seed))
     if init in ("auto", "summaries"):
         return (yield from starts.from_summaries(k, n_seeds, seed=seed))
-    return (yield from starts.drawn(k, n_seeds, _site_seeding(init), seed=seed))
+    return (yield from starts.drawn(k, n_seeds, site_seeding(init), seed=seed))
 
 
 def _best(found: Sequence[Result], metric: Metric, seed: int) -> Plan[Result]:
@@ -176,10 +149,9 @@ def measure(metric: Metric, state: State, *, seed: int = 0) -> Plan[float]:
 
 def min_cluster_size(algorithm: str | Algorithm) -> int:
     """The smallest cluster that a site sends unless it decides otherwise: the paper's p."""
-    by_name: dict[Any, int] = {"fkm": FKM.min_cluster_size}
-    if isinstance(algorithm, str):
-        return by_name.get(algorithm, 1)
-    return getattr(algorithm, "min_cluster_size", 1)
+    named = algorithm_classes()[algorithm] if isinstance(algorithm, str) else algorithm
+    size: int = named.min_cluster_size
+    return size
 
 
 def canonical(state: State) -> State:

@@ -1,28 +1,14 @@
-"""All indices of a clustering in two rounds: those that read the same message share it."""
+"""All indices of a clustering, in as many rounds as they depend on each other: two."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
-from fedcluster.core import State, Step, Summary, Task
-from fedcluster.metrics import (
-    METRICS,
-    Clusters,
-    ColumnSpread,
-    Contingency,
-    FuzzyScatter,
-    MixtureLikelihood,
-    Scatter,
-    SimplifiedSilhouette,
-    SiteARI,
-    Spread,
-    SquaredSilhouette,
-)
-from fedcluster.metrics._indices import Place
+from fedcluster.core import State, Summary, Task
+from fedcluster.metrics import METRICS, Given, Measurement
+from fedcluster.metrics._indices import SHARED
 from fedcluster.rounds import Plan
-
-Key = tuple[type[Step], Place]
 
 
 def evaluation(
@@ -69,35 +55,20 @@ def evaluation(
     >>> len(found.communication_rounds), found.values_sent()
     (2, {'north': 22, 'south': 22})
     """
-    steps: list[Step] = [Scatter(), SimplifiedSilhouette(), ColumnSpread()]
-    steps += [FuzzyScatter(m)] if m is not None else []
-    steps += [Contingency.of(classes, complete=complete), SiteARI()] if classes is not None else []
-    first: dict[Key, Task] = {(type(s), "centers"): Task(s, state, seed) for s in steps}
-    totals = yield from _totals(first)
-    found, spread = Clusters.of(state, totals[Scatter, "centers"]), totals[ColumnSpread, "centers"]
-    second = _second_round(found, spread, state.round + 1, seed)
-    totals |= yield from _totals(second)
-    tasks = first | second
+    given = Given(m, None if classes is None else tuple(classes), complete)
+    wanted = [*SHARED, *(index.asks for index in METRICS.values())]
+    steps = {each: step for each in wanted if (step := each.step(given)) is not None}
+    tasks: dict[Measurement, Task] = {}
+    totals: dict[Measurement, Summary] = {}
+    for round in range(len(steps)):
+        now = [each for each in steps if each not in totals and totals.keys() >= {*each.after}]
+        if not now:
+            break
+        tasks |= {each: Task(steps[each], each.state(state, totals, round), seed) for each in now}
+        answers = yield [tasks[each] for each in now]
+        totals |= {each: answer.total() for each, answer in zip(now, answers, strict=True)}
     return {
-        name: index.score(tasks[index.step, index.at].state, totals[index.step, index.at])
+        name: index.score(tasks[index.asks].state, totals[index.asks])
         for name, index in METRICS.items()
-        if (index.step, index.at) in totals
+        if index.asks in totals
     }
-
-
-def _second_round(found: Clusters, spread: Summary, round: int, seed: int) -> dict[Key, Task]:
-    """What can be asked only once the clusters' means are known."""
-    described, mixture = found.described(round), MixtureLikelihood.described(found, spread, round)
-    means = State(found.means[found.present], found.weights[found.present], round=round)
-    return {
-        (Spread, "described"): Task(Spread(), described, seed),
-        (SquaredSilhouette, "described"): Task(SquaredSilhouette(), described, seed),
-        (MixtureLikelihood, "described"): Task(MixtureLikelihood(), mixture, seed),
-        (SimplifiedSilhouette, "means"): Task(SimplifiedSilhouette(), means, seed),
-    }
-
-
-def _totals(tasks: Mapping[Key, Task]) -> Plan[dict[Key, Summary]]:
-    """Plan one round; the sum of the answers to each task."""
-    answers = yield list(tasks.values())
-    return {key: answer.total() for key, answer in zip(tasks, answers, strict=True)}

@@ -6,19 +6,7 @@ import math
 from collections.abc import Mapping
 
 from fedcluster.report._tables import Table, number
-
-HEADERS = {
-    "mixture-bic": "BIC",
-    "gap": "gap",
-    "calinski-harabasz": "Calinski",
-    "squared-silhouette": "silhouette",
-    "davies-bouldin": "Davies-B.",
-    "inertia": "inertia",
-}
-"""The indices that are always shown."""
-
-OTHERS = {"bic": "X-means", "simplified-silhouette": "simplified"}
-"""Short names of others, of which the rule may add one: a screen has 80 signs."""
+from fedcluster.selection._choosing import CHOOSING, INDICES
 
 
 def index_table(
@@ -47,7 +35,8 @@ def index_table(
     (('1', '0.5000 ', '90.0*'), ('2 <', '1.2500*', '10.0 '))
     """
     own = rule.split(",")[0]
-    indices = [i for i in dict.fromkeys([*HEADERS, own]) if i in says]
+    shown = [index for index in INDICES if CHOOSING[index].always_shown]
+    indices = [i for i in dict.fromkeys([*shown, own]) if i in says]
     rows = []
     for k, found in scores.items():
         stars = ["*" if says[i] == k else " " for i in indices]
@@ -55,7 +44,7 @@ def index_table(
         rows.append((f"{k} <" if k == n_clusters else str(k), *cells))
     return Table(
         "What each index says of each k (* its choice, < the verdict)",
-        ("k", *((HEADERS | OTHERS).get(i, i) + " " for i in indices)),
+        ("k", *((CHOOSING[i].header or i) + " " for i in indices)),
         tuple(rows),
     )
 

@@ -8,20 +8,7 @@ import numpy as np
 
 from fedcluster.core import Result, State
 from fedcluster.kernels import nearest
-
-NAMES = {
-    "mixture-bic": "BIC",
-    "bic": "X-means' BIC",
-    "gap": "the gap statistic",
-    "calinski-harabasz": "Calinski-Harabasz",
-    "squared-silhouette": "the silhouette",
-    "simplified-silhouette": "the simplified silhouette",
-    "davies-bouldin": "Davies-Bouldin",
-    "xie-beni": "Xie-Beni",
-    "fuzzy-db": "fuzzy Davies-Bouldin",
-    "inertia": "the elbow of the inertia",
-}
-"""What people call each index."""
+from fedcluster.selection._choosing import CHOOSING
 
 NESTED = 0.02
 """Squares between clusters that may be lost when small clusters are taken for parts of large."""
@@ -52,10 +39,10 @@ def because(
     if not any(voter in says for voter in voters):
         return "No index says anything: the rows are too few or too much alike. The smallest k."
     if rule != "vote":
-        return f"{_capital(NAMES[rule])} says {k}."
+        return f"{_capital(CHOOSING[rule].label)} says {k}."
     by_k: dict[int, list[str]] = {k: []}
     for voter in voters:
-        by_k.setdefault(says[voter], []).append(NAMES[voter])
+        by_k.setdefault(says[voter], []).append(CHOOSING[voter].label)
     said = [f"{_list(names)} {_say(names)} {other}" for other, names in by_k.items()]
     tie = len(by_k) > 1 and max(len(by_k[j]) for j in by_k if j != k) == len(by_k[k])
     broken = f"; in a tie {by_k[k][0]} decides" if tie else ""
@@ -75,7 +62,7 @@ def doubts(
     """What casts a doubt on the verdict k, one sentence each."""
     found = []
     if abstaining:
-        names = [NAMES[index] for index in abstaining]
+        names = [CHOOSING[index].label for index in abstaining]
         found.append(
             f"{_list(names)} {'is' if len(names) == 1 else 'are'} still rising at k = {tried[-1]}, "
             "the largest that was tried, and had no vote; try larger ones"

@@ -70,9 +70,7 @@ def sweep(k_range: Sequence[int], choice: FitSpec) -> Plan[Sweep]:
 
 def _with_means(choice: FitSpec) -> Plan[FitSpec]:
     """Plan the means that every k starts from, where the choice starts from means at all."""
-    by = choice.algorithm
-    starts = by not in ("fkm", "kfed") if isinstance(by, str) else getattr(by, "needs_centers", 0)
-    if not starts or not isinstance(choice.init, str) or choice.quality != "good":
+    if not choice.by.needs_centers or not isinstance(choice.init, str) or choice.quality != "good":
         return choice
     if choice.sums_only or choice.init == "sums":
         found = yield from means_of_leaves(choice.n_clusters, seed=choice.seed)
@@ -121,6 +119,6 @@ def _moments(seed: int) -> Plan[tuple[float, Floats, Floats]]:
     for _ in range(2):
         [answers] = yield [Task(Moments(), state, seed)]
         total = answers.total()
-        mean, variance = Moments.of(state, total)
+        mean, variance = Moments.mean_and_variance(state, total)
         state = State.at(mean[None])
     return float(total.weights[0]), mean, variance

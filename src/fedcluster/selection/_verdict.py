@@ -12,30 +12,11 @@ import numpy as np
 
 from fedcluster.core import Floats, Result
 from fedcluster.errors import InputError
-from fedcluster.metrics import METRICS
+from fedcluster.selection._choosing import INDICES, JUDGES, rises
+from fedcluster.selection._curves import Curves, draw
 from fedcluster.selection._messages import because, doubts
 
 Scores = Mapping[int, Mapping[str, float]]
-
-JUDGES = ("mixture-bic", "gap", "calinski-harabasz", "squared-silhouette")
-"""Whose votes count, in the order in which ties are broken."""
-
-INDICES = (
-    "mixture-bic",
-    "bic",
-    "gap",
-    "calinski-harabasz",
-    "squared-silhouette",
-    "simplified-silhouette",
-    "davies-bouldin",
-    "xie-beni",
-    "fuzzy-db",
-    "inertia",
-)
-"""Every index that can choose, `inertia` by its elbow alone."""
-
-RULES = ("vote", *INDICES)
-PICKS = ("best", "elbow")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -114,9 +95,7 @@ class Selection:
 
     def plot(self, path: str | Path) -> None:
         """Draw the curves of the indices into a PNG; needs matplotlib."""
-        from fedcluster.selection._curves import draw
-
-        draw(self, Path(path))
+        draw(Curves(self.n_clusters, self.rule, self.reason, self.says, self.table), Path(path))
 
 
 def judged(scores: Scores, results: Mapping[int, Result], rule: Rule) -> Selection:
@@ -161,8 +140,7 @@ def _says(index: str, table: Scores, rule: Rule) -> int | None:
     if not ks:
         return None
     values = np.array([table[k][index] for k in ks])
-    rising = index == "gap" or bool(METRICS[index].maximise)
-    loss = -values if rising else values
+    loss = -values if rises(index) else values
     if index == "inertia" or (index == rule.name and rule.pick == "elbow"):
         return ks[_elbow(np.array(ks, dtype=np.float64), loss)]
     if index == "gap":

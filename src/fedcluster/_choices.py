@@ -1,0 +1,71 @@
+"""The names that users choose by, known without loading what they stand for.
+
+The command line shows them in its help, which is to be there at once; estimators, commands and
+sites look them up here. An algorithm gets a name by one row: where it is built from the parameters
+of a fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fedcluster.core import Algorithm, FitParameters
+
+ALGORITHMS: Mapping[str, str] = {
+    "auto": "_lloyd:Lloyd.from_fit",
+    "lloyd": "_lloyd:Lloyd.from_fit",
+    "fkm": "_fkm:FKM.from_fit",
+    "kfed": "_kfed:KFed.from_fit",
+    "fedavg": "_fedavg:FedAvg.from_fit",
+}
+"""What ``algorithm`` takes for hard clusters: where in `fedcluster.algorithms` each is built."""
+
+FUZZY_ALGORITHMS: Mapping[str, str] = {
+    "auto": "_ffcm:FFCM.from_fit",
+    "fcm": "_ffcm:FFCM.from_fit",
+    "ffcm": "_ffcm:FFCM.paper_from_fit",
+}
+"""The same for fuzzy clusters."""
+
+INITS = ("auto", "summaries", "sums", "k-means++", "random")
+QUALITIES = ("good", "better", "best")
+
+RULES = (
+    "vote",
+    "mixture-bic",
+    "bic",
+    "gap",
+    "calinski-harabasz",
+    "squared-silhouette",
+    "simplified-silhouette",
+    "davies-bouldin",
+    "xie-beni",
+    "fuzzy-db",
+    "inertia",
+)
+"""What ``rule`` takes: the vote, or an index that can choose the number of clusters alone."""
+
+PICKS = ("best", "elbow")
+AVERAGINGS = ("avg_1", "avg_2")
+
+
+def builder(name: str, *, fuzzy: bool) -> Callable[[FitParameters], Algorithm]:
+    """Return what builds the algorithm of a name from the parameters of a fit."""
+    module, _, path = (FUZZY_ALGORITHMS if fuzzy else ALGORITHMS)[name].partition(":")
+    build: Callable[[FitParameters], Algorithm] = attrgetter(path)(_module(module))
+    return build
+
+
+def algorithm_classes() -> dict[str, Any]:
+    """Return the class behind each name that ``algorithm`` takes."""
+    named = {**FUZZY_ALGORITHMS, **ALGORITHMS}
+    places = {name: path.partition(".")[0].split(":") for name, path in named.items()}
+    return {name: getattr(_module(module), cls) for name, (module, cls) in places.items()}
+
+
+def _module(name: str) -> Any:
+    return import_module(f"fedcluster.algorithms.{name}")

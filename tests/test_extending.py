@@ -1,0 +1,119 @@
+"""What it takes to add an algorithm with a name, or an index that chooses: the rows below, no more.
+
+Each program adds what CONTRIBUTING says, in a process of its own, before anything is loaded.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ALGORITHM = """
+import sys
+from types import ModuleType
+
+import fedcluster._choices as choices
+
+choices.ALGORITHMS["still"] = "_still:Still.from_fit"  # file 2: its row
+
+from dataclasses import dataclass
+
+from fedcluster.algorithms import Lloyd
+
+
+@dataclass(frozen=True)
+class Still(Lloyd):
+    # file 1: the algorithm; it stops after one round
+    @classmethod
+    def from_fit(cls, fit):
+        return cls(fit.tol)
+
+    def server_step(self, state, answers, rng):
+        from dataclasses import replace
+
+        return replace(Lloyd.server_step(self, state, answers, rng), converged=True)
+
+
+sys.modules["fedcluster.algorithms._still"] = module = ModuleType("_still")
+module.Still = Still
+
+from fedcluster import FederatedKMeans
+from fedcluster.cli import app
+from fedcluster.engines._wire import STEPS
+
+assert STEPS["Still"] is Still, "sites know it"
+rows = [[0.0], [1.0], [8.0], [9.0]]
+model = FederatedKMeans(2, algorithm="still", random_state=0)
+assert model.fit({"a": rows, "b": rows}).n_clusters_ == 2
+app(sys.argv[1:])
+"""
+
+INDEX = """
+import sys
+
+import fedcluster._choices as choices
+
+choices.RULES += ("tightness",)  # file 3: its name
+
+from fedcluster.metrics import METRICS, Choosing, Index
+from fedcluster.metrics._indices import SCATTER
+
+
+def tightness(state, total):
+    # file 1: its score; -k would be enough to choose the largest
+    return -float(len(state.centers))
+
+
+METRICS["tightness"] = Index(SCATTER, tightness, False, Choosing("tightness"))  # file 2: its row
+
+from fedcluster.cli import app
+
+app(sys.argv[1:])
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(0)
+    for name in ("north", "south"):
+        X = rng.normal(size=(40, 2)) + 9 * rng.integers(0, 2, (40, 1))
+        lines = [",".join(map(repr, row)) for row in X.tolist()]
+        (tmp_path / f"{name}.csv").write_text("\n".join(["x,y", *lines]))
+    return tmp_path
+
+
+def run(program: str, folder: Path, *arguments: str) -> str:
+    ran = subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout
+
+
+def test_an_algorithm_with_a_name_takes_two_files(folder: Path) -> None:
+    assert "still" in run(ALGORITHM, folder, "fit", "--help")
+    files = ("north.csv", "south.csv")
+    run(ALGORITHM, folder, "fit", *files, "-k", "2", "--algorithm", "still", "--out", "out")
+    model = json.loads((folder / "out" / "model.json").read_text())
+    assert model["algorithm"]["name"] == "still"
+    assert any(step.startswith("Still(") for step in model["algorithm"]["steps"])
+
+
+def test_an_index_that_chooses_takes_three_files(folder: Path) -> None:
+    files = ("north.csv", "south.csv")
+    options = ("--rule", "tightness", "--k-max", "4", "--json")
+    chosen = json.loads(run(INDEX, folder, "select-k", *files, *options))
+    assert (chosen["n_clusters"], chosen["reason"]) == (4, "Tightness says 4.")
+    run(INDEX, folder, "fit", *files, "-k", "3", "--out", "out")
+    scores = json.loads(run(INDEX, folder, "evaluate", "out", *files, "--json"))
+    assert scores["scores"]["tightness"] == -3.0
+    assert scores["better"]["tightness"] == "lower"
