@@ -50,11 +50,11 @@ def main(grid, context):
     seconds = []
     for _ in range({rounds}):
         began = time.time()
-        letters = [Message(RecordDict(), node, "query") for node in nodes]
-        waiting = set(grid.push_messages(letters))
+        messages = [Message(RecordDict(), node, "query") for node in nodes]
+        waiting = set(grid.push_messages(messages))
         while waiting:
             came = grid.pull_messages(list(waiting))
-            waiting -= {{letter.metadata.reply_to_message_id for letter in came}}
+            waiting -= {{message.metadata.reply_to_message_id for message in came}}
             time.sleep(0.2)
         seconds.append(time.time() - began)
     with open({out!r} + ".part", "w") as file:
@@ -101,7 +101,7 @@ def our_rounds(folder: Path) -> list[float]:
     rows = {s: centers[rng.integers(0, 8, 5000)] + rng.normal(size=(5000, 2)) for s in "abc"}
     with federation(folder, rows) as running:
         run = running.run("fit", "-k", 8, "--out", folder / "out")
-        assert run.wait(600) == 0, run.said()
+        assert run.wait() == 0, run.said()
         paths = [
             running.communication_rounds()[0].with_name("described"),
             *running.communication_rounds(),

@@ -6,6 +6,7 @@ import json
 import os
 import secrets
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -29,6 +30,8 @@ from fedcluster.transports.flower._http import free_port
 
 COMMAND = [sys.executable, "-c", "from fedcluster.cli import app; app()"]
 MARK = "FEDCLUSTER_FEDERATION_OF_A_TEST"
+PATIENCE = 900.0
+"""Seconds that anything may take beside heavy work; without it none takes a tenth of them."""
 LABELLED = 'label_column = "side"'
 
 
@@ -50,15 +53,15 @@ class Command:
     def said(self) -> str:
         return self.out.read_text("utf-8", errors="replace")
 
-    def wait_for(self, text: str, times: int = 1, seconds: float = 120) -> None:
-        end = time.monotonic() + seconds
+    def wait_for(self, text: str, times: int = 1) -> None:
+        end = time.monotonic() + PATIENCE
         while self.said().count(text) < times:
             assert self.process.poll() is None, self.said()
-            assert time.monotonic() < end, f"no {text!r} within {seconds} s: {self.said()}"
+            assert time.monotonic() < end, f"no {text!r} within {PATIENCE} s: {self.said()}"
             time.sleep(0.1)
 
-    def wait(self, seconds: float = 240) -> int:
-        return self.process.wait(seconds)
+    def wait(self) -> int:
+        return self.process.wait(PATIENCE)
 
     def kill(self) -> None:
         """Without asking: as a machine that loses its power."""
@@ -74,7 +77,7 @@ class Command:
         self.ask_to_end()
         if self.process.poll() is None:
             try:
-                self.process.wait(15)
+                self.process.wait(120)
             except subprocess.TimeoutExpired:
                 self.kill()
 
@@ -115,16 +118,29 @@ class RunningFederation:
         return self.commands[-1]
 
     def start(self) -> Command:
+        self._wait_until_port_is_free()
         self.coordinator = self.command("federation", "start", self.folder, name="start")
         self.coordinator.wait_for("can connect")
         return self.coordinator
 
+    def _wait_until_port_is_free(self) -> None:
+        """The SuperLink of a coordinator that was killed ends a little later."""
+        end = time.monotonic() + PATIENCE
+        with suppress(ConnectionRefusedError):
+            while True:
+                assert time.monotonic() < end, "the port stays in use"
+                socket.create_connection(("127.0.0.1", self.federation.port)).close()
+                time.sleep(0.1)
+
     def join(self, *names: str) -> None:
+        """Let sites take part; how long that takes tells how busy the machine is."""
+        began = time.monotonic()
         for name in names:
             toml = self.site(name) / "site.toml"
             self.sites[name] = self.command("site", "start", toml, name=name)
         for name in names:
             self.sites[name].wait_for("connected; Ctrl-C")
+        self.seconds_to_join = time.monotonic() - began
 
     def end_supernode(self, name: str) -> None:
         """Flower's program at a site, and not ours."""
@@ -144,10 +160,10 @@ class RunningFederation:
     def _runs(self) -> set[Path]:
         return {path.parent for path in (self.folder / "runs").glob("*/job.json")}
 
-    def wait_for_exchange(self, n: int, seconds: float = 240) -> None:
-        end = time.monotonic() + seconds
+    def wait_for_exchange(self, n: int) -> None:
+        end = time.monotonic() + PATIENCE
         while len(self.communication_rounds()) < n:
-            assert time.monotonic() < end, f"no {n} exchanges within {seconds} s"
+            assert time.monotonic() < end, f"no {n} exchanges within {PATIENCE} s"
             time.sleep(0.05)
 
     def end(self) -> None:
@@ -156,7 +172,7 @@ class RunningFederation:
         for command in self.commands:
             command.end()
 
-    def left_over(self, seconds: float = 10) -> list[int]:
+    def left_over(self, seconds: float = 120) -> list[int]:
         """Processes of this federation that still run."""
         end = time.monotonic() + seconds
         while (left := self._marked()) and time.monotonic() < end:

@@ -47,7 +47,7 @@ class ProcessGrid(Grid):
         self.dead: set[int] = set()  # nodes that never answer, though they seem to be there
         self.broken: dict[int, int] = {}  # nodes whose app fails so many times more
         self.mailed: list[tuple[int, str]] = []
-        self._letters: dict[str, Message] = {}
+        self._messages: dict[str, Message] = {}
         TaskIdentity.run_id, TaskIdentity.task_id, TaskIdentity.node_id = 1, 1, 1
 
     def set_run(self, run) -> None:
@@ -65,28 +65,28 @@ class ProcessGrid(Grid):
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         ids = []
-        for letter in messages:
-            letter.metadata.__dict__["_message_id"] = name = f"letter-{len(self.mailed)}"
-            self.mailed.append((letter.metadata.dst_node_id, letter.metadata.group_id))
-            self._letters[name] = copy.deepcopy(letter)
+        for message in messages:
+            message.metadata.__dict__["_message_id"] = name = f"message-{len(self.mailed)}"
+            self.mailed.append((message.metadata.dst_node_id, message.metadata.group_id))
+            self._messages[name] = copy.deepcopy(message)
             ids.append(name)
         return ids
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        replies = [self._replied(name) for name in message_ids if name in self._letters]
+        replies = [self._replied(name) for name in message_ids if name in self._messages]
         return [reply for reply in replies if reply is not None]
 
     def _replied(self, name: str) -> Message | None:
-        letter = self._letters[name]
-        node = letter.metadata.dst_node_id
+        message = self._messages[name]
+        node = message.metadata.dst_node_id
         if node in self.dead | self.away:
             return None
-        del self._letters[name]
+        del self._messages[name]
         with identity(node):
             if self.broken.get(node):
                 self.broken[node] -= 1
-                return Message(Error(8, "value 4711 of row 3"), reply_to=letter)
-            return self.apps[node](letter, Context(1, node, {}, RecordDict(), {}))
+                return Message(Error(8, "value 4711 of row 3"), reply_to=message)
+            return self.apps[node](message, Context(1, node, {}, RecordDict(), {}))
 
     def send_and_receive(self, messages, *, timeout=None):
         raise NotImplementedError

@@ -106,7 +106,7 @@ def test_a_message_that_was_lost_is_sent_again():
     def forgetful(messages):
         sent = lost(messages)
         if len(grid.mailed) == len(sent) == len(ROWS):
-            grid._letters.pop(sent[grid.mailed.index((nodes["d"], "1"))])
+            grid._messages.pop(sent[grid.mailed.index((nodes["d"], "1"))])
         return sent
 
     grid.push_messages = forgetful

@@ -106,9 +106,10 @@ def check(
 
 def test_a_site_that_is_killed_and_comes_back(running: RunningFederation, tmp_path: Path) -> None:
     """The run goes on with three, and with the fourth again when it is there."""
-    steps = ["--algorithm", "lloyd", "--init", "summaries", "--tol", 0, "--max-iter", 4]
+    steps = ["--algorithm", "lloyd", "--init", "summaries", "--tol", 0, "--max-iter", 8]
     steps += ["--scale", "none"]
-    terms, out = ["--quorum", 3, "--deadline", 12], tmp_path / "out"
+    deadline = max(12, running.seconds_to_join)  # the other sites' time, on a busy machine too
+    terms, out = ["--quorum", 3, "--deadline", deadline], tmp_path / "out"
     run = running.run("fit", "-k", 4, *steps, *terms, "--out", out)
     running.wait_for_exchange(2)
     running.sites["west"].kill()
@@ -118,7 +119,7 @@ def test_a_site_that_is_killed_and_comes_back(running: RunningFederation, tmp_pa
         wire.unpack(path.read_bytes())[0]["missing"] for path in running.communication_rounds()
     ]
     assert all(set(names) <= {"west"} for names in missing)
-    job = Fit(4, algorithm="lloyd", init="summaries", tol=0, max_iter=4)
+    job = Fit(4, algorithm="lloyd", init="summaries", tol=0, max_iter=8)
     check(running, out, job, lambda site, r: site in missing[r])
 
 
@@ -173,7 +174,7 @@ def test_strangers_are_refused(running: RunningFederation, tmp_path: Path) -> No
         "deceived": "the coordinator's certificate is not vouched for",
         "plain": "the coordinator wants an encrypted connection",
     }.items():
-        assert refused[name].wait(90) == 2, name
+        assert refused[name].wait() == 2, name
         assert reason in refused[name].said()
     show = running.command("federation", "show", running.folder, name="show")
     assert show.wait() == 0

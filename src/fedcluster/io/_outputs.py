@@ -93,6 +93,12 @@ def atomic_write(path: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write a JSON file whole or not at all."""
+    with atomic_write(path) as temporary:
+        temporary.write_text(json_text(content), encoding="utf-8")
+
+
 def _existing(path: Path) -> Path:
     """The path itself or the nearest of its parents that exists."""
     path = path.absolute()

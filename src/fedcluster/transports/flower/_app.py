@@ -19,7 +19,7 @@ from fedcluster.engines._wire import WireError
 from fedcluster.errors import HeldBackError, InputError, SiteError
 from fedcluster.federation._accounts import JobReport
 from fedcluster.federation._jobs import Job, drawn, job_of, noted
-from fedcluster.io._outputs import atomic_folder, atomic_write, json_text
+from fedcluster.io._outputs import atomic_folder, atomic_write, write_json
 from fedcluster.preprocessing import (
     FitReport,
     Fitted,
@@ -52,8 +52,7 @@ def main(grid: Grid, context: Context) -> None:
     except Exception as error:
         LOGGER.exception("the run failed")
         outcome = {"done": False, "error": f"{type(error).__name__}: {error}"}
-    with atomic_write(folder / "outcome.json") as temporary:
-        temporary.write_text(json_text(outcome), encoding="utf-8")
+    write_json(folder / "outcome.json", outcome)
     if not outcome["done"]:
         raise RuntimeError(outcome["error"])
 

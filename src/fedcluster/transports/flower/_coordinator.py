@@ -15,7 +15,7 @@ from typing import Any
 from fedcluster.errors import InputError, SiteError
 from fedcluster.federation._folder import Federation
 from fedcluster.federation._jobs import JOBS, Job
-from fedcluster.io._outputs import atomic_write, json_text
+from fedcluster.io._outputs import write_json
 from fedcluster.transports.flower._superlink import (
     is_started,
     local_address,
@@ -34,7 +34,7 @@ ASK = 5.0
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """On which terms a job is done.
+    """How a job is done.
 
     Parameters
     ----------
@@ -54,27 +54,29 @@ class RunOptions:
     deadline: float = 120.0
 
 
-def begin(federation: Federation, job: Job, terms: RunOptions) -> Path:
-    """Have a job done; returns the folder of the run.
+def begin(federation: Federation, job: Job, options: RunOptions) -> Path:
+    """Hand a job to Flower and return the folder of the run.
 
     Raises
     ------
     InputError
         If the federation is not started, or Flower does not take the job.
     """
-    if terms.quorum is not None and not 1 <= terms.quorum <= len(federation.sites):
-        raise InputError(f"--quorum must be from 1 to {len(federation.sites)}, not {terms.quorum}")
+    if options.quorum is not None and not 1 <= options.quorum <= len(federation.sites):
+        raise InputError(
+            f"--quorum must be from 1 to {len(federation.sites)}, not {options.quorum}"
+        )
     name = datetime.now(UTC).strftime("%Y%m%d-%H%M%S-") + os.urandom(2).hex()
     folder = federation.file("runs", name)
     content = {
         "job": next(name for name, kind in JOBS.items() if isinstance(job, kind)),
         "parameters": asdict(job),  # type: ignore[call-overload]
-        "columns": terms.columns,
+        "columns": options.columns,
         "sites": list(federation.sites),
-        "quorum": terms.quorum,
-        "deadline": terms.deadline,
+        "quorum": options.quorum,
+        "deadline": options.deadline,
         "insecure": federation.insecure,
-        "out": str(terms.out.absolute()),
+        "out": str(options.out.absolute()),
     }
     _submit(federation, folder, content)
     return folder
@@ -111,8 +113,7 @@ def _submit(federation: Federation, folder: Path, content: Mapping[str, Any]) ->
             f"federation start {federation.folder}"
         )
     folder.mkdir(parents=True, exist_ok=True)
-    with atomic_write(folder / "job.json") as temporary:
-        temporary.write_text(json_text({**content, "nodes": nodes}), encoding="utf-8")
+    write_json(folder / "job.json", {**content, "nodes": nodes})
     submit_run(federation, folder)
 
 
@@ -148,8 +149,8 @@ def _go_on(folder: Path) -> str:
 
 def _outcome(folder: Path) -> dict[str, Any]:
     with suppress(OSError, ValueError):
-        found = json.loads((folder / "outcome.json").read_text("utf-8"))
-        return found if isinstance(found, dict) else {}
+        outcome = json.loads((folder / "outcome.json").read_text("utf-8"))
+        return outcome if isinstance(outcome, dict) else {}
     return {}
 
 
@@ -166,10 +167,10 @@ def _check(federation: Federation, folder: Path) -> None:
 
 
 def runs(federation: Federation) -> dict[str, str]:
-    """The runs by their names, and how they ended."""
+    """Return the runs by their names, and how they ended."""
     folders = sorted(federation.file("runs").glob("*/job.json"))
-    ended = {path.parent.name: _outcome(path.parent) for path in folders}
+    outcomes = {path.parent.name: _outcome(path.parent) for path in folders}
     return {
-        name: ("done" if found["done"] else found["error"]) if found else "not ended"
-        for name, found in ended.items()
+        name: ("done" if outcome["done"] else outcome["error"]) if outcome else "not ended"
+        for name, outcome in outcomes.items()
     }

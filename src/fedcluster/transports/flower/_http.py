@@ -31,8 +31,11 @@ GUARDED = ("/v1/control/list-nodes", "/v1/runtime/acquire-task")
 ELSEWHERE = "192.0.2.1"
 """An address that is nobody's (RFC 5737)."""
 
+LOCAL_TIMEOUT = 60.0
+"""Seconds that a program of this machine may take to answer, however busy the machine is."""
 
-def is_healthy(address: str, authority: Path | None) -> bool:
+
+def is_healthy(address: str, authority: Path | None, timeout: float = 5.0) -> bool:
     """Return whether a SuperLink answers at an address; False where nobody does.
 
     Parameters
@@ -41,6 +44,8 @@ def is_healthy(address: str, authority: Path | None) -> bool:
         HOST:PORT.
     authority : Path, optional
         The certificate of the authority that must vouch for it; without it nothing is encrypted.
+    timeout : float, default=5
+        Seconds that an answer may take.
 
     Raises
     ------
@@ -48,7 +53,7 @@ def is_healthy(address: str, authority: Path | None) -> bool:
         If somebody answers, but not as it should be.
     """
     try:
-        with _get(address, "/health", authority) as reply:
+        with _get(address, "/health", authority, timeout) as reply:
             return bool(reply.status == 200)
     except (URLError, OSError, HTTPException) as error:
         why = getattr(error, "reason", error)
@@ -86,7 +91,7 @@ def check_guard(address: str, authority: Path | None) -> None:
     """
     for path in GUARDED:
         try:
-            with _get(address, path, authority, {"X-Forwarded-For": ELSEWHERE}) as reply:
+            with _get(address, path, authority, LOCAL_TIMEOUT, ELSEWHERE) as reply:
                 answer = str(reply.status)
         except HTTPError as error:
             with error:
@@ -103,12 +108,15 @@ def check_guard(address: str, authority: Path | None) -> None:
 
 
 def _get(
-    address: str, path: str, authority: Path | None, headers: dict[str, str] | None = None
+    address: str, path: str, authority: Path | None, timeout: float, client: str | None = None
 ) -> HTTPResponse:
+    """Ask for a path, as a proxy if the address of its client is given."""
     scheme = "http" if authority is None else "https"
     context = None if authority is None else ssl.create_default_context(cafile=authority)
-    request = Request(f"{scheme}://{address}{path}", headers=headers or {})
-    reply: HTTPResponse = urlopen(request, timeout=5, context=context)
+    request = Request(
+        f"{scheme}://{address}{path}", headers={"X-Forwarded-For": client} if client else {}
+    )
+    reply: HTTPResponse = urlopen(request, timeout=timeout, context=context)
     return reply
 
 

@@ -25,12 +25,12 @@ from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 
 from fedcluster.errors import InputError
 from fedcluster.federation._folder import Federation
-from fedcluster.io._outputs import atomic_write
-from fedcluster.transports.flower._http import check_guard, client, is_healthy
+from fedcluster.io._outputs import write_json
+from fedcluster.transports.flower._http import LOCAL_TIMEOUT, check_guard, client, is_healthy
 from fedcluster.transports.flower._processes import ManagedProcess, environment
 
-PATIENCE = 60.0
-"""Seconds that a SuperLink has to start."""
+PATIENCE = 300.0
+"""Seconds that a SuperLink has to start, on a machine that does much else."""
 
 LOCAL = {"127.0.0.1": "127.0.0.1", "localhost": "127.0.0.1", "::1": "::1"}
 """What the SuperLink listens at where nobody else is to reach it."""
@@ -116,7 +116,7 @@ def _wait_until_healthy(federation: Federation, superlink: ManagedProcess) -> No
 def is_started(federation: Federation) -> bool:
     """Return whether the SuperLink of a federation answers on this machine."""
     with suppress(InputError):
-        return is_healthy(local_address(federation), _authority(federation))
+        return is_healthy(local_address(federation), _authority(federation), LOCAL_TIMEOUT)
     return False
 
 
@@ -148,8 +148,7 @@ def _write_nodes(federation: Federation) -> None:
                     request = RegisterNodeRequest(public_key=key, name=site)
                     registered[key] = int(control.RegisterNode(request).node_id)
                 nodes[site] = registered[key]
-    with atomic_write(federation.file("flower", "nodes.json")) as temporary:
-        temporary.write_text(json.dumps(nodes), encoding="utf-8")
+    write_json(federation.file("flower", "nodes.json"), nodes)
 
 
 def _public_key(path: Path) -> bytes:

@@ -133,6 +133,7 @@ def connected(
     mark, told = home / "connected", False
     end = time.monotonic() + (FORGOTTEN if mark.exists() else 0)
     while True:
+        began = time.monotonic()
         with ManagedProcess.running(
             "supernode", options, home / "supernode.log", home
         ) as supernode:
@@ -140,7 +141,7 @@ def connected(
                 mark.touch()
                 yield supernode
                 return
-            if REFUSED not in supernode.printed() or time.monotonic() > end:
+            if REFUSED not in supernode.printed() or began > end:
                 raise InputError(_why_refused(supernode, membership, before=mark.exists()))
         if not told:
             say("the site's earlier program still counts as connected; waiting")
