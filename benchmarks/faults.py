@@ -21,7 +21,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from federations import RunningFederation, federation, in_one_process, read_json
+from federations import Command, RunningFederation, federation, in_one_process, read_json
 
 from fedcluster.engines import _wire as wire
 from fedcluster.federation._jobs import Fit
@@ -40,7 +40,7 @@ STEPS = ["--algorithm", "lloyd", "--init", "summaries", "--tol", 0, "--max-iter"
 Fault = Callable[[RunningFederation, str, int, Path], str]
 
 
-def begin(running: RunningFederation, seed: int, out: Path):
+def begin(running: RunningFederation, seed: int, out: Path) -> Command:
     deadline = max(DEADLINE, running.seconds_to_join)  # on a busy machine all takes longer
     terms = ["--quorum", 3, "--deadline", deadline, "--scale", SCALES[seed % 2]]
     return running.run("fit", "-k", 4, "--seed", seed, *STEPS, *terms, "--out", out)

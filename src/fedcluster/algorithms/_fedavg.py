@@ -46,7 +46,7 @@ SCHEDULES: dict[str, Callable[[int], float]] = {
     "inverse": lambda t: 1 / (1 + 0.5 * (t - 1) / 10),
     "halving": lambda t: 0.5 ** ((t - 1) / 50),
     "root": lambda t: t**-0.5,
-    "constant": lambda t: 1.0,
+    "constant": lambda _t: 1.0,
 }
 """alpha_t / alpha_1 in round t = 1, 2, ..."""
 

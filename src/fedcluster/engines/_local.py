@@ -67,7 +67,7 @@ class LocalEngine:
                 raise ValueError(f"two sites have the same name: {one.name!r}")
         self.clients = {client.name: client for client in given}
         self.workers = workers or os.cpu_count() or 1
-        self._silent = silent or (lambda site, r: False)
+        self._silent = silent or (lambda _site, _round: False)
         self._rounds = 0
         self._sites: dict[str, SiteInfo] = {}
 

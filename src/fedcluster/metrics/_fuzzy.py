@@ -73,7 +73,7 @@ class FuzzyScatter:
         return Summary(sums, np.full(k, weight), rows)
 
 
-def partition_coefficient(state: State, total: Summary) -> float:
+def partition_coefficient(state: State, total: Summary) -> float:  # noqa: ARG001
     """Sum of w u^2 over rows and centres, by n: from 1 / k, all alike, to 1, all hard.
 
     J. C. Bezdek, Cluster validity with fuzzy sets, J. Cybernetics 3, 1974. It falls with k.

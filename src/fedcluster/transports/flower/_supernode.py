@@ -183,7 +183,7 @@ def answer(supernode: ManagedProcess, port: int, secret: bytes, responder: Respo
     Each is fetched by a thread of its own: Flower may announce one that never comes, because its
     run was broken off meanwhile.
     """
-    app, turn = client_app(lambda context: responder), threading.Lock()
+    app, turn = client_app(lambda _context: responder), threading.Lock()
     acquire = "/flwr.proto.Runtime/AcquireTask"
     known = SuperExecAuthHttpInterceptor(master_secret=secret, protected_methods={acquire})
     request = AcquireTaskRequest(supported_task_types=[TaskType.CLIENT_APP])
