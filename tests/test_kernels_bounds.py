@@ -12,7 +12,7 @@ from numpy.testing import assert_array_equal
 
 from fedcluster.kernels import _hard as hard
 from fedcluster.kernels import hard_pass, hard_sums
-from fedcluster.kernels._hamerly import next_centers
+from fedcluster.kernels._hamerly import displacements, next_centers
 
 VARIABLE = "FEDCLUSTER_NUM_THREADS"
 
@@ -281,3 +281,69 @@ def test_the_next_centre_is_not_nearer_than_said():
     assert np.all(found <= distances.min(axis=1))
     np.testing.assert_allclose(found, distances.min(axis=1), rtol=1e-5)
     assert_array_equal(next_centers(centers[[0, 0, 1]])[:2], [0, 0])
+
+
+def exact_distances(X, centers):
+    """With 64 bits instead of 53 or 24: (n, k)."""
+    X, centers = X.astype(np.longdouble), centers.astype(np.longdouble)
+    return np.sqrt(((X[:, np.newaxis] - centers) ** 2).sum(axis=2))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("scale", "offset"), [(1, 0), (1e-15, 0), (1e-3, 300), (1, 300)], ids=str)
+def test_bounds_enclose_the_exact_distances(dtype, scale, offset):
+    """U is at least the distance to the own centre, and l at most that to any other one, where
+    scores are all rounding, too. What is kept of u is l - u, rounded to float32 once more.
+    """
+    rng = np.random.default_rng(0)
+    X = (scale * rng.normal(size=(2000, 3)) + offset).astype(dtype)
+    centers, cache = rng.choice(X, 5).astype(float), {}
+    with bounds_everywhere():
+        for size in (0, 1e-3, 1e-7, 0.1, 1e-3, 1e-5):
+            centers = centers + size * scale * rng.normal(size=centers.shape)
+            hard_sums(X, centers, cache=cache)
+            if bounds := known(cache):  # from the second pass on
+                labels, lower, above = bounds.rows
+                distances, rows = exact_distances(X, centers), np.arange(len(X))
+                own, above = distances[rows, labels], above.astype(np.longdouble)
+                distances[rows, labels] = np.inf
+                assert np.all(own <= lower - above * (1 - 2.0**-23))
+                assert np.all(lower - bounds.others[labels] <= distances.min(axis=1))
+    assert known(cache)
+
+
+def test_a_row_on_the_bisector_of_two_centres_is_scored_in_float32():
+    """Row after row lies on the way from one centre to another, closer to the first one by up to a
+    ten thousandth. The bounds of such a row are exact, so that nothing but the margin tells that
+    a full pass in float32, whose scores are far larger than their difference, may say otherwise.
+    """
+    n_wrong, d = 0, 24
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        direction = rng.normal(size=d) / np.sqrt(d)
+        between = 40.0 + (0.5 - 10.0 ** rng.uniform(-9, -4, (400, 1))) * direction
+        X = np.vstack([between, rng.normal(size=(1600, d)), rng.normal(size=(1600, d)) + 20])
+        X, cache = X.astype(np.float32), {}
+        one, zero = np.full((1, d), 40.0), np.zeros((1, d))
+        start, end = (np.vstack([one, one + x * direction, zero, one / 2]) for x in (3, 1))
+        with bounds_everywhere():
+            for centers in (start, start, end, end):
+                assert_as_in_a_full_pass(X, centers, None, cache)
+        assert known(cache).n_scored < len(X) / 2
+        n_wrong += (hard_pass(X, end).labels != exact_distances(X, end).argmin(axis=1)).sum()
+    assert n_wrong > 100  # float32 does err here
+
+
+def test_centres_moved_no_further_and_lie_no_closer_than_said():
+    """Rounded to float32, and where a square flushes to 0: not at all is 0, and only that is."""
+    rng = np.random.default_rng(0)
+    for scale in (1.0, 1e-12, 1e-25, 1e-170):
+        before = scale * rng.normal(size=(200, 3))
+        after = before + scale * rng.normal(size=before.shape)
+        exact = np.sqrt(((after.astype(np.longdouble) - before) ** 2).sum(axis=1))
+        moved = displacements(before, after).astype(np.float32)
+        assert np.all(moved >= exact)
+        assert np.all((moved > 0) & (moved <= exact * (1 + 1e-5) + 1e-19))
+        assert_array_equal(displacements(before, before), np.zeros(200))
+        distances = exact_distances(before, before) + np.where(np.eye(200), np.inf, 0)
+        assert np.all(next_centers(before).astype(np.float32) <= distances.min(axis=1))

@@ -38,6 +38,13 @@ def test_a_core_has_the_rows_at_most_a_third_as_far() -> None:
     assert_allclose(core_means(on_line(0, 2, 3, 6, 8), on_line(0, 8)), on_line(1, 7))
 
 
+@pytest.mark.parametrize("row", [2.1, 2.5, 3.9])
+def test_a_row_more_than_a_third_as_far_is_in_no_core(row: float) -> None:
+    """Beyond 2 = 8 / 4 a row is more than a third as far from the seed 0 as from the seed 8."""
+    assert_allclose(core_means(on_line(0, row, 8), on_line(0, 8)), on_line(0, 8))
+    assert_allclose(core_means(on_line(0, 1.9, 8), on_line(0, 8)), on_line(0.95, 8))
+
+
 def test_a_core_is_compared_with_every_other_seed() -> None:
     """With a third seed at 4, the row 2 is as far from it as from 0, and 6 as from 8."""
     assert_allclose(core_means(on_line(0, 2, 4, 6, 8), on_line(0, 8, 4)), on_line(0, 8, 4))

@@ -99,6 +99,7 @@ BAD: dict[str, tuple[Bend, str]] = {
     "inf": (numbers(lambda s, w: (s, put(w, np.inf))), "Lloyd: it holds NaN or infinity"),
     "negative": (numbers(lambda s, w: (s, put(w, -1.0))), "Lloyd: a weight is negative: -1"),
     "absurd": (numbers(lambda s, w: (s, put(w, 1e12))), r"weighs 1e\+12, but all rows .* 40"),
+    "a row too many": (numbers(lambda s, w: (s, put(w, 41.0))), "weighs 41, but all rows .* 40"),
     "empty": (numbers(empty_line_with_sums), "a line of weight 0 has sums"),
     "wide": (numbers(lambda s, w: (np.hstack([s, s]), w)), r"shape \(3, 6\), where \(3, 3\) was"),
     "long": (numbers(lambda s, w: (np.vstack([s, s]), np.r_[w, w])), r"shape \(6, 3\), where"),
@@ -141,6 +142,28 @@ def test_a_bad_reply_is_refused_and_the_round_goes_on(bend, reason, since, caplo
     assert (refusal.site, refusal.exchange) == ("b", since + 1)
     assert re.search(reason, refusal.reason)
     assert f"round {since + 1}, site 'b'" in caplog.text
+
+
+def test_a_line_may_weigh_as_much_as_all_rows_of_its_site():
+    """All 40 rows, and what rounding adds to their sum."""
+    for weight in (40.0, 40.0 * (1 + 1e-12)):
+        bend = numbers(lambda s, w, weight=weight: (s, put(w, weight)))
+        engine = RemoteEngine(Postman(responders(), "b", bend), ROWS)
+        assert engine.ask(ASKED)[0].by_site["b"].weights[0] == weight
+
+
+def test_the_largest_line_is_held_against_the_weight_of_all_rows_where_that_is_more():
+    """Forty rows of weight 3 weigh 120; forty of weight 1/4 may still be counted as 40 rows."""
+    for weight, fits, too_much in ((3.0, 120.0, 121.0), (0.25, 40.0, 41.0)):
+        data = Data(ROWS["b"], np.full(40, weight))
+        for sent in (fits, too_much):
+            bend = numbers(lambda s, w, sent=sent: (s, put(w, sent)))
+            engine = RemoteEngine(Postman({"b": Responder(Client("b", data))}, "b", bend), ["b"])
+            if sent == fits:
+                assert engine.ask(ASKED)[0].by_site["b"].weights[0] == sent
+                continue
+            with pytest.raises(SiteError, match=f"weighs {sent:g}, but all rows .* {fits:g}"):
+                engine.ask(ASKED)
 
 
 @pytest.mark.parametrize(("bend", "reason"), BAD.values(), ids=BAD)

@@ -19,7 +19,7 @@ from fedcluster.engines import LocalEngine
 from fedcluster.errors import HeldBackError, SiteError
 from fedcluster.metrics import Inertia
 from fedcluster.privacy import MinClusterSize, MinRows
-from fedcluster.rounds import gather, iterate, run, run_plan
+from fedcluster.rounds import Plan, gather, iterate, run, run_plan
 
 ROWS = {
     "a": np.array([[0.0], [1.0], [10.0]]),
@@ -221,6 +221,25 @@ def test_a_site_below_its_smallest_number_of_rows_says_nothing() -> None:
 def test_when_limits_hold_everything_back_the_error_says_which() -> None:
     with pytest.raises(HeldBackError, match=r"MinClusterSize\(p=5\) at a, b"):
         run(Lloyd(), engine(filters=[MinClusterSize(5)]), START)
+
+
+def test_only_the_first_round_must_bring_something() -> None:
+    """Later ones may be about groups too small for every site's limit: that is an answer, too."""
+    whole, apart = State.at([[6.0]]), State.at([[x] for x in (0.0, 1.0, 2.0, 10.0, 11.0, 12.5)])
+
+    def plan(*states: State) -> Plan[list[float]]:
+        brought = []
+        for state in states:
+            [answers] = yield [Task(Lloyd(), state)]
+            brought.append(answers.total().weights.sum())
+        return brought
+
+    limited = engine(filters=[MinClusterSize(3)])
+    outcome = run_plan(plan(whole, apart, whole, apart), limited)
+    assert outcome.value == [7, 0, 7, 0]
+    assert [sum(r.values_sent.values()) for r in outcome.communication_rounds] == [6, 0, 6, 0]
+    with pytest.raises(HeldBackError, match="no site sent anything"):
+        run_plan(plan(apart, whole), limited)
 
 
 @pytest.mark.parametrize("limit", [MinClusterSize, MinRows])
