@@ -8,7 +8,7 @@ export MPLCONFIGDIR := $(CURDIR)/.cache/matplotlib
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types unit network faults oldest docs dist bench reproduce reproduce-quick format clean
+.PHONY: help setup demo test lint types unit network faults mutants oldest docs dist bench reproduce reproduce-quick format clean
 
 help: ## List what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,6 +55,9 @@ bench: .venv/ready ## Measure quality and speed beside peers; takes most of an h
 
 faults: .venv/ready ## Kill sites and coordinators of real federations, 20 runs of each; an hour
 	@$(BIN)/python -W ignore benchmarks/faults.py
+
+mutants: .venv/ready ## Change the code a little, 60 times: do tests notice? An hour; ARGS="--seed 1"
+	@nice -n 10 $(BIN)/python benchmarks/mutants.py $(ARGS)
 
 reproduce: .venv/ready ## Make every figure and table of the papers into reproduction/; 20 minutes
 	@$(BIN)/python -m reproduction
