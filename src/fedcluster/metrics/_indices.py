@@ -133,9 +133,9 @@ def _of_table(index: Callable[[Floats], float]) -> Callable[[State, Summary], fl
     return score
 
 
-SCATTER = Measurement(lambda given: Scatter())
-NEAREST = Measurement(lambda given: SimplifiedSilhouette())
-COLUMNS = Measurement(lambda given: ColumnSpread())
+SCATTER = Measurement(lambda _given: Scatter())
+NEAREST = Measurement(lambda _given: SimplifiedSilhouette())
+COLUMNS = Measurement(lambda _given: ColumnSpread())
 FUZZY = Measurement(lambda given: None if given.m is None else FuzzyScatter(given.m))
 TABLE = Measurement(
     lambda given: (
@@ -145,10 +145,10 @@ TABLE = Measurement(
     )
 )
 OWN_TABLE = Measurement(lambda given: None if given.classes is None else SiteARI())
-SPREAD = Measurement(lambda given: Spread(), (SCATTER,), _described)
-SQUARED = Measurement(lambda given: SquaredSilhouette(), (SCATTER,), _described)
-MIXTURE = Measurement(lambda given: MixtureLikelihood(), (SCATTER, COLUMNS), _mixture)
-MEANS = Measurement(lambda given: SimplifiedSilhouette(), (SCATTER,), _at_means)
+SPREAD = Measurement(lambda _given: Spread(), (SCATTER,), _described)
+SQUARED = Measurement(lambda _given: SquaredSilhouette(), (SCATTER,), _described)
+MIXTURE = Measurement(lambda _given: MixtureLikelihood(), (SCATTER, COLUMNS), _mixture)
+MEANS = Measurement(lambda _given: SimplifiedSilhouette(), (SCATTER,), _at_means)
 
 SHARED = (SCATTER, NEAREST, COLUMNS, FUZZY, TABLE, OWN_TABLE, SPREAD, SQUARED, MIXTURE, MEANS)
 """Measurements in the order of their tasks; others follow in the order of their indices."""
