@@ -124,13 +124,13 @@ def show(folder: Folder, as_json: AsJson = False) -> None:
     federation = Federation.load(folder)
     with Screen(as_json=as_json, quiet=False) as screen:
         online = sites_online(federation)
-        found = runs(federation)
+        outcomes = runs(federation)
     sites = {name: "connected" if name in online else "not connected" for name in federation.sites}
     screen.result(
-        {"sites": sites, "runs": found},
+        {"sites": sites, "runs": outcomes},
         [
             Table("Sites", ("site", "now"), tuple(sites.items())),
-            Table("Runs", ("run", "outcome"), tuple(found.items())),
+            Table("Runs", ("run", "outcome"), tuple(outcomes.items())),
         ],
     )
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
+from fedcluster.cli._arguments import AsJson, Quiet
 from fedcluster.cli._screen import Screen, needs, until_interrupted
 
 app = typer.Typer(
@@ -22,12 +22,7 @@ SiteToml = Annotated[
 
 
 @app.command(epilog="Example: fedcluster site start site.toml")
-def start(
-    site_file: SiteToml,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Print errors and warnings only.")
-    ] = False,
-) -> None:
+def start(site_file: SiteToml, quiet: Quiet = False) -> None:
     """Take part in a federation, until interrupted.
 
     Connects to the coordinator, and only outwards. Runs Flower's SuperNode; what it prints goes
@@ -52,34 +47,19 @@ def start(
 def log(
     site_file: SiteToml,
     last: Annotated[int, typer.Option(metavar="N", min=1, help="How many answers are shown.")] = 50,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object, for programs.")
-    ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show what left this site."""
-    needs("flwr", "flower")
     from fedcluster._site import SiteFile
-    from fedcluster.federation._membership import Membership
+    from fedcluster.federation._membership import Membership, read_log
     from fedcluster.federation._messages import log_lines
 
     with Screen(as_json=as_json, quiet=False) as screen:
         site = SiteFile.load(site_file)
         path = site_file.parent / Membership.from_site_file(site).log
-        lines = _lines(path)
+        lines = read_log(path)
     count = f"{len(lines):,} answers have left site {site.name}: {path}"
     screen.result(
         {"log": str(path), "answers": lines[-last:], "all": len(lines)},
         [*log_lines(lines[-last:]), count],
     )
-
-
-def _lines(path: Path) -> list[dict[str, Any]]:
-    """The lines of a log, none where nothing has left."""
-    from fedcluster.errors import InputError
-
-    try:
-        return [json.loads(line) for line in path.read_text("utf-8").splitlines() if line]
-    except FileNotFoundError:
-        return []
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path} cannot be read: {error}") from error

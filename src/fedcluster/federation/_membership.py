@@ -144,6 +144,22 @@ def append_to_log(path: Path, lines: list[Line]) -> None:
         file.flush()
 
 
+def read_log(path: Path) -> list[Line]:
+    """Return the lines of the log of what left, none where nothing has left.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read.
+    """
+    try:
+        return [json.loads(line) for line in path.read_text("utf-8").splitlines() if line]
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} cannot be read: {error}") from error
+
+
 def keep_results(site: SiteFile, content: Mapping[str, Any], results: Path) -> None:
     """Write the model that came, and the cluster of each row, chunk by chunk: both stay here."""
     with atomic_folder(results) as partial:

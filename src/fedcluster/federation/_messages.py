@@ -1,4 +1,4 @@
-"""What came of a job, and what left a site, in words and tables."""
+"""The outcome of a job, and what left a site, in words and tables."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fedcluster.report import Table, centers_table, index_table, number, verdict
 
 
 def shown(outcome: Mapping[str, Any], width: int) -> list[Table | str]:
-    """The outcome of a job as tables and lines, on a screen so many characters wide."""
+    """Return the outcome of a job as tables and lines, on a screen so many characters wide."""
     parts: list[Table | str] = [*outcome.get("prepared", ()), *_centers(outcome, width)]
     if "weights" in outcome:
         clusters = tuple((str(j), number(w)) for j, w in enumerate(outcome["weights"]))
@@ -40,7 +40,7 @@ def shown(outcome: Mapping[str, Any], width: int) -> list[Table | str]:
 
 
 def _centers(outcome: Mapping[str, Any], width: int) -> list[Table]:
-    """The centres of prepared rows, in the units of the columns."""
+    """Return the centres of prepared rows, in the units of the columns."""
     if "prepared" not in outcome or "model.json" not in outcome["files"]:
         return []
     path = Path(outcome["out"]) / "model.json"
@@ -52,7 +52,7 @@ def _centers(outcome: Mapping[str, Any], width: int) -> list[Table]:
 
 
 def _verdict(outcome: Mapping[str, Any]) -> list[Table | str]:
-    """What each index says, the verdict, and what casts a doubt on it."""
+    """Return what each index says, the verdict, and what casts a doubt on it."""
     n, scores = outcome["n_clusters"], {int(k): each for k, each in outcome["scores"].items()}
     return [
         index_table(n, outcome["rule"], outcome["says"], scores),
@@ -77,7 +77,7 @@ def _written(outcome: Mapping[str, Any]) -> list[str]:
 
 
 def log_lines(lines: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What left a site, one line for each answer."""
+    """Return what left a site, one line for each answer."""
     return [_log_line(line) for line in lines]
 
 

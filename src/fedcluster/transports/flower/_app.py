@@ -1,4 +1,4 @@
-"""What Flower runs: the coordinator's part of one job; the sites answer by themselves."""
+"""Flower's ServerApp: the coordinator's part of one job; the sites answer by themselves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Flower's interfaces over HTTP: whether they answer, whether they are guarded, and clients."""
+"""Clients of Flower's interfaces over HTTP, and checks that these answer and are guarded."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 ClientT = TypeVar("ClientT", ControlHttpClient, RuntimeHttpClient)
 
 GUARDED = ("/v1/control/list-nodes", "/v1/runtime/acquire-task")
-"""A path of each interface that is for the coordinator's machine only."""
+"""One path of each interface that is for the coordinator's machine only."""
 
 ELSEWHERE = "192.0.2.1"
 """An address that is nobody's (RFC 5737)."""
@@ -108,13 +108,14 @@ def check_guard(address: str, authority: Path | None) -> None:
 
 
 def _get(
-    address: str, path: str, authority: Path | None, timeout: float, client: str | None = None
+    address: str, path: str, authority: Path | None, timeout: float, forwarded_for: str = ""
 ) -> HTTPResponse:
-    """Ask for a path, as a proxy if the address of its client is given."""
+    """Request a path; with ``forwarded_for`` as a proxy would for a client of that address."""
     scheme = "http" if authority is None else "https"
     context = None if authority is None else ssl.create_default_context(cafile=authority)
     request = Request(
-        f"{scheme}://{address}{path}", headers={"X-Forwarded-For": client} if client else {}
+        f"{scheme}://{address}{path}",
+        headers={"X-Forwarded-For": forwarded_for} if forwarded_for else {},
     )
     reply: HTTPResponse = urlopen(request, timeout=timeout, context=context)
     return reply

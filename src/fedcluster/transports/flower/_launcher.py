@@ -23,14 +23,14 @@ Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 FOR_SITES = ("/v1/fleet/", "/health")
-"""What the paths begin with that other machines may ask for."""
+"""Prefixes of the paths that other machines may request."""
 
 FORBIDDEN = b"for this machine only"
-"""What the guard answers to them everywhere else, with status 403."""
+"""The body of the guard's answer to any other request of theirs, with status 403."""
 
 
 class FleetOnly:
-    """The guard: from another machine only the interface for sites can be reached.
+    """The guard: lets other machines reach the interface for sites only.
 
     Parameters
     ----------

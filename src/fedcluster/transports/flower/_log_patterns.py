@@ -1,4 +1,4 @@
-"""What Flower's programs print: the only place that reads meaning from their logs.
+"""Texts in the logs of Flower's programs: the only place that reads meaning from them.
 
 tests/test_flower_contract.py holds each pattern against the installed release of Flower.
 """
@@ -19,13 +19,13 @@ UNSIGNED = "SuperNode terminated gracefully"
 SHUTDOWN = re.compile(
     r"Shutting down|Waiting for \w+ shutdown|FastAPI lifespan|\w+ shutdown complete|Finished server"
 )
-"""What a server prints after the reason why it ends."""
+"""Lines that a server prints after the reason why it ends."""
 
 LEVEL = re.compile(r"^(\S+Z )?(INFO|WARNING|ERROR|DEBUG)\s*(:|\[[\w.]+\])\s*")
-"""What begins a line of Flower, and with the time a line of its web server."""
+"""The beginning of a line of Flower, and with the time of a line of its web server."""
 
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-"""What colours a line."""
+"""Escape sequences that colour a line."""
 
 
 def reason_of_end(printed: str) -> str:

@@ -33,10 +33,10 @@ PATIENCE = 300.0
 """Seconds that a SuperLink has to start, on a machine that does much else."""
 
 LOCAL = {"127.0.0.1": "127.0.0.1", "localhost": "127.0.0.1", "::1": "::1"}
-"""What the SuperLink listens at where nobody else is to reach it."""
+"""Addresses that the SuperLink listens at where no other machine is to reach it."""
 
 CONNECTION = "federation"
-"""What the configuration of Flower's own command calls the SuperLink."""
+"""The name of the SuperLink in the configuration of Flower's own command."""
 
 APP = Path(__file__).with_name("app")
 """The folder of the app that Flower runs; all of its code is in this package."""

@@ -96,7 +96,7 @@ def supernode_options(membership: Membership, folder: Path, port: int, secret: P
 
 @contextmanager
 def _secret_file(folder: Path, secret: bytes) -> Iterator[Path]:
-    """A file with the secret by which the SuperNode knows this process."""
+    """Write a file with the secret by which the SuperNode knows this process."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"secret-{secrets.token_hex(4)}"
     path.touch(0o600, exist_ok=False)
@@ -125,7 +125,7 @@ def _wait_for_coordinator(
 def connected(
     membership: Membership, options: Sequence[str], home: Path, say: Callable[[str], None]
 ) -> Iterator[ManagedProcess]:
-    """A SuperNode that is connected to the coordinator.
+    """Start a SuperNode and wait until it is connected to the coordinator.
 
     Flower refuses a key that is connected already, and one that was killed counts as connected
     until its heart has not been heard for a while. So a site that was connected once is patient.
@@ -150,7 +150,7 @@ def connected(
 
 
 def _connects(supernode: ManagedProcess) -> bool:
-    """Wait as long as it takes; the coordinator may not have started yet."""
+    """Wait until a SuperNode is connected, or return False if it ends before."""
     while True:
         ended = not supernode.runs
         if CONNECTED in supernode.printed():
@@ -161,7 +161,7 @@ def _connects(supernode: ManagedProcess) -> bool:
 
 
 def _why_refused(supernode: ManagedProcess, membership: Membership, *, before: bool) -> str:
-    """Why a SuperNode ended before it was connected, now or ever."""
+    """Return why a SuperNode ended before it was connected, now or ever."""
     said, where = supernode.printed(), f"see {supernode.log}"
     if REFUSED in said and before:
         why = "another program with this site's key is connected, or the key is not known any more"
