@@ -20,7 +20,7 @@ from fedcluster.preprocessing import Preprocessor
 from fedcluster.transports import flower
 from fedcluster.transports.flower._transport import client_app
 
-KNOWN = {"steps": steps_by_name(PREPARATION), "preprocessors": Preprocessor.of_plain}
+KNOWN = {"steps": steps_by_name(PREPARATION), "preprocessors": Preprocessor.from_plain}
 """What every site of a federation knows."""
 
 

@@ -162,7 +162,7 @@ def test_a_preparation_comes_back_with_the_same_bits_and_travels_once():
     headers, arrays = wire.write_tasks([Task(Lloyd(), State(), preprocessor=p) for p in given])
     sent, arrays = wire.unpack(wire.pack({"tasks": headers}, arrays))
     assert [each.get("preprocessing") for each in sent["tasks"][1:3]] == [None, 0]
-    tasks = wire.read_tasks(sent["tasks"], arrays, preprocessors=Preprocessor.of_plain)
+    tasks = wire.read_tasks(sent["tasks"], arrays, preprocessors=Preprocessor.from_plain)
     back = [task.preprocessor for task in tasks]
     assert repr(back) == repr(given)
     assert back[0] is back[2]
@@ -176,5 +176,5 @@ def test_a_preparation_comes_back_with_the_same_bits_and_travels_once():
 def test_a_preparation_that_is_not_understood_is_refused(given):
     with pytest.raises(WireError, match="the preparation of task 0 is not understood"):
         wire.read_tasks(
-            *written(Lloyd(), {"preprocessing": given}), preprocessors=Preprocessor.of_plain
+            *written(Lloyd(), {"preprocessing": given}), preprocessors=Preprocessor.from_plain
         )

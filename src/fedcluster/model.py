@@ -294,7 +294,7 @@ def _preprocessor(content: Mapping[str, Any], path: Path) -> Preprocessor | None
     if content.get("preprocessing") is None:
         return None
     try:
-        return Preprocessor.of_plain(content["preprocessing"])
+        return Preprocessor.from_plain(content["preprocessing"])
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise InputError(
             f"{path} is damaged: 'preprocessing' is not one ({error}); fit again"

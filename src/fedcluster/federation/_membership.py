@@ -129,7 +129,7 @@ def site_responder(site: SiteFile, membership: Membership, say: Callable[[str], 
         columns=columns,
         choose=site.client,
         steps=steps,
-        preprocessors=Preprocessor.of_plain,
+        preprocessors=Preprocessor.from_plain,
         log=log,
         keep=keep,
     )

@@ -1,4 +1,4 @@
-"""The plan of a preparation: what is asked for, agreed on and then fitted in a few rounds."""
+"""The plan that fits a preprocessor: it is asked for, agreed on and fitted in a few rounds."""
 
 from __future__ import annotations
 
@@ -11,34 +11,42 @@ from numpy.typing import NDArray
 
 from fedcluster.core import Answers, Floats, State, Task
 from fedcluster.errors import InputError
-from fedcluster.preprocessing._categories import level_cells, pool, unfit
-from fedcluster.preprocessing._missing import Missing, missing_by_site, refuse_empty, refuse_missing
+from fedcluster.preprocessing._columns import Category, NumericColumn
+from fedcluster.preprocessing._contents import (
+    Missing,
+    level_cells,
+    missing_by_site,
+    pool,
+    refuse_empty,
+    refuse_missing,
+    unfit,
+)
 from fedcluster.preprocessing._moments import Means, mean_of, variances
 from fedcluster.preprocessing._principal import principal
 from fedcluster.preprocessing._quantiles import Histogram, quantiles
 from fedcluster.preprocessing._schema import Schema
 from fedcluster.preprocessing._spec import FitReport, PreprocessingSpec
-from fedcluster.preprocessing._transform import Category, NumericColumn, Preprocessor
+from fedcluster.preprocessing._transform import Preprocessor
 from fedcluster.rounds import Plan, with_preprocessing
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fitted:
-    """A preparation and what was found while it was fitted."""
+    """A fitted preprocessor, and what was met while it was fitted."""
 
     preprocessor: Preprocessor
     fit_report: FitReport
 
 
 def fit(prepare: PreprocessingSpec, schema: Schema, *, seed: int = 0) -> Plan[Fitted]:
-    """Plan a preparation: one round looks at what is there, the next ones scale it.
+    """Plan a preprocessor: one round looks at what is there, the next ones scale it.
 
     Standardising takes two rounds, one more where values are missing and their rows dropped;
     quantiles take about eight, principal components two or about ten.
 
     Parameters
     ----------
-    prepare : Prepare
+    prepare : PreprocessingSpec
         What to do.
     schema : Schema
         What the sites have agreed on.
@@ -74,7 +82,7 @@ def fit(prepare: PreprocessingSpec, schema: Schema, *, seed: int = 0) -> Plan[Fi
 
 
 def _first(prepare: PreprocessingSpec, schema: Schema) -> tuple[Preprocessor, dict[str, str]]:
-    """The columns as they are looked at first, and those that are left out with the reason."""
+    """Return the columns as they are looked at first, and why others are left out."""
     columns: list[NumericColumn | Category] = []
     left_out = dict(schema.left_out)
     for column in schema.columns:
@@ -124,45 +132,32 @@ def _check_numbers(prepare: PreprocessingSpec, columns: Sequence[NumericColumn |
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Look:
-    """What the first round tells: missing values, moments of numbers, counts of levels."""
+    """Answers of the first round: missing values, moments of numbers, counts of levels."""
 
     missing: Answers
-    means: Mapping[str, float]
-    weights: Mapping[str, float]
+    mean: Floats
+    weights: Floats
     counts: Mapping[str, Floats]
 
 
 def _look(first: Preprocessor) -> Plan[_Look]:
     """Plan the first round."""
-    measures, categories = _parted(first)
+    measures, categories = first.numeric, first.categories
     tasks = [Task(Missing(), State())]
     if categories:
         tasks.append(Task(Histogram(), State(memory=level_cells(first, categories))))
     if measures:
-        tasks.append(Task(Means(), State(), preprocessor=replace(first, columns=tuple(measures))))
+        tasks.append(Task(Means(), State(), preprocessor=replace(first, columns=measures)))
     missing, *others = yield tasks
-    means, weights = {}, {}
+    mean = weights = np.empty(0)
     if measures:
         total = others[-1].total()
-        means = _by_name(measures, mean_of(total))
-        weights = _by_name(measures, total.weights)
+        mean, weights = mean_of(total), total.weights
     counts = {}
     if categories:
         cells = others[0].total().weights.reshape(len(categories), -1)
         counts = {c.name: n[: len(c.levels) + 1] for c, n in zip(categories, cells, strict=True)}
-    return _Look(missing, means, weights, counts)
-
-
-def _parted(preprocessor: Preprocessor) -> tuple[list[NumericColumn], list[Category]]:
-    columns = preprocessor.columns
-    return (
-        [column for column in columns if isinstance(column, NumericColumn)],
-        [column for column in columns if isinstance(column, Category)],
-    )
-
-
-def _by_name(columns: Sequence[NumericColumn], values: Floats) -> dict[str, float]:
-    return {c.name: v for c, v in zip(columns, values.tolist(), strict=True)}
+    return _Look(missing, mean, weights, counts)
 
 
 def _fill(
@@ -171,18 +166,23 @@ def _fill(
     """Plan what missing values become."""
     if prepare.missing in ("error", "drop"):
         return replace(chosen, missing=prepare.missing)
-    measures, _ = _parted(chosen)
-    fills = dict(look.means)
-    if prepare.missing == "median" and measures:
-        numbers = replace(chosen, columns=tuple(measures))
-        moments = _of(measures, look.means), _of(measures, look.weights)
-        medians = yield from with_preprocessing(_quantiles([0.5], *moments), numbers)
-        fills = _by_name(measures, medians[0][0])
+    fills = look.mean
+    if prepare.missing == "median" and chosen.numeric:
+        numbers = replace(chosen, columns=chosen.numeric)
+        plan = _quantiles([0.5], look.mean, look.weights)
+        [fills], *_ = yield from with_preprocessing(plan, numbers)
+    changes = [{"fill": value} for value in fills.tolist()]
+    return _changed(replace(chosen, missing="error"), changes)
+
+
+def _changed(preprocessor: Preprocessor, changes: Sequence[Mapping[str, Any]]) -> Preprocessor:
+    """Return the preprocessor with fields changed of each column of numbers, in their order."""
+    change = iter(changes)
     columns = tuple(
-        replace(column, fill=fills[column.name]) if isinstance(column, NumericColumn) else column
-        for column in chosen.columns
+        replace(column, **next(change)) if isinstance(column, NumericColumn) else column
+        for column in preprocessor.columns
     )
-    return Preprocessor(columns)
+    return replace(preprocessor, columns=columns)
 
 
 def _quantiles(
@@ -190,48 +190,40 @@ def _quantiles(
 ) -> Plan[tuple[Floats, Floats, Floats]]:
     """Plan quantiles, their steps, and the standard deviations of columns with these means."""
     mean, variance = yield from variances(mean)
-    found, steps = yield from quantiles(shares, mean, variance, weights)
-    return found, steps, np.sqrt(variance)
+    values, steps = yield from quantiles(shares, mean, variance, weights)
+    return values, steps, np.sqrt(variance)
 
 
 def _scale(
     prepare: PreprocessingSpec, filled: Preprocessor, look: _Look, is_missing: bool
 ) -> Plan[Preprocessor]:
     """Plan the scales of the columns of numbers."""
-    measures, _ = _parted(filled)
+    measures = filled.numeric
     if prepare.scale == "none" or not measures:
         return filled
     if prepare.scale == "minmax":
-        return _scaled(filled, {m.name: _from_bounds(m) for m in measures})
-    known = not is_missing or (prepare.missing == "mean" and prepare.scale == "standard")
-    # a row is dropped for what any column lacks; else the numbers are all that is needed
-    all_of_it = is_missing and prepare.missing == "drop"
-    asked = filled if all_of_it else replace(filled, columns=tuple(measures))
-    moments = (_of(measures, look.means), _of(measures, look.weights)) if known else None
-    found = yield from with_preprocessing(_found(prepare.scale, moments), asked)
-    return _scaled(filled, dict(zip(asked.names, found, strict=True)))
-
-
-def _scaled(filled: Preprocessor, scales: Mapping[str, tuple[float, float]]) -> Preprocessor:
-    """With the shift and the scale of each column of numbers."""
-    columns = tuple(
-        replace(column, shift=scales[column.name][0], scale=scales[column.name][1])
-        if isinstance(column, NumericColumn)
-        else column
-        for column in filled.columns
-    )
-    return replace(filled, columns=columns)
+        scales = {measure.name: _from_bounds(measure) for measure in measures}
+    else:
+        known = not is_missing or (prepare.missing == "mean" and prepare.scale == "standard")
+        moments = (look.mean, look.weights) if known else None
+        # a row is dropped for what any column lacks; else the numbers are all that is needed
+        all_of_it = is_missing and prepare.missing == "drop"
+        asked = filled if all_of_it else replace(filled, columns=measures)
+        fitted = yield from with_preprocessing(_scales(prepare.scale, moments), asked)
+        scales = dict(zip(asked.names, fitted, strict=True))
+    pairs = [scales[measure.name] for measure in measures]
+    return _changed(filled, [{"shift": shift, "scale": scale} for shift, scale in pairs])
 
 
 def _from_bounds(measure: NumericColumn) -> tuple[float, float]:
-    """The shift and the scale by which the bounds become 0 and 1."""
+    """Return the shift and the scale by which the bounds become 0 and 1."""
     low, high = np.array(measure.bounds, dtype=np.float64)
     if measure.log:
         low, high = np.log1p(low), np.log1p(high)
     return float(low), float(high - low)
 
 
-def _found(scale: str, moments: tuple[Floats, Floats] | None) -> Plan[list[tuple[float, float]]]:
+def _scales(scale: str, moments: tuple[Floats, Floats] | None) -> Plan[list[tuple[float, float]]]:
     """Plan the shift and the scale of each column, from means and weights if they are known."""
     if moments is None:
         [answers] = yield [Task(Means(), State())]
@@ -250,11 +242,7 @@ def _found(scale: str, moments: tuple[Floats, Floats] | None) -> Plan[list[tuple
 
 
 def _is_constant(mean: Floats, variance: Floats, weights: Floats) -> NDArray[np.bool_]:
-    """Whether a variance is nothing but rounding; scikit-learn's bound."""
+    """Return whether a variance is nothing but rounding, by scikit-learn's bound."""
     eps = np.finfo(np.float64).eps
     constant: NDArray[np.bool_] = variance <= weights * eps * variance + (weights * mean * eps) ** 2
     return constant
-
-
-def _of(measures: Sequence[NumericColumn], values: Mapping[str, float]) -> Floats:
-    return np.array([values[measure.name] for measure in measures])

@@ -1,11 +1,12 @@
-"""What a preparation does and what was found on the way, one sentence each."""
+"""Sentences on a preprocessor: what it does, and what was met while it was fitted."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from fedcluster.preprocessing._schema import listed
 from fedcluster.preprocessing._spec import FitReport, PreprocessingSpec
-from fedcluster.preprocessing._transform import Category, NumericColumn, Preprocessor
+from fedcluster.preprocessing._transform import Preprocessor
 
 MOST = 6
 """Names that a sentence lists."""
@@ -20,9 +21,8 @@ SCALED = {
 def in_words(
     prepare: PreprocessingSpec, preprocessor: Preprocessor, fit_report: FitReport
 ) -> list[str]:
-    """The sentences of a fit."""
-    measures = [c for c in preprocessor.columns if isinstance(c, NumericColumn)]
-    categories = [c for c in preprocessor.columns if isinstance(c, Category)]
+    """Return the sentences of a fit."""
+    measures, categories = preprocessor.numeric, preprocessor.categories
     said = []
     if measures:
         said.append(f"{_list([m.name for m in measures])} {SCALED[prepare.scale]}")
@@ -44,7 +44,7 @@ def in_words(
 
 
 def _missing(prepare: PreprocessingSpec, missing: Mapping[str, Mapping[str, int]]) -> list[str]:
-    """How many values are missing where, and what became of them."""
+    """Return how many values are missing where, and what became of them."""
     if not missing:
         return []
     done = {
@@ -58,7 +58,7 @@ def _missing(prepare: PreprocessingSpec, missing: Mapping[str, Mapping[str, int]
 def noticed_in_words(
     unknown: Mapping[str, Mapping[str, int]], filled: Mapping[str, Mapping[str, int]]
 ) -> list[str]:
-    """How many texts of new rows a model does not know, and values it fills in, by site, column."""
+    """Return how many texts a model does not know, and values it fills in, by site and column."""
     said = []
     if unknown:
         said.append(f"Texts that the model does not know, taken for none: {_where(unknown)}.")
@@ -68,12 +68,12 @@ def noticed_in_words(
 
 
 def _where(counts: Mapping[str, Mapping[str, int]]) -> str:
-    """Counts by site and column."""
+    """Return counts by site and column."""
     parts = [(n, name, site) for site, names in counts.items() for name, n in names.items()]
     return _list([f"{n:,} of {name} at {site}" for n, name, site in parts])
 
 
 def _list(names: Sequence[str]) -> str:
-    more = [f"{len(names) - MOST} more"] if len(names) > MOST + 1 else []
-    shown = [*names[:MOST], *more] if more else list(names)
-    return " and ".join(filter(None, [", ".join(shown[:-1]), shown[-1]]))
+    if len(names) > MOST + 1:
+        names = [*names[:MOST], f"{len(names) - MOST} more"]
+    return listed(names)

@@ -23,6 +23,8 @@ MOST_CELLS = 32
 """Cells of one interval in one round."""
 SMALL = 5
 """An interval is cut only as finely as leaves so many rows in a cell, on average."""
+KEPT_BYTES = 1 << 28
+"""The values of sorted columns that a site keeps between rounds; others are sorted anew."""
 RESOLUTION = 2.0**-30
 """The width of an interval, as a share of the first one, that is not cut any more."""
 
@@ -64,17 +66,25 @@ class Histogram:
         return Summary(np.zeros((len(weight), 0)), weight, count)
 
 
-def _sorted(data: Data, j: int) -> tuple[NDArray[np.floating], Floats | None]:
-    """A column's values in order, and the weight of the first 0, 1, ... of them."""
-    key = f"sorted {j}"
-    if key not in data.cache:
-        order = np.argsort(data.X[:, j], kind="stable")[: np.count_nonzero(~np.isnan(data.X[:, j]))]
-        cumulated = None
-        if data.sample_weight is not None:
-            cumulated = np.concatenate([[0.0], np.cumsum(data.sample_weight[order])])
-        data.cache[key] = data.X[order, j], cumulated
-    found: tuple[NDArray[np.floating], Floats | None] = data.cache[key]
-    return found
+Sorted = tuple[NDArray[np.floating], Floats | None]
+
+
+def _sorted(data: Data, j: int) -> Sorted:
+    """Return a column's values in order, and the weight of the first 0, 1, ... of them.
+
+    Without weights of rows, that is their number, and None stands for it.
+    """
+    kept: dict[int, Sorted] = data.cache.setdefault("sorted columns", {})
+    if j in kept:
+        return kept[j]
+    order = np.argsort(data.X[:, j], kind="stable")[: np.count_nonzero(~np.isnan(data.X[:, j]))]
+    cumulated = None
+    if data.sample_weight is not None:
+        cumulated = np.concatenate([[0.0], np.cumsum(data.sample_weight[order])])
+    column = data.X[order, j], cumulated
+    if sum(values.nbytes for values, _ in [*kept.values(), column]) <= KEPT_BYTES:
+        kept[j] = column
+    return column
 
 
 @dataclass(slots=True)
@@ -171,8 +181,8 @@ def quantiles(
         edges = np.array([np.pad(each, (0, most - len(each)), mode="edge") for each in cut])
         columns = np.array([search.column for search in open_], dtype=np.float64)
         [answers] = yield [Task(Histogram(), State(memory={"columns": columns, "edges": edges}))]
-        found = answers.total().weights.reshape(len(open_), most - 1)
-        for search, each, cells in zip(open_, edges, found, strict=True):
+        weights_in_cells = answers.total().weights.reshape(len(open_), most - 1)
+        for search, each, cells in zip(open_, edges, weights_in_cells, strict=True):
             search.narrow(each, cells)
     values = [[_between(searches, j, q, weights[j]) for j in range(len(mean))] for q in shares]
     both = np.array(values).reshape(len(shares), len(mean), 2)

@@ -24,7 +24,7 @@ HOLDS = {
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """What the sites agree on.
+    """The columns that the sites agree on.
 
     Parameters
     ----------
@@ -87,10 +87,10 @@ def agree(described: Mapping[str, Sequence[Column]], chosen: Sequence[str] | Non
 
 
 def _extra(by_site: Mapping[str, Mapping[str, Column]], names: Collection[str]) -> dict[str, str]:
-    """Columns that some site lacks and at most half of the sites have."""
+    """Return columns that some site lacks and at most half of the sites have, with the reason."""
     having = {name: [site for site, told in by_site.items() if name in told] for name in names}
     return {
-        name: f"only {_list(sites)} {'has' if len(sites) == 1 else 'have'} it"
+        name: f"only {listed(sites)} {'has' if len(sites) == 1 else 'have'} it"
         f"{_alike(by_site, [site for site in by_site if site not in sites], name)}"
         for name, sites in having.items()
         if len(sites) < len(by_site) and len(sites) <= len(by_site) / 2
@@ -98,29 +98,29 @@ def _extra(by_site: Mapping[str, Mapping[str, Column]], names: Collection[str]) 
 
 
 def _differences(by_site: Mapping[str, Mapping[str, Column]], name: str) -> list[str]:
-    """What is wrong with a column, one phrase each."""
+    """Return what is wrong with a column, one phrase each."""
     lacking = [site for site, told in by_site.items() if name not in told]
     by_kind: dict[str, list[str]] = {}
     for site, told in by_site.items():
         if name in told:
             by_kind.setdefault(told[name].kind, []).append(site)
     alike = _alike(by_site, lacking, name)
-    found = [f"column {name!r} is lacking at {_list(lacking)}{alike}"] if lacking else []
+    said = [f"column {name!r} is lacking at {listed(lacking)}{alike}"] if lacking else []
     if len(by_kind) > 1 or by_kind.keys() & {"date", "mixed", "empty"}:
-        holds = [f"{HOLDS[kind]} at {_list(sites)}" for kind, sites in by_kind.items()]
-        found.append(f"column {name!r} holds {', '.join(holds)}")
-    return found
+        holds = [f"{HOLDS[kind]} at {listed(sites)}" for kind, sites in by_kind.items()]
+        said.append(f"column {name!r} holds {', '.join(holds)}")
+    return said
 
 
 def _alike(by_site: Mapping[str, Mapping[str, Column]], sites: Sequence[str], name: str) -> str:
-    """What sites without a column call one that differs in capitals or blanks only."""
+    """Return what sites without a column call one that differs in capitals or blanks only."""
     same = "".join(name.split()).casefold()
     others = {
         site: [other for other in by_site[site] if "".join(other.split()).casefold() == same]
         for site in sites
     }
     said = [f"{site} has {names[0]!r}" for site, names in others.items() if names]
-    return f", but {_list(said)}" if said else ""
+    return f", but {listed(said)}" if said else ""
 
 
 def _said(complaints: Sequence[str], agreed: Sequence[str]) -> str:
@@ -138,15 +138,16 @@ def _common(by_site: Mapping[str, Mapping[str, Column]], name: str) -> Column:
 def _lone_levels(
     by_site: Mapping[str, Mapping[str, Column]], columns: Sequence[Column]
 ) -> dict[tuple[str, str], str]:
-    """Levels that one of several sites named."""
-    found = {}
+    """Return the levels that one of several sites named, each with the site."""
+    lone = {}
     for column in columns if len(by_site) > 1 else ():
         for level in column.levels:
             sites = [s for s, told in by_site.items() if level in told[column.name].levels]
             if len(sites) == 1:
-                found[column.name, level] = sites[0]
-    return found
+                lone[column.name, level] = sites[0]
+    return lone
 
 
-def _list(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> str:
+    """Return names as a sentence lists them: a, b and c."""
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))

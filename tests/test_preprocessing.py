@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from fedcluster.errors import HeldBackError, InputError, SiteError
 from fedcluster.preprocessing import (
     Category,
     Fitted,
+    Histogram,
     Means,
     NumericColumn,
     PreprocessingSpec,
@@ -474,7 +476,7 @@ def preprocessors(draw: st.DrawFn) -> tuple[PreprocessingSpec, dict[str, Data]]:
 def test_a_preparation_is_the_same_after_json(given_) -> None:
     prepare, sites = given_
     found = fitted(engine_of(sites), prepare).preprocessor
-    again = Preprocessor.of_plain(json.loads(json.dumps(found.plain())))
+    again = Preprocessor.from_plain(json.loads(json.dumps(found.plain())))
     assert again == found
     X = found.apply(sites["north"]).X
     np.testing.assert_array_equal(again.apply(sites["north"]).X, X)
@@ -514,7 +516,7 @@ def test_a_step_sees_prepared_rows_and_the_client_keeps_them() -> None:
     assert answer.sums[:, 0].tolist() == [1.0, 2.0]
     assert client._prepared is not None
     kept = client._prepared[1]
-    again = Preprocessor.of_plain(preprocessor.plain())
+    again = Preprocessor.from_plain(preprocessor.plain())
     client.answer(Task(Means(), State(), preprocessor=again))
     assert client._prepared[1] is kept
 
@@ -588,7 +590,7 @@ def test_a_damaged_preparation_is_refused(damage) -> None:
     )
     damage(content)
     with pytest.raises((ValueError, LookupError, TypeError)):
-        Preprocessor.of_plain(content)
+        Preprocessor.from_plain(content)
 
 
 # Limits
@@ -614,3 +616,21 @@ def test_a_crowd_of_sites_is_prepared_as_one() -> None:
         PooledEngine(Data(X), rng.integers(0, 20, 200)), PreprocessingSpec()
     ).preprocessor
     np.testing.assert_allclose(found.apply(Data(X)).X.std(axis=0), 1.0)
+
+
+@pytest.mark.parametrize(("room", "n_kept"), [(0, 0), (2 * 8 * 50, 2), (1 << 28, 4)])
+def test_counts_are_the_same_however_many_sorted_columns_are_kept(
+    monkeypatch: pytest.MonkeyPatch, room: int, n_kept: int
+) -> None:
+    monkeypatch.setattr("fedcluster.preprocessing._quantiles.KEPT_BYTES", room)
+    rng = np.random.default_rng(0)
+    X, weight = rng.normal(size=(50, 4)), rng.uniform(1, 2, 50)
+    edges = np.tile(np.linspace(-2.0, 2.0, 9), (4, 1))
+    state = State(memory={"columns": np.arange(4.0), "edges": edges})
+    data = Data(X, weight)
+    for _ in range(2):
+        answer = Histogram().client_step(state, data, rng)
+        for j, weights in enumerate(answer.weights.reshape(4, 8)):
+            inside = [(X[:, j] > low) & (X[:, j] <= high) for low, high in pairwise(edges[j])]
+            np.testing.assert_allclose(weights, [weight[rows].sum() for rows in inside])
+    assert len(data.cache["sorted columns"]) == n_kept
