@@ -328,7 +328,7 @@ class BoundedSweep:
 
         ``own`` (k,) are the displacements of the centres, ``apart`` (k,) the distances to the next.
         """
-        moves = self._moves(own, apart, _rounding(X, packed, len(own)))
+        moves = self._moves(own, apart, _rounding(X, packed))
         sources, (labels, lower, above) = chunks(X, self.limits), self.rows
         counts = np.zeros((len(sources), 3), np.int64)
 
@@ -374,7 +374,7 @@ class BoundedSweep:
         return spent < 1.25 * (score + add) * n
 
 
-def _rounding(X: Rows, packed: PackedCenters, k: int) -> tuple[float, float]:
+def _rounding(X: Rows, packed: PackedCenters) -> tuple[float, float]:
     """Return what 4 E is at most: a part per unit of u, and a constant one.
 
     The score of a centre is 1/2 ||c - s||^2 - (x - s).(c - s), both differences rounded, the

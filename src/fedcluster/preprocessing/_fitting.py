@@ -68,7 +68,7 @@ def fit(prepare: PreprocessingSpec, schema: Schema, *, seed: int = 0) -> Plan[Fi
     left_out |= more_left_out
     _check_columns(prepare, columns, left_out)
     chosen = replace(first, columns=columns)
-    filled = yield from _fill(prepare, chosen, look, missing)
+    filled = yield from _fill(prepare, chosen, look)
     scaled = yield from _scale(prepare, filled, look, bool(missing))
     if prepare.pca is not None:
         components = yield from with_preprocessing(principal(prepare.pca, seed=seed), scaled)
@@ -160,9 +160,7 @@ def _look(first: Preprocessor) -> Plan[_Look]:
     return _Look(missing, mean, weights, counts)
 
 
-def _fill(
-    prepare: PreprocessingSpec, chosen: Preprocessor, look: _Look, missing: Mapping[str, Any]
-) -> Plan[Preprocessor]:
+def _fill(prepare: PreprocessingSpec, chosen: Preprocessor, look: _Look) -> Plan[Preprocessor]:
     """Plan what missing values become."""
     if prepare.missing in ("error", "drop"):
         return replace(chosen, missing=prepare.missing)
