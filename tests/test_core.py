@@ -45,8 +45,8 @@ def test_support_does_not_leave_the_site() -> None:
 
 def test_numbers_are_those_of_lines_with_a_weight() -> None:
     """Two lines of three columns and a weight each say 8 numbers; an empty one says none."""
-    assert Summary(np.ones((3, 3)), np.array([1.0, 0.0, -2.0])).numbers == 8
-    assert Summary(np.zeros((0, 3)), np.zeros(0)).numbers == 0
+    assert Summary(np.ones((3, 3)), np.array([1.0, 0.0, -2.0])).n_values == 8
+    assert Summary(np.zeros((0, 3)), np.zeros(0)).n_values == 0
 
 
 def test_rows_of_weight_0_are_left_out_with_all_that_belongs_to_them() -> None:

@@ -50,7 +50,7 @@ def test_the_crowd_answers_as_its_sites_do(
             np.testing.assert_array_equal(one.sums, other.sums)
             np.testing.assert_array_equal(one.weights, other.weights)
         [lines] = crowd.by_site.values()
-        assert lines.numbers == sum(answer.numbers for answer in local.summaries)
+        assert lines.n_values == sum(answer.n_values for answer in local.summaries)
 
 
 def _leaving(answers: Sequence[Summary]) -> Summary:

@@ -76,7 +76,7 @@ def test_a_site_of_fewer_rows_than_k_sends_its_rows_as_seeds_and_its_filter_all_
     message = asked(fkm, None, rows)
     assert_array_equal(message.weights, [1, 1, 1])
     client = Client("few", Data(rows), [MinClusterSize(2)])
-    assert client.answer(Task(fkm, State())).numbers == 0
+    assert client.answer(Task(fkm, State())).n_values == 0
 
 
 def test_sizes_are_counted_at_the_updated_centres() -> None:

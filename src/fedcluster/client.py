@@ -23,6 +23,7 @@ from fedcluster.core import (
     Step,
     Summary,
     Task,
+    first_alike,
 )
 from fedcluster.io._columns import classes, described
 from fedcluster.io._groups import GroupCounter, Persons
@@ -107,7 +108,7 @@ class Client:
         self.name = name
         self.filters = tuple(filters)
         self.audit_log: list[AuditRecord] = []
-        self._steps: dict[int, tuple[Step, str]] = {}
+        self._last_step: tuple[Step, str] | None = None
         self._load = load
         self._persons: Persons | None = None
         self._prepared: tuple[RowTransform, Data] | None = None
@@ -269,19 +270,17 @@ class Client:
 
     def _written(self, step: Step) -> str:
         """A step with its hyper-parameters, written once and not in every round."""
-        if id(step) not in self._steps:
-            self._steps[id(step)] = step, repr(step)  # the step is kept, so its id stays its own
-        return self._steps[id(step)][1]
+        if self._last_step is None or self._last_step[0] is not step:
+            self._last_step = step, repr(step)
+        return self._last_step[1]
 
 
 def _prepared(chunk: Data, tasks: Sequence[Task]) -> list[Data]:
     """A chunk as each of the tasks wants it; each preparation is made once."""
-    made: dict[int, Data] = {}
-    for task in tasks:
-        if id(task.preprocessor) not in made:
-            rows = chunk if task.preprocessor is None else task.preprocessor.apply(chunk)
-            made[id(task.preprocessor)] = rows
-    return [made[id(task.preprocessor)] for task in tasks]
+    firsts = first_alike(tasks)
+    transforms = {first: tasks[first].preprocessor for first in firsts}
+    made = {first: how.apply(chunk) if how else chunk for first, how in transforms.items()}
+    return [made[first] for first in firsts]
 
 
 def _sent(task: Task, step: str, full: Summary, summary: Summary) -> AuditRecord:

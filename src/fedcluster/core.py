@@ -47,6 +47,7 @@ __all__ = [
     "Summary",
     "Task",
     "check_step",
+    "first_alike",
 ]
 
 
@@ -187,8 +188,8 @@ class Summary:
         return self.weights if self.support is None else self.support
 
     @property
-    def numbers(self) -> int:
-        """How many numbers say something: those of the lines with a weight."""
+    def n_values(self) -> int:
+        """The number of values that say something: those of the lines with a weight."""
         return int(np.count_nonzero(self.weights) * (self.sums.shape[1] + 1))
 
     def keep(self, lines: NDArray[np.bool_]) -> Summary:
@@ -326,33 +327,29 @@ class Algorithm(Step, Protocol):
         ...
 
 
-class FitParameters(Protocol):
-    """The parameters of a fit that an algorithm with a name is built from."""
+@dataclass(frozen=True, slots=True, eq=False)
+class FitParameters:
+    """The parameters of a fit that an algorithm with a name is built from.
 
-    @property
-    def n_clusters(self) -> int:
-        """The number of clusters k."""
-        ...
+    Parameters
+    ----------
+    n_clusters : int
+        The number of clusters k.
+    init : str, ndarray of shape (k, d) or callable
+        The start: a name, centres, or what draws seeds at a site.
+    n_init : int, optional
+        The number of starts, by default the algorithm's own.
+    tol : float
+        When centres count as settled.
+    m : float, optional
+        The fuzzifier, of fuzzy clusters.
+    """
 
-    @property
-    def init(self) -> str | Floats | Callable[..., Any]:
-        """The start: a name, centres, or what draws seeds at a site."""
-        ...
-
-    @property
-    def n_init(self) -> int | None:
-        """The number of starts, None for the algorithm's own."""
-        ...
-
-    @property
-    def tol(self) -> float:
-        """When centres count as settled."""
-        ...
-
-    @property
-    def m(self) -> float | None:
-        """The fuzzifier, None for hard clusters."""
-        ...
+    n_clusters: int
+    init: str | Floats | Callable[..., Any] = "auto"
+    n_init: int | None = None
+    tol: float = 1e-4
+    m: float | None = None
 
 
 class Metric(Step, Protocol):
@@ -529,6 +526,19 @@ class Answers:
     def total(self) -> Summary:
         """The sum of the answers, added in the order of the sites' names."""
         return reduce(add, self.summaries)
+
+
+def first_alike(tasks: Sequence[Task]) -> list[int]:
+    """Return for each task the place of the first one with the same preprocessor.
+
+    Examples
+    --------
+    >>> from fedcluster.metrics import Inertia
+    >>> first_alike([Task(Inertia(), State()), Task(Inertia(), State())])
+    [0, 0]
+    """
+    given = [task.preprocessor for task in tasks]
+    return [next(i for i, each in enumerate(given) if each is mine) for mine in given]
 
 
 class Engine(Protocol):

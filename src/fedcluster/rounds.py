@@ -99,7 +99,7 @@ def server_update(
         shift=shift,
         answered=tuple(answers.by_site),
         missing=answers.missing,
-        values_sent={name: s.numbers for name, s in answers.by_site.items()},
+        values_sent={name: s.n_values for name, s in answers.by_site.items()},
     )
 
 
@@ -262,7 +262,7 @@ def run_plan(
 
 def _exchange(tasks: Sequence[Task], answers: Sequence[Answers]) -> CommunicationRound:
     """What one exchange carried."""
-    numbers = {name: sum(a.by_site[name].numbers for a in answers) for name in answers[0].by_site}
+    numbers = {name: sum(a.by_site[name].n_values for a in answers) for name in answers[0].by_site}
     steps = tuple(type(task.step).__name__ for task in tasks)
     return CommunicationRound(steps, tuple(numbers), answers[0].missing, numbers)
 

@@ -16,10 +16,10 @@ from fedcluster.engines._wire import (
     WireError,
     digest,
     pack,
-    read_sites,
+    read_site,
     read_summaries,
     unpack,
-    write_sites,
+    write_site,
     write_summaries,
     write_tasks,
 )
@@ -89,12 +89,12 @@ class RecordedEngine:
         if not path.exists():
             sites = self._engine.introduce(columns=columns, texts=texts, labels=labels)
             with atomic_write(path) as temporary:
-                told = {**FORMAT, "question": question, "sites": write_sites(sites)}
+                told = {**FORMAT, "question": question, "sites": [*map(write_site, sites)]}
                 temporary.write_bytes(pack(told, {}))
         header, _ = _header(path, question)
         try:
-            told_sites = read_sites(header.get("sites"))
-        except WireError as error:
+            told_sites = tuple(read_site(str(each["name"]), each) for each in header["sites"])
+        except (WireError, LookupError, TypeError) as error:
             raise _damaged(path, error) from error
         if not (columns or labels):
             self._sites = told_sites

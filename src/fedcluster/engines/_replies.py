@@ -8,17 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from fedcluster.core import Column, Floats, Limit, SiteInfo, Summary, Task
+from fedcluster.core import Floats, SiteInfo, Summary, Task
 from fedcluster.engines._wire import (
     LARGEST,
     PROTOCOL,
+    TOLD,
     WireError,
     digest,
-    read_columns,
+    read_site,
     read_summaries,
     unpack,
 )
-from fedcluster.io._columns import MOST_LEVELS
 
 SLACK = 1 + 1e-9
 """How much more than all rows a line may weigh, for rounding."""
@@ -149,14 +149,9 @@ def read_reply(message: bytes, question: Question, name: str, *, largest: int = 
     """
     try:
         header, arrays = _opened(message, question, name, largest)
-        site = SiteInfo(
-            name,
-            _limits(header),
-            _streams(header),
-            _columns(header, described=question.describes),
-            _labels(header) if question.labels else None,
-        )
-        return Reply(site, question.describes, read_summaries(arrays))
+        told = {key: value for key, value in header.items() if key not in TOLD}
+        asked = {"described": question.describes, "labels": question.labels}
+        return Reply(read_site(name, told, **asked), question.describes, read_summaries(arrays))
     except WireError as error:
         raise ReplyError(str(error)) from error
 
@@ -196,50 +191,6 @@ def _check_header(header: dict[str, Any], question: Question, name: str) -> None
             raise ReplyError(f"{said}: {str(header[kind])[:200]}")
     if (header.get("run"), header.get("exchange")) != (question.run, question.exchange):
         raise ReplyError("it belongs to another round: a replay, or too late")
-
-
-def _texts(header: dict[str, Any], key: str) -> tuple[str, ...]:
-    texts = header.get(key, [])
-    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-        raise ReplyError(f"its {key} are not a list of texts")
-    return tuple(texts)
-
-
-def _columns(header: dict[str, Any], *, described: bool) -> tuple[Column, ...]:
-    """Return the columns of a site, by their names alone unless they are described."""
-    names = tuple(map(Column, _texts(header, "columns")))
-    return read_columns(header.get("described")) if described else names
-
-
-def _limits(header: dict[str, Any]) -> tuple[Limit, ...]:
-    """Return the limits that a site puts on what leaves."""
-    limits = header.get("limits", [])
-    if not isinstance(limits, list):
-        raise ReplyError("its limits are not a list of names and parameters")
-    try:
-        return tuple(map(Limit.from_plain, limits))
-    except ValueError as error:
-        raise ReplyError(f"its limits are not understood: {error}") from error
-
-
-def _streams(header: dict[str, Any]) -> bool:
-    """Return whether the rows of a site come in chunks."""
-    streams = header.get("streams")
-    if not isinstance(streams, bool):
-        raise ReplyError("it does not say whether its rows come in chunks: use the same fedcluster")
-    return streams
-
-
-def _labels(header: dict[str, Any]) -> tuple[str, ...] | None:
-    """Return the reference labels of a site; None where it says that it has none."""
-    if "labels" not in header:
-        raise ReplyError("it does not say whether it has labels: use the same fedcluster")
-    if header["labels"] is None:
-        return None
-    labels = _texts(header, "labels")
-    if len(set(labels)) < len(labels) or len(labels) > MOST_LEVELS:
-        raise ReplyError(f"its {len(labels)} labels are too many, or one is named twice")
-    return labels
 
 
 def _check_shape(task: Task, summary: Summary, holding: Holding) -> None:

@@ -31,6 +31,7 @@ from fedcluster.core import (
     Summary,
     Task,
     check_step,
+    first_alike,
 )
 from fedcluster.io._columns import KINDS, MOST_LEVELS
 
@@ -42,8 +43,8 @@ LARGEST = 100_000_000
 
 MOST_DIMENSIONS = 2
 
-SITE_SCALARS = ("name", "streams", "answered", "n_rows", "weight")
-"""What a site tells of itself by single values."""
+TOLD = ("answered", "n_rows", "weight")
+"""What the coordinator knows of a site besides what its replies tell."""
 
 Header = Mapping[str, Any]
 Steps = Mapping[str, type[Any]]
@@ -165,7 +166,7 @@ def write_tasks(tasks: Sequence[Task]) -> tuple[list[Header], dict[str, Floats]]
         If a step has a field that is no scalar.
     """
     headers: list[Header] = []
-    prepared: dict[int, int] = {}
+    firsts = first_alike(tasks)
     arrays: dict[str, Floats] = {}
     for i, task in enumerate(tasks):
         state = task.state
@@ -178,7 +179,7 @@ def write_tasks(tasks: Sequence[Task]) -> tuple[list[Header], dict[str, Floats]]
                 "inertia": state.inertia,
                 "converged": bool(state.converged),
                 "memory": list(state.memory),
-                **_preprocessor(task.preprocessor, prepared, i),
+                **_preprocessor(task, firsts[i], i),
             }
         )
         arrays |= {f"{i}.centers": state.centers, f"{i}.weights": state.weights}
@@ -186,14 +187,11 @@ def write_tasks(tasks: Sequence[Task]) -> tuple[list[Header], dict[str, Floats]]
     return headers, arrays
 
 
-def _preprocessor(
-    preprocessor: RowTransform | None, known: dict[int, int], i: int
-) -> dict[str, Any]:
-    """The preparation of task i; where an earlier task has the same one, the number of that."""
-    if preprocessor is None:
+def _preprocessor(task: Task, first: int, i: int) -> dict[str, Any]:
+    """Return the preprocessor of task i; where an earlier task has it, the number of that."""
+    if task.preprocessor is None:
         return {}
-    first = known.setdefault(id(preprocessor), i)
-    return {"preprocessing": preprocessor.plain() if first == i else first}
+    return {"preprocessing": task.preprocessor.plain() if first == i else first}
 
 
 def _fields(step: Step) -> dict[str, Any]:
@@ -338,42 +336,76 @@ def _column(name: Any, kind: Any, levels: Any) -> Column:
     return Column(name, kind, tuple(levels))
 
 
-def write_sites(sites: Sequence[SiteInfo]) -> list[dict[str, Any]]:
-    """Return what sites tell of themselves as JSON can hold it."""
-    return [
-        {
-            **{name: getattr(site, name) for name in SITE_SCALARS},
-            "limits": [limit.plain() for limit in site.limits],
-            "columns": write_columns(site.columns),
-            "labels": None if site.labels is None else list(site.labels),
-        }
-        for site in sites
-    ]
+def write_site(site: SiteInfo) -> dict[str, Any]:
+    """Return what a site tells of itself as JSON can hold it."""
+    return {
+        **{name: getattr(site, name) for name in ("name", "streams", *TOLD)},
+        "limits": [limit.plain() for limit in site.limits],
+        "described": write_columns(site.columns),
+        "labels": None if site.labels is None else list(site.labels),
+    }
 
 
-def read_sites(given: Any) -> tuple[SiteInfo, ...]:
-    """Return what `write_sites` wrote.
+def read_site(name: str, told: Header, *, described: bool = True, labels: bool = True) -> SiteInfo:
+    """Return what a site tells of itself, from `write_site` or the header of a reply.
+
+    Parameters
+    ----------
+    name : str
+        The site.
+    told : mapping
+        What it told.
+    described, labels : bool, default=True
+        Whether it was to describe its columns, not to name them alone, and to tell its labels.
 
     Raises
     ------
     WireError
-        If it is something else.
+        Saying what is lacking or not understood.
 
     Examples
     --------
     >>> site = SiteInfo("north", (Limit("MinRows", (("n", 2),)),), labels=("sick", "well"))
-    >>> read_sites(write_sites([site])) == (site,)
+    >>> read_site("north", write_site(site)) == site
     True
     """
+    if not isinstance(told.get("limits"), list):
+        raise WireError("its limits are not a list of names and parameters")
+    if not isinstance(told.get("streams"), bool):
+        raise WireError("it does not say whether its rows come in chunks: use the same fedcluster")
     try:
-        return tuple(
-            SiteInfo(
-                **{name: site[name] for name in SITE_SCALARS},
-                limits=tuple(map(Limit.from_plain, site["limits"])),
-                columns=read_columns(site["columns"]),
-                labels=None if site["labels"] is None else tuple(map(str, site["labels"])),
-            )
-            for site in given
-        )
-    except (TypeError, LookupError, ValueError) as error:
-        raise WireError(f"what the sites told of themselves is not understood: {error}") from error
+        limits = tuple(map(Limit.from_plain, told["limits"]))
+    except ValueError as error:
+        raise WireError(f"its limits are not understood: {error}") from error
+    return SiteInfo(
+        name,
+        limits,
+        told["streams"],
+        read_columns(told.get("described")) if described else _named(told),
+        _labels(told) if labels else None,
+        **{key: told[key] for key in TOLD if key in told},
+    )
+
+
+def _named(told: Header) -> tuple[Column, ...]:
+    """Return the columns of a site, known by their names alone."""
+    return tuple(map(Column, _texts(told, "columns")))
+
+
+def _labels(told: Header) -> tuple[str, ...] | None:
+    """Return the reference labels of a site; None where it says that it has none."""
+    if "labels" not in told:
+        raise WireError("it does not say whether it has labels: use the same fedcluster")
+    if told["labels"] is None:
+        return None
+    labels = _texts(told, "labels")
+    if len(set(labels)) < len(labels) or len(labels) > MOST_LEVELS:
+        raise WireError(f"its {len(labels)} labels are too many, or one is named twice")
+    return labels
+
+
+def _texts(told: Header, key: str) -> tuple[str, ...]:
+    texts = told.get(key, [])
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise WireError(f"its {key} are not a list of texts")
+    return tuple(texts)

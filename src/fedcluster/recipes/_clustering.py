@@ -11,7 +11,7 @@ import numpy as np
 from fedcluster._choices import algorithm_classes, builder
 from fedcluster.algorithms import Lloyd
 from fedcluster.algorithms._fkm import site_seeding
-from fedcluster.core import Algorithm, Floats, Metric, Result, SiteInfo, State, Task
+from fedcluster.core import Algorithm, FitParameters, Floats, Metric, Result, SiteInfo, State, Task
 from fedcluster.recipes import _starts as starts
 from fedcluster.recipes._breathing import breathe
 from fedcluster.recipes._race import HALVING, race
@@ -58,7 +58,8 @@ class FitSpec:
     def by(self) -> Algorithm:
         """The algorithm, built from the other parameters where it was given by name."""
         if isinstance(self.algorithm, str):
-            return builder(self.algorithm, fuzzy=self.m is not None)(self)
+            build = builder(self.algorithm, fuzzy=self.m is not None)
+            return build(FitParameters(self.n_clusters, self.init, self.n_init, self.tol, self.m))
         return self.algorithm
 
     @property
