@@ -34,7 +34,7 @@ from fedcluster.core import Data, State, Task
 from fedcluster.datasets import plane16
 from fedcluster.engines import LocalEngine
 from fedcluster.engines._pooled import PooledEngine
-from fedcluster.io._streams import ParquetRows
+from fedcluster.io import ParquetRows
 from fedcluster.kernels import fuzzy_pass, hard_pass, kmeans_plusplus
 from fedcluster.privacy import MinClusterSize
 from fedcluster.rounds import run

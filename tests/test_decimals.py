@@ -19,9 +19,11 @@ from fedcluster._site import SiteFile
 from fedcluster.core import Data
 from fedcluster.errors import InputError
 from fedcluster.io import _disk_cache as spool
-from fedcluster.io._decimals import is_number, parsed
+from fedcluster.io._cells import is_number, parsed
+from fedcluster.io._csv import CsvFile
 from fedcluster.io._disk_cache import CachedRows
-from fedcluster.io._files import open_table, read_raw_sites, read_sites, sources
+from fedcluster.io._reader import ColumnRoles
+from fedcluster.io._sources import named_sources, read_sites
 
 GERMAN = """\
 Größe;Gewicht;Temperatur;Station;Note
@@ -45,6 +47,7 @@ VALUES = np.array(
         [2, 150, 36.9],
     ]
 )
+RAW = ColumnRoles(raw=True)
 MEASURES = ["Größe", "Gewicht", "Temperatur"]
 
 
@@ -70,10 +73,10 @@ def site(text: str, path: str = "rows.csv", decimal: str = ",", *lines: str) -> 
 @pytest.mark.parametrize("text", [GERMAN, QUOTED, IN_COMMAS, "\ufeff" + GERMAN])
 def test_a_german_file_is_read(text: str, path: str) -> None:
     write(path, text)
-    table = read_raw_sites(sources([path], ","))["north"]
-    np.testing.assert_array_equal(table.X[:, :3], VALUES)
-    assert [column.kind for column in table.kinds] == ["number"] * 3 + ["text", "number"]
-    assert table.kinds[3].levels == ("Nord", "Süd", "Süd, oben")
+    table = read_sites(named_sources([path], ","), RAW)["north"]
+    np.testing.assert_array_equal(table.data.X[:, :3], VALUES)
+    assert [column.kind for column in table.data.columns] == ["number"] * 3 + ["text", "number"]
+    assert table.data.columns[3].levels == ("Nord", "Süd", "Süd, oben")
 
 
 @pytest.mark.parametrize("in_memory", [0, 1 << 20])
@@ -97,32 +100,37 @@ def test_a_site_file_says_what_decimals_begin_with(
 
 def test_values_that_are_text_for_arrow_are_numbers_too() -> None:
     """Blanks, and signs for missing values that Arrow does not know, make a column text."""
-    table = read_sites(sources([write("a.csv", "x;y\n 1,5 ;None\n2,5;0,25\n")], ","), ["x"])["a"]
-    np.testing.assert_array_equal(table.X, [[1.5], [2.5]])
-    raw = read_raw_sites(sources(["a.csv"], ","))["a"]
-    np.testing.assert_array_equal(raw.X, [[1.5, np.nan], [2.5, 0.25]])
+    table = read_sites(named_sources([write("a.csv", "x;y\n 1,5 ;None\n2,5;0,25\n")], ","), ["x"])[
+        "a"
+    ]
+    np.testing.assert_array_equal(table.data.X, [[1.5], [2.5]])
+    raw = read_sites(named_sources(["a.csv"], ","), RAW)["a"]
+    np.testing.assert_array_equal(raw.data.X, [[1.5, np.nan], [2.5, 0.25]])
 
 
 def test_later_blocks_may_be_of_another_kind() -> None:
     """The first block has whole numbers, the last a number of another form and a comma."""
     n = 200_000
     text = "".join(f"{i};{i}\n" for i in range(n)) + "7,5;None\n"
-    file = open_table(Path(write("rows.csv", "a;b\n" + text)), ",")
+    file = CsvFile.open(Path(write("rows.csv", "a;b\n" + text)), ",")
     np.testing.assert_array_equal(CachedRows(file, ["a"]).load().X.ravel(), [*range(n), 7.5])
     with pytest.raises(InputError, match=rf"column 'b', row {n + 1} .*: the value is missing"):
         len(CachedRows(file, ["b"]))
 
 
 def test_one_column_needs_no_delimiter() -> None:
-    table = read_sites(sources([write("a.csv", "x\n1,5\n2\n")], ","))["a"]
-    np.testing.assert_array_equal(table.X, [[1.5], [2]])
+    table = read_sites(named_sources([write("a.csv", "x\n1,5\n2\n")], ","))["a"]
+    np.testing.assert_array_equal(table.data.X, [[1.5], [2]])
 
 
 def test_parquet_has_no_decimal_sign() -> None:
     pa.parquet.write_table(pa.table({"x": [1.5, 2.5], "t": ["1,5", "2,5"]}), "a.parquet")
-    assert read_sites(sources(["a.parquet"], ","), ["x"])["a"].X.tolist() == [[1.5], [2.5]]
+    assert read_sites(named_sources(["a.parquet"], ","), ["x"])["a"].data.X.tolist() == [
+        [1.5],
+        [2.5],
+    ]
     with pytest.raises(InputError, match="'1,5' has a decimal comma; save the file with decimal p"):
-        read_sites(sources(["a.parquet"], ","))
+        read_sites(named_sources(["a.parquet"], ","))
     Path("site.toml").write_text('name = "n"\n[source]\npath = "a.parquet"\ndecimal = ","')
     with pytest.raises(InputError, match=r"decimal is for CSV, and .*a\.parquet is none"):
         SiteFile.load("site.toml").rows()
@@ -131,7 +139,7 @@ def test_parquet_has_no_decimal_sign() -> None:
 SAY = '--decimal , or, in a site file, decimal = "," under [source]'
 
 
-@pytest.mark.parametrize("read", [read_sites, read_raw_sites])
+@pytest.mark.parametrize("columns", [None, RAW])
 @pytest.mark.parametrize(
     ("column", "decimal", "words"),
     [
@@ -156,10 +164,10 @@ SAY = '--decimal , or, in a site file, decimal = "," under [source]'
         ("36,6 37 warm", ".", "'36,6' has a decimal comma; save the file with decimal points"),
     ],
 )  # fmt: skip
-def test_what_is_doubtful_is_said_and_not_guessed(read, column, decimal, words) -> None:
+def test_what_is_doubtful_is_said_and_not_guessed(columns, column, decimal, words) -> None:
     write("a.csv", "x;y\n" + "".join(f"{cell};1\n" for cell in column.split()))
     with pytest.raises(InputError) as caught:
-        read(sources(["a.csv"], decimal))
+        read_sites(named_sources(["a.csv"], decimal), columns)
     assert str(caught.value).startswith("site 'a', column 'x', row ")
     assert str(caught.value).endswith(words)
     assert "\n" not in str(caught.value)
@@ -167,9 +175,9 @@ def test_what_is_doubtful_is_said_and_not_guessed(read, column, decimal, words) 
 
 def test_a_german_date_is_a_text() -> None:
     write("a.csv", "x;y\n24.12.2020;1,5\n25.12.2020;2\n")
-    assert read_raw_sites(sources(["a.csv"], ","))["a"].kinds[0].kind == "text"
+    assert read_sites(named_sources(["a.csv"], ","), RAW)["a"].data.columns[0].kind == "text"
     with pytest.raises(InputError, match=r"'24\.12\.2020' is not a number; choose columns with"):
-        read_sites(sources(["a.csv"], ","))
+        read_sites(named_sources(["a.csv"], ","))
 
 
 def test_a_decimal_sign_is_a_point_or_a_comma() -> None:

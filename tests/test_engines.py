@@ -13,7 +13,7 @@ from fedcluster.core import Column, Data, Engine, Limit, State, Task
 from fedcluster.engines import LocalEngine
 from fedcluster.engines._recorded import RecordedEngine
 from fedcluster.errors import SiteError
-from fedcluster.io._streams import MemoryMap
+from fedcluster.io import MemoryMap
 from fedcluster.metrics import Inertia
 from fedcluster.preprocessing import PreprocessingSpec, agree
 from fedcluster.preprocessing import fit as fit_preprocessor

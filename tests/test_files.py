@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 
 from fedcluster.errors import InputError
 from fedcluster.io import _outputs as outputs
-from fedcluster.io._files import column_list, read_columns, read_one_file, read_sites, sources
+from fedcluster.io._columns import column_list
 from fedcluster.io._outputs import atomic_folder, atomic_write, check_folder, json_text, label_files
+from fedcluster.io._reader import ColumnRoles
+from fedcluster.io._sources import named_sources, read_sites
 
 TWO = "x,y\n1,2\n3,4\n"
 
@@ -26,7 +28,7 @@ def _here(tmp_path, monkeypatch):
 def read(text, name="north.csv", columns=None, encoding="utf-8"):
     """The table of one site from the text of its file."""
     Path(name).write_bytes(text if isinstance(text, bytes) else text.encode(encoding))
-    (table,) = read_sites(sources([name]), columns).values()
+    (table,) = read_sites(named_sources([name]), columns).values()
     return table
 
 
@@ -49,20 +51,20 @@ def read(text, name="north.csv", columns=None, encoding="utf-8"):
 def test_dialects_of_csv_are_read_alike(text, name):
     table = read(text, name)
     assert table.columns == ("x", "y")
-    np.testing.assert_array_equal(table.X, [[1, 2], [3, 4]])
-    assert table.X.dtype == np.float64
-    assert table.X.flags.c_contiguous
-    assert table.numbers.tolist() == [1, 2]
+    np.testing.assert_array_equal(table.data.X, [[1, 2], [3, 4]])
+    assert table.data.X.dtype == np.float64
+    assert table.data.X.flags.c_contiguous
+    assert list(table.row_ids) == [1, 2]
 
 
 def test_quoted_names_and_values_may_hold_the_delimiter_and_line_breaks():
     table = read('"height, cm","a ""b""",note\n1,2,"one,\ntwo"\n3,4,x\n', columns=['a "b"'])
-    np.testing.assert_array_equal(table.X, [[2], [4]])
+    np.testing.assert_array_equal(table.data.X, [[2], [4]])
     assert table.ignored == ("height, cm", "note")
 
 
 def test_whole_numbers_and_truth_values_are_numbers():
-    np.testing.assert_array_equal(read("a,b\ntrue,7\nfalse,8\n").X, [[1, 7], [0, 8]])
+    np.testing.assert_array_equal(read("a,b\ntrue,7\nfalse,8\n").data.X, [[1, 7], [0, 8]])
 
 
 def test_parquet_keeps_float32_and_takes_every_kind_of_number():
@@ -74,9 +76,9 @@ def test_parquet_keeps_float32_and_takes_every_kind_of_number():
         "d": pa.array([1, 2]).cast(pa.decimal128(22, 2)),
     }
     pa.parquet.write_table(pa.table(columns), "north.parquet")
-    given = sources(["north.parquet"])
-    assert read_sites(given, ["dotted.name", "f"])["north"].X.dtype == np.float32
-    whole = read_sites(given)["north"]
+    given = named_sources(["north.parquet"])
+    assert read_sites(given, ["dotted.name", "f"])["north"].dtype == np.float32
+    whole = read_sites(given)["north"].data
     assert whole.X.dtype == np.float64
     np.testing.assert_array_equal(whole.X, [[1.5, 1, 1, 1, 1], [2.5, 2, 2, 0, 2]])
 
@@ -84,30 +86,30 @@ def test_parquet_keeps_float32_and_takes_every_kind_of_number():
 def test_columns_are_matched_by_name():
     Path("a.csv").write_text("x,y\n1,2\n")
     Path("b.csv").write_text("y,x\n4,3\n")
-    tables = read_sites(sources(["b.csv", "a.csv"]))
+    tables = read_sites(named_sources(["b.csv", "a.csv"]))
     assert list(tables) == ["a", "b"]
     assert tables["b"].columns == ("x", "y")
-    np.testing.assert_array_equal(tables["b"].X, [[3, 4]])
+    np.testing.assert_array_equal(tables["b"].data.X, [[3, 4]])
 
 
 def test_chosen_columns_come_in_the_chosen_order_and_the_rest_is_ignored():
     table = read("id,x,name,y\n1,2,Ann,3\n", columns=["y", "x"])
     assert (table.columns, table.ignored) == (("y", "x"), ("id", "name"))
-    np.testing.assert_array_equal(table.X, [[3, 2]])
+    np.testing.assert_array_equal(table.data.X, [[3, 2]])
 
 
 def test_one_file_is_parted_by_the_column_of_sites():
     Path("all.csv").write_text("x,where,w\n1,01,1\n2, b ,2\n3,01,0.5\n4,1,3\n")
-    tables = read_one_file(sources(["all.csv"])[0], "where", weight_column="w")
+    tables = read_sites(named_sources(["all.csv"]), ColumnRoles(site="where", weight="w"))
     assert list(tables) == ["01", "1", "b"]
-    assert tables["01"].X.tolist() == [[1.0], [3.0]]
-    assert tables["01"].weights.tolist() == [1.0, 0.5]
-    assert tables["01"].numbers.tolist() == [1, 3]
+    assert tables["01"].data.X.tolist() == [[1.0], [3.0]]
+    assert tables["01"].data.sample_weight.tolist() == [1.0, 0.5]
+    assert tables["01"].row_ids.tolist() == [1, 3]
 
 
 def test_sites_are_named_after_files_or_as_they_are_told():
-    found = sources(["d/South.csv.gz", "Upper North=d/a=b.csv", "x.y.parquet"])
-    assert [(s.site, s.path.as_posix()) for s in found] == [
+    found = named_sources(["d/South.csv.gz", "Upper North=d/a=b.csv", "x.y.parquet"])
+    assert [(site, source.path.as_posix()) for site, source in found.items()] == [
         ("South", "d/South.csv.gz"),
         ("Upper North", "d/a=b.csv"),
         ("x.y", "x.y.parquet"),
@@ -116,7 +118,7 @@ def test_sites_are_named_after_files_or_as_they_are_told():
 
 def test_a_file_with_an_equals_sign_in_its_name_is_a_file():
     Path("a=b.csv").write_text(TWO)
-    assert sources(["a=b.csv"])[0].site == "a=b"
+    assert list(named_sources(["a=b.csv"])) == ["a=b"]
 
 
 def test_a_column_that_counts_the_rows_is_warned_of():
@@ -249,10 +251,10 @@ def test_columns_may_be_called_0_1_2():
         ("x.csv", None, "site 'x': x.csv does not exist; check the path"),
         ("x.parquet", None, "site 'x': x.parquet does not exist; check the path"),
         (
-            "x.xlsx",
+            "x.doc",
             b"PK",
-            "site 'x.xlsx': x.xlsx is of an unknown kind; "
-            "give CSV (.csv, .tsv, also with .gz) or Parquet (.parquet)",
+            "site 'x.doc': x.doc is of an unknown kind; known are .csv, .csv.gz, .tsv, .tsv.gz, "
+            ".parquet, .pq, .xlsx, .npy, .npz, .h5ad",
         ),
         (
             "x.parquet",
@@ -271,13 +273,13 @@ def test_a_file_that_cannot_be_read_is_named(name, content, message):
     if content is not None:
         Path(name).write_bytes(content)
     with pytest.raises(InputError) as said:
-        read_sites(sources([name]))
+        read_sites(named_sources([name]))
     assert str(said.value) == message
 
 
 def test_a_folder_and_a_forbidden_file_are_no_files(monkeypatch):
     with pytest.raises(InputError, match=r"^site '\.': \. is a folder; give one file for each"):
-        read_sites(sources(["."]))
+        read_sites(named_sources(["."]))
 
     def forbidden(*args, **kwargs):
         raise PermissionError(13, "Permission denied")
@@ -285,14 +287,14 @@ def test_a_folder_and_a_forbidden_file_are_no_files(monkeypatch):
     Path("x.csv").write_text(TWO)
     monkeypatch.setattr(Path, "open", forbidden)
     with pytest.raises(InputError, match=r"^site 'x': x\.csv cannot be read: Permission denied$"):
-        read_sites(sources(["x.csv"]))
+        read_sites(named_sources(["x.csv"]))
 
 
 def test_a_column_that_one_site_lacks_is_named_with_the_common_ones():
     Path("north.csv").write_text("x,y,z\n1,2,3\n")
     Path("south.csv").write_text("y,x\n1,2\n")
     with pytest.raises(InputError) as said:
-        read_sites(sources(["north.csv", "south.csv"]))
+        read_sites(named_sources(["north.csv", "south.csv"]))
     assert str(said.value) == (
         "site 'south' has no column 'z', which site 'north' has; choose columns with --columns x,y"
     )
@@ -301,7 +303,7 @@ def test_a_column_that_one_site_lacks_is_named_with_the_common_ones():
 def test_a_column_is_needed():
     Path("all.csv").write_text("where\na\n")
     with pytest.raises(InputError, match=r"^site 'all': there is no column to cluster by$"):
-        read_one_file(sources(["all.csv"])[0], "where")
+        read_sites(named_sources(["all.csv"]), ColumnRoles(site="where"))
 
 
 @pytest.mark.parametrize(
@@ -315,7 +317,7 @@ def test_a_column_is_needed():
 def test_weights_are_numbers_from_zero(column, message):
     Path("north.csv").write_text("x,w,v\n1,0,much\n1,-1,2\n")
     with pytest.raises(InputError) as said:
-        read_sites(sources(["north.csv"]), ["x"], column)
+        read_sites(named_sources(["north.csv"]), ColumnRoles(("x",), weight=column))
     assert str(said.value).startswith(message)
 
 
@@ -323,16 +325,16 @@ def test_some_row_of_each_site_weighs_something():
     Path("a.csv").write_text("x,site,w\n1,a,0\n2,b,1\n3,a,0\n")
     message = r"^site 'a', column 'w': every weight is 0; leave the site out or weigh some row$"
     with pytest.raises(InputError, match=message):
-        read_one_file(sources(["a.csv"])[0], "site", weight_column="w")
+        read_sites(named_sources(["a.csv"]), ColumnRoles(site="site", weight="w"))
     Path("a.csv").write_text("x,w\n1,0\n")
     with pytest.raises(InputError, match=message):
-        read_sites(sources(["a.csv"]), weight_column="w")
+        read_sites(named_sources(["a.csv"]), ColumnRoles(weight="w"))
 
 
 def test_a_row_without_a_site_is_named():
     Path("all.csv").write_text("x,where\n1,a\n2,\n")
     with pytest.raises(InputError) as said:
-        read_one_file(sources(["all.csv"])[0], "where")
+        read_sites(named_sources(["all.csv"]), ColumnRoles(site="where"))
     assert str(said.value) == (
         "all.csv, column 'where', row 2 (line 3 of all.csv): the site's name is missing"
     )
@@ -340,7 +342,7 @@ def test_a_row_without_a_site_is_named():
 
 def test_two_sites_of_one_name_are_refused():
     with pytest.raises(InputError) as said:
-        sources(["a/north.csv", "b/north.parquet"])
+        named_sources(["a/north.csv", "b/north.parquet"])
     assert str(said.value) == (
         "two sites are called 'north' (a/north.csv and b/north.parquet); give one of them another "
         "name, as in north-2=b/north.parquet"
@@ -350,7 +352,7 @@ def test_two_sites_of_one_name_are_refused():
 @pytest.mark.parametrize("argument", ["postgresql+psycopg://me:s3cr3t@db/x", "north=sqlite:///x"])
 def test_the_address_of_a_database_belongs_into_a_site_file(argument):
     with pytest.raises(InputError, match=r"^(postgresql\+psycopg|sqlite)://\.\.\. is the address"):
-        sources([argument])
+        named_sources([argument])
 
 
 @pytest.mark.parametrize("text", ["", "a,,b", " ", "a,b,a"])
@@ -361,8 +363,8 @@ def test_a_list_of_columns_has_names_and_each_once(text):
 
 def test_other_columns_than_the_models_are_ignored():
     Path("new.csv").write_text("name,y,x\nAnn,1,2\n")
-    table = read_columns(sources(["new.csv"])[0], ["x", "y"])
-    assert (table.X.tolist(), table.ignored) == ([[2.0, 1.0]], ("name",))
+    table = read_sites(named_sources(["new.csv"]), ["x", "y"])["new"]
+    assert (table.data.X.tolist(), table.ignored) == ([[2.0, 1.0]], ("name",))
 
 
 @given(st.lists(st.text(min_size=1), max_size=8, unique=True))

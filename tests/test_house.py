@@ -50,6 +50,7 @@ GUESTS = {
     "rich": "cli",
     "scipy": ANYWHERE,
     "starlette": "transports.flower",
+    "python_calamine": "io._excel",
     "sqlalchemy": "io._sql",
     "sklearn": "estimators datasets _demo",
     "threadpoolctl": "kernels",

@@ -14,7 +14,7 @@ from fedcluster.core import Data, State
 from fedcluster.engines import LocalEngine
 from fedcluster.engines._recorded import RecordedEngine
 from fedcluster.errors import InputError
-from fedcluster.io._streams import MemoryMap
+from fedcluster.io import MemoryMap
 from fedcluster.recipes import FitSpec, clustering
 from fedcluster.rounds import run, run_plan
 

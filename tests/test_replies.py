@@ -19,7 +19,7 @@ from fedcluster.engines import _wire as wire
 from fedcluster.engines._remote import RemoteEngine
 from fedcluster.engines._responder import Responder
 from fedcluster.errors import SiteError
-from fedcluster.io._streams import MemoryMap
+from fedcluster.io import MemoryMap
 from fedcluster.metrics import Inertia
 from fedcluster.privacy import MinRows
 from fedcluster.rounds import run

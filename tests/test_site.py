@@ -22,11 +22,12 @@ from fedcluster._site import SiteFile
 from fedcluster.algorithms import Lloyd
 from fedcluster.errors import InputError
 from fedcluster.io import _disk_cache as spool
+from fedcluster.io._csv import CsvFile
 from fedcluster.io._disk_cache import CachedRows, DiskCache
-from fedcluster.io._files import open_table
-from fedcluster.io._groups import GroupCounter
 from fedcluster.io._matrices import MatrixRows
+from fedcluster.io._reader import ColumnRoles
 from fedcluster.metrics import Inertia
+from fedcluster.privacy._persons import GroupCounter
 
 ROWS = np.random.default_rng(0).normal(size=(60, 3)).round(3) + np.arange(60)[:, None] % 3 * 9
 FRAME = pd.DataFrame(ROWS, columns=["age", "bmi", "dose"]).assign(
@@ -174,10 +175,10 @@ def test_what_is_wrong_with_a_site_file_is_said_in_one_line(text, words) -> None
 def test_a_copy_has_no_name_and_is_gone_with_the_rows(monkeypatch) -> None:
     Path("tmp").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(Path("tmp").resolve()))
-    copy = DiskCache(3)
+    copy = DiskCache(ColumnRoles(("a", "b", "c")))
     copy.append(Data(ROWS))
     assert not list(Path("tmp").iterdir())
-    assert stat.S_IMODE(os.fstat(copy._X._file.fileno()).st_mode) == 0o600
+    assert stat.S_IMODE(os.fstat(copy.file.fileno()).st_mode) == 0o600
     np.testing.assert_array_equal(copy.part(7, 2).X, ROWS[7:9])
 
 
@@ -187,12 +188,12 @@ def test_a_disk_without_room_is_said(monkeypatch) -> None:
 
     monkeypatch.setattr("tempfile.TemporaryFile", full)
     with pytest.raises(InputError, match="No space left on device; set TMPDIR"):
-        DiskCache(3).append(Data(ROWS))
+        DiskCache(ColumnRoles(("a", "b", "c"))).append(Data(ROWS))
 
 
 def test_a_text_file_that_changes_while_it_is_read_is_refused(monkeypatch) -> None:
     FRAME[["age", "bmi"]].to_csv("rows.csv", index=False)
-    rows = CachedRows(open_table(Path("rows.csv")), owner="site 'north'")
+    rows = CachedRows(CsvFile.open(Path("rows.csv")), owner="site 'north'")
     real = DiskCache.append
 
     def meanwhile(self, data):
@@ -209,10 +210,10 @@ def test_a_text_file_whose_later_lines_are_of_another_kind_is_read_right() -> No
     n = 200_000  # several blocks
     text = "".join(f"{i},{i}\n" for i in range(n)) + " 7.5 ,none\n"
     Path("rows.csv").write_text("a,b\n" + text)
-    rows = CachedRows(open_table(Path("rows.csv")), ["a"])
+    rows = CachedRows(CsvFile.open(Path("rows.csv")), ["a"])
     np.testing.assert_array_equal(rows.load().X.ravel(), [*range(n), 7.5])
     with pytest.raises(InputError, match=rf"column 'b', row {n + 1} .*: the value is missing"):
-        len(CachedRows(open_table(Path("rows.csv")), ["b"]))
+        len(CachedRows(CsvFile.open(Path("rows.csv")), ["b"]))
 
 
 @pytest.mark.parametrize(

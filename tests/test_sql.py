@@ -16,7 +16,7 @@ from databases import PASSWORD, Server
 from fedcluster.errors import InputError
 from fedcluster.io import _disk_cache as spool
 from fedcluster.io._disk_cache import CachedRows
-from fedcluster.io._reader import Columns
+from fedcluster.io._reader import ColumnRoles
 from fedcluster.io._sql import Query
 
 ENVIRONMENT = {"FED_PASSWORD": PASSWORD, "NOBODY": "wrong-" + PASSWORD}
@@ -60,7 +60,7 @@ def asked(server: Server, query: str, **more: object) -> Query:
     return Query(server.url, query, environment=ENVIRONMENT, **more)
 
 
-def complaint(table: Query, columns: list[str] | Columns | None = None) -> str:
+def complaint(table: Query, columns: list[str] | ColumnRoles | None = None) -> str:
     """The one line that reading ends with; no part of the error holds a password."""
     with pytest.raises(InputError) as caught:
         CachedRows(table, columns, owner="site 'north'").load()
@@ -89,7 +89,7 @@ def test_postgres_gives_all_kinds_of_numbers(visits: Server) -> None:
 
 
 def test_groups_and_labels_come_beside_the_numbers(visits: Server) -> None:
-    roles = Columns(("n",), weight="age", group="who", label="who")
+    roles = ColumnRoles(("n",), weight="age", group="who", label="who")
     data = CachedRows(asked(visits, "SELECT * FROM visits ORDER BY n"), roles).load()
     assert data.groups is not None
     assert data.y is not None

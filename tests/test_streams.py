@@ -22,8 +22,8 @@ from fedcluster import Client, Data, LocalEngine, MinClusterSize, MinRows, State
 from fedcluster.algorithms import FKM, Lloyd
 from fedcluster.core import Step
 from fedcluster.errors import InputError, SiteError
-from fedcluster.io._arrays import side_by_side
-from fedcluster.io._streams import MemoryMap, ParquetRows
+from fedcluster.io import ColumnRoles, MemoryMap, ParquetRows
+from fedcluster.io._frames import side_by_side
 from fedcluster.metrics import Inertia
 
 ADDITIVE = [step for step in STEPS if step.client_additive]
@@ -153,7 +153,7 @@ def test_columns_weights_and_several_files(tmp_path: Path) -> None:
         write(tmp_path / "a.parquet", a, w=weight, note=["x"] * 50),
         write(tmp_path / "b.parquet", b, note=["y"] * 31, w=np.ones(31)),
     ]
-    rows = ParquetRows(paths, ["x2", "x0"], "w", chunk_rows=8)
+    rows = ParquetRows(paths, ColumnRoles(("x2", "x0"), weight="w"), chunk_rows=8)
     data = rows.load()
     assert len(rows) == len(data) == 81
     np.testing.assert_array_equal(data.X, np.vstack([a, b])[:, [2, 0]])
@@ -167,7 +167,7 @@ def test_columns_weights_and_several_files(tmp_path: Path) -> None:
 def test_columns_are_those_of_the_first_file_without_the_weight(tmp_path: Path) -> None:
     paths = [write(tmp_path / "a.parquet", rows_of(5), w=np.ones(5, int))]
     paths.append(write(tmp_path / "b.parquet", rows_of(5), w=np.ones(5, int), more=np.ones(5)))
-    assert ParquetRows(paths, weight_column="w").columns == ("x0", "x1", "x2")
+    assert ParquetRows(paths, ColumnRoles(weight="w")).columns == ("x0", "x1", "x2")
 
 
 def test_all_files_are_read_as_one_type(tmp_path: Path) -> None:
@@ -210,7 +210,7 @@ def test_text_is_named_too_and_a_negative_weight(tmp_path: Path) -> None:
         ParquetRows(text, chunk_rows=2).load()
     weight = planted(tmp_path / "b.parquet", -1.0, 9, "w")
     with pytest.raises(InputError, match=r"'w', row \d+ of b.parquet: the weight is negative"):
-        ParquetRows(weight, weight_column="w").load()
+        ParquetRows(weight, ColumnRoles(weight="w")).load()
 
 
 def test_at_a_site_the_error_names_the_site(tmp_path: Path) -> None:
@@ -286,7 +286,7 @@ from pathlib import Path
 import numpy as np
 from fedcluster import Client, Data, State, Task
 from fedcluster.algorithms import Lloyd
-from fedcluster.io._streams import ParquetRows
+from fedcluster.io import ParquetRows
 rows, task = ParquetRows(sys.argv[1]), Task(Lloyd(), State.at(np.zeros((1, 16))))
 Client("s", Data(np.zeros((9000, 16), np.float32))).answer(task)
 def peak():  # getrusage would count what the parent had, too

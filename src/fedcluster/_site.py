@@ -14,22 +14,28 @@ min_cluster_size = 5
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NoReturn
 
+import numpy as np
+
 from fedcluster.client import Client
 from fedcluster.core import Data, Filter, RowStream
 from fedcluster.errors import InputError
-from fedcluster.io._decimals import COMMA, POINT
-from fedcluster.io._meanings import CommonCodes, Meanings
-from fedcluster.io._reader import Columns, has_columns
-from fedcluster.io._sources import FileSource, OpenRows, SqlSource, opened_rows
-from fedcluster.io._tables import readable
+from fedcluster.io._cells import COMMA, NAMES, POINT, kind_of, missing_in
+from fedcluster.io._columns import CommonCodes, Meanings, first_twice, has_columns, merged_kind
+from fedcluster.io._matrices import Matrix
+from fedcluster.io._reader import ColumnRoles, Reader, Table, TablePart
+from fedcluster.io._rows import OpenRows, error_prefix, readable
+from fedcluster.io._sources import FileSource, SqlSource, open_rows, open_source
 from fedcluster.privacy import MinClusterSize, MinRows
+from fedcluster.privacy._persons import GroupCounter, Persons
 
+ROWS = 1 << 14
+"""Rows that are read at a time for a profile."""
 IN_MEMORY = 1 << 23
 """Values up to which a site keeps its rows in memory: 64 MB of them."""
 
@@ -127,8 +133,8 @@ class SiteFile:
 
     def roles(
         self, names: Sequence[str], columns: Sequence[str] | None = None, *, raw: bool = False
-    ) -> Columns:
-        """Which of a table's columns plays which part.
+    ) -> ColumnRoles:
+        """Return which of a table's columns plays which part.
 
         Parameters
         ----------
@@ -140,7 +146,8 @@ class SiteFile:
             Whether rows are still to be prepared: text and missing values are allowed.
         """
         has_columns(f"site {self.name!r}, [codes]: the source", names, self.codes)
-        others = {self.weight_column, self.group_column, self.label_column}
+        weight, group, label = self.weight_column, self.group_column, self.label_column
+        others = {weight, group, label}
         own = self.columns or [name for name in names if name not in others]
         for name in columns or ():
             if name not in own:
@@ -148,8 +155,8 @@ class SiteFile:
                     f"site {self.name!r} has no column {name!r} to cluster by; "
                     f"{self.path.name} allows {', '.join(own)}"
                 )
-        weight, group, label = self.weight_column, self.group_column, self.label_column
-        return Columns(tuple(columns or own), weight, group, label, raw, tuple(self.codes))
+        values = tuple(columns or own)
+        return ColumnRoles(values, weight, group, label, raw=raw, coded=tuple(self.codes))
 
     def rows(self, columns: Sequence[str] | None = None, *, raw: bool = False) -> Data | RowStream:
         """Open the source; rows that are few are read at once, others come in chunks.
@@ -166,7 +173,7 @@ class SiteFile:
     def opened(self, columns: Sequence[str] | None = None, *, raw: bool = False) -> OpenRows:
         """The source, opened; its rows come in chunks, in the order in which they lie there."""
         owner = f"site {self.name!r}"
-        rows = opened_rows(
+        rows = open_rows(
             self.source,
             lambda names: self.roles(names, columns, raw=raw),
             owner=owner,
@@ -178,11 +185,29 @@ class SiteFile:
                 f"{owner}: [codes] makes text of column {coded[0]!r}, which only a preparation "
                 "makes numbers of: leave out --scale none, or the column"
             )
-        return CommonCodes(rows, self.codes, owner) if coded else rows
+        return CommonCodes(rows, rows.columns, self.codes, owner) if coded else rows
 
     def client(self, columns: Sequence[str] | None = None, *, raw: bool = False) -> Client:
         """The site as it answers tasks: its rows, opened at the first one, and its limits."""
         return Client(self.name, lambda: self.rows(columns, raw=raw), self.limits.filters)
+
+    def profile(self) -> Profile:
+        """Read the source once and return what its columns hold.
+
+        Raises
+        ------
+        InputError
+            If it cannot be read.
+        """
+        owner = f"site {self.name!r}"
+        with error_prefix(owner):
+            opened = open_source(self.source, owner)
+            if isinstance(opened, Matrix):
+                return _profile_of_matrix(opened)
+            profile = _profile_of_tables(opened, owner, self.group_column)
+            if not profile.rows:
+                raise InputError(f"{self.source} has no rows")
+            return profile
 
     def _advise(self, numeric: Sequence[str]) -> str:
         """What to do where a column is no number."""
@@ -190,6 +215,80 @@ class SiteFile:
             return "there is no other column"
         listed = ", ".join(f'"{name}"' for name in numeric)
         return f"write columns = [{listed}] in {self.path.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnProfile:
+    """What one column holds.
+
+    Parameters
+    ----------
+    name : str
+        Its name.
+    kind : str
+        "number", "text", "date", "mixed" of numbers and text, or "empty"; "decimal commas" or
+        "decimal points" where its numbers are not written as those of the source should be.
+    missing : int
+        Rows without a value.
+    """
+
+    name: str
+    kind: str
+    missing: int
+
+    def __add__(self, more: ColumnProfile) -> ColumnProfile:
+        kinds = {self.kind, more.kind}
+        kinds -= {"number"} if kinds & set(NAMES.values()) else set()
+        return ColumnProfile(self.name, merged_kind(kinds), self.missing + more.missing)
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What a source holds, told to the site alone.
+
+    Parameters
+    ----------
+    rows : int
+        How many there are.
+    columns : tuple of ColumnProfile
+        In the order of the source.
+    persons : Persons, optional
+        Whose they are, where a column says so.
+    """
+
+    rows: int
+    columns: tuple[ColumnProfile, ...]
+    persons: Persons | None = None
+
+
+def _profile_of_tables(tables: Sequence[Table], owner: str, group: str | None) -> Profile:
+    columns: dict[str, ColumnProfile] = {}
+    counter, rows = GroupCounter(), 0
+    for part in _parts(tables, owner, group):
+        rows += part.rows.num_rows
+        for name in part.rows.column_names:
+            column = part.rows[name]
+            own = ColumnProfile(name, kind_of(column, part.decimal), missing_in(column))
+            columns[name] = columns[name] + own if name in columns else own
+        if group is not None:
+            counter.add(Reader(owner, part).groups(group))
+    return Profile(rows, tuple(columns.values()), counter.persons() if group else None)
+
+
+def _parts(tables: Sequence[Table], owner: str, group: str | None) -> Iterator[TablePart]:
+    texts = [] if group is None else [group]
+    for table in tables:
+        has_columns(owner, table.names, texts)
+        yield from table.parts([name for name in table.names if name], ROWS, texts)
+
+
+def _profile_of_matrix(matrix: Matrix) -> Profile:
+    missing = np.zeros(len(matrix.names), dtype=np.int64)
+    size = max(1, (1 << 20) // len(missing))
+    for start in range(0, matrix.n_rows, size):
+        missing += np.isnan(matrix.block(slice(start, start + size), None)).sum(axis=0)
+    columns = zip(matrix.names, missing.tolist(), strict=True)
+    return Profile(matrix.n_rows, tuple(ColumnProfile(name, "number", n) for name, n in columns))
 
 
 def held(rows: OpenRows) -> Data | RowStream:
@@ -222,12 +321,12 @@ class _Toml:
             federation=self.table("federation").content,
             path=self.path,
         )
-        used = [*(columns or ()), site.weight_column, site.group_column, site.label_column]
-        used = [name for name in used if name is not None]
-        if twice := next((name for name in used if used.count(name) > 1), None):
+        others = [site.weight_column, site.group_column, site.label_column]
+        used = [*(columns or ()), *(name for name in others if name is not None)]
+        if (twice := first_twice(used)) is not None:
             self.complain(f"column {twice!r} is named twice")
         for name in site.codes:
-            if name in (site.weight_column, site.group_column, site.label_column):
+            if name in others:
                 self.complain(f"[codes], {name!r} is no column to cluster by; leave it out there")
         return site
 

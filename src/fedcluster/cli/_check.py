@@ -13,13 +13,11 @@ from fedcluster.cli._arguments import AsJson, Quiet
 from fedcluster.cli._screen import Screen
 
 if TYPE_CHECKING:
-    from fedcluster._site import SiteFile
-    from fedcluster.io._profile import Profile
+    from fedcluster._site import Profile, SiteFile
     from fedcluster.report import Table
 
 
 EXAMPLE = "Example: fedcluster check site.toml"
-DATA = (".csv", ".tsv", ".gz", ".parquet", ".npy", ".npz", ".h5ad")
 
 
 def check(
@@ -37,20 +35,20 @@ def check(
     with Screen(as_json=as_json, quiet=quiet) as screen:
         from fedcluster._site import SiteFile
         from fedcluster.errors import InputError
-        from fedcluster.io._profile import profile
-        from fedcluster.io._reader import has_columns
+        from fedcluster.io._columns import has_columns
+        from fedcluster.io._sources import suffix_of
 
-        if site_file.suffix.lower() in DATA:
+        if suffix_of(site_file.name):
             raise InputError(
                 f"{site_file} holds rows; name a site.toml that says path = {site_file.name!r}"
             )
         site = SiteFile.load(site_file)
         screen.doing(f"reading the rows of {site.name}")
-        found = profile(site.source, f"site {site.name!r}", site.group_column)
+        found = site.profile()
         names = [column.name for column in found.columns]
         roles = site.roles(names)
-        has_columns(f"site {site.name!r}", names, [*roles.values, *roles.others])
-        if coded := [name for name in site.codes if name in roles.values]:
+        has_columns(f"site {site.name!r}", names, [*roles.chosen, *roles.others])
+        if coded := [name for name in site.codes if name in roles.chosen]:
             for _ in site.opened(coded, raw=True).chunks():  # a code without a meaning is an error
                 pass
         content = _content(site, found)
@@ -118,7 +116,7 @@ def _table(site: SiteFile, found: Profile) -> Table:
 
 def _decimals(found: Profile) -> Iterator[str]:
     """Which columns may have decimals that do not begin as the site file says."""
-    from fedcluster.io._decimals import COMMA, NAMES
+    from fedcluster.io._cells import COMMA, NAMES
 
     for sign, name in NAMES.items():
         if columns := [column.name for column in found.columns if column.kind == name]:

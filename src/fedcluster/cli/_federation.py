@@ -355,7 +355,7 @@ def _terms(
 ) -> RunOptions:
     """The terms of a job, checked."""
     from fedcluster.errors import InputError
-    from fedcluster.io._files import column_list
+    from fedcluster.io._columns import column_list
     from fedcluster.io._outputs import check_folder
     from fedcluster.transports.flower._coordinator import RunOptions
 

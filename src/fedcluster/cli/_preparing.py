@@ -75,7 +75,7 @@ def asked(
 ) -> Any:
     """The options as a `PreprocessingSpec`; None where rows are to be taken as they are."""
     from fedcluster.errors import InputError
-    from fedcluster.io._files import column_list
+    from fedcluster.io._columns import column_list
     from fedcluster.preprocessing import PreprocessingSpec
 
     if scale == ScaleName.NONE and not any((missing, categories, log, bounds, pca)):

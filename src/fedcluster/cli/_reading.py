@@ -2,30 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from fedcluster._site import SiteFile, held
 from fedcluster.errors import InputError
-from fedcluster.io._decimals import POINT
-from fedcluster.io._files import (
-    Source,
-    column_list,
-    common_columns,
-    read_one_file,
-    read_raw_file,
-    read_raw_sites,
-    read_sites,
-    sources,
-)
-from fedcluster.io._reader import Reader, SiteTable
+from fedcluster.io._cells import POINT
+from fedcluster.io._columns import column_list, common_columns
+from fedcluster.io._reader import ColumnRoles
 from fedcluster.io._rows import SiteRows
-from fedcluster.io._sources import OpenRows
+from fedcluster.io._sources import FileSource, named_sources, read_sites
 from fedcluster.model import Model
 from fedcluster.preprocessing import Category, PreprocessingSpec
 
@@ -90,8 +77,10 @@ def read(
 
     Rows that are to be prepared may have text and missing values.
     """
-    texts = None if prepare is None else tuple(prepare.named)
-    return _read(files, options, options.chosen(), texts, doing)
+    chosen = options.chosen()
+    coded = () if prepare is None else tuple(prepare.named)
+    roles = ColumnRoles(None if chosen is None else tuple(chosen), raw=prepare is not None)
+    return _read(files, options, replace(roles, coded=coded), doing)
 
 
 def read_for(
@@ -99,20 +88,16 @@ def read_for(
 ) -> dict[str, SiteRows]:
     """Read the model's columns of new rows, with weights, groups and labels as options say."""
     options.check_model(model)
-    texts = None
+    roles = ColumnRoles(tuple(model.columns))
     if model.preprocessor is not None:
-        texts = tuple(c.name for c in model.preprocessor.columns if isinstance(c, Category))
-    return _read(files, options, model.columns, texts, doing)
+        coded = [c.name for c in model.preprocessor.columns if isinstance(c, Category)]
+        roles = replace(roles, raw=True, coded=tuple(coded))
+    return _read(files, options, roles, doing)
 
 
 def _read(
-    files: Sequence[str],
-    options: ReadOptions,
-    columns: Sequence[str] | None,
-    texts: Sequence[str] | None,
-    doing: Doing,
+    files: Sequence[str], options: ReadOptions, roles: ColumnRoles, doing: Doing
 ) -> dict[str, SiteRows]:
-    """Read the rows of each site; with ``texts``, they are still to be prepared."""
     if _are_site_files(files):
         if options.label:
             raise InputError(
@@ -123,70 +108,21 @@ def _read(
                 "--site-column, --weight-column, --group-column and --decimal are what a site "
                 "file says itself"
             )
-        return _open_sites(files, columns, doing, raw=texts is not None)
+        return _open_sites(files, roles, doing)
     if options.site is not None and len(files) > 1:
         raise InputError(f"--site-column is for one file of all sites, not for {len(files)} files")
-    given = sources(files, options.decimal)
 
-    def watch(source: Source) -> None:
+    def watch(source: FileSource) -> None:
         doing(f"reading {source.path.name}")
 
-    tables = _tables(given, options, columns, texts, watch)
-    labels = _labels(given, options, tables)
-    return {
-        site: SiteRows(
-            site,
-            replace(table.data, y=labels[site]),
-            table.columns,
-            table.numbers,
-            table.ignored,
-        )
-        for site, table in tables.items()
-    }
-
-
-def _tables(
-    given: Sequence[Source],
-    options: ReadOptions,
-    columns: Sequence[str] | None,
-    texts: Sequence[str] | None,
-    watch: Callable[[Source], None],
-) -> dict[str, SiteTable]:
-    weight, group = options.weight, options.group
-    if options.site is None:
-        if texts is None:
-            return read_sites(given, columns, weight, watch, group)
-        return read_raw_sites(given, columns, weight, texts, watch, group)
-    watch(given[0])
-    if texts is None:
-        return read_one_file(given[0], options.site, columns, weight, group)
-    return read_raw_file(given[0], options.site, columns, weight, texts, group)
-
-
-def _labels(
-    given: Sequence[Source], options: ReadOptions, tables: Mapping[str, SiteTable]
-) -> dict[str, NDArray[np.str_] | None]:
-    """Read the labels of each site's rows, where a column of them was named."""
-    if options.label is None:
-        return dict.fromkeys(tables)
-    if options.site is None:
-        return {source.site: _label_column(source, options.label) for source in given}
-    every = _label_column(given[0], options.label)
-    return {site: every[table.numbers - 1] for site, table in tables.items()}
-
-
-def _label_column(source: Source, column: str) -> NDArray[np.str_]:
-    """Read a column of labels as they are written, (n,); none may be missing."""
-    owner, file = source.owner, source.opened()
-    Reader(owner, file).check([column])
-    [read] = file.read([column], [column])
-    labels = np.array([text.strip() if text else "" for text in read.to_pylist()])
-    if not all(labels):
-        where = file.where(int(np.argmax(labels == "")))
-        raise InputError(
-            f"{owner}, column {column!r}, {where}: the label is missing; fill it in or drop the row"
-        )
-    return labels
+    roles = replace(
+        roles,
+        weight=options.weight,
+        group=options.group,
+        label=options.label,
+        site=options.site,
+    )
+    return read_sites(named_sources(files, options.decimal), roles, watch)
 
 
 def _are_site_files(files: Sequence[str]) -> bool:
@@ -198,13 +134,11 @@ def _are_site_files(files: Sequence[str]) -> bool:
     return bool(tomls)
 
 
-def _open_sites(
-    files: Sequence[str], columns: Sequence[str] | None, doing: Doing, *, raw: bool
-) -> dict[str, SiteRows]:
+def _open_sites(files: Sequence[str], roles: ColumnRoles, doing: Doing) -> dict[str, SiteRows]:
     """Open the sites of site files; rows of databases and text files are read.
 
-    Without ``columns`` all sites must have the same, unless the rows are still to be prepared,
-    which finds the columns that all sites have.
+    Without columns all sites must have the same, unless the rows are still to be prepared, which
+    finds the columns that all sites have.
     """
     sites: dict[str, SiteFile] = {}
     for file in files:
@@ -216,20 +150,15 @@ def _open_sites(
             )
         sites[site.name] = site
     sites = dict(sorted(sites.items()))
-    streams: dict[str, OpenRows] = {n: s.opened(columns, raw=raw) for n, s in sites.items()}
-    if not raw:
-        order = tuple(common_columns({name: each.columns for name, each in streams.items()}))
+    streams = {name: site.opened(roles.values, raw=roles.raw) for name, site in sites.items()}
+    if not roles.raw:
+        order = common_columns({name: each.columns for name, each in streams.items()})
         for name, stream in streams.items():
             streams[name] = stream if stream.columns == order else sites[name].opened(order)
     opened = {}
     for name, site in sites.items():
         doing(f"reading {name}")
-        rows: Any = held(streams[name])
-        opened[name] = SiteRows(
-            name,
-            rows,
-            streams[name].columns,
-            range(1, len(rows) + 1),
-            limits=site.limits.filters,
-        )
+        rows, columns = held(streams[name]), streams[name].columns
+        ids = range(1, len(rows) + 1)
+        opened[name] = SiteRows(name, rows, columns, ids, limits=site.limits.filters)
     return opened

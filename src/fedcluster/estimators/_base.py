@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Sized
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from numbers import Integral
 from typing import Any, Self
 
@@ -35,11 +35,10 @@ from fedcluster.core import (
 from fedcluster.engines import LocalEngine
 from fedcluster.estimators._checking import most_clusters, one_of, tried, whole
 from fedcluster.estimators._preparing import prepared_rows, wanted
-from fedcluster.estimators._reading import FLOATS, no_times, read_groups, read_rows, read_weights
-from fedcluster.io._arrays import SiteRows, by_site, column_names, in_order
-from fedcluster.io._frames import raw_rows
+from fedcluster.estimators._reading import FLOATS, no_times, path_reader, read_sites
+from fedcluster.io._frames import GivenTable, ReadPath, by_site, in_order
 from fedcluster.kernels import nearest
-from fedcluster.preprocessing import FitReport, Fitted, Preprocessor, agree, on_whole_rows
+from fedcluster.preprocessing import Category, FitReport, Fitted, Preprocessor, agree, on_whole_rows
 from fedcluster.preprocessing import fit as fit_preprocessor
 from fedcluster.privacy import MinClusterSize, MinRows
 from fedcluster.recipes import FitSpec, clustering, min_cluster_size
@@ -75,6 +74,12 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
     _watch: Callable[[CommunicationRound], None] | None = None
     _rule: Rule | None = None
 
+    def __sklearn_tags__(self) -> Any:
+        """Tell scikit-learn that sparse rows are taken, and made dense."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
     def fit(
         self,
         X: Any,
@@ -88,8 +93,10 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
 
         Parameters
         ----------
-        X : dict or list of arrays or data frames, or one of them
-            One table (n_i, d) for each site; or one table whose rows ``sites`` assigns.
+        X : dict or list of tables, or one of them
+            One table (n_i, d) for each site; or one table whose rows ``sites`` assigns. A table
+            is an array, a data frame, a sparse matrix or AnnData, which become dense, `Data`, or
+            the path of a file.
         y : ignored
         sites : array-like of shape (n,), optional
             For one table: the site of each row.
@@ -104,7 +111,7 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
         Self
             The fitted estimator itself.
         """
-        parts = by_site(X, sites, sample_weight, groups)
+        parts = by_site(X, sites, sample_weight, groups, self._path_reader())
         data = self._read(parts)
         limits = self._filters(parts)
         self._fit(LocalEngine(Client(name, rows, limits) for name, rows in data.items()), data)
@@ -278,7 +285,7 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
             )
         return init
 
-    def _filters(self, parts: Sequence[SiteRows]) -> list[Filter]:
+    def _filters(self, parts: Sequence[GivenTable]) -> list[Filter]:
         """The limits of each site; the rows of one table without sites have nowhere to leave."""
         if self.min_cluster_size != "auto":
             whole("min_cluster_size", self.min_cluster_size)
@@ -334,38 +341,25 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
             name: max((m.lone_rows for m in log), default=0) for name, log in logs.items()
         }
 
-    def _read(self, parts: Sequence[SiteRows]) -> dict[str, Data]:
-        """The sites' rows as arrays, their columns in the order of the first site's."""
-        if wanted(self.prepare) is not None:
-            return self._read_raw(parts)
-        names = column_names(parts[0].table)
-        data: dict[str, Data] = {}
-        for part in parts:
-            table = part.table if names is None else in_order(part.table, names, part.where)
-            rows = read_rows(table, part.where)
-            weight = read_weights(part.sample_weight, rows, part.where)
-            data[part.name] = Data(rows, weight, groups=read_groups(part.groups, rows, part.where))
-        _same_width(data)
-        validate_data(self, parts[0].table, skip_check_array=True)
-        return data
-
-    def _read_raw(self, parts: Sequence[SiteRows]) -> dict[str, Data]:
-        """The sites' rows as they are, to be prepared."""
-        data = {}
-        for part in parts:
-            rows = raw_rows(part.table, where=part.where)
-            weight = read_weights(part.sample_weight, rows.X, part.where)
-            rows = rows if weight is None else replace(rows, sample_weight=weight)
-            groups = read_groups(part.groups, rows.X, part.where)
-            data[part.name] = rows if groups is None else replace(rows, groups=groups)
+    def _read(self, parts: Sequence[GivenTable]) -> dict[str, Data]:
+        """The sites' rows; keeps the number and the names of their columns."""
+        raw = wanted(self.prepare) is not None
+        data, table = read_sites(parts, raw=raw), parts[0].table
         first = next(iter(data.values()))
+        if not raw and not isinstance(table, Data):
+            validate_data(self, table, skip_check_array=True)
+            return data
         if first.columns:
             self.feature_names_in_ = np.array([c.name for c in first.columns], dtype=object)
         else:
-            _same_width(data)
             self.__dict__.pop("feature_names_in_", None)
         self.n_features_in_ = first.X.shape[1]
         return data
+
+    def _path_reader(self) -> ReadPath:
+        """What reads a file in a table's place, as ``prepare`` needs it."""
+        wish = wanted(self.prepare)
+        return path_reader(raw=wish is not None, coded=() if wish is None else tuple(wish.named))
 
     def _prepared(self, data: Data) -> Rows:
         """A site's own rows as they are clustered, NaN where a row is dropped."""
@@ -376,32 +370,39 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
     def _rows(self, X: Any) -> Rows:
         """Rows to predict, (n, d), checked as scikit-learn does; site after site."""
         check_is_fitted(self)
-        parts = by_site(X)
+        names = getattr(self, "feature_names_in_", None)
+        known = [] if self.preprocessor_ is None else self.preprocessor_.columns
+        coded = [column.name for column in known if isinstance(column, Category)]
+        columns = None if names is None else list(names)
+        read_path = path_reader(raw=self.preprocessor_ is not None, columns=columns, coded=coded)
+        parts = by_site(X, read_path=read_path)
         if self.preprocessor_ is not None:
             checked = [
                 prepared_rows(part.table, self.preprocessor_, self.n_features_in_, part.where)
                 for part in parts
             ]
         else:
-            tables = map(self._in_order, parts)
-            checked = [validate_data(self, t, reset=False, dtype=FLOATS) for t in tables]
+            checked = [self._in_order(part) for part in parts]
         rows: Rows = np.concatenate(checked) if len(checked) > 1 else checked[0]
         return rows
 
-    def _in_order(self, part: SiteRows) -> Any:
-        """A site's table with its columns as in the fit; one that is no site's must have them."""
+    def _in_order(self, part: GivenTable) -> Rows:
+        """A site's rows with their columns as in the fit; a lone table must have them so."""
         no_times(part.table, part.where)
         names = getattr(self, "feature_names_in_", None)
-        if names is None or not part.where:
-            return part.table
-        return in_order(part.table, list(names), part.where)
+        table = part.table
+        if names is not None and (part.where or isinstance(table, Data)):
+            table = in_order(table, list(names), part.where)
+        if isinstance(table, Data):
+            if table.X.shape[1] != self.n_features_in_:
+                raise ValueError(
+                    f"{part.where}X has {table.X.shape[1]} features, but {self.n_features_in_} "
+                    "were fitted"
+                )
+            return table.X
+        rows: Rows = validate_data(self, table, reset=False, dtype=FLOATS)
+        return rows
 
 
 def _chunks(rows: Data | RowStream) -> Iterable[Data]:
     return [rows] if isinstance(rows, Data) else rows.chunks()
-
-
-def _same_width(data: Mapping[str, Data]) -> None:
-    widths = {name: rows.X.shape[1] for name, rows in data.items()}
-    if len(set(widths.values())) > 1:
-        raise ValueError(f"every site must have the same number of columns, not {widths}")

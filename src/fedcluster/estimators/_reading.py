@@ -2,22 +2,83 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import date, timedelta
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import check_array
 
-from fedcluster.core import Rows
-from fedcluster.io._arrays import column_names, finite, numeric
-from fedcluster.io._frames import is_missing
+from fedcluster.core import Data, Rows
+from fedcluster.io._columns import is_blank
+from fedcluster.io._frames import (
+    GivenTable,
+    ReadPath,
+    column_names,
+    finite,
+    in_order,
+    numeric,
+    raw_rows,
+)
 
 FLOATS = [np.float64, np.float32]
 
 
+def path_reader(
+    *, raw: bool, columns: Sequence[str] | None = None, coded: Sequence[str] = ()
+) -> ReadPath:
+    """Return what reads the file of a path that was given in a table's place.
+
+    Parameters
+    ----------
+    raw : bool
+        Whether the rows are still to be prepared: text and missing values are allowed.
+    columns : sequence of str, optional
+        The columns to read; by default all.
+    coded : sequence of str
+        Columns that may hold numbers and text, all of them names.
+    """
+
+    def read(path: Path, owner: str) -> Data:
+        from fedcluster.io._sources import read_file  # pyarrow, which arrays do without
+
+        return read_file(path, columns, owner, raw=raw, coded=coded)
+
+    return read
+
+
+def read_sites(parts: Sequence[GivenTable], *, raw: bool) -> dict[str, Data]:
+    """Return the sites' rows, their columns in the order of the first site's.
+
+    Rows that are still to be prepared (``raw``) keep their own columns, text and missing values.
+    """
+    names = None if raw else column_names(parts[0].table)
+    data: dict[str, Data] = {}
+    for part in parts:
+        if raw:
+            rows = raw_rows(part.table, where=part.where)
+        else:
+            table = part.table if names is None else in_order(part.table, names, part.where)
+            rows = table if isinstance(table, Data) else Data(read_rows(table, part.where))
+        weight = read_weights(part.sample_weight, rows.X, part.where)
+        groups = read_groups(part.groups, rows.X, part.where)
+        data[part.name] = replace(
+            rows,
+            sample_weight=rows.sample_weight if weight is None else weight,
+            groups=rows.groups if groups is None else groups,
+        )
+    if not (raw and next(iter(data.values())).columns):
+        widths = {name: rows.X.shape[1] for name, rows in data.items()}
+        if len(set(widths.values())) > 1:
+            raise ValueError(f"every site must have the same number of columns, not {widths}")
+    return data
+
+
 def read_rows(table: Any, where: str) -> Rows:
-    """A table as finite numbers, float32 or float64."""
+    """Return a table as finite numbers, float32 or float64."""
     no_times(table, where)
     numeric(table, where)
     try:
@@ -32,6 +93,8 @@ def no_times(table: Any, where: str) -> None:
     """Refuse dates, which some libraries take for numbers of nanoseconds."""
     if hasattr(table, "collect") and not hasattr(table, "shape"):
         raise ValueError(f"{where}the table is lazy; give what its collect() returns")
+    if isinstance(table, Data):
+        return
     first = {"the array": table[:1]} if isinstance(table, np.ndarray) else {}
     if names := column_names(table):
         head = table[:1]
@@ -43,7 +106,7 @@ def no_times(table: Any, where: str) -> None:
 
 
 def read_weights(sample_weight: Any, rows: Rows, where: str) -> NDArray[np.float64] | None:
-    """Weights of a site's rows: finite, not negative."""
+    """Return weights of a site's rows: finite, not negative."""
     if sample_weight is None:
         return None
     weights = np.array(sample_weight, dtype=np.float64)
@@ -59,7 +122,7 @@ def read_weights(sample_weight: Any, rows: Rows, where: str) -> NDArray[np.float
 
 
 def read_groups(groups: Any, rows: Rows, where: str) -> NDArray[np.int64] | None:
-    """Whose each of a site's rows is, (n,), as numbers: equal where the names are.
+    """Return whose each of a site's rows is, (n,), as numbers: equal where the names are.
 
     Examples
     --------
@@ -72,7 +135,7 @@ def read_groups(groups: Any, rows: Rows, where: str) -> NDArray[np.int64] | None
     if names.shape != rows.shape[:1]:
         raise ValueError(f"{where}groups has shape {names.shape}, but there are {len(rows)} rows")
     if names.dtype.kind not in "iub":
-        nobody = [is_missing(name) for name in names.tolist()]
+        nobody = [is_blank(name) for name in names.tolist()]
         if any(nobody):
             raise ValueError(f"{where}row {nobody.index(True)}: groups does not say whose it is")
         names = np.char.strip(names.astype(str))

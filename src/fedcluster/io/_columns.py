@@ -1,4 +1,4 @@
-"""What columns hold: numbers, or texts as codes; and what a site tells of them.
+"""Columns: their names, what they hold, and what a site tells of them.
 
 Text is held as the codes 0, 1, ... of its levels, NaN where it is missing. Each part of a site's
 rows may have codes of its own; what a level is called is the same everywhere.
@@ -6,13 +6,19 @@ rows may have codes of its own; what a level is called is the same everywhere.
 
 from __future__ import annotations
 
+import csv
+import io
+import re
+import shlex
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcluster.core import Column, Data, Floats
+from fedcluster.core import Column, Data, Floats, Rows, RowStream
 from fedcluster.errors import InputError
 
 KINDS = ("number", "text", "date", "mixed", "empty")
@@ -24,9 +30,113 @@ MOST_LEVELS = 1000
 SHARED = 2
 """Rows of a site that must have a level before the site names it."""
 
+MISSING = {"", "na", "n/a", "nan", "-nan", "null", "none", "<na>", "#n/a", "#n/a n/a", "#na"} | {
+    "1.#ind", "-1.#ind", "1.#qnan", "-1.#qnan",
+}  # fmt: skip
+"""Texts that stand for a missing value, in small letters."""
+
+Passes = Callable[[Floats, int], NDArray[np.bool_]]
+"""``passes(counts, n)`` says which levels, with so many of the n rows each, may leave."""
+
+
+def is_blank(value: Any) -> bool:
+    """Return whether a cell holds nothing: None, NaN, a blank, or a library's own sign for it."""
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return True
+    return bool(value != value) or (isinstance(value, str) and not value.strip())
+
+
+def is_missing(value: Any) -> bool:
+    """Return whether a value of any source is missing: nothing, or a text that stands for that.
+
+    Examples
+    --------
+    >>> [is_missing(value) for value in (None, float("nan"), " N/A ", "none", 0, "no")]
+    [True, True, True, True, False, False]
+    """
+    return is_blank(value) or (isinstance(value, str) and value.strip().lower() in MISSING)
+
+
+def merged_kind(kinds: Iterable[str]) -> str:
+    """Return what a column holds that holds these kinds in its parts."""
+    held = set(kinds) - {"empty"}
+    return "mixed" if len(held) > 1 else next(iter(held), "empty")
+
+
+# Names
+
+
+def column_list(text: str | None, option: str = "--columns") -> list[str] | None:
+    """Split ``a,b,c`` into names; one that holds a comma stands in double quotes.
+
+    Examples
+    --------
+    >>> column_list('age, "height, cm"')
+    ['age', 'height, cm']
+    """
+    if text is None:
+        return None
+    names = [name.strip() for name in next(csv.reader([text], skipinitialspace=True), [])]
+    if not names or "" in names:
+        raise InputError(f"{option} {text!r} has an empty name; write {option} a,b,c")
+    if (twice := first_twice(names)) is not None:
+        raise InputError(f"{option} names {twice!r} twice")
+    return names
+
+
+def first_twice(names: Iterable[str]) -> str | None:
+    """Return the first name that occurs more than once."""
+    return next((name for name, times in Counter(names).items() if times > 1), None)
+
+
+def choose(columns: Sequence[str]) -> str:
+    """Return the advice to choose columns, ready to be copied."""
+    if not columns:
+        return "there is no other column"
+    line = io.StringIO()
+    csv.writer(line, lineterminator="").writerow(columns)
+    return f"choose columns with --columns {shlex.quote(line.getvalue())}"
+
+
+def has_columns(owner: str, names: Iterable[str], wanted: Iterable[str]) -> None:
+    """Refuse a table that lacks a column."""
+    for name in wanted:
+        if name not in names:
+            have = ", ".join(filter(None, names))
+            raise InputError(f"{owner} has no column {name!r}; it has {have}")
+
+
+def is_index(name: str) -> bool:
+    """Return whether a column is the index of a data frame, as pandas writes it."""
+    return not name or re.fullmatch(r"__index_level_\d+__", name) is not None
+
+
+def common_columns(names: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+    """Return the columns of all sites, which must be the same, in the order of the first."""
+    first, *others = names
+    common = [name for name in names[first] if all(name in names[site] for site in others)]
+    for site in others:
+        for here, there in ((site, first), (first, site)):
+            for name in names[there]:
+                if name not in names[here]:
+                    raise InputError(
+                        f"site {here!r} has no column {name!r}, which site {there!r} has; "
+                        + (choose(common) if common else "the sites have no column in common")
+                    )
+    if not common:
+        raise InputError(f"site {first!r}: there is no column to cluster by")
+    if unnamed := [name for name in common if is_index(name)]:
+        what = f"column {unnamed[0]!r} is an index" if unnamed[0] else "a column has no name"
+        advice = choose([name for name in common if not is_index(name)])
+        raise InputError(f"site {first!r}: {what}; {advice}")
+    return tuple(common)
+
+
+# Codes
+
 
 def columns_of(data: Data) -> tuple[Column, ...]:
-    """What the columns of rows are; where nothing is known, numbers called x0, x1, ...
+    """Return what the columns of rows are; where nothing is known, numbers called x0, x1, ...
 
     Examples
     --------
@@ -37,7 +147,7 @@ def columns_of(data: Data) -> tuple[Column, ...]:
 
 
 def codes(data: Data, j: int) -> tuple[tuple[str, ...], Floats]:
-    """The levels of a column and the code of each row, (n,), NaN where the value is missing.
+    """Return the levels of a column and the code of each row, (n,), NaN where it is missing.
 
     Numbers are levels, too: as they are written without needless digits.
 
@@ -50,21 +160,138 @@ def codes(data: Data, j: int) -> tuple[tuple[str, ...], Floats]:
     if column.kind == "text":
         return column.levels, values
     there = ~np.isnan(values)
-    found, place = np.unique(values[there], return_inverse=True)
+    numbers, place = np.unique(values[there], return_inverse=True)
     values[there] = place
-    return tuple(map(_written, found.tolist())), values
+    return tuple(map(_written, numbers.tolist())), values
 
 
 def _written(value: float) -> str:
     return str(int(value)) if value.is_integer() and abs(value) < 1e15 else repr(value)
 
 
-def described(
-    chunks: Iterable[Data],
-    texts: Collection[str],
-    passes: Callable[[Floats, int], NDArray[np.bool_]],
-) -> tuple[Column, ...]:
-    """What a site tells of its columns.
+class Coding:
+    """One number for each text of a column, over parts that come with codes of their own.
+
+    Examples
+    --------
+    >>> coding = Coding()
+    >>> one = Data(np.array([[0.0], [1.0]]), columns=(Column("sex", "text", ("f", "m")),))
+    >>> other = Data(np.array([[0.0]]), columns=(Column("sex", "text", ("m",)),))
+    >>> coding.recoded(one).ravel().tolist(), coding.recoded(other).ravel().tolist()
+    ([0.0, 1.0], [1.0])
+    >>> coding.columns
+    (Column(name='sex', kind='text', levels=('f', 'm')),)
+    """
+
+    def __init__(self) -> None:
+        self._kinds: dict[str, set[str]] = {}
+        self._numbers: dict[str, dict[str, int]] = {}
+
+    def recoded(self, data: Data) -> Rows:
+        """Return the rows of a part (n, d) in the common coding."""
+        X = data.X
+        for j, column in enumerate(data.columns):
+            empty = bool(np.isnan(data.X[:, j]).all()) and column.kind == "number"
+            self._kinds.setdefault(column.name, set()).add("empty" if empty else column.kind)
+            if column.levels:
+                known = self._numbers.setdefault(column.name, {})
+                number = [known.setdefault(level, len(known)) for level in column.levels]
+                if number != list(range(len(number))):
+                    X = X.copy() if X is data.X else X
+                    there = ~np.isnan(X[:, j])
+                    X[there, j] = np.array(number)[X[there, j].astype(np.intp)]
+        return X
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """Return what the columns hold in all parts together."""
+        return tuple(
+            Column(name, merged_kind(kinds), tuple(self._numbers.get(name, ())))
+            for name, kinds in self._kinds.items()
+        )
+
+
+Meanings = Mapping[str, Mapping[str, str]]
+"""By column: what each of a site's own codes is called by all sites."""
+
+
+class CommonCodes:
+    """A stream of rows in the codes that all sites share.
+
+    Parameters
+    ----------
+    rows : RowStream
+        The rows with the site's own codes.
+    columns : tuple of str
+        The columns to cluster by.
+    meanings : mapping of str to mapping of str to str
+        By column, the common name of each code.
+    owner : str
+        How an error message begins, such as "site 'north'".
+    """
+
+    def __init__(
+        self, rows: RowStream, columns: tuple[str, ...], meanings: Meanings, owner: str
+    ) -> None:
+        self.columns = columns
+        self._rows, self._meanings, self._owner = rows, meanings, owner
+
+    def __repr__(self) -> str:
+        return f"CommonCodes({self._rows!r})"
+
+    def __len__(self) -> int:
+        """Return the number of rows, of those without weight too."""
+        return len(self._rows)
+
+    def chunks(self) -> Iterator[Data]:
+        """Return the rows in parts."""
+        return (in_common_codes(part, self._meanings, self._owner) for part in self._rows.chunks())
+
+    def load(self) -> Data:
+        """Return all rows."""
+        return in_common_codes(self._rows.load(), self._meanings, self._owner)
+
+
+def in_common_codes(data: Data, meanings: Meanings, owner: str) -> Data:
+    """Replace a site's own codes by their meanings; what is missing stays so.
+
+    Raises
+    ------
+    InputError
+        If a column holds a code of which nothing is said.
+
+    Examples
+    --------
+    >>> rows = Data(np.array([[2.0], [1.0], [np.nan]]), columns=(Column("sex"),))
+    >>> common = in_common_codes(rows, {"sex": {"1": "M", "2": "F"}}, "site 'north'")
+    >>> common.columns, common.X.ravel()
+    ((Column(name='sex', kind='text', levels=('F', 'M')),), array([ 0.,  1., nan]))
+    """
+    X, columns = data.X.copy(), list(columns_of(data))
+    for j, column in enumerate(columns):
+        if (meaning := meanings.get(column.name)) is None:
+            continue
+        own, code = codes(data, j)
+        there = ~np.isnan(code)
+        used = np.unique(code[there].astype(np.intp))
+        if unknown := [own[i] for i in used if own[i] not in meaning]:
+            raise InputError(
+                f"{owner}, column {column.name!r}: [codes] does not say what {unknown[0]!r} means; "
+                f"it knows {', '.join(map(repr, meaning))}"
+            )
+        levels = tuple(sorted(set(meaning.values())))
+        place = np.array([levels.index(meaning[c]) if c in meaning else -1 for c in own])
+        if there.any():
+            X[there, j] = place[code[there].astype(np.intp)]
+        columns[j] = Column(column.name, "text", levels)
+    return replace(data, X=X, columns=tuple(columns))
+
+
+# What a site tells
+
+
+def described(chunks: Iterable[Data], texts: Collection[str], passes: Passes) -> tuple[Column, ...]:
+    """Return what a site tells of its columns.
 
     Parameters
     ----------
@@ -80,24 +307,25 @@ def described(
     tuple of Column
         With the levels in alphabetical order, those that at least two rows have.
     """
-    kinds: dict[str, str] = {}
+    kinds: dict[str, set[str]] = {}
     levels: dict[str, Counter[str]] = {}
     n_rows = 0
     for chunk in chunks:
         n_rows += len(chunk)
         for j, column in enumerate(columns_of(chunk)):
             kind = _kind(chunk, j, column, texts)
-            kinds[column.name] = _merged(kinds.get(column.name, "empty"), kind)
+            kinds.setdefault(column.name, set()).add(kind)
             if kind == "text":
                 levels.setdefault(column.name, Counter()).update(_counts(chunk, j))
+    held = {name: merged_kind(each) for name, each in kinds.items()}
     return tuple(
         Column(name, kind, _named(levels[name], n_rows, passes) if kind == "text" else ())
-        for name, kind in kinds.items()
+        for name, kind in held.items()
     )
 
 
 def _kind(chunk: Data, j: int, column: Column, texts: Collection[str]) -> str:
-    """What a column holds in one chunk."""
+    """Return what a column holds in one chunk."""
     if column.kind in ("date", "mixed"):
         return column.kind
     if np.isnan(chunk.X[:, j]).all():
@@ -105,23 +333,15 @@ def _kind(chunk: Data, j: int, column: Column, texts: Collection[str]) -> str:
     return "text" if column.name in texts else column.kind
 
 
-def _merged(one: str, other: str) -> str:
-    """What a column holds that holds this in one chunk and that in another."""
-    kinds = {one, other} - {"empty"}
-    return "mixed" if len(kinds) > 1 else next(iter(kinds), "empty")
-
-
 def _counts(chunk: Data, j: int) -> dict[str, int]:
-    """How many rows have each level."""
+    """Count the rows of each level."""
     names, place = codes(chunk, j)
     counts = np.bincount(place[~np.isnan(place)].astype(np.intp), minlength=len(names))
     return {name: n for name, n in zip(names, counts.tolist(), strict=True) if n}
 
 
-def _named(
-    levels: Counter[str], n_rows: int, passes: Callable[[Floats, int], NDArray[np.bool_]]
-) -> tuple[str, ...]:
-    """The levels that may leave, in alphabetical order."""
+def _named(levels: Counter[str], n_rows: int, passes: Passes) -> tuple[str, ...]:
+    """Return the levels that may leave, in alphabetical order."""
     shared = {level: n for level, n in levels.items() if n >= SHARED}
     frequent = sorted(shared, key=lambda level: (-shared[level], level))[:MOST_LEVELS]
     counts = np.array([shared[level] for level in frequent], dtype=np.float64)
@@ -129,10 +349,8 @@ def _named(
     return tuple(sorted(level for level, keep in zip(frequent, kept, strict=True) if keep))
 
 
-def classes(
-    chunks: Iterable[Data], passes: Callable[[Floats, int], NDArray[np.bool_]]
-) -> tuple[str, ...] | None:
-    """The reference labels that a site tells of: those that at least two rows have.
+def classes(chunks: Iterable[Data], passes: Passes) -> tuple[str, ...] | None:
+    """Return the reference labels that a site tells of: those that at least two rows have.
 
     Parameters
     ----------

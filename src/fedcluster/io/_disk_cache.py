@@ -12,30 +12,22 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedcluster.core import Data
 from fedcluster.errors import InputError
-from fedcluster.io._coding import Coding
-from fedcluster.io._csv_files import CsvFile
-from fedcluster.io._prefetch import prefetch
-from fedcluster.io._reader import Columns, Reader, choose, has_columns
-from fedcluster.io._streams import FileFingerprint, chunk_rows_of
-from fedcluster.io._tables import FilePart, Parted, error_prefix
+from fedcluster.io._columns import Coding, choose, has_columns
+from fedcluster.io._reader import Advise, ColumnRoles, Reader, Table, TablePart
+from fedcluster.io._rows import chunk_rows_of, error_prefix, prefetch
 
 T = TypeVar("T")
 PAUSES = (0.5, 1.0, 2.0)
 """Seconds to wait before what cannot be reached is tried again."""
-
 READ = 1 << 16
 """Values of a table that are read at a time: as objects of a database they are ten times larger."""
-
-
 SMALL = 1 << 18
 """Values in a chunk: those of a copy come fast."""
 
@@ -62,9 +54,9 @@ class CachedRows:
 
     Parameters
     ----------
-    table : Parted
+    table : Table
         A CSV file or a query.
-    columns : Columns or sequence of str, optional
+    columns : ColumnRoles or sequence of str, optional
         The columns to read; by default all.
     owner : str, optional
         How an error message begins, such as "site 'north'".
@@ -87,48 +79,41 @@ class CachedRows:
 
     def __init__(
         self,
-        table: Parted,
-        columns: Columns | Sequence[str] | None = None,
+        table: Table,
+        columns: ColumnRoles | Sequence[str] | None = None,
         *,
         owner: str = "the table",
-        advise: Callable[[Sequence[str]], str] = choose,
+        advise: Advise = choose,
         chunk_rows: int | None = None,
     ) -> None:
         self._table, self._given = table, columns
         self._owner, self._advise = owner, advise
         self._chunk_rows = chunk_rows
-        self._seen = FileFingerprint.now(table.path) if isinstance(table, CsvFile) else None
 
     def __repr__(self) -> str:
-        return f"SpooledRows({self._table!r})"
+        return f"CachedRows({self._table!r})"
 
     def __len__(self) -> int:
-        """The number of rows, of those without weight too; reads them."""
+        """Return the number of rows, of those without weight too; reads them."""
         return len(self._copy)
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns to cluster by."""
-        return self._roles.values
+        """Return the columns to cluster by."""
+        return self._roles.chosen
 
     @cached_property
-    def _roles(self) -> Columns:
+    def _roles(self) -> ColumnRoles:
         with error_prefix(self._owner):
-            given = self._table.names if self._given is None else self._given
-        return given if isinstance(given, Columns) else Columns(tuple(given))
-
-    def read(self) -> CachedRows:
-        """Read the rows, unless that was done."""
-        self._copy  # noqa: B018
-        return self
+            return ColumnRoles.from_columns(self._given, self._table.names)
 
     def chunks(self) -> Iterator[Data]:
-        """The rows, at most ``chunk_rows`` at a time."""
+        """Return the rows, at most ``chunk_rows`` at a time."""
         size = chunk_rows_of(self._chunk_rows or max(1, SMALL // len(self.columns)), 1)
         return prefetch(self._copy.chunks(size))
 
     def load(self) -> Data:
-        """All rows."""
+        """Return all rows."""
         return self._copy.part(0, len(self))
 
     @cached_property
@@ -136,116 +121,98 @@ class CachedRows:
         return patiently(self._copied)
 
     def _copied(self) -> DiskCache:
-        columns = self._roles
-        if self._seen:
-            self._seen.check()
-        has_columns(self._owner, self._table.names, [*columns.values, *columns.others])
-        size = max(1, READ // len(columns.values))
-        wanted = list(dict.fromkeys([*columns.values, *columns.others]))
-        copy = DiskCache(len(columns.values))
+        roles, seen = self._roles, self._table.fingerprint
+        if seen:
+            seen.check()
+        wanted = list(dict.fromkeys([*roles.chosen, *roles.others]))
+        has_columns(self._owner, self._table.names, wanted)
+        size = max(1, READ // len(roles.chosen))
+        copy = DiskCache(roles)
         with error_prefix(self._owner):
-            for data in prefetch(map(self._rows, self._table.parts(wanted, size, columns.texts))):
+            for data in prefetch(map(self._rows, self._table.parts(wanted, size, roles.texts))):
                 copy.append(data)
-            if self._seen:
-                self._seen.check()
+            if seen:
+                seen.check()
         if not len(copy):
             raise InputError(f"{self._owner}: {self._table} has no rows; add rows or leave it out")
         return copy
 
-    def _rows(self, part: FilePart) -> Data:
+    def _rows(self, part: TablePart) -> Data:
         return Reader(self._owner, part, self._advise).data(self._roles)
 
 
 class DiskCache:
-    """Rows on disk, in files without a name.
+    """Rows on disk, in a file without a name: their values, weights, groups and coded labels.
 
     Parameters
     ----------
-    d : int
-        Columns.
+    roles : ColumnRoles
+        What is kept of each row.
 
     Examples
     --------
-    >>> spool = DiskCache(2)
-    >>> spool.append(Data(np.arange(6.0).reshape(3, 2)))
-    >>> spool.append(Data(np.ones((1, 2))))
-    >>> [chunk.X.tolist() for chunk in spool.chunks(3)]
+    >>> cache = DiskCache(ColumnRoles(("a", "b")))
+    >>> cache.append(Data(np.arange(6.0).reshape(3, 2)))
+    >>> cache.append(Data(np.ones((1, 2))))
+    >>> [chunk.X.tolist() for chunk in cache.chunks(3)]
     [[[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]], [[1.0, 1.0]]]
     """
 
-    def __init__(self, d: int) -> None:
+    def __init__(self, roles: ColumnRoles) -> None:
+        others = {"weight": roles.weight, "group": roles.group, "label": roles.label}
+        kinds = {"weight": np.float64, "group": np.int64, "label": np.int64}
+        kept = [(name, kinds[name]) for name, column in others.items() if column is not None]
+        self._row = np.dtype([("X", np.float64, (len(roles.chosen),)), *kept])
         self._n = 0
-        self._X = _Numbers(np.dtype(np.float64), d)
-        self._weights = _Numbers(np.dtype(np.float64))
-        self._groups = _Numbers(np.dtype(np.int64))
-        self._labels = _Numbers(np.dtype(np.int32))
-        self._known: dict[str, int] = {}
+        self._labels: dict[str, int] = {}
         self._coding = Coding()
+        self._lock = threading.Lock()
+        try:
+            self.file = tempfile.TemporaryFile(prefix="fedcluster-")  # noqa: SIM115
+        except OSError as error:
+            raise _no_room(error) from error
+        weakref.finalize(self, self.file.close)
 
     def __len__(self) -> int:
         return self._n
 
     def append(self, data: Data) -> None:
         """Add rows; all of them, or none, have weights, groups and labels."""
-        self._X.append(self._coding.recoded(data))
+        rows = np.empty(len(data), self._row)
+        rows["X"] = self._coding.recoded(data)
         if data.sample_weight is not None:
-            self._weights.append(data.sample_weight)
+            rows["weight"] = data.sample_weight
         if data.groups is not None:
-            self._groups.append(data.groups)
+            rows["group"] = data.groups
         if data.y is not None:
-            codes = [self._known.setdefault(label, len(self._known)) for label in data.y.tolist()]
-            self._labels.append(np.array(codes))
+            codes = self._labels
+            rows["label"] = [codes.setdefault(label, len(codes)) for label in data.y.tolist()]
+        with self._lock:
+            try:
+                self.file.seek(0, 2)
+                self.file.write(rows.view(np.uint8).data)
+            except OSError as error:
+                raise _no_room(error) from error
         self._n += len(data)
 
     def chunks(self, n_rows: int) -> Iterator[Data]:
-        """The rows, at most ``n_rows`` at a time."""
+        """Return the rows, at most ``n_rows`` at a time."""
         for start in range(0, self._n, n_rows):
             yield self.part(start, min(n_rows, self._n - start))
 
     def part(self, start: int, n: int) -> Data:
-        """Some rows that lie side by side."""
-        codes = self._labels.part(start, n)
-        labels = None if codes is None else np.array(list(self._known))[codes]
-        X = self._X.part(start, n)
-        assert X is not None
-        groups = self._groups.part(start, n)
-        return Data(X, self._weights.part(start, n), labels, self._coding.columns, groups)
-
-
-class _Numbers:
-    """Numbers of one type in a file without a name, ``width`` of them a row."""
-
-    def __init__(self, dtype: np.dtype[Any], width: int = 0) -> None:
-        self._dtype, self._width = dtype, width
-        self._file: Any = None
-        self._lock = threading.Lock()
-
-    def append(self, values: NDArray[Any]) -> None:
-        """Write rows behind those that are there."""
-        with _room(), self._lock:
-            if self._file is None:
-                self._file = tempfile.TemporaryFile(prefix="fedcluster-")  # noqa: SIM115
-                weakref.finalize(self, self._file.close)
-            self._file.seek(0, 2)
-            self._file.write(np.ascontiguousarray(values, self._dtype).data)
-
-    def part(self, start: int, n: int) -> NDArray[Any] | None:
-        """Read rows; None where none were written."""
-        if self._file is None:
-            return None
-        values = np.empty((n, self._width) if self._width else n, self._dtype)
+        """Return ``n`` rows that lie side by side."""
+        rows = np.empty(n, self._row)
         with self._lock:
-            self._file.seek(start * self._dtype.itemsize * max(1, self._width))
-            self._file.readinto(values.data.cast("B"))
-        return values
+            self.file.seek(start * self._row.itemsize)
+            self.file.readinto(rows.view(np.uint8).data)
+        held = {name: np.ascontiguousarray(rows[name]) for name in rows.dtype.names or ()}
+        labels = np.array(list(self._labels))[held["label"]] if "label" in held else None
+        return Data(held["X"], held.get("weight"), labels, self._coding.columns, held.get("group"))
 
 
-@contextmanager
-def _room() -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise InputError(
-            f"the rows cannot be copied to {tempfile.gettempdir()}: {error.strerror or error}; "
-            "set TMPDIR to a folder with room"
-        ) from error
+def _no_room(error: OSError) -> InputError:
+    return InputError(
+        f"the rows cannot be copied to {tempfile.gettempdir()}: {error.strerror or error}; "
+        "set TMPDIR to a folder with room"
+    )

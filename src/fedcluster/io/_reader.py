@@ -1,13 +1,14 @@
-"""A table's cells become finite numbers, or one line says which cell is none and what to do."""
+"""Tables with named columns, whose cells become numbers, or one line says which does not.
+
+A format that holds a table needs only what `Table` asks for.
+"""
 
 from __future__ import annotations
 
-import csv
-import io
-import shlex
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -16,291 +17,292 @@ from numpy.typing import NDArray
 
 from fedcluster.core import Column, Data, Floats, Rows
 from fedcluster.errors import InputError
-from fedcluster.io._arrays import side_by_side
-from fedcluster.io._decimals import complaint
-from fedcluster.io._tables import FileTable
-from fedcluster.io._values import (
+from fedcluster.io._cells import (
     as_floats,
-    counts_rows,
-    is_missing,
+    complaint,
     is_numeric,
+    is_text,
     levels_of,
     mostly_numbers,
     numbered_groups,
     reads_as_number,
 )
+from fedcluster.io._columns import choose, is_missing
+from fedcluster.io._frames import side_by_side
+from fedcluster.io._rows import FileFingerprint
 
-
-def named(*columns: str | None) -> list[str]:
-    """Those columns that are named."""
-    return [name for name in columns if name is not None]
-
-
-def choose(columns: Sequence[str]) -> str:
-    """The advice to choose columns, ready to be copied."""
-    if not columns:
-        return "there is no other column"
-    line = io.StringIO()
-    csv.writer(line, lineterminator="").writerow(columns)
-    return f"choose columns with --columns {shlex.quote(line.getvalue())}"
+Advise = Callable[[Sequence[str]], str]
+"""What to do where a column is no number, given those that are."""
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
+class ColumnRoles:
     """Which column of a table plays which part.
 
     Parameters
     ----------
-    values : tuple of str
-        The d columns to cluster by.
+    values : tuple of str, optional
+        The d columns to cluster by; by default all that play no other part.
     weight : str, optional
         The column with the rows' weights.
     group : str, optional
         The column that says whose row it is, where one person has many rows.
     label : str, optional
         The column with reference labels, for metrics that compare with them.
+    site : str, optional
+        The column with the sites' names, in one table of all sites.
     raw : bool, default=False
         Whether the rows are still to be prepared: text and missing values are allowed.
     coded : tuple of str
         Columns that may hold numbers and text, all of them codes.
     """
 
-    values: tuple[str, ...]
+    values: tuple[str, ...] | None = None
     weight: str | None = None
     group: str | None = None
     label: str | None = None
+    site: str | None = None
     raw: bool = False
     coded: tuple[str, ...] = ()
 
+    @classmethod
+    def from_columns(
+        cls, columns: ColumnRoles | Sequence[str] | None, names: Sequence[str] | None = None
+    ) -> ColumnRoles:
+        """Return the roles of columns; with a table's names, all others of them are values."""
+        if not isinstance(columns, ColumnRoles):
+            columns = cls(None if columns is None else tuple(columns))
+        roles = columns
+        if roles.values is not None or names is None:
+            return roles
+        return replace(roles, values=tuple(name for name in names if name not in roles.others))
+
+    @property
+    def chosen(self) -> tuple[str, ...]:
+        """Return the columns to cluster by, which are known by now."""
+        return self.values or ()
+
     @property
     def others(self) -> list[str]:
-        """The columns besides the values."""
-        return named(self.weight, self.group, self.label)
+        """Return the columns besides the values."""
+        parts = (self.site, self.weight, self.group, self.label)
+        return [name for name in parts if name is not None]
 
     @property
     def texts(self) -> list[str]:
-        """The columns that are read as they are written."""
-        return named(self.group, self.label)
+        """Return the columns that are read as they are written."""
+        return [name for name in (self.site, self.group, self.label) if name is not None]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SiteTable:
-    """The rows of one site as they were read.
+class Table(Protocol):
+    """What a format that holds a table gives: named columns, read some rows at a time."""
+
+    @property
+    def path(self) -> Path:
+        """What messages call it: the file."""
+        ...
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the columns."""
+        ...
+
+    @property
+    def decimal(self) -> str | None:
+        """What decimals begin with; None where numbers need not be written as text."""
+        ...
+
+    @property
+    def fingerprint(self) -> FileFingerprint | None:
+        """The file as it was when it was opened; None of what is no file."""
+        ...
+
+    def parts(
+        self, columns: Sequence[str], n_rows: int, texts: Sequence[str] = ()
+    ) -> Iterator[TablePart]:
+        """Read columns by name, about ``n_rows`` rows at a time, and keep none of them."""
+        ...
+
+    def where(self, row: int) -> str:
+        """Where a row, counted from 0, is found in it."""
+        ...
+
+
+@runtime_checkable
+class WholeTable(Protocol):
+    """What a `Table` has besides that is quicker, or knows more, when it is read at once."""
+
+    def read(self, columns: Sequence[str], texts: Sequence[str] = ()) -> TablePart:
+        """Read columns by name, all rows; those among ``texts`` as they are written."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class TablePart:
+    """Some rows of a table that were read.
 
     Parameters
     ----------
-    columns : tuple of str
-        The names of the d columns.
-    X : ndarray of shape (n, d), float32 or float64
-        The rows; float32 where every column is float32 in the file.
-    numbers : ndarray of shape (n,), int64
-        The number of each row in its file, from 1.
-    weights : ndarray of shape (n,), optional
-        The rows' weights, where a column of weights was named.
-    ignored : tuple of str
-        The other columns of the file.
-    kinds : tuple of Column, optional
-        What the columns hold, where the rows are still to be prepared: text as codes, NaN where a
-        value is missing.
-    groups : ndarray of shape (n,), int64, optional
-        Whose row each is, as numbers, where a column that says it was named.
+    table : Table
+        The table.
+    start : int
+        How many rows lie before them.
+    rows : pyarrow.Table
+        The rows.
     """
 
-    columns: tuple[str, ...]
-    X: Rows
-    numbers: NDArray[np.int64]
-    weights: Floats | None = None
-    ignored: tuple[str, ...] = ()
-    kinds: tuple[Column, ...] = ()
-    groups: NDArray[np.int64] | None = None
-
-    def __len__(self) -> int:
-        return len(self.X)
+    table: Table
+    start: int
+    rows: pa.Table
 
     @property
-    def dtype(self) -> np.dtype[Any]:
-        """What rows are read as."""
-        return self.X.dtype
+    def decimal(self) -> str | None:
+        """What decimals begin with; None where numbers need not be written as text."""
+        return self.table.decimal
+
+
+@dataclass(frozen=True, slots=True)
+class ArrowTable:
+    """A table that is read at once, of a format that has no parts.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    rows : pyarrow.Table
+        Its rows.
+    header : int
+        The lines of the file before the first row.
+    decimal : {".", ","}, optional
+        What decimals begin with; None where numbers need not be written as text.
+    """
+
+    path: Path
+    rows: pa.Table
+    header: int = 0
+    decimal: str | None = None
 
     @property
-    def data(self) -> Data:
-        """The rows and all that is known of them."""
-        return Data(self.X, self.weights, columns=self.kinds, groups=self.groups)
+    def names(self) -> tuple[str, ...]:
+        """Return the names of the columns."""
+        return tuple(self.rows.column_names)
 
-    def take(self, rows: NDArray[np.intp]) -> SiteTable:
-        """Some of the rows, by their places."""
-        weights = None if self.weights is None else self.weights[rows]
-        groups = None if self.groups is None else self.groups[rows]
-        return replace(
-            self, X=self.X[rows], numbers=self.numbers[rows], weights=weights, groups=groups
-        )
+    @property
+    def fingerprint(self) -> None:
+        """Return nothing: the rows are read, and no later change matters."""
+
+    def read(self, columns: Sequence[str], texts: Sequence[str] = ()) -> TablePart:
+        """Return columns by name."""
+        return TablePart(self, 0, self.rows.select(list(dict.fromkeys(columns))))
+
+    def parts(
+        self, columns: Sequence[str], n_rows: int, texts: Sequence[str] = ()
+    ) -> Iterator[TablePart]:
+        """Return columns by name, ``n_rows`` rows at a time."""
+        rows = self.read(columns).rows
+        for start in range(0, len(rows), n_rows):
+            yield TablePart(self, start, rows.slice(start, n_rows))
+
+    def where(self, row: int) -> str:
+        """Return where a row, counted from 0, is found in the file."""
+        return f"row {row + 1} (line {self.header + row + 1} of {self.path.name})"
 
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Reads one table; its complaints begin with the owner: a site, or a file of all sites.
+    """Reads the cells of rows; its complaints begin with the owner: a site, or a file of all.
 
     Parameters
     ----------
     owner : str
         How an error message begins.
-    file : FileTable
-        The table.
+    part : TablePart
+        The rows.
     advise : callable
         What to do where columns are no numbers, given those that are.
     """
 
     owner: str
-    file: FileTable
-    advise: Callable[[Sequence[str]], str] = choose
+    part: TablePart
+    advise: Advise = choose
 
-    def table(
-        self, columns: Sequence[str], weight: Sequence[str] = (), group: str | None = None
-    ) -> SiteTable:
-        """Columns as finite numbers, weights, and whose the rows are."""
-        X, weights = self.rows(columns, weight)
-        numbers = np.arange(1, len(X) + 1)
-        ignored = self._ignored([*columns, *weight, *named(group)])
-        groups = None if group is None else self.groups(group)
-        return SiteTable(tuple(columns), X, numbers, weights, ignored, groups=groups)
+    def data(self, roles: ColumnRoles) -> Data:
+        """Return the rows with all that is known of them.
 
-    def raw(
-        self,
-        columns: Sequence[str],
-        weight: Sequence[str] = (),
-        texts: Collection[str] = (),
-        group: str | None = None,
-    ) -> SiteTable:
-        """Columns as they are, to be prepared: numbers and text, values may be missing.
-
-        Parameters
-        ----------
-        columns : sequence of str
-            Their names.
-        weight : sequence of str
-            The column of weights, if there is one.
-        texts : collection of str
-            Columns that may hold numbers and text, all of them names.
-        group : str, optional
-            The column that says whose row it is.
+        Values are finite numbers; of rows that are still to be prepared also the codes of texts,
+        NaN where a value is missing. Where a label is missing, it is "".
         """
-        read = self._read([*columns, *weight])
-        if not len(read[0]):
-            self._no_rows()
-        both = zip(columns, read, strict=False)
-        found = [self._coded(name, column, name in texts) for name, column in both]
-        weights = None
-        if weight:
-            self._all_numeric({weight[0]: read[-1]})
-            weights = self._weights(weight[0], self._finite(weight[0], read[-1]))
-        X = side_by_side([values for _, values in found])
-        ignored = self._ignored([*columns, *weight, *named(group)])
-        kinds, numbers = tuple(kind for kind, _ in found), np.arange(1, len(X) + 1)
-        groups = None if group is None else self.groups(group)
-        return SiteTable(tuple(columns), X, numbers, weights, ignored, kinds, groups)
-
-    def _ignored(self, used: Collection[str]) -> tuple[str, ...]:
-        return tuple(name for name in self.file.names if name not in used)
-
-    def data(self, columns: Columns) -> Data:
-        """The rows with all that is known of them."""
-        weight = named(columns.weight)
-        if columns.raw:
-            read = self.raw(columns.values, weight, columns.coded)
-            X, weights, kinds = read.X, read.weights, read.kinds
+        if not self.part.rows.num_rows:
+            raise InputError(
+                f"{self.owner}: {self.part.table.path} has a header but no rows; "
+                "add rows or leave the file out"
+            )
+        columns = {name: self.part.rows[name] for name in roles.chosen}
+        if roles.raw:
+            read = [self._coded(name, columns[name], roles.coded) for name in roles.chosen]
         else:
-            X, weights = self.rows(columns.values, weight)
-            kinds = tuple(map(Column, columns.values))
-        labels = None if columns.label is None else self._written(columns.label)
-        groups = None if columns.group is None else self.groups(columns.group)
-        return Data(X, weights, labels, kinds, groups)
+            self._all_numeric(columns, mend=self.advise)
+            read = [(Column(name), self._finite(name, columns[name])) for name in roles.chosen]
+        return Data(
+            side_by_side([values for _, values in read]),
+            None if roles.weight is None else self._weights(roles.weight),
+            None if roles.label is None else self._written(roles.label),
+            tuple(column for column, _ in read),
+            None if roles.group is None else self.groups(roles.group),
+        )
 
-    def rows(
-        self, columns: Sequence[str], weight: Sequence[str] = ()
-    ) -> tuple[Rows, Floats | None]:
-        """The same without the rest: rows (n, d) and perhaps their weights (n,)."""
-        wanted = [*columns, *weight]
-        read = self._read(wanted)
-        if not len(read[0]):
-            self._no_rows()
-        self._all_numeric(dict(zip(columns, read, strict=False)), mend=self.advise)
-        self._all_numeric(dict(zip(weight, read[len(columns) :], strict=True)))
-        arrays = [self._finite(*both) for both in zip(wanted, read, strict=True)]
-        X = side_by_side(arrays[: len(columns)])
-        return X, self._weights(weight[0], arrays[-1]) if weight else None
-
-    def texts(self, column: str) -> NDArray[np.str_]:
-        """A column as it is written, without blanks around; no value may be missing."""
-        [read] = self._read([column], texts=[column])
-        found = np.array([text.strip() if text else "" for text in read.to_pylist()])
-        if not all(found):
-            self._complain(column, int(np.argmin(found != "")), "the site's name is missing")
-        return found
+    def texts(self, column: str, lacking: str) -> NDArray[np.str_]:
+        """Return a column as it is written, (n,); complain where a text is lacking."""
+        texts = self._written(column)
+        if not all(texts):
+            self._complain(column, int(np.argmin(texts != "")), lacking)
+        return texts
 
     def _written(self, column: str) -> NDArray[np.str_]:
-        """A column as it is written; what is missing is empty."""
-        [read] = self._read([column], texts=[column])
-        return np.array([text or "" for text in read.to_pylist()], dtype=np.str_)
+        """Return a column as it is written, without blanks around; what is missing is empty."""
+        texts = self.part.rows[column].cast(pa.string()).to_pylist()
+        return np.array([text.strip() if text else "" for text in texts], dtype=np.str_)
 
     def groups(self, column: str) -> NDArray[np.int64]:
-        """Whose row each is, as a number that means nothing; two persons rarely share one.
+        """Return whose row each is, as a number that means nothing; two persons rarely share one.
 
         Persons who share one are counted as one, which no limit takes for more than they are.
         """
-        [read] = self._read([column], texts=[column])
-        texts = read.combine_chunks().fill_null("")
+        texts = self.part.rows[column].cast(pa.string()).combine_chunks().fill_null("")
         nobody = pa.compute.equal(pa.compute.utf8_trim_whitespace(texts), "").to_numpy(False)
         if nobody.any():
             self._complain(column, int(nobody.argmax()), "it is not said whose row this is")
         return numbered_groups(texts)
 
-    def _no_rows(self) -> NoReturn:
-        raise InputError(
-            f"{self.owner}: {self.file.path} has a header but no rows; "
-            "add rows or leave the file out"
-        )
-
     def _coded(
-        self, name: str, column: pa.ChunkedArray, may_be_both: bool
+        self, name: str, column: pa.ChunkedArray, coded: Sequence[str]
     ) -> tuple[Column, NDArray[np.floating[Any]]]:
-        """What a column holds, and its values or the codes of its texts, (n,)."""
+        """Return what a column holds, and its values or the codes of its texts, (n,)."""
         if pa.types.is_temporal(column.type):
             return Column(name, "date"), np.full(len(column), np.nan)
         if pa.types.is_dictionary(column.type):
             column = column.cast(pa.string())
-        if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
-            if not is_numeric(column):
-                self._all_numeric({name: column})
+        if not is_text(column.type):
+            self._all_numeric({name: column})
             values = as_floats(column)
             if np.isinf(values).any():
                 self._complain(name, int(np.isinf(values).argmax()), "the value is infinite")
             return Column(name), values
-        decimal = self.file.decimal
-        if not may_be_both and is_numeric(column, decimal):
+        decimal = self.part.decimal
+        if name not in coded and is_numeric(column, decimal):
             return Column(name), as_floats(column, decimal)
         levels, codes = levels_of(column)
-        if not may_be_both and mostly_numbers(levels, codes):
+        if name not in coded and mostly_numbers(levels, codes):
             self._all_numeric({name: column}, mend=lambda numeric: "leave the column out")
         return Column(name, "text", levels), codes
-
-    def check(self, columns: Iterable[str]) -> None:
-        """Refuse a file that lacks a column."""
-        has_columns(self.owner, self.file.names, columns)
-
-    def _read(self, columns: Sequence[str], texts: Sequence[str] = ()) -> list[pa.ChunkedArray]:
-        self.check(columns)
-        try:
-            return self.file.read(columns, texts)
-        except InputError as error:
-            raise InputError(f"{self.owner}: {error}") from error
 
     def _all_numeric(
         self,
         columns: Mapping[str, pa.ChunkedArray],
-        mend: Callable[[Sequence[str]], str] = lambda numeric: "mend it",
+        mend: Advise = lambda numeric: "mend it",
     ) -> None:
         """Refuse a column that is not numeric, naming its first value that is no number."""
-        decimal = self.file.decimal
+        decimal = self.part.decimal
         numeric = [name for name, column in columns.items() if is_numeric(column, decimal)]
         for name, column in columns.items():
             if name not in numeric:
@@ -309,8 +311,8 @@ class Reader:
                 self._complain(name, row, what)
 
     def _finite(self, name: str, column: pa.ChunkedArray) -> NDArray[np.floating[Any]]:
-        """A column as finite numbers, (n,)."""
-        values = as_floats(column, self.file.decimal)
+        """Return a column as finite numbers, (n,)."""
+        values = as_floats(column, self.part.decimal)
         with np.errstate(over="ignore", invalid="ignore"):
             if np.isfinite(values.sum()):
                 return values
@@ -327,18 +329,27 @@ class Reader:
             )
         return values
 
-    def _weights(self, name: str, values: NDArray[np.floating[Any]]) -> Floats:
+    def _weights(self, name: str) -> Floats:
+        column = self.part.rows[name]
+        self._all_numeric({name: column})
+        values = self._finite(name, column)
         if (values < 0).any():
             row = int(np.argmax(values < 0))
             self._complain(name, row, "the weight is negative; weights are at least 0")
         return values.astype(np.float64)
 
     def _complain(self, column: str, row: int, what: str) -> None:
-        raise InputError(f"{self.owner}, column {column!r}, {self.file.where(row)}: {what}")
+        where = self.part.table.where(self.part.start + row)
+        raise InputError(f"{self.owner}, column {column!r}, {where}: {what}")
+
+
+def counts_rows(values: Rows) -> bool:
+    """Return whether values go up by one from row to row."""
+    return len(values) > 2 and bool((np.diff(values) == 1).all())
 
 
 def _no_number(cells: Sequence[object], decimal: str | None, mend: str) -> tuple[int, str]:
-    """Where the first value is that is no number, and what is wrong with it."""
+    """Return where the first value is that is no number, and what is wrong with it."""
     numbers = [reads_as_number(cell, decimal) for cell in cells]
     row = numbers.index(False)
     cell = cells[row]
@@ -353,11 +364,3 @@ def _no_number(cells: Sequence[object], decimal: str | None, mend: str) -> tuple
     if sum(numbers) > len(cells) / 2:
         return row, f"{shown} is not a number, as most of this column are; mend it or {mend}"
     return row, f"{shown} is not a number; {mend}"
-
-
-def has_columns(owner: str, names: Iterable[str], wanted: Iterable[str]) -> None:
-    """Refuse a table that lacks a column."""
-    for name in wanted:
-        if name not in names:
-            have = ", ".join(filter(None, names))
-            raise InputError(f"{owner} has no column {name!r}; it has {have}")

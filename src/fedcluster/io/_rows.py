@@ -1,15 +1,44 @@
-"""The rows of one site as they were read, in memory or in chunks."""
+"""The rows of one site, and what all streams of rows share.
+
+While a chunk is computed on, threads of their own read the next ones. Every round reads the same
+rows again; a file that has changed in between is an error.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import csv
+import gzip
+import zlib
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from fedcluster.core import Data, Filter, RowStream
+from fedcluster.errors import InputError
+from fedcluster.io._columns import Coding
+
+T = TypeVar("T")
+R = TypeVar("R")
+AHEAD = 2
+"""Chunks that each stage, decoding and turning columns into rows, has done before it is asked."""
+CHUNK = 1 << 20
+"""Values in a chunk: few enough to stay in a cache on their way to the kernels."""
+
+
+class OpenRows(RowStream, Protocol):
+    """Rows in chunks whose columns are known."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns to cluster by."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -23,9 +52,10 @@ class SiteRows:
     rows : Data or RowStream
         Its rows (n, d) with weights, groups and labels: in memory, or in chunks.
     columns : tuple of str
-        The names of the d columns.
+        The names of the d columns; empty where an array has none.
     row_ids : ndarray of shape (n,), int64, or range
-        The number of each row where it came from: in its file, from 1.
+        The number of each row where it came from: in its file, from 1; among the rows that were
+        given to an estimator, from 0.
     ignored : tuple of str
         The other columns of its file.
     limits : tuple of Filter, optional
@@ -56,3 +86,114 @@ class SiteRows:
 def chunks_of(rows: Data | RowStream) -> Iterable[Data]:
     """Return rows chunk by chunk where they come so, and otherwise all at once."""
     return [rows] if isinstance(rows, Data) else rows.chunks()
+
+
+def chunk_rows_of(given: int | None, d: int) -> int:
+    """Return how many rows a chunk has: few enough for the cache, enough to be worth a call."""
+    if given is not None and given < 1:
+        raise InputError(f"chunk_rows must be at least 1, not {given}")
+    return given or max(CHUNK // d, min(8192, 8 * CHUNK // d), 1)
+
+
+def whole(chunks: Iterator[Data], shape: tuple[int, ...], dtype: DTypeLike) -> Data:
+    """Return all chunks as one, without holding the rows twice."""
+    X, start, coding = np.empty(shape, dtype), 0, Coding()
+    others: list[tuple[Any, ...]] = []
+    for chunk in chunks:
+        X[start : start + len(chunk)] = coding.recoded(chunk)
+        others.append((chunk.sample_weight, chunk.y, chunk.groups))
+        start += len(chunk)
+    weight, y, groups = (
+        None if each[0] is None else np.concatenate(each) for each in zip(*others, strict=True)
+    )
+    return Data(X, weight, y, coding.columns, groups)
+
+
+# Threads
+
+
+def prefetch(parts: Iterator[T]) -> Iterator[T]:
+    """Yield the same parts, read by a thread of its own before they are asked for."""
+    with ThreadPoolExecutor(1, "fedcluster-reading") as thread:
+        coming = deque(thread.submit(next, parts, None) for _ in range(AHEAD))
+        while (part := coming.popleft().result()) is not None:
+            coming.append(thread.submit(next, parts, None))
+            yield part
+            del part  # the memory of the next one
+
+
+def in_order(work: Callable[[T], R], parts: Iterable[T], n_threads: int) -> Iterator[R]:
+    """Yield ``work(part)`` of each part, several at a time, in the order of the parts.
+
+    An error comes where it would have come without threads; what follows is not begun.
+    """
+    if n_threads == 1:
+        yield from map(work, parts)
+        return
+    with ThreadPoolExecutor(n_threads, "fedcluster-working") as threads:
+        coming: deque[Future[R]] = deque()
+        try:
+            for part in parts:
+                coming.append(threads.submit(work, part))
+                if len(coming) > n_threads:
+                    yield coming.popleft().result()
+            while coming:
+                yield coming.popleft().result()
+        finally:
+            for one in coming:
+                one.cancel()
+
+
+# Files
+
+
+@dataclass(frozen=True, slots=True)
+class FileFingerprint:
+    """A file as it was when it was first seen: its size and the time of its last change."""
+
+    path: Path
+    size: int
+    changed: int
+
+    @classmethod
+    def now(cls, path: Path) -> FileFingerprint:
+        """Return the fingerprint of a file as it is now."""
+        with readable(path):
+            status = path.stat()
+        return cls(path, status.st_size, status.st_mtime_ns)
+
+    def check(self) -> None:
+        """Refuse a file that is no longer the same."""
+        now = FileFingerprint.now(self.path)
+        if now != self:
+            sizes = "" if now.size == self.size else f" from {self.size} to {now.size} bytes"
+            raise InputError(
+                f"{self.path} has changed{sizes} since it was opened; all rounds must read the "
+                "same rows: start again when nobody writes to it"
+            )
+
+
+@contextmanager
+def readable(path: Path) -> Iterator[None]:
+    """Turn what can go wrong with a file into one line."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise InputError(f"{path} does not exist; check the path") from error
+    except csv.Error as error:
+        raise InputError(f"{path} cannot be read as CSV: {error}") from error
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise InputError(f"{path} is not a whole gzip file; write it again") from error
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
+
+
+@contextmanager
+def error_prefix(owner: str) -> Iterator[None]:
+    """Let complaints begin with whose rows they are about."""
+    try:
+        yield
+    except InputError as error:
+        if str(error).startswith(owner):
+            raise
+        raise type(error)(f"{owner}: {error}") from error

@@ -22,7 +22,8 @@ import pyarrow as pa
 
 from fedcluster.errors import InputError
 from fedcluster.io._disk_cache import UnreachableError, patiently
-from fedcluster.io._tables import FilePart, readable
+from fedcluster.io._reader import TablePart
+from fedcluster.io._rows import readable
 
 try:
     import sqlalchemy
@@ -107,11 +108,15 @@ class Query:
 
     @property
     def decimal(self) -> None:
-        """Nothing: numbers need not be written as text."""
+        """Return nothing: numbers need not be written as text."""
+
+    @property
+    def fingerprint(self) -> None:
+        """Return nothing: a database is asked once."""
 
     def parts(
         self, columns: Sequence[str], n_rows: int, texts: Sequence[str] = ()
-    ) -> Iterator[FilePart]:
+    ) -> Iterator[TablePart]:
         """Read columns by name, ``n_rows`` rows at a time, and keep none of them."""
         answer, self._live = self._live or self._asked(), None
         start, place = 0, [answer.names.index(name) for name in columns]
@@ -119,7 +124,7 @@ class Query:
             raw = answer.connection.connection.dbapi_connection
             with self._translating(answer.secrets, answer.connection.dialect, raw):
                 for rows in _batches(answer.result, n_rows):
-                    yield FilePart(self, start, pa.table(_columns(rows, place), list(columns)))
+                    yield TablePart(self, start, pa.table(_columns(rows, place), list(columns)))
                     start += len(rows)
         finally:
             _close(answer.connection, answer.result)

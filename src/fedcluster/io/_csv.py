@@ -15,11 +15,11 @@ import pyarrow as pa
 import pyarrow.csv
 
 from fedcluster.errors import InputError
-from fedcluster.io._decimals import POINT
-from fedcluster.io._tables import FilePart, readable
+from fedcluster.io._cells import POINT
+from fedcluster.io._reader import TablePart
+from fedcluster.io._rows import FileFingerprint, readable
 
 DELIMITERS = ",;\t|"
-CSV_KINDS = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 UNDECODED = "\N{REPLACEMENT CHARACTER}"
 
 
@@ -37,6 +37,8 @@ class CsvFile:
         What stands between two values: comma, semicolon, tab or bar.
     header_lines : int
         How many lines the header ends after.
+    fingerprint : FileFingerprint
+        The file as it was when it was opened.
     decimal : {".", ","}, default="."
         What the decimals of a number begin with.
     """
@@ -45,99 +47,94 @@ class CsvFile:
     names: tuple[str, ...]
     delimiter: str
     header_lines: int
+    fingerprint: FileFingerprint
     decimal: str = POINT
 
     @classmethod
-    def open(cls, path: Path, decimal: str = POINT) -> CsvFile:
+    def open(cls, path: Path, decimal: str | None = None) -> CsvFile:
         """Read the header; its line shows the delimiter."""
+        decimal = decimal or POINT
+        seen = FileFingerprint.now(path)
         delimiter = "\t" if ".tsv" in path.name.lower() else _delimiter(path, decimal)
         for line, record in _records(path, delimiter):
             if record:
                 names = tuple(name.strip() for name in record)
                 if UNDECODED in "".join(names):
                     raise InputError(f"{path} is not UTF-8 text; save it as CSV in UTF-8")
-                return cls(path, names, delimiter, line + _extra_lines(record), decimal)
+                end = line + sum(value.count("\n") for value in record)
+                return cls(path, names, delimiter, end, seen, decimal)
         raise InputError(f"{path} is empty; expected a header line and rows")
 
-    def read(self, columns: Sequence[str], texts: Sequence[str] = ()) -> list[pa.ChunkedArray]:
+    def read(self, columns: Sequence[str], texts: Sequence[str] = ()) -> TablePart:
         """Read columns by name; those among ``texts`` as they are written."""
-        place = {name: str(i) for i, name in enumerate(self.names)}
-        wanted = [place[name] for name in columns]
-        try:
-            with readable(self.path):
-                table = self._parse(wanted, {place[name]: pa.string() for name in texts})
-        except pa.ArrowInvalid as error:
-            raise InputError(self._ragged() or f"{self.path} cannot be read: {error}") from error
-        return [table[name] for name in wanted]
+        columns = list(dict.fromkeys(columns))
+        options = self._options(columns, dict.fromkeys(texts, pa.string()))
+        with self._whole(), self._stream() as stream:
+            rows = pa.csv.read_csv(stream, *options).rename_columns(columns)
+        return TablePart(self, 0, rows)
 
     def parts(
         self, columns: Sequence[str], n_rows: int, texts: Sequence[str] = ()
-    ) -> Iterator[FilePart]:
+    ) -> Iterator[TablePart]:
         """Read columns by name, some rows at a time, and keep none of them.
 
         The first rows say what is a number; where later ones are none, the rest is read as text.
         """
-        wanted = list(dict.fromkeys(columns))
-        types = {name: pa.string() for name in texts}
+        columns = list(dict.fromkeys(columns))
+        types = dict.fromkeys(texts, pa.string())
         start = 0
         try:
-            for part in self._blocks(wanted, types | self._numbers(wanted, types)):
+            for part in self._blocks(columns, types | self._numbers(columns, types)):
                 yield part
                 start += part.rows.num_rows
         except pa.ArrowInvalid:
-            try:
-                for part in self._blocks(wanted, dict.fromkeys(wanted, pa.string())):
+            with self._whole():
+                for part in self._blocks(columns, dict.fromkeys(columns, pa.string())):
                     skipped = min(part.rows.num_rows, max(0, start - part.start))
                     if skipped < part.rows.num_rows:
-                        yield FilePart(self, part.start + skipped, part.rows.slice(skipped))
-            except pa.ArrowInvalid as error:
-                raise InputError(
-                    self._ragged() or f"{self.path} cannot be read: {error}"
-                ) from error
+                        yield TablePart(self, part.start + skipped, part.rows.slice(skipped))
 
     def _numbers(self, columns: Sequence[str], types: Mapping[str, Any]) -> dict[str, Any]:
-        """The columns whose first values are numbers, or missing: floats, whatever follows."""
+        """Return the columns whose first values are numbers, or missing: floats, from there on."""
         first = next(self._blocks(columns, types), None)
-        found = {} if first is None else {f.name: f.type for f in first.rows.schema}
+        kinds = {} if first is None else {field.name: field.type for field in first.rows.schema}
         return {
             name: pa.float64()
-            for name, kind in found.items()
+            for name, kind in kinds.items()
             if pa.types.is_integer(kind) or pa.types.is_null(kind)
         }
 
-    def _blocks(self, columns: Sequence[str], types: Mapping[str, Any]) -> Iterator[FilePart]:
+    def _blocks(self, columns: Sequence[str], types: Mapping[str, Any]) -> Iterator[TablePart]:
         """Read columns by name, a block of the file at a time."""
-        place = {name: str(i) for i, name in enumerate(self.names)}
         start = 0
-        with readable(self.path), self._bytes() as stream:
-            options = self._options(
-                [place[name] for name in columns], {place[n]: kind for n, kind in types.items()}
-            )
-            with pa.csv.open_csv(stream, *options) as reader:
-                for batch in reader:
-                    if batch.num_rows:
-                        rows = pa.Table.from_batches([batch]).rename_columns(list(columns))
-                        yield FilePart(self, start, rows)
-                        start += batch.num_rows
-
-    def _parse(self, columns: Sequence[str], types: dict[str, Any]) -> pa.Table:
-        """Let Arrow read the columns, which are called by their places."""
-        with self._bytes() as stream:
-            return pa.csv.read_csv(stream, *self._options(columns, types))
+        with (
+            self._stream() as stream,
+            pa.csv.open_csv(stream, *self._options(columns, types)) as reader,
+        ):
+            for batch in reader:
+                if batch.num_rows:
+                    rows = pa.Table.from_batches([batch]).rename_columns(list(columns))
+                    yield TablePart(self, start, rows)
+                    start += batch.num_rows
 
     @contextmanager
-    def _bytes(self) -> Iterator[pa.NativeFile]:
-        """The file, decompressed, for Arrow to read from by Python's hand.
+    def _stream(self) -> Iterator[pa.NativeFile]:
+        """Open the file, decompressed, for Arrow to read from by Python's hand.
 
         Arrow reads ahead in threads that outlive a reader which is left early. By a handle of its
         own they would go on with whichever file has got the number of the closed one.
         """
         kind = "gzip" if self.path.suffix.lower() == ".gz" else None
-        with self.path.open("rb") as file, pa.input_stream(file, kind) as stream:
+        with (
+            readable(self.path),
+            self.path.open("rb") as file,
+            pa.input_stream(file, kind) as stream,
+        ):
             yield stream
 
-    def _options(self, columns: Sequence[str], types: dict[str, Any]) -> tuple[Any, Any, Any]:
-        """How Arrow reads the columns, which are called by their places."""
+    def _options(self, columns: Sequence[str], types: Mapping[str, Any]) -> tuple[Any, Any, Any]:
+        """Return how Arrow reads the columns, which it knows by their places."""
+        place = {name: str(i) for i, name in enumerate(self.names)}
         return (
             pa.csv.ReadOptions(
                 column_names=[str(i) for i in range(len(self.names))],
@@ -149,14 +146,22 @@ class CsvFile:
                 ignore_empty_lines=len(self.names) > 1,
             ),
             pa.csv.ConvertOptions(
-                include_columns=list(dict.fromkeys(columns)),
-                column_types=types,
+                include_columns=[place[name] for name in columns],
+                column_types={place[name]: kind for name, kind in types.items()},
                 decimal_point=self.decimal,
             ),
         )
 
+    @contextmanager
+    def _whole(self) -> Iterator[None]:
+        """Name the row that Arrow cannot read."""
+        try:
+            yield
+        except pa.ArrowInvalid as error:
+            raise InputError(self._ragged() or f"{self.path} cannot be read: {error}") from error
+
     def _ragged(self) -> str | None:
-        """The complaint about the first row that has too few or too many values."""
+        """Return the complaint about the first row that has too few or too many values."""
         for row, (line, record) in enumerate(self._rows()):
             if len(record) != len(self.names):
                 values = "1 value" if len(record) == 1 else f"{len(record)} values"
@@ -167,19 +172,19 @@ class CsvFile:
         return None
 
     def where(self, row: int) -> str:
-        """Where a row, counted from 0, is found in the file."""
+        """Return where a row, counted from 0, is found in the file."""
         lines = (line for i, (line, _) in enumerate(self._rows()) if i == row)
         return f"row {row + 1} (line {next(lines, '?')} of {self.path.name})"
 
     def _rows(self) -> Iterator[tuple[int, list[str]]]:
-        """The rows below the header as Arrow counts them."""
+        """Yield the rows below the header as Arrow counts them."""
         for line, record in _records(self.path, self.delimiter):
             if line > self.header_lines and (record or len(self.names) == 1):
                 yield line, record or [""]
 
 
 def _delimiter(path: Path, decimal: str) -> str:
-    """The delimiter that is most frequent in the first line that is not blank.
+    """Return the delimiter that is most frequent in the first line that is not blank.
 
     Where there is none, since there is one column, it is not what the decimals begin with.
     """
@@ -190,7 +195,7 @@ def _delimiter(path: Path, decimal: str) -> str:
 
 
 def _records(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    """Each record with the number of its first line, from 1; blank lines are empty records."""
+    """Yield each record with the number of its first line, from 1; blank lines are empty."""
     with readable(path), _text(path) as file:
         reader = csv.reader(file, delimiter=delimiter)
         line = 1
@@ -199,13 +204,8 @@ def _records(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
             line = reader.line_num + 1
 
 
-def _extra_lines(record: Sequence[str]) -> int:
-    """Line breaks within the values of a record."""
-    return sum(value.count("\n") for value in record)
-
-
 def _text(path: Path) -> TextIO:
-    """The file as text, decompressed, without a byte order mark."""
+    """Open the file as text, decompressed, without a byte order mark."""
     if path.suffix.lower() == ".gz":
         return gzip.open(path, "rt", encoding="utf-8-sig", errors="replace", newline="")
     return path.open(encoding="utf-8-sig", errors="replace", newline="")

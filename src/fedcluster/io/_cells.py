@@ -1,0 +1,220 @@
+"""Cells of tables: what a column of them holds, and the numbers that they stand for.
+
+Where numbers are written as text, their decimals begin with a point or a comma.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+from numpy.typing import NDArray
+
+from fedcluster.core import Floats
+from fedcluster.io._columns import is_missing
+
+POINT, COMMA = ".", ","
+NAMES = {POINT: "decimal points", COMMA: "decimal commas"}
+
+GROUPED = re.compile(r"[-+]?[1-9]\d{0,2}([.,]\d{3})+[.,]\d+")
+"""A number whose thousands are parted, and that can be nothing else."""
+THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}[.,]\d{3}")
+"""What may as well be a whole number whose thousands are parted."""
+HOW = '--decimal , or, in a site file, decimal = "," under [source]'
+
+
+def other(decimal: str | None) -> str:
+    """Return the sign that decimals do not begin with."""
+    return POINT if decimal == COMMA else COMMA
+
+
+def parsed(text: str, decimal: str | None = POINT) -> float:
+    """Return the number that a text stands for.
+
+    Raises
+    ------
+    ValueError
+        If it is none, or has a point where decimals begin with a comma: nobody knows what it is.
+
+    Examples
+    --------
+    >>> parsed("36.6"), parsed("-36,6", ",")
+    (36.6, -36.6)
+    """
+    if decimal == COMMA:
+        if POINT in text:
+            raise ValueError(f"{text!r} has a point")
+        text = text.replace(COMMA, POINT)
+    return float(text)
+
+
+def is_number(text: str, decimal: str | None = POINT) -> bool:
+    """Return whether a text is a number.
+
+    Examples
+    --------
+    >>> is_number("1,5"), is_number("1,5", ","), is_number("1.5", ","), is_number("1.234,5", ",")
+    (False, True, False, False)
+    """
+    try:
+        parsed(text, decimal)
+    except ValueError:
+        return False
+    return True
+
+
+def may_be_number(text: str) -> bool:
+    """Return whether a text is a number with any sign before decimals and between thousands.
+
+    Examples
+    --------
+    >>> [may_be_number(text) for text in ("36.6", "36,6", "1.234,5", "24.12.2020")]
+    [True, True, True, False]
+    """
+    return is_number(text) or is_number(text, COMMA) or GROUPED.fullmatch(text) is not None
+
+
+def complaint(text: str, column: Sequence[str], decimal: str | None) -> str | None:
+    """Return what is wrong with a text that is a number written otherwise, and what to do.
+
+    Parameters
+    ----------
+    text : str
+        What is no number.
+    column : sequence of str
+        All texts of its column that are not missing.
+    decimal : {".", ",", None}
+        What decimals were said to begin with; None where nobody can say it, since numbers need
+        not be texts in such a file.
+
+    Examples
+    --------
+    >>> print(complaint("36,6", ["36,6", "37"], "."))
+    '36,6' has a decimal comma, as its column has; say --decimal , or, in a site file,
+    decimal = "," under [source]
+    >>> print(complaint("1,234", ["1,234", "12"], "."))
+    '1,234' may mean 1.234 or 1234; if 1.234, say --decimal , or, in a site file,
+    decimal = "," under [source]; if 1234, save the file without commas
+    """
+    text = text.strip()
+    if GROUPED.fullmatch(text):
+        return (
+            f"{text!r} has more than one point or comma; save the file without those of thousands"
+        )
+    if not is_number(text, other(decimal)):
+        return None
+    throughout = all(is_number(each, other(decimal)) for each in column)
+    if decimal == COMMA:
+        return _point(text, throughout)
+    if decimal is None or not throughout:
+        return f"{text!r} has a decimal comma; save the file with decimal points"
+    if all(THOUSANDS.fullmatch(each.strip()) for each in column if COMMA in each):
+        point, whole = text.replace(COMMA, POINT), text.replace(COMMA, "")
+        return (
+            f"{text!r} may mean {point} or {whole}; if {point}, say {HOW}; "
+            f"if {whole}, save the file without commas"
+        )
+    return f"{text!r} has a decimal comma, as its column has; say {HOW}"
+
+
+def _point(text: str, throughout: bool) -> str:
+    """Return the complaint about a point where decimals were said to begin with a comma."""
+    mend = f"do not say {HOW}" if throughout else "save the file with decimal commas"
+    if THOUSANDS.fullmatch(text):
+        mend = f"save the file without points of thousands, or {mend}"
+    return f"{text!r} has a point, but its decimals were said to begin with a comma; {mend}"
+
+
+# Columns as Arrow holds them
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Return whether a type is that of text."""
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def is_numeric(column: pa.ChunkedArray, decimal: str | None = POINT) -> bool:
+    """Return whether all values are numbers or missing, perhaps written as text."""
+    kind = column.type
+    if is_text(kind):
+        return all(reads_as_number(cell, decimal) for cell in column.to_pylist())
+    return bool(
+        pa.types.is_integer(kind)
+        or pa.types.is_floating(kind)
+        or pa.types.is_boolean(kind)
+        or pa.types.is_decimal(kind)
+        or pa.types.is_null(kind)
+    )
+
+
+def as_floats(column: pa.ChunkedArray, decimal: str | None = POINT) -> NDArray[np.floating[Any]]:
+    """Return a numeric column as floats, NaN where a value is missing; float32 stays float32."""
+    if is_text(column.type):
+        cells = column.to_pylist()
+        return np.array([np.nan if is_missing(cell) else parsed(cell, decimal) for cell in cells])
+    if not pa.types.is_float32(column.type):
+        column = column.cast(pa.float64(), safe=False)
+    values: NDArray[np.floating[Any]] = column.to_numpy()
+    return values
+
+
+def kind_of(column: pa.ChunkedArray, decimal: str | None = POINT) -> str:
+    """Return what a column holds: "number", "text", "date", "mixed", or "empty" without a value.
+
+    Numbers whose decimals begin with the other sign are "decimal commas" or "decimal points".
+    """
+    kind = column.type
+    if missing_in(column) == len(column):
+        return "empty"
+    if pa.types.is_temporal(kind):
+        return "date"
+    if not is_text(kind):
+        return "number" if is_numeric(column) else str(kind)
+    cells = [cell for cell in column.to_pylist() if not is_missing(cell)]
+    numbers = [is_number(cell, decimal) for cell in cells]
+    if decimal and not all(numbers) and all(is_number(cell, other(decimal)) for cell in cells):
+        return NAMES[other(decimal)]
+    return "number" if all(numbers) else "mixed" if any(numbers) else "text"
+
+
+def missing_in(column: pa.ChunkedArray) -> int:
+    """Return how many values are missing."""
+    if is_text(column.type):
+        return sum(map(is_missing, column.to_pylist()))
+    return int(pa.compute.sum(pa.compute.is_null(column, nan_is_null=True)).as_py() or 0)
+
+
+def reads_as_number(cell: object, decimal: str | None = POINT) -> bool:
+    """Return whether a cell is a number, one written as text, or missing."""
+    if isinstance(cell, str):
+        return is_missing(cell) or is_number(cell, decimal)
+    return cell is None or isinstance(cell, float)
+
+
+def levels_of(column: pa.ChunkedArray) -> tuple[tuple[str, ...], Floats]:
+    """Return the texts of a column without blanks around, and the code of each row, or NaN."""
+    coded = column.combine_chunks().dictionary_encode()
+    written = [text.strip() for text in coded.dictionary.to_pylist()]
+    levels = sorted({text for text in written if not is_missing(text)})
+    place = {text: float(i) for i, text in enumerate(levels)}
+    codes = np.array([*(place.get(text, np.nan) for text in written), np.nan])
+    return tuple(levels), codes[coded.indices.fill_null(len(written)).to_numpy()]
+
+
+def mostly_numbers(levels: Sequence[str], codes: Floats) -> bool:
+    """Return whether more than half of the texts, row by row, are numbers of any form."""
+    numbers = np.array([may_be_number(text) for text in levels], dtype=bool)
+    there = codes[~np.isnan(codes)].astype(np.intp)
+    return len(there) > 0 and bool(numbers[there].mean() > 0.5)
+
+
+def numbered_groups(names: Any) -> NDArray[np.int64]:
+    """Return names of persons as numbers that mean nothing, (n,): equal where the names are."""
+    coded = pa.array(names).dictionary_encode()
+    numbers = np.array([hash(name.strip()) for name in coded.dictionary.to_pylist()], np.int64)
+    groups: NDArray[np.int64] = numbers[coded.indices.to_numpy()]
+    return groups
