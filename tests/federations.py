@@ -20,6 +20,7 @@ from introductions import columns_told
 from fedcluster.client import Client
 from fedcluster.core import Column, Data, Result
 from fedcluster.engines import LocalEngine
+from fedcluster.engines import _wire as wire
 from fedcluster.federation._folder import create
 from fedcluster.federation._jobs import Fit, drawn
 from fedcluster.preprocessing import Preprocessor, agree
@@ -133,14 +134,11 @@ class RunningFederation:
                 time.sleep(0.1)
 
     def join(self, *names: str) -> None:
-        """Let sites take part; how long that takes tells how busy the machine is."""
-        began = time.monotonic()
         for name in names:
             toml = self.site(name) / "site.toml"
             self.sites[name] = self.command("site", "start", toml, name=name)
         for name in names:
             self.sites[name].wait_for("connected; Ctrl-C")
-        self.seconds_to_join = time.monotonic() - began
 
     def end_supernode(self, name: str) -> None:
         """Flower's program at a site, and not ours."""
@@ -150,7 +148,8 @@ class RunningFederation:
 
     def run(self, *arguments: object) -> Command:
         self.earlier = self._runs()
-        return self.command("federation", "run", self.folder, *arguments, name="run")
+        self.asked = self.command("federation", "run", self.folder, *arguments, name="run")
+        return self.asked
 
     def communication_rounds(self) -> list[Path]:
         """The recorded exchanges of the run that was begun last."""
@@ -160,11 +159,28 @@ class RunningFederation:
     def _runs(self) -> set[Path]:
         return {path.parent for path in (self.folder / "runs").glob("*/job.json")}
 
-    def wait_for_exchange(self, n: int) -> None:
+    def missing(self) -> list[list[str]]:
+        """The sites that are missing in each recorded exchange of that run."""
+        headers = [wire.unpack(path.read_bytes())[0] for path in self.communication_rounds()]
+        return [header["missing"] for header in headers]
+
+    def wait_for_exchange(self, n: int, without: str | None = None) -> None:
+        """Wait until the run has n exchanges, and one of them without a site."""
         end = time.monotonic() + PATIENCE
-        while len(self.communication_rounds()) < n:
-            assert time.monotonic() < end, f"no {n} exchanges within {PATIENCE} s"
+        while len(missing := self.missing()) < n or (without and [without] not in missing):
+            assert self.asked.process.poll() is None, self.asked.said()
+            assert time.monotonic() < end, f"{missing} after {PATIENCE} s"
             time.sleep(0.05)
+
+    @contextmanager
+    def held(self, name: str) -> Iterator[None]:
+        """Let a site answer nothing while the block lasts, so that a run waits for it."""
+        site = self.sites[name].process
+        site.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            site.send_signal(signal.SIGCONT)
 
     def end(self) -> None:
         for command in self.commands:

@@ -60,7 +60,7 @@ class RemoteEngine:
 
     Parameters
     ----------
-    post : Post
+    transport : Transport
         Who carries the messages.
     sites : iterable of str
         The names of the sites.
@@ -82,7 +82,7 @@ class RemoteEngine:
 
     def __init__(
         self,
-        post: Transport,
+        transport: Transport,
         sites: Iterable[str],
         *,
         quorum: int | None = None,
@@ -93,7 +93,7 @@ class RemoteEngine:
             raise ValueError("no site was given")
         if quorum is not None and not 1 <= quorum <= len(self._sites):
             raise ValueError(f"quorum must be from 1 to {len(self._sites)} sites, not {quorum}")
-        self._post, self._quorum, self._largest = post, quorum, largest
+        self._transport, self._quorum, self._largest = transport, quorum, largest
         self._run, self._exchanges = secrets.token_hex(8), 0
         self._holdings: dict[str, Holding] = {}
         self._columns: list[str] | None = None
@@ -211,7 +211,7 @@ class RemoteEngine:
         self, questions: Mapping[str, Question]
     ) -> tuple[Mapping[str, bytes], dict[str, str]]:
         messages = {name: question.message for name, question in questions.items()}
-        came, reasons = self._post.exchange(messages, self._enough(len(messages)))
+        came, reasons = self._transport.exchange(messages, self._enough(len(messages)))
         self._exchanges += 1
         return came, dict(reasons)
 
