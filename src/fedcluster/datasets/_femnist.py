@@ -45,10 +45,10 @@ def leaf_femnist(path: str | PathLike[str], writers: int | None = 10) -> SplitRo
         If a file is not LEAF's, or a writer's images are not of one size or do not match the
         labels.
     """
-    found = list(islice(_writers(Path(path)), writers))
-    if not found:
+    read = list(islice(_writers(Path(path)), writers))
+    if not read:
         raise ValueError(f"{path} holds no writers")
-    names, X, y = zip(*found, strict=True)
+    names, X, y = zip(*read, strict=True)
     sizes = [len(images) for images in X]
     widths = {images.shape[1] for images in X}
     if len(widths) > 1:
