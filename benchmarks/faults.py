@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from federations import Command, RunningFederation, federation, in_one_process, read_json
 
-from fedcluster.federation._jobs import Fit
+from fedcluster.jobs import Fit
 from fedcluster.preprocessing import PreprocessingSpec
 
 RNG = np.random.default_rng(0)

@@ -22,7 +22,7 @@ from fedcluster.core import Column, Data, Result
 from fedcluster.engines import LocalEngine
 from fedcluster.engines import _wire as wire
 from fedcluster.federation._folder import create
-from fedcluster.federation._jobs import Fit, drawn
+from fedcluster.jobs import Fit, drawn, plan_of
 from fedcluster.preprocessing import Preprocessor, agree
 from fedcluster.preprocessing import fit as fit_preprocessor
 from fedcluster.privacy import MinClusterSize, MinRows
@@ -230,7 +230,7 @@ def in_one_process(
     if job.prepare is not None:
         fitted = run_plan(fit_preprocessor(job.prepare, agree(columns_told(sites))), sites)
         preprocessor = fitted.value.preprocessor
-    plan = with_preprocessing(job.plan(sites.introduce()), preprocessor)
+    plan = with_preprocessing(plan_of(job, sites.introduce()), preprocessor)
     found = run_plan(plan, sites, participation=job.participation, seed=drawn(job.seed))
     return preprocessor, found.value
 

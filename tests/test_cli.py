@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import numpy as np
@@ -22,8 +22,9 @@ from typer.testing import CliRunner
 import fedcluster
 from fedcluster import FederatedKMeans, report
 from fedcluster._choices import ALGORITHMS, FUZZY_ALGORITHMS, INITS, QUALITIES
-from fedcluster.cli import Algorithm, Init, Quality, app
+from fedcluster._specifications import Fit
 from fedcluster.cli import _runs as runs
+from fedcluster.cli import app
 from fedcluster.cli._screen import Screen
 from fedcluster.core import Limit
 from fedcluster.errors import SiteError
@@ -187,9 +188,18 @@ def test_every_option_reaches_the_estimator(rows, files):
 
 
 def test_the_names_to_choose_from_are_those_of_the_estimator():
-    assert tuple(Algorithm) == (*ALGORITHMS, *list(FUZZY_ALGORITHMS)[1:])
-    assert tuple(Quality) == QUALITIES
-    assert tuple(Init) == INITS
+    options = {each.name: each.metadata for each in fields(Fit)}
+    named = re.findall(r"(\w+)[:,;] ", options["algorithm"]["help"])
+    assert [name for name in named if name in {*ALGORITHMS, *FUZZY_ALGORITHMS}] == [
+        *ALGORITHMS,
+        *FUZZY_ALGORITHMS,
+    ]
+    assert options["algorithm"]["metavar"][1:-1].split("|")[:-1] == [
+        *ALGORITHMS,
+        *list(FUZZY_ALGORITHMS)[1:],
+    ]
+    assert options["quality"]["choices"] == QUALITIES
+    assert options["init"]["choices"] == INITS
 
 
 def test_what_is_printed_can_be_read_aloud(rows, files):

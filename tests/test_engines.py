@@ -51,10 +51,10 @@ ENGINES = {
 }
 PLANS = {
     "default": lambda: clustering(FitSpec(4, seed=1)),
-    "sums": lambda: clustering(FitSpec(4, seed=1, sums_only=True, max_rounds=20)),
-    "better": lambda: clustering(FitSpec(3, seed=2, quality="better", max_rounds=20)),
-    "best": lambda: clustering(FitSpec(4, seed=2, quality="best", n_init=2, max_rounds=9)),
-    "fuzzy": lambda: clustering(FitSpec(4, seed=3, m=2.0, max_rounds=15)),
+    "sums": lambda: clustering(FitSpec(4, seed=1, sums_only=True, max_iter=20)),
+    "better": lambda: clustering(FitSpec(3, seed=2, quality="better", max_iter=20)),
+    "best": lambda: clustering(FitSpec(4, seed=2, quality="best", n_init=2, max_iter=9)),
+    "fuzzy": lambda: clustering(FitSpec(4, seed=3, m=2.0, max_iter=15)),
     "lloyd": lambda: iterate(Lloyd(), START),
     "fkm": lambda: iterate(FKM(4), seed=4, max_rounds=6),
     "kfed": lambda: iterate(KFed(4), seed=4),
@@ -122,7 +122,7 @@ def test_a_preparation_is_the_same_bits_on_every_engine(engine, wish, tmp_path):
     def found(engine):
         told = columns_told(engine)
         before = run_plan(fit_preprocessor(wish, agree(told, wish.columns)), engine)
-        plan = clustering(FitSpec(4, seed=1, sums_only=wish.scale == "robust", max_rounds=9))
+        plan = clustering(FitSpec(4, seed=1, sums_only=wish.scale == "robust", max_iter=9))
         after = run_plan(with_preprocessing(plan, before.value.preprocessor), engine)
         return told, before, after
 
@@ -159,10 +159,10 @@ def test_the_same_bits_on_every_engine(engine, plan, tmp_path):
 DEFAULTS = {
     "k-means": lambda sites: clustering(FitSpec(4, seed=1).at(sites)),
     "better": lambda sites: clustering(FitSpec(4, seed=1, quality="better").at(sites)),
-    "fuzzy": lambda sites: clustering(FitSpec(4, seed=1, m=2.0, max_rounds=9).at(sites)),
+    "fuzzy": lambda sites: clustering(FitSpec(4, seed=1, m=2.0, max_iter=9).at(sites)),
     "every k": lambda sites: select_k_plan(range(1, 5), FitSpec(4, seed=1).at(sites)),
     "every fuzzy k": lambda sites: select_k_plan(
-        range(2, 4), FitSpec(3, m=2.0, max_rounds=5).at(sites)
+        range(2, 4), FitSpec(3, m=2.0, max_iter=5).at(sites)
     ),
 }
 

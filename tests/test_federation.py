@@ -35,9 +35,9 @@ from fedcluster.engines._remote import RemoteEngine
 from fedcluster.engines._responder import Responder
 from fedcluster.errors import InputError, SiteError
 from fedcluster.federation._folder import Federation, create
-from fedcluster.federation._jobs import JOBS, Evaluate, Fit, SelectK
 from fedcluster.federation._membership import Membership, append_to_log, keep_results
 from fedcluster.federation._messages import shown
+from fedcluster.jobs import JOBS, Evaluate, Fit, SelectK, plan_of
 from fedcluster.model import Model
 from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.report import Table, plain
@@ -318,7 +318,7 @@ def test_the_number_of_clusters_and_the_scores_are_those_of_one_process(
         out = tmp_path / name
         given = content(out, job, columns=["x", "y"]) | {"job": name}
         told = apps.conduct(engine(folder), given, tmp_path / "runs" / name)
-        expected = run_plan(job.plan(here.introduce()), here, seed=job.seed).value
+        expected = run_plan(plan_of(job, here.introduce()), here, seed=job.seed).value
         assert shown({**told, "done": True}, 80)
         if isinstance(job, SelectK):
             assert told["n_clusters"] == expected.n_clusters

@@ -14,7 +14,7 @@ from test_federation import SITES, content, engine, invoke, site_tomls
 from fedcluster.client import Client
 from fedcluster.errors import HeldBackError, InputError, SiteError
 from fedcluster.federation._folder import create
-from fedcluster.federation._jobs import JOBS, Evaluate, Fit, SelectK
+from fedcluster.jobs import JOBS, Evaluate, Fit, SelectK
 from fedcluster.kernels._native import announcer
 from fedcluster.model import Model
 from fedcluster.preprocessing import PreprocessingSpec
@@ -139,7 +139,7 @@ def test_k_is_chosen_without_loading_rows_that_come_in_chunks(trial, over, many,
     assert invoke("select-k", *site_tomls(trial), *here)[0] == 0
     assert invoke("fit", *site_tomls(trial), "-k", "2-4", "--out", tmp_path / "fit")[0] == 0
     here, there = (read(tmp_path / side / "selection.json") for side in ("here", "there"))
-    assert there["scores"] == {str(line.pop("k")): line for line in here["table"]}
+    assert there["table"] == here["table"]
 
 
 def test_a_resumed_job_starts_as_it_did(trial, tmp_path, monkeypatch) -> None:
@@ -176,7 +176,9 @@ def test_a_choice_of_k_and_scores_account_for_every_round_too(trial, over, model
     said = invoke("select-k", *site_tomls(trial), "--k-max", 3, "--json")[1]
     here = json.loads(said[said.index("{") :])  # after a line of warning
     there = read(tmp_path / "k" / "selection.json")["sites"]
-    assert {site["name"]: site["values_sent"] for site in there} == here["values_sent"]
+    assert [(site["name"], site["values_sent"]) for site in there] == [
+        (site["name"], site["values_sent"]) for site in here["sites"]
+    ]
 
 
 def test_a_site_that_was_missing_sent_nothing_in_that_exchange(trial: Path, tmp_path: Path) -> None:
@@ -211,8 +213,8 @@ def test_the_verdict_is_that_of_select_k_on_one_machine(trial, over, tmp_path, o
     here, there = (read(tmp_path / side / "selection.json") for side in ("here", "there"))
     for key in ("n_clusters", "rule", "reason", "says"):
         assert there[key] == here[key], key
-    assert there["doubts"] == here["warnings"]
-    assert there["scores"] == {str(line.pop("k")): line for line in here["table"]}
+    assert there["warnings"] == here["warnings"]
+    assert there["table"] == here["table"]
     pictures = [(tmp_path / side / "curves.png").read_bytes() for side in ("here", "there")]
     assert pictures[0] == pictures[1]
     shown = seen[seen.index("What each index says") : seen.index(there["reason"])]
@@ -224,7 +226,8 @@ def test_without_k_max_there_are_at_most_as_many_clusters_as_rows(trial, over, t
         toml.with_name("rows.csv").write_text("x,y,kind\n1,2,a\n2,1,a\n9,9,b\n")
         toml.write_text(toml.read_text().replace("min_cluster_size = 2", "min_cluster_size = 1"))
     assert over("select-k", "--out", tmp_path / "out")[0] == 0
-    assert list(read(tmp_path / "out" / "selection.json")["scores"]) == [*"123456"]
+    table = read(tmp_path / "out" / "selection.json")["table"]
+    assert [line["k"] for line in table] == [1, 2, 3, 4, 5, 6]
     status, said = over("select-k", "--k-max", 7, "--out", tmp_path / "more")
     assert status == 2
     assert "7 clusters are more than the rows that the sites tell of (6); ask for fewer" in said

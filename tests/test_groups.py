@@ -25,7 +25,7 @@ from fedcluster import (
 from fedcluster.core import Limit
 from fedcluster.errors import HeldBackError
 from fedcluster.privacy import MinClusterSize
-from fedcluster.recipes import min_cluster_size
+from fedcluster.recipes import FitSpec, algorithm_of
 
 RNG = np.random.default_rng(0)
 SITE = np.repeat(["north", "south"], 40)
@@ -119,7 +119,7 @@ def test_a_site_of_one_person_never_takes_part() -> None:
     one = {"north": ["ann"] * 40, "south": NAMES["south"]}
     assert model.fit(FRAMES, groups=one).values_sent_["north"] == 0
     assert model.rows_held_back_["north"] == 40
-    assert min_cluster_size("auto") == 1
+    assert algorithm_of(FitSpec(4)).min_cluster_size == 1
     assert [site.limits for site in model.sites_] == [(Limit.from_filter(MinRows(2)),)] * 2
 
 

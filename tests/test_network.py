@@ -14,7 +14,7 @@ from federations import RunningFederation, federation, in_one_process, read_json
 
 from fedcluster.core import Column, Data
 from fedcluster.federation._folder import create
-from fedcluster.federation._jobs import Fit
+from fedcluster.jobs import Fit
 from fedcluster.kernels import nearest
 from fedcluster.model import Model
 from fedcluster.preprocessing import PreprocessingSpec

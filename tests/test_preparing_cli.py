@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 
 from fedcluster import FederatedFuzzyCMeans, FederatedKMeans, select_k
 from fedcluster.cli import app
-from fedcluster.cli._preparing import MissingName, ScaleName
+from fedcluster.cli._preparing import MISSING as OFFERED_MISSING
+from fedcluster.cli._preparing import SCALES as OFFERED_SCALES
 from fedcluster.errors import InputError
 from fedcluster.kernels._native import announcer
 from fedcluster.model import Model
@@ -174,8 +175,8 @@ def test_rows_as_they_are_make_a_model_that_older_programs_read(files, tables):
 
 
 def test_the_names_to_choose_from_are_those_of_prepare():
-    assert tuple(ScaleName) == SCALES
-    assert tuple(MissingName) == MISSING
+    assert OFFERED_SCALES == SCALES
+    assert OFFERED_MISSING == MISSING
 
 
 @pytest.mark.parametrize(

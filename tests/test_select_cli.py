@@ -1,6 +1,7 @@
 """``fedcluster select-k`` and ``fit -k auto`` as an analyst meets them."""
 
 import json
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +12,8 @@ from typer.testing import CliRunner
 
 from fedcluster import FederatedKMeans, select_k
 from fedcluster._choices import AVERAGINGS, RULES
+from fedcluster._specifications import SelectK
 from fedcluster.cli import app
-from fedcluster.cli._choices import AveragingName, RuleName
 from fedcluster.kernels._native import announcer
 from fedcluster.model import Model
 
@@ -137,8 +138,9 @@ def test_the_table_fits_on_a_screen_of_80_signs(files, rule):
 
 
 def test_the_names_to_choose_from_are_those_of_select_k():
-    assert tuple(RuleName) == RULES
-    assert set(AveragingName) == set(AVERAGINGS)
+    choices = {each.name: each.metadata.get("choices", ()) for each in fields(SelectK)}
+    assert tuple(choices["rule"]) == RULES
+    assert set(choices["averaging"]) == set(AVERAGINGS)
 
 
 def test_fit_chooses_and_writes_why(rows, files):

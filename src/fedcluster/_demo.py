@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from sklearn.metrics import adjusted_rand_score
 from fedcluster.core import Data, Floats
 from fedcluster.io._rows import SiteRows
 from fedcluster.kernels import nearest
-from fedcluster.report import Comparison, Record, picture
+from fedcluster.report import Comparison, SiteRecord, picture
 
 SITES = ("Amsterdam", "Berlin", "Lisbon", "Oslo", "Vienna")
 SHAPE = (8, 8)
@@ -112,13 +112,15 @@ def compare(sites: Mapping[str, Digits], centers: Floats, seed: int = 0) -> list
     ]
 
 
-def draw(folder: Path, record: Record, centers: Floats, sites: Mapping[str, Digits]) -> list[str]:
+def draw(
+    folder: Path, records: Sequence[SiteRecord], centers: Floats, sites: Mapping[str, Digits]
+) -> list[str]:
     """Draw the centres into ``centers.png``; returns that name, or nothing without matplotlib."""
     try:
         picture(
             folder / PICTURE,
             centers,
-            record.sites,
+            records,
             shape=SHAPE,
             title="Ten kinds of handwritten digits, found by five sites that kept their images",
             subtitle="The centres of the clusters. Bars: at which sites a cluster's images lie.",

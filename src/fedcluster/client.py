@@ -146,6 +146,17 @@ class Client:
         limits = tuple(map(Limit.from_filter, self.filters))
         return SiteInfo(self.name, limits, self.streams, n_rows=len(self.rows))
 
+    @property
+    def most_rows_held_back(self) -> int:
+        """The most rows that the limits held back in one message, of those that there are."""
+        most = max((sent.held_back for sent in self.audit_log), default=0)
+        return min(most, len(self.rows))  # a row may stand behind several lines of a message
+
+    @property
+    def most_lone_rows(self) -> int:
+        """The most lines of one message that stood for a single row each."""
+        return max((sent.lone_rows for sent in self.audit_log), default=0)
+
     def describe(self, texts: Collection[str] = ()) -> tuple[Column, ...]:
         """What the columns are; of text, only what several rows share and the filters let out.
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, is_dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -21,7 +21,7 @@ from fedcluster.errors import InputError
 from fedcluster.io._outputs import atomic_write, json_text
 from fedcluster.preprocessing import Preprocessor, aligned, on_whole_rows
 
-__all__ = ["FORMAT", "FORMAT_VERSION", "Model"]
+__all__ = ["FORMAT", "FORMAT_VERSION", "Model", "plain_parameters"]
 
 FORMAT = "fedcluster-model"
 FORMAT_VERSION = 2
@@ -94,17 +94,13 @@ class Model:
             columns = getattr(estimator, "feature_names_in_", None)
         if columns is None:
             columns = [f"x{j}" for j in range(estimator.n_features_in_)]
-        parameters = {name: _plain(value) for name, value in estimator.get_params().items()}
+        parameters = dict(estimator.get_params())
         seed = parameters.pop("random_state", None)
         return cls(
             centers=np.array(estimator.cluster_centers_, dtype=np.float64),
             weights=np.array(estimator.cluster_weights_, dtype=np.float64),
             columns=tuple(map(str, columns)),
-            algorithm={
-                "name": parameters.pop("algorithm"),
-                **parameters,
-                "steps": list(estimator.steps_),
-            },
+            algorithm=plain_parameters(parameters.pop("algorithm"), parameters, estimator.steps_),
             sites=tuple(estimator.sites_),
             rounds=int(estimator.n_iter_),
             inertia=float(estimator.inertia_),
@@ -204,13 +200,21 @@ class Model:
         return cls(**_checked(_read(Path(path)), Path(path)))
 
 
+def plain_parameters(
+    algorithm: Any, parameters: Mapping[str, Any], steps: Iterable[str]
+) -> dict[str, Any]:
+    """Return the name of an algorithm, its parameters and what was asked, as JSON can hold them."""
+    plain = {name: _plain(value) for name, value in parameters.items()}
+    return {"name": _plain(algorithm), **plain, "steps": list(steps)}
+
+
 def _plain(value: Any) -> Any:
     """A parameter as JSON can hold it."""
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    if isinstance(value, list | tuple):
+    if isinstance(value, list | tuple | range):
         return [_plain(each) for each in value]
     if isinstance(value, Mapping):
         return {str(name): _plain(each) for name, each in value.items()}

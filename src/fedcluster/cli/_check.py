@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedcluster.cli._arguments import AsJson, Quiet
+from fedcluster.cli._options import AsJson, Quiet
 from fedcluster.cli._screen import Screen
 
 if TYPE_CHECKING:

@@ -3,42 +3,30 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedcluster.cli._arguments import (
+from fedcluster._specifications import Evaluate, Fit, SelectK, parameter
+from fedcluster.cli._options import (
     AsJson,
-    Averaging,
     Elbow,
-    Fuzzifier,
+    Fuzzy,
     GapBounds,
-    LargestK,
     ModelFile,
     Out,
-    Overwrite,
     Quiet,
-    Rule,
-    Seed,
-    SmallestK,
-    SumsOnly,
+    ShowOptions,
+    check_options,
+    with_options,
 )
-from fedcluster.cli._choices import Algorithm, AveragingName, Init, Quality, RuleName
-from fedcluster.cli._preparing import (
-    Bounds,
-    Categories,
-    Log,
-    Missing,
-    Pca,
-    Scale,
-    ScaleName,
-    asked,
-)
+from fedcluster.cli._preparing import Scaling, Shaping, asked
 from fedcluster.cli._screen import Screen, needs
 
 if TYPE_CHECKING:
-    from fedcluster.federation._jobs import Job
+    from fedcluster.jobs import Job
     from fedcluster.transports.flower._coordinator import RunOptions
 
 
@@ -141,22 +129,25 @@ Columns = Annotated[
         metavar="A,B,C", help="Columns to cluster by; by default all that the sites have."
     ),
 ]
-Quorum = Annotated[
-    int | None,
-    typer.Option(
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """On which terms the sites are asked."""
+
+    quorum: int | None = parameter(
+        None,
+        "How many sites must answer a round; it goes on without the others.",
+        type=int,
         metavar="N",
         show_default="all",
-        help="How many sites must answer a round; it goes on without the others.",
-    ),
-]
-Deadline = Annotated[
-    float,
-    typer.Option(
+    )
+    deadline: float = parameter(
+        120.0,
+        "Seconds to wait for a site in a round. Flower notices after at most 65 that a site has "
+        "died.",
         metavar="S",
-        help="Seconds to wait for a site in a round. Flower notices after at most 65 that a site "
-        "has died.",
-    ),
-]
+    )
 
 
 @run_app.callback()
@@ -166,139 +157,72 @@ def run(context: typer.Context, folder: Folder) -> None:
 
 
 @run_app.command(epilog="Example: fedcluster federation run trial fit -k 4 --out result")
+@with_options
 def fit(
     context: typer.Context,
-    k: Annotated[
-        int,
-        typer.Option(
-            "-k", "--clusters", metavar="K", show_default=False, help="How many clusters."
-        ),
-    ],
+    *,
+    job: Fit,
+    fuzzy: Fuzzy = False,
     out: Out,
-    algorithm: Annotated[Algorithm, typer.Option(help="As of fedcluster fit.")] = Algorithm["AUTO"],
-    init: Annotated[Init, typer.Option(help="Where it starts.")] = Init["AUTO"],
-    n_init: Annotated[
-        int | None,
-        typer.Option(metavar="N", show_default="the algorithm's", help="How many starts to try."),
-    ] = None,
-    fuzzy: Annotated[bool, typer.Option("--fuzzy", help="Fuzzy c-means.")] = False,
-    m: Annotated[
-        float | None,
-        typer.Option("-m", metavar="M", show_default="2", help="The fuzzifier. Means --fuzzy."),
-    ] = None,
-    quality: Annotated[
-        Quality, typer.Option(help="better and best search longer, for more rounds.")
-    ] = Quality["GOOD"],
-    sums_only: SumsOnly = False,
-    participation: Annotated[
-        float,
-        typer.Option(metavar="C", help="The fraction of the sites that is asked in a round."),
-    ] = 1.0,
-    max_iter: Annotated[int, typer.Option(metavar="N", help="The most rounds.")] = 300,
-    tol: Annotated[
-        float,
-        typer.Option(metavar="T", help="Stop when the centres move less, as in scikit-learn."),
-    ] = 1e-4,
-    seed: Seed = 0,
     columns: Columns = None,
-    scale: Scale = ScaleName.STANDARD,
-    missing: Missing = None,
-    categories: Categories = None,
-    log: Log = None,
-    bounds: Bounds = None,
-    pca: Pca = None,
-    quorum: Quorum = None,
-    deadline: Deadline = 120.0,
-    overwrite: Overwrite = False,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+    scaling: Scaling,
+    shaping: Shaping,
+    terms: Terms,
+    show: ShowOptions,
 ) -> None:
     """Find clusters of the rows of all sites.
 
     Rows are prepared as by fedcluster fit: scaled, missing values filled in, text with few values
-    as columns of 0 and 1.
+    as columns of 0 and 1. An algorithm of your own must be among the steps that each site allows.
 
-    Writes model.json and history.json here. Every site gets the model, and writes the clusters of
-    its rows for itself. What a site holds back stands in its site.toml.
+    Writes model.json and history.json here; with -k auto also selection.json and, with
+    matplotlib, curves.png. Every site gets the model, and writes the clusters of its rows for
+    itself. What a site holds back stands in its site.toml.
     """
     from fedcluster.cli import _runs as runs
 
-    runs.check_numbers(k, n_init, max_iter, tol, seed=seed)
-    fuzzifier = runs.fuzzifier(algorithm.value, m, fuzzy=fuzzy)
-    needs("flwr", "flower")
-    from fedcluster.federation._jobs import Fit
-
-    job = Fit(
-        n_clusters=k,
-        algorithm=algorithm.value,
-        init=init.value,
-        n_init=n_init,
-        max_iter=max_iter,
-        tol=tol,
-        quality=quality.value,
-        sums_only=sums_only,
-        m=fuzzifier,
-        participation=runs.fraction(participation),
-        seed=seed,
-        prepare=asked(scale, missing, categories, columns, log, bounds, pca),
-    )
-    terms = _terms(out, columns, quorum, deadline, overwrite=overwrite)
-    _begin(context.obj, job, terms, Screen(as_json=as_json, quiet=quiet))
+    check_options(job)
+    job = runs.with_fuzzifier(job, fuzzy=fuzzy)
+    job = replace(job, prepare=asked(scaling, columns, shaping))
+    _begin(context.obj, job, _options(out, columns, terms, show), show)
 
 
 @run_app.command(
     name="select-k", epilog="Example: fedcluster federation run trial select-k --k-max 9 --out k"
 )
+@with_options
 def select_k(
     context: typer.Context,
+    *,
     out: Out,
-    k_min: SmallestK = 1,
-    k_max: LargestK = None,
-    rule: Rule = RuleName["VOTE"],
+    job: SelectK,
     elbow: Elbow = False,
-    averaging: Averaging = AveragingName["AVG_2"],
     bounds: GapBounds = None,
-    m: Fuzzifier = None,
-    sums_only: SumsOnly = False,
-    seed: Seed = 0,
     columns: Columns = None,
-    scale: Scale = ScaleName.STANDARD,
-    missing: Missing = None,
-    categories: Categories = None,
-    quorum: Quorum = None,
-    deadline: Deadline = 120.0,
-    overwrite: Overwrite = False,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+    scaling: Scaling,
+    terms: Terms,
+    show: ShowOptions,
 ) -> None:
     """Say how many clusters there are at all sites together, and why.
 
     As fedcluster select-k: shows what each index says of each k. Writes selection.json here and,
     with matplotlib, curves.png.
     """
-    from fedcluster.cli import _runs as runs
     from fedcluster.cli import _selections as selections
 
-    ks = selections.k_range(k_min, k_max)
-    runs.check_numbers(seed=seed)
-    prepare = asked(scale, missing, categories, columns)
-    raw = prepare is None
-    how = selections.rule(rule.value, averaging.value, bounds, m, elbow=elbow, raw=raw)
-    needs("flwr", "flower")
-    from fedcluster.federation._jobs import SelectK
-
-    how |= {"fewer": k_max is None, "sums_only": sums_only, "seed": seed, "prepare": prepare}
-    terms = _terms(out, columns, quorum, deadline, overwrite=overwrite)
-    job = SelectK(ks[0], ks[-1], **how)
-    _begin(context.obj, job, terms, Screen(as_json=as_json, quiet=quiet))
+    check_options(job)
+    job = selections.specified(job, asked(scaling, columns), bounds, elbow=elbow)
+    _begin(context.obj, job, _options(out, columns, terms, show), show)
 
 
 @run_app.command(
     epilog="Example: fedcluster federation run trial evaluate result/model.json --out scores"
 )
+@with_options
 def evaluate(
     context: typer.Context,
     model_file: ModelFile,
+    *,
     out: Out,
     labels: Annotated[
         bool,
@@ -308,27 +232,19 @@ def evaluate(
             "site's site.toml names as label_column.",
         ),
     ] = False,
-    quorum: Quorum = None,
-    deadline: Deadline = 120.0,
-    overwrite: Overwrite = False,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+    terms: Terms,
+    show: ShowOptions,
 ) -> None:
     """Say how good the clusters of a model are at all sites together. Writes scores.json here.
 
     With --labels also how far they agree with reference labels: each site tells which labels
     enough of its rows have, and how many rows of each cluster have which.
     """
-    needs("flwr", "flower")
-    from fedcluster.federation._jobs import Evaluate
     from fedcluster.model import Model
-    from fedcluster.transports.flower._coordinator import RunOptions
 
     columns = Model.load(model_file).columns
-    terms = _terms(out, None, quorum, deadline, overwrite=overwrite)
-    terms = RunOptions(terms.out, columns, terms.quorum, terms.deadline)
-    screen = Screen(as_json=as_json, quiet=quiet)
-    _begin(context.obj, Evaluate(str(model_file.absolute()), labels), terms, screen)
+    options = replace(_options(out, None, terms, show), columns=columns)
+    _begin(context.obj, Evaluate(str(model_file.absolute()), labels), options, show)
 
 
 @run_app.command(epilog="Example: fedcluster federation run trial resume 20260102-030405-ab12")
@@ -350,31 +266,30 @@ def resume(
     _show(screen, outcome)
 
 
-def _terms(
-    out: Path, columns: str | None, quorum: int | None, deadline: float, *, overwrite: bool
-) -> RunOptions:
-    """The terms of a job, checked."""
+def _options(out: Path, columns: str | None, terms: Terms, show: ShowOptions) -> RunOptions:
+    """Return the terms of a job, checked."""
+    needs("flwr", "flower")
     from fedcluster.errors import InputError
     from fedcluster.io._columns import column_list
     from fedcluster.io._outputs import check_folder
     from fedcluster.transports.flower._coordinator import RunOptions
 
-    check_folder(out, overwrite=overwrite)
-    if not deadline > 0:
-        raise InputError(f"--deadline must be above 0 seconds, not {deadline:g}")
+    check_folder(out, overwrite=show.overwrite)
+    if not terms.deadline > 0:
+        raise InputError(f"--deadline must be above 0 seconds, not {terms.deadline:g}")
     names = column_list(columns)
-    return RunOptions(out, None if names is None else tuple(names), quorum, deadline)
+    return RunOptions(out, None if names is None else tuple(names), terms.quorum, terms.deadline)
 
 
-def _begin(folder: Path, job: Job, terms: RunOptions, screen: Screen) -> None:
+def _begin(folder: Path, job: Job, options: RunOptions, show: ShowOptions) -> None:
     """Have a job done and show what came of it."""
     from fedcluster.federation._folder import Federation
     from fedcluster.transports.flower import _coordinator as coordinator
 
     federation = Federation.load(folder)
-    with screen:
+    with Screen(as_json=show.as_json, quiet=show.quiet) as screen:
         screen.doing("handing the job to Flower")
-        run = coordinator.begin(federation, job, terms)
+        run = coordinator.begin(federation, job, options)
         outcome = coordinator.wait(federation, run, screen.doing)
     _show(screen, outcome)
 

@@ -3,108 +3,94 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import StrEnum
-from typing import Annotated, Any
+from dataclasses import dataclass
+from typing import Any
 
-import typer
+from fedcluster._specifications import parameter
+from fedcluster.errors import InputError
 
-
-class ScaleName(StrEnum):
-    """The names that ``--scale`` takes."""
-
-    STANDARD = "standard"
-    MINMAX = "minmax"
-    ROBUST = "robust"
-    NONE = "none"
+SCALES = ("standard", "minmax", "robust", "none")
+MISSING = ("error", "drop", "mean", "median")
 
 
-class MissingName(StrEnum):
-    """The names that ``--missing`` takes."""
+@dataclass(frozen=True, slots=True)
+class Scaling:
+    """The options of columns that every command takes; a test holds their names equal."""
 
-    ERROR = "error"
-    DROP = "drop"
-    MEAN = "mean"
-    MEDIAN = "median"
-
-
-Scale = Annotated[
-    ScaleName,
-    typer.Option(
-        help="Of numbers. standard: mean 0, variance 1. robust: by quartiles. minmax: by --bounds. "
-        "none: as they are."
-    ),
-]
-Missing = Annotated[
-    MissingName | None,
-    typer.Option(
+    scale: str = parameter(
+        "standard",
+        "Of numbers. standard: mean 0, variance 1. robust: by quartiles. minmax: by --bounds. "
+        "none: as they are.",
+        choices=SCALES,
+    )
+    missing: str | None = parameter(
+        None,
+        "Missing values: an error; their rows dropped; filled in with mean or median.",
+        type=str,
+        choices=MISSING,
         show_default="mean",
-        help="Missing values: an error; their rows dropped; filled in with mean or median.",
-    ),
-]
-Categories = Annotated[
-    str | None,
-    typer.Option(
+    )
+    categories: str | None = parameter(
+        None,
+        "Columns that become one of 0 and 1 for each value.",
+        type=str,
         metavar="A,B|none",
         show_default="text with few values",
-        help="Columns that become one of 0 and 1 for each value.",
-    ),
-]
-Log = Annotated[
-    str | None, typer.Option(metavar="A,B", help="Columns of which log(1 + x) is taken.")
-]
-Bounds = Annotated[
-    str | None,
-    typer.Option(
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Shaping:
+    """The options of columns that only a fit takes."""
+
+    log: str | None = parameter(
+        None, "Columns of which log(1 + x) is taken.", type=str, metavar="A,B"
+    )
+    bounds: str | None = parameter(
+        None,
+        "Bounds of columns; values outside are moved there.",
+        type=str,
         metavar="A=LOW:HIGH,...",
-        help="Bounds of columns; values outside are moved there.",
-    ),
-]
-Pca = Annotated[
-    int | None, typer.Option(metavar="N", help="Cluster by the first N principal components.")
-]
+    )
+    pca: int | None = parameter(
+        None, "Cluster by the first N principal components.", type=int, metavar="N"
+    )
 
 
-def asked(
-    scale: ScaleName,
-    missing: MissingName | None,
-    categories: str | None,
-    columns: str | None = None,
-    log: str | None = None,
-    bounds: str | None = None,
-    pca: int | None = None,
-) -> Any:
-    """The options as a `PreprocessingSpec`; None where rows are to be taken as they are."""
-    from fedcluster.errors import InputError
+NO_SHAPING = Shaping()
+
+
+def asked(scaling: Scaling, columns: str | None, shaping: Shaping = NO_SHAPING) -> Any:
+    """Return the options as a `PreprocessingSpec`; None where rows are to be taken as they are."""
     from fedcluster.io._columns import column_list
     from fedcluster.preprocessing import PreprocessingSpec
 
-    if scale == ScaleName.NONE and not any((missing, categories, log, bounds, pca)):
+    categories, log, bounds, pca = scaling.categories, shaping.log, shaping.bounds, shaping.pca
+    if scaling.scale == "none" and not any((scaling.missing, categories, log, bounds, pca)):
         return None
     given = categories in (None, "auto", "none")
-    chosen = categories or "auto" if given else column_list(categories, "--categories") or ()
-    logs = column_list(log, "--log") or ()
-    limits = {} if bounds is None else _bounds(bounds)
-    used = column_list(columns)
     try:
         return PreprocessingSpec(
-            scale=scale.value,
-            missing=(missing or MissingName.MEAN).value,
-            categories=chosen,
-            log=logs,
-            bounds=limits,
+            scale=scaling.scale,
+            missing=scaling.missing or "mean",
+            categories=categories or "auto"
+            if given
+            else column_list(categories, "--categories") or (),
+            log=column_list(log, "--log") or (),
+            bounds={} if bounds is None else _bounds(bounds),
             pca=pca,
-            columns=used,
+            columns=column_list(columns),
         )
+    except InputError:
+        raise
     except ValueError as error:
         said = str(error)
         raise InputError(f"--{said}" if said.startswith("pca") else said) from error
 
 
 def _bounds(text: str) -> dict[str, tuple[float, float]]:
-    """A=LOW:HIGH, with commas between."""
-    from fedcluster.errors import InputError
-
-    found = {}
+    """Return A=LOW:HIGH, with commas between, as pairs by column."""
+    by_column = {}
     for part in text.split(","):
         name, _, both = part.rpartition("=")
         try:
@@ -116,48 +102,12 @@ def _bounds(text: str) -> dict[str, tuple[float, float]]:
                 f"--bounds {text!r} must be a column with two numbers, or several of them with "
                 "commas between, as in age=0:120,bmi=10:60"
             )
-        found[name.strip()] = (low, high)
-    return found
-
-
-def shown(estimator: Any, width: int, elsewhere: str) -> list[Any]:
-    """What people are told of the preparation of a fit: sentences, and the centres in units."""
-    from fedcluster import report
-
-    if estimator.preprocessor_ is None:
-        return []
-    table = report.centers_table(
-        estimator.preprocessor_, estimator.cluster_centers_, width, elsewhere
-    )
-    return [*sentences(estimator), *([table] if table else [])]
-
-
-def sentences(estimator: Any) -> list[str]:
-    """What people are told of a preparation itself."""
-    from fedcluster.preprocessing import in_words
-
-    if estimator.preprocessor_ is None:
-        return []
-    return in_words(estimator.prepare, estimator.preprocessor_, estimator.fit_report_)
-
-
-def content(estimator: Any) -> dict[str, Any]:
-    """The same for programs."""
-    if estimator.preprocessor_ is None:
-        return {}
-    found = estimator.fit_report_
-    return {
-        "preprocessing": {
-            "missing": {site: dict(columns) for site, columns in found.missing.items()},
-            "left_out": dict(found.left_out),
-            "pooled": {name: list(levels) for name, levels in found.pooled.items()},
-            "only_at": [[*key, site] for key, site in found.only_at.items()],
-        }
-    }
+        by_column[name.strip()] = (low, high)
+    return by_column
 
 
 def unlabelled(labels: Mapping[str, Any]) -> list[str]:
-    """How many rows of each site have no label."""
+    """Return how many rows of each site have no label."""
     counts = {site: int((each < 0).sum()) for site, each in labels.items()}
     some = [f"{n:,} of {site}" for site, n in counts.items() if n]
     return [f"Rows without a cluster (-1): {', '.join(some)}."] if some else []

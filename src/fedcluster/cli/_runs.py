@@ -1,4 +1,4 @@
-"""What the commands do between the arguments and the screen: read, cluster, write."""
+"""What the commands do between the arguments and the screen: cluster, label, write."""
 
 from __future__ import annotations
 
@@ -6,87 +6,110 @@ import itertools
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from fedcluster._artefacts import (
+    HISTORY,
+    fit_content,
+    model_of,
+    sentences,
+    write_history,
+    write_selection,
+)
 from fedcluster._choices import ALGORITHMS, FUZZY_ALGORITHMS
 from fedcluster.client import Client
-from fedcluster.core import Labels
+from fedcluster.core import Filter, Labels
+from fedcluster.engines import LocalEngine
 from fedcluster.errors import InputError
-from fedcluster.estimators import FederatedFuzzyCMeans, FederatedKMeans
-from fedcluster.io._outputs import (
-    atomic_folder,
-    json_text,
-    label_files,
-    write_labels,
-)
+from fedcluster.io._outputs import atomic_folder, label_files, write_labels
 from fedcluster.io._rows import SiteRows, chunks_of
+from fedcluster.jobs import Fit, Job, JobReport, execute, limits_of, tried
 from fedcluster.model import Model
-from fedcluster.report import Record, SiteRecord, plain, site_record
-
-HISTORY = {"format": "fedcluster-history", "format_version": 1}
+from fedcluster.report import (
+    SiteRecord,
+    Table,
+    centers_table,
+    few_clusters_line,
+    index_table,
+    site_record,
+    verdict_line,
+)
+from fedcluster.selection import Selection
 
 Counts = dict[str, dict[str, int]]
 """By site and column."""
 Doing = Callable[[str], None]
-Estimator = FederatedKMeans | FederatedFuzzyCMeans
 
 
-def check_numbers(
-    k: int = 1,
-    n_init: int | None = None,
-    max_iter: int = 1,
-    tol: float = 0,
-    min_cluster_size: int | None = None,
-    seed: int = 0,
-) -> None:
-    """Refuse numbers that mean nothing."""
-    from_one = {
-        "-k": k,
-        "--n-init": n_init,
-        "--max-iter": max_iter,
-        "--min-cluster-size": min_cluster_size,
-    }
-    for option, value in from_one.items():
-        if value is not None and value < 1:
-            raise InputError(f"{option} must be at least 1, not {value}")
-    if not tol >= 0:
-        raise InputError(f"--tol must be at least 0, not {tol}")
-    if not 0 <= seed < 2**32:
-        raise InputError(f"--seed must be from 0 to {2**32 - 1}, not {seed}")
+@dataclass(frozen=True, slots=True, eq=False)
+class FittedSites:
+    """A fit on rows of this machine.
+
+    Parameters
+    ----------
+    report : JobReport
+        What came of the job.
+    model : Model
+        The clusters that were found.
+    tables : mapping of str to SiteRows
+        The rows of each site.
+    labels : mapping of str to ndarray of shape (n,)
+        The cluster of each row, by site.
+    records : tuple of SiteRecord
+        What each site holds and sent.
+    """
+
+    report: JobReport
+    model: Model
+    tables: Mapping[str, SiteRows]
+    labels: Mapping[str, Labels]
+    records: tuple[SiteRecord, ...]
+
+    @property
+    def selection(self) -> Selection | None:
+        """Return why there are so many clusters, where that was asked."""
+        value = self.report.outcome.value
+        return value if isinstance(value, Selection) else None
+
+    @property
+    def warnings(self) -> list[str]:
+        """Return what casts a doubt on the result."""
+        line = few_clusters_line(self.labels.values(), len(self.model.centers))
+        return [*line, *(self.selection.warnings if self.selection else ())]
+
+    def shown(self, width: int, elsewhere: str) -> list[Table | str]:
+        """Return why there are so many clusters, what was prepared, and the centres in units."""
+        shown = [] if self.selection is None else verdict(self.selection)
+        if self.model.preprocessor is None:
+            return shown
+        table = centers_table(self.model.preprocessor, self.model.centers, width, elsewhere)
+        return [*shown, *sentences(self.report), *([table] if table else [])]
 
 
-def fuzzifier(algorithm: str, m: float | None, *, fuzzy: bool) -> float | None:
-    """The fuzzifier of a fuzzy clustering, None for a hard one."""
-    fuzzy = fuzzy or m is not None
-    if algorithm not in (FUZZY_ALGORITHMS if fuzzy else ALGORITHMS):
+def with_fuzzifier(job: Fit, *, fuzzy: bool) -> Fit:
+    """Return the job with a fuzzifier if it is fuzzy; refuses an algorithm of the other kind."""
+    fuzzy, given = fuzzy or job.m is not None, "--fuzzy" if job.m is None else "-m"
+    names, name = FUZZY_ALGORITHMS if fuzzy else ALGORITHMS, str(job.algorithm)
+    if name not in {*ALGORITHMS, *FUZZY_ALGORITHMS} and "." not in name:
+        known = ", ".join(map(repr, dict.fromkeys([*ALGORITHMS, *FUZZY_ALGORITHMS])))
+        raise InputError(f"--algorithm must be one of {known} or my_module.Mine, not {name!r}")
+    if name not in names and "." not in name:
         raise InputError(
-            f"--algorithm {algorithm} is not fuzzy; leave out {'--fuzzy' if m is None else '-m'}"
+            f"--algorithm {name} is not fuzzy; leave out {given}"
             if fuzzy
-            else f"--algorithm {algorithm} is fuzzy; add --fuzzy"
+            else f"--algorithm {name} is fuzzy; add --fuzzy"
         )
-    if m is not None and not 1 < m < np.inf:
-        raise InputError(f"-m must be above 1, not {m:g}; near 1, degrees are nearly 0 and 1")
-    return (m or 2.0) if fuzzy else None
+    return replace(job, m=job.m or 2.0) if fuzzy else job
 
 
-def fraction(participation: float) -> float:
-    """The fraction of the sites that is asked in a round, checked."""
-    if not 0 < participation <= 1:
-        raise InputError(f"--participation must be above 0 and at most 1, not {participation:g}")
-    return participation
-
-
-def most(k: int | str | range) -> int:
-    """The most clusters that ``-k`` asks for; auto asks for what there is."""
-    return 1 if isinstance(k, str) else k if isinstance(k, int) else max(k)
-
-
-def enough_rows(k: int, tables: Mapping[str, SiteRows]) -> None:
+def check_rows(job: Fit, tables: Mapping[str, SiteRows]) -> None:
     """Refuse more clusters than rows."""
-    rows = sum(map(len, tables.values()))
+    rows, ks = sum(map(len, tables.values())), tried(job.n_clusters, 1)
+    k = job.n_clusters if ks is None else ks[-1]
     if k > rows:
         raise InputError(
             f"-k {k} asks for more clusters than there are rows in all ({rows}); "
@@ -94,89 +117,115 @@ def enough_rows(k: int, tables: Mapping[str, SiteRows]) -> None:
         )
 
 
-def cluster(
-    tables: Mapping[str, SiteRows],
-    k: int | str | range,
-    seed: int,
-    doing: Doing,
-    m: float | None = None,
-    **parameters: Any,
-) -> Estimator:
-    """A fitted estimator; with a fuzzifier m, a fuzzy one."""
-    rounds = itertools.count(1)
-    estimator: Estimator = (
-        FederatedKMeans(k, random_state=seed, **parameters)
-        if m is None
-        else FederatedFuzzyCMeans(k, m=m, random_state=seed, **parameters)
-    )
-    estimator._watch = lambda exchange: doing(
-        f"round {next(rounds)} done with {len(exchange.answered)} sites"
-    )
-    doing("clustering")
-    return fitted(estimator, tables)
+def clients_of(
+    tables: Mapping[str, SiteRows], limits: Sequence[Filter], min_cluster_size: int | None = None
+) -> list[Client]:
+    """Return the sites as they answer, with their own limits or else these.
 
-
-def fitted(estimator: Estimator, tables: Mapping[str, SiteRows]) -> Estimator:
-    """An estimator, fitted to the rows that were read."""
-    clients = [
-        Client(site, table.rows, table.limits)
-        for site, table in tables.items()
-        if table.limits is not None
+    Raises
+    ------
+    InputError
+        If a smallest cluster is given for sites that have limits of their own.
+    """
+    if min_cluster_size is not None and any(each.limits is not None for each in tables.values()):
+        raise InputError("--min-cluster-size is what each site file says itself, in [limits]")
+    return [
+        Client(name, table.rows, limits if table.limits is None else table.limits)
+        for name, table in tables.items()
     ]
-    if clients:
-        if estimator.min_cluster_size != "auto":
-            raise InputError("--min-cluster-size is what each site file says itself, in [limits]")
-        return estimator.fit_clients(clients, next(iter(tables.values())).columns)
-    rows = {site: table.data for site, table in tables.items()}
-    if estimator.prepare is not None:
-        return estimator.fit(rows)
-    weights = {s: each.sample_weight for s, each in rows.items() if each.sample_weight is not None}
-    groups = {site: each.groups for site, each in rows.items() if each.groups is not None}
-    return estimator.fit(
-        {site: each.X for site, each in rows.items()},
-        sample_weight=weights or None,
-        groups=groups or None,
+
+
+def carry_out(
+    job: Job, clients: Sequence[Client], columns: Sequence[str], doing: Doing
+) -> JobReport:
+    """Carry a job out at sites of this machine, and say after each round how far it is."""
+    rounds = itertools.count(1)
+    return execute(
+        job,
+        LocalEngine(clients),
+        columns=columns,
+        watch=lambda each: doing(f"round {next(rounds)} done with {len(each.answered)} sites"),
+    )
+
+
+def cluster(
+    job: Fit,
+    tables: Mapping[str, SiteRows],
+    doing: Doing,
+    min_cluster_size: int | None = None,
+) -> FittedSites:
+    """Find clusters, and label the rows of each site."""
+    clients = clients_of(tables, limits_of(job, min_cluster_size), min_cluster_size)
+    doing("clustering")
+    report = carry_out(job, clients, columns_of(tables), doing)
+    narrow = all(table.dtype == np.float32 for table in tables.values())
+    model = model_of(
+        report,
+        dtype="float32" if narrow else "float64",
+        min_cluster_size=min_cluster_size or "auto",
+    )
+    labels, files = label(model, tables), label_files(list(tables))
+    records = tuple(
+        record_of(client, report, labels[client.name], len(model.centers), files[client.name])
+        for client in sorted(clients, key=lambda client: client.name)
+    )
+    return FittedSites(report, model, tables, labels, records)
+
+
+def columns_of(tables: Mapping[str, SiteRows]) -> tuple[str, ...]:
+    """Return the columns of the first site, which are those of all where rows are as they are."""
+    return next(iter(tables.values())).columns
+
+
+def record_of(
+    client: Client, report: JobReport, labels: Labels, k: int, file: str = ""
+) -> SiteRecord:
+    """Return what a site of this machine holds and sent."""
+    return site_record(
+        client.name,
+        labels,
+        k,
+        file,
+        values_sent=report.outcome.values_sent().get(client.name, 0),
+        limits=client.site.limits,
+        rows_held_back=client.most_rows_held_back,
+        lone_rows=client.most_lone_rows,
     )
 
 
 def write(
     out: Path,
-    estimator: Estimator,
-    tables: Mapping[str, SiteRows],
-    draw: Callable[[Path, Record], list[str]] = lambda folder, record: [],
+    fitted: FittedSites,
+    draw: Callable[[Path], list[str]] = lambda folder: [],
     **more: Any,
-) -> tuple[Record, list[str]]:
-    """Write the outputs of a fit; returns its record and the files, relative to the folder.
+) -> tuple[dict[str, Any], list[str]]:
+    """Write the outputs of a fit; returns what happened and the files, relative to the folder.
 
-    ``draw(folder, record)`` may add files, whose names it returns; ``more`` goes into the
-    history.
+    ``draw(folder)`` may add files, whose names it returns; ``more`` goes into the history.
     """
-    labels = label_files(list(tables))
-    columns = used_columns(estimator, tables)
-    narrow = all(table.dtype == np.float32 for table in tables.values())
-    model = Model.from_estimator(
-        estimator, columns=columns, dtype="float32" if narrow else "float64"
-    )
-    record = Record.of(estimator, columns, labels)
+    labels = {record.name: record.labels for record in fitted.records}
+    content = fit_content(fitted.report, fitted.records) | more
     with atomic_folder(out, obsolete=_labels_of_earlier_run(out)) as folder:
-        drawn = draw(folder, record)
-        _write_labels(folder, labels, tables, estimator.site_labels_, model)
-        model.save(folder / "model.json")
+        chosen = [] if fitted.selection is None else write_selection(folder, fitted.report)
+        drawn = [*chosen, *draw(folder)]
+        _write_labels(folder, labels, fitted.tables, fitted.labels, fitted.model)
+        fitted.model.save(folder / "model.json")
         files = ["model.json", "history.json", *drawn, *labels.values()]
-        history = HISTORY | plain(record) | more | {"files": files}
-        (folder / "history.json").write_text(json_text(history), encoding="utf-8")
-    return record, files
+        write_history(folder, fitted.report, {**content, "files": files})
+    return content, files
 
 
-def used_columns(estimator: Estimator, tables: Mapping[str, SiteRows]) -> tuple[str, ...]:
-    """The columns that were clustered by."""
-    if estimator.preprocessor_ is None:
-        return next(iter(tables.values())).columns
-    return tuple(column.name for column in estimator.preprocessor_.columns)
+def verdict(selection: Selection) -> list[Table | str]:
+    """Return a choice of k as people see it: every index, and the verdict."""
+    k, rule = selection.n_clusters, selection.rule
+    return [
+        index_table(k, rule, selection.says, selection.table),
+        verdict_line(k, selection.reason),
+    ]
 
 
 def noticed(model: Model, tables: Mapping[str, SiteRows]) -> tuple[Counts, Counts]:
-    """Texts of new rows that a model does not know, and values that it fills in."""
+    """Return texts of new rows that a model does not know, and values that it fills in."""
     unknown: Counts = {}
     filled: Counts = {}
     if model.preprocessor is None:
@@ -194,14 +243,14 @@ def noticed(model: Model, tables: Mapping[str, SiteRows]) -> tuple[Counts, Count
 
 
 def label(model: Model, tables: Mapping[str, SiteRows]) -> dict[str, Labels]:
-    """The labels of each site's rows."""
-    found = {}
+    """Return the labels of each site's rows."""
+    labels = {}
     for site, table in tables.items():
         try:
-            found[site] = np.concatenate([model.predict(part) for part in chunks_of(table.rows)])
+            labels[site] = np.concatenate([model.predict(part) for part in chunks_of(table.rows)])
         except InputError as error:
             raise InputError(f"site {site!r}: {error}") from error
-    return found
+    return labels
 
 
 def write_labels_of(
@@ -212,7 +261,7 @@ def write_labels_of(
     with atomic_folder(out) as folder:
         _write_labels(folder, files, tables, labels, model)
     k = len(model.centers)
-    return [site_record(site, found, k, files[site]) for site, found in labels.items()]
+    return [site_record(site, each, k, files[site]) for site, each in labels.items()]
 
 
 def _write_labels(
@@ -230,10 +279,10 @@ def _write_labels(
 
 
 def _labels_of_earlier_run(out: Path) -> list[str]:
-    """Files of labels that an earlier fit wrote here, by its own account."""
+    """Return the files of labels that an earlier fit wrote here, by its own account."""
     try:
         history = json.loads((out / "history.json").read_text("utf-8"))
-        if history["format"] != HISTORY["format"]:
+        if history["format"] != HISTORY:
             return []
         files = [Path(name) for name in history["files"]]
     except (OSError, ValueError, LookupError, TypeError):
@@ -241,8 +290,6 @@ def _labels_of_earlier_run(out: Path) -> list[str]:
     return [str(f) for f in files if f.parent == Path("labels") and f.suffix == ".csv"]
 
 
-def result(record: Record, out: Path, files: Sequence[str], **more: Any) -> dict[str, Any]:
-    """What ``--json`` prints of a fit: the record without the rounds, and what was written."""
-    rounds = ("history", "communication_rounds")
-    content = {name: value for name, value in plain(record).items() if name not in rounds}
-    return content | more | {"out": str(out), "files": list(files)}
+def result(content: Mapping[str, Any], out: Path | None, files: Sequence[str]) -> dict[str, Any]:
+    """Return what ``--json`` prints of a job: what happened, and what was written."""
+    return {**content, "out": None if out is None else str(out), "files": list(files)}

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from fedcluster.cli._arguments import AsJson, Quiet
+from fedcluster.cli._options import AsJson, Quiet
 from fedcluster.cli._screen import Screen, needs, until_interrupted
 
 app = typer.Typer(

@@ -2,6 +2,6 @@
 
 from fedcluster.estimators._fuzzy import FederatedFuzzyCMeans
 from fedcluster.estimators._kmeans import FederatedKMeans
-from fedcluster.estimators._select import select_k, selecting
+from fedcluster.estimators._select import select_k
 
-__all__ = ["FederatedFuzzyCMeans", "FederatedKMeans", "select_k", "selecting"]
+__all__ = ["FederatedFuzzyCMeans", "FederatedKMeans", "select_k"]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Sized
-from dataclasses import asdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, fields
 from numbers import Integral
 from typing import Any, Self
 
@@ -20,7 +20,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from fedcluster._choices import INITS, QUALITIES
+from fedcluster._choices import INITS, QUALITIES, RULES
 from fedcluster.client import Client
 from fedcluster.core import (
     ALGORITHM_DECLARES,
@@ -33,23 +33,24 @@ from fedcluster.core import (
     check_step,
 )
 from fedcluster.engines import LocalEngine
-from fedcluster.estimators._checking import most_clusters, one_of, tried, whole
+from fedcluster.estimators._checking import most_clusters, one_of, whole
 from fedcluster.estimators._preparing import prepared_rows, wanted
 from fedcluster.estimators._reading import FLOATS, no_times, path_reader, read_sites
 from fedcluster.io._frames import GivenTable, ReadPath, by_site, in_order
+from fedcluster.jobs import Fit, JobReport, execute, limits_of
 from fedcluster.kernels import nearest
-from fedcluster.preprocessing import Category, FitReport, Fitted, Preprocessor, agree, on_whole_rows
-from fedcluster.preprocessing import fit as fit_preprocessor
-from fedcluster.privacy import MinClusterSize, MinRows
-from fedcluster.recipes import FitSpec, clustering, min_cluster_size
-from fedcluster.rounds import CommunicationRound, Outcome, Plan, run_plan, with_preprocessing
-from fedcluster.selection import Rule, Selection, select_k_plan
+from fedcluster.preprocessing import Category, FitReport, Preprocessor, on_whole_rows
+from fedcluster.report import few_clusters_line
+from fedcluster.selection import Rule, Selection
+
+JOB = frozenset(each.name for each in fields(Fit))
+"""The parameters of an estimator that are those of a job."""
 
 
 class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
     """Fit centres to the rows of several sites; what is fitted is the subclass's ``_algorithm``.
 
-    A subclass has the parameters that `_choice` reads.
+    A subclass has the parameters that `_job` reads.
     """
 
     n_clusters: Any
@@ -64,6 +65,7 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
     quality: str
     sums_only: bool
     prepare: Any
+    rule: Any
 
     preprocessor_: Preprocessor | None
     fit_report_: FitReport | None
@@ -71,8 +73,6 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
     site_labels_: dict[str, Labels]
 
     _names: Collection[str]
-    _watch: Callable[[CommunicationRound], None] | None = None
-    _rule: Rule | None = None
 
     def __sklearn_tags__(self) -> Any:
         """Tell scikit-learn that sparse rows are taken, and made dense."""
@@ -113,7 +113,7 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
         """
         parts = by_site(X, sites, sample_weight, groups, self._path_reader())
         data = self._read(parts)
-        limits = self._filters(parts)
+        limits = self._limits(alone=len(parts) == 1 and not parts[0].where)
         self._fit(LocalEngine(Client(name, rows, limits) for name, rows in data.items()), data)
         labels = np.empty_like(self.labels_)
         for part in parts:
@@ -158,38 +158,19 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
         return self
 
     def _fit(self, engine: LocalEngine, rows: Mapping[str, Data | RowStream]) -> None:
-        """Prepare, cluster, label, and keep what was found."""
-        before = self._fit_preprocessor(engine)
-        choice = self._choice(rows).at(engine.introduce())
-        outcome = run_plan(
-            with_preprocessing(self._plan(choice, rows), self.preprocessor_),
-            engine,
-            participation=self.participation,
-            seed=choice.seed,
-            watch=self._watch,
-        )
-        self._keep_clusters(outcome.value)
+        """Carry the fit out, label the rows, and keep what was found."""
+        job = self._job(sum(map(len, rows.values())))
+        columns = getattr(self, "feature_names_in_", range(self.n_features_in_))
+        report = execute(job, engine, columns=[str(name) for name in columns])
+        self.preprocessor_, self.fit_report_ = report.preprocessor, None
+        if report.preprocessor is not None:
+            self.fit_report_ = report.fit_report
+            if hasattr(self, "feature_names_in_"):
+                self.feature_names_in_ = np.array(report.columns, dtype=object)
+                self.n_features_in_ = len(report.columns)
+        self._keep_clusters(report.outcome.value)
         self._keep_labels(rows)
-        self._keep_account(Outcome(None, before + outcome.communication_rounds), engine)
-
-    def _fit_preprocessor(self, engine: LocalEngine) -> tuple[CommunicationRound, ...]:
-        """Agree on the columns and fit what ``prepare`` asks for; all sites are asked."""
-        self.preprocessor_ = self.fit_report_ = None
-        wish = wanted(self.prepare)
-        if wish is None:
-            return ()
-        sites = engine.introduce(columns=True, texts=wish.named)
-        schema = agree({site.name: site.columns for site in sites}, wish.columns)
-        outcome: Outcome[Fitted] = run_plan(
-            fit_preprocessor(wish, schema), engine, watch=self._watch
-        )
-        self.preprocessor_ = outcome.value.preprocessor
-        self.fit_report_ = outcome.value.fit_report
-        if hasattr(self, "feature_names_in_"):
-            names = [column.name for column in self.preprocessor_.columns]
-            self.feature_names_in_ = np.array(names, dtype=object)
-            self.n_features_in_ = len(names)
-        return outcome.communication_rounds
+        self._keep_account(report, engine)
 
     def predict(self, X: Any) -> Labels:
         """The nearest centre of each row, (n,); of a dict or list, site after site.
@@ -215,23 +196,9 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
     def _n_features_out(self) -> int:
         return len(self.cluster_centers_)
 
-    @property
-    def _width(self) -> int:
-        """The columns of the rows as they are clustered."""
-        return len(self.preprocessor_.names_out) if self.preprocessor_ else self.n_features_in_
-
-    def _plan(self, choice: FitSpec, data: Mapping[str, Sized]) -> Plan[Result | Selection]:
-        """Plan one clustering, or one for each number of clusters that is tried."""
-        ks = tried(self.n_clusters, sum(map(len, data.values())))
-        if ks is None:
-            return (yield from clustering(choice))
-        rule = self._rule or Rule()
-        rule.check(self._width)
-        return (yield from select_k_plan(ks, choice, rule))
-
-    def _choice(self, data: Mapping[str, Sized]) -> FitSpec:
-        """The parameters, checked against the data."""
-        n_clusters = most_clusters(self.n_clusters, sum(map(len, data.values())))
+    def _job(self, n_rows: int) -> Fit:
+        """Return the parameters, checked against the number of rows."""
+        most_clusters(self.n_clusters, n_rows)
         whole("max_iter", self.max_iter)
         if self.n_init != "auto":
             whole("n_init", self.n_init)
@@ -241,21 +208,23 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
             raise ValueError(
                 f"participation must be above 0 and at most 1, not {self.participation}"
             )
-        return FitSpec(
-            n_clusters=n_clusters,
-            algorithm=self._algorithm(),
-            init=self._init(),
-            n_init=None if self.n_init == "auto" else self.n_init,
-            tol=self.tol,
-            max_rounds=self.max_iter,
-            seed=int(check_random_state(self.random_state).randint(2**31 - 1)),
-            quality=one_of("quality", self.quality, QUALITIES),
-            sums_only=bool(self.sums_only),
-            m=getattr(self, "m", None),
-        )
+        one_of("quality", self.quality, QUALITIES)
+        seed = self.random_state
+        checked = {
+            "algorithm": self._algorithm(),
+            "init": self._init(),
+            "seed": seed if isinstance(seed, Integral) else check_random_state(seed),
+            "n_init": None if self.n_init == "auto" else self.n_init,
+            "prepare": wanted(self.prepare),
+            "rule": self.rule
+            if isinstance(self.rule, Rule)
+            else Rule(one_of("rule", self.rule, RULES)),
+        }
+        given = {name: value for name, value in self.get_params(deep=False).items() if name in JOB}
+        return Fit(**{**given, **checked})
 
     def _algorithm(self) -> Any:
-        """What to fit by: a name or an algorithm object, checked."""
+        """Return what to fit by: a name or an algorithm object, checked."""
         if isinstance(self.algorithm, str):
             return one_of("algorithm", self.algorithm, self._names, "an algorithm object")
         if isinstance(self.algorithm, type):
@@ -268,6 +237,7 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
         return self.algorithm
 
     def _init(self) -> Any:
+        """Return where to start, checked as far as it can be without the rows."""
         if callable(self.init):
             return self.init
         if isinstance(self.init, str):
@@ -277,23 +247,14 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
                 f"init is an array, which is a start for one number of clusters, but n_clusters="
                 f"{self.n_clusters!r}; give init by name"
             )
-        init = check_array(self.init, dtype=np.float64)
-        if init.shape != (self.n_clusters, self._width):
-            raise ValueError(
-                f"init has shape {init.shape}, but n_clusters={self.n_clusters} and the rows have "
-                f"{self._width} columns"
-            )
-        return init
+        return check_array(self.init, dtype=np.float64)
 
-    def _filters(self, parts: Sequence[GivenTable]) -> list[Filter]:
-        """The limits of each site; the rows of one table without sites have nowhere to leave."""
-        if self.min_cluster_size != "auto":
-            whole("min_cluster_size", self.min_cluster_size)
-            return [MinClusterSize(self.min_cluster_size)]
-        p = min_cluster_size(self._algorithm())
-        alone = len(parts) == 1 and not parts[0].where
-        limits: list[Filter] = [] if alone else [MinRows(2)]
-        return [*limits, MinClusterSize(p)] if p > 1 else limits
+    def _limits(self, *, alone: bool) -> list[Filter]:
+        """Return the limits of each site."""
+        if self.min_cluster_size == "auto":
+            return limits_of(Fit(self.n_clusters, self._algorithm()), alone=alone)
+        whole("min_cluster_size", self.min_cluster_size)
+        return limits_of(Fit(self.n_clusters), self.min_cluster_size)
 
     def _keep_clusters(self, found: Result | Selection) -> None:
         self.selection_ = found if isinstance(found, Selection) else None
@@ -316,30 +277,18 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
                 self.labels_[start : start + len(chunk)] = labels
                 start += len(chunk)
             self.site_labels_[name] = self.labels_[first:start]
-        found = sum(bool((self.labels_ == j).any()) for j in range(self.n_clusters_))
-        if found < self.n_clusters_:
-            warnings.warn(
-                f"only {found} of {self.n_clusters_} clusters have rows: fewer distinct rows, or "
-                "fewer centres from the sites, than clusters",
-                ConvergenceWarning,
-                stacklevel=4,
-            )
+        for line in few_clusters_line([self.labels_], self.n_clusters_):
+            warnings.warn(line, ConvergenceWarning, stacklevel=4)
 
-    def _keep_account(self, outcome: Outcome[Any], engine: LocalEngine) -> None:
-        """What it took, and what the sites' logs say of it."""
-        self.n_iter_ = len(outcome.communication_rounds)
-        self.values_sent_ = outcome.values_sent()
-        self.communication_rounds_ = outcome.account()
-        self.sites_ = engine.introduce()
-        logs = {name: client.audit_log for name, client in engine.clients.items()}
-        self.steps_ = list(dict.fromkeys(m.step for log in logs.values() for m in log))
-        self.rows_held_back_ = {
-            name: min(max((m.held_back for m in log), default=0), len(engine.clients[name].rows))
-            for name, log in logs.items()  # a row may stand behind several lines of a message
-        }
-        self.lone_rows_ = {
-            name: max((m.lone_rows for m in log), default=0) for name, log in logs.items()
-        }
+    def _keep_account(self, report: JobReport, engine: LocalEngine) -> None:
+        """Keep what it took, and what the sites' logs say of it."""
+        self.n_iter_ = len(report.outcome.communication_rounds)
+        self.values_sent_ = report.outcome.values_sent()
+        self.communication_rounds_ = report.outcome.account()
+        self.sites_, self.steps_ = report.sites, list(report.steps)
+        clients = engine.clients.items()
+        self.rows_held_back_ = {name: client.most_rows_held_back for name, client in clients}
+        self.lone_rows_ = {name: client.most_lone_rows for name, client in clients}
 
     def _read(self, parts: Sequence[GivenTable]) -> dict[str, Data]:
         """The sites' rows; keeps the number and the names of their columns."""

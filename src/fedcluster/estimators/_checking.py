@@ -6,37 +6,22 @@ from collections.abc import Collection, Iterable
 from numbers import Integral
 from typing import Any
 
-AUTO = range(1, 13)
-"""What "auto" tries."""
-
-
-def tried(n_clusters: Any, n_rows: int) -> tuple[int, ...] | None:
-    """Each number of clusters that is tried, rising; None where one is asked for.
-
-    Examples
-    --------
-    >>> tried("auto", 1000), tried(range(2, 5), 1000), tried("auto", 3), tried(8, 1000)
-    ((1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12), (2, 3, 4), (1, 2, 3), None)
-    """
-    if isinstance(n_clusters, str):
-        one_of("n_clusters", n_clusters, ("auto",), "a whole number or a range of them")
-        return tuple(k for k in AUTO if k <= n_rows)
-    if not isinstance(n_clusters, Iterable):
-        return None
-    ks = sorted(set(n_clusters))
-    if not ks:
-        raise ValueError(f"n_clusters={n_clusters!r} holds no number to try")
-    for k in ks:
-        whole("each number of clusters to try", k)
-    return tuple(map(int, ks))
+from fedcluster.jobs import tried
 
 
 def most_clusters(n_clusters: Any, n_rows: int) -> int:
     """The largest number of clusters that is asked for, which there are rows for."""
-    ks = tried(n_clusters, n_rows)
-    if ks is None:
+    if isinstance(n_clusters, str):
+        one_of("n_clusters", n_clusters, ("auto",), "a whole number or a range of them")
+    elif isinstance(n_clusters, Iterable):
+        for k in n_clusters:
+            whole("each number of clusters to try", k)
+    else:
         whole("n_clusters", n_clusters)
-    most = int(n_clusters) if ks is None else ks[-1]
+    ks = tried(n_clusters, n_rows)
+    if ks == () and not isinstance(n_clusters, str):
+        raise ValueError(f"n_clusters={n_clusters!r} holds no number to try")
+    most = int(n_clusters) if ks is None else max(ks, default=1)
     if n_rows < most:
         raise ValueError(
             f"all sites together have n_samples={n_rows} rows: too few for "

@@ -28,8 +28,8 @@ class FederatedFuzzyCMeans(Federated):
         from ``init``; "ffcm" is the algorithm of Stallmann & Wilbik with k-means averaging (see
         `FFCM` for all its switches).
     init, n_init, max_iter, random_state, min_cluster_size, participation, quality, sums_only
-        As in `FederatedKMeans`, and so is ``prepare``; a limit on the size of a cluster looks at
-        sums of memberships.
+        As in `FederatedKMeans`, and so are ``prepare`` and ``rule``; a limit on the size of a
+        cluster looks at sums of memberships.
     tol : float, default=1e-4
         Converged when the Euclidean norm of the centres' move is at most ``tol`` times the root
         of the mean variance of a column.
@@ -76,6 +76,7 @@ class FederatedFuzzyCMeans(Federated):
         quality: str = "good",
         sums_only: bool = False,
         prepare: Any = None,
+        rule: Any = "vote",
     ) -> None:
         self.n_clusters = n_clusters
         self.m = m
@@ -90,6 +91,7 @@ class FederatedFuzzyCMeans(Federated):
         self.quality = quality
         self.sums_only = sums_only
         self.prepare = prepare
+        self.rule = rule
 
     def predict_proba(self, X: Any) -> Floats:
         """Memberships u of rows in clusters, (n, k); each row sums to 1."""

@@ -28,7 +28,7 @@ class FederatedKMeans(Federated):
     ----------
     n_clusters : int, "auto" or iterable of int, default=8
         k. "auto" tries 1 to 12 in the same rounds and takes the one that most of four indices
-        vote for; a range or a list tries its numbers. See `select_k` for other rules.
+        vote for; a range or a list tries its numbers. ``rule`` names other ways.
     algorithm : {"auto", "lloyd", "fkm", "kfed", "fedavg"} or Algorithm, default="auto"
         "auto" starts from one round of site summaries and refines the best of many starts by
         exact Lloyd in the same rounds; "lloyd" is exact federated Lloyd from ``init``; the others
@@ -67,6 +67,8 @@ class FederatedKMeans(Federated):
         What is done to the rows of all sites first, from sums: see `PreprocessingSpec`. Rows may
         then have text and missing values; ``cluster_centers_`` are those of prepared rows, and
         ``predict`` prepares new rows alike.
+    rule : str or Rule, default="vote"
+        How k is chosen where ``n_clusters`` leaves a choice, as in `select_k`.
 
     Attributes
     ----------
@@ -143,6 +145,7 @@ class FederatedKMeans(Federated):
         quality: str = "good",
         sums_only: bool = False,
         prepare: Any = None,
+        rule: Any = "vote",
     ) -> None:
         self.n_clusters = n_clusters
         self.algorithm = algorithm
@@ -156,6 +159,7 @@ class FederatedKMeans(Federated):
         self.quality = quality
         self.sums_only = sums_only
         self.prepare = prepare
+        self.rule = rule
 
     def score(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> float:
         """Minus the sum of the squared distances of the rows to their nearest centres."""

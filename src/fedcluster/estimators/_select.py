@@ -88,30 +88,6 @@ def select_k(
     >>> found.results[3].state.centers.round().tolist()
     [[9.0, 9.0], [-9.0, -9.0], [-0.0, 0.0]]
     """
-    estimator = selecting(
-        k_range,
-        rule=rule,
-        pick=pick,
-        bounds=bounds,
-        m=m,
-        averaging=averaging,
-        **parameters,
-    )
-    fitted = estimator.fit(X, sites=sites, sample_weight=sample_weight, groups=groups)
-    return cast("Selection", fitted.selection_)
-
-
-def selecting(
-    k_range: Any = "auto",
-    *,
-    rule: str = "vote",
-    pick: str = "best",
-    bounds: Any = None,
-    m: float | None = None,
-    averaging: str = "avg_2",
-    **parameters: Any,
-) -> FederatedKMeans | FederatedFuzzyCMeans:
-    """An estimator that chooses k by a rule; parameters as in `select_k`."""
     if isinstance(k_range, int):
         raise ValueError(
             f"k_range must be 'auto' or several numbers, such as range(1, 9), not {k_range}"
@@ -121,16 +97,16 @@ def selecting(
     one_of("averaging", averaging, AVERAGINGS)
     if pick == "elbow" and rule == "vote":
         raise ValueError("pick='elbow' is for a single index; name it as the rule")
-    by = clustered_by(rule, m, averaging)
-    m = by.pop("m")
-    parameters = by | parameters
-    estimator: FederatedKMeans | FederatedFuzzyCMeans = (
-        FederatedKMeans(k_range, **parameters)
-        if m is None
-        else FederatedFuzzyCMeans(k_range, m=m, **parameters)
-    )
-    estimator._rule = Rule(rule, pick, _bounds(bounds))  # type: ignore[arg-type]
-    return estimator
+    parameters = clustered_by(rule, m, averaging) | parameters
+    parameters["rule"] = Rule(rule, pick, _bounds(bounds))  # type: ignore[arg-type]
+    estimator: FederatedKMeans | FederatedFuzzyCMeans
+    if parameters["m"] is None:
+        del parameters["m"]
+        estimator = FederatedKMeans(k_range, **parameters)
+    else:
+        estimator = FederatedFuzzyCMeans(k_range, **parameters)
+    fitted = estimator.fit(X, sites=sites, sample_weight=sample_weight, groups=groups)
+    return cast("Selection", fitted.selection_)
 
 
 def _bounds(bounds: Any) -> tuple[Floats, Floats] | None:

@@ -24,8 +24,8 @@ def shown(outcome: Mapping[str, Any], width: int) -> list[Table | str]:
             for s in sites
         )
         parts.append(Table("Sites", ("site", "rows", "numbers sent", "rounds missed"), rows))
-    if "says" in outcome:
-        parts += _verdict(outcome)
+    if verdict := outcome.get("selection") or ("says" in outcome and outcome):
+        parts += _verdict(verdict)
     elif "scores" in outcome:
         told = {name: score for name, score in outcome["scores"].items() if score is not None}
         scores = tuple((name, number(score)) for name, score in told.items())
@@ -51,13 +51,13 @@ def _centers(outcome: Mapping[str, Any], width: int) -> list[Table]:
     return [table] if table else []
 
 
-def _verdict(outcome: Mapping[str, Any]) -> list[Table | str]:
+def _verdict(verdict: Mapping[str, Any]) -> list[Table | str]:
     """Return what each index says, the verdict, and what casts a doubt on it."""
-    n, scores = outcome["n_clusters"], {int(k): each for k, each in outcome["scores"].items()}
+    n, scores = verdict["n_clusters"], {line["k"]: line for line in verdict["table"]}
     return [
-        index_table(n, outcome["rule"], outcome["says"], scores),
-        verdict_line(n, outcome["reason"]),
-        *(f"But: {doubt}" for doubt in outcome["doubts"]),
+        index_table(n, verdict["rule"], verdict["says"], scores),
+        verdict_line(n, verdict["reason"]),
+        *(f"But: {doubt}" for doubt in verdict["warnings"]),
     ]
 
 

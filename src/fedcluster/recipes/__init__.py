@@ -5,24 +5,24 @@ a good start from few rounds (`starts`), many runs from it in the same rounds (`
 asked for, a search that goes on from the winner (`breathing`).
 """
 
+from fedcluster._specifications import FitSpec
 from fedcluster.recipes._breathing import breathe
 from fedcluster.recipes._clustering import (
-    FitSpec,
+    algorithm_of,
     canonical,
     clustering,
     measure,
-    min_cluster_size,
 )
 from fedcluster.recipes._evaluation import evaluation
 from fedcluster.recipes._race import race
 
 __all__ = [
     "FitSpec",
+    "algorithm_of",
     "breathe",
     "canonical",
     "clustering",
     "evaluation",
     "measure",
-    "min_cluster_size",
     "race",
 ]

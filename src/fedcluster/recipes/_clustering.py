@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from importlib import import_module
 
 import numpy as np
 
-from fedcluster._choices import algorithm_classes, builder
+from fedcluster._choices import builder
+from fedcluster._specifications import FitSpec
 from fedcluster.algorithms import Lloyd
 from fedcluster.algorithms._fkm import site_seeding
-from fedcluster.core import Algorithm, FitParameters, Floats, Metric, Result, SiteInfo, State, Task
+from fedcluster.core import (
+    ALGORITHM_DECLARES,
+    Algorithm,
+    FitParameters,
+    Metric,
+    Result,
+    State,
+    Task,
+    check_step,
+)
+from fedcluster.errors import InputError
 from fedcluster.recipes import _starts as starts
 from fedcluster.recipes._breathing import breathe
 from fedcluster.recipes._race import HALVING, race
@@ -21,105 +32,88 @@ N_SEEDS = 32
 """Starts of the default way to cluster."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class FitSpec:
-    """What to cluster by; the parameters of `FederatedKMeans`, checked.
+def algorithm_of(spec: FitSpec) -> Algorithm:
+    """Return the algorithm that a specification names or holds.
 
-    Parameters
-    ----------
-    n_clusters : int
-    algorithm : {"auto", "lloyd", "fkm", "kfed"} or Algorithm
-    init : {"auto", "summaries", "sums", "k-means++", "random"}, callable or ndarray of shape (k, d)
-    n_init : int, optional
-    tol : float
-    max_rounds : int
-    seed : int
-    quality : {"good", "better", "best"}
-    sums_only : bool
-    m : float, optional
-        The fuzzifier, for fuzzy c-means.
-    means : State, optional
-        Weighted means of the rows to start at, where the server has some already.
+    One of one's own is named by its module and class; its field ``n_clusters``, if it has one, is
+    k, and its other fields keep their defaults.
+
+    Raises
+    ------
+    InputError
+        If the name leads to no algorithm.
+
+    Examples
+    --------
+    >>> algorithm_of(FitSpec(3, "kfed")) == algorithm_of(FitSpec(3, "fedcluster.algorithms.KFed"))
+    True
     """
-
-    n_clusters: int
-    algorithm: str | Algorithm = "auto"
-    init: str | Floats | Callable[..., Any] = "auto"
-    n_init: int | None = None
-    tol: float = 1e-4
-    max_rounds: int = 300
-    seed: int = 0
-    quality: str = "good"
-    sums_only: bool = False
-    m: float | None = None
-    means: State | None = None
-
-    @property
-    def by(self) -> Algorithm:
-        """The algorithm, built from the other parameters where it was given by name."""
-        if isinstance(self.algorithm, str):
-            build = builder(self.algorithm, fuzzy=self.m is not None)
-            return build(FitParameters(self.n_clusters, self.init, self.n_init, self.tol, self.m))
-        return self.algorithm
-
-    @property
-    def start(self) -> State | None:
-        """The start, where it was given as centres."""
-        return State.at(self.init) if isinstance(self.init, np.ndarray) else None
-
-    def at(self, sites: Iterable[SiteInfo]) -> FitSpec:
-        """The choice for these sites: ``init="auto"`` is "sums" where rows come in chunks.
-
-        No site then holds all its rows at once. Over a network, a site that has not answered
-        counts as one whose rows do not.
-        """
-        auto = isinstance(self.init, str) and self.init == "auto"
-        streams = any(site.streams for site in sites)
-        return replace(self, init="sums") if auto and streams else self
+    if not isinstance(spec.algorithm, str):
+        return spec.algorithm
+    if "." in spec.algorithm:
+        return _own(spec)
+    build = builder(spec.algorithm, fuzzy=spec.m is not None)
+    return build(FitParameters(spec.n_clusters, spec.init, spec.n_init, spec.tol, spec.m))
 
 
-def clustering(choice: FitSpec) -> Plan[Result]:
+def _own(spec: FitSpec) -> Algorithm:
+    """Make an algorithm of one's own from its dotted name."""
+    module, _, name = str(spec.algorithm).rpartition(".")
+    try:
+        kind = getattr(import_module(module), name)
+        given = {"n_clusters"} & {field.name for field in fields(kind)}
+        algorithm: Algorithm = kind(**{field: getattr(spec, field) for field in given})
+        check_step(algorithm, ALGORITHM_DECLARES)
+    except (ImportError, AttributeError, TypeError, ValueError) as error:
+        raise InputError(f"algorithm {spec.algorithm!r} cannot be made: {error}") from error
+    return algorithm
+
+
+def clustering(spec: FitSpec) -> Plan[Result]:
     """Plan a whole clustering, and a last round for the exact inertia of what was found.
 
     Clusters come in canonical order, unless the start was given as centres.
     """
-    algorithm = choice.by
+    algorithm, start = algorithm_of(spec), _given_start(spec)
     if algorithm.needs_centers:
-        found = yield from _from_starts(algorithm, choice)
+        found = yield from _from_starts(algorithm, spec)
     else:
-        only = yield from iterate(
-            algorithm, choice.start, seed=choice.seed, max_rounds=choice.max_rounds
-        )
+        only = yield from iterate(algorithm, start, seed=spec.seed, max_rounds=spec.max_iter)
         found = [only]
-    best = yield from _best(found, algorithm.objective(), choice.seed)
-    return best if choice.start else replace(best, state=canonical(best.state))
+    best = yield from _best(found, algorithm.objective(), spec.seed)
+    return best if start else replace(best, state=canonical(best.state))
 
 
-def _from_starts(algorithm: Algorithm, choice: FitSpec) -> Plan[list[Result]]:
+def _given_start(spec: FitSpec) -> State | None:
+    """Return the start, where it was given as centres."""
+    return State.at(spec.init) if isinstance(spec.init, np.ndarray) else None
+
+
+def _from_starts(algorithm: Algorithm, spec: FitSpec) -> Plan[list[Result]]:
     """Plan an algorithm that needs centres from one or many starts."""
-    seeds, history = yield from _starts(choice)
+    seeds, history = yield from _starts(spec)
     found = yield from race(
-        algorithm, seeds, seed=choice.seed, max_rounds=choice.max_rounds, keep=HALVING
+        algorithm, seeds, seed=spec.seed, max_rounds=spec.max_iter, keep=HALVING
     )
-    if choice.quality == "best" and isinstance(algorithm, Lloyd):
+    if spec.quality == "best" and isinstance(algorithm, Lloyd):
         best = yield from breathe(
-            found[0], seed=choice.seed, tol=algorithm.tol, max_rounds=choice.max_rounds
+            found[0], seed=spec.seed, tol=algorithm.tol, max_rounds=spec.max_iter
         )
         found = [best, *found[1:]]
     return [replace(result, history=history + result.history) for result in found]
 
 
-def _starts(choice: FitSpec) -> Plan[starts.Starts]:
+def _starts(spec: FitSpec) -> Plan[starts.Starts]:
     """Plan the starts that were chosen."""
-    k, init, seed = choice.n_clusters, choice.init, choice.seed
-    n_seeds = choice.n_init or (N_SEEDS if choice.algorithm == "auto" else 1)
-    if choice.start:
-        return [choice.start], ()
-    if choice.means is not None:
-        return starts.from_means(choice.means, k, n_seeds, seed=seed), ()
-    if choice.sums_only or init == "sums":
+    k, init, seed = spec.n_clusters, spec.init, spec.seed
+    n_seeds = spec.n_init or (N_SEEDS if spec.algorithm == "auto" else 1)
+    if (start := _given_start(spec)) is not None:
+        return [start], ()
+    if spec.means is not None:
+        return starts.from_means(spec.means, k, n_seeds, seed=seed), ()
+    if spec.sums_only or init == "sums":
         return (yield from starts.from_sums(k, n_seeds, seed=seed))
-    if init == "auto" and choice.quality != "good":
+    if init == "auto" and spec.quality != "good":
         return (yield from starts.with_fkm(k, n_seeds, seed=seed))
     if init in ("auto", "summaries"):
         return (yield from starts.from_summaries(k, n_seeds, seed=seed))
@@ -146,13 +140,6 @@ def measure(metric: Metric, state: State, *, seed: int = 0) -> Plan[float]:
     """Plan one round that scores the centres of a state."""
     [answers] = yield [Task(metric, state, seed)]
     return metric.score(state, answers.total())
-
-
-def min_cluster_size(algorithm: str | Algorithm) -> int:
-    """The smallest cluster that a site sends unless it decides otherwise: the paper's p."""
-    named = algorithm_classes()[algorithm] if isinstance(algorithm, str) else algorithm
-    size: int = named.min_cluster_size
-    return size
 
 
 def canonical(state: State) -> State:

@@ -1,9 +1,15 @@
 """What happened, in words, tables and pictures; how they look on a terminal is not known here."""
 
 from fedcluster.report._indices import index_table, verdict_line
-from fedcluster.report._messages import ignored_lines, notes, summary_line, written_line
+from fedcluster.report._messages import (
+    few_clusters_line,
+    ignored_lines,
+    notes,
+    summary_line,
+    written_line,
+)
 from fedcluster.report._pictures import picture
-from fedcluster.report._records import Comparison, Record, SiteRecord, plain, site_record
+from fedcluster.report._records import Comparison, SiteRecord, plain, site_record
 from fedcluster.report._tables import (
     Table,
     centers_table,
@@ -14,12 +20,12 @@ from fedcluster.report._tables import (
 
 __all__ = [
     "Comparison",
-    "Record",
     "SiteRecord",
     "Table",
     "centers_table",
     "cluster_table",
     "comparison_table",
+    "few_clusters_line",
     "ignored_lines",
     "index_table",
     "notes",

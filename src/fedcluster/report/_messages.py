@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from fedcluster.core import Limit
-from fedcluster.report._records import Record, SiteRecord
+import numpy as np
+
+from fedcluster.core import Labels, Limit
+from fedcluster.report._records import SiteRecord
 from fedcluster.report._tables import number
 
 LIMITS = {
@@ -15,12 +19,14 @@ LIMITS = {
 }
 
 
-def summary_line(record: Record) -> str:
-    """The result in one line."""
+def summary_line(content: Mapping[str, Any]) -> str:
+    """Return a fit in one line, from what ``history.json`` says of it."""
+    inertia = math.nan if content["inertia"] is None else content["inertia"]
     return (
-        f"{counted(record.n_clusters, 'cluster')}, inertia {number(record.inertia)}, "
-        f"{record.stop_reason}; {counted(record.rounds, 'round')} in all with "
-        f"{counted(len(record.sites), 'site')}. Algorithm {record.algorithm}, seed {record.seed}."
+        f"{counted(content['n_clusters'], 'cluster')}, inertia {number(inertia)}, "
+        f"{content['stop_reason']}; {counted(content['rounds'], 'round')} in all with "
+        f"{counted(len(content['sites']), 'site')}. Algorithm {content['algorithm']}, "
+        f"seed {content['seed']}."
     )
 
 
@@ -80,6 +86,24 @@ def _in_words(limits: Sequence[Limit]) -> list[str]:
         if smallest > 1:
             words.append(LIMITS[limit.name].format(smallest))
     return words
+
+
+def few_clusters_line(labels: Iterable[Labels], k: int) -> list[str]:
+    """Return the line that says that some of k clusters have no rows, if it is so.
+
+    Examples
+    --------
+    >>> few_clusters_line([np.array([0, 1])], 2), len(few_clusters_line([np.array([0, 0])], 2))
+    ([], 1)
+    """
+    there = sum(np.bincount(each[each >= 0], minlength=k) > 0 for each in labels)
+    with_rows = int(np.count_nonzero(there))
+    if with_rows == k:
+        return []
+    return [
+        f"only {with_rows} of {k} clusters have rows: fewer distinct rows, or fewer centres from "
+        "the sites, than clusters"
+    ]
 
 
 def ignored_lines(ignored: Mapping[str, Sequence[str]]) -> list[str]:

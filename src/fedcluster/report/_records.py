@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
@@ -48,54 +48,16 @@ class SiteRecord:
         """Whether anything was sent."""
         return self.values_sent > 0
 
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """What one fit did, as ``history.json`` keeps it.
-
-    ``history`` has the rounds of the start that won, ``exchanges`` every round with the sites:
-    the numbers that a site sent in these add up to its ``values_sent``.
-    """
-
-    n_clusters: int
-    algorithm: str
-    columns: tuple[str, ...]
-    seed: int
-    rounds: int
-    stop_reason: str
-    inertia: float
-    sites: tuple[SiteRecord, ...]
-    history: tuple[Mapping[str, Any], ...]
-    communication_rounds: tuple[Mapping[str, Any], ...]
-
-    @classmethod
-    def of(cls, estimator: Any, columns: Sequence[str], labels: Mapping[str, str]) -> Record:
-        """The record of a fitted estimator; ``labels`` names each site's file of labels."""
-        k = len(estimator.cluster_centers_)
-        return cls(
-            n_clusters=k,
-            algorithm=str(estimator.algorithm),
-            columns=tuple(columns),
-            seed=estimator.random_state,
-            rounds=estimator.n_iter_,
-            stop_reason=estimator.stop_reason_,
-            inertia=float(estimator.inertia_),
-            sites=tuple(
-                site_record(
-                    site.name,
-                    estimator.site_labels_[site.name],
-                    k,
-                    labels[site.name],
-                    values_sent=estimator.values_sent_[site.name],
-                    limits=site.limits,
-                    rows_held_back=estimator.rows_held_back_[site.name],
-                    lone_rows=estimator.lone_rows_[site.name],
-                )
-                for site in estimator.sites_
-            ),
-            history=tuple(estimator.history_),
-            communication_rounds=tuple(estimator.communication_rounds_),
-        )
+    @property
+    def told_here(self) -> dict[str, Any]:
+        """What is known of the site only where its rows are."""
+        known = {
+            "rows": self.rows,
+            "clusters": list(self.clusters),
+            "rows_held_back": self.rows_held_back,
+            "lone_rows": self.lone_rows,
+        }
+        return {**known, "labels": self.labels} if self.labels else known
 
 
 @dataclass(frozen=True, slots=True)

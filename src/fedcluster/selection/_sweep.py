@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from fedcluster.core import Floats, Result, State, Task
 from fedcluster.metrics import Moments
-from fedcluster.recipes import FitSpec, clustering, evaluation
+from fedcluster.recipes import FitSpec, algorithm_of, clustering, evaluation
 from fedcluster.recipes._starts import means_of_leaves, means_of_sites
 from fedcluster.rounds import EarlyStop, Plan, gather
 
@@ -70,7 +70,11 @@ def sweep(k_range: Sequence[int], choice: FitSpec) -> Plan[Sweep]:
 
 def _with_means(choice: FitSpec) -> Plan[FitSpec]:
     """Plan the means that every k starts from, where the choice starts from means at all."""
-    if not choice.by.needs_centers or not isinstance(choice.init, str) or choice.quality != "good":
+    if (
+        not algorithm_of(choice).needs_centers
+        or not isinstance(choice.init, str)
+        or choice.quality != "good"
+    ):
         return choice
     if choice.sums_only or choice.init == "sums":
         found = yield from means_of_leaves(choice.n_clusters, seed=choice.seed)

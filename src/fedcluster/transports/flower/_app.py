@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,24 +13,13 @@ from flwr.app import Context
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
-from fedcluster.core import Engine
+from fedcluster._artefacts import write_job
 from fedcluster.engines._recorded import RecordedEngine
 from fedcluster.engines._remote import RemoteEngine
 from fedcluster.engines._wire import WireError
 from fedcluster.errors import HeldBackError, InputError, SiteError
-from fedcluster.federation._accounts import JobReport
-from fedcluster.federation._jobs import Job, drawn, job_of, noted
 from fedcluster.io._outputs import atomic_folder, atomic_write, write_json
-from fedcluster.preprocessing import (
-    FitReport,
-    Fitted,
-    PreprocessingSpec,
-    Preprocessor,
-    Schema,
-    agree,
-)
-from fedcluster.preprocessing import fit as fit_preprocessor
-from fedcluster.rounds import Outcome, run_plan, with_preprocessing
+from fedcluster.jobs import Job, execute, job_from_json, preprocessing_of
 from fedcluster.transports.flower._transport import discover_nodes, flower_engine
 
 LOGGER = logging.getLogger(__name__)
@@ -93,16 +83,15 @@ def conduct(engine: RemoteEngine, content: Mapping[str, Any], folder: Path) -> d
     dict
         What there is to show.
     """
-    job = job_of(content)
+    job = job_from_json(content["job"], content["parameters"])
     folder.mkdir(parents=True, exist_ok=True)
+    columns = _columns(engine, job, content["columns"], folder)
     recorded = RecordedEngine(engine, folder / "communication_rounds")
-    columns, schema = _agreed(engine, recorded, job, content["columns"], folder)
-    weight = sum(site.weight or 0.0 for site in engine.introduce())
-    job = job.settled(weight, columns, recorded)
-    account = _carried_out(job, columns, schema, engine, recorded)
+    report = execute(job, recorded, columns=columns)
+    report = replace(report, sites=engine.introduce(), refusals=tuple(engine.refusals))
     out = Path(content["out"])
     with atomic_folder(out) as partial:
-        shown = job.write(partial, account)
+        shown = write_job(partial, report)
         files = sorted(path.name for path in partial.iterdir())
     kept: tuple[str, ...] = ()
     if "model.json" in files:
@@ -110,57 +99,14 @@ def conduct(engine: RemoteEngine, content: Mapping[str, Any], folder: Path) -> d
     return {**shown, "out": str(out), "files": files, "model_at": list(kept)}
 
 
-def _carried_out(
-    job: Job,
-    columns: tuple[str, ...],
-    schema: Schema | None,
-    engine: RemoteEngine,
-    recorded: Engine,
-) -> JobReport:
-    """Fit the preparation if there is one to fit, and do the job on prepared rows."""
-    steps: dict[str, None] = {}
-    before: Outcome[Fitted] | None = None
-    how = job.preparing
-    preprocessor = how if isinstance(how, Preprocessor) else None
-    if isinstance(how, PreprocessingSpec) and schema is not None:
-        before = run_plan(noted(fit_preprocessor(how, schema), steps), recorded)
-        preprocessor = before.value.preprocessor
-        columns = tuple(column.name for column in preprocessor.columns)
-    found = run_plan(
-        noted(with_preprocessing(job.plan(recorded.introduce()), preprocessor), steps),
-        recorded,
-        participation=job.participation,
-        seed=drawn(job.seed),
-    )
-    communication_rounds = (
-        before.communication_rounds + found.communication_rounds
-        if before
-        else found.communication_rounds
-    )
-    return JobReport(
-        Outcome(found.value, communication_rounds),
-        columns,
-        engine.introduce(),
-        tuple(steps),
-        tuple(engine.refusals),
-        preprocessor,
-        before.value.fit_report if before else FitReport(),
-    )
-
-
-def _agreed(
-    engine: RemoteEngine, recorded: Engine, job: Job, wanted: list[str] | None, folder: Path
-) -> tuple[tuple[str, ...], Schema | None]:
-    """The columns that all are asked about; their schema, if a preparation is to be fitted."""
-    if job.preparing is None:
-        return _in_one_order(engine, wanted, folder), None
-    engine.choose(wanted, raw=True)
-    if isinstance(job.preparing, Preprocessor):
-        engine.introduce()
-        return tuple(wanted or ()), None
-    sites = recorded.introduce(columns=True, texts=job.preparing.named)
-    described = {site.name: site.columns for site in sites if site.answered}
-    return (), agree(described, job.preparing.columns)
+def _columns(
+    engine: RemoteEngine, job: Job, chosen: list[str] | None, folder: Path
+) -> tuple[str, ...]:
+    """Choose what all are asked about: the columns, or raw rows that are still to be prepared."""
+    if preprocessing_of(job) is None:
+        return _in_one_order(engine, chosen, folder)
+    engine.choose(chosen, raw=True)
+    return tuple(chosen or ())
 
 
 def _in_one_order(engine: RemoteEngine, wanted: list[str] | None, folder: Path) -> tuple[str, ...]:

@@ -14,8 +14,8 @@ from typing import Any
 
 from fedcluster.errors import InputError, SiteError
 from fedcluster.federation._folder import Federation
-from fedcluster.federation._jobs import JOBS, Job
 from fedcluster.io._outputs import write_json
+from fedcluster.jobs import JOBS, Job
 from fedcluster.transports.flower._superlink import (
     is_started,
     local_address,
@@ -70,7 +70,7 @@ def begin(federation: Federation, job: Job, options: RunOptions) -> Path:
     folder = federation.file("runs", name)
     content = {
         "job": next(name for name, kind in JOBS.items() if isinstance(job, kind)),
-        "parameters": asdict(job),  # type: ignore[call-overload]
+        "parameters": asdict(job),
         "columns": options.columns,
         "sites": list(federation.sites),
         "quorum": options.quorum,

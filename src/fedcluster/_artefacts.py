@@ -1,0 +1,203 @@
+"""The files of a job, in one format wherever it ran; ``docs/schemas`` has their JSON schemas."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from fedcluster.core import Result
+from fedcluster.io._outputs import json_text
+from fedcluster.jobs import Evaluate, Fit, JobReport, SelectK, tried
+from fedcluster.metrics import METRICS
+from fedcluster.model import Model, plain_parameters
+from fedcluster.preprocessing import in_words
+from fedcluster.report import SiteRecord, plain
+from fedcluster.selection import Selection
+
+HISTORY = "fedcluster-history"
+SELECTION = "fedcluster-selection"
+SCORES = "fedcluster-scores"
+FORMAT_VERSION = 1
+NOT_PARAMETERS = ("algorithm", "seed", "means")
+
+
+def result_of(report: JobReport) -> Result:
+    """Return the clustering that a fit found, or chose."""
+    value = report.outcome.value
+    result: Result = value.results[value.n_clusters] if isinstance(value, Selection) else value
+    return result
+
+
+def model_of(report: JobReport, *, dtype: str = "float64", **more: Any) -> Model:
+    """Return the model of a fit; ``more`` are parameters besides those of the job."""
+    job, result = report.job, result_of(report)
+    assert isinstance(job, Fit)
+    names = [each.name for each in fields(job) if each.name not in NOT_PARAMETERS]
+    given = {name: getattr(job, name) for name in names} | more
+    given["n_init"] = job.n_init or "auto"
+    optional = {name for name in ("m", "rule") if given[name] is None}
+    parameters = {name: given[name] for name in sorted(given.keys() - optional)}
+    return Model(
+        centers=result.state.centers,
+        weights=result.state.weights,
+        columns=report.columns,
+        algorithm=plain_parameters(job.algorithm, parameters, report.steps),
+        sites=report.sites,
+        rounds=len(report.outcome.communication_rounds),
+        inertia=result.state.inertia,
+        seed=job.seed,
+        dtype=dtype,
+        preprocessor=report.preprocessor,
+    )
+
+
+def fit_content(report: JobReport, records: Sequence[SiteRecord] = ()) -> dict[str, Any]:
+    """Return what ``history.json`` and ``--json`` say of a fit, without its rounds."""
+    job, result = report.job, result_of(report)
+    assert isinstance(job, Fit)
+    chosen = report.outcome.value
+    return {
+        "n_clusters": len(result.state.centers),
+        "algorithm": str(job.algorithm),
+        "columns": list(report.columns),
+        "seed": job.seed,
+        "stop_reason": result.reason,
+        "inertia": plain(result.state.inertia),
+        "weights": result.state.weights.tolist(),
+        **_account(report, records),
+        **({"selection": _verdict(chosen)} if isinstance(chosen, Selection) else {}),
+    }
+
+
+def selection_content(report: JobReport) -> dict[str, Any]:
+    """Return what ``selection.json`` and ``--json`` say of a choice of k, without its rounds."""
+    return {**_verdict(report.outcome.value), "seed": report.job.seed, **_account(report)}
+
+
+def scores_content(report: JobReport, records: Sequence[SiteRecord] = ()) -> dict[str, Any]:
+    """Return what ``scores.json`` and ``--json`` say of an evaluation, without its rounds."""
+    job, scores = report.job, report.outcome.value
+    assert isinstance(job, Evaluate)
+    return {
+        "model": str(job.model),
+        "scores": plain(scores),
+        "better": {name: better(name) for name in scores},
+        **({} if job.classes is None else {"classes": sorted(job.classes)}),
+        **_account(report, records),
+    }
+
+
+def better(index: str) -> str | None:
+    """Return whether the higher or the lower score is the better one, if either is."""
+    return {True: "higher", False: "lower", None: None}[METRICS[index].maximise]
+
+
+def write_job(folder: Path, report: JobReport) -> dict[str, Any]:
+    """Write the files of a job of any kind; returns what there is to show."""
+    job = report.job
+    if isinstance(job, Fit):
+        files = [*_write_choice(folder, report), "model.json", "history.json"]
+        content = fit_content(report)
+        model_of(report).save(folder / "model.json")
+        write_history(folder, report, {**content, "files": files})
+        return content
+    if isinstance(job, SelectK):
+        write_selection(folder, report)
+        return selection_content(report)
+    content = scores_content(report)
+    write_scores(folder, report, content)
+    return content
+
+
+def write_history(folder: Path, report: JobReport, content: Mapping[str, Any]) -> None:
+    """Write ``history.json``: what happened, round by round."""
+    history = plain(result_of(report).history)
+    _write(folder / "history.json", HISTORY, report, {**content, "history": history})
+
+
+def write_selection(folder: Path, report: JobReport) -> list[str]:
+    """Write ``selection.json`` and, with matplotlib, ``curves.png``; returns their names."""
+    _write(folder / "selection.json", SELECTION, report, selection_content(report))
+    try:
+        report.outcome.value.plot(folder / "curves.png")
+    except ImportError:
+        warnings.warn(
+            "no picture of the curves without matplotlib: pip install 'fedcluster[plot]'",
+            stacklevel=2,
+        )
+        return ["selection.json"]
+    return ["selection.json", "curves.png"]
+
+
+def write_scores(folder: Path, report: JobReport, content: Mapping[str, Any]) -> None:
+    """Write ``scores.json``: the indices of all sites together."""
+    _write(folder / "scores.json", SCORES, report, content)
+
+
+def _write_choice(folder: Path, report: JobReport) -> list[str]:
+    assert isinstance(report.job, Fit)
+    return [] if tried(report.job.n_clusters) is None else write_selection(folder, report)
+
+
+def _write(path: Path, kind: str, report: JobReport, content: Mapping[str, Any]) -> None:
+    rounds = {"communication_rounds": report.outcome.account()}
+    told = {"format": kind, "format_version": FORMAT_VERSION, **content, **rounds}
+    path.write_text(json_text(told), encoding="utf-8")
+
+
+def _verdict(selection: Selection) -> dict[str, Any]:
+    return {
+        "n_clusters": selection.n_clusters,
+        "rule": selection.rule,
+        "reason": selection.reason,
+        "warnings": list(selection.warnings),
+        "says": dict(selection.says),
+        "table": [{"k": k, **plain(dict(scores))} for k, scores in selection.table.items()],
+    }
+
+
+def _account(report: JobReport, records: Sequence[SiteRecord] = ()) -> dict[str, Any]:
+    """Return what is told of every job: rounds, sites, who was missing, the preprocessing."""
+    sent, here = report.outcome.values_sent(), {record.name: record for record in records}
+    return {
+        "rounds": len(report.outcome.communication_rounds),
+        "sites": [
+            {
+                "name": site.name,
+                "weight": site.weight,
+                "limits": plain(site.limits),
+                "values_sent": sent.get(site.name, 0),
+                **(here[site.name].told_here if site.name in here else {}),
+            }
+            for site in report.sites
+        ],
+        "missing": plain(report.refusals),
+        **_preprocessing(report),
+    }
+
+
+def _preprocessing(report: JobReport) -> dict[str, Any]:
+    """Return what is told of a preprocessing that was fitted: sentences, and data."""
+    if not (lines := sentences(report)):
+        return {}
+    met = report.fit_report
+    return {
+        "prepared": lines,
+        "preprocessing": {
+            "missing": plain(met.missing),
+            "left_out": plain(met.left_out),
+            "pooled": plain(met.pooled),
+            "only_at": [[*key, site] for key, site in met.only_at.items()],
+        },
+    }
+
+
+def sentences(report: JobReport) -> list[str]:
+    """Return what people are told of a preprocessing that was fitted."""
+    job = report.job
+    if isinstance(job, Evaluate) or job.prepare is None or report.preprocessor is None:
+        return []
+    return in_words(job.prepare, report.preprocessor, report.fit_report)

@@ -1,0 +1,230 @@
+"""What a job is told: every parameter with its name, default, help and range, declared once.
+
+Estimators read their parameters into these values by name, and both command lines make their
+options from the fields. Nothing slow is imported here, so that the command
+line shows its help at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import MISSING, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from fedcluster._choices import (
+    ALGORITHMS,
+    AVERAGINGS,
+    FUZZY_ALGORITHMS,
+    INITS,
+    QUALITIES,
+    RULES,
+)
+
+if TYPE_CHECKING:
+    from fedcluster.core import Algorithm, Floats, SiteInfo, State
+    from fedcluster.preprocessing import PreprocessingSpec
+
+SUMS_ONLY = "Send sums alone: no site describes its rows by means."
+SEED = "Makes every random choice."
+MOST_CLUSTERS = 12
+"""The largest number of clusters that "auto" tries."""
+
+
+def parameter(default: Any, help: str, *flags: str, **shown: Any) -> Any:
+    """Declare a field of a specification that is an option of the command line.
+
+    Parameters
+    ----------
+    default : object
+        Its value where none is given.
+    help : str
+        What the command line says of it.
+    *flags : str
+        How the option is spelled, where not like the field.
+    **shown : object
+        ``choices``, the names that it takes; ``type``, what it is on the command line; ``least``,
+        its smallest value; others are those of `typer.Option`.
+    """
+    return field(default=default, metadata={"help": help, "flags": flags, **shown})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FitSpec:
+    """What to cluster by.
+
+    Parameters
+    ----------
+    n_clusters : int
+        k.
+    algorithm : str or Algorithm
+        One of `fedcluster._choices.ALGORITHMS`, or with ``m`` of ``FUZZY_ALGORITHMS``; the dotted
+        name of an algorithm of one's own, such as ``"my_module.Mine"``; or the object itself.
+    init : {"auto", "summaries", "sums", "k-means++", "random"}, callable or ndarray of shape (k, d)
+        Where an algorithm starts that needs a start.
+    n_init : int, optional
+        How many starts are refined.
+    tol : float
+        When it has converged.
+    max_iter : int
+        The largest number of rounds.
+    seed : int
+        Makes every random choice.
+    quality : {"good", "better", "best"}
+        How long is searched.
+    sums_only : bool
+        Whether the start is found from sums alone.
+    m : float, optional
+        The fuzzifier, for fuzzy c-means.
+    means : State, optional
+        Weighted means of the rows to start at, where the server has some already.
+    """
+
+    n_clusters: Any = parameter(
+        MISSING,
+        "How many clusters; auto chooses from 1 to 12, 2-20 from these.",
+        "-k",
+        "--clusters",
+        metavar="K",
+        show_default=False,
+        least=1,
+    )
+    algorithm: str | Algorithm = parameter(
+        "auto",
+        "auto: exact, best of many starts. lloyd: exact, from --init. fkm: Garst & Reinders. kfed: "
+        "one round, Dennis et al. fedavg: Triebe & Rajagopal. With --fuzzy: auto; fcm, exact from "
+        "--init; ffcm, Stallmann & Wilbik. Or my_module.Mine, an algorithm of your own.",
+        metavar=f"[{'|'.join({**ALGORITHMS, **FUZZY_ALGORITHMS})}|MODULE.NAME]",
+    )
+    init: str | Floats | Any = parameter("auto", "Where it starts.", choices=INITS)
+    n_init: int | None = parameter(
+        None,
+        "How many starts to try.",
+        type=int,
+        metavar="N",
+        show_default="the algorithm's",
+        least=1,
+    )
+    m: float | None = parameter(
+        None,
+        "The fuzzifier, above 1: near 1, degrees are nearly 0 and 1. Means --fuzzy.",
+        "-m",
+        type=float,
+        metavar="M",
+        show_default="2",
+    )
+    quality: str = parameter(
+        "good",
+        "better and best search longer, for more rounds and more numbers sent.",
+        choices=QUALITIES,
+    )
+    sums_only: bool = parameter(False, SUMS_ONLY, "--sums-only")
+    max_iter: int = parameter(300, "The most rounds.", metavar="N", least=1)
+    tol: float = parameter(
+        1e-4, "Stop when the centres move less, as in scikit-learn.", metavar="T", least=0
+    )
+    seed: int = parameter(0, SEED, metavar="N")
+    means: State | None = None
+
+    def at(self, sites: Iterable[SiteInfo]) -> Any:
+        """Return the specification for these sites: ``init="auto"`` is "sums" where rows stream.
+
+        No site then holds all its rows at once. Over a network, a site that has not answered
+        counts as one whose rows do not stream.
+        """
+        auto = isinstance(self.init, str) and self.init == "auto"
+        streams = any(site.streams for site in sites)
+        return replace(self, init="sums") if auto and streams else self
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fit(FitSpec):
+    """Find clusters; the parameters of `FederatedKMeans` and, with ``m``, of the fuzzy one.
+
+    What a site holds back is not among them: it is the site's.
+
+    Parameters
+    ----------
+    n_clusters : int, "auto" or sequence of int
+        k, or the numbers to choose from.
+    participation : float
+        The fraction of the sites that is asked in a round.
+    prepare : PreprocessingSpec, optional
+        What is done to the rows first.
+    rule : Rule, optional
+        How k is chosen, where it is; by default the vote.
+    """
+
+    participation: float = parameter(
+        1.0, "The fraction of the sites that is asked in a round.", metavar="C"
+    )
+    prepare: PreprocessingSpec | None = None
+    rule: Any = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SelectK:
+    """Say how many clusters there are; the parameters of `fedcluster.select_k`.
+
+    Parameters
+    ----------
+    k_min : int
+        The first number of clusters that is tried.
+    k_max : int, optional
+        The last one, all in the same rounds; by default 12, or as many as there are rows.
+    rule, averaging, m, pick
+        How the number is chosen.
+    bounds : pair of sequences of float, optional
+        Public bounds of the columns of rows that are taken as they are.
+    sums_only : bool
+        Whether the start is found from sums alone.
+    seed, participation, prepare
+        As of `Fit`.
+    """
+
+    k_min: int = parameter(1, "The first k to try.", "--k-min", metavar="K", least=1)
+    k_max: int | None = parameter(
+        None, "The last k to try.", "--k-max", type=int, metavar="K", show_default="12", least=1
+    )
+    rule: str = parameter(
+        "vote",
+        "Who decides. vote: most of mixture-bic, gap, calinski-harabasz and squared-silhouette. "
+        "fuzzy-db: the framework of Stallmann & Wilbik. Or another index.",
+        choices=RULES,
+    )
+    averaging: str = parameter(
+        "avg_2",
+        "With --rule fuzzy-db: by k-means (avg_2) or by position (avg_1).",
+        choices=AVERAGINGS,
+    )
+    m: float | None = parameter(
+        None, "Cluster by fuzzy c-means with this fuzzifier.", "-m", type=float, metavar="M"
+    )
+    sums_only: bool = parameter(False, SUMS_ONLY, "--sums-only")
+    seed: int = parameter(0, SEED, metavar="N")
+    pick: str = "best"
+    bounds: tuple[Sequence[float], Sequence[float]] | None = None
+    participation: float = 1.0
+    prepare: PreprocessingSpec | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Evaluate:
+    """Say how good the clusters of a model are, by every index that applies.
+
+    Parameters
+    ----------
+    model : str or Model
+        The model, or its file.
+    labels : bool
+        Whether clusters are compared with the reference labels that every site must then have.
+    classes : sequence of str, optional
+        All these labels, where they are known without asking the sites.
+    participation, seed
+        As of `Fit`.
+    """
+
+    model: Any
+    labels: bool = False
+    classes: Sequence[str] | None = None
+    participation: float = 1.0
+    seed: int = 0

@@ -1,0 +1,285 @@
+"""The commands that work on files of this machine: fit, predict, select-k, evaluate and demo.
+
+What is slow to import is imported by the commands, so that help comes at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedcluster._specifications import Fit, SelectK
+from fedcluster.cli._options import (
+    Columns,
+    Decimal,
+    DecimalSign,
+    Elbow,
+    FileOptions,
+    Files,
+    Fuzzy,
+    GapBounds,
+    MinClusterSize,
+    ModelFile,
+    Out,
+    OutIfAny,
+    Seed,
+    ShowOptions,
+    check_least,
+    check_options,
+    with_options,
+)
+from fedcluster.cli._preparing import Scaling, Shaping, asked, unlabelled
+from fedcluster.cli._screen import Screen
+
+
+@with_options
+def fit(
+    files: Files,
+    *,
+    columns: Columns = None,
+    scaling: Scaling,
+    shaping: Shaping,
+    rows: FileOptions,
+    job: Fit,
+    fuzzy: Fuzzy = False,
+    min_cluster_size: MinClusterSize = None,
+    out: Out,
+    show: ShowOptions,
+) -> None:
+    """Find clusters of the rows of several sites.
+
+    FILE is CSV or Parquet, one for each site, which is called like its file; NAME=FILE gives it
+    another name. Columns are matched by name. Or FILE is a site.toml, one for each site, which
+    says where its rows lie and what may leave.
+
+    Columns of numbers are scaled, missing values filled in and text with few values turned into
+    columns of 0 and 1, the same at all sites; what was done is shown, and kept in the model.
+
+    Writes model.json (the centres), labels/SITE.csv (the cluster of each row, with --fuzzy also
+    its degrees) and history.json (what happened, and what each site sent); with -k auto also
+    selection.json and curves.png (why so many, see select-k).
+    """
+    with Screen(as_json=show.as_json, quiet=show.quiet) as screen:
+        from fedcluster import report
+        from fedcluster.cli import _reading as reading
+        from fedcluster.cli import _runs as runs
+        from fedcluster.io._outputs import check_folder
+
+        check_options(job)
+        check_least("--min-cluster-size", min_cluster_size)
+        job = runs.with_fuzzifier(job, fuzzy=fuzzy)
+        check_folder(out, overwrite=show.overwrite)
+        job = replace(job, prepare=asked(scaling, columns, shaping))
+        tables = reading.read(files, rows.reading(columns), screen.doing, job.prepare)
+        runs.check_rows(job, tables)
+        fitted = screen.wait_for(lambda: runs.cluster(job, tables, screen.doing, min_cluster_size))
+        screen.warnings += fitted.warnings
+        content, written = runs.write(out, fitted)
+    screen.result(
+        runs.result(content, out, written),
+        [
+            *fitted.shown(screen.width, str(out / "model.json")),
+            report.cluster_table(fitted.records, screen.width, str(out / "history.json")),
+            report.summary_line(content),
+            *report.notes(fitted.records),
+            *unlabelled(fitted.labels),
+            report.written_line(out, written),
+        ],
+    )
+
+
+@with_options
+def predict(
+    model_file: ModelFile,
+    files: Files,
+    *,
+    out: Out,
+    decimal: Decimal = DecimalSign.POINT,
+    show: ShowOptions,
+) -> None:
+    """Give each row of new files the cluster of a model.
+
+    FILE is CSV or Parquet; NAME=FILE names its site; or it is a site's own file, site.toml. The
+    model's columns are found by name, others are ignored. Writes labels/SITE.csv: the number of
+    each row and its cluster.
+    """
+    with Screen(as_json=show.as_json, quiet=show.quiet) as screen:
+        from fedcluster import report
+        from fedcluster.cli import _reading as reading
+        from fedcluster.cli import _runs as runs
+        from fedcluster.io._outputs import check_folder
+        from fedcluster.model import Model
+        from fedcluster.preprocessing import noticed_in_words
+
+        model = Model.load(model_file)
+        check_folder(out, overwrite=show.overwrite)
+        tables = reading.read_for(
+            model, files, FileOptions(decimal=decimal.value).reading(), screen.doing
+        )
+        screen.doing("labelling")
+        labels = screen.wait_for(lambda: runs.label(model, tables))
+        sites = runs.write_labels_of(out, model, tables, labels)
+        unknown, filled = runs.noticed(model, tables)
+    written = [site.labels for site in sites]
+    ignored = {site: list(table.ignored) for site, table in tables.items()}
+    screen.result(
+        {
+            "sites": report.plain(sites),
+            "ignored": ignored,
+            "unknown": unknown,
+            "filled": filled,
+            "out": str(out),
+            "files": written,
+        },
+        [
+            report.cluster_table(sites, screen.width, str(out / "labels")),
+            *report.ignored_lines(ignored),
+            *noticed_in_words(unknown, filled),
+            *unlabelled(labels),
+            report.written_line(out, written),
+        ],
+    )
+
+
+@with_options
+def select_k(
+    files: Files,
+    *,
+    job: SelectK,
+    elbow: Elbow = False,
+    bounds: GapBounds = None,
+    columns: Columns = None,
+    scaling: Scaling,
+    rows: FileOptions,
+    min_cluster_size: MinClusterSize = None,
+    out: OutIfAny = None,
+    show: ShowOptions,
+) -> None:
+    """Say how many clusters the rows of several sites have, and why.
+
+    FILE is CSV or Parquet, one for each site, which is called like its file; NAME=FILE gives it
+    another name; or it is a site's own file, site.toml. Columns are matched by name. Every k is
+    tried in the same rounds.
+
+    Shows what each index says of each k. With --out writes selection.json (the same) and, with
+    matplotlib, curves.png. To keep the clusters, use fedcluster fit -k auto.
+    """
+    with Screen(as_json=show.as_json, quiet=show.quiet) as screen:
+        from fedcluster.cli import _reading as reading
+        from fedcluster.cli import _selections as selections
+        from fedcluster.io._outputs import check_folder
+
+        check_options(job)
+        check_least("--min-cluster-size", min_cluster_size)
+        if out is not None:
+            check_folder(out, overwrite=show.overwrite)
+        job = selections.specified(job, asked(scaling, columns), bounds, elbow=elbow)
+        tables = reading.read(files, rows.reading(columns), screen.doing, job.prepare)
+        job = selections.within_rows(job, tables)
+        chosen = screen.wait_for(
+            lambda: selections.choose(job, tables, screen.doing, min_cluster_size)
+        )
+        screen.warnings += chosen.outcome.value.warnings
+        written = selections.write(out, chosen) if out is not None else []
+    screen.result(selections.result(chosen, out, written), selections.shown(chosen, out, written))
+
+
+@with_options
+def evaluate(
+    model_file: ModelFile,
+    files: Files,
+    *,
+    label_column: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Column with labels, to compare the clusters with."),
+    ] = None,
+    rows: FileOptions,
+    min_cluster_size: Annotated[
+        int, typer.Option(metavar="ROWS", help="A site does not send a sum over fewer rows.")
+    ] = 1,
+    out: OutIfAny = None,
+    show: ShowOptions,
+) -> None:
+    """Say how good the clusters of a model are, by site and in all.
+
+    FILE is CSV or Parquet, one for each site; NAME=FILE gives it another name; or it is a site's
+    own file, site.toml. The model's columns are found by name, others are ignored. The sites
+    answer with sums alone, in two rounds; what stands under a site is what it would find out
+    alone. With --out writes scores.json, the same.
+    """
+    with Screen(as_json=show.as_json, quiet=show.quiet) as screen:
+        from fedcluster import report
+        from fedcluster.cli import _reading as reading
+        from fedcluster.cli import _scores as scores
+        from fedcluster.io._outputs import check_folder
+        from fedcluster.model import Model
+
+        check_least("--min-cluster-size", min_cluster_size)
+        model = Model.load(model_file)
+        if out is not None:
+            check_folder(out, overwrite=show.overwrite)
+        sites = reading.read_for(model, files, rows.reading(label=label_column), screen.doing)
+        screen.doing("asking the sites")
+        scored = screen.wait_for(lambda: scores.evaluate(model, sites, min_cluster_size))
+        content = scores.content(scored, str(model_file))
+        written = scores.write(out, scored, content) if out is not None else []
+    screen.result(
+        content,
+        [
+            scores.table(scored, screen.width),
+            scores.summary_line(scored),
+            *report.notes(scored.sites, absent_too=""),
+            *written,
+        ],
+    )
+
+
+@with_options
+def demo(
+    *,
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Folder to write.")] = (
+        Path("demo")
+    ),
+    seed: Seed = 0,
+    show: ShowOptions,
+) -> None:
+    """See it work: handwritten digits at five sites that each saw only some of them.
+
+    Compares what the sites find together with k-means on the pooled rows and with each site
+    alone. Writes what fit writes and, with matplotlib, centers.png.
+    """
+    with Screen(as_json=show.as_json, quiet=show.quiet) as screen:
+        from fedcluster import _demo as digits
+        from fedcluster import report
+        from fedcluster.cli import _runs as runs
+        from fedcluster.io._outputs import check_folder
+
+        job = Fit(10, seed=seed)
+        check_options(job)
+        check_folder(out, overwrite=True)
+        screen.doing("reading the digits")
+        sites = digits.digits_by_site(seed)
+        fitted = screen.wait_for(lambda: runs.cluster(job, digits.tables(sites), screen.doing))
+        centers = fitted.model.centers
+        screen.doing("comparing with pooled k-means and with each site alone")
+        compared = screen.wait_for(lambda: digits.compare(sites, centers, seed))
+        screen.doing("drawing")
+        content, written = runs.write(
+            out,
+            fitted,
+            lambda folder: digits.draw(folder, fitted.records, centers, sites),
+            comparison=report.plain(compared),
+        )
+    screen.result(
+        runs.result(content, out, written),
+        [
+            digits.story(sites),
+            report.comparison_table(compared),
+            report.summary_line(content),
+            *report.notes(fitted.records),
+            report.written_line(out, written),
+        ],
+    )

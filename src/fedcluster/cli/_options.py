@@ -1,0 +1,237 @@
+"""Options and arguments of the commands, made from the specifications that declare them."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from enum import StrEnum
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+
+import typer
+
+from fedcluster._specifications import SEED, parameter
+from fedcluster.errors import InputError
+
+if TYPE_CHECKING:
+    from fedcluster.cli._reading import ReadOptions
+
+OWN = ("help", "flags", "choices", "type", "least")
+"""What `parameter` keeps that is not typer's."""
+
+
+class DecimalSign(StrEnum):
+    """What decimals begin with."""
+
+    POINT = "."
+    COMMA = ","
+
+
+Files = Annotated[
+    list[str],
+    typer.Argument(metavar="FILE...", show_default=False, help="The sites' files."),
+]
+ModelFile = Annotated[
+    Path,
+    typer.Argument(
+        metavar="MODEL", show_default=False, help="The model.json of a fit, or its folder."
+    ),
+]
+Out = Annotated[
+    Path, typer.Option("--out", "-o", metavar="DIR", show_default=False, help="Folder to write.")
+]
+OutIfAny = Annotated[
+    Path | None,
+    typer.Option("--out", "-o", metavar="DIR", show_default=False, help="Folder to write."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, for programs.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors and warnings only.")]
+Seed = Annotated[int, typer.Option(metavar="N", help=SEED)]
+DECIMAL = "What decimals begin with in CSV files, as in 36.6 or 36,6."
+Decimal = Annotated[DecimalSign, typer.Option(help=DECIMAL)]
+Columns = Annotated[
+    str | None, typer.Option(metavar="A,B,C", help="Columns to cluster by; by default all.")
+]
+Fuzzy = Annotated[
+    bool, typer.Option("--fuzzy", help="Fuzzy c-means: rows belong to clusters by degrees.")
+]
+Elbow = Annotated[
+    bool,
+    typer.Option("--elbow", help="Where the index's curve bends most, not its best value."),
+]
+GapBounds = Annotated[
+    str | None,
+    typer.Option(
+        "--bounds",
+        metavar="LOW:HIGH,...",
+        show_default="from mean and variance",
+        help="Bounds of each column that everybody knows, for the gap statistic.",
+    ),
+]
+MinClusterSize = Annotated[
+    int | None,
+    typer.Option(
+        metavar="ROWS",
+        show_default="the algorithm's",
+        help="A site does not send a cluster of fewer rows.",
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class FileOptions:
+    """How files of rows are read."""
+
+    site_column: str | None = parameter(
+        None, "Column that names each row's site, in one file of all.", type=str, metavar="NAME"
+    )
+    weight_column: str | None = parameter(
+        None, "Column with the rows' weights.", type=str, metavar="NAME"
+    )
+    group_column: str | None = parameter(
+        None,
+        "Column that says whose row it is: limits count persons.",
+        type=str,
+        metavar="NAME",
+    )
+    decimal: str = parameter(".", DECIMAL, choices=tuple(map(str, DecimalSign)))
+
+    def reading(self, columns: str | None = None, label: str | None = None) -> ReadOptions:
+        """Return the same for `fedcluster.cli._reading`."""
+        from fedcluster.cli._reading import ReadOptions  # numpy: not at start-up
+
+        return ReadOptions(
+            columns, self.site_column, self.weight_column, self.group_column, label, self.decimal
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ShowOptions:
+    """What a command shows, and whether it may replace files."""
+
+    overwrite: bool = parameter(False, "Replace files of an earlier run in --out.", "--overwrite")
+    as_json: bool = parameter(False, "Print one JSON object, for programs.", "--json")
+    quiet: bool = parameter(False, "Print errors and warnings only.", "--quiet", "-q")
+
+
+def number_of_clusters(text: str) -> int | str | tuple[int, ...]:
+    """Return what ``-k`` asks for: a number, "auto", or FIRST-LAST to choose from.
+
+    Examples
+    --------
+    >>> number_of_clusters("8"), number_of_clusters("auto"), number_of_clusters("2-4")
+    (8, 'auto', (2, 3, 4))
+    """
+    if text == "auto":
+        return text
+    several = re.fullmatch(r"(\d+)-(\d+)", text)
+    if several and 1 <= int(several[1]) <= int(several[2]):
+        return tuple(range(int(several[1]), int(several[2]) + 1))
+    try:
+        return int(text)
+    except ValueError:
+        raise typer.BadParameter(
+            f"'{text}' is not a number of clusters; give a whole number, auto, or the numbers to "
+            "choose from as in 2-20"
+        ) from None
+
+
+PARSERS: dict[str, Callable[[str], Any]] = {"n_clusters": number_of_clusters}
+
+
+def with_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command, whose parameters are specifications among others, the options of all.
+
+    A parameter whose type is a dataclass becomes an option for each of its fields that
+    `parameter` declares; the command receives the specification. What is required comes first.
+    """
+    signature, hints = inspect.signature(command), get_type_hints(command, include_extras=True)
+    kinds = {name: hints[name] for name in signature.parameters if is_dataclass(hints[name])}
+    parameters: list[inspect.Parameter] = []
+    for name, given in signature.parameters.items():
+        if name in kinds:
+            parameters += [_option(each) for each in fields(kinds[name]) if each.metadata]
+        else:
+            parameters.append(given.replace(annotation=hints[name]))
+    parameters.sort(key=lambda each: each.default is not each.empty)
+
+    @wraps(command)
+    def call(**given: Any) -> Any:
+        for name, kind in kinds.items():
+            own = [each.name for each in fields(kind) if each.metadata]
+            values = {field: given.pop(field) for field in own}
+            given[name] = kind(**{f: _plain(v) for f, v in values.items() if v is not None})
+        return command(**given)
+
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    call.__signature__ = inspect.Signature([p.replace(kind=keyword) for p in parameters])  # type: ignore[attr-defined]
+    call.__annotations__ = {each.name: each.annotation for each in parameters}
+    return call
+
+
+def _plain(value: Any) -> Any:
+    return value.value if isinstance(value, StrEnum) else value
+
+
+def _option(declared: Field[Any]) -> inspect.Parameter:
+    """Return the option of a field of a specification."""
+    told = declared.metadata
+    kind: Any = told.get("type") or type(declared.default)
+    default: Any = declared.default if isinstance(declared.default, kind) else None
+    shown = {key: value for key, value in told.items() if key not in OWN}
+    if declared.default is MISSING:
+        default = inspect.Parameter.empty
+    if declared.name in PARSERS:
+        shown["parser"], kind = PARSERS[declared.name], Any
+    if "choices" in told:
+        kind = _names(declared.name, told["choices"])
+        default = None if default is None else kind(default)
+    return inspect.Parameter(
+        declared.name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=default,
+        annotation=Annotated[
+            kind if default is not None else kind | None,
+            typer.Option(*told["flags"], help=told["help"], **shown),
+        ],
+    )
+
+
+def _names(what: str, choices: Sequence[str]) -> Any:
+    """Return the enumeration from which typer knows what an option takes."""
+    make: Any = StrEnum  # mypy takes the call for the definition of a class
+    return make(what, {name.upper(): name for name in choices})
+
+
+def check_options(specification: Any) -> None:
+    """Refuse numbers of a specification that mean nothing, by the names of their options.
+
+    Raises
+    ------
+    InputError
+        With the option, its bound and the number.
+    """
+    for each in fields(specification):
+        value, least = getattr(specification, each.name), each.metadata.get("least")
+        if least is not None and isinstance(value, int | float):
+            option = (*each.metadata["flags"], f"--{each.name.replace('_', '-')}")[0]
+            check_least(option, value, least)
+    seed, m = specification.seed, specification.m
+    if not 0 <= seed < 2**32:
+        raise InputError(f"--seed must be from 0 to {2**32 - 1}, not {seed}")
+    if m is not None and not 1 < m < math.inf:
+        raise InputError(f"-m must be above 1, not {m:g}; near 1, degrees are nearly 0 and 1")
+    if not 0 < specification.participation <= 1:
+        raise InputError(
+            f"--participation must be above 0 and at most 1, not {specification.participation:g}"
+        )
+
+
+def check_least(option: str, value: float | None, least: float = 1) -> None:
+    """Refuse a number of an option that is below the least one."""
+    if value is not None and not value >= least:
+        raise InputError(f"{option} must be at least {least}, not {value}")

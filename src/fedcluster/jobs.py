@@ -1,0 +1,343 @@
+"""Jobs that sites do together, and the one function that carries them out on any engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.random import RandomState
+
+from fedcluster._specifications import MOST_CLUSTERS, Evaluate, Fit, SelectK
+from fedcluster.core import Answers, Engine, Filter, SiteInfo, State, Task
+from fedcluster.errors import InputError
+from fedcluster.model import Model
+from fedcluster.preprocessing import (
+    FitReport,
+    Fitted,
+    PreprocessingSpec,
+    Preprocessor,
+    agree,
+)
+from fedcluster.preprocessing import fit as fit_preprocessor
+from fedcluster.privacy import MinClusterSize, MinRows
+from fedcluster.recipes import algorithm_of, clustering, evaluation
+from fedcluster.rounds import CommunicationRound, Outcome, Plan, run_plan, with_preprocessing
+from fedcluster.selection import Rule, clustered_by, select_k_plan
+
+__all__ = [
+    "JOBS",
+    "Evaluate",
+    "Fit",
+    "JobReport",
+    "SelectK",
+    "drawn",
+    "execute",
+    "job_from_json",
+    "limits_of",
+    "plan_of",
+    "preprocessing_of",
+    "tried",
+    "within",
+]
+
+T = TypeVar("T")
+Job = Fit | SelectK | Evaluate
+KJob = TypeVar("KJob", Fit, SelectK)
+Watch = Callable[[CommunicationRound], None]
+
+JOBS: Mapping[str, type[Any]] = MappingProxyType(
+    {"fit": Fit, "select-k": SelectK, "evaluate": Evaluate}
+)
+"""The jobs by their names."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class JobReport:
+    """What came of a job.
+
+    Parameters
+    ----------
+    job : Fit, SelectK or Evaluate
+        The job, as it was carried out.
+    outcome : Outcome
+        The clustering, the choice of k or the scores; and every round with the sites.
+    columns : tuple of str
+        The columns that were asked about.
+    sites : tuple of SiteInfo
+        Who was asked, with their limits.
+    steps : tuple of str
+        What was asked, each once, with all its parameters.
+    preprocessor : Preprocessor, optional
+        What was done to the rows.
+    fit_report : FitReport
+        What was met while it was fitted.
+    refusals : tuple of Refusal
+        Who is missing in which round, and why.
+    """
+
+    job: Job
+    outcome: Outcome[Any]
+    columns: tuple[str, ...]
+    sites: tuple[SiteInfo, ...]
+    steps: tuple[str, ...]
+    preprocessor: Preprocessor | None = None
+    fit_report: FitReport = field(default_factory=FitReport)
+    refusals: tuple[Any, ...] = ()
+
+
+def execute(
+    job: Job, engine: Engine, *, columns: Sequence[str] = (), watch: Watch | None = None
+) -> JobReport:
+    """Carry a job out: agree on columns, fit the preprocessing, run the plan, account for it.
+
+    Parameters
+    ----------
+    job : Fit, SelectK or Evaluate
+        What to do.
+    engine : Engine
+        Who is asked.
+    columns : sequence of str
+        The columns of rows that are taken as they are.
+    watch : callable taking a CommunicationRound, optional
+        Told of every round as it ends, for a progress bar.
+
+    Returns
+    -------
+    JobReport
+        What came of it.
+
+    Raises
+    ------
+    InputError
+        If the job makes no sense for these sites.
+    HeldBackError
+        If the sites' limits hold back everything in the first round.
+    SiteError
+        If a site fails.
+
+    Examples
+    --------
+    >>> from fedcluster import Client, Data, LocalEngine
+    >>> north = Client("north", Data(np.array([[0.0], [1.0], [2.0]])))
+    >>> south = Client("south", Data(np.array([[8.0], [9.0], [10.0]])))
+    >>> report = execute(Fit(2), LocalEngine([north, south]), columns=["age"])
+    >>> report.outcome.value.state.centers.tolist(), len(report.outcome.communication_rounds)
+    ([[1.0], [9.0]], 3)
+    """
+    if isinstance(job, Evaluate) and job.labels:
+        job = _with_classes(job, engine)
+    how, steps, seed = preprocessing_of(job), dict[str, None](), drawn(job.seed)
+    preprocessor = how if isinstance(how, Preprocessor) else None
+    before: Outcome[Fitted] | None = None
+    fitting = None
+    if isinstance(how, PreprocessingSpec):
+        sites = engine.introduce(columns=True, texts=how.named)
+        described = {site.name: site.columns for site in sites if site.answered}
+        fitting = fit_preprocessor(how, agree(described, how.columns))
+    plan = plan_of(job, engine.introduce(), seed)  # refuses what makes no sense for these sites
+    if fitting is not None:
+        before = run_plan(_noted(fitting, steps), engine, watch=watch)
+        preprocessor = before.value.preprocessor
+        columns = [column.name for column in preprocessor.columns]
+    _check_width(job, len(preprocessor.names_out) if preprocessor else len(columns))
+    outcome = run_plan(
+        _noted(with_preprocessing(plan, preprocessor), steps),
+        engine,
+        participation=job.participation,
+        seed=seed,
+        watch=watch,
+    )
+    return JobReport(
+        job,
+        Outcome(
+            outcome.value,
+            (*(before.communication_rounds if before else ()), *outcome.communication_rounds),
+        ),
+        tuple(columns),
+        engine.introduce(),
+        tuple(steps),
+        preprocessor,
+        before.value.fit_report if before else FitReport(),
+    )
+
+
+def plan_of(job: Job, sites: Sequence[SiteInfo], seed: int | None = None) -> Plan[Any]:
+    """Return what to ask these sites about the prepared rows, with a seed that was drawn."""
+    seed = drawn(job.seed) if seed is None else seed
+    if isinstance(job, Evaluate):
+        model = _model(job)
+        return evaluation(
+            State(model.centers, model.weights),
+            m=model.algorithm.get("m"),
+            classes=job.classes,
+            complete=not job.labels,
+            seed=seed,
+        )
+    told = (site.n_rows if site.weight is None else site.weight for site in sites)
+    n_rows = sum(n for n in told if n is not None)
+    fit = within(job, n_rows) if isinstance(job, Fit) else _fit_of(within(job, n_rows))
+    ks = tried(fit.n_clusters)
+    fit = replace(fit.at(sites), seed=seed)
+    return clustering(fit) if ks is None else select_k_plan(ks, fit, fit.rule)
+
+
+def within(job: KJob, n_rows: float) -> KJob:
+    """Return a job with no more numbers of clusters than there are rows for.
+
+    Raises
+    ------
+    InputError
+        If it asks for more clusters than rows by name.
+    """
+    if isinstance(job, Fit):
+        ks = tried(job.n_clusters, n_rows)
+        _check_rows(job.n_clusters if ks is None else max(ks), n_rows)
+        return job if ks is None else replace(job, n_clusters=ks)
+    _check_rows(job.k_max or job.k_min, n_rows)
+    return replace(job, k_max=min(_most(job), int(n_rows)))
+
+
+def _most(job: SelectK) -> int:
+    """Return the largest number of clusters that a choice of k tries."""
+    return job.k_max or max(job.k_min, MOST_CLUSTERS)
+
+
+def _check_rows(k: int, n_rows: float) -> None:
+    if k > n_rows:
+        raise InputError(
+            f"{k} clusters are more than the rows that the sites tell of ({n_rows:g}); "
+            "ask for fewer"
+        )
+
+
+def tried(n_clusters: Any, n_rows: float = MOST_CLUSTERS) -> tuple[int, ...] | None:
+    """Return each number of clusters that is tried, rising; None where one is asked for.
+
+    Examples
+    --------
+    >>> tried("auto", 3), tried([4, 2, 3]), tried(8)
+    ((1, 2, 3), (2, 3, 4), None)
+    """
+    if isinstance(n_clusters, str):
+        return tuple(range(1, min(MOST_CLUSTERS, int(n_rows)) + 1))
+    return tuple(sorted(set(map(int, n_clusters)))) if np.iterable(n_clusters) else None
+
+
+def _with_classes(job: Evaluate, engine: Engine) -> Evaluate:
+    """Return a comparison with all labels that the sites tell of, in alphabetical order.
+
+    Raises
+    ------
+    InputError
+        If a site has none, or no site may tell one.
+    """
+    sites = engine.introduce(labels=True)
+    by_site = {site.name: site.labels for site in sites if site.answered}
+    lacking = [site for site, classes in by_site.items() if classes is None]
+    if lacking:
+        raise InputError(
+            f"no labels to compare with at {', '.join(lacking)}: write label_column = "
+            '"NAME" in the site.toml there and start the site anew, or leave out --labels'
+        )
+    every = {label for classes in by_site.values() for label in classes or ()}
+    if not every:
+        raise InputError(
+            "no site may tell a label: each stands for fewer rows than its site's limits ask "
+            "for; leave out --labels"
+        )
+    return replace(job, classes=tuple(sorted(every)))
+
+
+def limits_of(
+    job: Fit | SelectK, smallest: int | None = None, *, alone: bool = False
+) -> list[Filter]:
+    """Return what sites hold back that say nothing of it themselves.
+
+    Parameters
+    ----------
+    job : Fit or SelectK
+        Its algorithm says from which size on a site sends a cluster.
+    smallest : int, optional
+        The smallest cluster that a site sends, in the place of the algorithm's.
+    alone : bool
+        Whether all rows are one site's: they have nowhere to leave.
+    """
+    if smallest is not None:
+        return [MinClusterSize(smallest)]
+    fit = job if isinstance(job, Fit) else _fit_of(job)
+    p = algorithm_of(replace(fit, n_clusters=1)).min_cluster_size
+    limits: list[Filter] = [] if alone else [MinRows(2)]
+    return [*limits, MinClusterSize(p)] if p > 1 else limits
+
+
+def drawn(seed: int | RandomState) -> int:
+    """Return the seed of the tasks, drawn from that of a job."""
+    random = seed if isinstance(seed, RandomState) else RandomState(seed)
+    return int(random.randint(2**31 - 1))
+
+
+def job_from_json(name: str, parameters: Mapping[str, Any]) -> Job:
+    """Return the job of a name with these parameters, as JSON holds them."""
+    given = dict(parameters)
+    for key, kind in (("prepare", PreprocessingSpec), ("rule", Rule)):
+        if isinstance(given.get(key), Mapping):
+            given[key] = kind(**given[key])
+    job: Job = JOBS[name](**given)
+    return job
+
+
+def _fit_of(job: SelectK) -> Fit:
+    """Return the clustering with each k that a choice of k rests on."""
+    bounds = job.bounds
+    sides = None if bounds is None else (np.array(bounds[0]), np.array(bounds[1]))
+    parameters = {name: getattr(job, name) for name in _SHARED} | clustered_by(
+        job.rule, job.m, job.averaging
+    )
+    rule = Rule(job.rule, job.pick, sides)  # type: ignore[arg-type]
+    return Fit(range(job.k_min, _most(job) + 1), rule=rule, **parameters)
+
+
+_SHARED = {each.name for each in fields(SelectK)} & {each.name for each in fields(Fit)} - {"rule"}
+
+
+def preprocessing_of(job: Job) -> PreprocessingSpec | Preprocessor | None:
+    """Return how rows are prepared: what is to be fitted, what was fitted, or not at all."""
+    return _model(job).preprocessor if isinstance(job, Evaluate) else job.prepare
+
+
+def _model(job: Evaluate) -> Model:
+    return job.model if isinstance(job.model, Model) else Model.load(job.model)
+
+
+def _check_width(job: Job, d: int) -> None:
+    """Refuse bounds or a start of another number of columns than d."""
+    if isinstance(job, Evaluate):
+        return
+    fit = job if isinstance(job, Fit) else _fit_of(job)
+    if fit.rule is not None:
+        fit.rule.check(d)
+    if isinstance(fit.init, np.ndarray) and fit.init.shape != (fit.n_clusters, d):
+        raise InputError(
+            f"init has shape {fit.init.shape}, but n_clusters={fit.n_clusters} and the rows have "
+            f"{d} columns"
+        )
+
+
+def _noted(plan: Plan[T], steps: dict[str, None]) -> Generator[list[Task], list[Answers], T]:
+    """Return the same plan; every step that it asks is noted."""
+    answers: list[Answers] | None = None
+    while True:
+        try:
+            tasks = next(plan) if answers is None else plan.send(answers)
+        except StopIteration as stop:
+            value: T = stop.value
+            return value
+        last = None
+        for task in tasks:
+            if task.step is not last:
+                steps[repr(task.step)] = None
+                last = task.step
+        answers = yield tasks
