@@ -286,7 +286,7 @@ def _profile_of_matrix(matrix: Matrix) -> Profile:
     missing = np.zeros(len(matrix.names), dtype=np.int64)
     size = max(1, (1 << 20) // len(missing))
     for start in range(0, matrix.n_rows, size):
-        missing += np.isnan(matrix.block(slice(start, start + size), None)).sum(axis=0)
+        missing += np.isnan(matrix.dense(slice(start, start + size))).sum(axis=0)
     columns = zip(matrix.names, missing.tolist(), strict=True)
     return Profile(matrix.n_rows, tuple(ColumnProfile(name, "number", n) for name, n in columns))
 

@@ -6,9 +6,11 @@ at most 8 million values, 32 MB.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 import scipy.sparse
@@ -22,42 +24,52 @@ from fedcluster.io._frames import finite
 from fedcluster.io._reader import ColumnRoles
 from fedcluster.io._rows import FileFingerprint, chunk_rows_of, prefetch, readable, whole
 
+Array = FileFingerprint | NDArray[Any]
+"""An array in memory, or the ``.npy`` file that holds it."""
 
-@runtime_checkable
-class Matrix(Protocol):
-    """What a format that holds a matrix gives: rows of numbers (n, d), some at a time."""
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The names of the d columns."""
-        ...
+@dataclass(frozen=True, slots=True, eq=False)
+class Matrix:
+    """What a format that holds a matrix gives: rows of numbers (n, d), some at a time.
 
-    @property
-    def beside(self) -> tuple[str, ...]:
-        """The names of what else is known of each row."""
-        ...
+    Parameters
+    ----------
+    title : str
+        What messages call it.
+    names : tuple of str
+        The names of the d columns.
+    n_rows : int
+        N.
+    dtype : dtype
+        What the rows are read as: float32 or float64.
+    block : callable
+        ``block(rows)`` returns some rows as they lie there, dense or sparse.
+    beside : mapping of str to callable
+        By name, what else is known of each row: ``known(rows)`` returns (n,) of it.
+    files : tuple of FileFingerprint
+        The files, which may not change.
+    """
 
-    @property
-    def n_rows(self) -> int:
-        """N."""
-        ...
+    title: str
+    names: tuple[str, ...]
+    n_rows: int
+    dtype: np.dtype[Any]
+    block: Callable[[slice], Any] = field(repr=False)
+    beside: Mapping[str, Callable[[slice], NDArray[Any]]] = field(default_factory=dict)
+    files: tuple[FileFingerprint, ...] = ()
 
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """What the rows are read as: float32 or float64."""
-        ...
-
-    def block(self, rows: slice, columns: NDArray[np.intp] | None) -> Rows:
-        """Some rows, all or some of the columns, dense."""
-        ...
-
-    def known(self, column: str, rows: slice) -> NDArray[Any]:
-        """What else is known of some rows, (n,)."""
-        ...
+    def dense(self, rows: slice, columns: NDArray[np.intp] | None = None) -> Rows:
+        """Return some rows, dense, with all or some of the columns."""
+        block = self.block(rows)
+        block = block if columns is None else block[:, columns]
+        block = block.toarray() if scipy.sparse.issparse(block) else block
+        dense: Rows = np.ascontiguousarray(block, self.dtype)
+        return dense
 
     def check(self) -> None:
         """Refuse a file that is no longer the same."""
-        ...
+        for file in self.files:
+            file.check()
 
 
 class MatrixRows:
@@ -101,9 +113,7 @@ class MatrixRows:
         where: str | None = None,
         chunk_rows: int | None = None,
     ) -> None:
-        if scipy.sparse.issparse(matrix):
-            matrix = SparseMatrix(matrix)
-        self._matrix: Matrix = matrix
+        self._matrix = matrix if isinstance(matrix, Matrix) else sparse_matrix(matrix)
         names = self._matrix.names
         roles = ColumnRoles.from_columns(columns, names)
         has_columns(owner, names, roles.chosen)
@@ -121,7 +131,7 @@ class MatrixRows:
         self.chunk_rows = chunk_rows_of(chunk_rows, len(chosen))
 
     def __repr__(self) -> str:
-        return f"MatrixRows({self._matrix!r})"
+        return f"MatrixRows({self._matrix.title})"
 
     def __len__(self) -> int:
         """Return the number of rows, of those without weight too."""
@@ -142,14 +152,14 @@ class MatrixRows:
 
     def texts(self, column: str) -> NDArray[np.str_]:
         """Return what else is known of each row as text, (n,)."""
-        return self._matrix.known(column, slice(None)).astype(np.str_)
+        return self._matrix.beside[column](slice(None)).astype(np.str_)
 
     def _read(self) -> Iterator[Data]:
         self._matrix.check()
         columns = tuple(map(Column, self.columns))
         for start in range(0, len(self), self.chunk_rows):
             rows = slice(start, start + self.chunk_rows)
-            X = self._matrix.block(rows, self._chosen)
+            X = self._matrix.dense(rows, self._chosen)
             if not self._roles.raw:
                 finite(None, X, self._where, start)
             yield self._with_others(X, columns, rows)
@@ -158,7 +168,7 @@ class MatrixRows:
     def _with_others(self, X: Rows, columns: tuple[Column, ...], rows: slice) -> Data:
         """Return some rows with their weights, labels and groups."""
         weight, label, group = (
-            None if name is None else self._matrix.known(name, rows)
+            None if name is None else self._matrix.beside[name](rows)
             for name in (self._roles.weight, self._roles.label, self._roles.group)
         )
         return Data(
@@ -191,65 +201,51 @@ def _named(names: Sequence[str] | None, d: int, what: object) -> tuple[str, ...]
     return tuple(f"x{j}" for j in range(d)) if names is None else tuple(names)
 
 
-class NpyMatrix:
-    """An array in a ``.npy`` file or in memory, and perhaps another with the rows' weights.
+def open_npy(
+    rows: Path | NDArray[Any],
+    names: Sequence[str] | None = None,
+    weights: Path | NDArray[Any] | None = None,
+) -> Matrix:
+    """Open an array in a ``.npy`` file or in memory, and perhaps another with the rows' weights.
 
-    Of a file only the rows that are read are mapped.
+    Of a file only the rows that are read are mapped, each time anew, so that their pages go when
+    they do.
     """
-
-    def __init__(
-        self,
-        rows: Path | NDArray[Any],
-        names: Sequence[str] | None = None,
-        weights: Path | NDArray[Any] | None = None,
-    ) -> None:
-        self._rows, (self.n_rows, d), self.dtype = _checked(rows, "the rows", 2)
-        self.names = _named(names, d, _name(rows, "the array"))
-        self.beside: tuple[str, ...] = ("weight",) if weights is not None else ()
-        self._weights: FileFingerprint | NDArray[Any] | None = None
-        if weights is not None:
-            self._weights, (n,), _ = _checked(weights, "the weights", 1)
-            if n != self.n_rows:
-                raise InputError(
-                    f"{_name(weights, 'the weights')}: {n} weights for {self.n_rows} rows"
-                )
-
-    def block(self, rows: slice, columns: NDArray[np.intp] | None) -> Rows:
-        """Return some rows, of a file mapped anew, so that their pages go when they do."""
-        block = np.ascontiguousarray(_mapped(self._rows)[rows], self.dtype)
-        return block if columns is None else np.ascontiguousarray(block[:, columns])
-
-    def known(self, column: str, rows: slice) -> NDArray[Any]:
-        """Return the weights of some rows."""
-        assert self._weights is not None
-        return np.array(_mapped(self._weights)[rows])
-
-    def check(self) -> None:
-        """Refuse a file that is no longer the same."""
-        for source in (self._rows, self._weights):
-            if isinstance(source, FileFingerprint):
-                source.check()
+    title = str(rows) if isinstance(rows, Path) else "the rows"
+    sources, beside = [], {}
+    source, array = _checked(rows, title, 2)
+    sources.append(source)
+    if weights is not None:
+        name = str(weights) if isinstance(weights, Path) else "the weights"
+        heavy, weight = _checked(weights, name, 1)
+        if len(weight) != len(array):
+            raise InputError(f"{name}: {len(weight)} weights for {len(array)} rows")
+        sources.append(heavy)
+        beside["weight"] = lambda part: np.array(_mapped(heavy)[part])
+    return Matrix(
+        title,
+        _named(names, array.shape[1], title),
+        len(array),
+        np.dtype(np.float32 if array.dtype == np.float32 else np.float64),
+        lambda part: _mapped(source)[part],
+        beside,
+        tuple(each for each in sources if isinstance(each, FileFingerprint)),
+    )
 
 
-def _checked(
-    given: Path | NDArray[Any], what: str, ndim: int
-) -> tuple[FileFingerprint | NDArray[Any], tuple[int, ...], np.dtype[Any]]:
-    """See that it is an array of numbers with ``ndim`` axes and some rows."""
+def _checked(given: Path | NDArray[Any], what: str, ndim: int) -> tuple[Array, NDArray[Any]]:
+    """Return an array of numbers with ``ndim`` axes and some rows, and what it is read from."""
     source = FileFingerprint.now(given) if isinstance(given, Path) else given
     array = _mapped(source)
     if array.ndim != ndim or array.dtype.kind not in "fiub" or not array.size:
         raise InputError(
-            f"{_name(given, what)}: expected {'rows (n, d)' if ndim == 2 else 'weights (n,)'} of "
-            f"numbers, not {array.dtype} of shape {array.shape}"
+            f"{what}: expected {'rows (n, d)' if ndim == 2 else 'weights (n,)'} of numbers, "
+            f"not {array.dtype} of shape {array.shape}"
         )
-    return source, array.shape, np.dtype(np.float32 if array.dtype == np.float32 else np.float64)
+    return source, array
 
 
-def _name(given: Path | NDArray[Any], what: str) -> str:
-    return str(given) if isinstance(given, Path) else what
-
-
-def _mapped(source: FileFingerprint | NDArray[Any]) -> NDArray[Any]:
+def _mapped(source: Array) -> NDArray[Any]:
     """Return an array, of a file its map."""
     if not isinstance(source, FileFingerprint):
         return source
@@ -304,10 +300,10 @@ class MemoryMap:
     ) -> None:
         given = Path(rows) if isinstance(rows, str) else rows
         weights = Path(sample_weight) if isinstance(sample_weight, str) else sample_weight
-        matrix = NpyMatrix(given, weights=weights)
-        self._name = _name(given, "the rows")
+        matrix = open_npy(given, weights=weights)
+        self._name = matrix.title
         roles = ColumnRoles(weight=None if weights is None else "weight")
-        self._chunks = MatrixRows(matrix, roles, where=f"{self._name}: ", chunk_rows=chunk_rows)
+        self._chunks = MatrixRows(matrix, roles, where=f"{matrix.title}: ", chunk_rows=chunk_rows)
 
     def __repr__(self) -> str:
         return f"MemoryMap({self._name!r})"
@@ -325,42 +321,27 @@ class MemoryMap:
         return self._chunks.load()
 
 
-class SparseMatrix:
-    """Sparse rows in memory, such as counts of genes or of words."""
+def open_npz(path: Path, names: Sequence[str] | None = None) -> Matrix:
+    """Read what `scipy.sparse.save_npz` wrote."""
+    try:
+        with readable(path):
+            return sparse_matrix(scipy.sparse.load_npz(path), names)
+    except (ValueError, KeyError) as error:
+        raise InputError(f"{path}: {error}; save it with scipy.sparse.save_npz") from error
 
+
+def sparse_matrix(matrix: Any, names: Sequence[str] | None = None) -> Matrix:
+    """Return sparse rows in memory, such as counts of genes or of words, as a `Matrix`."""
+    rows = scipy.sparse.csr_array(matrix)
+    if rows.dtype.kind not in "fiub" or not rows.shape[0]:
+        raise InputError(f"expected sparse rows (n, d) of numbers, not {matrix!r}")
+    names = _named(names, rows.shape[1], "the sparse matrix")
     dtype = np.dtype(np.float32)
-    beside: tuple[str, ...] = ()
-
-    def __init__(self, matrix: Any, names: Sequence[str] | None = None) -> None:
-        self._matrix = scipy.sparse.csr_array(matrix)
-        if self._matrix.dtype.kind not in "fiub" or not self._matrix.shape[0]:
-            raise InputError(f"expected sparse rows (n, d) of numbers, not {matrix!r}")
-        self.n_rows, d = self._matrix.shape
-        self.names = _named(names, d, "the sparse matrix")
-
-    @classmethod
-    def read(cls, path: Path, names: Sequence[str] | None = None) -> SparseMatrix:
-        """Read what `scipy.sparse.save_npz` wrote."""
-        try:
-            with readable(path):
-                return cls(scipy.sparse.load_npz(path), names)
-        except (ValueError, KeyError) as error:
-            raise InputError(f"{path}: {error}; save it with scipy.sparse.save_npz") from error
-
-    def block(self, rows: slice, columns: NDArray[np.intp] | None) -> Rows:
-        """Return some rows, dense."""
-        return _dense(self._matrix[rows], columns)
-
-    def known(self, column: str, rows: slice) -> NDArray[Any]:
-        """Return nothing: no other column is known."""
-        raise KeyError(column)
-
-    def check(self) -> None:
-        """Check nothing: the matrix is in memory."""
+    return Matrix("the sparse matrix", names, rows.shape[0], dtype, lambda part: rows[part])
 
 
-class AnnDataMatrix:
-    """A matrix of an ``.h5ad`` file; what is known of each row is its table ``obs``.
+def open_h5ad(path: Path, matrix: str | None = None) -> Matrix:
+    """Open a matrix of an ``.h5ad`` file; what is known of each row is its table ``obs``.
 
     Parameters
     ----------
@@ -369,58 +350,42 @@ class AnnDataMatrix:
     matrix : str, default="X"
         "X", "layers/NAME" or "obsm/NAME".
     """
+    try:
+        import anndata  # an optional extra
+    except ImportError as error:
+        raise InputError(
+            f"reading {path} needs anndata: pip install 'fedcluster[anndata]'"
+        ) from error
+    seen = FileFingerprint.now(path)
+    with readable(path):
+        file = anndata.read_h5ad(path, backed="r")
+    rows, names = _matrix_of(file, matrix or "X", path)
 
-    dtype = np.dtype(np.float32)
-
-    def __init__(self, path: Path, matrix: str | None = None) -> None:
-        try:
-            import anndata  # an optional extra
-        except ImportError as error:
-            raise InputError(
-                f"reading {path} needs anndata: pip install 'fedcluster[anndata]'"
-            ) from error
-        self._seen, self._key = FileFingerprint.now(path), matrix or "X"
-        with readable(path):
-            self._file = anndata.read_h5ad(path, backed="r")
-        self.beside = tuple(map(str, self._file.obs.columns))
-        self._matrix, self.names = self._of(self._key, path)
-        self.n_rows = int(self._matrix.shape[0])
-
-    def _of(self, key: str, path: Path) -> tuple[Any, tuple[str, ...]]:
-        """Return the matrix and the names of its columns."""
-        place, _, name = key.partition("/")
-        if key == "X":
-            return self._file.X, tuple(map(str, self._file.var_names))
-        if place not in ("layers", "obsm") or name not in getattr(self._file, place):
-            raise InputError(f"{path} has no matrix {key!r}; write X, layers/NAME or obsm/NAME")
-        matrix = getattr(self._file, place)[name]
-        if place == "layers":
-            return matrix, tuple(map(str, self._file.var_names))
-        return matrix, tuple(f"{name}_{j}" for j in range(matrix.shape[1]))
-
-    def __repr__(self) -> str:
-        return f"AnnDataMatrix({str(self._seen.path)!r}, {self._key!r})"
-
-    def block(self, rows: slice, columns: NDArray[np.intp] | None) -> Rows:
-        """Return some rows, dense."""
-        return _dense(self._matrix[rows], columns)
-
-    def known(self, column: str, rows: slice) -> NDArray[Any]:
-        """Return some rows of a column of ``obs``."""
-        values = self._file.obs[column]
+    def known(column: str, part: slice) -> NDArray[Any]:
+        values = file.obs[column]
         if values.isna().any():
-            raise InputError(f"{self._seen.path}, column {column!r} of obs: a value is missing")
-        return np.asarray(values)[rows]
+            raise InputError(f"{path}, column {column!r} of obs: a value is missing")
+        return np.asarray(values)[part]
 
-    def check(self) -> None:
-        """Refuse a file that is no longer the same."""
-        self._seen.check()
+    return Matrix(
+        str(path),
+        names,
+        int(rows.shape[0]),
+        np.dtype(np.float32),
+        lambda part: rows[part],
+        {str(column): partial(known, column) for column in file.obs.columns},
+        (seen,),
+    )
 
 
-def _dense(block: Any, columns: NDArray[np.intp] | None) -> Rows:
-    """Return some rows as dense float32; columns are chosen before."""
-    if columns is not None:
-        block = block[:, columns]
-    dense = block.toarray() if scipy.sparse.issparse(block) else block
-    rows: Rows = np.ascontiguousarray(dense, np.float32)
-    return rows
+def _matrix_of(file: Any, key: str, path: Path) -> tuple[Any, tuple[str, ...]]:
+    """Return a matrix of AnnData and the names of its columns."""
+    place, _, name = key.partition("/")
+    if key == "X":
+        return file.X, tuple(map(str, file.var_names))
+    if place not in ("layers", "obsm") or name not in getattr(file, place):
+        raise InputError(f"{path} has no matrix {key!r}; write X, layers/NAME or obsm/NAME")
+    matrix = getattr(file, place)[name]
+    if place == "layers":
+        return matrix, tuple(map(str, file.var_names))
+    return matrix, tuple(f"{name}_{j}" for j in range(matrix.shape[1]))

@@ -24,7 +24,7 @@ from fedcluster.io._columns import choose, common_columns, first_twice, has_colu
 from fedcluster.io._csv import CsvFile
 from fedcluster.io._disk_cache import CachedRows
 from fedcluster.io._excel import open_excel
-from fedcluster.io._matrices import AnnDataMatrix, Matrix, MatrixRows, NpyMatrix, SparseMatrix
+from fedcluster.io._matrices import Matrix, MatrixRows, open_h5ad, open_npy, open_npz
 from fedcluster.io._parquet import ParquetFile, ParquetRows, parquet_files
 from fedcluster.io._reader import Advise, ColumnRoles, Reader, Table, WholeTable, counts_rows
 from fedcluster.io._rows import OpenRows, SiteRows, error_prefix, readable
@@ -63,9 +63,9 @@ FORMATS: dict[str, Format] = {
     ".parquet": PARQUET,
     ".pq": PARQUET,
     ".xlsx": Format("Excel", open_excel),
-    ".npy": Format(".npy", NpyMatrix, ("names",)),
-    ".npz": Format(".npz", SparseMatrix.read, ("names",)),
-    ".h5ad": Format(".h5ad", AnnDataMatrix, ("matrix",)),
+    ".npy": Format(".npy", open_npy, ("names",)),
+    ".npz": Format(".npz", open_npz, ("names",)),
+    ".h5ad": Format(".h5ad", open_h5ad, ("matrix",)),
 }
 """By the ending of a file's name, in small letters."""
 
