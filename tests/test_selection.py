@@ -19,10 +19,10 @@ from fedcluster.core import Result, State
 from fedcluster.datasets import ffcm_case
 from fedcluster.kernels import nearest
 from fedcluster.metrics import Moments
+from fedcluster.metrics._indices import CHOOSING
 from fedcluster.recipes import FitSpec, clustering, evaluation
 from fedcluster.rounds import EarlyStop, run_plan
 from fedcluster.selection import INDICES, JUDGES, Rule, gaps, sweep
-from fedcluster.selection._choosing import CHOOSING
 from fedcluster.selection._gap import box
 from fedcluster.selection._verdict import judged
 

@@ -185,8 +185,8 @@ class Client:
     def answers(self, tasks: Sequence[Task]) -> list[Summary]:
         """Load, step, filter: the one way from rows to messages, for all tasks of a round."""
         with blas_on_one_thread() if self._is_large else nullcontext():
-            found = self._in_chunks(tasks) if self.streams else map(self._at_once, tasks)
-            return [self._leaving(task, *its) for task, its in zip(tasks, found, strict=True)]
+            answers = self._in_chunks(tasks) if self.streams else map(self._at_once, tasks)
+            return [self._leaving(task, *its) for task, its in zip(tasks, answers, strict=True)]
 
     @property
     def _is_large(self) -> bool:
@@ -216,8 +216,8 @@ class Client:
         """Many tasks in one reading: the chunks' answers are added up."""
         totals: list[Summary | None] = [None] * len(tasks)
         counts = [0] * len(tasks)
-        for found in in_order(partial(self._of_chunk, tasks), self._chunks(), thread_count()):
-            for i, (summary, n_rows) in found.items():
+        for answers in in_order(partial(self._of_chunk, tasks), self._chunks(), thread_count()):
+            for i, (summary, n_rows) in answers.items():
                 so_far = totals[i]
                 totals[i] = summary if so_far is None else so_far + summary
                 counts[i] += n_rows

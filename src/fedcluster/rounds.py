@@ -233,8 +233,8 @@ def run_plan(
         site is.
     seed : int
         Makes the samples.
-    watch : callable taking an Exchange, optional
-        Told of every exchange as it ends, for a progress bar.
+    watch : callable taking a CommunicationRound, optional
+        Told of each one as it ends, for a progress bar.
 
     Raises
     ------

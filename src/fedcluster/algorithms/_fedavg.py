@@ -13,7 +13,7 @@ S. Triebe & R. Rajagopal, Federated K-Means: clustering algorithm and proof of c
                 Gamma_t = Gamma_(t-1) + alpha_t (G - Gamma_(t-1))
       a cluster with fewer than 1 % of the rows for 20 rounds in a row gets a new random place
 
-The fraction C is not the algorithm's but the run's: ``drive(..., participation=C)``.
+The fraction C is not the algorithm's but the run's: ``run_plan(..., participation=C)``.
 
 Where the paper and the authors' program differ, or the paper is silent:
 

@@ -140,14 +140,14 @@ class FFCM:
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
         """Eq. 5 and 6 at one site: support times local centres, J_m, support."""
         centers = state.centers if self.local == "step" else self._converged(state, data)
-        found = self._pass(data, centers)
-        support = found.weights if self.support == "u^m" else found.supports
-        sums = found.sums
+        local = self._pass(data, centers)
+        support = local.weights if self.support == "u^m" else local.supports
+        sums = local.sums
         if not self.client_additive:
             if self.local == "step":
-                centers = means(found.sums, found.weights, otherwise=centers)
+                centers = means(local.sums, local.weights, otherwise=centers)
             sums = centers * support[:, None]
-        return Summary(np.column_stack([sums, found.errors]), support, found.rows)
+        return Summary(np.column_stack([sums, local.errors]), support, local.rows)
 
     def server_step(self, state: State, answers: Sequence[Summary], rng: Generator) -> State:
         """Average the sites' centres by position (avg_1) or cluster them (avg_2)."""
@@ -169,9 +169,9 @@ class FFCM:
         """Sums over the site's rows; with m = 1 each row belongs to its nearest centre alone."""
         if self.m > 1:
             return fuzzy_pass(data.X, centers, self.m, data.sample_weight)
-        found = hard_pass(data.X, centers, data.sample_weight)
-        rows = found.counts.astype(np.float64)
-        return FuzzyPass(found.sums, found.weights, found.weights, rows, found.errors)
+        local = hard_pass(data.X, centers, data.sample_weight)
+        rows = local.counts.astype(np.float64)
+        return FuzzyPass(local.sums, local.weights, local.weights, rows, local.errors)
 
     def _converged(self, state: State, data: Data) -> Floats:
         """The site's own centres from the server's, (k, d)."""

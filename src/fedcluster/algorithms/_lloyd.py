@@ -75,9 +75,9 @@ class Lloyd:
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
         """Sums, squared distances and counts of the rows nearest to each centre."""
-        found = hard_sums(data.X, state.centers, data.sample_weight, cache=data.cache)
-        sums = np.column_stack([found.sums, found.errors])
-        return Summary(sums, found.weights, found.counts.astype(np.float64))
+        local = hard_sums(data.X, state.centers, data.sample_weight, cache=data.cache)
+        sums = np.column_stack([local.sums, local.errors])
+        return Summary(sums, local.weights, local.counts.astype(np.float64))
 
     def server_step(self, state: State, answers: Sequence[Summary], rng: Generator) -> State:
         """Each centre moves to the mean of its rows."""

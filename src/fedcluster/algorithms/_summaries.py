@@ -68,8 +68,8 @@ class SiteSummaries:
         data = data.canonical()
         k = min(self.n_means, len(data))
         fit = kmeans(data.X, k, data.sample_weight, rng=rng, n_init=1)
-        found = _large_enough(data, fit.centers, self.min_rows)
-        return Summary(found.sums, found.weights, found.counts.astype(np.float64))
+        groups = _large_enough(data, fit.centers, self.min_rows)
+        return Summary(groups.sums, groups.weights, groups.counts.astype(np.float64))
 
     def server_step(self, state: State, answers: Sequence[Summary], rng: Generator) -> State:
         """All means of all sites, with their weights."""
@@ -79,8 +79,8 @@ class SiteSummaries:
 
 def _large_enough(data: Data, centers: Floats, min_rows: int) -> HardPass:
     """Drop the smallest cluster until none has fewer than ``min_rows`` rows."""
-    found = hard_pass(data.X, centers, data.sample_weight)
-    while len(centers) > 1 and found.counts.min() < min_rows:
-        centers = np.delete(centers, found.counts.argmin(), axis=0)
-        found = hard_pass(data.X, centers, data.sample_weight)
-    return found
+    groups = hard_pass(data.X, centers, data.sample_weight)
+    while len(centers) > 1 and groups.counts.min() < min_rows:
+        centers = np.delete(centers, groups.counts.argmin(), axis=0)
+        groups = hard_pass(data.X, centers, data.sample_weight)
+    return groups

@@ -6,11 +6,11 @@ import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fedcluster.client import Client
-from fedcluster.core import Column, Floats, Summary, Task
+from fedcluster.core import Floats, SiteInfo, Summary, Task
 from fedcluster.engines._wire import (
     PROTOCOL,
     STEPS,
@@ -34,16 +34,13 @@ Line = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Found:
-    """What was found for a question, kept for the case that it comes again."""
+class _Answered:
+    """What was answered to a question, kept for the case that it comes again."""
 
     question: str
-    client: Client
+    site: SiteInfo
     tasks: list[Task]
     answers: list[Summary]
-    described: tuple[Column, ...] | None
-    labels: bool = False
-    classes: tuple[str, ...] | None = None
 
 
 class Responder:
@@ -97,7 +94,7 @@ class Responder:
         self._clients, self._choose = {(self.columns, False): client}, choose
         self._steps, self._preprocessors = steps, preprocessors
         self._log, self._keep = log, keep
-        self._last: _Found | None = None
+        self._last: _Answered | None = None
 
     def reply(self, question: bytes) -> bytes:
         """The reply to a question; it never raises."""
@@ -134,31 +131,31 @@ class Responder:
             if self._keep is not None:
                 self._keep(header["model"])
             return pack(echo, {})
-        found = self._found(me["question"], header, arrays)
-        site = found.client.site
+        answered = self._answers(me["question"], header, arrays)
+        site = answered.site
         told = {"limits": [limit.plain() for limit in site.limits], "streams": site.streams}
         card = {**told, "columns": header.get("columns", list(self.columns))}
-        if found.described is not None:
-            card["described"] = write_columns(found.described)
-        if found.labels:
-            card["labels"] = None if found.classes is None else list(found.classes)
-        reply = pack(echo | card, write_summaries(found.answers))
+        if "describe" in header:
+            card["described"] = write_columns(site.columns)
+        if "labels" in header:
+            card["labels"] = None if site.labels is None else list(site.labels)
+        reply = pack(echo | card, write_summaries(answered.answers))
         if self._log is not None:
             which = {"run": echo["run"], "round": _counted(echo["exchange"])}
-            self._log([{**which, **line, **told} for line in _lines(found)])
+            self._log([{**which, **line, **told} for line in _lines(header, answered)])
         return reply
 
-    def _found(self, name: str, header: Header, arrays: Mapping[str, Floats]) -> _Found:
+    def _answers(self, name: str, header: Header, arrays: Mapping[str, Floats]) -> _Answered:
         """The answers to a question, found once."""
         if self._last is None or self._last.question != name:
             tasks = read_tasks(header.get("tasks", ()), arrays, self._steps, self._preprocessors)
             client = self._client(header.get("columns"), raw=header.get("raw") is True)
-            described, labels = None, "labels" in header
+            site = client.site
             if "describe" in header:
-                described = client.describe(_names(header["describe"]))
-            classes = client.classes() if labels else None
-            answers = client.answers(tasks)
-            self._last = _Found(name, client, tasks, answers, described, labels, classes)
+                site = replace(site, columns=client.describe(_names(header["describe"])))
+            if "labels" in header:
+                site = replace(site, labels=client.classes())
+            self._last = _Answered(name, site, tasks, client.answers(tasks))
         return self._last
 
     def _client(self, columns: Any, *, raw: bool) -> Client:
@@ -185,16 +182,17 @@ def _counted(exchange: Any) -> int | None:
     return exchange + 1 if isinstance(exchange, int) else None
 
 
-def _lines(found: _Found) -> list[Line]:
+def _lines(header: Header, answered: _Answered) -> list[Line]:
     """What the log says of a reply."""
-    lines = [_line(*each) for each in zip(found.tasks, found.answers, strict=True)]
-    if found.classes is not None:
-        size = len(json.dumps(found.classes))
-        lines.insert(0, {"task": "labels", "texts": len(found.classes), "bytes": size})
-    if found.described is not None:
-        told = json.dumps(write_columns(found.described))
-        texts = sum(len(column.levels) for column in found.described)
-        described = {"columns": len(found.described), "texts": texts, "bytes": len(told)}
+    lines = [_line(*each) for each in zip(answered.tasks, answered.answers, strict=True)]
+    columns, labels = answered.site.columns, answered.site.labels
+    if labels is not None:
+        size = len(json.dumps(labels))
+        lines.insert(0, {"task": "labels", "texts": len(labels), "bytes": size})
+    if "describe" in header:
+        told = json.dumps(write_columns(columns))
+        texts = sum(len(column.levels) for column in columns)
+        described = {"columns": len(columns), "texts": texts, "bytes": len(told)}
         lines.insert(0, {"task": "describe", **described})
     return lines
 

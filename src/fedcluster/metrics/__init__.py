@@ -3,12 +3,11 @@
 from fedcluster.metrics._clusters import Clusters, Scatter, Spread
 from fedcluster.metrics._external import Contingency, SiteARI
 from fedcluster.metrics._fuzzy import FuzzyScatter
-from fedcluster.metrics._holdings import SiteSize
-from fedcluster.metrics._indices import METRICS, Choosing, Given, Index, Measurement
+from fedcluster.metrics._indices import METRICS, Choosing, Index, Measurement
 from fedcluster.metrics._internal import FuzzyObjective, Inertia
 from fedcluster.metrics._known import knowledge_gap, normalised_gap
 from fedcluster.metrics._mixture import ColumnSpread, MixtureLikelihood
-from fedcluster.metrics._moments import Moments
+from fedcluster.metrics._moments import Moments, SiteSize
 from fedcluster.metrics._silhouettes import (
     SimplifiedSilhouette,
     SquaredSilhouette,
@@ -23,7 +22,6 @@ __all__ = [
     "Contingency",
     "FuzzyObjective",
     "FuzzyScatter",
-    "Given",
     "Index",
     "Inertia",
     "Measurement",

@@ -178,14 +178,14 @@ def inertia(state: State, total: Summary) -> float:
 
     In squared units of the rows. It falls with every further centre, so it does not tell k.
     """
-    found = Clusters.from_total(state, total)
-    return float(found.errors.sum()) if found.present.any() else float("nan")
+    clusters = Clusters.from_total(state, total)
+    return float(clusters.errors.sum()) if clusters.present.any() else float("nan")
 
 
 def within_sum_of_squares(state: State, total: Summary) -> float:
     """Sum of w |x - m_j|^2 over all rows: the inertia about the means of the clusters' rows."""
-    found = Clusters.from_total(state, total)
-    return float(found.within.sum()) if found.present.any() else float("nan")
+    clusters = Clusters.from_total(state, total)
+    return float(clusters.within.sum()) if clusters.present.any() else float("nan")
 
 
 def between_sum_of_squares(state: State, total: Summary) -> float:
@@ -195,15 +195,15 @@ def between_sum_of_squares(state: State, total: Summary) -> float:
 
 def total_sum_of_squares(state: State, total: Summary) -> float:
     """Sum of w |x - m|^2 over all rows, which is within + between; the centres do not matter."""
-    found = Clusters.from_total(state, total)
-    return float(found.within.sum()) + found.between
+    clusters = Clusters.from_total(state, total)
+    return float(clusters.within.sum()) + clusters.between
 
 
 def mean_distance(state: State, total: Summary) -> float:
     """Sum of w |x - c_j| / n, the mean Euclidean distance (Triebe & Rajagopal 2019)."""
-    found = Clusters.from_total(state, total)
-    n = float(found.weights.sum())
-    return float(found.distances.sum()) / n if n else float("nan")
+    clusters = Clusters.from_total(state, total)
+    n = float(clusters.weights.sum())
+    return float(clusters.distances.sum()) / n if n else float("nan")
 
 
 def mean_distance_per_column(state: State, total: Summary) -> float:
@@ -220,11 +220,11 @@ def calinski_harabasz(state: State, total: Summary) -> float:
     k counts clusters that have rows. As scikit-learn's of the labelled rows: 1 if all rows equal
     their means; nan for a single cluster and for n = k.
     """
-    found = Clusters.from_total(state, total)
-    k, n, within = int(found.present.sum()), float(found.weights.sum()), found.within.sum()
+    clusters = Clusters.from_total(state, total)
+    k, n, within = int(clusters.present.sum()), float(clusters.weights.sum()), clusters.within.sum()
     if k < 2 or n <= k:
         return float("nan")
-    return float(found.between * (n - k) / (within * (k - 1))) if within else 1.0
+    return float(clusters.between * (n - k) / (within * (k - 1))) if within else 1.0
 
 
 def bic(state: State, total: Summary) -> float:
@@ -242,9 +242,9 @@ def bic(state: State, total: Summary) -> float:
     Deviation: the paper prints within / (n - k) for s^2 and (n - k) / 2 in log L, which are
     right for d = 1 only.
     """
-    found = Clusters.from_total(state, total)
-    sizes, d = found.weights[found.present], int(state.centers.shape[1])
-    k, n, within = len(sizes), float(sizes.sum()), float(found.within.sum())
+    clusters = Clusters.from_total(state, total)
+    sizes, d = clusters.weights[clusters.present], int(state.centers.shape[1])
+    k, n, within = len(sizes), float(sizes.sum()), float(clusters.within.sum())
     if n <= k:
         return float("nan")
     if not within:
@@ -270,9 +270,9 @@ def davies_bouldin_at_centers(state: State, total: Summary) -> float:
 
     As `davies_bouldin` with c_j in the place of m_j.
     """
-    found = Clusters.from_total(state, total)
-    some = found.present
-    return davies_bouldin(found.centers[some], found.distances[some] / found.weights[some])
+    clusters = Clusters.from_total(state, total)
+    some = clusters.present
+    return davies_bouldin(clusters.centers[some], clusters.distances[some] / clusters.weights[some])
 
 
 def davies_bouldin(points: Floats, spreads: Floats) -> float:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from fedcluster._choices import RULES
 from fedcluster.core import Floats, State, Step, Summary
 from fedcluster.metrics import _clusters as clusters
 from fedcluster.metrics import _external as external
@@ -116,8 +117,8 @@ def _described(state: State, scatter: Summary) -> State:
 
 def _at_means(state: State, scatter: Summary) -> State:
     """Return the means of the clusters that have rows, in the place of the centres."""
-    found = Clusters.from_total(state, scatter)
-    return State(found.means[found.present], found.weights[found.present])
+    moved = Clusters.from_total(state, scatter)
+    return State(moved.means[moved.present], moved.weights[moved.present])
 
 
 def _mixture(state: State, scatter: Summary, spread: Summary) -> State:
@@ -205,3 +206,15 @@ METRICS: Mapping[str, Index] = {
     "purity": Index(TABLE, _of_table(external.purity), True),
     "mean-site-ari": Index(OWN_TABLE, SiteARI().score, True),
 }
+
+CHOOSING: Mapping[str, Choosing] = {
+    "gap": Choosing("the gap statistic", "gap", 2, always_shown=True),  # the server's own
+    **{name: index.choosing for name, index in METRICS.items() if index.choosing is not None},
+}
+"""How each index that can choose the number of clusters does so, by name."""
+
+INDICES = tuple(name for name in RULES if name in CHOOSING)
+"""Every index that can choose, `inertia` by its elbow alone."""
+
+JUDGES = tuple(sorted((i for i in INDICES if CHOOSING[i].vote), key=lambda i: CHOOSING[i].vote))
+"""Whose votes count, in the order in which ties are broken."""

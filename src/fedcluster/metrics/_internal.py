@@ -79,8 +79,8 @@ class FuzzyObjective:
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
         """The site's part of the sum and the weight of its rows."""
-        found = fuzzy_pass(data.X, state.centers, self.m, data.sample_weight)
-        objective, weight = found.errors.sum(), found.supports.sum()
+        fuzzy = fuzzy_pass(data.X, state.centers, self.m, data.sample_weight)
+        objective, weight = fuzzy.errors.sum(), fuzzy.supports.sum()
         return Summary(np.array([[objective]]), np.array([weight]), np.array([float(len(data))]))
 
     def score(self, state: State, total: Summary) -> float:

@@ -107,22 +107,22 @@ class MixtureLikelihood:
     maximise: ClassVar[bool] = True
 
     @staticmethod
-    def described(found: Clusters, spread: Summary, round: int = 0) -> State:
+    def described(clusters: Clusters, spread: Summary, round: int = 0) -> State:
         """What the sites are asked about, from the totals of `Scatter` and `ColumnSpread`.
 
         Its memory holds ``means`` (k, d) and ``columns`` (d,), the variance of each column within
         the clusters, 0 where a column is constant.
         """
-        n = max(float(found.weights.sum()), 1.0)
-        moved = found.weights @ found.moves**2 / n
+        n = max(float(clusters.weights.sum()), 1.0)
+        moved = clusters.weights @ clusters.moves**2 / n
         within = np.maximum(spread.sums[0] / max(float(spread.weights[0]), 1.0) - moved, 0.0)
-        means = (found.centers - found.centers[0]) + found.moves
-        apart = means - found.weights @ means / n
-        overall = within + found.weights @ apart**2 / n
-        rounding = (DIGITS * np.abs(found.means).max(axis=0)) ** 2
+        means = (clusters.centers - clusters.centers[0]) + clusters.moves
+        apart = means - clusters.weights @ means / n
+        overall = within + clusters.weights @ apart**2 / n
+        rounding = (DIGITS * np.abs(clusters.means).max(axis=0)) ** 2
         columns = np.where(overall > rounding, np.maximum(within, LEAST * overall), 0.0)
-        memory = {"means": found.means, "columns": columns}
-        return State(found.centers, found.weights, round=round, memory=memory)
+        memory = {"means": clusters.means, "columns": columns}
+        return State(clusters.centers, clusters.weights, round=round, memory=memory)
 
     def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
         """Return the shape of an answer: one number."""

@@ -166,15 +166,15 @@ def pooled_silhouette(X: Rows, labels: NDArray[np.integer]) -> float:
     _, codes, sizes = np.unique(labels, return_inverse=True, return_counts=True)
     if len(sizes) < 2:
         return float("nan")
-    found = np.zeros(len(X))
+    scores = np.zeros(len(X))
     for part in np.array_split(np.arange(len(X)), -(-len(X) * len(X) // (1 << 20))):
         sums = add_by_cluster(codes, cdist(X, X[part]), np.ones(len(X)), len(sizes)).T
         mine = np.arange(len(part)), codes[part]
         own_size = sizes[codes[part]]
         own = sums[mine] / np.maximum(own_size - 1, 1)
         sums[mine] = np.inf
-        found[part] = np.where(own_size > 1, silhouettes(own, (sums / sizes).min(axis=1)), 0.0)
-    return float(found.mean())
+        scores[part] = np.where(own_size > 1, silhouettes(own, (sums / sizes).min(axis=1)), 0.0)
+    return float(scores.mean())
 
 
 def _mean_of(total: float, data: Data) -> Summary:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from fedcluster.core import Answers, Floats, State, Task
 from fedcluster.errors import InputError
+from fedcluster.metrics._moments import Means
 from fedcluster.preprocessing._columns import Category, NumericColumn
 from fedcluster.preprocessing._contents import (
     Missing,
@@ -21,7 +22,7 @@ from fedcluster.preprocessing._contents import (
     refuse_missing,
     unfit,
 )
-from fedcluster.preprocessing._moments import Means, mean_of, variances
+from fedcluster.preprocessing._moments import mean_of, variances
 from fedcluster.preprocessing._principal import principal
 from fedcluster.preprocessing._quantiles import Histogram, quantiles
 from fedcluster.preprocessing._schema import Schema

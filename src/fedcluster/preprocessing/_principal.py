@@ -17,8 +17,9 @@ from numpy.random import Generator
 from fedcluster._random import stream
 from fedcluster.core import Data, Floats, State, Summary, Task
 from fedcluster.errors import InputError
+from fedcluster.metrics._moments import Means
 from fedcluster.preprocessing._columns import Principal
-from fedcluster.preprocessing._moments import Means, mean_of
+from fedcluster.preprocessing._moments import mean_of
 from fedcluster.rounds import Plan
 
 WHOLE = 2000

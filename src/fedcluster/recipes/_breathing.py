@@ -53,11 +53,11 @@ def breathe(
         rng = stream(seed, 1_000_000 + breath)
         inhaled = [_inhale(best.centers, errors, spread, m, rng) for m in DEPTHS]
         exhaled = yield from gather([_exhale(lloyd, state, best, seed) for state in inhaled])
-        found, *_ = yield from race(lloyd, exhaled, seed=seed, max_rounds=max_rounds, keep=HALVING)
-        history, breath = history + found.history, breath + 1
-        gained = found.state.inertia < best.inertia * (1 - 1e-6)
+        winner, *_ = yield from race(lloyd, exhaled, seed=seed, max_rounds=max_rounds, keep=HALVING)
+        history, breath = history + winner.history, breath + 1
+        gained = winner.state.inertia < best.inertia * (1 - 1e-6)
         failed = 0 if gained else failed + 1
-        best = found.state if gained else best
+        best = winner.state if gained else best
     return Result(best, history, f"{result.reason}; no gain in the last {patience} breaths")
 
 

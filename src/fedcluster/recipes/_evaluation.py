@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from fedcluster.core import State, Summary, Task
-from fedcluster.metrics import METRICS, Given, Measurement
-from fedcluster.metrics._indices import SHARED
+from fedcluster.metrics._indices import METRICS, SHARED, Given, Measurement
 from fedcluster.rounds import Plan
 
 

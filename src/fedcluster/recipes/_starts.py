@@ -32,32 +32,32 @@ def from_summaries(n_clusters: int, n_seeds: int, *, seed: int = 0) -> Plan[Star
     Where that gives fewer than k means in all (few rows for many clusters), smaller groups of
     rows are asked for in a second round.
     """
-    found = yield from means_of_sites(n_clusters, seed=seed)
-    return from_means(found.state, n_clusters, n_seeds, seed=seed), found.history
+    description = yield from means_of_sites(n_clusters, seed=seed)
+    return from_means(description.state, n_clusters, n_seeds, seed=seed), description.history
 
 
 def from_sums(n_clusters: int, n_seeds: int, *, seed: int = 0) -> Plan[Starts]:
     """Plan a start from the leaves of a variance tree; sums alone, about log2(4 k) + 2 rounds."""
-    found = yield from means_of_leaves(n_clusters, seed=seed)
-    return from_means(found.state, n_clusters, n_seeds, seed=seed), found.history
+    description = yield from means_of_leaves(n_clusters, seed=seed)
+    return from_means(description.state, n_clusters, n_seeds, seed=seed), description.history
 
 
 def means_of_sites(n_clusters: int, *, seed: int = 0) -> Plan[Result]:
     """Plan what `from_summaries` starts at; serves any smaller number of clusters as well."""
-    found = yield from iterate(SiteSummaries(2 * n_clusters), seed=seed)
-    if _n_distinct(found.state.centers) >= n_clusters:
-        return found
+    description = yield from iterate(SiteSummaries(2 * n_clusters), seed=seed)
+    if _n_distinct(description.state.centers) >= n_clusters:
+        return description
     finer = yield from iterate(SiteSummaries(2 * n_clusters, min_rows=1), seed=seed)
-    return _better_described(found, finer)
+    return _better_described(description, finer)
 
 
 def means_of_leaves(n_clusters: int, *, seed: int = 0) -> Plan[Result]:
     """Plan what `from_sums` starts at; serves any smaller number of clusters as well."""
-    found = yield from iterate(VarianceTree(4 * n_clusters), seed=seed)
-    if _n_distinct(found.state.centers) >= n_clusters:
-        return found
+    description = yield from iterate(VarianceTree(4 * n_clusters), seed=seed)
+    if _n_distinct(description.state.centers) >= n_clusters:
+        return description
     finer = yield from iterate(VarianceTree(4 * n_clusters, min_rows=1), seed=seed)
-    return _better_described(found, finer)
+    return _better_described(description, finer)
 
 
 def _n_distinct(means: Floats) -> int:
@@ -65,10 +65,10 @@ def _n_distinct(means: Floats) -> int:
     return len(np.unique(means, axis=0))
 
 
-def _better_described(found: Result, finer: Result) -> Result:
+def _better_described(description: Result, finer: Result) -> Result:
     """The finer of two descriptions, unless the sites' limits held back more of it."""
-    better = finer if len(finer.state.centers) >= len(found.state.centers) else found
-    return replace(better, history=found.history + finer.history)
+    better = finer if len(finer.state.centers) >= len(description.state.centers) else description
+    return replace(better, history=description.history + finer.history)
 
 
 def with_fkm(
@@ -86,8 +86,8 @@ def with_fkm(
 def drawn(n_clusters: int, n_seeds: int, seeding: Seeding, *, seed: int = 0) -> Plan[Starts]:
     """Plan starts from seeds that the sites draw, clustered at the server; one round."""
     fkm = FKM(n_clusters, client_init=seeding)
-    found = yield from gather([iterate(fkm, seed=seed + i, max_rounds=1) for i in range(n_seeds)])
-    return [result.state for result in found], found[0].history
+    runs = yield from gather([iterate(fkm, seed=seed + i, max_rounds=1) for i in range(n_seeds)])
+    return [result.state for result in runs], runs[0].history
 
 
 def best_seeds(state: State, n_clusters: int, n_seeds: int, rng: Generator) -> list[State]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from fedcluster.metrics._indices import CHOOSING, INDICES
 from fedcluster.report._tables import Table, number
-from fedcluster.selection._choosing import CHOOSING, INDICES
 
 
 def index_table(

@@ -1,6 +1,6 @@
 """How many clusters are there? Every k in the same rounds, every index of each, and a verdict."""
 
-from fedcluster.selection._choosing import INDICES, JUDGES
+from fedcluster.metrics._indices import INDICES, JUDGES
 from fedcluster.selection._gap import gaps
 from fedcluster.selection._plan import clustered_by, select_k_plan
 from fedcluster.selection._sweep import Sweep, sweep

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fedcluster.selection._choosing import CHOOSING, JUDGES
+from fedcluster.metrics._indices import CHOOSING, JUDGES
 
 INK, PALE_INK, LINE, CHOSEN = "#1d2733", "#6b7683", "#3b6fb6", "#e0853a"
 WRAPPED = 115

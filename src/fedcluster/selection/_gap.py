@@ -85,13 +85,13 @@ def gaps(
             for _ in range(n_references)
         ]
     )
-    found = {}
+    gap_of = {}
     for k, expected, spread in zip(
         within, references.mean(axis=0), references.std(axis=0), strict=True
     ):
         gap = float(expected) - _log(within[k], weight - k)
-        found[k] = (gap, float(spread) * sqrt(1 + 1 / n_references))
-    return found
+        gap_of[k] = (gap, float(spread) * sqrt(1 + 1 / n_references))
+    return gap_of
 
 
 def _log_within(rows: Floats, ks: list[int], rng: Generator) -> list[float]:

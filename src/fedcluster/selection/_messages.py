@@ -8,7 +8,7 @@ import numpy as np
 
 from fedcluster.core import Result, State
 from fedcluster.kernels import nearest
-from fedcluster.selection._choosing import CHOOSING
+from fedcluster.metrics._indices import CHOOSING
 
 NESTED = 0.02
 """Squares between clusters that may be lost when small clusters are taken for parts of large."""
@@ -60,29 +60,29 @@ def doubts(
     full: int,
 ) -> tuple[str, ...]:
     """What casts a doubt on the verdict k, one sentence each."""
-    found = []
+    sentences = []
     if abstaining:
         names = [CHOOSING[index].label for index in abstaining]
-        found.append(
+        sentences.append(
             f"{_list(names)} {'is' if len(names) == 1 else 'are'} still rising at k = {tried[-1]}, "
             "the largest that was tried, and had no vote; try larger ones"
         )
     others = sorted({says[voter] for voter in voters if voter in says and 1 < says[voter] != k})
     if others and len(voters) > 1:
-        found.append(
+        sentences.append(
             f"the indices disagree: {_list([str(each) for each in [k, *others]])} clusters are "
             "each the best by some; look at the curves"
         )
     if k == tried[-1] > 1:
-        found.append(f"k = {k} is the largest that was tried; try larger ones")
+        sentences.append(f"k = {k} is the largest that was tried; try larger ones")
     if k == tried[0] > 1:
-        found.append(f"k = {k} is the smallest that was tried; try smaller ones")
+        sentences.append(f"k = {k} is the smallest that was tried; try smaller ones")
     if full < len(tried):
-        found.append(
+        sentences.append(
             f"{len(tried) - full} of {len(tried)} clusterings have clusters without rows and "
             "were left aside"
         )
-    return tuple(found)
+    return tuple(sentences)
 
 
 def _nest(coarse: State, fine: State) -> str:

@@ -54,19 +54,19 @@ def select_k_plan(
     ----------
     k_range : sequence of int
         Each k to try.
-    choice : Choice
+    choice : FitSpec
         What to cluster by; its number of clusters is left aside.
     rule : Rule, optional
         How k is chosen; by default the vote.
     """
     rule = rule or Rule()
-    found = yield from sweep(k_range, choice)
-    within = {k: scores["within"] for k, scores in found.scores.items()}
-    lower, upper = box(found.mean, found.variance) if rule.bounds is None else rule.bounds
-    bounds = np.broadcast_to(lower, found.mean.shape), np.broadcast_to(upper, found.mean.shape)
-    by_k = gaps(within, found.weight, bounds, seed=choice.seed)
+    swept = yield from sweep(k_range, choice)
+    within = {k: scores["within"] for k, scores in swept.scores.items()}
+    lower, upper = box(swept.mean, swept.variance) if rule.bounds is None else rule.bounds
+    bounds = np.broadcast_to(lower, swept.mean.shape), np.broadcast_to(upper, swept.mean.shape)
+    by_k = gaps(within, swept.weight, bounds, seed=choice.seed)
     table = {
         k: {**scores, "gap": by_k[k][0], "gap-error": by_k[k][1]}
-        for k, scores in found.scores.items()
+        for k, scores in swept.scores.items()
     }
-    return judged(table, found.results, rule)
+    return judged(table, swept.results, rule)

@@ -55,7 +55,7 @@ def sweep(k_range: Sequence[int], choice: FitSpec) -> Plan[Sweep]:
     ----------
     k_range : sequence of int
         Each k to try.
-    choice : Choice
+    choice : FitSpec
         What to cluster by; its number of clusters is left aside.
     """
     ks = sorted(set(k_range))
@@ -63,8 +63,8 @@ def sweep(k_range: Sequence[int], choice: FitSpec) -> Plan[Sweep]:
     plans = [clustering(replace(choice, n_clusters=k)) for k in ks]
     results = yield from gather(plans if choice.means is None else _in_time(plans))
     last: list[Plan[Any]] = [evaluation(r.state, m=choice.m, seed=choice.seed) for r in results]
-    found: list[Any] = yield from gather([*last, _moments(choice.seed)])
-    *scores, moments = found
+    measured: list[Any] = yield from gather([*last, _moments(choice.seed)])
+    *scores, moments = measured
     return Sweep(dict(zip(ks, results, strict=True)), dict(zip(ks, scores, strict=True)), *moments)
 
 
@@ -77,12 +77,12 @@ def _with_means(choice: FitSpec) -> Plan[FitSpec]:
     ):
         return choice
     if choice.sums_only or choice.init == "sums":
-        found = yield from means_of_leaves(choice.n_clusters, seed=choice.seed)
+        description = yield from means_of_leaves(choice.n_clusters, seed=choice.seed)
     elif choice.init in ("auto", "summaries"):
-        found = yield from means_of_sites(choice.n_clusters, seed=choice.seed)
+        description = yield from means_of_sites(choice.n_clusters, seed=choice.seed)
     else:
         return choice
-    return replace(choice, means=replace(found.state, converged=False))
+    return replace(choice, means=replace(description.state, converged=False))
 
 
 def _in_time(plans: Sequence[Plan[Result]]) -> list[Plan[Result]]:

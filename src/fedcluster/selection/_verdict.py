@@ -12,7 +12,7 @@ import numpy as np
 
 from fedcluster.core import Floats, Result
 from fedcluster.errors import InputError
-from fedcluster.selection._choosing import INDICES, JUDGES, rises
+from fedcluster.metrics._indices import INDICES, JUDGES, METRICS
 from fedcluster.selection._curves import Curves, draw
 from fedcluster.selection._messages import because, doubts
 
@@ -51,7 +51,7 @@ class Rule:
         >>> Rule("gap", bounds=(np.zeros(3), np.ones(3))).check(2)
         Traceback (most recent call last):
             ...
-        fedcluster.io._tables.InputError: the bounds are 3 pairs, but there are 2 columns to
+        fedcluster.errors.InputError: the bounds are 3 pairs, but there are 2 columns to
         cluster by; give one pair for all, or one for each column
         """
         for side in self.bounds or ():
@@ -140,7 +140,8 @@ def _says(index: str, table: Scores, rule: Rule) -> int | None:
     if not ks:
         return None
     values = np.array([table[k][index] for k in ks])
-    loss = -values if rises(index) else values
+    rising = index == "gap" or bool(METRICS[index].maximise)
+    loss = -values if rising else values
     if index == "inertia" or (index == rule.name and rule.pick == "elbow"):
         return ks[_elbow(np.array(ks, dtype=np.float64), loss)]
     if index == "gap":
