@@ -20,9 +20,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = "src/fedcluster"
@@ -208,7 +209,7 @@ class _Reader:
         left: ast.expr,
         right: ast.expr,
         kind: str,
-        table: dict[type, tuple[str, str]],
+        table: Mapping[Any, tuple[str, str]],
         op: ast.AST,
     ) -> Iterator[Mutation]:
         if type(op) in table:

@@ -58,10 +58,10 @@ def boxes(ax: Axes, drawn: Mapping[str, tuple[str, Sequence[Box | None]]]) -> No
     """Groups of boxes at the places 0, 1, ... of the x axis; by label: colour, a box a place."""
     width = 0.8 / len(drawn)
     for i, (label, (colour, given)) in enumerate(drawn.items()):
-        at = [place for place, box in enumerate(given) if box is not None]
+        there = {place: dict(box) for place, box in enumerate(given) if box is not None}
         ax.bxp(
-            [dict(given[place]) for place in at],
-            positions=[place - 0.4 + (i + 0.5) * width for place in at],
+            list(there.values()),
+            positions=[place - 0.4 + (i + 0.5) * width for place in there],
             widths=0.8 * width,
             showfliers=False,
             patch_artist=True,

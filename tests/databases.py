@@ -9,10 +9,11 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 PASSWORD = "s3cr3t:/@%w rd"
 """With all that a URL gives a meaning to."""
@@ -50,7 +51,8 @@ class Server:
         with (self.folder / "log").open("wb") as log:
             self.process = subprocess.Popen(
                 [
-                    self.programs / "postgres", "-D", self.folder / "data", "-p", str(self.port),
+                    *map(str, (self.programs / "postgres", "-D", self.folder / "data")),
+                    *("-p", str(self.port)),
                     *(word for option in options for word in ("-c", option)),
                 ],
                 stdout=log,
@@ -112,7 +114,7 @@ def _run(*command: str | Path) -> None:
     subprocess.run(command, check=True, capture_output=True, cwd="/", **_unprivileged())
 
 
-def _unprivileged() -> dict[str, str | Sequence[int]]:
+def _unprivileged() -> dict[str, Any]:
     """PostgreSQL refuses to run as root: then it runs as another user."""
     if os.geteuid() != 0:
         return {}

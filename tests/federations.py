@@ -18,7 +18,7 @@ import numpy as np
 from introductions import columns_told
 
 from fedcluster.client import Client
-from fedcluster.core import Column, Data, Result
+from fedcluster.core import Column, Data, Filter, Result
 from fedcluster.engines import LocalEngine
 from fedcluster.engines import _wire as wire
 from fedcluster.federation._folder import create
@@ -224,7 +224,8 @@ def in_one_process(
     job: Fit, rows: Mapping[str, np.ndarray], silent: Callable[[str, int], bool] | None = None
 ) -> tuple[Preprocessor | None, Result]:
     """What the sites of a federation find, with the limits that a new site file has."""
-    columns, limits = (Column("x"), Column("y")), [MinRows(2), MinClusterSize(2)]
+    columns = (Column("x"), Column("y"))
+    limits: list[Filter] = [MinRows(2), MinClusterSize(2)]
     clients = (Client(name, Data(X, columns=columns), limits) for name, X in rows.items())
     sites, preprocessor = LocalEngine(clients, silent=silent), None
     if job.prepare is not None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Mapping
 from contextlib import contextmanager
+from functools import partial
+from typing import Any
 
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
@@ -20,7 +22,10 @@ from fedcluster.preprocessing import Preprocessor
 from fedcluster.transports import flower
 from fedcluster.transports.flower._transport import client_app
 
-KNOWN = {"steps": steps_by_name(PREPARATION), "preprocessors": Preprocessor.from_plain}
+KNOWN: dict[str, Any] = {
+    "steps": steps_by_name(PREPARATION),
+    "preprocessors": Preprocessor.from_plain,
+}
 """What every site of a federation knows."""
 
 
@@ -95,8 +100,12 @@ class ProcessGrid(Grid):
 def process_grid(responders: Iterable[Responder]) -> tuple[ProcessGrid, dict[int, str]]:
     """A grid of responders, and the names behind its nodes."""
     given = sorted(responders, key=lambda responder: responder.name, reverse=True)
-    apps = {node: client_app(lambda context, r=r: r) for node, r in enumerate(given, start=2)}
+    apps = {node: client_app(partial(_same, r)) for node, r in enumerate(given, start=2)}
     return ProcessGrid(apps), {n: r.name for n, r in enumerate(given, start=2)}
+
+
+def _same(responder: Responder, _context: object) -> Responder:
+    return responder
 
 
 def flower_engine(clients: Iterable[Client], **how) -> RemoteEngine:

@@ -38,10 +38,10 @@ def cases(draw: st.DrawFn, *, max_rows: int = 40, weights: bool = True) -> Case:
     k = draw(st.integers(1, 5))
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     scale, offset = draw(st.sampled_from([(1.0, 0.0), (0.1, 0.0), (1.0, 1e4)]))
-    X = rng.integers(-5, 6, size=(n, d)) * scale + offset
+    X = rng.integers(-5, 6, size=(n, d)).astype(float) * scale + offset
     weight = rng.integers(0, 4, size=n).astype(float) if weights and draw(st.booleans()) else None
     site = rng.integers(0, draw(st.integers(1, 4)), size=n)
     if weight is not None:
         weight[np.unique(site, return_index=True)[1]] += 1.0  # every site has a row that counts
-    centers = rng.integers(-5, 6, size=(k, d)) * scale + offset + 0.25
+    centers = rng.integers(-5, 6, size=(k, d)).astype(float) * scale + offset + 0.25
     return Case(X, weight, site, centers, y=rng.integers(0, 3, size=n))

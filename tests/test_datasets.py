@@ -77,10 +77,10 @@ def test_no_rows_stray_from_their_cluster_without_noise() -> None:
     "make", [plane16, variable_k, lambda: triebe()[0], lambda: ffcm_case("2"), lambda: g2(2, 10)]
 )
 def test_numpys_global_random_state_is_neither_read_nor_touched(make) -> None:
-    before = np.random.get_state()[1].copy()  # noqa: NPY002
+    before = np.random.get_state(legacy=False)["state"]["key"].copy()  # noqa: NPY002
     first, second = make().X, make().X
     np.testing.assert_array_equal(first, second)
-    np.testing.assert_array_equal(np.random.get_state()[1], before)  # noqa: NPY002
+    np.testing.assert_array_equal(np.random.get_state(legacy=False)["state"]["key"], before)  # noqa: NPY002
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -107,7 +108,10 @@ def test_cells_are_prepared_as_the_paper_describes(tmp_path: Path, sparse: bool)
 
 def test_cells_go_to_their_patients_clients(tmp_path: Path) -> None:
     path = h5ad_file(tmp_path)
-    homes = {"iid": [0, 1, 0, 2], "non-iid": [1, 0, 0, 2]}  # of Colon1, Endo2, Lung1 and Renal3
+    homes: dict[Any, list[int]] = {
+        "iid": [0, 1, 0, 2],
+        "non-iid": [1, 0, 0, 2],
+    }  # of Colon1, Endo2, Lung1 and Renal3
     for split, home in homes.items():
         rows = four_cancers(path, split, n_components=2)
         assert rows.X.shape == (38 - 7, 2)  # cells 5, 10, ..., 35 are of no tumour

@@ -9,7 +9,17 @@ from introductions import columns_told, labels_told
 
 from fedcluster.algorithms import FFCM, FKM, FedAvg, KFed, Lloyd, SiteSummaries, VarianceTree
 from fedcluster.client import Client
-from fedcluster.core import Column, Data, Engine, Limit, State, Task
+from fedcluster.core import (
+    Column,
+    Data,
+    Engine,
+    Filter,
+    Limit,
+    Result,
+    RowStream,
+    State,
+    Task,
+)
 from fedcluster.engines import LocalEngine
 from fedcluster.engines._recorded import RecordedEngine
 from fedcluster.errors import SiteError
@@ -34,7 +44,7 @@ LIMITS = (MinRows(2),)
 
 def clients(filters: tuple = LIMITS) -> list[Client]:
     """Sites in no order: one as a stream, one with weights, the others as they are."""
-    data = {name: Data(X) for name, X in ROWS.items()}
+    data: dict[str, Data | RowStream] = {name: Data(X) for name, X in ROWS.items()}
     data["north"] = Data(ROWS["north"], WEIGHTS["north"])
     data["east"] = MemoryMap(ROWS["east"], chunk_rows=32)
     return [Client(name, rows, filters) for name, rows in data.items()]
@@ -139,7 +149,7 @@ def test_a_preparation_is_the_same_bits_on_every_engine(engine, wish, tmp_path):
     assert bits(after.value) == bits(there[2].value)
 
 
-def bits(found: object) -> object:
+def bits(found: Result) -> object:
     """A result as something that compares by its bits."""
     state, history = found.state, found.history
     arrays = [state.centers, state.weights, *state.memory.values()]
@@ -214,8 +224,8 @@ def test_labels_are_told_alike_on_every_engine(engine, tmp_path):
             y = np.array([*(np.arange(len(X) - 1) % 5).astype(str), "lone"])
             groups = np.maximum(np.arange(len(X)), 12) if name == "north" else None
             rows = Data(X, y=None if name == "west" else y, groups=groups)
-            rows = Chunks(rows) if name in ("east", "north") else rows
-            found.append(Client(name, rows, (MinRows(2), MinClusterSize(9))))
+            held = Chunks(rows) if name in ("east", "north") else rows
+            found.append(Client(name, held, (MinRows(2), MinClusterSize(9))))
         return found
 
     told = labels_told(LocalEngine(given()))
@@ -227,7 +237,7 @@ def test_labels_are_told_alike_on_every_engine(engine, tmp_path):
 
 @engines
 def test_the_sites_filters_hold_on_every_engine(engine, tmp_path):
-    filters = (MinRows(2), MinClusterSize(20))
+    filters: tuple[Filter, ...] = (MinRows(2), MinClusterSize(20))
     asked = [Task(Lloyd(), START), Task(Inertia(), START)]
     here = LocalEngine(clients(filters)).ask(asked)
     away = engine(clients(filters), tmp_path)

@@ -316,7 +316,7 @@ def test_sites_and_weights_must_fit_the_rows() -> None:
         ({"sample_weight": np.zeros(90)}, "sample_weight is zero for every row"),
     ]:
         with pytest.raises(ValueError, match=message):
-            FederatedKMeans(2).fit(X, **kwargs)  # type: ignore[arg-type]
+            FederatedKMeans(2).fit(X, **kwargs)
     with pytest.raises(ValueError, match="sites= names the rows of one table"):
         FederatedKMeans(2).fit(PARTS, sites=SITE)
     with pytest.raises(ValueError, match="one array for each of the sites"):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 from sklearn import metrics as sk
-from typer.testing import CliRunner, Result
+from typer.testing import CliRunner
 
 from fedcluster.cli import app
 from fedcluster.kernels._native import announcer
@@ -50,7 +51,7 @@ def model(rows: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 FILES = [f"{site}.csv" for site in SITES]
 
 
-def run(*arguments: object) -> Result:
+def run(*arguments: object) -> Any:
     ran = CliRunner().invoke(app, ["evaluate", "model.json", *map(str, arguments)])
     if ran.exception and not isinstance(ran.exception, SystemExit):
         raise ran.exception

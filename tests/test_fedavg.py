@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -240,9 +242,9 @@ def assert_box(places: np.ndarray, low: float, high: float) -> None:
 
 def test_random_starts_are_uniform_in_the_box_and_need_no_global_numbers() -> None:
     fedavg = FedAvg(low=-1)
-    before = np.random.get_state()[1].copy()  # noqa: NPY002
+    before = np.random.get_state(legacy=False)["state"]["key"].copy()  # noqa: NPY002
     starts = [fedavg.random_start(3, 2, seed).centers for seed in range(200)]
-    assert_array_equal(np.random.get_state()[1], before)  # noqa: NPY002
+    assert_array_equal(np.random.get_state(legacy=False)["state"]["key"], before)  # noqa: NPY002
     assert starts[0].shape == (3, 2)
     assert_box(np.array(starts), -1, 4)
     assert_array_equal(fedavg.random_start(3, 2, 7).centers, starts[7])
@@ -321,6 +323,6 @@ def test_a_run_is_that_of_plain_numpy(seed: int) -> None:
         ),
     ],
 )
-def test_impossible_parameters_are_refused(wrong: dict[str, object], says: str) -> None:
+def test_impossible_parameters_are_refused(wrong: dict[str, Any], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         FedAvg(**wrong)

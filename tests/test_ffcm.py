@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -163,7 +165,7 @@ def test_support_u_weighs_the_same_centres_otherwise() -> None:
 
 
 @pytest.mark.parametrize("support", ["u", "u^m"])
-def test_to_converge_is_the_site_s_own_fuzzy_c_means(support: str) -> None:
+def test_to_converge_is_the_site_s_own_fuzzy_c_means(support: Any) -> None:
     """The supports belong to the centres that it ends at."""
     rows, start = on_line(0, 1, 2, 9, 10, 11), on_line(0, 1)
     message = asked(FFCM(local="converge", support=support), start, rows)
@@ -257,7 +259,7 @@ def test_avg_2_of_too_few_centres() -> None:
 
 
 @pytest.mark.parametrize("averaging", ["avg_1", "avg_2"])
-def test_nothing_received_is_no_convergence(averaging: str) -> None:
+def test_nothing_received_is_no_convergence(averaging: Any) -> None:
     state = State(on_line(0, 5), np.ones(2), round=4)
     state = merged(FFCM(averaging=averaging), state, sent((0, 0), (0, 0)))
     assert_array_equal(state.centers, on_line(0, 5))
@@ -320,7 +322,7 @@ def test_with_m_1_and_avg_1_a_step_is_lloyd() -> None:
 
 
 @pytest.mark.parametrize("support", ["u", "u^m"])
-def test_with_m_1_to_converge_is_the_site_s_own_k_means(support: str) -> None:
+def test_with_m_1_to_converge_is_the_site_s_own_k_means(support: Any) -> None:
     """Kumar et al.: means of the sites' k-means by their numbers of rows. Rows 0 1 9 10 11 from
     0 and 1 end at 0.5 of 2 and 10 of 3; rows 0 20 at themselves.
     """
@@ -339,7 +341,7 @@ def test_with_m_1_avg_2_clusters_the_sites_k_means() -> None:
     start = on_line(0, 12, 31)
     ffcm = FFCM(m=1.0, averaging="avg_2", local="converge")
     state = run(ffcm, engine(*rows), State.at(start)).state
-    assert_allclose(np.sort(state.centers, axis=0), [[2], [11.5], [31]])
+    assert_allclose(np.sort(state.centers, axis=0), [[2.0], [11.5], [31.0]])
     assert_array_equal(np.sort(state.weights), [2, 4, 6])
 
 

@@ -423,7 +423,8 @@ def test_after_an_error_everything_is_as_it_was(monkeypatch, moves, error):
     for name in ("a", "b", "gone"):
         (out / name).write_text("old")
     before = tree(Path())
-    move, done = outputs._move, []
+    done: list[None] = []
+    move = outputs._move
 
     def failing(here, there):
         if len(done) == moves:
@@ -466,7 +467,8 @@ def test_a_full_disk_is_said_in_one_line():
 def test_a_file_keeps_its_old_content_until_the_new_one_is_whole():
     Path("a").write_text("old")
     with pytest.raises(TypeError), atomic_write(Path("a")) as temporary:
-        temporary.write_text("half") + "no text"
+        temporary.write_text("half")
+        raise TypeError("no text")
     assert tree(Path()) == {"a": "old"}
     with atomic_write(Path("a")) as temporary:
         temporary.write_text("new")

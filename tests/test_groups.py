@@ -213,7 +213,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_fit_reads_a_column_of_persons(files: list[str], scale: str) -> None:
     options = ["-k", 4, "--scale", scale, "--out"]
     sized = [*options, "{}", "--group-column", "who", "--min-cluster-size", 3]
-    found = []
+    found: list[Any] = []
     for given in (
         [*files, *sized],
         ["all.csv", "--site-column", "at", *sized],

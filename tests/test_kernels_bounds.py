@@ -3,6 +3,7 @@
 import pickle
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import pytest
@@ -106,7 +107,8 @@ def rows(draw):
 def test_no_sequence_of_questions_changes_a_bit(case, k, n_runs, questions):
     X, sample_weight, rng = case
     starts = [rng.choice(X, k).astype(float) for _ in range(n_runs)]
-    runs, cache, spread = [[start] for start in starts], {}, np.abs(X - X.mean(axis=0)).max()
+    runs, spread = [[start] for start in starts], np.abs(X - X.mean(axis=0)).max()
+    cache: dict[str, Any] = {}
     with np.errstate(over="ignore", invalid="ignore"), bounds_everywhere():
         for how, run in questions:
             before = runs[run % n_runs]
@@ -124,7 +126,8 @@ def test_nor_over_many_chunks(seed, dtype, is_weighted):
     rng = np.random.default_rng(seed)
     X, _ = blobs(dtype, seed, n=9000, d=40, k=9)
     sample_weight = rng.integers(0, 3, len(X)).astype(float) if is_weighted else None
-    centers, cache = rng.choice(X, 150).astype(float), {}
+    centers = rng.choice(X, 150).astype(float)
+    cache: dict[str, Any] = {}
     with bounds_everywhere():
         for _ in range(6):
             found = assert_as_in_a_full_pass(X, centers, sample_weight, cache)
@@ -138,7 +141,8 @@ def test_where_float32_cannot_tell_it_is_asked_again(apart):
     """Two centres are close to each other and far from the shift, as scores in float32 go."""
     rng = np.random.default_rng(0)
     X = np.vstack([rng.normal(size=(400, 30)), rng.normal(size=(1600, 30)) + 20])
-    X, cache = X.astype(np.float32), {}
+    X = X.astype(np.float32)
+    cache: dict[str, Any] = {}
     near, far = apart * rng.normal(size=(2, 30)), rng.choice([10.0, 30.0], (6, 30))
     centers = np.vstack([near, np.full((1, 30), 20.0), far])
     with bounds_everywhere():
@@ -166,7 +170,7 @@ def rounds(X, centers, cache, n_rounds):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_late_rounds_touch_few_rows(dtype):
     X, centers = blobs(dtype)
-    cache = {}
+    cache: dict[str, Any] = {}
     rounds(X, centers, cache, 30)
     bounds = known(cache)
     assert bounds.n_scored <= bounds.n_doubtful < 0.2 * len(X)
@@ -176,7 +180,7 @@ def test_late_rounds_touch_few_rows(dtype):
 def test_centres_come_to_rest():
     """Sums of the same rows are the same bits, although they are added from the centre."""
     X, centers = blobs()
-    cache = {}
+    cache: dict[str, Any] = {}
     last = rounds(X, centers, cache, 80)
     assert_array_equal(rounds(X, last, cache, 1), last)
     assert (known(cache).n_scored, known(cache).n_added) == (0, 0)
@@ -184,7 +188,7 @@ def test_centres_come_to_rest():
 
 def test_bounds_that_do_not_pay_are_given_up():
     X = np.random.default_rng(0).normal(size=(60_000, 3))
-    cache = {}
+    cache: dict[str, Any] = {}
     rounds(X, X[:24].copy(), cache, 12)
     [run] = cache["hard_sums"].runs[-1:]
     assert run.patience > 1
@@ -192,7 +196,7 @@ def test_bounds_that_do_not_pay_are_given_up():
 
 
 def test_small_data_leave_nothing_behind():
-    cache = {}
+    cache: dict[str, Any] = {}
     hard_sums(np.zeros((100, 2)), np.zeros((3, 2)), cache=cache)
     hard_sums(np.zeros((100_000, 2)), np.zeros((1, 2)), cache=cache)
     assert cache == {}
@@ -200,7 +204,8 @@ def test_small_data_leave_nothing_behind():
 
 def test_runs_that_take_turns_have_their_own_bounds():
     X, _ = blobs()
-    rng, cache = np.random.default_rng(1), {}
+    rng = np.random.default_rng(1)
+    cache: dict[str, Any] = {}
     runs = [rng.choice(X, 20).astype(float) for _ in range(4)]
     for _ in range(8):
         runs = [rounds(X, centers, cache, 1) for centers in runs]
@@ -213,7 +218,8 @@ def test_runs_that_take_turns_have_their_own_bounds():
 @pytest.mark.parametrize("places", [0, 1, 2])
 def test_more_runs_than_there_is_room_for(places):
     rng = np.random.default_rng(0)
-    X, cache = rng.normal(size=(3000, 2)), {}
+    X = rng.normal(size=(3000, 2))
+    cache: dict[str, Any] = {}
     runs = [rng.choice(X, 5) for _ in range(6)]
     budget = int(hard.bytes_needed(X, 5) * (places + 0.5))
     with bounds_everywhere(BUDGET=budget):
@@ -228,7 +234,8 @@ def test_more_runs_than_there_is_room_for(places):
 
 def test_a_run_that_is_over_makes_room():
     X = np.random.default_rng(0).normal(size=(3000, 2))
-    cache, over = {}, X[:5].copy()
+    cache: dict[str, Any] = {}
+    over = X[:5].copy()
     with bounds_everywhere(BUDGET=int(1.5 * hard.bytes_needed(X, 5)), MOST_RUNS=4):
         for centers, times in ((over, 3), (X[5:10].copy(), 20)):
             for _ in range(times):
@@ -239,7 +246,8 @@ def test_a_run_that_is_over_makes_room():
 
 
 def test_old_runs_are_forgotten():
-    X, cache = np.random.default_rng(0).normal(size=(500, 2)), {}
+    X = np.random.default_rng(0).normal(size=(500, 2))
+    cache: dict[str, Any] = {}
     with bounds_everywhere(MOST_RUNS=5):
         for i in range(20):
             hard_sums(X, X[i : i + 3] * (i + 1), cache=cache)
@@ -258,7 +266,8 @@ def test_bits_do_not_depend_on_the_number_of_threads(dtype, monkeypatch):
 def test_many_callers_may_share_a_cache(monkeypatch):
     monkeypatch.setenv(VARIABLE, "2")
     X, _ = blobs()
-    rng, cache = np.random.default_rng(1), {}
+    rng = np.random.default_rng(1)
+    cache: dict[str, Any] = {}
     starts = [rng.choice(X, 20).astype(float) for _ in range(3)] * 3
     expected = [rounds(X, start, {}, 8) for start in starts[:3]] * 3
     with ThreadPoolExecutor(6) as callers:
@@ -268,7 +277,7 @@ def test_many_callers_may_share_a_cache(monkeypatch):
 
 def test_a_copy_starts_with_nothing():
     X, centers = blobs()
-    cache = {}
+    cache: dict[str, Any] = {}
     rounds(X, centers, cache, 3)
     copy = pickle.loads(pickle.dumps(cache))
     assert copy["hard_sums"].runs == []
@@ -297,7 +306,8 @@ def test_bounds_enclose_the_exact_distances(dtype, scale, offset):
     """
     rng = np.random.default_rng(0)
     X = (scale * rng.normal(size=(2000, 3)) + offset).astype(dtype)
-    centers, cache = rng.choice(X, 5).astype(float), {}
+    centers = rng.choice(X, 5).astype(float)
+    cache: dict[str, Any] = {}
     with bounds_everywhere():
         for size in (0, 1e-3, 1e-7, 0.1, 1e-3, 1e-5):
             centers = centers + size * scale * rng.normal(size=centers.shape)
@@ -323,7 +333,8 @@ def test_a_row_on_the_bisector_of_two_centres_is_scored_in_float32():
         direction = rng.normal(size=d) / np.sqrt(d)
         between = 40.0 + (0.5 - 10.0 ** rng.uniform(-9, -4, (400, 1))) * direction
         X = np.vstack([between, rng.normal(size=(1600, d)), rng.normal(size=(1600, d)) + 20])
-        X, cache = X.astype(np.float32), {}
+        X = X.astype(np.float32)
+        cache: dict[str, Any] = {}
         one, zero = np.full((1, d), 40.0), np.zeros((1, d))
         start, end = (np.vstack([one, one + x * direction, zero, one / 2]) for x in (3, 1))
         with bounds_everywhere():

@@ -263,7 +263,7 @@ def test_fuzzy_c_means_is_the_pass_repeated(m, seed):
         before = plain_memberships(X, centers, m)[0]
         found = plain_pass(X, centers, m, weight)
         centers, n_iter = found.sums / found.weights[:, np.newaxis], n_iter + 1
-        change = np.linalg.norm(plain_memberships(X, centers, m)[0] - before)
+        change = float(np.linalg.norm(plain_memberships(X, centers, m)[0] - before))
     assert fit.n_iter == n_iter
     assert_allclose(fit.centers, centers, rtol=1e-11, atol=1e-11)
     assert_same(fit.last_pass, plain_pass(X, fit.centers, m, weight), 10)

@@ -1,6 +1,7 @@
 """Lloyd's algorithm and the server's k-means, beside scikit-learn's."""
 
 import warnings
+from typing import Any
 
 import numpy as np
 import pytest
@@ -213,8 +214,9 @@ def test_kmeans_keeps_the_best_run():
 def test_unweighted_seeding_looks_at_no_weight():
     X = np.random.default_rng(0).normal(size=(100, 2))
     weights = np.random.default_rng(1).exponential(size=100) ** 4
-    kwargs = {"n_init": 1, "max_iter": 0}
-    for seeding, seed_weights in (("weighted", weights), ("unweighted", None)):
+    kwargs: dict[str, Any] = {"n_init": 1, "max_iter": 0}
+    seedings: list[tuple[Any, Any]] = [("weighted", weights), ("unweighted", None)]
+    for seeding, seed_weights in seedings:
         start = X[kmeans_plusplus(X, 8, seed_weights, rng=np.random.default_rng(2))]
         found = kmeans(X, 8, weights, rng=np.random.default_rng(2), seeding=seeding, **kwargs)
         assert_array_equal(found.centers, start)

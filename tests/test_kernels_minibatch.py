@@ -56,7 +56,7 @@ def test_a_batch_weighs_by_its_share_of_what_its_cluster_has_seen():
     """Rows 0 10, then 2 3: the first has seen one row and goes 2/3 of the way to 2.5."""
     X = [[0.0], [10.0], [2.0], [3.0]]
     fit = minibatch_epochs(X, [[0.0], [10.0]], batch_size=2, orders=[[0, 1]])
-    assert_allclose(fit.centers, [[5 / 3], [10]])
+    assert_allclose(fit.centers, [[5 / 3], [10.0]])
     assert_array_equal(fit.weights, [3, 1])
 
 

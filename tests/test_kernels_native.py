@@ -1,6 +1,7 @@
 """How kernels are compiled: when, and from what."""
 
 import logging
+from typing import Any
 
 from numba import njit
 from numba.core import types
@@ -25,9 +26,10 @@ def test_the_first_compilation_is_announced(caplog, monkeypatch):
 def test_a_change_of_any_kernel_outdates_what_was_compiled(monkeypatch):
     """numba compares the function's own file only, and would call old code from new."""
 
-    def key():
+    def key() -> Any:
+        chunk_bounds: Any = sweep.chunk_bounds
         codegen = cpu_target.target_context.codegen()
-        return sweep.chunk_bounds._cache._index_key((types.int64,) * 3, codegen)
+        return chunk_bounds._cache._index_key((types.int64,) * 3, codegen)
 
     before = key()
     assert key() == before

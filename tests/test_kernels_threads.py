@@ -70,7 +70,7 @@ def test_the_variable_sets_the_number_of_threads(monkeypatch):
 
 @pytest.mark.parametrize("n_threads", [1, 2, 9])
 def test_each_chunk_is_done_once(n_threads):
-    done = []
+    done: list[int] = []
     for_each_chunk(done.append, 50, n_threads)
     assert sorted(done) == list(range(50))
 
@@ -131,7 +131,7 @@ def test_an_error_reaches_the_caller(bad):
 
 
 def test_chunks_may_have_chunks():
-    done = []
+    done: list[int] = []
     for_each_chunk(lambda _: for_each_chunk(done.append, 10, 4), 10, 4)
     assert len(done) == 100
 
@@ -141,7 +141,7 @@ def test_a_forked_child_has_its_own_pool():
     script = """
         import os
         from fedcluster.kernels._threads import for_each_chunk
-        done = []
+        done: list[int] = []
         for_each_chunk(done.append, 100, 2)
         child = os.fork()
         if child == 0:

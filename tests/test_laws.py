@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import fields, is_dataclass
 
@@ -79,7 +79,7 @@ STEPS: list[Step] = [*ALGORITHMS, ErrorAndUtility(), *METRICS, *PREPARATION]
 KNOWN = wire.steps_by_name(f"fedcluster.preprocessing.{type(s).__name__}" for s in PREPARATION)
 
 
-def by_name(steps: list) -> object:
+def by_name(steps: Sequence[Step]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("step", steps, ids=lambda step: type(step).__name__)
 
 

@@ -228,7 +228,7 @@ def test_where_limits_hold_back_every_cluster_no_index_is_good() -> None:
 def test_with_a_limit_the_indices_are_those_of_the_rows_that_were_sent() -> None:
     """The lone row at 5 is in no sum; silhouettes, sums over a whole site, keep it."""
     rows = Data(np.array([[0.0], [1.0], [5.0], [9.0], [10.0]]))
-    centers, kept = np.array([[0.0], [5.0], [9.0]]), rows.take([0, 1, 3, 4])
+    centers, kept = np.array([[0.0], [5.0], [9.0]]), rows.take(np.array([0, 1, 3, 4]))
     held = scores({"a": rows}, centers, filters=[MinClusterSize(2)])
     full = scores({"a": kept}, centers)
     for name in ("inertia", "within", "between", "bic", "davies-bouldin", "calinski-harabasz"):

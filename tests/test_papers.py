@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -36,7 +37,11 @@ FKM_RUNS = 40
 KFED_RUNS = 100
 
 AS_ARCHIVED = FKM(16, init_iterations=0, server_seeding="unweighted", server_n_init=10)
-AS_OF_2024 = {"init_iterations": 1, "server_seeding": "weighted", "server_n_init": 1}
+AS_OF_2024: dict[str, Any] = {
+    "init_iterations": 1,
+    "server_seeding": "weighted",
+    "server_n_init": 1,
+}
 ABLATIONS = {
     "k-means++_drop0_wagg1_iter1": FKM(16, empty_clusters="relocate", **AS_OF_2024),
     "k-means++_drop1_wagg0_iter1": FKM(16, weighted=False, **AS_OF_2024),
@@ -275,7 +280,7 @@ QUANTITIES = ("within SSE", "outside SSE", "GT gap")
 
 
 @cache
-def ffcm_runs(case: str, method: str) -> NDArray[np.float64]:
+def ffcm_runs(case: str, method: Any) -> NDArray[np.float64]:
     """Within and outside "SSE" and gap of each run, (runs, 3); sums of distances, not squared.
 
     avg_1 is stopped after 4 rounds: in cases 3b and 3d some runs circle, to no other result.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +22,6 @@ from fedcluster.engines import LocalEngine, PooledEngine
 from fedcluster.errors import HeldBackError, InputError, SiteError
 from fedcluster.preprocessing import (
     Category,
-    Fitted,
     Histogram,
     Means,
     NumericColumn,
@@ -59,7 +59,7 @@ def engine_of(sites: Mapping[str, Data], filters: Sequence = (MinRows(2),)) -> L
     return LocalEngine(Client(name, data, filters) for name, data in sites.items())
 
 
-def fitted(engine: LocalEngine | PooledEngine, prepare: PreprocessingSpec) -> Fitted:
+def fitted(engine: LocalEngine | PooledEngine, prepare: PreprocessingSpec) -> Any:
     schema = agree(columns_told(engine, texts=prepare.named), prepare.columns)
     return run_plan(fit(prepare, schema), engine).value
 
@@ -131,8 +131,8 @@ def test_quantiles_come_as_finely_as_they_are_wanted() -> None:
 def test_the_search_for_quantiles_ends_before_counts_are_small() -> None:
     rng = np.random.default_rng(2)
     X = rng.normal(size=(40_000, 1))
-    engine = engine_of({"all": Data(X)})
-    asked = []
+    engine: Any = engine_of({"all": Data(X)})
+    asked: list[np.ndarray] = []
     answers = engine.ask
 
     def listening(tasks, sites=None):

@@ -6,6 +6,7 @@ import json
 import logging
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import numpy as np
 import pytest
@@ -90,6 +91,11 @@ def put(array: np.ndarray, value: float) -> np.ndarray:
     return array
 
 
+def weighing(weight: float) -> Bend:
+    """A first line of this weight in the answer to the first task."""
+    return numbers(lambda sums, weights: (sums, put(weights, weight)))
+
+
 def empty_line_with_sums(sums: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return sums, put(weights, 0.0)
 
@@ -147,7 +153,7 @@ def test_a_bad_reply_is_refused_and_the_round_goes_on(bend, reason, since, caplo
 def test_a_line_may_weigh_as_much_as_all_rows_of_its_site():
     """All 40 rows, and what rounding adds to their sum."""
     for weight in (40.0, 40.0 * (1 + 1e-12)):
-        bend = numbers(lambda s, w, weight=weight: (s, put(w, weight)))
+        bend = weighing(weight)
         engine = RemoteEngine(Postman(responders(), "b", bend), ROWS)
         assert engine.ask(ASKED)[0].by_site["b"].weights[0] == weight
 
@@ -157,7 +163,7 @@ def test_the_largest_line_is_held_against_the_weight_of_all_rows_where_that_is_m
     for weight, fits, too_much in ((3.0, 120.0, 121.0), (0.25, 40.0, 41.0)):
         data = Data(ROWS["b"], np.full(40, weight))
         for sent in (fits, too_much):
-            bend = numbers(lambda s, w, sent=sent: (s, put(w, sent)))
+            bend = weighing(sent)
             engine = RemoteEngine(Postman({"b": Responder(Client("b", data))}, "b", bend), ["b"])
             if sent == fits:
                 assert engine.ask(ASKED)[0].by_site["b"].weights[0] == sent
@@ -389,9 +395,7 @@ def test_an_unknown_step_is_refused_by_the_site():
 def test_the_model_reaches_every_site():
     kept: dict[str, dict] = {}
     sites = {
-        name: Responder(
-            Client(name, Data(X)), keep=lambda model, name=name: kept.update({name: model})
-        )
+        name: Responder(Client(name, Data(X)), keep=partial(kept.__setitem__, name))
         for name, X in ROWS.items()
     }
     model = {"centers": [[0.1, 1 / 3]]}

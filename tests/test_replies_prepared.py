@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pytest
@@ -35,7 +36,7 @@ START = State.at(np.array([[-1.0, 1.0, 0.0], [1.0, 0.0, 1.0]]))
 ASKED = [Task(Lloyd(), START, preprocessor=PREPARATION)]
 
 
-def responders(**how: object) -> dict[str, Responder]:
+def responders(**how: Any) -> dict[str, Responder]:
     return {
         name: Responder(Client(name, rows), columns=("age", "sex"), **KNOWN, **how)
         for name, rows in ROWS.items()

@@ -223,7 +223,7 @@ class Said:
         table = {k: {i: float(self.says.get(i) == k) for i in self.says} for k in self.tried}
         for scores in table.values():
             scores["gap-error"] = 0.0
-        far = 100.0 ** np.arange(10)
+        far = 100.0 ** np.arange(10.0)
         results = {
             k: Result(State(far[:k, None], np.ones(k)), (), "converged after 1 round")
             for k in self.tried
@@ -276,7 +276,12 @@ def test_every_rule_finds_clear_clusters(rule: str) -> None:
 @pytest.mark.parametrize("averaging", ["avg_1", "avg_2"])
 def test_fuzzy_db_is_the_framework_of_its_paper(averaging: str) -> None:
     """One more round of sums at the centres of FFCM, and the least index."""
-    options = {"rule": "fuzzy-db", "averaging": averaging, "max_iter": 20, "random_state": 0}
+    options: dict[str, Any] = {
+        "rule": "fuzzy-db",
+        "averaging": averaging,
+        "max_iter": 20,
+        "random_state": 0,
+    }
     found = select_k(SQUARE.X, range(2, 7), sites=SQUARE.site, **options)
     scores = {k: found.table[k]["fuzzy-db"] for k in found.table}
     assert found.n_clusters == min(scores, key=scores.__getitem__)
@@ -306,6 +311,7 @@ def test_few_rows_never_break_it(seed: int, n: int) -> None:
 def test_auto_is_the_vote_and_keeps_what_it_found() -> None:
     model = FederatedKMeans("auto", random_state=0).fit(CLEAR, sites=sites(CLEAR, 3))
     assert model.n_clusters_ == 3
+    assert model.selection_ is not None
     assert list(model.selection_.results) == list(range(1, 13))
     np.testing.assert_array_equal(model.cluster_centers_, model.selection_.results[3].state.centers)
     np.testing.assert_array_equal(model.predict(CLEAR), model.labels_)
@@ -317,6 +323,7 @@ def test_auto_is_the_vote_and_keeps_what_it_found() -> None:
 def test_auto_is_fuzzy_too() -> None:
     model = FederatedFuzzyCMeans("auto", random_state=0).fit(CLEAR, sites=sites(CLEAR, 3))
     assert model.n_clusters_ == 3
+    assert model.selection_ is not None
     assert {"xie-beni", "fuzzy-db"} <= set(model.selection_.says)
 
 

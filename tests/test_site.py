@@ -89,6 +89,7 @@ def test_every_source_gives_the_same_rows(kind, in_memory, monkeypatch) -> None:
     np.testing.assert_allclose(data.X, ROWS[:, [2, 0]], rtol=1e-6 if kind == "h5ad" else 0)
     np.testing.assert_array_equal(data.sample_weight, np.arange(60) % 4)
     np.testing.assert_array_equal(data.y, ["a", "b"] * 30)
+    assert data.groups is not None
     np.testing.assert_array_equal(np.unique(data.groups, return_index=True)[1] % 5, 0)
     assert len(np.unique(data.groups)) == 12
 
@@ -387,7 +388,7 @@ def test_evaluate_over_site_files_says_what_does_not_go_together() -> None:
     FRAME.to_csv("a.csv", index=False)
     toml('path = "a.csv"', 'columns = ["age", "bmi"]', 'label_column = "what"')
     assert "site 'south' names no label_column" in fails(*evaluate)
-    FRAME.assign(what=[None, *FRAME.what[1:]]).to_csv("a.csv", index=False)
+    FRAME.assign(what=pd.Series([None, *FRAME.what[1:]])).to_csv("a.csv", index=False)
     assert "site 'north': the label of a row is missing" in fails(*evaluate[:3])
     toml('path = "a.csv"', 'columns = ["age", "dose"]')
     assert "no column 'bmi' to cluster by" in fails("predict", *evaluate[1:], "--out", "new")
@@ -556,11 +557,12 @@ def test_a_site_whose_rows_cannot_be_read_speaks_for_itself() -> None:
 def test_raw_rows_keep_text_as_one_coding_and_what_is_missing(kind, monkeypatch) -> None:
     monkeypatch.setattr("fedcluster._site.IN_MEMORY", 0)
     monkeypatch.setattr(spool, "READ", 20)
-    frame = FRAME.assign(sex=[*["m"] * 30, *["f", "m", None] * 10])
+    frame = FRAME.assign(sex=pd.Series([*["m"] * 30, *["f", "m", None] * 10]))
     frame.loc[7, "age"] = np.nan
     monkeypatch.setitem(globals(), "FRAME", frame)
     site = toml(sources()[kind], 'columns = ["age", "sex"]', 'group_column = "who"')
     rows = site.rows(raw=True)
+    assert not isinstance(rows, Data)
     for data in (rows.load(), *([] if kind in ("parquet", "folder") else rows.chunks())):
         age, sex = data.columns
         assert (age.kind, sex.kind, sorted(sex.levels)) == ("number", "text", ["f", "m"])

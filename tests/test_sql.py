@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import sqlite3
 import threading
-import time
 import traceback
 from importlib.util import find_spec
+from typing import Any
 
 import numpy as np
 import pytest
@@ -56,7 +56,7 @@ def visits(postgres: Server) -> Server:
     return postgres
 
 
-def asked(server: Server, query: str, **more: object) -> Query:
+def asked(server: Server, query: str, **more: Any) -> Query:
     return Query(server.url, query, environment=ENVIRONMENT, **more)
 
 
@@ -95,6 +95,7 @@ def test_groups_and_labels_come_beside_the_numbers(visits: Server) -> None:
     assert data.y is not None
     np.testing.assert_array_equal(np.diff(data.groups) != 0, np.arange(1, 40_001) % 4 == 0)
     assert data.y[[0, 3, 4]].tolist() == ["p0", "p0", "p1"]
+    assert data.sample_weight is not None
     np.testing.assert_allclose(data.sample_weight, np.arange(40_001) / 7)
 
 
@@ -228,7 +229,7 @@ def test_a_database_that_is_down_is_tried_four_times() -> None:
 def test_a_database_that_comes_back_is_read(visits: Server, monkeypatch) -> None:
     monkeypatch.setattr(spool, "PAUSES", (0.5,) * 20)
     visits.stop()
-    back = threading.Thread(target=lambda: (time.sleep(0.3), visits.start()))
+    back = threading.Timer(0.3, visits.start)
     back.start()
     rows = CachedRows(asked(visits, "SELECT n FROM visits"))
     assert len(rows) == 40_001
@@ -239,7 +240,8 @@ def test_a_database_that_comes_back_is_read(visits: Server, monkeypatch) -> None
 def test_a_connection_that_breaks_while_it_is_read_starts_again(
     visits: Server, monkeypatch
 ) -> None:
-    query, broken = asked(visits, "SELECT n FROM visits"), []
+    broken: list[int] = []
+    query = asked(visits, "SELECT n FROM visits")
     real = Query.parts
 
     def breaking(self, *arguments):

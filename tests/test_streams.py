@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -321,7 +322,7 @@ def test_memory_is_bounded(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("dtype", ["float32", "float64", ">f4", "int16"])
-def test_a_map_is_read_in_chunks(tmp_path: Path, order: str, dtype: str) -> None:
+def test_a_map_is_read_in_chunks(tmp_path: Path, order: Any, dtype: str) -> None:
     X = np.asarray(rows_of(500) * 100, dtype=dtype, order=order)
     np.save(tmp_path / "a.npy", X)
     rows = MemoryMap(tmp_path / "a.npy", chunk_rows=64)

@@ -41,7 +41,7 @@ def test_a_leaf_falls_at_its_mean_in_the_column_that_varies_most() -> None:
     """
     states = grown(VarianceTree(2, min_rows=1), [[0, 0], [3, 4], [1, 1], [0, 15]])
     assert_allclose(states[0].centers, [[1, 5]])
-    assert_allclose(states[-1].centers, [[4 / 3, 5 / 3], [0, 15]])
+    assert_allclose(states[-1].centers, [[4 / 3, 5 / 3], [0.0, 15.0]])
     assert_array_equal(states[-1].weights, [3, 1])
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
 from fedcluster.algorithms import FKM, Lloyd
-from fedcluster.core import State, Task
+from fedcluster.core import State, Step, Task
 from fedcluster.engines import _wire as wire
 from fedcluster.engines._wire import WireError
 from fedcluster.preprocessing import Category, NumericColumn, Preprocessor, Principal
@@ -92,7 +92,7 @@ def test_a_function_does_not_travel():
         wire.write_tasks([Task(FKM(2, client_init=lambda X, k, random_state: X[:k]), State())])
 
 
-def written(asked, change):
+def written(asked: Step, change: dict[str, object]) -> tuple[Any, Any]:
     [header], arrays = wire.write_tasks([Task(asked, State.at(np.eye(2)))])
     return [{**header, **change}], arrays
 

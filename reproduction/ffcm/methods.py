@@ -48,10 +48,10 @@ def clustered(method: str, X: Array, site: NDArray[Any], k: int, m: float, seed:
     if method == "central, best of five":
         return central_fuzzy_cmeans(X, k, m, seed=seed).centers
     if method == "central":
-        start = rng.integers(400, 700, (k, X.shape[1])).astype(float)
+        start = State.at(rng.integers(400, 700, (k, X.shape[1])))
         pooled = LocalEngine([Client("pooled", Data(X))])
         ffcm = FFCM(m, local="converge", relative=False)
-        return run(ffcm, pooled, State.at(start), seed=seed, max_rounds=1).state.centers
+        return run(ffcm, pooled, start, seed=seed, max_rounds=1).state.centers
     ffcm = FFCM(m, relative=False, **VARIANTS[method])
     start = State.at(rng.uniform(size=(k, X.shape[1])))
     return run(ffcm, engine(X, site), start, seed=seed, max_rounds=MOST_ROUNDS).state.centers

@@ -13,7 +13,7 @@ from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 Floats = NDArray[np.float64]
 Rows = NDArray[np.floating[Any]]
@@ -237,10 +237,10 @@ class State:
     memory: Mapping[str, Floats] = field(default_factory=dict)
 
     @classmethod
-    def at(cls, centers: Floats) -> Self:
+    def at(cls, centers: ArrayLike) -> Self:
         """A start at the given centres, (k, d)."""
-        centers = np.array(centers, dtype=np.float64)
-        return cls(centers, np.zeros(len(centers)))
+        start = np.array(centers, dtype=np.float64)
+        return cls(start, np.zeros(len(start)))
 
 
 class RowTransform(Protocol):
