@@ -42,7 +42,7 @@ IN_MEMORY = 1 << 23
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a site holds back; where it names a group column, rows are those of persons.
+    """Limits of a site; where it names a group column, they count persons instead of rows.
 
     Parameters
     ----------
@@ -57,13 +57,13 @@ class Limits:
 
     @property
     def filters(self) -> tuple[Filter, ...]:
-        """The same as the client's filters."""
+        """Return the limits as the client's filters."""
         return (MinRows(self.min_rows), MinClusterSize(self.min_cluster_size))
 
 
 @dataclass(frozen=True, slots=True)
 class SiteFile:
-    r"""What stands in a ``site.toml``.
+    r"""The content of a ``site.toml``.
 
     Parameters
     ----------
@@ -171,7 +171,7 @@ class SiteFile:
         return held(self.opened(columns, raw=raw))
 
     def opened(self, columns: Sequence[str] | None = None, *, raw: bool = False) -> OpenRows:
-        """The source, opened; its rows come in chunks, in the order in which they lie there."""
+        """Open the source; its rows come in chunks, in the order in which they lie there."""
         owner = f"site {self.name!r}"
         rows = open_rows(
             self.source,
@@ -188,7 +188,7 @@ class SiteFile:
         return CommonCodes(rows, rows.columns, self.codes, owner) if coded else rows
 
     def client(self, columns: Sequence[str] | None = None, *, raw: bool = False) -> Client:
-        """The site as it answers tasks: its rows, opened at the first one, and its limits."""
+        """Return the client that answers for the site; its rows are opened at the first task."""
         return Client(self.name, lambda: self.rows(columns, raw=raw), self.limits.filters)
 
     def profile(self) -> Profile:
@@ -210,7 +210,7 @@ class SiteFile:
             return profile
 
     def _advise(self, numeric: Sequence[str]) -> str:
-        """What to do where a column is no number."""
+        """Return what to do where a column is no number."""
         if not numeric:
             return "there is no other column"
         listed = ", ".join(f'"{name}"' for name in numeric)
@@ -219,7 +219,7 @@ class SiteFile:
 
 @dataclass(frozen=True, slots=True)
 class ColumnProfile:
-    """What one column holds.
+    """Kind and gaps of one column.
 
     Parameters
     ----------
@@ -244,7 +244,7 @@ class ColumnProfile:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What a source holds, told to the site alone.
+    """Size and columns of a source, told to the site alone.
 
     Parameters
     ----------
@@ -292,7 +292,7 @@ def _profile_of_matrix(matrix: Matrix) -> Profile:
 
 
 def held(rows: OpenRows) -> Data | RowStream:
-    """Rows in memory if they are few, else in chunks as before."""
+    """Return rows in memory if they are few, else in chunks as before."""
     return rows.load() if len(rows) * len(rows.columns) <= IN_MEMORY else rows
 
 
@@ -305,7 +305,7 @@ class _Toml:
     within: str = ""
 
     def site(self) -> SiteFile:
-        """The whole file."""
+        """Return the content of the whole file."""
         known = [f.name for f in fields(SiteFile) if f.name != "path"]
         self.only(known)
         columns = self.texts("columns")
@@ -331,7 +331,7 @@ class _Toml:
         return site
 
     def source(self) -> FileSource | SqlSource:
-        """Where the rows come from."""
+        """Return where the rows come from."""
         folder = self.path.parent
         if "url" in self.content:
             self.only(["url", "query", "password_file"])
@@ -348,7 +348,7 @@ class _Toml:
         return FileSource(path, self.texts("names"), self.maybe("matrix"), decimal)
 
     def codes(self) -> Meanings:
-        """What all sites call this site's codes."""
+        """Return what all sites call this site's codes."""
         for name, meaning in self.content.items():
             if (
                 not isinstance(meaning, Mapping)
@@ -364,7 +364,7 @@ class _Toml:
         }
 
     def limits(self) -> Limits:
-        """What the site holds back."""
+        """Return the site's limits."""
         known = [f.name for f in fields(Limits)]
         self.only(known)
         for name, value in self.content.items():
@@ -381,21 +381,21 @@ class _Toml:
                 self.complain(f"unknown key {key!r}; {hint}")
 
     def text(self, key: str) -> str:
-        """A text that must be there."""
+        """Return a text that must be there."""
         value = self.maybe(key)
         if value is None:
             self.complain(f"{key!r} is missing")
         return value
 
     def maybe(self, key: str) -> str | None:
-        """A text, if it is there."""
+        """Return a text, if it is there."""
         value = self.content.get(key)
         if value is not None and (not isinstance(value, str) or not value.strip()):
             self.complain(f"{key} must be a text, not {value!r}")
         return value
 
     def texts(self, key: str) -> tuple[str, ...] | None:
-        """A list of texts, if it is there."""
+        """Return a list of texts, if it is there."""
         value = self.content.get(key)
         if value is None:
             return None
@@ -404,7 +404,7 @@ class _Toml:
         return tuple(value)
 
     def table(self, key: str) -> _Toml:
-        """A table of the file, empty if it is not there."""
+        """Return a table of the file, empty if it is not there."""
         value = self.content.get(key, {})
         if not isinstance(value, Mapping):
             self.complain(f"{key} must be a table, [{key}]")

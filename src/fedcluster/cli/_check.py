@@ -44,57 +44,58 @@ def check(
             )
         site = SiteFile.load(site_file)
         screen.doing(f"reading the rows of {site.name}")
-        found = site.profile()
-        names = [column.name for column in found.columns]
+        profile = site.profile()
+        names = [column.name for column in profile.columns]
         roles = site.roles(names)
         has_columns(f"site {site.name!r}", names, [*roles.chosen, *roles.others])
         if coded := [name for name in site.codes if name in roles.chosen]:
             for _ in site.opened(coded, raw=True).chunks():  # a code without a meaning is an error
                 pass
-        content = _content(site, found)
-        for line in _refused(site, found):
+        content = _content(site, profile)
+        for line in _refused(site, profile):
             warnings.warn(line, stacklevel=1)
     screen.result(
-        content, [_table(site, found), *_decimals(found), *_limits(content), "Nothing was sent."]
+        content,
+        [_table(site, profile), *_decimals(profile), *_limits(content), "Nothing was sent."],
     )
 
 
-def _content(site: SiteFile, found: Profile) -> dict[str, Any]:
-    """What ``--json`` prints."""
-    limits, persons = site.limits, found.persons
-    counted = found.rows if persons is None else len(persons)
+def _content(site: SiteFile, profile: Profile) -> dict[str, Any]:
+    """Return what ``--json`` prints."""
+    limits, persons = site.limits, profile.persons
+    counted = profile.rows if persons is None else len(persons)
     smallest = limits.min_cluster_size
     sent_from = smallest if persons is None else persons.rows_of(smallest)
     return {
         "site": site.name,
         "source": str(site.source),
-        "rows": found.rows,
+        "rows": profile.rows,
         "persons": None if persons is None else len(persons),
         "columns": [
             {"name": c.name, "role": _role(site, c.name), "holds": c.kind, "missing": c.missing}
-            for c in found.columns
+            for c in profile.columns
         ],
         "limits": {
             "min_rows": limits.min_rows,
             "takes_part": counted >= limits.min_rows,
             "min_cluster_size": smallest,
-            "sent_from_rows": int(sent_from) if sent_from <= found.rows else None,
+            "sent_from_rows": int(sent_from) if sent_from <= profile.rows else None,
         },
     }
 
 
 def _role(site: SiteFile, name: str) -> str:
-    """What a column is used for."""
+    """Return what a column is used for."""
     roles = {site.weight_column: "weight", site.group_column: "group", site.label_column: "label"}
     if name in roles:
         return roles[name]
     return "clustered by" if site.columns is None or name in site.columns else "not used"
 
 
-def _refused(site: SiteFile, found: Profile) -> Iterator[str]:
-    """The columns that a fit would not take, one line each."""
+def _refused(site: SiteFile, profile: Profile) -> Iterator[str]:
+    """Yield a line for each column that a fit would not take."""
     holds = {"date": "dates", "mixed": "numbers and text", "empty": "no value"}
-    for column in found.columns:
+    for column in profile.columns:
         if column.kind in holds and _role(site, column.name) == "clustered by":
             yield (
                 f"column {column.name!r} holds {holds[column.kind]}, which a fit refuses; "
@@ -102,31 +103,31 @@ def _refused(site: SiteFile, found: Profile) -> Iterator[str]:
             )
 
 
-def _table(site: SiteFile, found: Profile) -> Table:
+def _table(site: SiteFile, profile: Profile) -> Table:
     from fedcluster.report import Table
     from fedcluster.report._messages import counted
 
-    persons = "" if found.persons is None else f" of {counted(len(found.persons), 'person')}"
+    persons = "" if profile.persons is None else f" of {counted(len(profile.persons), 'person')}"
     return Table(
-        f"Site {site.name}: {counted(found.rows, 'row')}{persons} from {site.source}",
+        f"Site {site.name}: {counted(profile.rows, 'row')}{persons} from {site.source}",
         ("column", "use", "holds", "missing"),
-        tuple((c.name, _role(site, c.name), c.kind, f"{c.missing:,}") for c in found.columns),
+        tuple((c.name, _role(site, c.name), c.kind, f"{c.missing:,}") for c in profile.columns),
     )
 
 
-def _decimals(found: Profile) -> Iterator[str]:
-    """Which columns may have decimals that do not begin as the site file says."""
+def _decimals(profile: Profile) -> Iterator[str]:
+    """Yield which columns may have decimals that do not begin as the site file says."""
     from fedcluster.io._cells import COMMA, NAMES
 
     for sign, name in NAMES.items():
-        if columns := [column.name for column in found.columns if column.kind == name]:
+        if columns := [column.name for column in profile.columns if column.kind == name]:
             verb = "write" if sign == COMMA else "leave"
             where = "under [source]" if sign == COMMA else "there out"
             yield f'{", ".join(columns)} may have {name}: then {verb} decimal = "," {where}.'
 
 
 def _limits(content: dict[str, Any]) -> Iterator[str]:
-    """What the site's limits would do, in sentences."""
+    """Yield sentences on what the site's limits would do."""
     from fedcluster.report._messages import counted
 
     limits, unit = content["limits"], "rows" if content["persons"] is None else "persons"

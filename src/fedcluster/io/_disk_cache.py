@@ -33,7 +33,7 @@ SMALL = 1 << 18
 
 
 class UnreachableError(InputError):
-    """What holds the rows cannot be reached, which may pass."""
+    """A database cannot be reached, which may pass."""
 
 
 def patiently(work: Callable[[], T]) -> T:

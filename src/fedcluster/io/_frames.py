@@ -23,7 +23,7 @@ ReadPath = Callable[[Path, str], Data]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GivenTable:
-    """What was given for one site.
+    """A table that was given for one site.
 
     Parameters
     ----------

@@ -30,7 +30,7 @@ Array = FileFingerprint | NDArray[Any]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Matrix:
-    """What a format that holds a matrix gives: rows of numbers (n, d), some at a time.
+    """Rows of numbers (n, d), read some at a time: what a format of matrices gives.
 
     Parameters
     ----------

@@ -100,7 +100,7 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def _existing(path: Path) -> Path:
-    """The path itself or the nearest of its parents that exists."""
+    """Return the path itself or the nearest of its parents that exists."""
     path = path.absolute()
     return next(p for p in (path, *path.parents) if p.exists())
 
@@ -154,14 +154,14 @@ def write_labels(
 
 
 def _numbers(rows: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
-    """The same as an array, of a range without a Python object for each."""
+    """Return numbers as an array; of a range, without a Python object for each."""
     if isinstance(rows, range):
         return np.arange(rows.start, rows.stop, rows.step)
     return np.asarray(rows)
 
 
 def json_text(content: Mapping[str, Any]) -> str:
-    """A value as JSON that people can read: a line for each key and each part of a long list.
+    """Return JSON that people can read: a line for each key and each part of a long list.
 
     Examples
     --------
@@ -215,7 +215,7 @@ def label_files(sites: Sequence[str]) -> dict[str, str]:
 
 
 def _safe(name: str) -> str:
-    """A name as a file name of at most 160 bytes."""
+    """Return a name as a file name of at most 160 bytes."""
     coded = "".join(c if c.isalnum() or c in " -_.,+=@()&'" else _code(c) for c in name)
     coded = coded.encode()[:160].decode(errors="ignore")
     if set(coded) == {"."}:

@@ -37,7 +37,7 @@ Advise = Callable[[Sequence[str]], str]
 
 @dataclass(frozen=True, slots=True)
 class ColumnRoles:
-    """Which column of a table plays which part.
+    """The parts that columns of a table play.
 
     Parameters
     ----------
@@ -95,26 +95,26 @@ class ColumnRoles:
 
 
 class Table(Protocol):
-    """What a format that holds a table gives: named columns, read some rows at a time."""
+    """Named columns, read some rows at a time: what a format of tables gives."""
 
     @property
     def path(self) -> Path:
-        """What messages call it: the file."""
+        """Return what messages call it: the file."""
         ...
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the columns."""
+        """Return the names of the columns."""
         ...
 
     @property
     def decimal(self) -> str | None:
-        """What decimals begin with; None where numbers need not be written as text."""
+        """Return what decimals begin with; None where numbers need not be written as text."""
         ...
 
     @property
     def fingerprint(self) -> FileFingerprint | None:
-        """The file as it was when it was opened; None of what is no file."""
+        """Return the file as it was when it was opened; None of what is no file."""
         ...
 
     def parts(
@@ -124,13 +124,13 @@ class Table(Protocol):
         ...
 
     def where(self, row: int) -> str:
-        """Where a row, counted from 0, is found in it."""
+        """Return where a row, counted from 0, is found in it."""
         ...
 
 
 @runtime_checkable
 class WholeTable(Protocol):
-    """What a `Table` has besides that is quicker, or knows more, when it is read at once."""
+    """A `Table` that is quicker, or knows more of its columns, when it is read at once."""
 
     def read(self, columns: Sequence[str], texts: Sequence[str] = ()) -> TablePart:
         """Read columns by name, all rows; those among ``texts`` as they are written."""
@@ -157,7 +157,7 @@ class TablePart:
 
     @property
     def decimal(self) -> str | None:
-        """What decimals begin with; None where numbers need not be written as text."""
+        """Return what decimals begin with; None where numbers need not be written as text."""
         return self.table.decimal
 
 

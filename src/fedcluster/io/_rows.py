@@ -37,7 +37,7 @@ class OpenRows(RowStream, Protocol):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns to cluster by."""
+        """Return the columns to cluster by."""
         ...
 
 

@@ -95,12 +95,12 @@ class Query:
 
     @property
     def path(self) -> Path:
-        """What messages call it, in a file's place."""
+        """Return what messages call it, in a file's place."""
         return Path("the query's answer")
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the columns; asks the database, whose answer waits to be read."""
+        """Return the names of the columns; asks the database, whose answer waits to be read."""
         if not self._names:
             self._live = patiently(self._asked)
             self._names = self._live.names
@@ -130,7 +130,7 @@ class Query:
             _close(answer.connection, answer.result)
 
     def where(self, row: int) -> str:
-        """Where a row, counted from 0, is found."""
+        """Return where a row, counted from 0, is found."""
         return f"row {row + 1} of the query's answer"
 
     def _asked(self) -> _Answer:
@@ -169,7 +169,7 @@ class Query:
         return engine
 
     def _resolved(self) -> tuple[URL, list[str]]:
-        """The URL with what it stands for, and what of it nobody may see."""
+        """Return the URL with its variables filled in, and the secrets in it."""
         if PLACEHOLDER.fullmatch(self._url):
             url = _parsed(self._filled(self._url))
         else:
@@ -181,7 +181,7 @@ class Query:
         return self._existing(url), [str(secret) for secret in hidden if secret]
 
     def _filled_parts(self, url: URL) -> URL:
-        """The URL, each part of it with the environment's values, whatever signs they have."""
+        """Fill the environment's values into each part of the URL, whatever signs they have."""
         parts: dict[str, Any] = {
             part: self._filled(value)
             for part in ("username", "password", "host", "database")
@@ -191,14 +191,14 @@ class Query:
         return url.set(**parts, query=query)
 
     def _filled(self, text: str) -> str:
-        """A text with the environment's values."""
+        """Fill the environment's values into a text."""
         for name in PLACEHOLDER.findall(text):
             if name not in self._environment:
                 raise InputError(f"the environment has no variable {name}, which url names")
-        return PLACEHOLDER.sub(lambda found: self._environment[found[1]], text)
+        return PLACEHOLDER.sub(lambda name: self._environment[name[1]], text)
 
     def _existing(self, url: URL) -> URL:
-        """The URL; of SQLite, which would make a file that is not there, with the file's path."""
+        """Return the URL; of SQLite, which would make a missing file, with a path that exists."""
         name = url.database
         if url.get_backend_name() != "sqlite" or not name or name.startswith((":", "file:")):
             return url
@@ -218,7 +218,7 @@ class Query:
         raise failed  # outside: what the driver said, password and all, is not its context
 
     def _complaint(self, error: Any, secrets: Sequence[str], dialect: Any, raw: Any) -> InputError:
-        """One line on what went wrong, of a kind that says whether it may pass."""
+        """Return one line on what went wrong, of a kind that says whether it may pass."""
         cause = getattr(error, "orig", None) or error
         said = _without(secrets, cause)
         connected = getattr(error, "statement", "fetched") is not None
@@ -232,7 +232,7 @@ class Query:
 
 @dataclass(frozen=True, eq=False)
 class _Answer:
-    """A database's answer that waits to be read, and what of its URL nobody may see."""
+    """A database's answer that waits to be read, and the secrets of its URL."""
 
     connection: Connection
     result: CursorResult[Any]
@@ -276,7 +276,7 @@ def _no_password(url: str) -> None:
 
 
 def _names(result: CursorResult[Any]) -> tuple[str, ...]:
-    """The names of an answer's columns, each its own."""
+    """Return the names of an answer's columns, which must differ."""
     if not result.returns_rows:
         raise InputError("the query answers without a table; write a SELECT")
     names = tuple(map(str, result.keys()))
@@ -286,7 +286,7 @@ def _names(result: CursorResult[Any]) -> tuple[str, ...]:
 
 
 def _without(secrets: Sequence[str], error: object) -> str:
-    """What an error says in its first line, without secrets."""
+    """Return the first line of an error, without secrets."""
     said = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
     for secret in secrets:
         for written in {secret, quote(secret), quote_plus(secret), repr(secret)[1:-1]}:
@@ -295,7 +295,7 @@ def _without(secrets: Sequence[str], error: object) -> str:
 
 
 def _batches(result: CursorResult[Any], n_rows: int) -> Iterator[Sequence[Any]]:
-    """Rows as the driver gives them; those of SQLAlchemy, which holds one back, cost as much."""
+    """Yield rows as the driver gives them; SQLAlchemy's own, which holds one back, cost as much."""
     rows: Sequence[Any] = [tuple(first)] if (first := result.fetchone()) else []
     while rows:
         cursor = result.cursor
@@ -316,7 +316,7 @@ def _binary(connection: Any, cursor: Any, *rest: Any) -> None:
 
 
 def _columns(rows: Sequence[Sequence[Any]], place: Sequence[int]) -> list[pa.Array]:
-    """Rows of Python objects as columns; where all are numbers, without looking at each."""
+    """Return rows of Python objects as columns; where all are numbers, without looking at each."""
     if place != list(range(len(rows[0]))):
         rows = [[row[j] for j in place] for row in rows]
     try:
@@ -326,7 +326,7 @@ def _columns(rows: Sequence[Sequence[Any]], place: Sequence[int]) -> list[pa.Arr
 
 
 def _arrow(values: Sequence[Any]) -> pa.Array:
-    """A column of Python objects; where they are of many kinds, as they are written."""
+    """Return a column of Python objects; where they are of many kinds, as they are written."""
     try:
         return pa.array(values)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):

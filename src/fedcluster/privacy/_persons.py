@@ -31,13 +31,13 @@ class Persons:
 
     Examples
     --------
-    >>> tally = GroupCounter()
-    >>> tally.add(np.array([7, 7, 7, 7, 8]))
-    >>> tally.add(np.array([9, 9]))
-    >>> persons = tally.persons()
+    >>> counter = GroupCounter()
+    >>> counter.add(np.array([7, 7, 7, 7, 8]))
+    >>> counter.add(np.array([9, 9]))
+    >>> persons = counter.persons()
     >>> len(persons)
     3
-    >>> persons.behind(np.array([0.0, 4.0, 5.0, 7.0]))
+    >>> persons.min_groups(np.array([0.0, 4.0, 5.0, 7.0]))
     array([0., 1., 2., 3.])
     """
 
@@ -47,7 +47,7 @@ class Persons:
         return len(self.most) - 1
 
     def min_groups(self, rows: Floats) -> Floats:
-        """The fewest persons who can stand behind so many rows, (k,); never more than the rows.
+        """Return the fewest persons who can have so many rows, (k,); never more than the rows.
 
         Rows of a fuzzy clustering, sums of degrees, need not be whole.
         """
@@ -55,7 +55,7 @@ class Persons:
         return np.minimum(np.ceil(fewest - ROUNDING), rows)
 
     def rows_of(self, persons: int) -> float:
-        """The fewest rows behind which so many persons must stand; infinite if they are too few."""
+        """Return the fewest rows that so many persons must have; infinite if they are too few."""
         return float(self.most[persons - 1]) + 1 if persons <= len(self) else np.inf
 
 
@@ -73,12 +73,12 @@ class GroupCounter:
             self._counted = [self._together()]
 
     def persons(self) -> Persons:
-        """The persons of all parts."""
+        """Return the persons of all parts."""
         _, rows = self._together()
         return Persons(np.concatenate([[0.0], np.cumsum(np.sort(rows)[::-1])]))
 
     def _together(self) -> tuple[NDArray[np.int64], Floats]:
-        """Each person once, with the number of its rows."""
+        """Return each person once, with the number of its rows."""
         names, times = (np.concatenate(each) for each in zip(*self._counted, strict=True))
         once, place = np.unique(names, return_inverse=True)
         return once, np.bincount(place, times, len(once)).astype(np.float64)
