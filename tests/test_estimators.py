@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import inspect
 import re
 from typing import Any
 
@@ -17,6 +18,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from fedcluster import FederatedFuzzyCMeans, FederatedKMeans
 from fedcluster.algorithms import FKM, Lloyd
 from fedcluster.estimators._reading import read_rows
+from fedcluster.kernels import hard_sums
 
 RNG = np.random.default_rng(0)
 CENTERS = np.array([[0.0, 0.0], [10.0, 0.0], [0.0, 10.0]])
@@ -338,3 +340,16 @@ def test_as_many_clusters_as_rows_work() -> None:
     rows = {"a": X[:4], "b": X[4:9]}
     model = FederatedKMeans(9, random_state=0).fit(rows)
     assert model.inertia_ == pytest.approx(0.0, abs=1e-20)
+
+
+def test_few_frames_lie_between_fit_and_a_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    depths = []
+
+    def counted(*given: Any, **more: Any) -> Any:
+        names = [frame.function for frame in inspect.stack(0)]
+        depths.append(names.index(FederatedKMeans.fit.__name__) + 1)
+        return hard_sums(*given, **more)
+
+    monkeypatch.setattr("fedcluster.algorithms._lloyd.hard_sums", counted)
+    FederatedKMeans(3, n_init=2, random_state=0).fit(PARTS)
+    assert 0 < max(depths) <= 15
