@@ -27,7 +27,7 @@ from fedcluster.io._disk_cache import CachedRows, DiskCache
 from fedcluster.io._matrices import MatrixRows
 from fedcluster.io._reader import ColumnRoles
 from fedcluster.metrics import Inertia
-from fedcluster.privacy._persons import GroupCounter
+from fedcluster.privacy._limits import GroupCounter
 
 ROWS = np.random.default_rng(0).normal(size=(60, 3)).round(3) + np.arange(60)[:, None] % 3 * 9
 FRAME = pd.DataFrame(ROWS, columns=["age", "bmi", "dose"]).assign(

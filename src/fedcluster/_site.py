@@ -32,7 +32,7 @@ from fedcluster.io._reader import ColumnRoles, Reader, Table, TablePart
 from fedcluster.io._rows import OpenRows, error_prefix, readable
 from fedcluster.io._sources import FileSource, SqlSource, open_rows, open_source
 from fedcluster.privacy import MinClusterSize, MinRows
-from fedcluster.privacy._persons import GroupCounter, Persons
+from fedcluster.privacy._limits import GroupCounter, Persons
 
 ROWS = 1 << 14
 """Rows that are read at a time for a profile."""

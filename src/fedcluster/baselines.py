@@ -1,4 +1,4 @@
-"""Baselines that the papers compare with, for simulation only.
+"""Baselines of the papers, for simulation only.
 
 Each needs what federated clustering does without: all rows in one place, or their true clusters.
 """
@@ -14,13 +14,7 @@ from fedcluster.algorithms import FedAvg, KFed
 from fedcluster.client import Client
 from fedcluster.core import Data, Engine, Floats, Rows, State
 from fedcluster.engines import LocalEngine
-from fedcluster.kernels import (
-    FuzzyFit,
-    LloydFit,
-    fuzzy_cmeans,
-    kmeans,
-    kmeans_plusplus,
-)
+from fedcluster.kernels import FuzzyFit, LloydFit, fuzzy_cmeans, kmeans, kmeans_plusplus
 from fedcluster.rounds import run
 
 __all__ = ["central_fuzzy_cmeans", "central_kmeans", "informed_kfed", "random_start_kmeans"]

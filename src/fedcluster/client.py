@@ -29,7 +29,7 @@ from fedcluster.io._columns import classes, described
 from fedcluster.io._rows import in_order
 from fedcluster.kernels._threads import blas_on_one_thread, thread_count
 from fedcluster.privacy import MinRows
-from fedcluster.privacy._persons import GroupCounter, Persons
+from fedcluster.privacy._limits import GroupCounter, Persons
 
 __all__ = ["AuditRecord", "Client"]
 

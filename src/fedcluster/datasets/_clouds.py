@@ -1,5 +1,13 @@
-"""Made-up data of three papers that publish no rows and no seed: normal clouds, drawn anew.
+"""Normal clouds of five publications: the same rows where a seed is published, else drawn anew.
 
+- S. Garst & M. Reinders, Federated K-means clustering, ICPR 2024; arXiv 2310.01195. The positions
+  of the sites, the seed and the order of the draws are those of the authors' repository,
+  github.com/swiergarst/fedKMeans, so that the rows are the published ones, bit by bit.
+- R. Mariescu-Istodor & C. Zhong, G2 data sets, 2016; in P. Fränti & S. Sieranoja, K-means
+  properties on six clustering benchmark datasets, Applied Intelligence 48 (2018). The published
+  sets have 1, 2, 4, ..., 1024 dimensions and deviations of 10, 20, ..., 100. Both papers of
+  M. Stallmann & A. Wilbik cluster the hundred from two dimensions on, each row at a site drawn
+  for it.
 - S. Triebe & R. Rajagopal, Federated K-Means: clustering algorithm and proof of concept, 2019.
 - M. Stallmann & A. Wilbik, Towards federated clustering: a federated fuzzy c-means algorithm
   (FFCM), FL-AAAI 2022.
@@ -11,11 +19,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from os import PathLike
 
 import numpy as np
+from numpy.random import RandomState
 
-from fedcluster.datasets._split import SplitRows, clouds
+from fedcluster.core import Floats
+from fedcluster.datasets._split import SplitRows, client_names, clouds
 
+_PLANE_SEED = 42
+_GRID = np.array([(x, y) for x in (-7.5, -2.5, 2.5, 7.5) for y in (-7.5, -2.5, 2.5, 7.5)])
+_OBSERVERS = (
+    (6.996601158324054, 4.124745404114659),
+    (-5.2710667038492565, 7.157142451709259),
+    (6.714794493537756, -9.174802677105856),
+    (2.4435159206032413, 8.331910708477391),
+    (-9.606948592795872, 2.769673398722041),
+)
+_CLUSTERS_SEEN = (16, 1, 3, 10, 7)
+_G2_MEANS = (500.0, 600.0)
+_G2_ROWS = 1024
 _DIAGONAL = ((-2.0, -2.0), (0.0, 0.0), (2.0, 2.0))
 _HIDDEN = ((5.0, 0.0), (5.0, 10.0), (10.0, 10.0))
 _SQUARE = ((0.0, 0.0), (0.0, 10.0), (10.0, 10.0), (10.0, 0.0))
@@ -30,13 +53,203 @@ FFCM_CASES = {
     "3c": (_SQUARE, 1.0, ((500, 500, 0, 0), (0, 50, 50, 0), (0, 0, 50, 50))),
     "3d": (_SQUARE, 1.0, ((500, 500, 0, 0), (0, 500, 500, 0), (0, 0, 500, 500))),
 }
-"""The clusters' means, their standard deviation, and the rows of each cluster at each site."""
+"""Clusters' means, their standard deviation, and the rows of each cluster at each site."""
+
+
+def plane16(beta: float = 0.1, per_cluster: int = 50, noise: float = 1.0) -> SplitRows:
+    """Draw sixteen clusters on a plane, seen by five observers (FKM papers, figures 1 to 4 and 8).
+
+    The clusters' means are the points of the grid {-7.5, -2.5, 2.5, 7.5} x {-7.5, -2.5, 2.5, 7.5},
+    in row order. An observer at the distance d sees a row with the probability
+    1 - exp(-beta / d). A row belongs to one of those who see it, each as likely; where nobody
+    does, to the nearest.
+
+    Parameters
+    ----------
+    beta : float, default=0.1
+        How far an observer sees, in the units of the plane; above 0. The papers take 0.1, 1
+        and 10: the smaller it is, the more do the sites differ.
+    per_cluster : int, default=50
+        Rows of each cluster; the papers take 50, 100 and 200.
+    noise : float, default=1.0
+        Standard deviation of a cluster in each coordinate; the papers take 1 to 1.5.
+
+    Returns
+    -------
+    SplitRows
+        The rows by cluster, held by ``client-0`` to ``client-4``.
+
+    Notes
+    -----
+    The positions of the observers, the seed 42, the order of the draws and the rule for rows
+    that nobody sees come from the program, swiergarst/fedKMeans; the papers leave them out. The
+    pooled rows do not depend on ``beta``.
+
+    Examples
+    --------
+    >>> rows = plane16(beta=0.1)
+    >>> {name: len(X) for name, (X, y) in rows.sites.items()}
+    {'client-0': 185, 'client-1': 144, 'client-2': 194, 'client-3': 74, 'client-4': 203}
+    """
+    if not (beta > 0 and noise >= 0 and per_cluster >= 1):
+        raise ValueError(
+            "plane16 needs beta above 0, noise of at least 0 and per_cluster of at least 1, "
+            f"not {beta}, {noise} and {per_cluster}"
+        )
+    rng = RandomState(_PLANE_SEED)
+    X = np.concatenate([_cloud(mean, per_cluster, noise, rng) for mean in _GRID])
+    observer = [_observer(x, beta, rng) for x in X]
+    return SplitRows(X, np.repeat(np.arange(len(_GRID)), per_cluster), client_names(observer))
+
+
+def variable_k(per_cluster: int = 50) -> SplitRows:
+    """Draw rows for sites that hold 16, 1, 3, 10 and 7 of sixteen clusters (FKM ICPR figure 5).
+
+    The clusters are those of `plane16` with noise 1. Site i holds rows of the first K_i clusters,
+    K = (16, 1, 3, 10, 7); the sites that hold a cluster share its rows in equal, consecutive
+    parts, and the remainder is left out.
+
+    Parameters
+    ----------
+    per_cluster : int, default=50
+        Rows drawn of each cluster. The papers' figure takes 50, at least 5 is needed.
+
+    Returns
+    -------
+    SplitRows
+        The rows by cluster, held by ``client-0`` to ``client-4``.
+
+    Notes
+    -----
+    Seed, order and shares come from the program, swiergarst/fedKMeans ("cluster_wise", with 50
+    rows a cluster "cluster_wise_small"). The papers' text lists the numbers of clusters in
+    another order.
+
+    Examples
+    --------
+    >>> {name: len(np.unique(y)) for name, (X, y) in variable_k().sites.items()}
+    {'client-0': 16, 'client-1': 1, 'client-2': 3, 'client-3': 10, 'client-4': 7}
+    """
+    if per_cluster < len(_CLUSTERS_SEEN):
+        raise ValueError(
+            f"variable_k needs per_cluster of at least {len(_CLUSTERS_SEEN)}, one row for each "
+            f"site, not {per_cluster}"
+        )
+    rng = RandomState(_PLANE_SEED)
+    rows, clients = [], []
+    for cluster, mean in enumerate(_GRID):
+        holders = [i for i, seen in enumerate(_CLUSTERS_SEEN) if cluster < seen]
+        held = np.repeat(holders, per_cluster // len(holders))
+        rows.append(_cloud(mean, per_cluster, 1.0, rng)[: len(held)])
+        clients.append(held)
+    y = np.repeat(np.arange(len(_GRID)), [len(held) for held in clients])
+    return SplitRows(np.concatenate(rows), y, client_names(np.concatenate(clients)))
+
+
+def _cloud(mean: Floats, n: int, noise: float, rng: RandomState) -> Floats:
+    """Draw normal rows around a mean, (n, 2): all first coordinates before the second."""
+    return np.column_stack([rng.normal(center, noise, n) for center in mean])
+
+
+def _observer(x: Floats, beta: float, rng: RandomState) -> int:
+    """Draw the observer of a row: one of those who see it, or the nearest."""
+    distance = np.sqrt((np.subtract(_OBSERVERS, x) ** 2).sum(axis=1))
+    chance = 1.0 - np.exp(-beta / distance)
+    sees = [bool(rng.choice([0, 1], p=[1.0 - p, p])) for p in chance]
+    if not any(sees):
+        return int(distance.argmin())
+    return int(rng.choice(np.flatnonzero(sees)))
+
+
+def g2(
+    dimensions: int, deviation: float, *, n_sites: int = 10, per_cluster: int = 1024, seed: int = 0
+) -> SplitRows:
+    """Draw two normal clusters around 500 and 600 in each coordinate.
+
+    Parameters
+    ----------
+    dimensions : int
+        d, at least 1.
+    deviation : float
+        Standard deviation of a cluster in each coordinate; the published ones are 10 to 100.
+    n_sites : int, default=10
+        Each row is at one of so many sites, each as likely.
+    per_cluster : int, default=1024
+        Rows of each cluster.
+    seed : int, default=0
+        Makes the draws. The rows do not depend on ``n_sites``.
+
+    Returns
+    -------
+    SplitRows
+        The rows by cluster, held by ``client-0``, ``client-1``, ...
+
+    Notes
+    -----
+    Values are cut to whole numbers, towards minus infinity, as in the published sets: their means
+    are half a unit below 500 and 600.
+
+    Examples
+    --------
+    >>> rows = g2(8, 50)
+    >>> rows.X.shape, len(rows.sites)
+    ((2048, 8), 10)
+    """
+    if not (dimensions >= 1 and deviation >= 0 and n_sites >= 1 and per_cluster >= 1):
+        raise ValueError(
+            "g2 needs dimensions, n_sites and per_cluster of at least 1 and a deviation of at "
+            f"least 0, not {dimensions}, {n_sites}, {per_cluster} and {deviation}"
+        )
+    means = np.repeat(_G2_MEANS, per_cluster)[:, None]
+    rng = np.random.default_rng([seed, dimensions, int(deviation)])
+    X = np.floor(rng.normal(means, deviation, (len(means), dimensions)))
+    return _two_halves(X, n_sites, seed)
+
+
+def read_g2(path: str | PathLike[str], *, n_sites: int = 10, seed: int = 0) -> SplitRows:
+    """Read a published G2 set, such as ``g2-2-30.txt``.
+
+    Parameters
+    ----------
+    path : str or path
+        A text file of 2048 lines, the coordinates of a row separated by blanks; the first half is
+        one cluster, the second half the other.
+    n_sites, seed
+        As in `g2`.
+
+    Returns
+    -------
+    SplitRows
+
+    Raises
+    ------
+    ValueError
+        If the file holds anything else.
+
+    Examples
+    --------
+    >>> read_g2("g2-2-30.txt").X.shape  # doctest: +SKIP
+    (2048, 2)
+    """
+    try:
+        X: Floats = np.loadtxt(path, ndmin=2)
+    except ValueError as error:
+        raise ValueError(f"{path} is not a table of numbers separated by blanks: {error}") from None
+    if len(X) != 2 * _G2_ROWS:
+        raise ValueError(f"{path} has {len(X)} rows, a G2 set has {2 * _G2_ROWS}")
+    return _two_halves(X, n_sites, seed)
+
+
+def _two_halves(X: Floats, n_sites: int, seed: int) -> SplitRows:
+    """Return rows of which each half is a cluster, and draw a site for each."""
+    sites = np.random.default_rng(seed).integers(0, n_sites, len(X))
+    return SplitRows(X, np.repeat([0, 1], len(X) // 2), client_names(sites))
 
 
 def triebe(
     seed: int = 0, *, sites_per_cluster: int = 10, rows_per_site: int = 10, noise: float = 0.2
 ) -> tuple[SplitRows, SplitRows]:
-    """Many small sites on a line, each within one of five clusters (Triebe & Rajagopal, 2019).
+    """Draw many small sites on a line, each within one of five clusters (Triebe & Rajagopal, 2019).
 
     The clusters' means are 1, 2, 3, 4 and 5. All rows of a site are of one cluster.
 
@@ -74,7 +287,7 @@ def triebe(
 
 
 def ffcm_case(case: str, seed: int = 0) -> SplitRows:
-    """The made-up data of the FFCM paper on a plane, by case (Stallmann & Wilbik, 2022).
+    """Draw the artificial data of the FFCM paper on a plane, by case (Stallmann & Wilbik, 2022).
 
     Parameters
     ----------
@@ -114,7 +327,7 @@ def ffcm_case(case: str, seed: int = 0) -> SplitRows:
 def pentagon(
     seed: int = 0, *, rows_per_cluster: int = 200, radius: float = 5.0, noise: float = 1.0
 ) -> SplitRows:
-    """Five clusters on a circle at three sites: a stand-in, not the framework paper's rows.
+    """Draw five clusters on a circle at three sites, in place of the framework paper's rows.
 
     The clusters' means are the corners of a regular pentagon around the origin. The sites hold
     the clusters 0 and 1, 2 and 3, 4 and 0; the two that hold cluster 0 share its rows.

@@ -1,4 +1,4 @@
-"""Pooled rows and the sites that hold them: what every data set here is."""
+"""Pooled rows, their true clusters and the sites that hold them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fedcluster.core import Floats
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SplitRows:
-    """Rows with their true clusters and the sites that hold them, in the order of their making.
+    """Rows with their true clusters and the sites that hold them, in the order of generation.
 
     Parameters
     ----------
@@ -32,18 +32,18 @@ class SplitRows:
 
     @property
     def sites(self) -> dict[str, tuple[Floats, NDArray[np.intp]]]:
-        """The rows and the true clusters of each site, by name, in the order of the names."""
+        """Rows and true clusters of each site, by name, in the order of the names."""
         holds = {str(name): self.site == name for name in np.unique(self.site)}
         return {name: (self.X[these], self.y[these]) for name, these in holds.items()}
 
 
 def clouds(means: Floats, noise: float, counts: NDArray[np.intp], rng: Generator) -> SplitRows:
-    """Normal rows by site, ``counts[i, j]`` of them around mean j at site i."""
+    """Draw normal rows by site, ``counts[i, j]`` of them around mean j at site i."""
     client, cluster = np.divmod(np.repeat(np.arange(counts.size), counts.ravel()), len(means))
     return SplitRows(rng.normal(means[cluster], noise), cluster, client_names(client))
 
 
 def client_names(client: Any) -> NDArray[np.str_]:
-    """The name of each row's site, by its number."""
+    """Return the name of each row's site from its number, (n,)."""
     width = len(str(max(client)))  # so that names sort as numbers do
     return np.array([f"client-{i:0{width}}" for i in client])

@@ -1,4 +1,4 @@
-"""The site's own filters on what leaves, and what they cost."""
+"""Filters of a site on what leaves, and the persons that they count."""
 
 from fedcluster.privacy._limits import MinClusterSize, MinRows
 

@@ -1,14 +1,20 @@
-"""The four cancers of the FKM paper: single cells of fourteen patients at three hospitals.
+"""Data sets read from files that others publish: single cells of cancers, handwritten characters.
 
-S. Garst & M. Reinders, Federated K-means clustering, ICPR 2024, figure 7. The authors do not
-publish the cells. `four_cancers` prepares an AnnData file of them as they did; `like_four_cancers`
-makes rows that only resemble them.
+- S. Garst & M. Reinders, Federated K-means clustering, ICPR 2024, figure 7: single cells of
+  fourteen patients at three hospitals. The authors do not publish the cells. `four_cancers`
+  prepares an AnnData file of them as they did; `like_four_cancers` makes rows that only resemble
+  them.
+- S. Caldas et al., LEAF: a benchmark for federated settings, 2018, arXiv 1812.01097: characters by
+  writer. LEAF's own program makes the files, from images of EMNIST: https://leaf.cmu.edu.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping
+from itertools import islice
 from os import PathLike
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -34,7 +40,7 @@ HOSPITALS: Mapping[Split, tuple[str, ...]] = {
         "Lung5 Lung6 Renal1 Renal2 Renal3",
     ),
 }
-"""The patients of each client, from the authors' notebooks; their text counts twelve."""
+"""Patients of each client, from the authors' notebooks; their text counts twelve."""
 
 
 def four_cancers(
@@ -104,7 +110,7 @@ def four_cancers(
 
 
 def log_normalised(counts: Any) -> Any:
-    """log(1 + 10,000 x / total) of each cell (row), sparse; Seurat's LogNormalize.
+    """Compute log(1 + 10,000 x / total) of each cell (row), sparse, as Seurat's LogNormalize.
 
     Examples
     --------
@@ -119,7 +125,7 @@ def log_normalised(counts: Any) -> Any:
 
 
 def variable_genes(expression: Any, n_genes: int) -> Floats:
-    """The columns of the largest variance, dense, in their order.
+    """Return the columns of the largest variance, dense, in their order.
 
     Examples
     --------
@@ -135,13 +141,13 @@ def variable_genes(expression: Any, n_genes: int) -> Floats:
 
 
 def cancer_of(patients: NDArray[np.str_]) -> NDArray[np.intp]:
-    """The number of each patient's cancer."""
+    """Return the index of each patient's cancer in `CANCERS`, (n,)."""
     kinds = np.char.rstrip(patients, "0123456789")
     return np.searchsorted(CANCERS, kinds).astype(np.intp)
 
 
 def hospital_of(patients: NDArray[np.str_], split: Split) -> NDArray[np.str_]:
-    """The client of each patient."""
+    """Return the client of each patient, (n,)."""
     if split not in HOSPITALS:
         raise ValueError(f"split must be one of {', '.join(HOSPITALS)}, not {split!r}")
     homes = {p: f"client-{i}" for i, held in enumerate(HOSPITALS[split]) for p in held.split()}
@@ -157,7 +163,7 @@ def hospital_of(patients: NDArray[np.str_], split: Split) -> NDArray[np.str_]:
 def like_four_cancers(
     split: Split = "iid", *, cells_per_patient: int = 150, seed: int = 0
 ) -> SplitRows:
-    """Made-up rows in the place of the four cancers: a stand-in, not the paper's data.
+    """Draw rows that resemble the four cancers, which are not the paper's data.
 
     Four normal clouds in five dimensions. Two thirds of a patient's cells are of the cloud of
     their cancer, the others of any cloud; each patient's cells are moved by a normal offset of
@@ -196,7 +202,7 @@ def like_four_cancers(
 
 
 def _good_cells(counts: Any, genes: NDArray[np.str_]) -> NDArray[np.bool_]:
-    """Which cells pass: 200 to 2500 genes, less than 5 % mitochondrial counts."""
+    """Return whether each cell has 200 to 2500 genes and under 5 % mitochondrial counts, (n,)."""
     seen = (counts > 0).sum(axis=1)
     mitochondrial = counts[:, np.char.startswith(np.char.upper(genes), "MT-")].sum(axis=1)
     total = counts.sum(axis=1)
@@ -218,3 +224,61 @@ def _column(path: str | PathLike[str], obs: Any, name: str) -> Any:
     if name not in obs:
         raise ValueError(f"{path} has no column {name!r} in obs, only {', '.join(obs.columns)}")
     return obs[name]
+
+
+def leaf_femnist(path: str | PathLike[str], writers: int | None = 10) -> SplitRows:
+    """Read LEAF's FEMNIST: a site for each writer, a row of 784 pixels for each image.
+
+    The FKM papers (figures 6 and 9) take the first ten writers.
+
+    Parameters
+    ----------
+    path : path
+        A file of LEAF's in JSON, or a folder of them, read in the order of their names.
+    writers : int, optional
+        Read only so many writers, in the order of the files; None reads all.
+
+    Returns
+    -------
+    SplitRows
+        Pixels from 0 (ink) to 1 (paper), line after line of 28 x 28; the labels 0 to 61 that the
+        writers meant; sites by LEAF's names of the writers.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file, or the folder holds none that ends in ``.json``.
+    ValueError
+        If a file is not LEAF's, or a writer's images are not of one size or do not match the
+        labels.
+    """
+    read = list(islice(_writers(Path(path)), writers))
+    if not read:
+        raise ValueError(f"{path} holds no writers")
+    names, X, y = zip(*read, strict=True)
+    sizes = [len(images) for images in X]
+    widths = {images.shape[1] for images in X}
+    if len(widths) > 1:
+        raise ValueError(f"{path}: images must have one size, not {sorted(widths)} pixels")
+    return SplitRows(np.concatenate(X), np.concatenate(y), np.repeat(names, sizes))
+
+
+def _writers(path: Path) -> Iterator[tuple[str, Floats, Any]]:
+    """Read the name, images and labels of each writer, one after another."""
+    files = sorted(path.glob("*.json")) if path.is_dir() else [path]
+    if not files:
+        raise FileNotFoundError(f"{path} holds no file that ends in .json")
+    for file in files:
+        content = json.loads(file.read_text(encoding="utf-8"))
+        if not isinstance(content, dict) or not {"users", "user_data"} <= content.keys():
+            raise ValueError(f'{file} is not a file of LEAF: it lacks "users" or "user_data"')
+        for name in content["users"]:
+            if name not in content["user_data"]:
+                raise ValueError(f'{file}: writer {name} is named in "users" but has no data')
+            images, labels = (content["user_data"][name][key] for key in "xy")
+            if len(images) != len(labels) or len({len(image) for image in images}) != 1:
+                raise ValueError(
+                    f"{file}: writer {name} has {len(images)} images, which must be of one size, "
+                    f"and {len(labels)} labels"
+                )
+            yield name, np.array(images, dtype=np.float64), np.array(labels, dtype=np.intp)
