@@ -221,6 +221,7 @@ def engine(folder: Path, **how) -> RemoteEngine:
                 keep=lambda model, site=site, results=results: keep_results(site, model, results),
             )
         )
+    how = {"deadline": 3600.0} | how  # nobody is asked twice, however slow the machine is
     return flower_engine(*process_grid(given), **how)
 
 

@@ -30,6 +30,9 @@ ROWS = {
     for name, n in {"north": 60, "south": 80, "west": 70, "east": 50}.items()
 }
 
+# A site that does not answer within a third of it is asked again, and answers twice.
+WAIT = ["--deadline", 900]
+
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningFederation]:
@@ -39,7 +42,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningFederat
 
 def test_the_same_bits_as_in_one_process(running: RunningFederation, tmp_path: Path) -> None:
     """Rows are prepared, as they are by default."""
-    run = running.run("fit", "-k", 3, "--algorithm", "kfed", "--out", tmp_path / "out")
+    run = running.run("fit", "-k", 3, "--algorithm", "kfed", *WAIT, "--out", tmp_path / "out")
     assert run.wait() == 0, run.said()
     check(
         running,
@@ -61,7 +64,7 @@ def test_clusters_are_compared_with_the_labels_of_the_sites(
     """The scores are those of the same site files on one machine."""
     file = tmp_path / "model.json"
     Model(np.array([[0.0, 1.0], [9.0, 14.0]]), np.ones(2), ("x", "y")).save(file)
-    run = running.run("evaluate", file, "--labels", "--out", tmp_path / "scores")
+    run = running.run("evaluate", file, "--labels", *WAIT, "--out", tmp_path / "scores")
     assert run.wait() == 0, run.said()
     tomls = [running.site(name) / "site.toml" for name in ROWS]
     here = running.command("evaluate", file, *tomls, "--json", name="evaluate")
@@ -107,7 +110,7 @@ def test_a_site_that_is_killed_and_comes_back(running: RunningFederation, tmp_pa
     """The run goes on with three, and with the fourth again when it is there."""
     steps = ["--algorithm", "lloyd", "--init", "summaries", "--tol", 0, "--max-iter", 8]
     steps += ["--scale", "none"]
-    terms, out = ["--quorum", 3, "--deadline", 600], tmp_path / "out"
+    terms, out = ["--quorum", 3, *WAIT], tmp_path / "out"
     run = running.run("fit", "-k", 4, *steps, *terms, "--out", out)
     running.wait_for_exchange(2)
     running.sites["west"].kill()
@@ -133,7 +136,7 @@ def test_a_coordinator_that_is_killed_goes_on(running: RunningFederation, tmp_pa
     """The run ends with one clear error; resumed, it ends with the same bits."""
     steps = ["--algorithm", "lloyd", "--init", "summaries", "--tol", 0, "--max-iter", 2]
     steps += ["--scale", "none"]
-    run = running.run("fit", "-k", 4, *steps, "--seed", 7, "--out", tmp_path / "out")
+    run = running.run("fit", "-k", 4, *steps, "--seed", 7, *WAIT, "--out", tmp_path / "out")
     running.wait_for_exchange(2)
     running.coordinator.kill()
     assert run.wait() == 2

@@ -94,9 +94,8 @@ def resume(federation: Federation, name: str) -> Path:
     try:
         content = json.loads((folder / "job.json").read_text("utf-8"))
     except (OSError, ValueError) as error:
-        there = federation.file("runs")
-        known = sorted(path.name for path in there.iterdir()) if there.is_dir() else []
-        raise InputError(f"there is no run {name!r}; there are: {', '.join(known)}") from error
+        known = ", ".join(runs(federation))
+        raise InputError(f"there is no run {name!r}; there are: {known}") from error
     if _outcome(folder).get("done"):
         raise InputError(f"run {name!r} has ended; its result is in {content['out']}")
     (folder / "outcome.json").unlink(missing_ok=True)
@@ -148,9 +147,9 @@ def _go_on(folder: Path) -> str:
 
 
 def _outcome(folder: Path) -> dict[str, Any]:
+    """Return the outcome of a run, empty while there is none."""
     with suppress(OSError, ValueError):
-        outcome = json.loads((folder / "outcome.json").read_text("utf-8"))
-        return outcome if isinstance(outcome, dict) else {}
+        return dict(json.loads((folder / "outcome.json").read_text("utf-8")))
     return {}
 
 

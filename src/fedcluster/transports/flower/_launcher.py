@@ -70,7 +70,7 @@ def main() -> None:
     parent, program, *options = sys.argv[1:]
     sys.argv = [f"flower-{program}", *options]
     threading.Thread(target=_end_with, args=[int(parent)], daemon=True).start()
-    if program == "superlink":
+    if program == "superlink":  # each loads its own part of Flower only: the other's is slow
         from flwr.superlink import extensions
         from flwr.superlink.cli import flower_superlink
         from starlette.middleware import Middleware

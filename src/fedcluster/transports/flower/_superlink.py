@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -201,10 +201,10 @@ def submit_run(federation: Federation, folder: Path) -> None:
     (folder / "flower-run").write_text(str(reply["run-id"]), encoding="utf-8")
 
 
-def _json_in(text: str) -> Mapping[str, Any]:
+def _json_in(text: str) -> dict[str, Any]:
+    """Return the JSON object that a text ends with, empty where it has none."""
     with suppress(ValueError):
-        content = json.loads(text[text.index("{") :])
-        return content if isinstance(content, dict) else {}
+        return dict(json.loads(text[text.index("{") :]))
     return {}
 
 

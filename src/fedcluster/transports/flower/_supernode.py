@@ -113,12 +113,10 @@ def _wait_for_coordinator(
     """Wait until somebody answers; complain where it is not the coordinator."""
     authority = None if membership.insecure else folder / str(membership.certificate)
     say(f"site {name}: connecting to {membership.coordinator}")
-    told = False
-    while not is_healthy(membership.coordinator, authority):
-        if not told:
-            say(f"site {name}: nobody answers at {membership.coordinator} yet; waiting")
-        told = True
-        time.sleep(1)
+    if not is_healthy(membership.coordinator, authority):
+        say(f"site {name}: nobody answers at {membership.coordinator} yet; waiting")
+        while not is_healthy(membership.coordinator, authority):
+            time.sleep(1)
 
 
 @contextmanager
