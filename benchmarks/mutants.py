@@ -54,7 +54,7 @@ TESTS = {
     "kernels/_threads.py": "kernels_threads threads",
     "kernels": "kernels_hard kernels_bounds kernels_lloyd kernels_threads",
     "metrics": "metrics laws",
-    "preprocessing": "preparation replies_prepared laws",
+    "preprocessing": "preprocessing replies_prepared laws",
     "privacy": "rounds groups",
     "recipes": "recipes metrics",
     "rounds.py": "rounds recipes participation",

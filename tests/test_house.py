@@ -28,7 +28,7 @@ FLOORS = (
     "_specifications",
     "recipes",
     "selection",
-    "model report datasets baselines",
+    "model report datasets baselines testing",
     "jobs",
     "_artefacts estimators",
     "__init__",

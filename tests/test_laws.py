@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import fields, is_dataclass
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from partitions import Case, cases
 
 from fedcluster._random import stream
 from fedcluster.algorithms import FFCM, FKM, FedAvg, KFed, Lloyd, SiteSummaries, VarianceTree
 from fedcluster.algorithms._breathing import ErrorAndUtility
-from fedcluster.client import Client
 from fedcluster.core import (
     ALGORITHM_DECLARES,
     STEP_DECLARES,
@@ -29,7 +29,6 @@ from fedcluster.core import (
     check_step,
 )
 from fedcluster.engines import _wire as wire
-from fedcluster.errors import HeldBackError
 from fedcluster.metrics import (
     ColumnSpread,
     Contingency,
@@ -41,10 +40,14 @@ from fedcluster.metrics import (
     Scatter,
     SimplifiedSilhouette,
     SiteARI,
+    SiteSize,
     Spread,
     SquaredSilhouette,
 )
 from fedcluster.preprocessing import Covariance, Histogram, Means, Missing, Squares
+from fedcluster.testing import Example, check_laws
+
+DESIGN = Path(__file__).parents[1] / "docs" / "design.md"
 
 ALGORITHMS: list[Algorithm] = [
     Lloyd(),
@@ -71,12 +74,10 @@ METRICS: list[Step] = [
     Contingency.from_classes(range(3)),
     Contingency.from_classes(range(2), complete=False),
     SiteARI(),
+    SiteSize(),
 ]
 PREPARATION: list[Step] = [Missing(), Means(), Squares(), Histogram(), Covariance()]
 STEPS: list[Step] = [*ALGORITHMS, ErrorAndUtility(), *METRICS, *PREPARATION]
-
-
-KNOWN = wire.steps_by_name(f"fedcluster.preprocessing.{type(s).__name__}" for s in PREPARATION)
 
 
 def by_name(steps: Sequence[Step]) -> pytest.MarkDecorator:
@@ -101,54 +102,37 @@ def asked(step: Step, centers: np.ndarray) -> State:
     return State.at(centers)
 
 
-def answer(step: Step, state: State, data: Data, site: str = "s") -> Summary:
-    return step.client_step(state, data.weighed(), stream(0, state.round, site))
+def example(case: Case) -> Example:
+    return Example(case.pooled, case.site)
 
 
-def assert_close(a: Summary, b: Summary) -> None:
-    scale = 1.0 + np.abs(a.sums).max(initial=0.0)
-    np.testing.assert_allclose(a.sums, b.sums, rtol=1e-11, atol=1e-11 * scale)
-    np.testing.assert_allclose(a.weights, b.weights, rtol=1e-11)
-    np.testing.assert_allclose(a.rows, b.rows, rtol=1e-11)
-
-
-@by_name([step for step in STEPS if step.client_additive])
-@given(case=cases())
-def test_client_additive(step: Step, case: Case) -> None:
-    """The answers of the parts add up to the answer of the whole."""
-    state = asked(step, case.centers)
-    parts = [answer(step, state, part) for part in case.parts.values()]
-    total = parts[0]
-    for part in parts[1:]:
-        total = total + part
-    assert_close(total, answer(step, state, case.pooled))
-
-
-@by_name([algorithm for algorithm in ALGORITHMS if algorithm.server_additive])
-@given(case=cases())
-def test_server_additive(step: Algorithm, case: Case) -> None:
-    """The server makes the same state of all answers and of their sum."""
-    state = asked(step, case.centers)
-    answers = [answer(step, state, part) for part in case.parts.values()]
-    total = answers[0]
-    for part in answers[1:]:
-        total = total + part
-    apart, summed = (step.server_step(state, a, stream(0, 0)) for a in (answers, [total]))
-    np.testing.assert_array_equal(apart.centers, summed.centers)
-    np.testing.assert_array_equal(apart.weights, summed.weights)
+def test_every_step_that_a_site_knows_stands_in_the_table() -> None:
+    assert set(wire.STEPS.values()) <= {type(step) for step in STEPS}
 
 
 @by_name(STEPS)
 @given(case=cases())
-def test_an_answer_has_the_shape_that_its_step_declares(step: Step, case: Case) -> None:
-    """Sums of any part of the rows; where any number of lines is right, the width alone."""
-    state = asked(step, case.centers)
-    lines, width = step.answer_shape(state, case.X.shape[1])
-    for part in [case.pooled, *case.parts.values()]:
-        sums = answer(step, state, part).sums
-        assert sums.shape == (len(sums) if lines is None else lines, width)
-    added = step.client_additive or step.server_additive
-    assert added <= (lines is not None), "answers of several shapes do not add up"
+def test_every_law_holds(step: Step, case: Case) -> None:
+    """On whole-numbered rows with ties and twins, at offsets, with weights or without."""
+    check_laws(step, example(case), [asked(step, case.centers)], n_rounds=1)
+
+
+EXACT = ("server_additive", "answer_shape", "purity", "wire")
+
+
+@by_name(ALGORITHMS)
+@settings(max_examples=25)
+@given(case=cases())
+def test_laws_that_touch_no_bit_hold_over_several_rounds(step: Algorithm, case: Case) -> None:
+    """With the memory that a few rounds gave to the state."""
+    check_laws(step, example(case), [asked(step, case.centers)], n_rounds=4, laws=EXACT)
+
+
+@by_name(ALGORITHMS)
+@pytest.mark.parametrize("seed", range(5))
+def test_all_laws_hold_over_several_rounds(step: Algorithm, seed: int) -> None:
+    """On rows without ties, which rounding would decide from the second round on."""
+    check_laws(step, Example.random(seed), n_rounds=5)
 
 
 @by_name(ALGORITHMS)
@@ -162,12 +146,15 @@ def test_an_algorithm_declares_what_it_needs(step: Algorithm) -> None:
         check_step(Inertia(), ALGORITHM_DECLARES)
 
 
-@by_name(STEPS)
-@given(case=cases())
-def test_the_order_of_rows_does_not_matter(step: Step, case: Case) -> None:
-    order = np.random.default_rng(1).permutation(len(case.X))
-    state = asked(step, case.centers)
-    assert_close(answer(step, state, case.pooled), answer(step, state, case.pooled.take(order)))
+def answer(step: Step, state: State, data: Data, site: str = "s") -> Summary:
+    return step.client_step(state, data.weighed(), stream(0, state.round, site))
+
+
+def assert_close(a: Summary, b: Summary) -> None:
+    scale = 1.0 + np.abs(a.sums).max(initial=0.0)
+    np.testing.assert_allclose(a.sums, b.sums, rtol=1e-11, atol=1e-11 * scale)
+    np.testing.assert_allclose(a.weights, b.weights, rtol=1e-11)
+    np.testing.assert_allclose(a.rows, b.rows, rtol=1e-11)
 
 
 @by_name([Lloyd(), FKM(3), SiteSummaries(4), Inertia()])  # k-FED projects uncentred rows
@@ -186,82 +173,125 @@ def test_means_move_and_stretch_with_the_rows(step: Step, seed: int) -> None:
         np.testing.assert_allclose(b.sums[:, :3], moved, rtol=1e-12)
 
 
-@by_name(STEPS)
-@given(case=cases())
-def test_the_caller_s_rows_are_not_changed(step: Step, case: Case) -> None:
-    before = case.X.copy(), case.centers.copy()
-    answer(step, asked(step, case.centers), case.pooled)
-    np.testing.assert_array_equal(case.X, before[0])
-    np.testing.assert_array_equal(case.centers, before[1])
-
-
-@by_name(STEPS)
-def test_a_step_is_its_name_and_its_fields(step: Step) -> None:
-    """All of them are scalars; and it pickles."""
-    assert is_dataclass(step)
-    values = {f.name: getattr(step, f.name) for f in fields(step)}
-    assert all(v is None or isinstance(v, int | float | str | bool) for v in values.values())
-    assert type(step)(**values) == step == pickle.loads(pickle.dumps(step))
-
-
-@by_name(STEPS)
-@given(case=cases(), seed=st.integers(0, 2**32 - 1))
-def test_a_task_and_its_answer_survive_the_wire(step: Step, case: Case, seed: int) -> None:
-    """A site that reads the task from bytes answers the same bits, and they arrive as such."""
-    task = Task(step, asked(step, case.centers), seed)
-    there, back = over_the_wire(task)
-    assert there.step == step
-    assert there.seed == seed
-    client = Client("s", case.pooled.weighed(), filters=())
-    here, answered = client.answer(task), back(client.answer(there))
-    assert here.sums.tobytes() == answered.sums.tobytes()
-    assert here.weights.tobytes() == answered.weights.tobytes()
-    assert answered.support is None
-
-
-@by_name(ALGORITHMS)
-@given(case=cases())
-def test_a_state_survives_the_wire(step: Algorithm, case: Case) -> None:
-    """With the memory that a few rounds gave it, to the last bit."""
-    client, state = Client("s", case.pooled.weighed(), filters=()), asked(step, case.centers)
-    for _ in range(3):
-        before = over_the_wire(Task(step, state))[0].state
-        assert same(before, state)
-        answer = client.answer(Task(step, state))
-        with suppress(HeldBackError):  # too few rows for so many centres
-            state = step.server_step(state, [answer], stream(0, state.round))
-
-
-def over_the_wire(task: Task) -> tuple[Task, Callable[[Summary], Summary]]:
-    """A task as it arrives, and the way back for its answer."""
-    headers, arrays = wire.write_tasks([task])
+@given(seed=st.integers(0, 2**32 - 1))
+def test_any_seed_survives_the_wire(seed: int) -> None:
+    headers, arrays = wire.write_tasks([Task(FKM(2), State(), seed)])
     header, received = wire.unpack(wire.pack({"tasks": headers}, arrays))
-    [there] = wire.read_tasks(header["tasks"], received, KNOWN)
-
-    def back(answer: Summary) -> Summary:
-        message = wire.pack({}, wire.write_summaries([answer]))
-        [arrived] = wire.read_summaries(wire.unpack(message)[1])
-        return arrived
-
-    return there, back
+    [there] = wire.read_tasks(header["tasks"], received)
+    assert (there.seed, there.step) == (seed, FKM(2))
 
 
-def same(a: State, b: State) -> bool:
-    """Whether two states are the same bits."""
-    arrays = [("centers", a.centers, b.centers), ("weights", a.weights, b.weights)]
-    arrays += [(name, a.memory[name], b.memory[name]) for name in b.memory]
-    equal = all(x.shape == y.shape and x.tobytes() == y.tobytes() for _, x, y in arrays)
-    scalars = [(s.round, s.converged, str(s.inertia), list(s.memory)) for s in (a, b)]
-    return equal and scalars[0] == scalars[1]
+@dataclass(frozen=True)
+class Broken:
+    """Exact Lloyd, but for one thing, from the second round on: the memory says when."""
+
+    how: str = ""
+    client_additive: ClassVar[bool] = True
+    server_additive: ClassVar[bool] = True
+    needs_centers: ClassVar[bool] = True
+
+    def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
+        return len(state.centers), n_columns + 1 + (self.how == "shape" and state.round > 0)
+
+    def client_step(self, state: State, data: Data, rng: np.random.Generator) -> Summary:
+        sums = Lloyd().client_step(state, data, rng)
+        if "told" not in state.memory:
+            return sums
+        if self.how == "average":
+            return Summary(sums.sums / len(data), sums.weights, sums.support)
+        if self.how == "count":
+            return Summary(sums.sums, np.sign(sums.weights), sums.support)
+        if self.how == "support":
+            return Summary(sums.sums, sums.weights, np.ones_like(sums.weights))
+        if self.how == "order":
+            later = np.arange(len(data)) @ data.X[:, 0]
+            return Summary(sums.sums + later, sums.weights, sums.support)
+        if self.how == "mutates":
+            data.X[0] += 1e-3
+        if self.how == "remembers":
+            data.cache["asked"] = data.cache.get("asked", 0) + 1
+            return Summary(sums.sums + data.cache["asked"], sums.weights, sums.support)
+        return sums
+
+    def server_step(
+        self, state: State, answers: Sequence[Summary], rng: np.random.Generator
+    ) -> State:
+        new = Lloyd().server_step(state, answers, rng)
+        memory = {"told": np.ones(1)}
+        if self.how == "answers" and state.memory:
+            memory["told"][0] += len(answers)
+        if self.how == "centers" and state.memory:
+            new.centers[0] += len(answers)
+        return State(new.centers, new.weights, round=new.round, memory=memory)
 
 
-@by_name(STEPS)
-@given(case=cases())
-def test_a_client_is_a_pure_function_of_the_task(step: Step, case: Case) -> None:
-    """Asked twice, with other questions between, it answers the same bits."""
-    client, state = Client("s", case.pooled.weighed(), filters=()), asked(step, case.centers)
-    first = client.answer(Task(step, state, seed=3))
-    client.answer(Task(Lloyd(), State.at(case.centers + 1.0), seed=4))
-    second = client.answer(Task(step, state, seed=3))
-    np.testing.assert_array_equal(first.sums, second.sums)
-    np.testing.assert_array_equal(first.weights, second.weights)
+def test_the_step_that_is_broken_in_no_way_keeps_all_laws() -> None:
+    check_laws(Broken())
+
+
+@pytest.mark.parametrize(
+    ("how", "law"),
+    [
+        ("average", "client_additive"),
+        ("count", "client_additive"),
+        ("support", "client_additive"),
+        ("centers", "server_additive"),
+        ("answers", "server_additive"),
+        ("shape", "answer_shape"),
+        ("order", "order of rows"),
+        ("mutates", "purity"),
+        ("remembers", "purity"),
+    ],
+)
+def test_a_step_that_is_broken_through_its_memory_is_caught(how: str, law: str) -> None:
+    """Not in its first round, when the memory is empty; by any example."""
+    check_laws(Broken(how), n_rounds=1)
+    for seed in range(3):
+        with pytest.raises(AssertionError, match=f'breaks the law "{law}" in round 2'):
+            check_laws(Broken(how), Example.random(seed), laws=[law])
+    with pytest.raises(AssertionError, match="in round 2"):
+        check_laws(Broken(how))
+
+
+def test_a_field_that_cannot_travel_is_caught() -> None:
+    with pytest.raises(AssertionError, match='breaks the law "fields" in round 1'):
+        check_laws(Broken(("a", "b")))  # type: ignore[arg-type]
+
+
+def test_a_step_that_lacks_a_declaration_is_told_so() -> None:
+    with pytest.raises(TypeError, match="object lacks client_additive, server_additive, answer"):
+        check_laws(object())  # type: ignore[arg-type]
+
+
+def lines_of_the_table() -> list[list[str]]:
+    """The cells of the table of laws in docs/design.md."""
+    text = DESIGN.read_text("utf-8")
+    table = text[text.index("| step | client_additive |") :].split("\n\n")[0]
+    return [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]
+    ]
+
+
+def steps_of_the_table() -> list[tuple[str, list[Step], list[str]]]:
+    """Each line with the steps that it is about: a name, or a step with some fields."""
+    known = {type(step).__name__: type(step) for step in STEPS}
+    lines, named = [], set()
+    for first, *cells in lines_of_the_table():
+        texts = re.findall(r"`([^`]+)`", first)
+        named |= {text.partition("(")[0] for text in texts}
+        about = [eval(text, {}, known) for text in texts if "(" in text]
+        about += [step for step in STEPS if type(step).__name__ in texts]
+        about += [s for s in STEPS if type(s).__name__ not in named] if "other" in first else []
+        lines.append((first, about, cells))
+    return lines
+
+
+def test_the_table_of_laws_in_the_design_is_what_the_steps_declare() -> None:
+    shown: set[str] = set()
+    for first, about, (client, server, _) in steps_of_the_table():
+        assert about, first
+        for step in about:
+            declared = ["no", "yes"][step.client_additive], ["no", "yes"][step.server_additive]
+            assert (client, server) == declared, step
+        shown |= {type(step).__name__ for step in about}
+    assert shown == {type(step).__name__ for step in STEPS}
