@@ -83,3 +83,9 @@ def test_the_changelog_has_the_kinds_of_entries_that_contributing_lists():
         assert used == [kind for kind in kinds if kind in used], version.splitlines()[0]
     first = versions[-1]
     assert re.findall(r"^### (.+)$", first, re.MULTILINE) == ["Added"]  # before it there was none
+
+
+def test_the_oldest_versions_of_all_extras_but_flower_s_are_tested():
+    named = re.findall(r"^EXTRAS := '\.\[(.+)\]'$", (ROOT / "Makefile").read_text("utf-8"), re.M)
+    extras = PROJECT["project"]["optional-dependencies"].keys() - {"flower"}
+    assert named == [",".join(sorted(extras))]
