@@ -52,7 +52,7 @@ class ProcessGrid(Grid):
         self.dead: set[int] = set()  # nodes that never answer, though they seem to be there
         self.broken: dict[int, int] = {}  # nodes whose app fails so many times more
         self.mailed: list[tuple[int, str]] = []
-        self._messages: dict[str, Message] = {}
+        self.messages: dict[str, Message] = {}
         TaskIdentity.run_id, TaskIdentity.task_id, TaskIdentity.node_id = 1, 1, 1
 
     def set_run(self, run) -> None:
@@ -68,25 +68,25 @@ class ProcessGrid(Grid):
     def get_node_ids(self) -> Iterable[int]:
         return [node for node in self.apps if node not in self.away]
 
-    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+    def push_messages(self, messages: Iterable[Message]) -> list[str]:
         ids = []
         for message in messages:
             message.metadata.__dict__["_message_id"] = name = f"message-{len(self.mailed)}"
             self.mailed.append((message.metadata.dst_node_id, message.metadata.group_id))
-            self._messages[name] = copy.deepcopy(message)
+            self.messages[name] = copy.deepcopy(message)
             ids.append(name)
         return ids
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        replies = [self._replied(name) for name in message_ids if name in self._messages]
+        replies = [self._replied(name) for name in message_ids if name in self.messages]
         return [reply for reply in replies if reply is not None]
 
     def _replied(self, name: str) -> Message | None:
-        message = self._messages[name]
+        message = self.messages[name]
         node = message.metadata.dst_node_id
         if node in self.dead | self.away:
             return None
-        del self._messages[name]
+        del self.messages[name]
         with identity(node):
             if self.broken.get(node):
                 self.broken[node] -= 1

@@ -28,6 +28,7 @@ from fedcluster.cli import app
 from fedcluster.cli._screen import Screen
 from fedcluster.core import Limit
 from fedcluster.errors import SiteError
+from fedcluster.io._outputs import write_labels
 from fedcluster.kernels._native import announcer
 from fedcluster.model import Model
 from fedcluster.privacy import MinClusterSize, MinRows
@@ -168,7 +169,7 @@ def test_every_option_reaches_the_estimator(rows, files):
     algorithm = Model.load("out/model.json").algorithm
     steps = algorithm["steps"]
     assert (
-        algorithm
+        dict(algorithm)
         | {
             "name": "fkm",
             "init": "random",
@@ -404,7 +405,7 @@ def test_nothing_is_ever_half_written(files, monkeypatch, error, status, line, o
     if overwrite:
         run(*arguments)
     before = everything()
-    write_labels, sites = runs.write_labels, iter("12")
+    sites = iter("12")
 
     def failing(*args):
         if next(sites) == "2":
@@ -592,6 +593,7 @@ with Screen(as_json=False, quiet=False) as screen:
     run = subprocess.Popen(
         [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
+    assert run.stdout is not None
     assert run.stdout.readline() == "at work\n"
     run.send_signal(signal.SIGINT)
     _, complaint = run.communicate(timeout=120)

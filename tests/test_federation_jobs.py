@@ -46,7 +46,7 @@ def trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def over(trial: Path, monkeypatch: pytest.MonkeyPatch):
     """Run a command for the coordinator, with its sites in this process in Flower's place."""
-    told = []
+    told: list[dict] = []
 
     def begin(federation, job, terms):
         name = next(name for name, kind in JOBS.items() if isinstance(job, kind))
@@ -138,8 +138,8 @@ def test_k_is_chosen_without_loading_rows_that_come_in_chunks(trial, over, many,
     here = ["--k-max", 4, "--out", tmp_path / "here"]
     assert invoke("select-k", *site_tomls(trial), *here)[0] == 0
     assert invoke("fit", *site_tomls(trial), "-k", "2-4", "--out", tmp_path / "fit")[0] == 0
-    here, there = (read(tmp_path / side / "selection.json") for side in ("here", "there"))
-    assert there["table"] == here["table"]
+    one, other = (read(tmp_path / side / "selection.json") for side in ("here", "there"))
+    assert other["table"] == one["table"]
 
 
 def test_a_resumed_job_starts_as_it_did(trial, tmp_path, monkeypatch) -> None:

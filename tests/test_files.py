@@ -103,8 +103,9 @@ def test_one_file_is_parted_by_the_column_of_sites():
     tables = read_sites(named_sources(["all.csv"]), ColumnRoles(site="where", weight="w"))
     assert list(tables) == ["01", "1", "b"]
     assert tables["01"].data.X.tolist() == [[1.0], [3.0]]
+    assert tables["01"].data.sample_weight is not None
     assert tables["01"].data.sample_weight.tolist() == [1.0, 0.5]
-    assert tables["01"].row_ids.tolist() == [1, 3]
+    assert [*tables["01"].row_ids] == [1, 3]
 
 
 def test_sites_are_named_after_files_or_as_they_are_told():
@@ -424,7 +425,7 @@ def test_after_an_error_everything_is_as_it_was(monkeypatch, moves, error):
         (out / name).write_text("old")
     before = tree(Path())
     done: list[None] = []
-    move = outputs._move
+    move = outputs._move  # noqa: SLF001
 
     def failing(here, there):
         if len(done) == moves:

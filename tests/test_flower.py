@@ -67,7 +67,7 @@ def test_too_few_sites_are_waited_for_until_the_deadline_and_no_longer():
     assert 0.3 <= time.monotonic() - began < 3
 
 
-def test_a_site_that_comes_while_it_is_waited_for_takes_part():
+def test_a_site_that_comes_while_it_is_waited_for_takes_part(monkeypatch):
     engine, grid, nodes = federation(deadline=60)
     grid.away.add(nodes["b"])
     there, calls = grid.get_node_ids, iter(range(10))
@@ -77,7 +77,7 @@ def test_a_site_that_comes_while_it_is_waited_for_takes_part():
             grid.away.clear()
         return there()
 
-    grid.get_node_ids = later
+    monkeypatch.setattr(grid, "get_node_ids", later)
     assert engine.ask(ASKED)[0].missing == ()
 
 
@@ -98,7 +98,7 @@ def test_a_silent_site_costs_one_deadline_and_is_heard_when_it_speaks_again():
     assert engine.ask(ASKED)[0].missing == ()
 
 
-def test_a_message_that_was_lost_is_sent_again():
+def test_a_message_that_was_lost_is_sent_again(monkeypatch):
     """A site that was killed and restarted has lost what it had received."""
     engine, grid, nodes = federation(deadline=0.6)
     lost = grid.push_messages
@@ -106,10 +106,10 @@ def test_a_message_that_was_lost_is_sent_again():
     def forgetful(messages):
         sent = lost(messages)
         if len(grid.mailed) == len(sent) == len(ROWS):
-            grid._messages.pop(sent[grid.mailed.index((nodes["d"], "1"))])
+            grid.messages.pop(sent[grid.mailed.index((nodes["d"], "1"))])
         return sent
 
-    grid.push_messages = forgetful
+    monkeypatch.setattr(grid, "push_messages", forgetful)
     assert engine.ask(ASKED)[0].missing == ()
     assert [node for node, _ in grid.mailed].count(nodes["d"]) == 2
 

@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 from unittest.mock import _Call, call
 
 import flwr.supernode.fleet_http_client
@@ -167,14 +168,16 @@ def test_every_import_from_flower_stands_in_the_contract():
 @pytest.mark.parametrize("path", [*CALLS, *METHODS])
 def test_what_is_called_takes_what_it_is_given(path):
     given = (CALLS | METHODS)[path]
-    thing = of_flower(path)
+    thing: Any = of_flower(path)
     if given is not None:
         inspect.signature(thing).bind(*given.args, **given.kwargs)
 
 
 @pytest.mark.parametrize("path", FIELDS)
 def test_messages_have_the_fields_that_are_read_and_written(path):
-    assert set(FIELDS[path].split()) <= set(of_flower(path).DESCRIPTOR.fields_by_name)
+    message: Any = of_flower(path)
+    descriptor = message.DESCRIPTOR
+    assert set(FIELDS[path].split()) <= set(descriptor.fields_by_name)
 
 
 @pytest.mark.parametrize("path", VALUES)
@@ -184,7 +187,8 @@ def test_codes_and_states_mean_what_they_meant(path):
 
 def test_a_public_key_is_known_by_the_bytes_that_flower_keeps():
     key = ec.generate_private_key(ec.SECP384R1()).public_key()
-    data = superlink.public_key_to_bytes(key)
+    to_bytes: Any = of_flower("flwr.supercore.primitives.asymmetric.public_key_to_bytes")
+    data = to_bytes(key)
     assert bytes_to_public_key(data).public_numbers() == key.public_numbers()
 
 
@@ -353,11 +357,13 @@ def test_the_superlink_takes_its_outermost_middleware_from_the_launcher(monkeypa
     monkeypatch.setattr("flwr.superlink.cli.flower_superlink", lambda: None)
     monkeypatch.setattr(sys, "argv", ["launcher", str(os.getppid()), "superlink"])
     launcher.main()
-    assert superlink_main._get_middleware()[0].cls is launcher.FleetOnly
+    outermost: Any = superlink_main._get_middleware()[0]  # noqa: SLF001
+    assert outermost.cls is launcher.FleetOnly
 
 
 def paths(router) -> set[str]:
-    return {context.route.path for context in iter_route_contexts(router.routes)}
+    routes: list[Any] = [context.route for context in iter_route_contexts(router.routes)]
+    return {route.path for route in routes}
 
 
 def test_the_guard_tells_flower_s_interfaces_apart_by_their_paths():
@@ -374,5 +380,6 @@ def test_only_a_proxy_on_this_machine_may_say_for_whom_it_asks(monkeypatch):
     for name, value in environment(Path("home")).items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("FORWARDED_ALLOW_IPS", environment(Path("home"))["FORWARDED_ALLOW_IPS"])
-    config = uvicorn.Config(SimpleNamespace())
+    app: Any = SimpleNamespace()
+    config = uvicorn.Config(app)
     assert (config.proxy_headers, config.forwarded_allow_ips) == (True, "127.0.0.1")

@@ -29,7 +29,7 @@ def test_a_change_of_any_kernel_outdates_what_was_compiled(monkeypatch):
     def key() -> Any:
         chunk_bounds: Any = sweep.chunk_bounds
         codegen = cpu_target.target_context.codegen()
-        return chunk_bounds._cache._index_key((types.int64,) * 3, codegen)
+        return chunk_bounds._cache._index_key((types.int64,) * 3, codegen)  # noqa: SLF001
 
     before = key()
     assert key() == before

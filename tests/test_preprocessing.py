@@ -508,17 +508,24 @@ def test_rows_come_back_from_a_preparation_without_loss(given_) -> None:
         np.testing.assert_allclose(back[there, 0], bounded, rtol=1e-12)
 
 
-def test_a_step_sees_prepared_rows_and_the_client_keeps_them() -> None:
+def test_a_step_sees_prepared_rows_and_the_client_keeps_them(monkeypatch) -> None:
+    applied = []
+    apply = Preprocessor.apply
+
+    def counted(self: Preprocessor, data: Data) -> Data:
+        applied.append(self)
+        return apply(self, data)
+
+    monkeypatch.setattr(Preprocessor, "apply", counted)
     preprocessor = Preprocessor((NumericColumn("x0", shift=5.0, scale=2.0),))
     client = Client("s", Data(np.array([[5.0], [7.0], [9.0]])))
     for _ in range(2):
         answer = client.answer(Task(Lloyd(), State.at([[0.0], [2.0]]), preprocessor=preprocessor))
     assert answer.sums[:, 0].tolist() == [1.0, 2.0]
-    assert client._prepared is not None
-    kept = client._prepared[1]
+    assert applied == [preprocessor]
     again = Preprocessor.from_plain(preprocessor.plain())
     client.answer(Task(Means(), State(), preprocessor=again))
-    assert client._prepared[1] is kept
+    assert len(applied) == 1
 
 
 def test_a_plan_asks_about_prepared_rows() -> None:

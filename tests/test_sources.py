@@ -77,8 +77,8 @@ def test_every_format_is_a_file_for_the_commands(kind: str, scale: str) -> None:
     fit = run("fit", path, "-k", 3, "--scale", scale, "--out", "out")
     assert fit.exit_code == 0, fit.stderr
     assert run("fit", write("other.csv"), "-k", 3, "--scale", scale, "--out", "csv").exit_code == 0
-    same = [pd.read_csv(f"{out}.csv") for out in ("out/labels/rows", "csv/labels/other")]
-    pd.testing.assert_frame_equal(*same)
+    one, other = (pd.read_csv(f"{out}.csv") for out in ("out/labels/rows", "csv/labels/other"))
+    pd.testing.assert_frame_equal(one, other)
     assert run("predict", "out/model.json", path, "--out", "new").exit_code == 0
     assert Path("new/labels/rows.csv").read_text() == Path("out/labels/rows.csv").read_text()
     assert run("evaluate", "out/model.json", path).exit_code == 0
@@ -225,7 +225,7 @@ def test_an_option_of_another_format_is_refused() -> None:
 
 def test_the_first_sheet_of_an_excel_file_is_a_table() -> None:
     frame = FRAME.assign(
-        sex=["m", "f", None] * 20,
+        sex=pd.Series(["m", "f", None] * 20),
         code=["7", 8, 9.5] * 20,
         yes=[True, False] * 30,
         born=[datetime.datetime(2020, 1, 1)] * 60,
@@ -290,6 +290,7 @@ def test_names_are_taken_as_they_are_written() -> None:
     roles = ColumnRoles(("x",), group="who", label="who", site="at")
     sites = read_sites(named_sources(["rows.csv"]), roles)
     assert list(sites) == ["n", "none"]
+    assert sites["none"].data.y is not None
     assert sites["none"].data.y.tolist() == ["NA"]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -196,7 +196,7 @@ def record_of(
 def write(
     out: Path,
     fitted: FittedSites,
-    draw: Callable[[Path], list[str]] = lambda folder: [],
+    draw: Callable[[Path], list[str]] = lambda _folder: [],
     **more: Any,
 ) -> tuple[dict[str, Any], list[str]]:
     """Write the outputs of a fit; returns what happened and the files, relative to the folder.

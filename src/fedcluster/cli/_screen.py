@@ -86,7 +86,7 @@ def needs(module: str, extra: str) -> None:
 def until_interrupted() -> Iterator[None]:
     """Let Ctrl-C, or a request to end, end the block and nothing more."""
 
-    def end(*signalled: object) -> None:
+    def end(*_signalled: object) -> None:
         raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGTERM, end)
@@ -128,14 +128,14 @@ class Screen:
         self._timer = threading.Timer(1.0, self._spinner.start if self._spinner else bool)
         self._filters = warnings.catch_warnings()
         self._log = logging.Handler()
-        self._log.handle = lambda record: self._compiling()  # type: ignore[method-assign]
+        self._log.handle = lambda record: self._compiling()  # type: ignore[method-assign]  # noqa: ARG005
 
     def __enter__(self) -> Self:
         """Listen to warnings and to the log, and wait a second before the spinner shows."""
         self._filters.__enter__()
         warnings.simplefilter("always", UserWarning)
         warnings.simplefilter("ignore", DeprecationWarning)  # of libraries, for those who write
-        warnings.showwarning = lambda message, *rest, **more: self.warnings.append(str(message))
+        warnings.showwarning = lambda message, *_rest, **_more: self.warnings.append(str(message))
         logger = logging.getLogger("fedcluster")
         logger.addHandler(self._log)
         logger.setLevel(logging.INFO)

@@ -293,13 +293,13 @@ class Reader:
             return Column(name), as_floats(column, decimal)
         levels, codes = levels_of(column)
         if name not in coded and mostly_numbers(levels, codes):
-            self._all_numeric({name: column}, mend=lambda numeric: "leave the column out")
+            self._all_numeric({name: column}, mend=lambda _numeric: "leave the column out")
         return Column(name, "text", levels), codes
 
     def _all_numeric(
         self,
         columns: Mapping[str, pa.ChunkedArray],
-        mend: Advise = lambda numeric: "mend it",
+        mend: Advise = lambda _numeric: "mend it",
     ) -> None:
         """Refuse a column that is not numeric, naming its first value that is no number."""
         decimal = self.part.decimal

@@ -376,7 +376,7 @@ def _named(argument: str) -> tuple[str, Path]:
 def read_sites(
     sources: Mapping[str, FileSource],
     columns: Columns = None,
-    watch: Callable[[FileSource], None] = lambda source: None,
+    watch: Callable[[FileSource], None] = lambda _source: None,
 ) -> dict[str, SiteRows]:
     """Read one file for each site, or one file of all sites.
 

@@ -304,12 +304,12 @@ def _batches(result: CursorResult[Any], n_rows: int) -> Iterator[Sequence[Any]]:
         rows = cursor.fetchmany(n_rows) if cursor and more else []
 
 
-def _read_only(connection: Any, *rest: Any) -> None:
+def _read_only(connection: Any, *_rest: Any) -> None:
     """Keep SQLite from writing, which ends a transaction by itself where a table is made."""
     connection.execute("PRAGMA query_only = ON")
 
 
-def _binary(connection: Any, cursor: Any, *rest: Any) -> None:
+def _binary(connection: Any, cursor: Any, *_rest: Any) -> None:
     """Let psycopg send numbers as they are and not as text: reading takes a quarter."""
     if connection.dialect.driver == "psycopg":
         cursor.format = 1
