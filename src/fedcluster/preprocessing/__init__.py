@@ -1,15 +1,25 @@
-"""Preparing the rows of all sites alike, from sums: what a pipeline does where rows are pooled."""
+"""Preprocessing of the rows of all sites alike, fitted from sums."""
 
 from fedcluster.metrics._moments import Means, Squares
-from fedcluster.preprocessing._columns import Category, NumericColumn, Principal
-from fedcluster.preprocessing._contents import Missing
 from fedcluster.preprocessing._fitting import Fitted, fit
 from fedcluster.preprocessing._messages import in_words, noticed_in_words
-from fedcluster.preprocessing._principal import Covariance, principal
+from fedcluster.preprocessing._moments import Covariance, Missing, Principal, principal
 from fedcluster.preprocessing._quantiles import Histogram, quantiles
-from fedcluster.preprocessing._schema import Schema, agree
-from fedcluster.preprocessing._spec import MISSING, SCALES, FitReport, PreprocessingSpec
-from fedcluster.preprocessing._transform import Preprocessor, aligned, on_whole_rows
+from fedcluster.preprocessing._spec import (
+    MISSING,
+    SCALES,
+    FitReport,
+    PreprocessingSpec,
+    Schema,
+    agree,
+)
+from fedcluster.preprocessing._transform import (
+    Category,
+    NumericColumn,
+    Preprocessor,
+    aligned,
+    on_whole_rows,
+)
 
 __all__ = [
     "MISSING",

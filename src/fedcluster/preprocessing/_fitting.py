@@ -1,4 +1,4 @@
-"""The plan that fits a preprocessor: it is asked for, agreed on and fitted in a few rounds."""
+"""Plan that fits a preprocessor in a few rounds, from its specification and the sites' columns."""
 
 from __future__ import annotations
 
@@ -9,38 +9,37 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcluster.core import Answers, Floats, State, Task
+from fedcluster.core import Answers, Column, Floats, State, Task
 from fedcluster.errors import InputError
 from fedcluster.metrics._moments import Means
-from fedcluster.preprocessing._columns import Category, NumericColumn
-from fedcluster.preprocessing._contents import (
+from fedcluster.preprocessing._moments import (
     Missing,
-    level_cells,
-    missing_by_site,
-    pool,
-    refuse_empty,
-    refuse_missing,
-    unfit,
+    means,
+    means_from_total,
+    principal,
+    variances,
 )
-from fedcluster.preprocessing._moments import mean_of, variances
-from fedcluster.preprocessing._principal import principal
-from fedcluster.preprocessing._quantiles import Histogram, quantiles
-from fedcluster.preprocessing._schema import Schema
-from fedcluster.preprocessing._spec import FitReport, PreprocessingSpec
-from fedcluster.preprocessing._transform import Preprocessor
+from fedcluster.preprocessing._quantiles import histogram_task, quantiles
+from fedcluster.preprocessing._spec import FitReport, PreprocessingSpec, Schema
+from fedcluster.preprocessing._transform import Category, NumericColumn, Preprocessor
 from fedcluster.rounds import Plan, with_preprocessing
+
+MOST_LEVELS = 20
+"""Levels up to which a column of text is taken for a category, unless it is named as one."""
+
+AnyColumn = NumericColumn | Category
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fitted:
-    """A fitted preprocessor, and what was met while it was fitted."""
+    """Fitted preprocessor, and the facts that were found while it was fitted."""
 
     preprocessor: Preprocessor
     fit_report: FitReport
 
 
 def fit(prepare: PreprocessingSpec, schema: Schema, *, seed: int = 0) -> Plan[Fitted]:
-    """Plan a preprocessor: one round looks at what is there, the next ones scale it.
+    """Plan the fit of a preprocessor: a round for missing values and levels, then those to scale.
 
     Standardising takes two rounds, one more where values are missing and their rows dropped;
     quantiles take about eight, principal components two or about ten.
@@ -48,9 +47,9 @@ def fit(prepare: PreprocessingSpec, schema: Schema, *, seed: int = 0) -> Plan[Fi
     Parameters
     ----------
     prepare : PreprocessingSpec
-        What to do.
+        The preprocessing that is asked for.
     schema : Schema
-        What the sites have agreed on.
+        The columns that the sites have agreed on.
     seed : int
         Makes the first basis of principal components in many columns.
 
@@ -61,12 +60,9 @@ def fit(prepare: PreprocessingSpec, schema: Schema, *, seed: int = 0) -> Plan[Fi
     """
     first, left_out = _first(prepare, schema)
     look = yield from with_preprocessing(_look(first), first)
-    refuse_empty(look.missing, first.names)
-    missing = missing_by_site(look.missing, first.names)
-    if prepare.missing == "error":
-        refuse_missing(missing)
-    columns, pooled, more_left_out = pool(prepare, first.columns, look.counts)
-    left_out |= more_left_out
+    missing = _missing_values(prepare, look.missing, first.names)
+    columns, pooled, too_rare = _pool(prepare, first.columns, look.counts)
+    left_out |= too_rare
     _check_columns(prepare, columns, left_out)
     chosen = replace(first, columns=columns)
     filled = yield from _fill(prepare, chosen, look)
@@ -74,23 +70,20 @@ def fit(prepare: PreprocessingSpec, schema: Schema, *, seed: int = 0) -> Plan[Fi
     if prepare.pca is not None:
         components = yield from with_preprocessing(principal(prepare.pca, seed=seed), scaled)
         scaled = replace(scaled, principal=components)
-    only_at = {
-        key: site
-        for key, site in schema.only_at.items()
-        if any(c.name == key[0] and isinstance(c, Category) and key[1] in c.levels for c in columns)
-    }
+    used = {(c.name, level) for c in chosen.categories for level in c.levels}
+    only_at = {key: site for key, site in schema.only_at.items() if key in used}
     return Fitted(scaled, FitReport(missing, left_out, pooled, only_at))
 
 
 def _first(prepare: PreprocessingSpec, schema: Schema) -> tuple[Preprocessor, dict[str, str]]:
-    """Return the columns as they are looked at first, and why others are left out."""
-    columns: list[NumericColumn | Category] = []
+    """Return the columns before they are fitted, and the reasons for which others are left out."""
+    columns: list[AnyColumn] = []
     left_out = dict(schema.left_out)
     for column in schema.columns:
         if column.name not in prepare.named and column.kind == "number":
             bounds = prepare.bounds.get(column.name)
             columns.append(NumericColumn(column.name, bounds, column.name in prepare.log))
-        elif reason := unfit(prepare, column):
+        elif reason := _unfit(prepare, column):
             left_out[column.name] = reason
         else:
             columns.append(Category(column.name, column.levels, coded=True))
@@ -99,10 +92,21 @@ def _first(prepare: PreprocessingSpec, schema: Schema) -> tuple[Preprocessor, di
     return Preprocessor(tuple(columns), missing="keep"), left_out
 
 
+def _unfit(prepare: PreprocessingSpec, column: Column) -> str | None:
+    """Return the reason for which a column of text is no category, or None if it is one."""
+    if not column.levels:
+        return "text of which no two rows of a site are equal"
+    if column.name in prepare.named:
+        return None
+    if prepare.categories != "auto":
+        return "text, and not among the categories"
+    if len(column.levels) > MOST_LEVELS:
+        return f"text with more than {MOST_LEVELS} different values"
+    return None
+
+
 def _check_columns(
-    prepare: PreprocessingSpec,
-    columns: Sequence[NumericColumn | Category],
-    left_out: Mapping[str, str],
+    prepare: PreprocessingSpec, columns: Sequence[AnyColumn], left_out: Mapping[str, str]
 ) -> None:
     """Refuse to leave out what was named, or everything."""
     for name in dict.fromkeys([*(prepare.columns or ()), *prepare.named]):
@@ -115,16 +119,16 @@ def _check_columns(
         raise InputError(f"there is no column to cluster by: {reasons}")
 
 
-def _check_numbers(prepare: PreprocessingSpec, columns: Sequence[NumericColumn | Category]) -> None:
-    """Refuse to do to columns what they are not made for."""
-    measures = [column.name for column in columns if isinstance(column, NumericColumn)]
+def _check_numbers(prepare: PreprocessingSpec, columns: Sequence[AnyColumn]) -> None:
+    """Refuse logarithms and bounds of columns that hold no numbers, and a lack of bounds."""
+    numbers = [column.name for column in columns if isinstance(column, NumericColumn)]
     for what, names in (("the logarithm", prepare.log), ("bounds", prepare.bounds)):
-        if unknown := [name for name in names if name not in measures]:
+        if unknown := [name for name in names if name not in numbers]:
             raise InputError(
                 f"{what} of {unknown[0]!r}: that is no column of numbers; there are "
-                f"{', '.join(measures) or 'none'}"
+                f"{', '.join(numbers) or 'none'}"
             )
-    if prepare.scale == "minmax" and (without := [m for m in measures if m not in prepare.bounds]):
+    if prepare.scale == "minmax" and (without := [n for n in numbers if n not in prepare.bounds]):
         raise InputError(
             f"scaling by minmax needs bounds of {', '.join(map(repr, without))}: give them, since "
             "a site's smallest and largest values are single rows and never leave it"
@@ -136,40 +140,105 @@ class _Look:
     """Answers of the first round: missing values, moments of numbers, counts of levels."""
 
     missing: Answers
-    mean: Floats
-    weights: Floats
+    moments: tuple[Floats, Floats]
     counts: Mapping[str, Floats]
 
 
 def _look(first: Preprocessor) -> Plan[_Look]:
     """Plan the first round."""
-    measures, categories = first.numeric, first.categories
+    numbers, categories = first.numeric, first.categories
     tasks = [Task(Missing(), State())]
     if categories:
-        tasks.append(Task(Histogram(), State(memory=level_cells(first, categories))))
-    if measures:
-        tasks.append(Task(Means(), State(), preprocessor=replace(first, columns=measures)))
+        # each cell holds one coded level, the last one the texts that no site named
+        edges = [np.arange(-0.5, len(c.levels) + 1) for c in categories]
+        tasks.append(histogram_task([first.names.index(c.name) for c in categories], edges))
+    if numbers:
+        tasks.append(Task(Means(), State(), preprocessor=replace(first, columns=numbers)))
     missing, *others = yield tasks
-    mean = weights = np.empty(0)
-    if measures:
-        total = others[-1].total()
-        mean, weights = mean_of(total), total.weights
-    counts = {}
+    moments, counts = (np.empty(0), np.empty(0)), {}
+    if numbers:
+        moments = means_from_total(others[-1].total())
     if categories:
         cells = others[0].total().weights.reshape(len(categories), -1)
         counts = {c.name: n[: len(c.levels) + 1] for c, n in zip(categories, cells, strict=True)}
-    return _Look(missing, mean, weights, counts)
+    return _Look(missing, moments, counts)
+
+
+def _missing_values(
+    prepare: PreprocessingSpec, answers: Answers, names: Sequence[str]
+) -> dict[str, dict[str, int]]:
+    """Return the numbers of missing values by site and column, where there are some.
+
+    Raises
+    ------
+    InputError
+        If a site has no value at all in a column, or a value is missing and that is an error;
+        naming every such site and column.
+    """
+    missing, empty = {}, []
+    for site, answer in answers.by_site.items():
+        each = list(zip(names, answer.sums[:, 0], answer.weights, strict=True))
+        empty += [f"column {name!r} at {site}" for name, n, rows in each if rows and n == rows]
+        if any(answer.sums[:, 0]):
+            missing[site] = {name: int(n) for name, n, _ in each if n}
+    if empty:
+        raise InputError(f"every value is missing of {'; '.join(empty)}; leave out column or site")
+    if missing and prepare.missing == "error":
+        counts = [(n, name, site) for site in missing for name, n in missing[site].items()]
+        where = "; ".join(f"{n} of {name!r} at {site}" for n, name, site in counts)
+        raise InputError(
+            f"values are missing: {where}; drop their rows or fill them in: missing is one of "
+            "drop, mean and median"
+        )
+    return missing
+
+
+def _pool(
+    prepare: PreprocessingSpec, columns: Sequence[AnyColumn], counts: Mapping[str, Floats]
+) -> tuple[tuple[AnyColumn, ...], dict[str, tuple[str, ...]], dict[str, str]]:
+    """Return the columns with frequent levels only, the pooled levels, and columns left out."""
+    kept: list[AnyColumn] = []
+    pooled: dict[str, tuple[str, ...]] = {}
+    left_out: dict[str, str] = {}
+    for column in columns:
+        if isinstance(column, NumericColumn):
+            kept.append(column)
+            continue
+        *each, unnamed = counts[column.name].tolist()
+        by_level = dict(zip(column.levels, each, strict=True))
+        levels = tuple(level for level, n in by_level.items() if n >= prepare.rare)
+        rare = tuple(level for level in column.levels if level not in levels)
+        others = unnamed + sum(n for n in each if n < prepare.rare)
+        if reason := _too_rare(levels, sum(each) + unnamed, others, column.name in prepare.named):
+            left_out[column.name] = reason
+            continue
+        commonest = column.levels[int(np.argmax(each))]
+        fill = commonest if prepare.missing in ("mean", "median") else None
+        kept.append(Category(column.name, levels, others > 0, fill))
+        if rare:
+            pooled[column.name] = rare
+    return tuple(kept), pooled, left_out
+
+
+def _too_rare(levels: Sequence[str], rows: float, others: float, named: bool) -> str | None:
+    """Return the reason for which so rare levels make no category, or None if they make one."""
+    if not levels:
+        return "text without a value that enough rows share"
+    if not named and others > rows / 2:
+        return "text of which most rows have a value that few share"
+    if not named and len(levels) == 1 and not others:
+        return f"the same text, {levels[0]!r}, everywhere"
+    return None
 
 
 def _fill(prepare: PreprocessingSpec, chosen: Preprocessor, look: _Look) -> Plan[Preprocessor]:
-    """Plan what missing values become."""
+    """Plan the values that take the place of missing ones."""
     if prepare.missing in ("error", "drop"):
         return replace(chosen, missing=prepare.missing)
-    fills = look.mean
+    fills = look.moments[0]
     if prepare.missing == "median" and chosen.numeric:
         numbers = replace(chosen, columns=chosen.numeric)
-        plan = _quantiles([0.5], look.mean, look.weights)
-        [fills], *_ = yield from with_preprocessing(plan, numbers)
+        [fills], *_ = yield from with_preprocessing(_quantiles([0.5], *look.moments), numbers)
     changes = [{"fill": value} for value in fills.tolist()]
     return _changed(replace(chosen, missing="error"), changes)
 
@@ -197,43 +266,40 @@ def _scale(
     prepare: PreprocessingSpec, filled: Preprocessor, look: _Look, is_missing: bool
 ) -> Plan[Preprocessor]:
     """Plan the scales of the columns of numbers."""
-    measures = filled.numeric
-    if prepare.scale == "none" or not measures:
+    numbers = filled.numeric
+    if prepare.scale == "none" or not numbers:
         return filled
     if prepare.scale == "minmax":
-        scales = {measure.name: _from_bounds(measure) for measure in measures}
+        scales = {column.name: _scale_from_bounds(column) for column in numbers}
     else:
         known = not is_missing or (prepare.missing == "mean" and prepare.scale == "standard")
-        moments = (look.mean, look.weights) if known else None
         # a row is dropped for what any column lacks; else the numbers are all that is needed
         all_of_it = is_missing and prepare.missing == "drop"
-        asked = filled if all_of_it else replace(filled, columns=measures)
-        fitted = yield from with_preprocessing(_scales(prepare.scale, moments), asked)
+        asked = filled if all_of_it else replace(filled, columns=numbers)
+        plan = _scales(prepare.scale, look.moments if known else None)
+        fitted = yield from with_preprocessing(plan, asked)
         scales = dict(zip(asked.names, fitted, strict=True))
-    pairs = [scales[measure.name] for measure in measures]
+    pairs = [scales[column.name] for column in numbers]
     return _changed(filled, [{"shift": shift, "scale": scale} for shift, scale in pairs])
 
 
-def _from_bounds(measure: NumericColumn) -> tuple[float, float]:
+def _scale_from_bounds(column: NumericColumn) -> tuple[float, float]:
     """Return the shift and the scale by which the bounds become 0 and 1."""
-    low, high = np.array(measure.bounds, dtype=np.float64)
-    if measure.log:
+    low, high = np.array(column.bounds, dtype=np.float64)
+    if column.log:
         low, high = np.log1p(low), np.log1p(high)
     return float(low), float(high - low)
 
 
 def _scales(scale: str, moments: tuple[Floats, Floats] | None) -> Plan[list[tuple[float, float]]]:
     """Plan the shift and the scale of each column, from means and weights if they are known."""
-    if moments is None:
-        [answers] = yield [Task(Means(), State())]
-        total = answers.total()
-        moments = mean_of(total), total.weights
-    mean, weights = moments
+    mean, weights = moments or (yield from means())
     if scale == "standard":
         shift, variance = yield from variances(mean)
         spread = np.sqrt(np.where(_is_constant(shift, variance, weights), 1.0, variance))
     else:
-        [low, shift, high], steps, deviation = yield from _quantiles([0.25, 0.5, 0.75], *moments)
+        plan = _quantiles([0.25, 0.5, 0.75], mean, weights)
+        [low, shift, high], steps, deviation = yield from plan
         told_apart = high - low > steps[0] + steps[2]
         instead = np.where(_is_constant(mean, deviation**2, weights), 1.0, deviation)
         spread = np.where(told_apart, high - low, instead)

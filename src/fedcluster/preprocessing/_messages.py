@@ -1,11 +1,10 @@
-"""Sentences on a preprocessor: what it does, and what was met while it was fitted."""
+"""Sentences about a preprocessor: its effect, and the facts found while it was fitted."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from fedcluster.preprocessing._schema import listed
-from fedcluster.preprocessing._spec import FitReport, PreprocessingSpec
+from fedcluster.preprocessing._spec import FitReport, PreprocessingSpec, listed
 from fedcluster.preprocessing._transform import Preprocessor
 
 MOST = 6
@@ -16,12 +15,17 @@ SCALED = {
     "minmax": "with their bounds as 0 and 1",
     "none": "as they are",
 }
+FILLED = {
+    "drop": "their rows are dropped and have the label -1",
+    "mean": "filled in with the mean, or the commonest text, of all sites",
+    "median": "filled in with the median, or the commonest text, of all sites",
+}
 
 
 def in_words(
     prepare: PreprocessingSpec, preprocessor: Preprocessor, fit_report: FitReport
 ) -> list[str]:
-    """Return the sentences of a fit."""
+    """Return sentences on a fitted preprocessor, the missing values and the columns left out."""
     measures, categories = preprocessor.numeric, preprocessor.categories
     said = []
     if measures:
@@ -34,7 +38,9 @@ def in_words(
     if preprocessor.principal is not None:
         said.append(f"of all that {len(preprocessor.names_out)} principal components")
     sentences = [f"Prepared: {'; '.join(said)}."]
-    sentences += _missing(prepare, fit_report.missing)
+    if fit_report.missing:
+        done = FILLED.get(prepare.missing, "not allowed")
+        sentences.append(f"Missing values: {_where(fit_report.missing)}; {done}.")
     if fit_report.left_out:
         reasons = [f"{name} ({why})" for name, why in fit_report.left_out.items()]
         sentences.append(f"Left out: {_list(reasons)}.")
@@ -43,22 +49,10 @@ def in_words(
     return sentences
 
 
-def _missing(prepare: PreprocessingSpec, missing: Mapping[str, Mapping[str, int]]) -> list[str]:
-    """Return how many values are missing where, and what became of them."""
-    if not missing:
-        return []
-    done = {
-        "drop": "their rows are dropped and have the label -1",
-        "mean": "filled in with the mean, or the commonest text, of all sites",
-        "median": "filled in with the median, or the commonest text, of all sites",
-    }
-    return [f"Missing values: {_where(missing)}; {done.get(prepare.missing, 'not allowed')}."]
-
-
 def noticed_in_words(
     unknown: Mapping[str, Mapping[str, int]], filled: Mapping[str, Mapping[str, int]]
 ) -> list[str]:
-    """Return how many texts a model does not know, and values it fills in, by site and column."""
+    """Return sentences on unknown texts and missing values in new rows, by site and column."""
     said = []
     if unknown:
         said.append(f"Texts that the model does not know, taken for none: {_where(unknown)}.")
@@ -74,6 +68,7 @@ def _where(counts: Mapping[str, Mapping[str, int]]) -> str:
 
 
 def _list(names: Sequence[str]) -> str:
+    """Return names as a sentence lists them, at most `MOST` and how many more."""
     if len(names) > MOST + 1:
         names = [*names[:MOST], f"{len(names) - MOST} more"]
     return listed(names)

@@ -31,7 +31,7 @@ RESOLUTION = 2.0**-30
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """The weight in each cell (a, b] of the asked intervals.
+    """Weight in each cell (a, b] of the intervals that the state names.
 
     The state's memory holds ``columns (t,)``, the column of each interval, and ``edges
     (t, c + 1)``, where its cells begin and end. A site sends t c numbers at most: a line for each
@@ -54,7 +54,7 @@ class Histogram:
         return intervals * (edges - 1), 0
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
-        """Weights and counts of the cells."""
+        """Compute the weights and counts of the cells."""
         edges = state.memory["edges"]
         weights, counts = np.zeros(edges.shape), np.zeros(edges.shape)
         for i, j in enumerate(state.memory["columns"].astype(int)):
@@ -64,6 +64,14 @@ class Histogram:
             weights[i] = below if cumulated is None else cumulated[below]
         weight, count = np.diff(weights, axis=1).ravel(), np.diff(counts, axis=1).ravel()
         return Summary(np.zeros((len(weight), 0)), weight, count)
+
+
+def histogram_task(columns: Sequence[int], edges: Sequence[Floats]) -> Task:
+    """Return the task that counts rows in cells: of each interval, its column and its edges."""
+    most = max(map(len, edges))
+    padded = [np.pad(each, (0, most - len(each)), mode="edge") for each in edges]
+    memory = {"columns": np.array(columns, dtype=np.float64), "edges": np.array(padded)}
+    return Task(Histogram(), State(memory=memory))
 
 
 Sorted = tuple[NDArray[np.floating], Floats | None]
@@ -89,7 +97,7 @@ def _sorted(data: Data, j: int) -> Sorted:
 
 @dataclass(slots=True)
 class _Search:
-    """The search for the value of one rank in one column: it lies in (low, high].
+    """Search for the value of one rank in one column, which lies in (low, high].
 
     Parameters
     ----------
@@ -113,17 +121,17 @@ class _Search:
     begun: bool = False
 
     def edges(self, small: float) -> Floats:
-        """Where to cut; at first also the ends of the line."""
+        """Return where to cut the interval; at first also the ends of the line."""
         cells = int(np.clip(self.inside // max(small, 1.0), 2, MOST_CELLS))
         cut = np.linspace(self.low, self.high, cells + 1)
         return cut if self.begun else np.concatenate([[-np.inf], cut, [np.inf]])
 
     def is_done(self, small: float) -> bool:
-        """Whether the interval is narrow enough, or its rows too few to be counted more finely."""
+        """Return whether the interval is narrow enough, or has too few rows to be cut."""
         return self.begun and (self.high - self.low <= self.width or self.inside < 2 * small)
 
     def narrow(self, edges: Floats, weights: Floats) -> None:
-        """Go on in the cell that holds the rank; where limits hide it, the search ends here."""
+        """Continue in the cell that holds the rank, or end the search where limits hide it."""
         upto = self.below + np.cumsum(weights)
         self.begun = True
         if not (upto > self.rank).any():
@@ -137,7 +145,7 @@ class _Search:
 
     @property
     def value(self) -> float:
-        """The middle: off by half the interval at most."""
+        """Middle of the interval, off by half of it at most."""
         return self.low + (self.high - self.low) / 2
 
 
@@ -176,13 +184,11 @@ def quantiles(
         for rank in _ranks(share, weights[j])
     }
     while open_ := [s for s in searches.values() if not s.is_done(small)]:
-        cut = [search.edges(small) for search in open_]
-        most = max(map(len, cut))
-        edges = np.array([np.pad(each, (0, most - len(each)), mode="edge") for each in cut])
-        columns = np.array([search.column for search in open_], dtype=np.float64)
-        [answers] = yield [Task(Histogram(), State(memory={"columns": columns, "edges": edges}))]
-        weights_in_cells = answers.total().weights.reshape(len(open_), most - 1)
-        for search, each, cells in zip(open_, edges, weights_in_cells, strict=True):
+        question = histogram_task([s.column for s in open_], [s.edges(small) for s in open_])
+        [answers] = yield [question]
+        counted = answers.total().weights.reshape(len(open_), -1)
+        edges = question.state.memory["edges"]
+        for search, each, cells in zip(open_, edges, counted, strict=True):
             search.narrow(each, cells)
     values = [[_between(searches, j, q, weights[j]) for j in range(len(mean))] for q in shares]
     both = np.array(values).reshape(len(shares), len(mean), 2)
@@ -190,7 +196,7 @@ def quantiles(
 
 
 def _ranks(share: float, weight: float) -> tuple[float, float]:
-    """The ranks, from 0, of the two rows between which a quantile lies."""
+    """Return the ranks, from 0, of the two rows between which a quantile lies."""
     place = share * max(weight - 1.0, 0.0)
     return float(np.floor(place)), float(np.ceil(place))
 
@@ -198,6 +204,7 @@ def _ranks(share: float, weight: float) -> tuple[float, float]:
 def _begin(
     column: int, rank: float, mean: float, deviation: float, weight: float, resolution: float
 ) -> _Search:
+    """Return the search for a rank, in the interval of Cantelli's inequality."""
     share = np.clip((rank + 0.5) / max(weight, 1.0), 1e-12, 1 - 1e-12)
     low = mean - 1.001 * deviation * float(np.sqrt((1 - share) / share))
     high = mean + 1.001 * deviation * float(np.sqrt(share / (1 - share)))
@@ -209,7 +216,7 @@ def _begin(
 def _between(
     searches: dict[tuple[int, float], _Search], j: int, share: float, weight: float
 ) -> tuple[float, float]:
-    """A quantile between the values of two ranks, and its resolution step."""
+    """Return a quantile, from the values of two ranks, and its resolution step."""
     lower, upper = (searches[j, rank] for rank in _ranks(share, weight))
     t = share * max(weight - 1.0, 0.0) - lower.rank
     step = max(lower.high - lower.low, upper.high - upper.low)

@@ -1,19 +1,36 @@
-"""What is asked of a preparation, and what was met on the way."""
+"""Specification of a preprocessor, and the agreement on the columns that it is fitted to.
+
+Every difference between the sites is named before any sum is asked. Names and kinds of columns are
+no sums; each site tells them of itself, as it tells its name and its limits. The texts of a column
+are rows' values: a site names those that several of its rows share and that its limits let out.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from fedcluster.core import Column
+from fedcluster.errors import InputError
+
 SCALES = ("standard", "minmax", "robust", "none")
 MISSING = ("error", "drop", "mean", "median")
+HOLDS = {
+    "number": "numbers",
+    "text": "text",
+    "date": "dates",
+    "mixed": "numbers and text",
+    "empty": "no value",
+}
+_Sites = Mapping[str, Mapping[str, Column]]
+"""Columns by site and name."""
 
 
 @dataclass(frozen=True, slots=True)
 class PreprocessingSpec:
-    """What to do to the rows of all sites before they are clustered.
+    """Preprocessing that is asked for, before the rows of all sites are clustered.
 
     Parameters
     ----------
@@ -70,18 +87,18 @@ class PreprocessingSpec:
 
     @property
     def named(self) -> tuple[str, ...]:
-        """The columns that are named as categories."""
+        """Columns that are named as categories."""
         return () if isinstance(self.categories, str) else tuple(self.categories)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FitReport:
-    """What was met on the way, to be told.
+    """Facts about the columns that fitting a preprocessor has found.
 
     Parameters
     ----------
     missing : mapping of str to mapping of str to int
-        How many values are missing, by site and column.
+        Number of missing values, by site and column.
     left_out : mapping of str to str
         Columns that are not used, each with the reason.
     pooled : mapping of str to tuple of str
@@ -94,3 +111,133 @@ class FitReport:
     left_out: Mapping[str, str] = field(default_factory=dict)
     pooled: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     only_at: Mapping[tuple[str, str], str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """Columns that the sites agree on.
+
+    Parameters
+    ----------
+    columns : tuple of Column
+        Those that are used, in the order of the first site; with all levels that a site named, in
+        alphabetical order.
+    left_out : mapping of str to str
+        The others, each with the reason.
+    only_at : mapping of (str, str) to str
+        Levels (column, level) that a single one of several sites named, and that site.
+    """
+
+    columns: tuple[Column, ...]
+    left_out: Mapping[str, str]
+    only_at: Mapping[tuple[str, str], str]
+
+
+def agree(described: Mapping[str, Sequence[Column]], chosen: Sequence[str] | None = None) -> Schema:
+    """Return the columns that all sites have, or raise an error where they differ.
+
+    Parameters
+    ----------
+    described : mapping of str to sequence of Column
+        The columns of each site.
+    chosen : sequence of str, optional
+        The columns to use, in this order, which every site must have. Without it, all those that
+        every site has; a column is left out if at most half of the sites have it.
+
+    Raises
+    ------
+    InputError
+        If columns that should be used are lacking at a site, hold numbers here and text there,
+        dates, or nothing: one line with every site and column.
+
+    Examples
+    --------
+    >>> north = [Column("age"), Column("sex", "text", ("F", "M"))]
+    >>> south = [Column("sex", "text", ("F",)), Column("age"), Column("note", "text")]
+    >>> west = [Column("age"), Column("sex", "text", ("F",))]
+    >>> schema = agree({"north": north, "south": south, "west": west})
+    >>> [column.name for column in schema.columns], schema.left_out
+    (['age', 'sex'], {'note': 'only south has it'})
+    >>> schema.only_at
+    {('sex', 'M'): 'north'}
+    """
+    by_site = {site: {column.name: column for column in told} for site, told in described.items()}
+    names = list(dict.fromkeys(name for told in by_site.values() for name in told))
+    if chosen is None:
+        left_out = _extra(by_site, names)
+        chosen = [name for name in names if name not in left_out]
+    else:
+        left_out = {name: "not chosen" for name in names if name not in chosen}
+    _check_alike(by_site, chosen)
+    if not chosen:
+        raise InputError("the sites have no column in common")
+    columns: list[Column] = []
+    only_at: dict[tuple[str, str], str] = {}
+    for name in chosen:
+        sites = _sites_by_level(by_site, name)
+        kind = next(iter(by_site.values()))[name].kind
+        columns.append(Column(name, kind, tuple(sites)))
+        only_at |= {(name, level): s[0] for level, s in sites.items() if len(s) == 1 < len(by_site)}
+    return Schema(tuple(columns), left_out, only_at)
+
+
+def _sites_by_level(by_site: _Sites, name: str) -> dict[str, list[str]]:
+    """Return the levels of a column in alphabetical order, each with the sites that named it."""
+    sites: dict[str, list[str]] = {}
+    for site, told in by_site.items():
+        for level in told[name].levels:
+            sites.setdefault(level, []).append(site)
+    return dict(sorted(sites.items()))
+
+
+def _check_alike(by_site: _Sites, names: Sequence[str]) -> None:
+    """Refuse columns that a site lacks, or that are not the same everywhere."""
+    differences = [_differences(by_site, name) for name in names]
+    complaints = [line for lines in differences for line in lines]
+    agreed = [name for name, lines in zip(names, differences, strict=True) if not lines]
+    if complaints:
+        mend = f"mend that or choose among {', '.join(agreed)}"
+        advice = mend if agreed else "mend that: no column is the same everywhere"
+        raise InputError(f"{'; '.join(complaints)}; {advice}")
+
+
+def _extra(by_site: _Sites, names: Collection[str]) -> dict[str, str]:
+    """Return columns that some site lacks and at most half of the sites have, with the reason."""
+    having = {name: [site for site, told in by_site.items() if name in told] for name in names}
+    return {
+        name: f"only {listed(sites)} {'has' if len(sites) == 1 else 'have'} it"
+        f"{_alike(by_site, [site for site in by_site if site not in sites], name)}"
+        for name, sites in having.items()
+        if len(sites) < len(by_site) and len(sites) <= len(by_site) / 2
+    }
+
+
+def _differences(by_site: _Sites, name: str) -> list[str]:
+    """Return the differences between the sites in a column, a phrase for each."""
+    lacking = [site for site, told in by_site.items() if name not in told]
+    by_kind: dict[str, list[str]] = {}
+    for site, told in by_site.items():
+        if name in told:
+            by_kind.setdefault(told[name].kind, []).append(site)
+    alike = _alike(by_site, lacking, name)
+    said = [f"column {name!r} is lacking at {listed(lacking)}{alike}"] if lacking else []
+    if len(by_kind) > 1 or by_kind.keys() & {"date", "mixed", "empty"}:
+        holds = [f"{HOLDS[kind]} at {listed(sites)}" for kind, sites in by_kind.items()]
+        said.append(f"column {name!r} holds {', '.join(holds)}")
+    return said
+
+
+def _alike(by_site: _Sites, sites: Sequence[str], name: str) -> str:
+    """Return the names at sites without a column that differ in capitals or blanks only."""
+    same = "".join(name.split()).casefold()
+    others = {
+        site: [other for other in by_site[site] if "".join(other.split()).casefold() == same]
+        for site in sites
+    }
+    said = [f"{site} has {names[0]!r}" for site, names in others.items() if names]
+    return f", but {listed(said)}" if said else ""
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names as a sentence lists them: a, b and c."""
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))

@@ -1,4 +1,4 @@
-"""A fitted preprocessor: what is done to each row, the same at every site and for new rows."""
+"""Fitted preprocessors: what becomes of each row, the same at every site and for new rows."""
 
 from __future__ import annotations
 
@@ -11,24 +11,143 @@ from numpy.typing import NDArray
 
 from fedcluster.core import Data, Floats, Rows
 from fedcluster.errors import InputError
-from fedcluster.io._columns import columns_of
-from fedcluster.preprocessing._columns import (
-    Category,
-    NumericColumn,
-    Principal,
-    column_from_plain,
-    one_of,
-    plain_column,
-    principal_from_plain,
-)
+from fedcluster.io._columns import codes, columns_of
+from fedcluster.preprocessing._moments import Principal
 
+OTHER = "(other)"
 BLOCK = 1 << 16
 """Values that are prepared at a time."""
 
 
 @dataclass(frozen=True, slots=True)
+class NumericColumn:
+    """Column of numbers: moved within bounds, as logarithm, filled in and scaled.
+
+    Parameters
+    ----------
+    name : str
+        The column.
+    bounds : (float, float), optional
+        A value outside is moved to the nearer of the two.
+    log : bool
+        Whether log(1 + x) is taken; x must be at least 0.
+    fill : float, optional
+        The value in the place of a missing one.
+    shift, scale : float
+        The result is (x - shift) / scale.
+    """
+
+    name: str
+    bounds: tuple[float, float] | None = None
+    log: bool = False
+    fill: float | None = None
+    shift: float = 0.0
+    scale: float = 1.0
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the prepared columns."""
+        return (self.name,)
+
+    def apply(self, data: Data, j: int) -> Floats:
+        """Return the prepared column (n, 1) of column j of the rows."""
+        x = data.X[:, j].astype(np.float64)
+        if self.bounds is not None:
+            x = np.clip(x, *self.bounds)
+        if self.log:
+            if (x < 0).any():
+                raise InputError(
+                    f"column {self.name!r} has a negative value, of which there is no logarithm; "
+                    "take it as it is"
+                )
+            x = np.log1p(x)
+        if self.fill is not None:
+            x[np.isnan(x)] = self.fill
+        return ((x - self.shift) / self.scale)[:, None]
+
+    def filled(self, data: Data, j: int) -> int:
+        """Return how many values are filled in."""
+        return 0 if self.fill is None else int(np.count_nonzero(np.isnan(data.X[:, j])))
+
+    def invert(self, prepared: Floats) -> Floats:
+        """Return prepared values (n, 1) in the column's own units."""
+        x = prepared * self.scale + self.shift
+        units: Floats = np.expm1(x) if self.log else x
+        return units
+
+
+@dataclass(frozen=True, slots=True)
+class Category:
+    """Column of text: one column of 0 and 1 for each of its levels (one-hot).
+
+    Parameters
+    ----------
+    name : str
+        The column.
+    levels : tuple of str
+        Its levels.
+    other : bool
+        Whether all other texts share one more column. Without it they are 0 in all columns.
+    fill : str, optional
+        The level that a missing value becomes.
+    coded : bool
+        Whether the result is the number of the level instead, one more for all other texts.
+    """
+
+    name: str
+    levels: tuple[str, ...]
+    other: bool = False
+    fill: str | None = None
+    coded: bool = False
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the prepared columns."""
+        if self.coded:
+            return (self.name,)
+        levels = [*self.levels, *([OTHER] if self.other else [])]
+        return tuple(f"{self.name}={level}" for level in levels)
+
+    def apply(self, data: Data, j: int) -> Floats:
+        """Return the prepared columns, (n, number of levels), NaN where a value is missing."""
+        number, missing = self._numbers(data, j)
+        if self.coded:
+            coded = np.where(number < 0, len(self.levels), number)
+            return np.where(missing & (number < 0), np.nan, coded.astype(np.float64))[:, None]
+        width = len(self.names)
+        if self.other:
+            number[(number < 0) & ~missing] = width - 1
+        hot: Floats = (number[:, None] == np.arange(width)).astype(np.float64)
+        hot[missing & (number < 0)] = np.nan
+        return hot
+
+    def unknown(self, data: Data, j: int) -> int:
+        """Return how many values are of no level."""
+        number, missing = self._numbers(data, j)
+        return int(np.count_nonzero((number < 0) & ~missing))
+
+    def filled(self, data: Data, j: int) -> int:
+        """Return how many values are filled in."""
+        number, missing = self._numbers(data, j)
+        return int(np.count_nonzero(missing & (number >= 0)))
+
+    def invert(self, prepared: Floats) -> Floats:
+        """Return prepared values as they are: the shares of the levels."""
+        return prepared
+
+    def _numbers(self, data: Data, j: int) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+        """Return the number of each row's level, (n,), -1 for none; and where one is missing."""
+        here, code = codes(data, j)
+        missing = np.isnan(code)
+        place = {level: i for i, level in enumerate(self.levels)}
+        fill = -1 if self.fill is None else place.get(self.fill, -1)
+        agreed = np.array([*(place.get(level, -1) for level in here), fill], dtype=np.intp)
+        return agreed[np.where(missing, len(here), code).astype(np.intp)], missing
+
+
+@dataclass(frozen=True, slots=True)
 class Preprocessor:
-    """What is done to the rows of every site, column by column, by name.
+    """Transform of the rows of every site, column by column, by name.
 
     Rows may have other columns too, and in any order; they are left out.
 
@@ -64,67 +183,63 @@ class Preprocessor:
 
     @property
     def numeric(self) -> tuple[NumericColumn, ...]:
-        """The columns of numbers."""
+        """Columns of numbers."""
         return tuple(c for c in self.columns if isinstance(c, NumericColumn))
 
     @property
     def categories(self) -> tuple[Category, ...]:
-        """The columns of text."""
+        """Columns of text."""
         return tuple(c for c in self.columns if isinstance(c, Category))
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the columns before principal components: ``age``, ``sex=F``, ``sex=M``."""
+        """Names of the columns before principal components: ``age``, ``sex=F``, ``sex=M``."""
         return tuple(name for column in self.columns for name in column.names)
 
     @property
     def names_out(self) -> tuple[str, ...]:
-        """The names of the prepared columns."""
+        """Names of the prepared columns."""
         if self.principal is None:
             return self.names
         return tuple(f"pc{i}" for i in range(len(self.principal.components)))
 
     @property
     def n_columns_out(self) -> int:
-        """The number p of prepared columns."""
-        return len(self.names) if self.principal is None else len(self.principal.components)
+        """Number p of prepared columns."""
+        return len(self.names_out)
 
     def apply(self, data: Data) -> Data:
         """Return prepared rows (n, p), without those that are dropped, of the type of the rows."""
         places = self._places(data)
-        X = np.empty((len(data), len(self.names_out)), data.X.dtype)
+        X = np.empty((len(data), self.n_columns_out), data.X.dtype)
         if self._is_scaled:
-            return self._complete(X, data) if self._scale(data.X, places, X) else _prepared(X, data)
-        size = max(1, BLOCK // max(1, len(self.names)))
-        for start in range(0, len(data), size):
-            block = slice(start, start + size)
-            X[block] = self._block(data.take(block), places)
-        return self._complete(X, data)
+            is_missing = self._scale(data.X, places, X)
+        else:
+            size = max(1, BLOCK // max(1, len(self.names)))
+            for start in range(0, len(data), size):
+                block = slice(start, start + size)
+                X[block] = self._block(data.take(block), places)
+            is_missing = bool(np.isnan(X.max(initial=-np.inf)))
+        prepared = Data(X, data.sample_weight, data.y, groups=data.groups)
+        return self._complete(prepared) if is_missing else prepared
 
     def complete(self, data: Data) -> NDArray[np.bool_]:
         """Return whether each row is among the prepared ones, (n,)."""
         if self.missing != "drop":
             return np.ones(len(data), dtype=bool)
         kept = replace(self, missing="keep", principal=None).apply(data).X
-        return np.logical_not(_lacking(kept))
+        return np.logical_not(np.isnan(kept).any(axis=1))
 
     def unknown(self, data: Data) -> dict[str, int]:
         """Count texts of no known level, by column, where there are some."""
-        return self._counted(
-            data,
-            lambda c, j: c.unknown(data, j) if isinstance(c, Category) and not c.other else 0,
-        )
+        each = zip(self.columns, self._places(data), strict=True)
+        texts = ((c, j) for c, j in each if isinstance(c, Category) and not c.other)
+        return {c.name: n for c, j in texts if (n := c.unknown(data, j))}
 
     def filled(self, data: Data) -> dict[str, int]:
         """Count values that are missing and filled in, by column, where there are some."""
-        return self._counted(data, lambda c, j: c.filled(data, j))
-
-    def _counted(
-        self, data: Data, count: Callable[[NumericColumn | Category, int], int]
-    ) -> dict[str, int]:
-        """Count in each column of the rows, by name, and leave out what is 0."""
-        places = zip(self.columns, self._places(data), strict=True)
-        return {c.name: n for c, j in places if (n := count(c, j))}
+        each = zip(self.columns, self._places(data), strict=True)
+        return {c.name: n for c, j in each if (n := c.filled(data, j))}
 
     def invert(self, centers: Floats) -> Floats:
         """Return prepared rows (k, p) in the units of the columns, as `names` names them.
@@ -135,16 +250,15 @@ class Preprocessor:
         X = np.asarray(centers, dtype=np.float64)
         if self.principal is not None:
             X = self.principal.invert(X)
-        parts, start = [], 0
-        for column in self.columns:
-            stop = start + len(column.names)
-            parts.append(column.invert(X[:, start:stop]))
-            start = stop
-        return np.concatenate(parts, axis=1)
+        stops = np.cumsum([len(column.names) for column in self.columns])
+        parts = zip(self.columns, np.split(X, stops[:-1], axis=1), strict=True)
+        return np.concatenate([column.invert(part) for column, part in parts], axis=1)
 
     def plain(self) -> dict[str, Any]:
         """Return the preprocessor as JSON can hold it."""
-        return asdict(self) | {"columns": [plain_column(column) for column in self.columns]}
+        kinds = ["number" if isinstance(c, NumericColumn) else "category" for c in self.columns]
+        columns = zip(kinds, self.columns, strict=True)
+        return asdict(self) | {"columns": [{"kind": k, **asdict(c)} for k, c in columns]}
 
     @classmethod
     def from_plain(cls, content: Mapping[str, Any]) -> Self:
@@ -157,14 +271,14 @@ class Preprocessor:
         """
         principal = content["principal"]
         return cls(
-            tuple(column_from_plain(each) for each in content["columns"]),
-            one_of(content["missing"], ("error", "drop", "keep")),
-            None if principal is None else principal_from_plain(principal),
+            tuple(_column_from_plain(each) for each in content["columns"]),
+            _one_of(content["missing"], ("error", "drop", "keep")),
+            None if principal is None else Principal.from_plain(principal),
         )
 
     @property
     def _is_scaled(self) -> bool:
-        """Whether nothing but numbers is prepared, and each by shift and scale alone."""
+        """True if all columns are numbers, without logarithms or principal components."""
         plain = all(isinstance(c, NumericColumn) and not c.log for c in self.columns)
         return plain and bool(self.columns) and self.principal is None
 
@@ -201,29 +315,46 @@ class Preprocessor:
         )
         return X if self.principal is None else self.principal.apply(X)
 
-    def _complete(self, X: Rows, data: Data) -> Data:
-        prepared, lacking = _prepared(X, data), _lacking(X)
-        if self.missing == "keep" or not lacking.any():
+    def _complete(self, prepared: Data) -> Data:
+        """Return prepared rows without those that have a missing value, or raise an error."""
+        if self.missing == "keep":
             return prepared
+        lacking = np.asarray(np.isnan(prepared.X).any(axis=1))
         if self.missing == "drop":
             return prepared.take(~lacking)
         raise InputError(
-            f"{np.count_nonzero(lacking)} of {len(X)} rows have a missing value, the first one is "
-            f"row {int(np.argmax(lacking)) + 1}; fill them or drop these rows"
+            f"{np.count_nonzero(lacking)} of {len(prepared)} rows have a missing value, the first "
+            f"one is row {int(np.argmax(lacking)) + 1}; fill them or drop these rows"
         )
 
 
-def _prepared(X: Rows, data: Data) -> Data:
-    """Return prepared rows, with the weights, labels and groups of the rows given."""
-    return Data(X, data.sample_weight, data.y, groups=data.groups)
+def _column_from_plain(content: Mapping[str, Any]) -> NumericColumn | Category:
+    """Return a column from JSON, each field of the right type."""
+    given = dict(content)
+    kind = _one_of(given.pop("kind"), ("number", "category"))
+    if not isinstance(given["name"], str):
+        raise TypeError("the name of a column is not a text")
+    if kind == "category":
+        levels = given["levels"]
+        if not isinstance(levels, list | tuple) or not all(isinstance(v, str) for v in levels):
+            raise TypeError("expected a list of str")
+        return Category(**given | {"levels": tuple(levels)})
+    bounds = given["bounds"]
+    for key in ("shift", "scale", *(["fill"] if given["fill"] is not None else [])):
+        given[key] = float(given[key])
+    if not given["scale"] > 0:
+        raise ValueError("a column is divided by what is not above 0")
+    if bounds is not None:
+        low, high = map(float, bounds)
+        given["bounds"] = low, high
+    return NumericColumn(**given)
 
 
-def _lacking(X: Rows) -> NDArray[np.bool_]:
-    """Return whether each row lacks a value, (n,)."""
-    if not np.isnan(X.max(initial=-np.inf)):
-        return np.zeros(len(X), dtype=bool)
-    lacking: NDArray[np.bool_] = np.asarray(np.isnan(X).any(axis=1))
-    return lacking
+def _one_of(value: Any, names: tuple[str, ...]) -> Any:
+    """Return a value that must be one of some names."""
+    if value not in names:
+        raise ValueError(f"{value!r} is none of {', '.join(names)}")
+    return value
 
 
 def aligned(preprocessor: Preprocessor, data: Data) -> Rows:
