@@ -179,7 +179,8 @@ def test_a_copy_has_no_name_and_is_gone_with_the_rows(monkeypatch) -> None:
     copy = DiskCache(ColumnRoles(("a", "b", "c")))
     copy.append(Data(ROWS))
     assert not list(Path("tmp").iterdir())
-    assert stat.S_IMODE(os.fstat(copy.file.fileno()).st_mode) == 0o600
+    [(file, _)] = copy.files.values()
+    assert stat.S_IMODE(os.fstat(file.fileno()).st_mode) == 0o600
     np.testing.assert_array_equal(copy.part(7, 2).X, ROWS[7:9])
 
 

@@ -26,7 +26,7 @@ from fedcluster.client import Client
 from fedcluster.core import Data, Filter, RowStream
 from fedcluster.errors import InputError
 from fedcluster.io._cells import COMMA, NAMES, POINT, kind_of, missing_in
-from fedcluster.io._columns import CommonCodes, Meanings, first_twice, has_columns, merged_kind
+from fedcluster.io._columns import Meanings, first_twice, has_columns, merged_kind
 from fedcluster.io._matrices import Matrix
 from fedcluster.io._reader import ColumnRoles, Reader, Table, TablePart
 from fedcluster.io._rows import OpenRows, error_prefix, readable
@@ -156,7 +156,8 @@ class SiteFile:
                     f"{self.path.name} allows {', '.join(own)}"
                 )
         values = tuple(columns or own)
-        return ColumnRoles(values, weight, group, label, raw=raw, coded=tuple(self.codes))
+        coded = tuple(self.codes)
+        return ColumnRoles(values, weight, group, label, raw=raw, coded=coded, meanings=self.codes)
 
     def rows(self, columns: Sequence[str] | None = None, *, raw: bool = False) -> Data | RowStream:
         """Open the source; rows that are few are read at once, others come in chunks.
@@ -179,13 +180,12 @@ class SiteFile:
             owner=owner,
             advise=self._advise,
         )
-        coded = [name for name in self.codes if name in rows.columns]
-        if coded and not raw:
+        if not raw and (coded := [name for name in self.codes if name in rows.columns]):
             raise InputError(
                 f"{owner}: [codes] makes text of column {coded[0]!r}, which only a preparation "
                 "makes numbers of: leave out --scale none, or the column"
             )
-        return CommonCodes(rows, rows.columns, self.codes, owner) if coded else rows
+        return rows
 
     def client(self, columns: Sequence[str] | None = None, *, raw: bool = False) -> Client:
         """Return the client that answers for the site; its rows are opened at the first task."""
@@ -268,7 +268,7 @@ def _profile_of_tables(tables: Sequence[Table], owner: str, group: str | None) -
         rows += part.rows.num_rows
         for name in part.rows.column_names:
             column = part.rows[name]
-            own = ColumnProfile(name, kind_of(column, part.decimal), missing_in(column))
+            own = ColumnProfile(name, kind_of(column, part.table.decimal), missing_in(column))
             columns[name] = columns[name] + own if name in columns else own
         if group is not None:
             counter.add(Reader(owner, part).groups(group))
@@ -306,27 +306,23 @@ class _Toml:
 
     def site(self) -> SiteFile:
         """Return the content of the whole file."""
-        known = [f.name for f in fields(SiteFile) if f.name != "path"]
-        self.only(known)
-        columns = self.texts("columns")
+        self.only([f.name for f in fields(SiteFile) if f.name != "path"])
+        others = {key: self.maybe(key) for key in ("weight_column", "group_column", "label_column")}
         site = SiteFile(
+            columns=self.texts("columns"),
             name=self.text("name").strip(),
             source=self.table("source").source(),
-            columns=columns,
-            weight_column=self.maybe("weight_column"),
-            group_column=self.maybe("group_column"),
-            label_column=self.maybe("label_column"),
+            **others,
             codes=self.table("codes").codes(),
             limits=self.table("limits").limits(),
             federation=self.table("federation").content,
             path=self.path,
         )
-        others = [site.weight_column, site.group_column, site.label_column]
-        used = [*(columns or ()), *(name for name in others if name is not None)]
+        used = [*(site.columns or ()), *filter(None, others.values())]
         if (twice := first_twice(used)) is not None:
             self.complain(f"column {twice!r} is named twice")
         for name in site.codes:
-            if name in others:
+            if name in others.values():
                 self.complain(f"[codes], {name!r} is no column to cluster by; leave it out there")
         return site
 
@@ -349,24 +345,19 @@ class _Toml:
 
     def codes(self) -> Meanings:
         """Return what all sites call this site's codes."""
-        for name, meaning in self.content.items():
-            if (
-                not isinstance(meaning, Mapping)
-                or not meaning
-                or not all(isinstance(v, str) and v.strip() for v in meaning.values())
-            ):
+        codes = {}
+        for name, given in self.content.items():
+            texts = list(given.values()) if isinstance(given, Mapping) else []
+            if not texts or not all(isinstance(text, str) and text.strip() for text in texts):
                 self.complain(
                     f'{name} must say what each code means, as in sex = {{ "1" = "M", "2" = "F" }}'
                 )
-        return {
-            name: {code.strip(): text.strip() for code, text in meaning.items()}
-            for name, meaning in self.content.items()
-        }
+            codes[name] = {code.strip(): text.strip() for code, text in given.items()}
+        return codes
 
     def limits(self) -> Limits:
         """Return the site's limits."""
-        known = [f.name for f in fields(Limits)]
-        self.only(known)
+        self.only([f.name for f in fields(Limits)])
         for name, value in self.content.items():
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 self.complain(f"{name} must be a whole number of at least 1, not {value!r}")

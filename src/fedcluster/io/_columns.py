@@ -11,14 +11,14 @@ import io
 import re
 import shlex
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcluster.core import Column, Data, Floats, Rows, RowStream
+from fedcluster.core import Column, Data, Floats, Rows
 from fedcluster.errors import InputError
 
 KINDS = ("number", "text", "date", "mixed", "empty")
@@ -215,43 +215,6 @@ Meanings = Mapping[str, Mapping[str, str]]
 """By column: what each of a site's own codes is called by all sites."""
 
 
-class CommonCodes:
-    """A stream of rows in the codes that all sites share.
-
-    Parameters
-    ----------
-    rows : RowStream
-        The rows with the site's own codes.
-    columns : tuple of str
-        The columns to cluster by.
-    meanings : mapping of str to mapping of str to str
-        By column, the common name of each code.
-    owner : str
-        How an error message begins, such as "site 'north'".
-    """
-
-    def __init__(
-        self, rows: RowStream, columns: tuple[str, ...], meanings: Meanings, owner: str
-    ) -> None:
-        self.columns = columns
-        self._rows, self._meanings, self._owner = rows, meanings, owner
-
-    def __repr__(self) -> str:
-        return f"CommonCodes({self._rows!r})"
-
-    def __len__(self) -> int:
-        """Return the number of rows, of those without weight too."""
-        return len(self._rows)
-
-    def chunks(self) -> Iterator[Data]:
-        """Return the rows in parts."""
-        return (in_common_codes(part, self._meanings, self._owner) for part in self._rows.chunks())
-
-    def load(self) -> Data:
-        """Return all rows."""
-        return in_common_codes(self._rows.load(), self._meanings, self._owner)
-
-
 def in_common_codes(data: Data, meanings: Meanings, owner: str) -> Data:
     """Replace a site's own codes by their meanings; what is missing stays so.
 
@@ -267,7 +230,9 @@ def in_common_codes(data: Data, meanings: Meanings, owner: str) -> Data:
     >>> common.columns, common.X.ravel()
     ((Column(name='sex', kind='text', levels=('F', 'M')),), array([ 0.,  1., nan]))
     """
-    X, columns = data.X.copy(), list(columns_of(data))
+    if not any(column.name in meanings for column in data.columns):
+        return data
+    X, columns = data.X.copy(), list(data.columns)
     for j, column in enumerate(columns):
         if (meaning := meanings.get(column.name)) is None:
             continue

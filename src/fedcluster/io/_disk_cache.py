@@ -12,8 +12,10 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
-from typing import TypeVar
+from io import BufferedRandom
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -142,7 +144,7 @@ class CachedRows:
 
 
 class DiskCache:
-    """Rows on disk, in a file without a name: their values, weights, groups and coded labels.
+    """Rows on disk, in files without a name: values, weights, groups and coded labels, one each.
 
     Parameters
     ----------
@@ -161,38 +163,30 @@ class DiskCache:
     def __init__(self, roles: ColumnRoles) -> None:
         others = {"weight": roles.weight, "group": roles.group, "label": roles.label}
         kinds = {"weight": np.float64, "group": np.int64, "label": np.int64}
-        kept = [(name, kinds[name]) for name, column in others.items() if column is not None]
-        self._row = np.dtype([("X", np.float64, (len(roles.chosen),)), *kept])
+        row: dict[str, Any] = {"X": (np.float64, (len(roles.chosen),))}
+        row |= {name: kinds[name] for name, column in others.items() if column is not None}
+        self.files = {name: (_nameless_file(self), np.dtype(row[name])) for name in row}
         self._n = 0
         self._labels: dict[str, int] = {}
         self._coding = Coding()
         self._lock = threading.Lock()
-        try:
-            self.file = tempfile.TemporaryFile(prefix="fedcluster-")  # noqa: SIM115
-        except OSError as error:
-            raise _no_room(error) from error
-        weakref.finalize(self, self.file.close)
 
     def __len__(self) -> int:
         return self._n
 
     def append(self, data: Data) -> None:
         """Add rows; all of them, or none, have weights, groups and labels."""
-        rows = np.empty(len(data), self._row)
-        rows["X"] = self._coding.recoded(data)
-        if data.sample_weight is not None:
-            rows["weight"] = data.sample_weight
-        if data.groups is not None:
-            rows["group"] = data.groups
-        if data.y is not None:
-            codes = self._labels
-            rows["label"] = [codes.setdefault(label, len(codes)) for label in data.y.tolist()]
-        with self._lock:
-            try:
-                self.file.seek(0, 2)
-                self.file.write(rows.view(np.uint8).data)
-            except OSError as error:
-                raise _no_room(error) from error
+        codes, labels = self._labels, () if data.y is None else data.y.tolist()
+        held = {
+            "X": self._coding.recoded(data),
+            "weight": data.sample_weight,
+            "group": data.groups,
+            "label": [codes.setdefault(label, len(codes)) for label in labels],
+        }
+        with self._lock, _room():
+            for name, (file, dtype) in self.files.items():
+                file.seek(0, 2)
+                file.write(np.ascontiguousarray(held[name], dtype.base).data)
         self._n += len(data)
 
     def chunks(self, n_rows: int) -> Iterator[Data]:
@@ -202,17 +196,31 @@ class DiskCache:
 
     def part(self, start: int, n: int) -> Data:
         """Return ``n`` rows that lie side by side."""
-        rows = np.empty(n, self._row)
+        held: dict[str, Any] = {}
         with self._lock:
-            self.file.seek(start * self._row.itemsize)
-            self.file.readinto(rows.view(np.uint8).data)
-        held = {name: np.ascontiguousarray(rows[name]) for name in rows.dtype.names or ()}
+            for name, (file, dtype) in self.files.items():
+                held[name] = np.empty(n, dtype)
+                file.seek(start * dtype.itemsize)
+                file.readinto(held[name].data)
         labels = np.array(list(self._labels))[held["label"]] if "label" in held else None
         return Data(held["X"], held.get("weight"), labels, self._coding.columns, held.get("group"))
 
 
-def _no_room(error: OSError) -> InputError:
-    return InputError(
-        f"the rows cannot be copied to {tempfile.gettempdir()}: {error.strerror or error}; "
-        "set TMPDIR to a folder with room"
-    )
+def _nameless_file(owner: DiskCache) -> BufferedRandom:
+    """Return a temporary file that is gone with its owner."""
+    with _room():
+        file = tempfile.TemporaryFile(prefix="fedcluster-")  # noqa: SIM115
+    weakref.finalize(owner, file.close)
+    return file
+
+
+@contextmanager
+def _room() -> Iterator[None]:
+    """Turn what can go wrong with the disk into one line."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(
+            f"the rows cannot be copied to {tempfile.gettempdir()}: {error.strerror or error}; "
+            "set TMPDIR to a folder with room"
+        ) from error

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from fedcluster.core import Column, Data, Floats, Rows
 from fedcluster.errors import InputError
 from fedcluster.io._cells import numbered_groups
-from fedcluster.io._columns import has_columns
+from fedcluster.io._columns import has_columns, in_common_codes
 from fedcluster.io._frames import finite
 from fedcluster.io._reader import ColumnRoles
 from fedcluster.io._rows import FileFingerprint, chunk_rows_of, prefetch, readable, whole
@@ -123,7 +123,7 @@ class MatrixRows:
                 raise InputError(
                     f"{owner} has no column {name!r} beside the matrix; it has {known}"
                 )
-        self._roles = roles
+        self._roles, self._owner = roles, owner
         self._where = f"{owner}, " if where is None else where
         place = {name: j for j, name in enumerate(names)}
         chosen = np.array([place[name] for name in roles.chosen], dtype=np.intp)
@@ -171,13 +171,14 @@ class MatrixRows:
             None if name is None else self._matrix.beside[name](rows)
             for name in (self._roles.weight, self._roles.label, self._roles.group)
         )
-        return Data(
+        data = Data(
             X,
             None if weight is None else self._weights(weight, rows.start),
             None if label is None else label.astype(np.str_),
             columns,
             None if group is None else numbered_groups(group.astype(np.str_)),
         )
+        return in_common_codes(data, self._roles.meanings, self._owner)
 
     def _weights(self, given: NDArray[Any], start: int) -> Floats:
         where = f"{self._where}column {self._roles.weight!r}: "

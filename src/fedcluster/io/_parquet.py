@@ -31,16 +31,13 @@ class ParquetFile:
     path: Path
     names: tuple[str, ...]
     fingerprint: FileFingerprint
+    decimal: None = None
 
     @classmethod
     def open(cls, path: Path) -> ParquetFile:
         """Read the names of the columns."""
         with _readable(path):
             return cls(path, tuple(pa.parquet.read_schema(path).names), FileFingerprint.now(path))
-
-    @property
-    def decimal(self) -> None:
-        """Return nothing: numbers need not be written as text."""
 
     @property
     def n_rows(self) -> int:

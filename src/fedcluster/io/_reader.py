@@ -6,7 +6,7 @@ A format that holds a table needs only what `Table` asks for.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -27,7 +27,7 @@ from fedcluster.io._cells import (
     numbered_groups,
     reads_as_number,
 )
-from fedcluster.io._columns import choose, is_missing
+from fedcluster.io._columns import Meanings, choose, in_common_codes, is_missing
 from fedcluster.io._frames import side_by_side
 from fedcluster.io._rows import FileFingerprint
 
@@ -55,6 +55,8 @@ class ColumnRoles:
         Whether the rows are still to be prepared: text and missing values are allowed.
     coded : tuple of str
         Columns that may hold numbers and text, all of them codes.
+    meanings : mapping of str to mapping of str to str
+        By column, what all sites call each of the site's own codes.
     """
 
     values: tuple[str, ...] | None = None
@@ -64,6 +66,7 @@ class ColumnRoles:
     site: str | None = None
     raw: bool = False
     coded: tuple[str, ...] = ()
+    meanings: Meanings = field(default_factory=dict)
 
     @classmethod
     def from_columns(
@@ -100,32 +103,26 @@ class Table(Protocol):
     @property
     def path(self) -> Path:
         """Return what messages call it: the file."""
-        ...
 
     @property
     def names(self) -> tuple[str, ...]:
         """Return the names of the columns."""
-        ...
 
     @property
     def decimal(self) -> str | None:
         """Return what decimals begin with; None where numbers need not be written as text."""
-        ...
 
     @property
     def fingerprint(self) -> FileFingerprint | None:
         """Return the file as it was when it was opened; None of what is no file."""
-        ...
 
     def parts(
         self, columns: Sequence[str], n_rows: int, texts: Sequence[str] = ()
     ) -> Iterator[TablePart]:
         """Read columns by name, about ``n_rows`` rows at a time, and keep none of them."""
-        ...
 
     def where(self, row: int) -> str:
         """Return where a row, counted from 0, is found in it."""
-        ...
 
 
 @runtime_checkable
@@ -134,7 +131,6 @@ class WholeTable(Protocol):
 
     def read(self, columns: Sequence[str], texts: Sequence[str] = ()) -> TablePart:
         """Read columns by name, all rows; those among ``texts`` as they are written."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,11 +151,6 @@ class TablePart:
     start: int
     rows: pa.Table
 
-    @property
-    def decimal(self) -> str | None:
-        """Return what decimals begin with; None where numbers need not be written as text."""
-        return self.table.decimal
-
 
 @dataclass(frozen=True, slots=True)
 class ArrowTable:
@@ -173,23 +164,20 @@ class ArrowTable:
         Its rows.
     header : int
         The lines of the file before the first row.
-    decimal : {".", ","}, optional
-        What decimals begin with; None where numbers need not be written as text.
+    decimal, fingerprint : None
+        Numbers need not be written as text, and no later change of the file matters.
     """
 
     path: Path
     rows: pa.Table
     header: int = 0
-    decimal: str | None = None
+    decimal: None = None
+    fingerprint: None = None
 
     @property
     def names(self) -> tuple[str, ...]:
         """Return the names of the columns."""
         return tuple(self.rows.column_names)
-
-    @property
-    def fingerprint(self) -> None:
-        """Return nothing: the rows are read, and no later change matters."""
 
     def read(self, columns: Sequence[str], texts: Sequence[str] = ()) -> TablePart:
         """Return columns by name."""
@@ -243,13 +231,14 @@ class Reader:
         else:
             self._all_numeric(columns, mend=self.advise)
             read = [(Column(name), self._finite(name, columns[name])) for name in roles.chosen]
-        return Data(
+        data = Data(
             side_by_side([values for _, values in read]),
             None if roles.weight is None else self._weights(roles.weight),
             None if roles.label is None else self._written(roles.label),
             tuple(column for column, _ in read),
             None if roles.group is None else self.groups(roles.group),
         )
+        return in_common_codes(data, roles.meanings, self.owner)
 
     def texts(self, column: str, lacking: str) -> NDArray[np.str_]:
         """Return a column as it is written, (n,); complain where a text is lacking."""
@@ -288,7 +277,7 @@ class Reader:
             if np.isinf(values).any():
                 self._complain(name, int(np.isinf(values).argmax()), "the value is infinite")
             return Column(name), values
-        decimal = self.part.decimal
+        decimal = self.part.table.decimal
         if name not in coded and is_numeric(column, decimal):
             return Column(name), as_floats(column, decimal)
         levels, codes = levels_of(column)
@@ -302,7 +291,7 @@ class Reader:
         mend: Advise = lambda _numeric: "mend it",
     ) -> None:
         """Refuse a column that is not numeric, naming its first value that is no number."""
-        decimal = self.part.decimal
+        decimal = self.part.table.decimal
         numeric = [name for name, column in columns.items() if is_numeric(column, decimal)]
         for name, column in columns.items():
             if name not in numeric:
@@ -312,7 +301,7 @@ class Reader:
 
     def _finite(self, name: str, column: pa.ChunkedArray) -> NDArray[np.floating[Any]]:
         """Return a column as finite numbers, (n,)."""
-        values = as_floats(column, self.part.decimal)
+        values = as_floats(column, self.part.table.decimal)
         with np.errstate(over="ignore", invalid="ignore"):
             if np.isfinite(values.sum()):
                 return values

@@ -38,7 +38,6 @@ class OpenRows(RowStream, Protocol):
     @property
     def columns(self) -> tuple[str, ...]:
         """Return the columns to cluster by."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)

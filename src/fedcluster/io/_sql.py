@@ -71,6 +71,10 @@ class Query:
     Query('postgresql+psycopg://reader:${PGPASSWORD}@db/clinic')
     """
 
+    path = Path("the query's answer")  # what messages call it
+    decimal = None  # numbers need not be written as text
+    fingerprint = None  # a database is asked once
+
     def __init__(
         self,
         url: str,
@@ -91,12 +95,7 @@ class Query:
         return f"Query({self._url!r})"
 
     def __str__(self) -> str:
-        return "the query's answer"
-
-    @property
-    def path(self) -> Path:
-        """Return what messages call it, in a file's place."""
-        return Path("the query's answer")
+        return str(self.path)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -105,14 +104,6 @@ class Query:
             self._live = patiently(self._asked)
             self._names = self._live.names
         return self._names
-
-    @property
-    def decimal(self) -> None:
-        """Return nothing: numbers need not be written as text."""
-
-    @property
-    def fingerprint(self) -> None:
-        """Return nothing: a database is asked once."""
 
     def parts(
         self, columns: Sequence[str], n_rows: int, texts: Sequence[str] = ()
