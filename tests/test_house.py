@@ -71,12 +71,12 @@ def complaints(package: Path) -> list[str]:
     return [
         f"{path.relative_to(package.parent)}:{line}: {what}"
         for path in sorted(package.rglob("*.py"))
-        for line, what in _complaints(path.relative_to(package), path.read_text("utf-8"))
+        for line, what in _complaints(package, path)
     ]
 
 
-def _complaints(path: Path, source: str) -> Iterator[tuple[int, str]]:
-    parts = path.with_suffix("").parts
+def _complaints(package: Path, path: Path) -> Iterator[tuple[int, str]]:
+    parts, source = path.relative_to(package).with_suffix("").parts, path.read_text("utf-8")
     room, module = parts[0], ".".join(parts).removesuffix(".__init__")
     if room not in LEVEL:
         yield 1, f"give it a room in the house: {room!r} stands on no floor"
@@ -90,6 +90,8 @@ def _complaints(path: Path, source: str) -> Iterator[tuple[int, str]]:
             target = target if target in LEVEL else "__init__"
             if target != room and LEVEL[target] >= LEVEL[room]:
                 yield line, f"{room} may not import {target}, which does not stand below it"
+            if _is_private_name(package, rest):
+                yield line, f"{imported} is private to its module"
         elif top not in GUESTS.keys() | sys.stdlib_module_names:
             yield line, f"{top} is not among the guests: declare it, then let it in"
         elif not _is_let_in(module, GUESTS.get(top, ANYWHERE)):
@@ -104,6 +106,12 @@ def _imports(source: str, package: str) -> Iterator[tuple[int, str]]:
         elif isinstance(node, ast.ImportFrom):
             origin = resolve_name("." * node.level + (node.module or ""), package)
             yield from ((node.lineno, f"{origin}.{alias.name}") for alias in node.names)
+
+
+def _is_private_name(package: Path, dotted: str) -> bool:
+    """Whether a dotted path ends in a private name that is no module of the package."""
+    is_module = package.joinpath(*dotted.split(".")).with_suffix(".py").exists()
+    return dotted.rpartition(".")[2].startswith("_") and not (is_module or dotted.endswith("__"))
 
 
 def _is_let_in(module: str, hosts: str) -> bool:
@@ -151,6 +159,7 @@ def test_nothing_outside_its_package_names_what_is_inside_flower():
             "import matplotlib.pyplot",
             "matplotlib may be imported in report._pictures selection._curves only",
         ),
+        ("rounds.py", "from fedcluster.core import _total", "_total is private to its module"),
         ("selection.py", "import gap_statistic", "gap_statistic is not among the guests"),
         ("kernels_extra.py", "", "kernels_extra.py:1: give it a room in the house"),
         ("kernels/_utils.py", "", "_utils.py:1: 'utils' says nothing"),
