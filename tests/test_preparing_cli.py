@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -11,13 +12,13 @@ import pytest
 from typer.testing import CliRunner
 
 from fedcluster import FederatedFuzzyCMeans, FederatedKMeans, select_k
+from fedcluster._choices import MISSING, SCALES
 from fedcluster.cli import app
-from fedcluster.cli._preparing import MISSING as OFFERED_MISSING
-from fedcluster.cli._preparing import SCALES as OFFERED_SCALES
+from fedcluster.cli._preparing import Scaling
 from fedcluster.errors import InputError
 from fedcluster.kernels._native import announcer
 from fedcluster.model import Model
-from fedcluster.preprocessing import MISSING, SCALES, PreprocessingSpec
+from fedcluster.preprocessing import PreprocessingSpec
 
 
 @pytest.fixture(autouse=True)
@@ -175,8 +176,9 @@ def test_rows_as_they_are_make_a_model_that_older_programs_read(files, tables):
 
 
 def test_the_names_to_choose_from_are_those_of_prepare():
-    assert OFFERED_SCALES == SCALES
-    assert OFFERED_MISSING == MISSING
+    offered = {field.name: field.metadata.get("choices") for field in fields(Scaling)}
+    assert offered["scale"] == SCALES
+    assert offered["missing"] == MISSING
 
 
 @pytest.mark.parametrize(

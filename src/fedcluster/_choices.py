@@ -49,6 +49,8 @@ RULES = (
 )
 """What ``rule`` takes: the vote, or an index that can choose the number of clusters alone."""
 
+SCALES = ("standard", "minmax", "robust", "none")
+MISSING = ("error", "drop", "mean", "median")
 PICKS = ("best", "elbow")
 AVERAGINGS = ("avg_1", "avg_2")
 

@@ -6,11 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from fedcluster._choices import MISSING, SCALES
 from fedcluster._specifications import parameter
 from fedcluster.errors import InputError
-
-SCALES = ("standard", "minmax", "robust", "none")
-MISSING = ("error", "drop", "mean", "median")
 
 
 @dataclass(frozen=True, slots=True)

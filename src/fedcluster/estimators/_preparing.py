@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from fedcluster._choices import SCALES
 from fedcluster.core import Column, Data, Rows
 from fedcluster.io._columns import columns_of
 from fedcluster.io._frames import raw_rows
-from fedcluster.preprocessing import SCALES, PreprocessingSpec, Preprocessor, aligned
+from fedcluster.preprocessing import PreprocessingSpec, Preprocessor, aligned
 
 
 def wanted(prepare: Any) -> PreprocessingSpec | None:

@@ -5,14 +5,7 @@ from fedcluster.preprocessing._fitting import Fitted, fit
 from fedcluster.preprocessing._messages import in_words, noticed_in_words
 from fedcluster.preprocessing._moments import Covariance, Missing, Principal, principal
 from fedcluster.preprocessing._quantiles import Histogram, quantiles
-from fedcluster.preprocessing._spec import (
-    MISSING,
-    SCALES,
-    FitReport,
-    PreprocessingSpec,
-    Schema,
-    agree,
-)
+from fedcluster.preprocessing._spec import FitReport, PreprocessingSpec, Schema, agree
 from fedcluster.preprocessing._transform import (
     Category,
     NumericColumn,
@@ -22,8 +15,6 @@ from fedcluster.preprocessing._transform import (
 )
 
 __all__ = [
-    "MISSING",
-    "SCALES",
     "Category",
     "Covariance",
     "FitReport",

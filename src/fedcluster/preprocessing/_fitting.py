@@ -21,13 +21,11 @@ from fedcluster.preprocessing._moments import (
 )
 from fedcluster.preprocessing._quantiles import histogram_task, quantiles
 from fedcluster.preprocessing._spec import FitReport, PreprocessingSpec, Schema
-from fedcluster.preprocessing._transform import Category, NumericColumn, Preprocessor
+from fedcluster.preprocessing._transform import AnyColumn, Category, NumericColumn, Preprocessor
 from fedcluster.rounds import Plan, with_preprocessing
 
 MOST_LEVELS = 20
 """Levels up to which a column of text is taken for a category, unless it is named as one."""
-
-AnyColumn = NumericColumn | Category
 
 
 @dataclass(frozen=True, slots=True, eq=False)

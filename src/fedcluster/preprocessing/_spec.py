@@ -12,11 +12,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from fedcluster._choices import MISSING, SCALES
 from fedcluster.core import Column
 from fedcluster.errors import InputError
 
-SCALES = ("standard", "minmax", "robust", "none")
-MISSING = ("error", "drop", "mean", "median")
 HOLDS = {
     "number": "numbers",
     "text": "text",
@@ -206,9 +205,9 @@ def _extra(by_site: _Sites, names: Collection[str]) -> dict[str, str]:
     having = {name: [site for site, told in by_site.items() if name in told] for name in names}
     return {
         name: f"only {listed(sites)} {'has' if len(sites) == 1 else 'have'} it"
-        f"{_alike(by_site, [site for site in by_site if site not in sites], name)}"
+        f"{_alike(by_site, name)}"
         for name, sites in having.items()
-        if len(sites) < len(by_site) and len(sites) <= len(by_site) / 2
+        if len(sites) <= len(by_site) / 2
     }
 
 
@@ -219,22 +218,23 @@ def _differences(by_site: _Sites, name: str) -> list[str]:
     for site, told in by_site.items():
         if name in told:
             by_kind.setdefault(told[name].kind, []).append(site)
-    alike = _alike(by_site, lacking, name)
-    said = [f"column {name!r} is lacking at {listed(lacking)}{alike}"] if lacking else []
+    said = []
+    if lacking:
+        said.append(f"column {name!r} is lacking at {listed(lacking)}{_alike(by_site, name)}")
     if len(by_kind) > 1 or by_kind.keys() & {"date", "mixed", "empty"}:
         holds = [f"{HOLDS[kind]} at {listed(sites)}" for kind, sites in by_kind.items()]
         said.append(f"column {name!r} holds {', '.join(holds)}")
     return said
 
 
-def _alike(by_site: _Sites, sites: Sequence[str], name: str) -> str:
+def _alike(by_site: _Sites, name: str) -> str:
     """Return the names at sites without a column that differ in capitals or blanks only."""
     same = "".join(name.split()).casefold()
-    others = {
-        site: [other for other in by_site[site] if "".join(other.split()).casefold() == same]
-        for site in sites
-    }
-    said = [f"{site} has {names[0]!r}" for site, names in others.items() if names]
+    said = []
+    for site, told in by_site.items():
+        others = [other for other in told if "".join(other.split()).casefold() == same]
+        if others and name not in told:
+            said.append(f"{site} has {others[0]!r}")
     return f", but {listed(said)}" if said else ""
 
 

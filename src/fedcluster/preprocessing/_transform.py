@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +37,7 @@ class NumericColumn:
         The result is (x - shift) / scale.
     """
 
+    kind: ClassVar[str] = "number"
     name: str
     bounds: tuple[float, float] | None = None
     log: bool = False
@@ -64,6 +65,10 @@ class NumericColumn:
         if self.fill is not None:
             x[np.isnan(x)] = self.fill
         return ((x - self.shift) / self.scale)[:, None]
+
+    def unknown(self, data: Data, j: int) -> int:
+        """Return how many values are of no known level: none, as a number has no levels."""
+        return 0
 
     def filled(self, data: Data, j: int) -> int:
         """Return how many values are filled in."""
@@ -94,6 +99,7 @@ class Category:
         Whether the result is the number of the level instead, one more for all other texts.
     """
 
+    kind: ClassVar[str] = "category"
     name: str
     levels: tuple[str, ...]
     other: bool = False
@@ -111,18 +117,17 @@ class Category:
     def apply(self, data: Data, j: int) -> Floats:
         """Return the prepared columns, (n, number of levels), NaN where a value is missing."""
         number, missing = self._numbers(data, j)
-        if self.coded:
-            coded = np.where(number < 0, len(self.levels), number)
-            return np.where(missing & (number < 0), np.nan, coded.astype(np.float64))[:, None]
-        width = len(self.names)
-        if self.other:
-            number[(number < 0) & ~missing] = width - 1
-        hot: Floats = (number[:, None] == np.arange(width)).astype(np.float64)
-        hot[missing & (number < 0)] = np.nan
-        return hot
+        lacking = missing & (number < 0)
+        number[number < 0] = len(self.levels)  # the column of other texts, if there is one
+        columns = number[:, None] if self.coded else number[:, None] == np.arange(len(self.names))
+        prepared: Floats = columns.astype(np.float64)
+        prepared[lacking] = np.nan
+        return prepared
 
     def unknown(self, data: Data, j: int) -> int:
-        """Return how many values are of no level."""
+        """Return how many values are of no known level, where no column stands for others."""
+        if self.other:
+            return 0
         number, missing = self._numbers(data, j)
         return int(np.count_nonzero((number < 0) & ~missing))
 
@@ -143,6 +148,9 @@ class Category:
         fill = -1 if self.fill is None else place.get(self.fill, -1)
         agreed = np.array([*(place.get(level, -1) for level in here), fill], dtype=np.intp)
         return agreed[np.where(missing, len(here), code).astype(np.intp)], missing
+
+
+AnyColumn = NumericColumn | Category
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +185,7 @@ class Preprocessor:
     array([[175.  ,   0.25,   0.75]])
     """
 
-    columns: tuple[NumericColumn | Category, ...]
+    columns: tuple[AnyColumn, ...]
     missing: str = "error"
     principal: Principal | None = None
 
@@ -210,15 +218,15 @@ class Preprocessor:
 
     def apply(self, data: Data) -> Data:
         """Return prepared rows (n, p), without those that are dropped, of the type of the rows."""
-        places = self._places(data)
+        columns = self._columns_of(data)
         X = np.empty((len(data), self.n_columns_out), data.X.dtype)
         if self._is_scaled:
-            is_missing = self._scale(data.X, places, X)
+            is_missing = self._scale(data.X, [j for _, j in columns], X)
         else:
             size = max(1, BLOCK // max(1, len(self.names)))
             for start in range(0, len(data), size):
                 block = slice(start, start + size)
-                X[block] = self._block(data.take(block), places)
+                X[block] = self._block(data.take(block), columns)
             is_missing = bool(np.isnan(X.max(initial=-np.inf)))
         prepared = Data(X, data.sample_weight, data.y, groups=data.groups)
         return self._complete(prepared) if is_missing else prepared
@@ -232,14 +240,11 @@ class Preprocessor:
 
     def unknown(self, data: Data) -> dict[str, int]:
         """Count texts of no known level, by column, where there are some."""
-        each = zip(self.columns, self._places(data), strict=True)
-        texts = ((c, j) for c, j in each if isinstance(c, Category) and not c.other)
-        return {c.name: n for c, j in texts if (n := c.unknown(data, j))}
+        return {c.name: n for c, j in self._columns_of(data) if (n := c.unknown(data, j))}
 
     def filled(self, data: Data) -> dict[str, int]:
         """Count values that are missing and filled in, by column, where there are some."""
-        each = zip(self.columns, self._places(data), strict=True)
-        return {c.name: n for c, j in each if (n := c.filled(data, j))}
+        return {c.name: n for c, j in self._columns_of(data) if (n := c.filled(data, j))}
 
     def invert(self, centers: Floats) -> Floats:
         """Return prepared rows (k, p) in the units of the columns, as `names` names them.
@@ -256,9 +261,7 @@ class Preprocessor:
 
     def plain(self) -> dict[str, Any]:
         """Return the preprocessor as JSON can hold it."""
-        kinds = ["number" if isinstance(c, NumericColumn) else "category" for c in self.columns]
-        columns = zip(kinds, self.columns, strict=True)
-        return asdict(self) | {"columns": [{"kind": k, **asdict(c)} for k, c in columns]}
+        return asdict(self) | {"columns": [{"kind": c.kind, **asdict(c)} for c in self.columns]}
 
     @classmethod
     def from_plain(cls, content: Mapping[str, Any]) -> Self:
@@ -300,19 +303,18 @@ class Preprocessor:
             bounds=np.array(bounds).T.copy(),
         )
 
-    def _places(self, data: Data) -> list[int]:
-        """Return where the columns stand in these rows."""
+    def _columns_of(self, data: Data) -> list[tuple[AnyColumn, int]]:
+        """Return the columns, each with its index in these rows."""
         place = {column.name: j for j, column in enumerate(columns_of(data))}
         if lacking := [column.name for column in self.columns if column.name not in place]:
             raise InputError(
                 f"there is no column {', '.join(map(repr, lacking))}; there are {', '.join(place)}"
             )
-        return [place[column.name] for column in self.columns]
+        return [(column, place[column.name]) for column in self.columns]
 
-    def _block(self, data: Data, places: Sequence[int]) -> Floats:
-        X = np.concatenate(
-            [column.apply(data, j) for column, j in zip(self.columns, places, strict=True)], axis=1
-        )
+    def _block(self, data: Data, columns: Sequence[tuple[AnyColumn, int]]) -> Floats:
+        """Return prepared rows (n, p), NaN where a value is missing."""
+        X = np.concatenate([column.apply(data, j) for column, j in columns], axis=1)
         return X if self.principal is None else self.principal.apply(X)
 
     def _complete(self, prepared: Data) -> Data:
@@ -328,7 +330,7 @@ class Preprocessor:
         )
 
 
-def _column_from_plain(content: Mapping[str, Any]) -> NumericColumn | Category:
+def _column_from_plain(content: Mapping[str, Any]) -> AnyColumn:
     """Return a column from JSON, each field of the right type."""
     given = dict(content)
     kind = _one_of(given.pop("kind"), ("number", "category"))
