@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from test_cli import fails, run
 
 from fedcluster._site import SiteFile
+from fedcluster.cli._reading import named_sources, read_sites
 from fedcluster.core import Data
 from fedcluster.errors import InputError
 from fedcluster.io import _disk_cache as spool
@@ -23,7 +24,6 @@ from fedcluster.io._cells import is_number, parsed
 from fedcluster.io._csv import CsvFile
 from fedcluster.io._disk_cache import CachedRows
 from fedcluster.io._reader import ColumnRoles
-from fedcluster.io._sources import named_sources, read_sites
 
 GERMAN = """\
 Größe;Gewicht;Temperatur;Station;Note

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedcluster.cli._reading import named_sources, read_sites
 from fedcluster.errors import InputError
 from fedcluster.io import _outputs as outputs
 from fedcluster.io._columns import column_list
 from fedcluster.io._outputs import atomic_folder, atomic_write, check_folder, json_text, label_files
 from fedcluster.io._reader import ColumnRoles
-from fedcluster.io._sources import named_sources, read_sites
 
 TWO = "x,y\n1,2\n3,4\n"
 

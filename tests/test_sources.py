@@ -21,13 +21,14 @@ from test_cli import fails, run
 
 from fedcluster import FederatedFuzzyCMeans, FederatedKMeans
 from fedcluster._site import SiteFile
+from fedcluster.cli._reading import named_sources, read_sites
 from fedcluster.errors import InputError
 from fedcluster.io import ColumnRoles, FileSource, open_rows
 from fedcluster.io import _sources as sources
 from fedcluster.io._columns import MISSING, is_missing
 from fedcluster.io._frames import raw_rows
 from fedcluster.io._reader import TablePart
-from fedcluster.io._sources import Format, named_sources, read_sites
+from fedcluster.io._sources import Format
 
 NAMES = ["age", "bmi", "dose"]
 ROWS = (np.random.default_rng(0).normal(size=(60, 3)) + np.arange(60)[:, None] % 3 * 9).round(3)

@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from fedcluster.cli import _check as checking
 from fedcluster.cli import _commands as commands
 from fedcluster.cli import _federation as federation
 from fedcluster.cli import _site as site
@@ -57,9 +56,9 @@ app.command(
     epilog="Example: fedcluster select-k north.csv south.csv west.csv --k-max 8 --out chosen",
 )(commands.select_k)
 app.command(
-    epilog=checking.EXAMPLE,
+    epilog="Example: fedcluster check site.toml",
     short_help="Read a site's rows as its file says, and send nothing.",
-)(checking.check)
+)(site.check)
 app.command(epilog="Example: fedcluster evaluate result/model.json north.csv south.csv west.csv")(
     commands.evaluate
 )

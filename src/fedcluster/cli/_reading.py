@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+import shlex
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from fedcluster._site import SiteFile, held
+from fedcluster.core import Data
 from fedcluster.errors import InputError
 from fedcluster.io._cells import POINT
-from fedcluster.io._columns import column_list, common_columns
-from fedcluster.io._reader import ColumnRoles
+from fedcluster.io._columns import choose, column_list, common_columns, is_index
+from fedcluster.io._matrices import Matrix
+from fedcluster.io._reader import ColumnRoles, Table, counts_rows
 from fedcluster.io._rows import SiteRows
-from fedcluster.io._sources import FileSource, named_sources, read_sites
+from fedcluster.io._sources import CSV, FORMATS, FileSource, load, names_of, open_source, suffix_of
 from fedcluster.model import Model
 from fedcluster.preprocessing import Category, PreprocessingSpec
 
+ADDRESS = re.compile(r"^(?:[^=/]+=)?([\w+]+)://")
 Doing = Callable[[str], None]
 
 
@@ -162,3 +171,163 @@ def _open_sites(files: Sequence[str], roles: ColumnRoles, doing: Doing) -> dict[
         ids = range(1, len(rows) + 1)
         opened[name] = SiteRows(name, rows, columns, ids, limits=site.limits.filters)
     return opened
+
+
+# Files of several sites
+
+
+def named_sources(arguments: Iterable[str], decimal: str = POINT) -> dict[str, FileSource]:
+    """Name the sites of files: ``path`` after the file's stem, ``name=path`` as it says.
+
+    Parameters
+    ----------
+    arguments : iterable of str
+        The files as a command names them.
+    decimal : {".", ","}, default="."
+        What the decimals begin with in those that are CSV.
+
+    Returns
+    -------
+    dict of str to FileSource
+        In the order of the names.
+
+    Raises
+    ------
+    InputError
+        If two sites have one name.
+
+    Examples
+    --------
+    >>> sources = named_sources(["data/south.csv", "Upper North=data/n1.parquet"])
+    >>> [(site, str(source)) for site, source in sources.items()]
+    [('Upper North', 'data/n1.parquet'), ('south', 'data/south.csv')]
+    """
+    sources: dict[str, FileSource] = {}
+    for argument in arguments:
+        site, path = _named(argument)
+        if site in sources:
+            raise InputError(
+                f"two sites are called {site!r} ({sources[site]} and {path}); give one of them "
+                f"another name, as in {shlex.quote(f'{site}-2={path}')}"
+            )
+        is_csv = FORMATS.get(suffix_of(path.name) or "") is CSV
+        sources[site] = FileSource(path, decimal=decimal if is_csv else None)
+    return dict(sorted(sources.items()))
+
+
+def _named(argument: str) -> tuple[str, Path]:
+    name, equals, path = argument.partition("=")
+    if scheme := ADDRESS.search(argument):  # not shown, there may be a password in it
+        raise InputError(
+            f"{scheme[1]}://... is the address of a database; name a site.toml whose [source] has "
+            "the url and a query"
+        )
+    if equals and not Path(argument).exists():
+        if not name.strip() or not path:
+            raise InputError(f"{argument!r} must be FILE or NAME=FILE")
+        return name.strip(), Path(path)
+    file = Path(argument).name
+    return file[: len(file) - len(suffix_of(file) or "")] or argument, Path(argument)
+
+
+def read_sites(
+    sources: Mapping[str, FileSource],
+    columns: ColumnRoles | Sequence[str] | None = None,
+    watch: Callable[[FileSource], None] = lambda _source: None,
+) -> dict[str, SiteRows]:
+    """Read one file for each site, or one file of all sites.
+
+    Parameters
+    ----------
+    sources : mapping of str to FileSource
+        The files by site; only one where ``columns`` names a column of sites.
+    columns : ColumnRoles or sequence of str, optional
+        The columns to read, in this order; by default all, which must then be the same at every
+        site, unless rows are still to be prepared.
+    watch : callable taking a FileSource, optional
+        Told of each file before it is read.
+
+    Returns
+    -------
+    dict of str to SiteRows
+        By the sites' names.
+
+    Raises
+    ------
+    InputError
+        With site, column, row and what to do.
+    """
+    roles = ColumnRoles.from_columns(columns)
+    opened = {site: _one_file(site, source) for site, source in sources.items()}
+    names = {site: names_of(each) for site, each in opened.items()}
+    values = _values(sources, names, roles)
+    read: dict[str, SiteRows] = {}
+    for site, source in sources.items():
+        watch(source)
+        own = replace(roles, values=values[site])
+        owner = f"site {site!r}" if roles.site is None else str(source)
+        data, homes = load(opened.pop(site), own, owner)
+        used = {*own.chosen, *own.others}
+        ignored = tuple(name for name in names[site] if name not in used)
+        rows = SiteRows(site, data, own.chosen, range(1, len(data) + 1), ignored)
+        read |= {site: rows} if homes is None else _by_site(rows, data, homes)
+    if roles.values is None:
+        _warn_of_row_numbers(list(read.values()))
+    for site, rows in read.items():
+        weight = rows.data.sample_weight
+        if weight is not None and not weight.any():
+            raise InputError(
+                f"site {site!r}, column {roles.weight!r}: every weight is 0; "
+                "leave the site out or weigh some row"
+            )
+    return read
+
+
+def _one_file(site: str, source: FileSource) -> list[Table] | Matrix:
+    if source.path.is_dir():
+        raise InputError(f"site {site!r}: {source} is a folder; give one file for each site")
+    return open_source(source, f"site {site!r}")
+
+
+def _values(
+    sources: Mapping[str, FileSource], names: Mapping[str, Sequence[str]], roles: ColumnRoles
+) -> dict[str, tuple[str, ...]]:
+    """Return the columns of each site to cluster by."""
+    if roles.values is not None:
+        return dict.fromkeys(names, roles.values)
+    free = {site: [n for n in each if n not in roles.others] for site, each in names.items()}
+    if not roles.raw:
+        return dict.fromkeys(names, common_columns(free))
+    values = {site: tuple(n for n in each if not is_index(n)) for site, each in free.items()}
+    for site, each in values.items():
+        if not each:
+            raise InputError(f"{sources[site]} has no column to cluster by")
+    return values
+
+
+def _by_site(rows: SiteRows, data: Data, homes: NDArray[np.str_]) -> dict[str, SiteRows]:
+    """Part the rows of one file into sites, in the order of the names."""
+    places = {site: np.flatnonzero(homes == site) for site in sorted(set(homes.tolist()))}
+    return {
+        site: SiteRows(site, data.take(place), rows.columns, place + 1)
+        for site, place in places.items()
+    }
+
+
+def _warn_of_row_numbers(sites: Sequence[SiteRows]) -> None:
+    """Warn of columns that were not chosen and look like mere numbers of the rows."""
+    common = set.intersection(*(set(site.columns) for site in sites))
+    columns = [name for name in sites[0].columns if name in common]
+    counts = [name for name in columns if any(_counts_rows(site, name) for site in sites)]
+    if 0 < len(counts) < len(columns):
+        some = ", ".join(map(repr, counts))
+        warnings.warn(
+            f"clustered by {some} too, which only counts the rows; "
+            + choose([name for name in columns if name not in counts]),
+            stacklevel=3,
+        )
+
+
+def _counts_rows(site: SiteRows, name: str) -> bool:
+    j = site.columns.index(name)
+    return site.data.columns[j].kind == "number" and counts_rows(site.data.X[:, j])

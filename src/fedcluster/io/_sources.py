@@ -1,4 +1,4 @@
-"""Where rows come from: a file of any format, a folder, or a database.
+"""Sources of rows: a file of any format, a folder, or a database.
 
 `FORMATS` is the only list of formats. To add one, write a module with a function that opens a path
 and returns a `Table` or a `Matrix`, and name it there.
@@ -6,11 +6,8 @@ and returns a `Table` or a `Matrix`, and name it there.
 
 from __future__ import annotations
 
-import re
-import shlex
-import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +16,16 @@ from numpy.typing import NDArray
 
 from fedcluster.core import Data
 from fedcluster.errors import InputError
-from fedcluster.io._cells import POINT, is_number
-from fedcluster.io._columns import choose, common_columns, first_twice, has_columns, is_index
+from fedcluster.io._cells import is_number
+from fedcluster.io._columns import choose, first_twice, has_columns, is_index
 from fedcluster.io._csv import CsvFile
 from fedcluster.io._disk_cache import CachedRows
 from fedcluster.io._excel import open_excel
 from fedcluster.io._matrices import Matrix, MatrixRows, open_h5ad, open_npy, open_npz
 from fedcluster.io._parquet import ParquetFile, ParquetRows, parquet_files
-from fedcluster.io._reader import Advise, ColumnRoles, Reader, Table, WholeTable, counts_rows
-from fedcluster.io._rows import OpenRows, SiteRows, error_prefix, readable
+from fedcluster.io._reader import Advise, ColumnRoles, Reader, Table, WholeTable
+from fedcluster.io._rows import OpenRows, error_prefix, readable
 
-ADDRESS = re.compile(r"^(?:[^=/]+=)?([\w+]+)://")
 NO_SITE = "the site's name is missing"
 NO_LABEL = "the label is missing; fill it in or drop the row"
 
@@ -195,12 +191,14 @@ def _check_names(table: Table, owner: str) -> None:
         )
 
 
-Columns = ColumnRoles | Sequence[str] | None
+def names_of(opened: list[Table] | Matrix) -> tuple[str, ...]:
+    """Return the names of the columns of what was opened."""
+    return opened.names if isinstance(opened, Matrix) else opened[0].names
 
 
 def open_rows(
     source: FileSource | SqlSource | Path | str,
-    columns: Columns | Callable[[Sequence[str]], ColumnRoles] = None,
+    columns: ColumnRoles | Sequence[str] | Callable[[Sequence[str]], ColumnRoles] | None = None,
     *,
     owner: str | None = None,
     advise: Advise = choose,
@@ -238,7 +236,7 @@ def open_rows(
     owner = owner or str(source)
     with error_prefix(owner):
         opened = open_source(source, owner)
-        names = _names(opened)
+        names = names_of(opened)
         roles = columns(names) if callable(columns) else ColumnRoles.from_columns(columns, names)
         return _stream(opened, roles, owner, advise)
 
@@ -305,8 +303,9 @@ def read_file(
         Columns that may hold numbers and text, all of them codes.
     """
     opened = open_source(FileSource(path), owner)
-    values = [name for name in _names(opened) if not is_index(name)] if columns is None else columns
-    roles = ColumnRoles(tuple(values), raw=raw, coded=tuple(coded))
+    if columns is None:
+        columns = [name for name in names_of(opened) if not is_index(name)]
+    roles = ColumnRoles(tuple(columns), raw=raw, coded=tuple(coded))
     return load(opened, roles, owner, _other_columns)[0]
 
 
@@ -314,167 +313,3 @@ def _other_columns(numeric: Sequence[str]) -> str:
     """Return what to do in Python where a column is no number."""
     listed = ", ".join(map(repr, numeric)) or "no other column"
     return f"prepare= takes text, or give a data frame of columns of numbers: {listed}"
-
-
-# Files of several sites
-
-
-def named_sources(arguments: Iterable[str], decimal: str = POINT) -> dict[str, FileSource]:
-    """Name the sites of files: ``path`` after the file's stem, ``name=path`` as it says.
-
-    Parameters
-    ----------
-    arguments : iterable of str
-        The files as a command names them.
-    decimal : {".", ","}, default="."
-        What the decimals begin with in those that are CSV.
-
-    Returns
-    -------
-    dict of str to FileSource
-        In the order of the names.
-
-    Raises
-    ------
-    InputError
-        If two sites have one name.
-
-    Examples
-    --------
-    >>> sources = named_sources(["data/south.csv", "Upper North=data/n1.parquet"])
-    >>> [(site, str(source)) for site, source in sources.items()]
-    [('Upper North', 'data/n1.parquet'), ('south', 'data/south.csv')]
-    """
-    sources: dict[str, FileSource] = {}
-    for argument in arguments:
-        site, path = _named(argument)
-        if site in sources:
-            raise InputError(
-                f"two sites are called {site!r} ({sources[site]} and {path}); give one of them "
-                f"another name, as in {shlex.quote(f'{site}-2={path}')}"
-            )
-        is_csv = FORMATS.get(suffix_of(path.name) or "") is CSV
-        sources[site] = FileSource(path, decimal=decimal if is_csv else None)
-    return dict(sorted(sources.items()))
-
-
-def _named(argument: str) -> tuple[str, Path]:
-    name, equals, path = argument.partition("=")
-    if scheme := ADDRESS.search(argument):  # not shown, there may be a password in it
-        raise InputError(
-            f"{scheme[1]}://... is the address of a database; name a site.toml whose [source] has "
-            "the url and a query"
-        )
-    if equals and not Path(argument).exists():
-        if not name.strip() or not path:
-            raise InputError(f"{argument!r} must be FILE or NAME=FILE")
-        return name.strip(), Path(path)
-    file = Path(argument).name
-    return file[: len(file) - len(suffix_of(file) or "")] or argument, Path(argument)
-
-
-def read_sites(
-    sources: Mapping[str, FileSource],
-    columns: Columns = None,
-    watch: Callable[[FileSource], None] = lambda _source: None,
-) -> dict[str, SiteRows]:
-    """Read one file for each site, or one file of all sites.
-
-    Parameters
-    ----------
-    sources : mapping of str to FileSource
-        The files by site; only one where ``columns`` names a column of sites.
-    columns : ColumnRoles or sequence of str, optional
-        The columns to read, in this order; by default all, which must then be the same at every
-        site, unless rows are still to be prepared.
-    watch : callable taking a FileSource, optional
-        Told of each file before it is read.
-
-    Returns
-    -------
-    dict of str to SiteRows
-        By the sites' names.
-
-    Raises
-    ------
-    InputError
-        With site, column, row and what to do.
-    """
-    roles = ColumnRoles.from_columns(columns)
-    opened = {site: _one_file(site, source) for site, source in sources.items()}
-    names = {site: _names(each) for site, each in opened.items()}
-    values = _values(sources, names, roles)
-    read: dict[str, SiteRows] = {}
-    for site, source in sources.items():
-        watch(source)
-        own = replace(roles, values=values[site])
-        owner = f"site {site!r}" if roles.site is None else str(source)
-        data, homes = load(opened.pop(site), own, owner)
-        used = {*own.chosen, *own.others}
-        ignored = tuple(name for name in names[site] if name not in used)
-        rows = SiteRows(site, data, own.chosen, range(1, len(data) + 1), ignored)
-        read |= {site: rows} if homes is None else _by_site(rows, data, homes)
-    if roles.values is None:
-        _warn_of_row_numbers(list(read.values()))
-    for site, rows in read.items():
-        weight = rows.data.sample_weight
-        if weight is not None and not weight.any():
-            raise InputError(
-                f"site {site!r}, column {roles.weight!r}: every weight is 0; "
-                "leave the site out or weigh some row"
-            )
-    return read
-
-
-def _one_file(site: str, source: FileSource) -> list[Table] | Matrix:
-    if source.path.is_dir():
-        raise InputError(f"site {site!r}: {source} is a folder; give one file for each site")
-    return open_source(source, f"site {site!r}")
-
-
-def _names(opened: list[Table] | Matrix) -> tuple[str, ...]:
-    return opened.names if isinstance(opened, Matrix) else opened[0].names
-
-
-def _values(
-    sources: Mapping[str, FileSource], names: Mapping[str, Sequence[str]], roles: ColumnRoles
-) -> dict[str, tuple[str, ...]]:
-    """Return the columns of each site to cluster by."""
-    if roles.values is not None:
-        return dict.fromkeys(names, roles.values)
-    free = {site: [n for n in each if n not in roles.others] for site, each in names.items()}
-    if not roles.raw:
-        return dict.fromkeys(names, common_columns(free))
-    values = {site: tuple(n for n in each if not is_index(n)) for site, each in free.items()}
-    for site, each in values.items():
-        if not each:
-            raise InputError(f"{sources[site]} has no column to cluster by")
-    return values
-
-
-def _by_site(rows: SiteRows, data: Data, homes: NDArray[np.str_]) -> dict[str, SiteRows]:
-    """Part the rows of one file into sites, in the order of the names."""
-    places = {site: np.flatnonzero(homes == site) for site in sorted(set(homes.tolist()))}
-    return {
-        site: SiteRows(site, data.take(place), rows.columns, place + 1)
-        for site, place in places.items()
-    }
-
-
-def _warn_of_row_numbers(sites: Sequence[SiteRows]) -> None:
-    """Warn of columns that were not chosen and look like mere numbers of the rows."""
-    common = set.intersection(*(set(site.columns) for site in sites))
-    columns = [name for name in sites[0].columns if name in common]
-    counts = [name for name in columns if any(_counts_rows(site, name) for site in sites)]
-    if 0 < len(counts) < len(columns):
-        some = ", ".join(map(repr, counts))
-        warnings.warn(
-            f"clustered by {some} too, which only counts the rows; "
-            + choose([name for name in columns if name not in counts]),
-            stacklevel=3,
-        )
-
-
-def _counts_rows(site: SiteRows, name: str) -> bool:
-    j = site.columns.index(name)
-    return site.data.columns[j].kind == "number" and counts_rows(site.data.X[:, j])
