@@ -16,6 +16,7 @@ from sklearn.cluster import KMeans
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from fedcluster import FederatedFuzzyCMeans, FederatedKMeans
+from fedcluster._choices import ALGORITHMS, FUZZY_ALGORITHMS
 from fedcluster.algorithms import FKM, Lloyd
 from fedcluster.estimators._reading import read_rows
 from fedcluster.kernels import hard_sums
@@ -149,6 +150,14 @@ def test_every_init_finds_clear_clusters(algorithm: str, init: Any) -> None:
     model = FederatedKMeans(3, algorithm=algorithm, init=init, n_init=5, random_state=0)
     model.fit(PARTS)
     assert model.inertia_ < 1.05 * KMeans(3, n_init=10, random_state=0).fit(X).inertia_
+
+
+@pytest.mark.parametrize("kind", [FederatedKMeans, FederatedFuzzyCMeans])
+def test_every_name_of_an_algorithm_finds_clear_clusters(kind: Any) -> None:
+    for name in FUZZY_ALGORITHMS if kind is FederatedFuzzyCMeans else ALGORITHMS:
+        model = kind(3, algorithm=name, random_state=0).fit(PARTS)
+        assert len(np.unique(model.labels_)) == 3, name
+        assert model.rows_held_back_.keys() == PARTS.keys(), name
 
 
 def test_a_callable_draws_the_seeds_at_each_site() -> None:

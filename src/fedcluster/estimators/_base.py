@@ -25,7 +25,6 @@ from fedcluster.client import Client
 from fedcluster.core import (
     ALGORITHM_DECLARES,
     Data,
-    Filter,
     Labels,
     Result,
     Rows,
@@ -113,8 +112,9 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
         """
         parts = by_site(X, sites, sample_weight, groups, self._path_reader())
         data = self._read(parts)
-        limits = self._limits(alone=len(parts) == 1 and not parts[0].where)
-        self._fit(LocalEngine(Client(name, rows, limits) for name, rows in data.items()), data)
+        job = self._job(sum(map(len, data.values())))
+        limits = limits_of(job, self._smallest(), alone=len(parts) == 1 and not parts[0].where)
+        self._fit(LocalEngine(Client(name, rows, limits) for name, rows in data.items()), data, job)
         labels = np.empty_like(self.labels_)
         for part in parts:
             labels[part.place] = self.site_labels_[part.name]
@@ -154,12 +154,11 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
         self.n_features_in_ = first.X.shape[1]
         if columns is not None:
             self.feature_names_in_ = np.array(columns, dtype=object)
-        self._fit(engine, rows)
+        self._fit(engine, rows, self._job(sum(map(len, rows.values()))))
         return self
 
-    def _fit(self, engine: LocalEngine, rows: Mapping[str, Data | RowStream]) -> None:
-        """Carry the fit out, label the rows, and keep what was found."""
-        job = self._job(sum(map(len, rows.values())))
+    def _fit(self, engine: LocalEngine, rows: Mapping[str, Data | RowStream], job: Fit) -> None:
+        """Carry the fit out, label the rows, and keep the results."""
         columns = getattr(self, "feature_names_in_", range(self.n_features_in_))
         report = execute(job, engine, columns=[str(name) for name in columns])
         self.preprocessor_, self.fit_report_ = report.preprocessor, None
@@ -249,12 +248,12 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
             )
         return check_array(self.init, dtype=np.float64)
 
-    def _limits(self, *, alone: bool) -> list[Filter]:
-        """Return the limits of each site."""
+    def _smallest(self) -> int | None:
+        """Return the smallest cluster that a site sends; None where the algorithm decides."""
         if self.min_cluster_size == "auto":
-            return limits_of(Fit(self.n_clusters, self._algorithm()), alone=alone)
+            return None
         whole("min_cluster_size", self.min_cluster_size)
-        return limits_of(Fit(self.n_clusters), self.min_cluster_size)
+        return int(self.min_cluster_size)
 
     def _keep_clusters(self, found: Result | Selection) -> None:
         self.selection_ = found if isinstance(found, Selection) else None
