@@ -1,4 +1,4 @@
-"""Where a clustering has too many centres and where too few, from sums.
+"""Error and utility of centres: where there are too few and where too many, from sums.
 
 B. Fritzke, The breathing k-means algorithm, 2020 (arXiv 2006.15666): with d_1 and d_2 the
 distances of a row to its nearest and second nearest centre,
@@ -12,13 +12,13 @@ Centres are missing where the error is large; one of small utility is hardly nee
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 from numpy.random import Generator
 from scipy.spatial.distance import cdist
 
 from fedcluster.core import Data, State, Summary
+from fedcluster.metrics._moments import by_cluster, no_rows
 
 CHUNK = 4096
 
@@ -41,26 +41,20 @@ class ErrorAndUtility:
            [ 0., 64.]])
     """
 
-    client_additive: ClassVar[bool] = True
-    server_additive: ClassVar[bool] = True
+    client_additive = server_additive = True
 
     def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
         """Return the shape of an answer: error and utility of each centre."""
         return len(state.centers), 2
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
-        """Sums of d_1^2 and of d_2^2 - d_1^2 by nearest centre."""
+        """Return sums of d_1^2 and of d_2^2 - d_1^2 by nearest centre."""
         k = len(state.centers)
-        weight = np.ones(len(data)) if data.sample_weight is None else data.sample_weight
-        sums, weights, rows = np.zeros((k, 2)), np.zeros(k), np.zeros(k)
+        summary, second_place = no_rows(k, 2), min(1, k - 1)  # a lone centre has no utility
         for start in range(0, len(data), CHUNK):
-            part = slice(start, start + CHUNK)
-            squared = cdist(data.X[part], state.centers, "sqeuclidean")
-            label, w = squared.argmin(axis=1), weight[part]
-            second_place = min(1, k - 1)  # a lone centre has no second: no utility
+            part = data.take(slice(start, start + CHUNK))
+            squared = cdist(part.X, state.centers, "sqeuclidean")
             first, second = np.partition(squared, second_place, axis=1)[:, [0, second_place]].T
-            sums[:, 0] += np.bincount(label, w * first, k)
-            sums[:, 1] += np.bincount(label, w * (second - first), k)
-            weights += np.bincount(label, w, k)
-            rows += np.bincount(label, minlength=k)
-        return Summary(sums, weights, rows)
+            values = np.column_stack([first, second - first])
+            summary += by_cluster(part, squared.argmin(axis=1), values, k)
+        return summary

@@ -31,14 +31,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Self
+from typing import Literal, Self
 
 import numpy as np
 from numpy.random import Generator
 
 from fedcluster._random import stream
 from fedcluster.algorithms._merging import means, total
-from fedcluster.core import Data, FitParameters, Floats, Metric, State, Summary
+from fedcluster.core import Data, FitParameters, Floats, State, Summary
 from fedcluster.kernels import minibatch_epochs
 from fedcluster.metrics import Inertia
 
@@ -93,10 +93,10 @@ class FedAvg:
     array([0.5, 9. ])
     """
 
-    client_additive: ClassVar[bool] = False
-    server_additive: ClassVar[bool] = True
-    needs_centers: ClassVar[bool] = True
-    min_cluster_size: ClassVar[int] = 1
+    client_additive = False
+    server_additive = needs_centers = True
+    min_cluster_size = 1
+    objective = Inertia
 
     epochs: int = 1
     batch_size: int | None = None
@@ -134,10 +134,6 @@ class FedAvg:
     def from_fit(cls, fit: FitParameters) -> Self:
         """Return what a name asks for, with the parameters of a fit."""
         return cls(reassign_share=0)
-
-    def objective(self) -> Metric:
-        """Return what the algorithm makes small."""
-        return Inertia()
 
     def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
         """Return the shape of an answer: a line for each centre."""

@@ -33,7 +33,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import sqrt
-from typing import ClassVar, Literal, Self
+from typing import Literal, Self
 
 import numpy as np
 from numpy.random import Generator
@@ -87,8 +87,8 @@ class FFCM:
            [3.9703]])
     """
 
-    needs_centers: ClassVar[bool] = True
-    min_cluster_size: ClassVar[int] = 1
+    needs_centers = True
+    min_cluster_size = 1
 
     m: float = 2.0
     averaging: Literal["avg_1", "avg_2"] = "avg_1"

@@ -27,13 +27,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.random import Generator
 
 from fedcluster.algorithms._merging import pool, site_tolerance, tolerance
-from fedcluster.core import Data, FitParameters, Floats, Metric, State, Summary
+from fedcluster.core import Data, FitParameters, Floats, State, Summary
 from fedcluster.errors import HeldBackError
 from fedcluster.kernels import LloydFit, kmeans, kmeans_plusplus, lloyd
 from fedcluster.metrics import Inertia
@@ -86,10 +86,9 @@ class FKM:
            [8.]])
     """
 
-    client_additive: ClassVar[bool] = False
-    server_additive: ClassVar[bool] = False
-    needs_centers: ClassVar[bool] = False
-    min_cluster_size: ClassVar[int] = 2
+    client_additive = server_additive = needs_centers = False
+    min_cluster_size = 2
+    objective = Inertia
     """The paper's p, which a site applies unless it decides otherwise."""
 
     n_clusters: int
@@ -112,10 +111,6 @@ class FKM:
             server_n_init=fit.n_init or 10,
             tol=fit.tol,
         )
-
-    def objective(self) -> Metric:
-        """Return what the algorithm makes small."""
-        return Inertia()
 
     def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
         """Return the shape of an answer: any number of local centres."""

@@ -19,14 +19,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import Self
 
 import numpy as np
 from numpy.random import Generator
 from scipy.spatial.distance import cdist
 
 from fedcluster.algorithms._merging import pool, tolerance
-from fedcluster.core import Data, FitParameters, Floats, Metric, State, Summary
+from fedcluster.core import Data, FitParameters, Floats, State, Summary
 from fedcluster.errors import HeldBackError
 from fedcluster.kernels import farthest_first, kmeans_plusplus, lloyd
 from fedcluster.metrics import Inertia
@@ -56,10 +56,9 @@ class KFed:
     array([2., 2.])
     """
 
-    client_additive: ClassVar[bool] = False
-    server_additive: ClassVar[bool] = False
-    needs_centers: ClassVar[bool] = False
-    min_cluster_size: ClassVar[int] = 1
+    client_additive = server_additive = needs_centers = False
+    min_cluster_size = 1
+    objective = Inertia
 
     n_clusters: int
     local_clusters: int | None = None
@@ -80,10 +79,6 @@ class KFed:
     def from_fit(cls, fit: FitParameters) -> Self:
         """Return what a name asks for, with the parameters of a fit."""
         return cls(fit.n_clusters)
-
-    def objective(self) -> Metric:
-        """Return what the algorithm makes small."""
-        return Inertia()
 
     def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
         """Return the shape of an answer: any number of local centres."""

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import Self
 
 import numpy as np
 from numpy.random import Generator
 
 from fedcluster.algorithms._merging import mean_variance, means, total
-from fedcluster.core import Data, FitParameters, Metric, State, Summary
+from fedcluster.core import Data, FitParameters, State, Summary
 from fedcluster.kernels import hard_sums
 from fedcluster.metrics import Inertia
 
@@ -53,10 +53,9 @@ class Lloyd:
            [8. ]])
     """
 
-    client_additive: ClassVar[bool] = True
-    server_additive: ClassVar[bool] = True
-    needs_centers: ClassVar[bool] = True
-    min_cluster_size: ClassVar[int] = 1
+    client_additive = server_additive = needs_centers = True
+    min_cluster_size = 1
+    objective = Inertia
 
     tol: float = 1e-4
 
@@ -64,10 +63,6 @@ class Lloyd:
     def from_fit(cls, fit: FitParameters) -> Self:
         """Return what a name asks for, with the parameters of a fit."""
         return cls(fit.tol)
-
-    def objective(self) -> Metric:
-        """Return what the algorithm makes small."""
-        return Inertia()
 
     def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
         """Return the shape of an answer: a line for each centre: sums and squared distances."""

@@ -12,13 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 from numpy.random import Generator
 
 from fedcluster.algorithms._merging import pool
-from fedcluster.core import Data, Floats, Metric, State, Summary
+from fedcluster.core import Data, Floats, State, Summary
 from fedcluster.kernels import HardPass, hard_pass, kmeans
 from fedcluster.metrics import Inertia
 
@@ -47,17 +46,12 @@ class SiteSummaries:
     array([3., 4.])
     """
 
-    client_additive: ClassVar[bool] = False
-    server_additive: ClassVar[bool] = False
-    needs_centers: ClassVar[bool] = False
-    min_cluster_size: ClassVar[int] = 1
+    client_additive = server_additive = needs_centers = False
+    min_cluster_size = 1
+    objective = Inertia
 
     n_means: int
     min_rows: int = 3
-
-    def objective(self) -> Metric:
-        """Return what the algorithm makes small."""
-        return Inertia()
 
     def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
         """Return the shape of an answer: any number of means."""

@@ -19,14 +19,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import ClassVar
 
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
 from fedcluster.algorithms._merging import means, total
-from fedcluster.core import Data, Floats, Metric, State, Summary
+from fedcluster.core import Data, Floats, State, Summary
 from fedcluster.kernels._row_loops import Cuts, leaf_sums
 from fedcluster.metrics import Inertia
 
@@ -61,17 +60,13 @@ class VarianceTree:
     (array([0.5, 8.5]), array([2., 2.]))
     """
 
-    client_additive: ClassVar[bool] = True
-    server_additive: ClassVar[bool] = True
-    needs_centers: ClassVar[bool] = False
-    min_cluster_size: ClassVar[int] = 1
+    client_additive = server_additive = True
+    needs_centers = False
+    min_cluster_size = 1
+    objective = Inertia
 
     n_leaves: int
     min_rows: int = 5
-
-    def objective(self) -> Metric:
-        """Return what the algorithm makes small."""
-        return Inertia()
 
     def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
         """Return the shape of an answer: a line for each leaf: sums and squares of each column."""

@@ -1,4 +1,4 @@
-"""Indices of hard clusters that follow from one message of k (d + 3) numbers.
+"""Inertia, and indices of hard clusters that follow from one message of k (d + 3) numbers.
 
 Every row x belongs to its nearest centre. A site sends for each cluster j, w a row's weight,
 
@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import log, pi
-from typing import ClassVar
 
 import numpy as np
 from numpy.random import Generator
@@ -25,15 +24,50 @@ from scipy.spatial.distance import cdist
 
 from fedcluster.core import Data, Floats, State, Summary
 from fedcluster.kernels import nearest
-from fedcluster.metrics._by_cluster import add_by_cluster, in_parts, row_weights
+from fedcluster.metrics._moments import (
+    by_cluster,
+    in_parts,
+    no_rows,
+    one_line,
+    one_number,
+    row_weights,
+)
 
 ROUNDING = 1e-14
 """What is left of a difference of equal sums, by these."""
 
 
 @dataclass(frozen=True, slots=True)
+class Inertia:
+    """Sum of the weighted squared distances of rows to their nearest centres.
+
+    A site sends two numbers, its part of the sum and its weight. Where a site's limits hold its
+    answer back, its rows are missing in the score.
+
+    Examples
+    --------
+    >>> state, rows = State.at(np.array([[0.0], [9.0]])), Data(np.array([[0.0], [1.0], [8.0]]))
+    >>> Inertia().score(state, Inertia().client_step(state, rows, np.random.default_rng(0)))
+    2.0
+    """
+
+    client_additive = server_additive = True
+    maximise = False
+    answer_shape = one_number
+
+    def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
+        """Return the site's part of the sum and the weight of its rows."""
+        _, squared = nearest(data.X, state.centers)
+        return one_line(squared @ row_weights(data), data)
+
+    def score(self, state: State, total: Summary) -> float:
+        """Return the sum."""
+        return float(total.sums[0, 0])
+
+
+@dataclass(frozen=True, slots=True)
 class Scatter:
-    """How the rows of each cluster lie about its centre.
+    """Sums of the differences and distances of each cluster's rows to its centre.
 
     Notes
     -----
@@ -47,63 +81,57 @@ class Scatter:
            [-2.,  4.,  2.]])
     """
 
-    client_additive: ClassVar[bool] = True
-    server_additive: ClassVar[bool] = True
+    client_additive = server_additive = True
 
     def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
         """Return the shape of an answer: a line for each centre, of differences and two sums."""
         return len(state.centers), n_columns + 2
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
-        """Sums of differences, of their squares and lengths, and weights, by nearest centre."""
+        """Return sums of differences, of their squares and lengths, by nearest centre."""
         k, d = state.centers.shape
-        sums = np.zeros((k, d + 4))
+        summary = no_rows(k, d + 2)
         for part in in_parts(data, 2 * d + 8):
             labels, squared = nearest(part.X, state.centers)
             differences = part.X - state.centers[labels]
-            one = np.ones(len(part))
-            values = np.column_stack([differences, squared, np.sqrt(squared), one])
-            sums[:, :-1] += add_by_cluster(labels, values, row_weights(part), k)
-            sums[:, -1] += np.bincount(labels, minlength=k)
-        return Summary(sums[:, :-2], sums[:, -2], sums[:, -1])
+            values = np.column_stack([differences, squared, np.sqrt(squared)])
+            summary += by_cluster(part, labels, values, k)
+        return summary
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """How far the rows of each cluster lie from their mean: the second round of an evaluation.
+    """Sums of the distances of each cluster's rows to their mean.
 
-    The clusters are those of the nearest centre; the means come with the state, see
-    `Clusters.described`.
+    Asked in the second round of an evaluation. The clusters are those of the nearest centre; the
+    means come with the state that `second_round` makes.
 
     Notes
     -----
     A site sends 2 k numbers: sums of w |x - m_j| and weights.
     """
 
-    client_additive: ClassVar[bool] = True
-    server_additive: ClassVar[bool] = True
+    client_additive = server_additive = True
 
     def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
         """Return the shape of an answer: a distance for each centre."""
         return len(state.centers), 1
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
-        """Sums of distances to the means, and weights, by nearest centre."""
+        """Return sums of distances to the means, by nearest centre."""
         means = state.memory["means"]
         k, d = means.shape
-        sums = np.zeros((k, 3))
+        summary = no_rows(k, 1)
         for part in in_parts(data, 2 * d + 8):
             labels, _ = nearest(part.X, state.centers)
-            apart = np.sqrt(((part.X - means[labels]) ** 2).sum(axis=1))
-            values = np.column_stack([apart, np.ones(len(part))])
-            sums[:, :2] += add_by_cluster(labels, values, row_weights(part), k)
-            sums[:, 2] += np.bincount(labels, minlength=k)
-        return Summary(sums[:, :1], sums[:, 1], sums[:, 2])
+            distances = np.sqrt(((part.X - means[labels]) ** 2).sum(axis=1))
+            summary += by_cluster(part, labels, distances, k)
+        return summary
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Clusters:
-    """The clusters of all rows, as the total answer to `Scatter` tells of them.
+    """Clusters of all rows, as the total answer to `Scatter` tells of them.
 
     Parameters
     ----------
@@ -136,45 +164,53 @@ class Clusters:
 
     @property
     def present(self) -> NDArray[np.bool_]:
-        """Which clusters have rows, (k,) booleans."""
+        """Return for each cluster whether it has rows, (k,) booleans."""
         return self.weights > 0
 
     @property
     def means(self) -> Floats:
-        """The means m_j of the clusters' rows, (k, d)."""
+        """Return the means m_j of the clusters' rows, (k, d)."""
         return self.centers + self.moves
 
     @property
     def within(self) -> Floats:
-        """Sums of w |x - m_j|^2, (k,), in squared units of the rows."""
+        """Return the sums of w |x - m_j|^2, (k,), in squared units of the rows."""
         within: Floats = self.errors - self.weights * (self.moves**2).sum(axis=1)
         return np.where(within > ROUNDING * self.errors, within, 0.0)
 
     @property
     def between(self) -> float:
-        """The sum of n_j |m_j - m|^2, m the mean of all rows."""
+        """Return the sum of n_j |m_j - m|^2, m the mean of all rows."""
         if not self.present.any():
             return float("nan")
         means = (self.centers - self.centers[0]) + self.moves
         overall = np.average(means, axis=0, weights=self.weights)
         return float(self.weights @ ((means - overall) ** 2).sum(axis=1))
 
-    def described(self, round: int = 0) -> State:
-        """What `Spread` and `SquaredSilhouette` are asked about in a second round.
 
-        Its memory holds ``means`` (k, d) and ``variances`` (k,), within / n_j.
-        """
-        variances = self.within / np.where(self.present, self.weights, 1.0)
-        return State(
-            self.centers,
-            self.weights,
-            round=round,
-            memory={"means": self.means, "variances": variances},
-        )
+def second_round(state: State, scatter: Summary) -> State:
+    """Return the state that `Spread` and `SquaredSilhouette` are asked about.
+
+    Parameters
+    ----------
+    state : State
+        The centres of the first round.
+    scatter : Summary
+        The total answer to `Scatter` about them.
+
+    Returns
+    -------
+    State
+        The same centres; its memory holds ``means`` (k, d) and ``variances`` (k,), within / n_j.
+    """
+    clusters = Clusters.from_total(state, scatter)
+    variances = clusters.within / np.where(clusters.present, clusters.weights, 1.0)
+    memory = {"means": clusters.means, "variances": variances}
+    return State(clusters.centers, clusters.weights, memory=memory)
 
 
 def inertia(state: State, total: Summary) -> float:
-    """Sum of w |x - c_j|^2 over all rows; what k-means makes small (Lloyd 1982).
+    """Return the sum of w |x - c_j|^2 over all rows; what k-means makes small (Lloyd 1982).
 
     In squared units of the rows. It falls with every further centre, so it does not tell k.
     """
@@ -183,31 +219,31 @@ def inertia(state: State, total: Summary) -> float:
 
 
 def within_sum_of_squares(state: State, total: Summary) -> float:
-    """Sum of w |x - m_j|^2 over all rows: the inertia about the means of the clusters' rows."""
+    """Return the sum of w |x - m_j|^2 over all rows: the inertia about the clusters' means."""
     clusters = Clusters.from_total(state, total)
     return float(clusters.within.sum()) if clusters.present.any() else float("nan")
 
 
 def between_sum_of_squares(state: State, total: Summary) -> float:
-    """Sum of n_j |m_j - m|^2 over the clusters, m the mean of all rows."""
+    """Return the sum of n_j |m_j - m|^2 over the clusters, m the mean of all rows."""
     return Clusters.from_total(state, total).between
 
 
 def total_sum_of_squares(state: State, total: Summary) -> float:
-    """Sum of w |x - m|^2 over all rows, which is within + between; the centres do not matter."""
+    """Return the sum of w |x - m|^2 over all rows: within + between, whatever the centres."""
     clusters = Clusters.from_total(state, total)
     return float(clusters.within.sum()) + clusters.between
 
 
 def mean_distance(state: State, total: Summary) -> float:
-    """Sum of w |x - c_j| / n, the mean Euclidean distance (Triebe & Rajagopal 2019)."""
+    """Return the mean Euclidean distance, sum of w |x - c_j| / n (Triebe & Rajagopal 2019)."""
     clusters = Clusters.from_total(state, total)
     n = float(clusters.weights.sum())
     return float(clusters.distances.sum()) / n if n else float("nan")
 
 
 def mean_distance_per_column(state: State, total: Summary) -> float:
-    """WSSE of FFCM (Stallmann & Wilbik, FL-AAAI 2022): sum of w |x - c_j| / (n d).
+    """Return the WSSE of FFCM (Stallmann & Wilbik, FL-AAAI 2022): sum of w |x - c_j| / (n d).
 
     The paper prints squares; its program and its tables have none.
     """
@@ -215,7 +251,7 @@ def mean_distance_per_column(state: State, total: Summary) -> float:
 
 
 def calinski_harabasz(state: State, total: Summary) -> float:
-    """(between / (k - 1)) / (within / (n - k)); T. Calinski & J. Harabasz, 1974.
+    """Return (between / (k - 1)) / (within / (n - k)); T. Calinski & J. Harabasz, 1974.
 
     k counts clusters that have rows. As scikit-learn's of the labelled rows: 1 if all rows equal
     their means; nan for a single cluster and for n = k.
@@ -228,7 +264,7 @@ def calinski_harabasz(state: State, total: Summary) -> float:
 
 
 def bic(state: State, total: Summary) -> float:
-    """The Bayesian information criterion of X-means; D. Pelleg & A. Moore, ICML 2000.
+    """Return the Bayesian information criterion of X-means; D. Pelleg & A. Moore, ICML 2000.
 
     The rows as draws from k spherical normal distributions of one variance s^2:
 
@@ -256,7 +292,7 @@ def bic(state: State, total: Summary) -> float:
 
 
 def davies_bouldin_at_means(state: State, total: Summary) -> float:
-    """Davies-Bouldin's index of the labelled rows, from the total answer to `Spread`.
+    """Return Davies-Bouldin's index of the labelled rows, from the total answer to `Spread`.
 
     Equal to scikit-learn's ``davies_bouldin_score`` on the pooled rows, each labelled by its
     nearest centre.
@@ -266,7 +302,7 @@ def davies_bouldin_at_means(state: State, total: Summary) -> float:
 
 
 def davies_bouldin_at_centers(state: State, total: Summary) -> float:
-    """Davies-Bouldin's index about the centres as they are (Triebe & Rajagopal 2019).
+    """Return Davies-Bouldin's index about the centres as they are (Triebe & Rajagopal 2019).
 
     As `davies_bouldin` with c_j in the place of m_j.
     """
@@ -276,7 +312,7 @@ def davies_bouldin_at_centers(state: State, total: Summary) -> float:
 
 
 def davies_bouldin(points: Floats, spreads: Floats) -> float:
-    """1 / k times the sum over i of max_{j != i} (s_i + s_j) / |m_i - m_j|.
+    """Return 1 / k times the sum over i of max_{j != i} (s_i + s_j) / |m_i - m_j|.
 
     D. L. Davies & D. W. Bouldin, A cluster separation measure, IEEE PAMI 1, 1979.
 

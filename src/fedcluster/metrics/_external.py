@@ -1,10 +1,12 @@
-"""External indices: how far clusters agree with the labels that the sites have of their rows.
+"""External indices: agreement of clusters with reference labels, and of centres with known ones.
 
 What counts is how many rows of cluster j have the class c, n_jc: sums, so that the indices of
 all rows are exact. The classes must be agreed on first; they travel with the question.
 
 `SiteARI` needs no agreement, for each site compares with its own labels. It says less: two
 clusters that share a class at two different sites are both right.
+
+Where the true centres are known, as of made-up data, `knowledge_gap` asks no site.
 """
 
 from __future__ import annotations
@@ -12,22 +14,27 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from math import sqrt
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import linear_sum_assignment
+from scipy.spatial.distance import cdist
 
 from fedcluster.core import Data, Floats, Labels, State, Summary
 from fedcluster.kernels import nearest
-from fedcluster.metrics._by_cluster import row_weights
+from fedcluster.metrics._moments import mean, one_line, one_number, row_weights
+
+Matching = Literal["closest", "one-to-one"]
 
 NO_INFORMATION = float(np.finfo(np.float64).eps)
 
 
 @dataclass(frozen=True, slots=True)
 class Contingency:
-    """How many rows of each cluster have each of q classes.
+    """Contingency table: number of rows of each pair of a cluster and one of q classes.
 
     Parameters
     ----------
@@ -58,20 +65,19 @@ class Contingency:
            [0., 1.]])
     """
 
-    client_additive: ClassVar[bool] = True
-    server_additive: ClassVar[bool] = True
+    client_additive = server_additive = True
 
     classes: str = "[]"
     complete: bool = True
 
     @classmethod
     def from_classes(cls, classes: Iterable[Any], *, complete: bool = True) -> Self:
-        """The step for these classes, in the order of their texts."""
+        """Return the step for these classes, in the order of their texts."""
         return cls(json.dumps(sorted(set(map(str, classes)))), complete)
 
     @property
     def names(self) -> list[str]:
-        """The classes."""
+        """Return the classes."""
         names: list[str] = json.loads(self.classes)
         return names
 
@@ -80,7 +86,7 @@ class Contingency:
         return len(state.centers) * len(self.names), 0
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
-        """Weights of the rows of each pair of cluster and class, and nothing else."""
+        """Return the weights of the rows of each pair of cluster and class, and nothing else."""
         labels, _ = nearest(data.X, state.centers)
         places = self._places(_reference(data))
         known = places >= 0
@@ -92,7 +98,7 @@ class Contingency:
         )
 
     def _places(self, y: NDArray[Any]) -> NDArray[np.intp]:
-        """The place of each label among the classes, (n,); -1 of one that is not there."""
+        """Return the place of each label among the classes, (n,); -1 of one that is not there."""
         here, codes = np.unique(y.astype(str), return_inverse=True)
         place = {name: i for i, name in enumerate(self.names)}
         strange = sum(name not in place for name in here)
@@ -124,36 +130,29 @@ class SiteARI:
         If the rows have no labels.
     """
 
-    client_additive: ClassVar[bool] = False
-    server_additive: ClassVar[bool] = True
-    maximise: ClassVar[bool] = True
-
-    def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
-        """Return the shape of an answer: one number."""
-        return 1, 1
+    client_additive = False
+    server_additive = maximise = True
+    answer_shape = one_number
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
-        """The site's index times its weight, and its weight."""
+        """Return the site's index times its weight, and its weight."""
         labels, _ = nearest(data.X, state.centers)
         weight = row_weights(data)
         table = _crossed(labels, _reference(data), weight, len(state.centers))
-        n = weight.sum()
-        index = n * adjusted_rand_index(table)
-        return Summary(np.array([[index]]), np.array([n]), np.array([float(len(data))]))
+        return one_line(weight.sum() * adjusted_rand_index(table), data)
 
     def score(self, state: State, total: Summary) -> float:
-        """The mean."""
-        [[index]], [n] = total.sums, total.weights
-        return float(index / n) if n else float("nan")
+        """Return the mean."""
+        return mean(total)
 
 
 def contingency_table(state: State, total: Summary) -> Floats:
-    """Rows by cluster and class, (k, q), from the total answer to `Contingency`."""
+    """Return rows by cluster and class, (k, q), from the total answer to `Contingency`."""
     return total.weights.reshape(len(state.centers), -1)
 
 
 def adjusted_rand_index(table: ArrayLike) -> float:
-    """The adjusted Rand index of a contingency table: 1 for the same groups, 0 by chance.
+    """Return the adjusted Rand index of a contingency table: 1 for the same groups, 0 by chance.
 
     L. Hubert & P. Arabie, Comparing partitions, J. Classification 2, 1985, eq. 5. Equal to
     scikit-learn's ``adjusted_rand_score``.
@@ -181,7 +180,7 @@ def adjusted_rand_index(table: ArrayLike) -> float:
 
 
 def mutual_information(table: ArrayLike) -> float:
-    """Normalised mutual information: I / mean of both entropies, from 0 to 1.
+    """Return the normalised mutual information: I / mean of both entropies, from 0 to 1.
 
     A. Strehl & J. Ghosh, Cluster ensembles, JMLR 3, 2002, with the arithmetic mean. Equal to
     scikit-learn's ``normalized_mutual_info_score``.
@@ -204,7 +203,9 @@ def mutual_information(table: ArrayLike) -> float:
 
 
 def purity(table: ArrayLike) -> float:
-    """The share of rows that are of their cluster's most frequent class; 1 for one row each.
+    """Return the share of rows that are of their cluster's most frequent class.
+
+    It is 1 where each row is a cluster.
 
     Y. Zhao & G. Karypis, Criterion functions for document clustering, 2001.
 
@@ -217,20 +218,59 @@ def purity(table: ArrayLike) -> float:
     return float(counts.max(axis=1).sum() / counts.sum())
 
 
+def knowledge_gap(found: ArrayLike, known: ArrayLike, matching: Matching = "closest") -> float:
+    """Return the sum of the distances from centres to known ones, in units of the rows.
+
+    M. Stallmann & A. Wilbik, FFCM (FL-AAAI 2022), after their program: each is compared with the
+    closest known one. So a known centre may be missed unnoticed; matched one to one, it is not.
+
+    Parameters
+    ----------
+    found : array_like of shape (k, d)
+        The centres that were found.
+    known : array_like of shape (q, d)
+        The true ones.
+    matching : {"closest", "one-to-one"}, default="closest"
+        As published; or each to one of its own by the matching of least sum (H. W. Kuhn, The
+        Hungarian method, 1955), which leaves the surplus out where k and q differ.
+
+    Examples
+    --------
+    >>> found, known = [[0.0], [1.0]], [[0.0], [9.0]]
+    >>> knowledge_gap(found, known), knowledge_gap(found, known, "one-to-one")
+    (1.0, 8.0)
+    """
+    apart = cdist(np.asarray(found), np.asarray(known))
+    if matching == "closest":
+        return float(apart.min(axis=1).sum())
+    return float(apart[linear_sum_assignment(apart)].sum())
+
+
+def normalised_gap(found: ArrayLike, known: ArrayLike, matching: Matching = "closest") -> float:
+    """Return the knowledge gap by sqrt(d), to compare data of different width (FFCM, table 5).
+
+    Examples
+    --------
+    >>> normalised_gap([[3.0, 3.0, 3.0, 3.0]], [[0.0, 0.0, 0.0, 0.0]])
+    3.0
+    """
+    return knowledge_gap(found, known, matching) / sqrt(np.asarray(found).shape[1])
+
+
 def _entropy(shares: Floats) -> float:
-    """Minus the sum of p log p."""
+    """Return minus the sum of p log p."""
     some = shares[shares > 0]
     return float(-(some * np.log(some)).sum())
 
 
 def _crossed(labels: Labels, y: NDArray[Any], weight: Floats, k: int) -> Floats:
-    """The contingency table of one site's clusters and labels, (k, q)."""
+    """Return the contingency table of one site's clusters and labels, (k, q)."""
     here, codes = np.unique(y, return_inverse=True)
     return _counted(labels * len(here) + codes, weight, k * len(here)).reshape(k, len(here))
 
 
 def _counted(numbers: NDArray[np.integer], weight: Floats, n: int) -> Floats:
-    """The weight of each number from 0 to n - 1, (n,)."""
+    """Return the weight of each number from 0 to n - 1, (n,)."""
     return np.bincount(numbers, weight, n).astype(np.float64)
 
 

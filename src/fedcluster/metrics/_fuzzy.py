@@ -1,4 +1,4 @@
-"""Indices of fuzzy clusters, from one message of 7 k numbers.
+"""Objective of fuzzy c-means, and indices of fuzzy clusters from one message of 7 k numbers.
 
 A row x belongs to centre c_i to the degree u_i (Bezdek 1981, see `fedcluster.kernels._fuzzy`). A
 site sends for each centre, w a row's weight, over *all* its rows,
@@ -15,15 +15,51 @@ line tells of single rows. The centre is then taken to be used by nobody there.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 from numpy.random import Generator
 from scipy.spatial.distance import cdist, pdist
 
 from fedcluster.core import Data, Floats, State, Summary
-from fedcluster.kernels import memberships
-from fedcluster.metrics._by_cluster import in_parts, row_weights
+from fedcluster.kernels import fuzzy_pass, memberships
+from fedcluster.metrics._moments import in_parts, one_number, row_weights
+
+
+@dataclass(frozen=True, slots=True)
+class FuzzyObjective:
+    """J_m = sum of w u^m |x - c|^2 over rows and centres (Bezdek 1981), for m > 1.
+
+    A site sends two numbers, its part of the sum and its weight. Where a site's limits hold its
+    answer back, its rows are missing in the score.
+
+    Parameters
+    ----------
+    m : float, default=2
+        The fuzzifier.
+
+    Examples
+    --------
+    >>> state, rows = State.at(np.array([[0.0], [4.0]])), Data(np.array([[0.0], [1.0], [4.0]]))
+    >>> answer = FuzzyObjective().client_step(state, rows, np.random.default_rng(0))
+    >>> round(FuzzyObjective().score(state, answer), 12)  # 0.9^2 1 + 0.1^2 9
+    0.9
+    """
+
+    client_additive = server_additive = True
+    maximise = False
+    answer_shape = one_number
+
+    m: float = 2.0
+
+    def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
+        """Return the site's part of the sum and the weight of its rows."""
+        fuzzy = fuzzy_pass(data.X, state.centers, self.m, data.sample_weight)
+        objective, weight = fuzzy.errors.sum(), fuzzy.supports.sum()
+        return Summary(np.array([[objective]]), np.array([weight]), np.array([float(len(data))]))
+
+    def score(self, state: State, total: Summary) -> float:
+        """Return the sum."""
+        return float(total.sums[0, 0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +83,7 @@ class FuzzyScatter:
            [ 1.1 ,  1.01,  0.09,  7.  , 25.  ,  0.5 ]])
     """
 
-    client_additive: ClassVar[bool] = True
-    server_additive: ClassVar[bool] = True
+    client_additive = server_additive = True
 
     m: float = 2.0
 
@@ -57,7 +92,7 @@ class FuzzyScatter:
         return len(state.centers), 6
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
-        """The sums above, and the weight of all rows in each line."""
+        """Return the sums above, and the weight of all rows in each line."""
         centers = state.centers
         k = len(centers)
         sums, rows, weight = np.zeros((k, 6)), np.zeros(k), 0.0
@@ -74,7 +109,7 @@ class FuzzyScatter:
 
 
 def partition_coefficient(state: State, total: Summary) -> float:  # noqa: ARG001
-    """Sum of w u^2 over rows and centres, by n: from 1 / k, all alike, to 1, all hard.
+    """Return the sum of w u^2 over rows and centres, by n: from 1 / k, all alike, to 1, all hard.
 
     J. C. Bezdek, Cluster validity with fuzzy sets, J. Cybernetics 3, 1974. It falls with k.
     """
@@ -82,7 +117,7 @@ def partition_coefficient(state: State, total: Summary) -> float:  # noqa: ARG00
 
 
 def xie_beni(state: State, total: Summary) -> float:
-    """Sum of w u^m |x - c|^2 over rows and centres, by n min |c_i - c_j|^2.
+    """Return the sum of w u^m |x - c|^2 over rows and centres, by n min |c_i - c_j|^2.
 
     X. L. Xie & G. Beni, A validity measure for fuzzy clustering, IEEE PAMI 13, 1991, where m = 2.
     Infinite where two centres coincide, nan for a single one.
@@ -94,7 +129,7 @@ def xie_beni(state: State, total: Summary) -> float:
 
 
 def fuzzy_davies_bouldin(state: State, total: Summary) -> float:
-    """FedFuzzyDB (Stallmann & Wilbik, Applied Sciences 12, 2022), after their program.
+    """Return FedFuzzyDB (Stallmann & Wilbik, Applied Sciences 12, 2022), after their program.
 
         S_i = (sum of w |x - c_i| / n) (sum of w u_i / n),   both sums over *all* rows,
         1 / k times the sum over i of max_{j != i} (S_i + S_j) / |c_i - c_j|.
@@ -105,7 +140,7 @@ def fuzzy_davies_bouldin(state: State, total: Summary) -> float:
 
 
 def fuzzy_davies_bouldin_squared(state: State, total: Summary) -> float:
-    """The same with q = 2, as an earlier version of that program has it.
+    """Return FedFuzzyDB with q = 2, as an earlier version of its program has it.
 
     S_i = sqrt(sum of w |x - c_i|^2 / n) (sum of w u_i / n).
     """
@@ -113,7 +148,7 @@ def fuzzy_davies_bouldin_squared(state: State, total: Summary) -> float:
 
 
 def distance_to_others(state: State, total: Summary) -> float:
-    """OSSE of FFCM (Stallmann & Wilbik, FL-AAAI 2022), after their program.
+    """Return the OSSE of FFCM (Stallmann & Wilbik, FL-AAAI 2022), after their program.
 
     Sum of w |x - c| over all rows and all centres but each row's nearest, by n d. The paper
     prints squares; its program and its tables have none.
@@ -123,7 +158,7 @@ def distance_to_others(state: State, total: Summary) -> float:
 
 
 def _davies_bouldin_of_all(state: State, total: Summary, distances: Floats) -> float:
-    """FedFuzzyDB from the mean distance of all rows to each centre, (k,)."""
+    """Return FedFuzzyDB from the mean distance of all rows to each centre, (k,)."""
     if len(state.centers) < 2 or not total.weights.any():
         return float("nan")
     spreads = distances * _means(total.sums[:, 0], total)
@@ -135,12 +170,12 @@ def _davies_bouldin_of_all(state: State, total: Summary, distances: Floats) -> f
 
 
 def _means(sums: Floats, total: Summary) -> Floats:
-    """Sums (k,) by the weight of the rows that they are over, 0 where there are none."""
+    """Return sums (k,) by the weight of the rows that they are over, 0 where there are none."""
     means: Floats = sums / np.where(total.weights > 0, total.weights, 1.0)
     return means
 
 
 def _by_n(value: float, total: Summary) -> float:
-    """A value by the weight n of all rows; nan where limits held back all."""
+    """Return a value by the weight n of all rows; nan where limits held back all."""
     n = float(total.weights.max())
     return float(value) / n if n > 0 else float("nan")

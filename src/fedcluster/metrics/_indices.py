@@ -1,4 +1,4 @@
-"""All indices by name, one record each: what it asks the sites, its score, its part in choosing k.
+"""Indices by name, one record each: question to the sites, score, part in choosing k.
 
 An index is added by a row of `METRICS`, and by a `Measurement` where no other has asked that.
 """
@@ -14,16 +14,16 @@ from fedcluster.core import Floats, State, Step, Summary
 from fedcluster.metrics import _clusters as clusters
 from fedcluster.metrics import _external as external
 from fedcluster.metrics import _fuzzy as fuzzy
-from fedcluster.metrics._clusters import Clusters, Scatter, Spread
+from fedcluster.metrics._clusters import Clusters, Scatter, Spread, second_round
 from fedcluster.metrics._external import Contingency, SiteARI, contingency_table
 from fedcluster.metrics._fuzzy import FuzzyScatter
-from fedcluster.metrics._mixture import ColumnSpread, MixtureLikelihood
+from fedcluster.metrics._mixture import ColumnSpread, MixtureLikelihood, mixture_round
 from fedcluster.metrics._silhouettes import SimplifiedSilhouette, SquaredSilhouette
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What is known of a clustering besides its centres.
+    """Knowledge of a clustering besides its centres.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ class Given:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Measurement:
-    """A message that indices read: those that read the same one share it.
+    """Message that indices read; those that read the same one share it.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class Choosing:
-    """How an index helps to choose the number of clusters.
+    """Part of an index in choosing the number of clusters.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ class Choosing:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """One index.
+    """Index of a clustering: a question to the sites, a score and its direction.
 
     Parameters
     ----------
@@ -111,18 +111,10 @@ class Index:
     choosing: Choosing | None = None
 
 
-def _described(state: State, scatter: Summary) -> State:
-    return Clusters.from_total(state, scatter).described()
-
-
 def _at_means(state: State, scatter: Summary) -> State:
     """Return the means of the clusters that have rows, in the place of the centres."""
     moved = Clusters.from_total(state, scatter)
     return State(moved.means[moved.present], moved.weights[moved.present])
-
-
-def _mixture(state: State, scatter: Summary, spread: Summary) -> State:
-    return MixtureLikelihood.described(Clusters.from_total(state, scatter), spread)
 
 
 def _of_table(index: Callable[[Floats], float]) -> Callable[[State, Summary], float]:
@@ -146,9 +138,9 @@ TABLE = Measurement(
     )
 )
 OWN_TABLE = Measurement(lambda given: None if given.classes is None else SiteARI())
-SPREAD = Measurement(lambda _given: Spread(), (SCATTER,), _described)
-SQUARED = Measurement(lambda _given: SquaredSilhouette(), (SCATTER,), _described)
-MIXTURE = Measurement(lambda _given: MixtureLikelihood(), (SCATTER, COLUMNS), _mixture)
+SPREAD = Measurement(lambda _given: Spread(), (SCATTER,), second_round)
+SQUARED = Measurement(lambda _given: SquaredSilhouette(), (SCATTER,), second_round)
+MIXTURE = Measurement(lambda _given: MixtureLikelihood(), (SCATTER, COLUMNS), mixture_round)
 MEANS = Measurement(lambda _given: SimplifiedSilhouette(), (SCATTER,), _at_means)
 
 SHARED = (SCATTER, NEAREST, COLUMNS, FUZZY, TABLE, OWN_TABLE, SPREAD, SQUARED, MIXTURE, MEANS)

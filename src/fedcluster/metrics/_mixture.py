@@ -1,4 +1,4 @@
-"""How likely the rows are, if each cluster is a cloud of the same shape: one number from a site.
+"""Likelihood of the rows where all clusters are clouds of one shape: one number from a site.
 
 The clusters that k-means found are read as a mixture of k normal distributions with their means
 m_j and shares n_j / n as they are, and one variance s_c^2 for each column c:
@@ -16,17 +16,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import log, pi
-from typing import ClassVar
 
 import numpy as np
 from numpy.random import Generator
 from scipy.spatial.distance import cdist
 from scipy.special import logsumexp
 
-from fedcluster.core import Data, Floats, State, Summary
+from fedcluster.core import Data, State, Summary
 from fedcluster.kernels import nearest
-from fedcluster.metrics._by_cluster import in_parts, row_weights
 from fedcluster.metrics._clusters import Clusters
+from fedcluster.metrics._moments import in_parts, one_line, one_number, row_weights
 
 LEAST = 1e-6
 """The least variance of a column within clusters, as a share of that over all rows."""
@@ -37,7 +36,9 @@ DIGITS = 1e-13
 
 @dataclass(frozen=True, slots=True)
 class ColumnSpread:
-    """How far rows lie from their nearest centres in each column: what `MixtureLikelihood` needs.
+    """Squared distances of rows to their nearest centres in each column.
+
+    `MixtureLikelihood` needs them.
 
     Notes
     -----
@@ -52,25 +53,24 @@ class ColumnSpread:
     array([[2., 9.]])
     """
 
-    client_additive: ClassVar[bool] = True
-    server_additive: ClassVar[bool] = True
+    client_additive = server_additive = True
 
     def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
         """Return the shape of an answer: a number for each column."""
         return 1, n_columns
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
-        """Sums of squared differences to the nearest centre, by column, and the rows' weight."""
+        """Return sums of squared differences to the nearest centre, by column."""
         sums = np.zeros(data.X.shape[1])
         for part in in_parts(data, 2 * len(sums)):
             labels, _ = nearest(part.X, state.centers)
             sums += row_weights(part) @ (part.X - state.centers[labels]) ** 2
-        return Summary(sums[None], *_weight(data))
+        return one_line(sums, data)
 
 
 @dataclass(frozen=True, slots=True)
 class MixtureLikelihood:
-    """The Bayesian information criterion of the clusters as a mixture of clouds of one shape.
+    """Bayesian information criterion of the clusters as a mixture of clouds of one shape.
 
         BIC = log L - p / 2 log n,        p = (k - 1) + k d + d
 
@@ -78,7 +78,7 @@ class MixtureLikelihood:
     k has the *largest* BIC, and k = 1 is among the answers. k counts clusters that have rows, d
     columns that are not constant. The scale of a column does not matter.
 
-    Asked about the state that `described` makes of a first round's totals.
+    Asked about the state that `mixture_round` makes of a first round's totals.
 
     Deviation: the parameters are those of k-means, not the most likely ones, so that log L is a
     little too small. A few rounds of expectation and maximisation changed no choice of k.
@@ -102,34 +102,11 @@ class MixtureLikelihood:
     -11.1846
     """
 
-    client_additive: ClassVar[bool] = True
-    server_additive: ClassVar[bool] = True
-    maximise: ClassVar[bool] = True
-
-    @staticmethod
-    def described(clusters: Clusters, spread: Summary, round: int = 0) -> State:
-        """What the sites are asked about, from the totals of `Scatter` and `ColumnSpread`.
-
-        Its memory holds ``means`` (k, d) and ``columns`` (d,), the variance of each column within
-        the clusters, 0 where a column is constant.
-        """
-        n = max(float(clusters.weights.sum()), 1.0)
-        moved = clusters.weights @ clusters.moves**2 / n
-        within = np.maximum(spread.sums[0] / max(float(spread.weights[0]), 1.0) - moved, 0.0)
-        means = (clusters.centers - clusters.centers[0]) + clusters.moves
-        apart = means - clusters.weights @ means / n
-        overall = within + clusters.weights @ apart**2 / n
-        rounding = (DIGITS * np.abs(clusters.means).max(axis=0)) ** 2
-        columns = np.where(overall > rounding, np.maximum(within, LEAST * overall), 0.0)
-        memory = {"means": clusters.means, "columns": columns}
-        return State(clusters.centers, clusters.weights, round=round, memory=memory)
-
-    def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
-        """Return the shape of an answer: one number."""
-        return 1, 1
+    client_additive = server_additive = maximise = True
+    answer_shape = one_number
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
-        """Log L of the rows, 0 where they are all alike, and their weight."""
+        """Return log L of the rows, 0 where they are all alike, and their weight."""
         sizes, columns, total = state.weights, state.memory["columns"], 0.0
         some, varied = sizes > 0, columns > 0
         if some.any() and varied.any():
@@ -140,10 +117,10 @@ class MixtureLikelihood:
                 scaled = (part.X[:, varied] - means[0]) / deviations
                 squared = cdist(scaled, (means - means[0]) / deviations, "sqeuclidean")
                 total += float(row_weights(part) @ logsumexp(shares - squared / 2, axis=1))
-        return Summary(np.array([[total]]), *_weight(data))
+        return one_line(total, data)
 
     def score(self, state: State, total: Summary) -> float:
-        """The criterion; infinite if all rows are alike, nan for n <= k."""
+        """Return the criterion; infinite if all rows are alike, nan for n <= k."""
         k, d = int((state.weights > 0).sum()), int((state.memory["columns"] > 0).sum())
         n, [weight] = float(state.weights.sum()), total.weights
         if not (weight > 0 and n > k):
@@ -154,6 +131,30 @@ class MixtureLikelihood:
         return likelihood - (k - 1 + k * d + d) / 2 * log(n)
 
 
-def _weight(data: Data) -> tuple[Floats, Floats]:
-    """The weight and the number of all rows, (1,) each: weights and support of one line."""
-    return np.array([row_weights(data).sum()]), np.array([float(len(data))])
+def mixture_round(state: State, scatter: Summary, spread: Summary) -> State:
+    """Return the state that `MixtureLikelihood` is asked about.
+
+    Parameters
+    ----------
+    state : State
+        The centres of the first round.
+    scatter, spread : Summary
+        The total answers to `Scatter` and `ColumnSpread` about them.
+
+    Returns
+    -------
+    State
+        The same centres; its memory holds ``means`` (k, d) and ``columns`` (d,), the variance of
+        each column within the clusters, 0 where a column is constant.
+    """
+    clusters = Clusters.from_total(state, scatter)
+    n = max(float(clusters.weights.sum()), 1.0)
+    moved = clusters.weights @ clusters.moves**2 / n
+    within = np.maximum(spread.sums[0] / max(float(spread.weights[0]), 1.0) - moved, 0.0)
+    means = (clusters.centers - clusters.centers[0]) + clusters.moves
+    apart = means - clusters.weights @ means / n
+    overall = within + clusters.weights @ apart**2 / n
+    rounding = (DIGITS * np.abs(clusters.means).max(axis=0)) ** 2
+    columns = np.where(overall > rounding, np.maximum(within, LEAST * overall), 0.0)
+    memory = {"means": clusters.means, "columns": columns}
+    return State(clusters.centers, clusters.weights, memory=memory)

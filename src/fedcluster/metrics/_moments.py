@@ -1,4 +1,4 @@
-"""Sums over whole columns: how many rows there are, their means and their squares.
+"""Sums over rows: by cluster and by column, their number, their means and their squares.
 
 The one-round formula, E[x^2] - E[x]^2, is wrong where a mean is far from 0: at an offset of 1e8
 nothing of the variance is left. See T. F. Chan, G. H. Golub & R. J. LeVeque, Algorithms for
@@ -8,19 +8,79 @@ corrected two-pass algorithm, equation (1.7).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 from numpy.random import Generator
+from numpy.typing import ArrayLike
+from scipy.sparse import csr_array
 
-from fedcluster.core import Data, Floats, State, Summary
-from fedcluster.metrics._by_cluster import in_parts, row_weights
+from fedcluster.core import Data, Floats, Labels, State, Step, Summary
+
+PART_BYTES = 1 << 23
+
+
+def in_parts(data: Data, numbers: int) -> Iterator[Data]:
+    """Yield the rows in parts, so small that ``numbers`` numbers for each row take few bytes."""
+    rows = max(1, PART_BYTES // (8 * numbers))
+    for start in range(0, len(data), rows):
+        yield data.take(slice(start, start + rows))
+
+
+def row_weights(data: Data) -> Floats:
+    """Return the weight of each row, (n,)."""
+    return np.ones(len(data)) if data.sample_weight is None else data.sample_weight
+
+
+def add_by_cluster(labels: Labels, values: Floats, weight: Floats, k: int) -> Floats:
+    """Return sums (k, p) of weight (n,) times values (n, p) over the rows of each label.
+
+    Examples
+    --------
+    >>> add_by_cluster(np.array([0, 2, 2]), np.array([[1.0], [2.0], [3.0]]), np.ones(3), 3)
+    array([[1.],
+           [0.],
+           [5.]])
+    """
+    n = len(labels)
+    belongs = csr_array((weight, labels, np.arange(n + 1)), shape=(n, k))
+    sums: Floats = belongs.T @ values
+    return sums
+
+
+def by_cluster(part: Data, labels: Labels, values: Floats, k: int) -> Summary:
+    """Return the sums of values (n, p), the weights and the numbers of the rows of each label."""
+    counted = np.column_stack([values, np.ones(len(part))])
+    sums = add_by_cluster(labels, counted, row_weights(part), k)
+    return Summary(sums[:, :-1], sums[:, -1], np.bincount(labels, minlength=k).astype(np.float64))
+
+
+def no_rows(k: int, p: int) -> Summary:
+    """Return the summary of no rows, with k lines of p sums."""
+    return Summary(np.zeros((k, p)), np.zeros(k), np.zeros(k))
+
+
+def one_line(values: ArrayLike, data: Data) -> Summary:
+    """Return a message of one line: sums (p,) over all rows of a site, and their weight."""
+    sums = np.atleast_2d(np.asarray(values, dtype=np.float64))
+    return Summary(sums, np.array([row_weights(data).sum()]), np.array([float(len(data))]))
+
+
+def one_number(step: Step, state: State, n_columns: int) -> tuple[int | None, int]:  # noqa: ARG001
+    """Return the shape of an answer of one number, as the `answer_shape` of a step."""
+    return 1, 1
+
+
+def mean(total: Summary) -> float:
+    """Return the one sum of a total answer by its weight; nan where limits held back all."""
+    [[value]], [weight] = total.sums, total.weights
+    return float(value / weight) if weight else float("nan")
 
 
 @dataclass(frozen=True, slots=True)
 class SiteSize:
-    """How many rows there are, and what they weigh: nothing of their values.
+    """Number of rows and their weight, and nothing of their values.
 
     By it a coordinator knows how many columns the rows have, and that no later answer weighs
     more than all rows together. The sites' filters apply to it as to any answer.
@@ -37,9 +97,7 @@ class SiteSize:
     (array([[5., 5.]]), array([10.]))
     """
 
-    client_additive: ClassVar[bool] = True
-    server_additive: ClassVar[bool] = True
-    maximise: ClassVar[bool] = True
+    client_additive = server_additive = maximise = True
 
     def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
         """Return the shape of an answer: a number for each column."""
@@ -48,11 +106,10 @@ class SiteSize:
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
         """Count rows, once for each column."""
         n, d = data.X.shape
-        weight = n if data.sample_weight is None else data.sample_weight.sum()
-        return Summary(np.full((1, d), float(n)), np.array([float(weight)]), np.array([float(n)]))
+        return one_line(np.full(d, n), data)
 
     def score(self, state: State, total: Summary) -> float:
-        """The number of rows of all sites."""
+        """Return the number of rows of all sites."""
         return float(total.sums[0, 0]) if total.sums.size else 0.0
 
 
@@ -75,27 +132,25 @@ class Moments:
     array([[2., 4.]])
     """
 
-    client_additive: ClassVar[bool] = True
-    server_additive: ClassVar[bool] = True
+    client_additive = server_additive = True
 
     def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
         """Return the shape of an answer: two numbers for each column."""
         return 1, 2 * n_columns
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
-        """The sums, and the weight of all rows."""
+        """Return the sums, and the weight of all rows."""
         d = data.X.shape[1]
         about = state.centers[0] if len(state.centers) else np.zeros(d)
         sums = np.zeros(2 * d)
         for part in in_parts(data, 2 * d):
             apart = part.X - about
             sums += np.concatenate([row_weights(part) @ apart, row_weights(part) @ apart**2])
-        weight = np.array([row_weights(data).sum()])
-        return Summary(sums[None], weight, np.array([float(len(data))]))
+        return one_line(sums, data)
 
     @staticmethod
     def mean_and_variance(state: State, total: Summary) -> tuple[Floats, Floats]:
-        """Mean and variance of each column, (d,) each, from the total answer."""
+        """Return mean and variance of each column, (d,) each, from the total answer."""
         moved, squares = np.split(total.sums[0] / total.weights[0], 2)
         about = state.centers[0] if len(state.centers) else 0.0
         variance: Floats = np.maximum(squares - moved**2, 0.0)
@@ -104,7 +159,7 @@ class Moments:
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """The sum and the weight of the values that each column has.
+    """Sum and weight of the values that each column has.
 
     A site sends 2 d numbers: a line for each column.
 
@@ -116,15 +171,14 @@ class Means:
     (array([3., 5.]), array([2., 1.]))
     """
 
-    client_additive: ClassVar[bool] = True
-    server_additive: ClassVar[bool] = True
+    client_additive = server_additive = True
 
     def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
         """Return the shape of an answer: a line for each column."""
         return n_columns, 1
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
-        """Sums over the values that are there."""
+        """Return sums over the values that are there."""
         X, weights, counts = observed(data)
         return Summary(_sums(X, data)[:, None], weights, counts)
 
@@ -142,15 +196,14 @@ class Squares:
     array([[ 0., 14.]])
     """
 
-    client_additive: ClassVar[bool] = True
-    server_additive: ClassVar[bool] = True
+    client_additive = server_additive = True
 
     def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
         """Return the shape of an answer: two sums for each column."""
         return n_columns, 2
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
-        """Sums over the values that are there, as far as they are from the mean."""
+        """Return sums over the values that are there, as far as they are from the mean."""
         X, weights, counts = observed(data)
         apart = X - state.centers[0]
         if (counts < len(X)).any():
@@ -161,7 +214,7 @@ class Squares:
 
 
 def observed(data: Data) -> tuple[Floats, Floats, Floats]:
-    """Values (n, d) with 0 where one is missing; weight and number of the others, (d,) each."""
+    """Return values (n, d), 0 where one is missing; weight and number of the others, (d,)."""
     X, missing = data.X.astype(np.float64, copy=False), np.isnan(data.X)
     if not missing.any():
         weight = len(X) if data.sample_weight is None else data.sample_weight.sum()
@@ -171,6 +224,6 @@ def observed(data: Data) -> tuple[Floats, Floats, Floats]:
 
 
 def _sums(X: Floats, data: Data) -> Floats:
-    """Weighted sums of the columns, (d,)."""
+    """Return weighted sums of the columns, (d,)."""
     sums: Floats = X.sum(axis=0) if data.sample_weight is None else data.sample_weight @ X
     return sums

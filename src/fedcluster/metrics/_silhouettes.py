@@ -1,4 +1,4 @@
-"""Silhouettes: whether rows are nearer to their own cluster than to the next one.
+"""Silhouettes: nearness of rows to their own cluster, against the next one.
 
 With a the distance of a row to its own cluster and b that to the nearest other one,
 
@@ -23,7 +23,6 @@ on the rows of a site does.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 from numpy.random import Generator
@@ -32,7 +31,14 @@ from scipy.spatial.distance import cdist
 
 from fedcluster.core import Data, Floats, Labels, Rows, State, Summary
 from fedcluster.kernels import nearest
-from fedcluster.metrics._by_cluster import add_by_cluster, in_parts, row_weights
+from fedcluster.metrics._moments import (
+    add_by_cluster,
+    in_parts,
+    mean,
+    one_line,
+    one_number,
+    row_weights,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,26 +62,21 @@ class SimplifiedSilhouette:
     array([[2.66666667]])
     """
 
-    client_additive: ClassVar[bool] = True
-    server_additive: ClassVar[bool] = True
-    maximise: ClassVar[bool] = True
-
-    def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
-        """Return the shape of an answer: one number."""
-        return 1, 1
+    client_additive = server_additive = maximise = True
+    answer_shape = one_number
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
-        """The sum of s and the weight of the rows."""
+        """Return the sum of s and the weight of the rows."""
         centers, total = state.centers, 0.0
         if len(centers) > 1:
             for part in in_parts(data, 2 * len(centers)):
                 apart = np.partition(cdist(part.X, centers), 1, axis=1)
                 total += float(row_weights(part) @ silhouettes(apart[:, 0], apart[:, 1]))
-        return _mean_of(total, data)
+        return one_line(total, data)
 
     def score(self, state: State, total: Summary) -> float:
-        """The mean."""
-        return _mean(total) if len(state.centers) > 1 else float("nan")
+        """Return the mean."""
+        return mean(total) if len(state.centers) > 1 else float("nan")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,7 @@ class SquaredSilhouette:
     rows, each labelled by its nearest centre. a of a row is n / (n - 1) (|x - m|^2 + V) of its
     own cluster, so that the row itself does not count; that of a lone row has s = 0.
 
-    Asked about the state that `Clusters.described` makes of the first round's total.
+    Asked about the state that `second_round` makes of the first round's total.
 
     Notes
     -----
@@ -95,31 +96,26 @@ class SquaredSilhouette:
     cluster is nobody's neighbour. nan for a single cluster.
     """
 
-    client_additive: ClassVar[bool] = True
-    server_additive: ClassVar[bool] = True
-    maximise: ClassVar[bool] = True
-
-    def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
-        """Return the shape of an answer: one number."""
-        return 1, 1
+    client_additive = server_additive = maximise = True
+    answer_shape = one_number
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
-        """The sum of s and the weight of the rows."""
+        """Return the sum of s and the weight of the rows."""
         sizes, total = state.weights, 0.0
         if np.count_nonzero(sizes > 0) > 1:
             for part in in_parts(data, 2 * len(sizes)):
                 labels, _ = nearest(part.X, state.centers)
                 s = _squared_silhouettes(part.X, labels, sizes, **state.memory)
                 total += float(row_weights(part) @ s)
-        return _mean_of(total, data)
+        return one_line(total, data)
 
     def score(self, state: State, total: Summary) -> float:
-        """The mean."""
-        return _mean(total) if np.count_nonzero(state.weights > 0) > 1 else float("nan")
+        """Return the mean."""
+        return mean(total) if np.count_nonzero(state.weights > 0) > 1 else float("nan")
 
 
 def silhouettes(own: Floats, other: Floats) -> Floats:
-    """(b - a) / max(a, b) of each row, 0 where both are 0.
+    """Return (b - a) / max(a, b) of each row, 0 where both are 0.
 
     Examples
     --------
@@ -133,7 +129,7 @@ def silhouettes(own: Floats, other: Floats) -> Floats:
 def _squared_silhouettes(
     X: Rows, labels: Labels, sizes: Floats, means: Floats, variances: Floats
 ) -> Floats:
-    """The s of each row, from the mean, variance and size of each cluster."""
+    """Return the s of each row, from the mean, variance and size of each cluster."""
     mean_squares = cdist(X, means, "sqeuclidean") + variances
     own = mean_squares[np.arange(len(X)), labels]
     mean_squares[np.arange(len(X)), labels] = np.inf
@@ -145,11 +141,11 @@ def _squared_silhouettes(
 
 
 def pooled_silhouette(X: Rows, labels: NDArray[np.integer]) -> float:
-    """Rousseeuw's silhouette with Euclidean distances, of rows in one place: for simulation only.
+    """Return Rousseeuw's silhouette of rows in one place: for simulation only.
 
-    It takes the distances between rows of different sites, and so cannot be federated: no sum
-    over a site's rows gives them. Equal to scikit-learn's ``silhouette_score``; nan for a single
-    cluster.
+    It takes the Euclidean distances between rows of different sites, and so cannot be federated:
+    no sum over a site's rows gives them. Equal to scikit-learn's ``silhouette_score``; nan for a
+    single cluster.
 
     Parameters
     ----------
@@ -175,14 +171,3 @@ def pooled_silhouette(X: Rows, labels: NDArray[np.integer]) -> float:
         sums[mine] = np.inf
         scores[part] = np.where(own_size > 1, silhouettes(own, (sums / sizes).min(axis=1)), 0.0)
     return float(scores.mean())
-
-
-def _mean_of(total: float, data: Data) -> Summary:
-    """A message of one line: a sum over rows, and their weight."""
-    weight = np.array([row_weights(data).sum()])
-    return Summary(np.array([[total]]), weight, np.array([float(len(data))]))
-
-
-def _mean(total: Summary) -> float:
-    [[s]], [weight] = total.sums, total.weights
-    return float(s / weight) if weight else float("nan")
