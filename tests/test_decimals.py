@@ -85,12 +85,12 @@ def test_a_german_file_is_read(text: str, path: str) -> None:
 def test_a_site_file_says_what_decimals_begin_with(
     text: str, path: str, in_memory: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fedcluster._site.IN_MEMORY", in_memory)
     monkeypatch.setattr(spool, "READ", 6)
-    rows = site(text, path, ",", 'label_column = "Note"', 'weight_column = "Gewicht"')
+    held_at_most = f"values_in_memory = {in_memory}"
+    rows = site(text, path, ",", held_at_most, 'label_column = "Note"', 'weight_column = "Gewicht"')
     with pytest.raises(InputError, match=r"'Gewicht', row 2 .*: the value is missing"):
         len(rows.rows(raw=True))
-    rows = site(text, path, ",", 'label_column = "Note"')
+    rows = site(text, path, ",", held_at_most, 'label_column = "Note"')
     held = rows.rows(raw=True)
     assert isinstance(held, Data) == bool(in_memory)
     data = held if isinstance(held, Data) else held.load()

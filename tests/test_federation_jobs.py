@@ -103,14 +103,21 @@ def test_every_number_that_was_sent_stands_in_an_exchange(trial, over, tmp_path,
     )
 
 
+def hold_at_most(values: int, trial: Path) -> None:
+    """Let the sites write how many values they hold in memory."""
+    for path in site_tomls(trial):
+        lines = [x for x in path.read_text().splitlines() if not x.startswith("values_in_memory")]
+        path.write_text("\n".join([f"values_in_memory = {values}", *lines]))
+
+
 @pytest.fixture
-def many(monkeypatch: pytest.MonkeyPatch) -> None:
+def many(trial: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All rows come in chunks, and whoever asks for all at once fails."""
 
     def refuse(client: Client) -> None:
         raise AssertionError("all rows were loaded at once")
 
-    monkeypatch.setattr("fedcluster._site.IN_MEMORY", 0)
+    hold_at_most(0, trial)
     monkeypatch.setattr(Client, "data", property(refuse))
 
 
@@ -142,12 +149,12 @@ def test_k_is_chosen_without_loading_rows_that_come_in_chunks(trial, over, many,
     assert other["table"] == one["table"]
 
 
-def test_a_resumed_job_starts_as_it_did(trial, tmp_path, monkeypatch) -> None:
+def test_a_resumed_job_starts_as_it_did(trial, tmp_path) -> None:
     """Though the rows that came in chunks are held in memory now."""
     given = content(tmp_path / "out", Fit(3, prepare=PreprocessingSpec()))
-    with monkeypatch.context() as patched:
-        patched.setattr("fedcluster._site.IN_MEMORY", 0)
-        first = apps.conduct(engine(trial), given, tmp_path / "run")
+    hold_at_most(0, trial)
+    first = apps.conduct(engine(trial), given, tmp_path / "run")
+    hold_at_most(1 << 20, trial)
     again = apps.conduct(engine(trial), given, tmp_path / "run")
     assert {**first, "sites": None} == {**again, "sites": None}
 

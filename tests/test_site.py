@@ -81,9 +81,8 @@ ROLES = [
 @pytest.mark.parametrize("in_memory", [0, 1 << 20])
 @pytest.mark.parametrize("kind", ["csv", "tsv", "parquet", "folder", "sqlite", "h5ad"])
 def test_every_source_gives_the_same_rows(kind, in_memory, monkeypatch) -> None:
-    monkeypatch.setattr("fedcluster._site.IN_MEMORY", in_memory)
     monkeypatch.setattr(spool, "READ", 20)
-    rows = toml(sources()[kind], *ROLES).rows()
+    rows = toml(sources()[kind], *ROLES, f"values_in_memory = {in_memory}").rows()
     assert isinstance(rows, Data) == bool(in_memory)
     data = rows if isinstance(rows, Data) else rows.load()
     np.testing.assert_allclose(data.X, ROWS[:, [2, 0]], rtol=1e-6 if kind == "h5ad" else 0)
@@ -271,15 +270,16 @@ def test_many_parts_are_counted_as_one() -> None:
 
 
 @pytest.mark.parametrize("in_memory", [0, 1 << 20])
-def test_limits_count_persons_where_the_site_says_whose_rows_they_are(
-    in_memory, monkeypatch
-) -> None:
+def test_limits_count_persons_where_the_site_says_whose_rows_they_are(in_memory) -> None:
     """A cluster of ten rows of one person is held back, one of ten persons leaves."""
-    monkeypatch.setattr("fedcluster._site.IN_MEMORY", in_memory)
     x = np.repeat([0.0, 9.0], 10)
     who = [*["one"] * 10, *map(str, range(10))]
     pd.DataFrame({"x": x, "who": who}).to_csv("rows.csv", index=False)
-    site = toml('path = "rows.csv"\n[limits]\nmin_cluster_size = 2', 'group_column = "who"')
+    site = toml(
+        'path = "rows.csv"\n[limits]\nmin_cluster_size = 2',
+        'group_column = "who"',
+        f"values_in_memory = {in_memory}",
+    )
     tasks = [Task(Lloyd(), State.at([[0.0], [9.0]])), Task(Inertia(), State.at([[0.0], [9.0]]))]
     client = site.client()
     both = client.answers(tasks)
@@ -287,7 +287,11 @@ def test_limits_count_persons_where_the_site_says_whose_rows_they_are(
     assert both[0].support is None
     assert both[1].weights.tolist() == [20.0]
     assert client.audit_log[0].held_back == 20
-    alone = toml('path = "rows.csv"\n[limits]\nmin_rows = 12', 'group_column = "who"').client()
+    alone = toml(
+        'path = "rows.csv"\n[limits]\nmin_rows = 12',
+        'group_column = "who"',
+        f"values_in_memory = {in_memory}",
+    ).client()
     assert alone.answers(tasks)[1].weights.tolist() == [0.0]  # eleven persons
 
 
@@ -300,15 +304,15 @@ def test_a_row_of_nobody_is_an_error() -> None:
 # The command line
 
 
-def write_sites() -> list[str]:
+def write_sites(*lines: str) -> list[str]:
     FRAME[["age", "bmi"]].to_csv("a.csv", index=False)
     FRAME[["bmi", "age"]][:40].to_parquet("b.parquet", index=False)
-    toml('path = "a.csv"\n[limits]\nmin_rows = 5', name="north")
-    toml('path = "b.parquet"', name="south")
+    toml('path = "a.csv"\n[limits]\nmin_rows = 5', *lines, name="north")
+    toml('path = "b.parquet"', *lines, name="south")
     return ["north.toml", "south.toml"]
 
 
-def test_fit_takes_site_files(monkeypatch) -> None:
+def test_fit_takes_site_files() -> None:
     files = write_sites()
     ran = run("fit", *files, "-k", 3, "--out", "out", "--json")
     model = json.loads(Path("out/model.json").read_text())
@@ -321,7 +325,7 @@ def test_fit_takes_site_files(monkeypatch) -> None:
     labels = pd.read_csv("out/labels/north.csv")
     assert labels.row.tolist() == list(range(1, 61))
     assert (labels.groupby("cluster").row.count() == 20).all()
-    monkeypatch.setattr("fedcluster._site.IN_MEMORY", 0)  # now in chunks
+    write_sites("values_in_memory = 0")  # now in chunks
     run("fit", *files, "-k", 3, "--out", "chunks")
     again = json.loads(Path("chunks/model.json").read_text())
     np.testing.assert_allclose(again["centers"], model["centers"], rtol=1e-12)
@@ -329,7 +333,7 @@ def test_fit_takes_site_files(monkeypatch) -> None:
     assert Path("chunks/labels/north.csv").read_text() == Path("out/labels/north.csv").read_text()
 
 
-def test_fit_prepares_the_rows_of_site_files(monkeypatch) -> None:
+def test_fit_prepares_the_rows_of_site_files() -> None:
     """Text and missing values, in memory and in chunks of a database and of Parquet."""
     frame = FRAME[["age", "bmi"]].assign(sex=["m", "f", "f"] * 20)
     frame.loc[7, "age"] = np.nan
@@ -337,11 +341,11 @@ def test_fit_prepares_the_rows_of_site_files(monkeypatch) -> None:
         frame.to_sql("rows", connection, index=False)
     connection.close()
     frame[["sex", "bmi", "age"]].to_parquet("rows.parquet", index=False)
-    toml('url = "sqlite:///rows.db"\nquery = "SELECT * FROM rows"', name="north")
-    toml('path = "rows.parquet"', name="south")
     models = []
     for in_memory in (1 << 20, 0):
-        monkeypatch.setattr("fedcluster._site.IN_MEMORY", in_memory)
+        held = f"values_in_memory = {in_memory}"
+        toml('url = "sqlite:///rows.db"\nquery = "SELECT * FROM rows"', held, name="north")
+        toml('path = "rows.parquet"', held, name="south")
         ran = run("fit", "north.toml", "south.toml", "-k", 3, "--out", f"out-{in_memory}")
         assert ran.exit_code == 0
         models.append(json.loads(Path(f"out-{in_memory}/model.json").read_text()))
@@ -351,12 +355,15 @@ def test_fit_prepares_the_rows_of_site_files(monkeypatch) -> None:
 
 @pytest.mark.parametrize("in_memory", [1 << 20, 0])
 @pytest.mark.parametrize("fit_more", [[], ["--scale", "none"], ["--fuzzy"]])
-def test_a_model_is_used_on_site_files_as_on_data_files(monkeypatch, fit_more, in_memory) -> None:
-    monkeypatch.setattr("fedcluster._site.IN_MEMORY", in_memory)
+def test_a_model_is_used_on_site_files_as_on_data_files(fit_more, in_memory) -> None:
     FRAME.to_csv("a.csv", index=False)
     FRAME[["what", "bmi", "age"]][:40].to_parquet("b.parquet", index=False)
     for name, path in (("north", "a.csv"), ("south", "b.parquet")):
-        roles = ['columns = ["bmi", "age"]', 'label_column = "what"']
+        roles = [
+            'columns = ["bmi", "age"]',
+            'label_column = "what"',
+            f"values_in_memory = {in_memory}",
+        ]
         toml(f'path = "{path}"\n[limits]\nmin_rows = 5', *roles, name=name)
     sites, files = ["north.toml", "south.toml"], ["north=a.csv", "south=b.parquet"]
     assert run("fit", *sites, "-k", 3, "--out", "out", *fit_more).exit_code == 0
@@ -398,18 +405,17 @@ def test_evaluate_over_site_files_says_what_does_not_go_together() -> None:
 
 @pytest.mark.parametrize("in_memory", [1 << 20, 0])
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
-def test_a_site_s_own_codes_become_those_of_all_sites(monkeypatch, suffix, in_memory) -> None:
-    monkeypatch.setattr("fedcluster._site.IN_MEMORY", in_memory)
+def test_a_site_s_own_codes_become_those_of_all_sites(suffix, in_memory) -> None:
     numbers, texts = [1, 2, None] * 20, ["1", "2", "w"] * 20
     frame = FRAME[["age"]].assign(sex=pd.array(numbers, "Int64"), mark=texts)
     getattr(frame, f"to_{suffix}")(f"a.{suffix}", index=False)
     codes = '[codes]\nsex = {1 = "M", 2 = "F"}\nmark = {1 = "M", 2 = "F", w = "F"}'
-    rows = toml(f'path = "a.{suffix}"\n{codes}').rows(raw=True)
+    rows = toml(f'path = "a.{suffix}"\n{codes}', f"values_in_memory = {in_memory}").rows(raw=True)
     data = rows if isinstance(rows, Data) else next(iter(rows.chunks()))
     assert [c.levels for c in data.columns] == [(), ("F", "M"), ("F", "M")]
     np.testing.assert_array_equal(data.X[:3, 1:], [[1, 1], [0, 0], [np.nan, 0]])
     FRAME[["age"]].assign(sex=["F", "M"] * 30, mark="F").to_csv("b.csv", index=False)
-    toml('path = "b.csv"', name="south")
+    toml('path = "b.csv"', f"values_in_memory = {in_memory}", name="south")
     assert run("fit", "north.toml", "south.toml", "-k", 3, "--out", "out").exit_code == 0
     model = json.loads(Path("out/model.json").read_text())
     assert {"sex=F", "sex=M", "mark=F"} <= set(model["centers_in_units"])
@@ -556,12 +562,12 @@ def test_a_site_whose_rows_cannot_be_read_speaks_for_itself() -> None:
 
 @pytest.mark.parametrize("kind", ["csv", "parquet", "folder", "sqlite"])
 def test_raw_rows_keep_text_as_one_coding_and_what_is_missing(kind, monkeypatch) -> None:
-    monkeypatch.setattr("fedcluster._site.IN_MEMORY", 0)
     monkeypatch.setattr(spool, "READ", 20)
     frame = FRAME.assign(sex=pd.Series([*["m"] * 30, *["f", "m", None] * 10]))
     frame.loc[7, "age"] = np.nan
     monkeypatch.setitem(globals(), "FRAME", frame)
-    site = toml(sources()[kind], 'columns = ["age", "sex"]', 'group_column = "who"')
+    held = "values_in_memory = 0"
+    site = toml(sources()[kind], held, 'columns = ["age", "sex"]', 'group_column = "who"')
     rows = site.rows(raw=True)
     assert not isinstance(rows, Data)
     for data in (rows.load(), *([] if kind in ("parquet", "folder") else rows.chunks())):

@@ -37,7 +37,7 @@ from fedcluster.privacy._limits import GroupCounter, Persons
 ROWS = 1 << 14
 """Rows that are read at a time for a profile."""
 IN_MEMORY = 1 << 23
-"""Values up to which a site keeps its rows in memory: 64 MB of them."""
+"""Values up to which a site keeps its rows in memory by default: 64 MB of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +83,8 @@ class SiteFile:
         By column, what all sites call each of the site's own codes.
     limits : Limits
         What the site holds back.
+    values_in_memory : int, default=8388608
+        Rows of at most so many values are held in memory, 8 bytes each; others come in chunks.
     federation : mapping
         What a federation over a network adds; read there.
     path : Path
@@ -111,6 +113,7 @@ class SiteFile:
     label_column: str | None = None
     codes: Meanings = field(default_factory=dict)
     limits: Limits = Limits()
+    values_in_memory: int = IN_MEMORY
     federation: Mapping[str, Any] = field(default_factory=dict)
     path: Path = Path("site.toml")
 
@@ -169,7 +172,12 @@ class SiteFile:
         raw : bool
             Whether they are still to be prepared: text and missing values are allowed.
         """
-        return held(self.opened(columns, raw=raw))
+        return self.held(self.opened(columns, raw=raw))
+
+    def held(self, rows: OpenRows) -> Data | RowStream:
+        """Return rows in memory if they are few, else in chunks as before."""
+        few = len(rows) * len(rows.columns) <= self.values_in_memory
+        return rows.load() if few else rows
 
     def opened(self, columns: Sequence[str] | None = None, *, raw: bool = False) -> OpenRows:
         """Open the source; its rows come in chunks, in the order in which they lie there."""
@@ -291,11 +299,6 @@ def _profile_of_matrix(matrix: Matrix) -> Profile:
     return Profile(matrix.n_rows, tuple(ColumnProfile(name, "number", n) for name, n in columns))
 
 
-def held(rows: OpenRows) -> Data | RowStream:
-    """Return rows in memory if they are few, else in chunks as before."""
-    return rows.load() if len(rows) * len(rows.columns) <= IN_MEMORY else rows
-
-
 @dataclass(frozen=True, slots=True)
 class _Toml:
     """A table of a site file; every complaint names the file and the key."""
@@ -315,6 +318,7 @@ class _Toml:
             **others,
             codes=self.table("codes").codes(),
             limits=self.table("limits").limits(),
+            values_in_memory=self.whole("values_in_memory", 0, IN_MEMORY),
             federation=self.table("federation").content,
             path=self.path,
         )
@@ -358,10 +362,7 @@ class _Toml:
     def limits(self) -> Limits:
         """Return the site's limits."""
         self.only([f.name for f in fields(Limits)])
-        for name, value in self.content.items():
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                self.complain(f"{name} must be a whole number of at least 1, not {value!r}")
-        return Limits(**self.content)
+        return Limits(**{name: self.whole(name, 1) for name in self.content})
 
     def only(self, known: Sequence[str]) -> None:
         """Refuse keys that nobody reads."""
@@ -383,6 +384,13 @@ class _Toml:
         value = self.content.get(key)
         if value is not None and (not isinstance(value, str) or not value.strip()):
             self.complain(f"{key} must be a text, not {value!r}")
+        return value
+
+    def whole(self, key: str, least: int, default: int = 0) -> int:
+        """Return a whole number that is not too small."""
+        value = self.content.get(key, default)
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            self.complain(f"{key} must be a whole number of at least {least}, not {value!r}")
         return value
 
     def texts(self, key: str) -> tuple[str, ...] | None:

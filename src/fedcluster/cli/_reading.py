@@ -8,11 +8,12 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcluster._site import SiteFile, held
+from fedcluster._site import SiteFile
 from fedcluster.core import Data
 from fedcluster.errors import InputError
 from fedcluster.io._cells import POINT
@@ -51,7 +52,7 @@ class ReadOptions:
     decimal: str = POINT
 
     @property
-    def roles(self) -> dict[str, str]:
+    def roles(self) -> dict[str, Any]:
         """Return the columns that are not clustered by, by their role."""
         given = {r: getattr(self, r) for r in ("label", "weight", "group", "site")}
         return {role: name for role, name in given.items() if name is not None}
@@ -120,18 +121,7 @@ def _read(
         return _open_sites(files, roles, doing)
     if options.site is not None and len(files) > 1:
         raise InputError(f"--site-column is for one file of all sites, not for {len(files)} files")
-
-    def watch(source: FileSource) -> None:
-        doing(f"reading {source.path.name}")
-
-    roles = replace(
-        roles,
-        weight=options.weight,
-        group=options.group,
-        label=options.label,
-        site=options.site,
-    )
-    return read_sites(named_sources(files, options.decimal), roles, watch)
+    return read_sites(named_sources(files, options.decimal), replace(roles, **options.roles), doing)
 
 
 def _are_site_files(files: Sequence[str]) -> bool:
@@ -167,7 +157,7 @@ def _open_sites(files: Sequence[str], roles: ColumnRoles, doing: Doing) -> dict[
     opened = {}
     for name, site in sites.items():
         doing(f"reading {name}")
-        rows, columns = held(streams[name]), streams[name].columns
+        rows, columns = site.held(streams[name]), streams[name].columns
         ids = range(1, len(rows) + 1)
         opened[name] = SiteRows(name, rows, columns, ids, limits=site.limits.filters)
     return opened
@@ -233,7 +223,7 @@ def _named(argument: str) -> tuple[str, Path]:
 def read_sites(
     sources: Mapping[str, FileSource],
     columns: ColumnRoles | Sequence[str] | None = None,
-    watch: Callable[[FileSource], None] = lambda _source: None,
+    doing: Doing = lambda _what: None,
 ) -> dict[str, SiteRows]:
     """Read one file for each site, or one file of all sites.
 
@@ -244,7 +234,7 @@ def read_sites(
     columns : ColumnRoles or sequence of str, optional
         The columns to read, in this order; by default all, which must then be the same at every
         site, unless rows are still to be prepared.
-    watch : callable taking a FileSource, optional
+    doing : callable taking a str, optional
         Told of each file before it is read.
 
     Returns
@@ -263,7 +253,7 @@ def read_sites(
     values = _values(sources, names, roles)
     read: dict[str, SiteRows] = {}
     for site, source in sources.items():
-        watch(source)
+        doing(f"reading {source.path.name}")
         own = replace(roles, values=values[site])
         owner = f"site {site!r}" if roles.site is None else str(source)
         data, homes = load(opened.pop(site), own, owner)
