@@ -14,7 +14,7 @@ from typing import ClassVar
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from fedcluster.core import Data, Floats, State, Summary, Task
 from fedcluster.rounds import Plan
@@ -66,7 +66,7 @@ class Histogram:
         return Summary(np.zeros((len(weight), 0)), weight, count)
 
 
-def histogram_task(columns: Sequence[int], edges: Sequence[Floats]) -> Task:
+def histogram_task(columns: ArrayLike, edges: Sequence[Floats]) -> Task:
     """Return the task that counts rows in cells: of each interval, its column and its edges."""
     most = max(map(len, edges))
     padded = [np.pad(each, (0, most - len(each)), mode="edge") for each in edges]
@@ -93,60 +93,6 @@ def _sorted(data: Data, j: int) -> Sorted:
     if sum(values.nbytes for values, _ in [*kept.values(), column]) <= KEPT_BYTES:
         kept[j] = column
     return column
-
-
-@dataclass(slots=True)
-class _Search:
-    """Search for the value of one rank in one column, which lies in (low, high].
-
-    Parameters
-    ----------
-    column : int
-    rank : float
-        The value sought is the smallest one with more weight than this at and below it.
-    low, high : float
-    below, inside : float
-        The weight at and below ``low``, and in the interval.
-    width : float
-        That of an interval which is not cut any more.
-    """
-
-    column: int
-    rank: float
-    low: float
-    high: float
-    below: float
-    inside: float
-    width: float
-    begun: bool = False
-
-    def edges(self, small: float) -> Floats:
-        """Return where to cut the interval; at first also the ends of the line."""
-        cells = int(np.clip(self.inside // max(small, 1.0), 2, MOST_CELLS))
-        cut = np.linspace(self.low, self.high, cells + 1)
-        return cut if self.begun else np.concatenate([[-np.inf], cut, [np.inf]])
-
-    def is_done(self, small: float) -> bool:
-        """Return whether the interval is narrow enough, or has too few rows to be cut."""
-        return self.begun and (self.high - self.low <= self.width or self.inside < 2 * small)
-
-    def narrow(self, edges: Floats, weights: Floats) -> None:
-        """Continue in the cell that holds the rank, or end the search where limits hide it."""
-        upto = self.below + np.cumsum(weights)
-        self.begun = True
-        if not (upto > self.rank).any():
-            self.width = np.inf
-            return
-        cell = int(np.argmax(upto > self.rank))
-        low, high = edges[cell], edges[cell + 1]
-        self.low = high if np.isinf(low) else low
-        self.high = low if np.isinf(high) else high
-        self.below, self.inside = upto[cell] - weights[cell], weights[cell]
-
-    @property
-    def value(self) -> float:
-        """Middle of the interval, off by half of it at most."""
-        return self.low + (self.high - self.low) / 2
 
 
 def quantiles(
@@ -177,47 +123,64 @@ def quantiles(
     Plan of (ndarray, ndarray) of shape (q, d) each
         The quantiles, and the resolution step of each: it is off by half of that at most.
     """
-    searches = {
-        (j, rank): _begin(j, rank, mean[j], float(np.sqrt(variance[j])), weights[j], resolution)
-        for j in range(len(mean))
-        for share in shares
-        for rank in _ranks(share, weights[j])
-    }
-    while open_ := [s for s in searches.values() if not s.is_done(small)]:
-        question = histogram_task([s.column for s in open_], [s.edges(small) for s in open_])
+    places = np.outer(shares, np.maximum(weights - 1.0, 0.0))
+    # a quantile lies between the rows of two ranks; a rank that comes twice is searched once
+    ranks = np.array([np.floor(places), np.ceil(places)])
+    pairs = np.column_stack([np.indices(ranks.shape)[2].ravel(), ranks.ravel()])
+    searched, inverse = np.unique(pairs, axis=0, return_inverse=True)
+    columns, rank = searched[:, 0].astype(int), searched[:, 1]
+    weight = weights[columns]
+    low, high = _cantelli(rank, mean[columns], np.sqrt(variance)[columns], weight)
+    low, high = yield from _search(columns, rank, low, high, weight, small, resolution)
+    each = inverse.reshape(ranks.shape)
+    lower, upper = (low + (high - low) / 2)[each]
+    return lower + (places - ranks[0]) * (upper - lower), (high - low)[each].max(axis=0)
+
+
+def _cantelli(
+    rank: Floats, mean: Floats, deviation: Floats, weight: Floats
+) -> tuple[Floats, Floats]:
+    """Return the ends of the intervals in which the values of ranks lie, (s,) each."""
+    share = np.clip((rank + 0.5) / np.maximum(weight, 1.0), 1e-12, 1 - 1e-12)
+    low = mean - 1.001 * deviation * np.sqrt((1 - share) / share)
+    high = mean + 1.001 * deviation * np.sqrt(share / (1 - share))
+    return low, high
+
+
+def _search(
+    columns: NDArray[np.intp],
+    rank: Floats,
+    low: Floats,
+    high: Floats,
+    weight: Floats,
+    small: float,
+    resolution: float,
+) -> Plan[tuple[Floats, Floats]]:
+    """Plan the search for the values of s ranks, each in an interval (low, high], (s,).
+
+    The value of a rank is the smallest one with more weight than the rank at and below it.
+    ``below`` is the weight at and below ``low``, ``inside`` that in the interval.
+    """
+    rounding = 4 * np.spacing(np.maximum(abs(low), abs(high)))  # narrower than that it cannot get
+    width = np.maximum(resolution * (high - low), rounding)
+    below, inside, ends = np.zeros(len(rank)), weight, np.array([np.inf])
+    open_ = np.arange(len(rank))
+    while len(open_):
+        n_cells = np.clip(inside[open_] // max(small, 1.0), 2, MOST_CELLS).astype(int)
+        cuts = [np.linspace(low[i], high[i], n + 1) for i, n in zip(open_, n_cells, strict=True)]
+        question = histogram_task(columns[open_], [np.r_[-ends, cut, ends] for cut in cuts])
+        ends = ends[:0]  # only the first cells reach to the ends of the line
         [answers] = yield [question]
         counted = answers.total().weights.reshape(len(open_), -1)
-        edges = question.state.memory["edges"]
-        for search, each, cells in zip(open_, edges, counted, strict=True):
-            search.narrow(each, cells)
-    values = [[_between(searches, j, q, weights[j]) for j in range(len(mean))] for q in shares]
-    both = np.array(values).reshape(len(shares), len(mean), 2)
-    return both[..., 0], both[..., 1]
-
-
-def _ranks(share: float, weight: float) -> tuple[float, float]:
-    """Return the ranks, from 0, of the two rows between which a quantile lies."""
-    place = share * max(weight - 1.0, 0.0)
-    return float(np.floor(place)), float(np.ceil(place))
-
-
-def _begin(
-    column: int, rank: float, mean: float, deviation: float, weight: float, resolution: float
-) -> _Search:
-    """Return the search for a rank, in the interval of Cantelli's inequality."""
-    share = np.clip((rank + 0.5) / max(weight, 1.0), 1e-12, 1 - 1e-12)
-    low = mean - 1.001 * deviation * float(np.sqrt((1 - share) / share))
-    high = mean + 1.001 * deviation * float(np.sqrt(share / (1 - share)))
-    rounding = 4 * float(np.spacing(max(abs(low), abs(high))))  # narrower than that it cannot get
-    width = max(resolution * (high - low), rounding)
-    return _Search(column, rank, low, high, 0.0, weight, width)
-
-
-def _between(
-    searches: dict[tuple[int, float], _Search], j: int, share: float, weight: float
-) -> tuple[float, float]:
-    """Return a quantile, from the values of two ranks, and its resolution step."""
-    lower, upper = (searches[j, rank] for rank in _ranks(share, weight))
-    t = share * max(weight - 1.0, 0.0) - lower.rank
-    step = max(lower.high - lower.low, upper.high - upper.low)
-    return lower.value + t * (upper.value - lower.value), step
+        upto = below[open_, None] + np.cumsum(counted, axis=1)
+        # where limits hide the cell that holds the rank, the search ends
+        reached = upto > rank[open_, None]
+        rows = np.flatnonzero(reached.any(axis=1))
+        cell, open_ = reached[rows].argmax(axis=1), open_[rows]
+        start, stop = (question.state.memory["edges"][rows, cell + side] for side in (0, 1))
+        low[open_] = np.where(np.isinf(start), stop, start)
+        high[open_] = np.where(np.isinf(stop), start, stop)
+        inside[open_] = counted[rows, cell]
+        below[open_] = upto[rows, cell] - inside[open_]
+        open_ = open_[(high - low > width)[open_] & (inside[open_] >= 2 * small)]
+    return low, high
