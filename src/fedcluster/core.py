@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import KW_ONLY, dataclass, field, fields, is_dataclass
 from functools import reduce
 from operator import add
+from types import NoneType
 from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
@@ -19,8 +20,8 @@ Floats = NDArray[np.float64]
 Rows = NDArray[np.floating[Any]]
 Labels = NDArray[np.int32]
 
-SCALARS = (bool, int, float, str)
-"""The types that a parameter of a step or of a limit may have, None aside."""
+SCALARS = (bool, int, float, str, NoneType)
+"""Types that a parameter of a step or of a limit may have."""
 
 __all__ = [
     "ALGORITHM_DECLARES",
@@ -465,7 +466,7 @@ class Limit:
         if not isinstance(content, Mapping) or not isinstance(content.get("name"), str):
             raise ValueError(f"{content!r} is not a limit: an object with a name")
         given = {name: value for name, value in content.items() if name != "name"}
-        if not all(value is None or isinstance(value, SCALARS) for value in given.values()):
+        if not all(isinstance(value, SCALARS) for value in given.values()):
             raise ValueError(f"the parameters of the limit {content['name']!r} are not scalars")
         return cls(content["name"], tuple(given.items()))
 

@@ -1,4 +1,4 @@
-"""Checkpoints: every exchange is written down, and a run that was broken off goes on from there.
+"""Checkpoints: a record of every exchange, from which a run that was broken off goes on.
 
 A plan is a function of the answers that it receives. So there is nothing to save but these: a new
 plan of the same run is given the recorded answers, one exchange after the other, and then the
@@ -7,12 +7,16 @@ sites are asked again.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fedcluster.core import Answers, Engine, Floats, SiteInfo, Task
+from fedcluster.core import Answers, Engine, SiteInfo, Task
 from fedcluster.engines._wire import (
+    Arrays,
+    Header,
     WireError,
     digest,
     pack,
@@ -27,12 +31,14 @@ from fedcluster.errors import InputError
 from fedcluster.io._outputs import atomic_write
 
 FORMAT = {"format": "fedcluster-exchange", "format_version": 1}
+KNOWN = ("answered", "n_rows", "weight")
+"""Facts that a coordinator knows of a site besides those that `write_site` writes."""
 LARGEST = 1 << 40
 """Bytes of the largest file that is read; it is our own."""
 
 
 class RecordedEngine:
-    """Ask another engine, and write down what comes, one file for each exchange.
+    """Engine that asks another one and records what comes, one file for each exchange.
 
     Parameters
     ----------
@@ -88,17 +94,15 @@ class RecordedEngine:
         path, question = self._folder / "-".join(parts), digest(pack(asked, {}))
         if not path.exists():
             sites = self._engine.introduce(columns=columns, texts=texts, labels=labels)
-            with atomic_write(path) as temporary:
-                told = {**FORMAT, "question": question, "sites": [*map(write_site, sites)]}
-                temporary.write_bytes(pack(told, {}))
-        header, _ = _header(path, question)
-        try:
-            told_sites = tuple(read_site(str(each["name"]), each) for each in header["sites"])
-        except (WireError, LookupError, TypeError) as error:
-            raise _damaged(path, error) from error
+            _write(path, question, {"sites": [*map(_plain_site, sites)]}, {})
+        with _reading(path, question) as (header, _):
+            told = tuple(
+                replace(read_site(str(each["name"]), each), **{key: each[key] for key in KNOWN})
+                for each in header["sites"]
+            )
         if not (columns or labels):
-            self._sites = told_sites
-        return told_sites
+            self._sites = told
+        return told
 
     def ask(self, tasks: Sequence[Task], sites: Iterable[str] | None = None) -> list[Answers]:
         """Give the recorded answers, or ask and record."""
@@ -108,61 +112,56 @@ class RecordedEngine:
         question = digest(pack({"tasks": headers, "asked": asked, "sites": names}, arrays))
         path = self._folder / f"exchange-{self._done:04d}"
         if path.exists():
-            answers = _read(path, question, len(tasks))
+            answers = _read_answers(path, question, len(tasks))
             self.replayed += 1
         else:
             answers = self._engine.ask(tasks, asked)
-            _write(path, question, answers)
+            _write_answers(path, question, answers)
         self._done += 1
         return answers
 
 
-def _write(path: Path, question: str, answers: Sequence[Answers]) -> None:
-    header: dict[str, Any] = {
-        **FORMAT,
-        "question": question,
-        "answered": list(answers[0].by_site) if answers else [],
-        "missing": list(answers[0].missing) if answers else [],
-    }
-    arrays: dict[str, Floats] = {}
-    for t, answer in enumerate(answers):
-        of_task = write_summaries(answer.summaries)
-        arrays |= {f"{t}.{name}": array for name, array in of_task.items()}
+def _plain_site(site: SiteInfo) -> dict[str, Any]:
+    """Return what is known of a site, as JSON can hold it."""
+    return {**write_site(site), "name": site.name, **{key: getattr(site, key) for key in KNOWN}}
+
+
+def _write_answers(path: Path, question: str, answers: Sequence[Answers]) -> None:
+    """Record the answers to an exchange: those to the first task, then to the next."""
+    sites = {"answered": list(answers[0].by_site), "missing": answers[0].missing}
+    every = [summary for answer in answers for summary in answer.by_site.values()]
+    _write(path, question, sites, write_summaries(every))
+
+
+def _read_answers(path: Path, question: str, n_tasks: int) -> list[Answers]:
+    """Return the recorded answers to each task."""
+    with _reading(path, question) as (header, arrays):
+        names, missing = header["answered"], tuple(header["missing"])
+        every, n = read_summaries(arrays), len(names)
+        parts = [every[t * n : t * n + n] for t in range(n_tasks)]
+        answers = [Answers(dict(zip(names, part, strict=True)), missing) for part in parts]
+    return answers
+
+
+def _write(path: Path, question: str, header: Header, arrays: Arrays) -> None:
     with atomic_write(path) as temporary:
-        temporary.write_bytes(pack(header, arrays))
+        temporary.write_bytes(pack({**FORMAT, "question": question, **header}, arrays))
 
 
-def _header(path: Path, question: str) -> tuple[Mapping[str, Any], Mapping[str, Floats]]:
-    """What a file records, if it is of this question."""
+@contextmanager
+def _reading(path: Path, question: str) -> Iterator[tuple[Header, Arrays]]:
+    """Give what a file records, if it is of this question; whatever fails, it is damaged."""
     try:
         header, arrays = unpack(path.read_bytes(), LARGEST)
         if {key: header[key] for key in FORMAT} != FORMAT:
             raise WireError("another format")
-        written = header["question"]
-    except (WireError, LookupError, OSError) as error:
-        raise _damaged(path, error) from error
-    if written != question:
-        raise InputError(
-            f"{path} records another run: other tasks, sites, seed or settings; give the run "
-            "that it records, or another folder"
-        )
-    return header, arrays
-
-
-def _damaged(path: Path, error: Exception) -> InputError:
-    return InputError(f"{path} is damaged ({error}); start the run anew elsewhere")
-
-
-def _read(path: Path, question: str, n_tasks: int) -> list[Answers]:
-    header, arrays = _header(path, question)
-    answers = []
-    try:
-        answered, missing = header["answered"], header["missing"]
-        for t in range(n_tasks):
-            prefix = f"{t}."
-            mine = {k.removeprefix(prefix): a for k, a in arrays.items() if k.startswith(prefix)}
-            summaries = read_summaries(mine)
-            answers.append(Answers(dict(zip(answered, summaries, strict=True)), tuple(missing)))
-    except (WireError, LookupError, ValueError) as error:
-        raise _damaged(path, error) from error
-    return answers
+        if header["question"] != question:
+            raise InputError(
+                f"{path} records another run: other tasks, sites, seed or settings; give the run "
+                "that it records, or another folder"
+            )
+        yield header, arrays
+    except InputError:
+        raise
+    except (ValueError, LookupError, TypeError, OSError) as error:
+        raise InputError(f"{path} is damaged ({error}); start the run anew elsewhere") from error

@@ -1,35 +1,27 @@
-"""Asking sites that are elsewhere; who carries the bytes is another's matter."""
+"""Engine that asks sites over a network; a `Transport` carries the bytes."""
 
 from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from fedcluster.core import Answers, SiteInfo, State, Task
-from fedcluster.engines._replies import (
-    Holding,
-    Question,
-    Reply,
-    ReplyError,
-    check_receipt,
-    read_reply,
-)
-from fedcluster.engines._wire import LARGEST, PROTOCOL, pack, write_tasks
+from fedcluster.engines._replies import Holding, Question, Reply, open_reply, read_reply
+from fedcluster.engines._wire import LARGEST, WireError
 from fedcluster.errors import SiteError
 from fedcluster.metrics import SiteSize
 
 LOGGER = logging.getLogger(__name__)
 
 SITE_SIZE = Task(SiteSize(), State())
-NOTHING: Mapping[str, Any] = MappingProxyType({})
+T = TypeVar("T")
 
 
 class Transport(Protocol):
-    """Carries messages to sites and brings back what they reply."""
+    """Carrier of messages to sites and of their replies."""
 
     def exchange(
         self, messages: Mapping[str, bytes], enough: int
@@ -44,7 +36,7 @@ class Transport(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A site whose answer to one exchange, counted from 1, is not in a result, and why."""
+    """Site whose answer to one exchange, counted from 1, is not in a result, and why."""
 
     site: str
     exchange: int
@@ -96,8 +88,7 @@ class RemoteEngine:
         self._transport, self._quorum, self._largest = transport, quorum, largest
         self._run, self._exchanges = secrets.token_hex(8), 0
         self._holdings: dict[str, Holding] = {}
-        self._columns: list[str] | None = None
-        self._raw = False
+        self._chosen: dict[str, Any] = {}
         self.refusals: list[Refusal] = []
 
     def introduce(
@@ -113,14 +104,12 @@ class RemoteEngine:
         SiteError
             If fewer sites than the quorum gave an answer that is believed.
         """
-        asked: dict[str, Any] = {"describe": sorted(texts)} if columns else {}
+        asked: dict[str, Any] = {"described": sorted(texts)} if columns else {}
         asked |= {"labels": True} if labels else {}
         if not asked and self._holdings:
             return tuple(self._sites.values())
-        validated = self._round([], None, asked)
-        return tuple(
-            replace(site, answered=name in validated) for name, site in self._sites.items()
-        )
+        replies = self._round([], self._sites, asked)
+        return tuple(replace(site, answered=name in replies) for name, site in self._sites.items())
 
     def ask(self, tasks: Sequence[Task], sites: Iterable[str] | None = None) -> list[Answers]:
         """Carry all tasks of one round to the named sites.
@@ -130,32 +119,12 @@ class RemoteEngine:
         SiteError
             If fewer sites than the quorum gave an answer that is believed.
         """
-        validated = self._round(tasks, sites)
-        missing = tuple(name for name in self._sites if name not in validated)
+        replies = self._round(tasks, self._sites if sites is None else sites, {})
+        missing = tuple(name for name in self._sites if name not in replies)
         return [
-            Answers({name: reply.summaries[t] for name, reply in validated.items()}, missing)
+            Answers({name: reply.summaries[t] for name, reply in replies.items()}, missing)
             for t in range(len(tasks))
         ]
-
-    def _round(
-        self, tasks: Sequence[Task], sites: Iterable[str] | None, more: Mapping[str, Any] = NOTHING
-    ) -> dict[str, Reply]:
-        """One exchange; the replies that are believed, in the order of the names."""
-        asked = [
-            name for name in self._sites if name in set(self._sites if sites is None else sites)
-        ]
-        questions = self._questions(asked, tasks, more)
-        came, reasons = self._exchange(questions)
-        validated: dict[str, Reply] = {}
-        for name in asked:
-            if name in came:
-                try:
-                    validated[name] = self._validated(name, came[name], questions[name], tasks)
-                except ReplyError as error:
-                    reasons[name] = str(error)
-        self._record_refusals(reasons)
-        self._check_quorum(len(validated), asked, reasons)
-        return validated
 
     def choose(self, columns: Sequence[str] | None, *, raw: bool = False) -> None:
         """From now on ask about these columns, in this order.
@@ -167,81 +136,73 @@ class RemoteEngine:
         raw : bool
             Whether they are still to be prepared: text and missing values are allowed.
         """
-        asked = None if columns is None else tuple(columns)
         for site in self._sites.values():
-            told = tuple(column.name for column in site.columns)
-            if raw != self._raw or told != (asked or told):
+            told = [column.name for column in site.columns]
+            if raw != ("raw" in self._chosen) or told != list(columns or told):
                 self._holdings.pop(site.name, None)
-        self._columns, self._raw = None if asked is None else list(asked), raw
+        self._chosen = {} if columns is None else {"columns": list(columns)}
+        self._chosen |= {"raw": True} if raw else {}
 
     def give(self, model: Mapping[str, Any]) -> tuple[str, ...]:
-        """Send every site the model that they found; returns the sites that have it."""
-        message = pack({**self._header(), "model": model}, {})
-        question = Question(self._run, self._exchanges, (), message)
-        came, reasons = self._exchange(dict.fromkeys(self._sites, question))
-        kept = []
-        for name, reply in came.items():
-            try:
-                check_receipt(reply, question, name, largest=self._largest)
-                kept.append(name)
-            except ReplyError as error:
-                reasons[name] = str(error)
-        self._record_refusals(reasons)
-        return tuple(sorted(kept))
+        """Send every site the model that they found; return the sites that have it."""
+        question = Question.from_tasks({**self._header(), "model": model})
+        kept, _ = self._exchange(
+            dict.fromkeys(self._sites, question.message),
+            lambda name, came: open_reply(came, question, name, self._largest),
+        )
+        return tuple(kept)
 
-    def _questions(
-        self, asked: Sequence[str], tasks: Sequence[Task], more: Mapping[str, Any]
-    ) -> dict[str, Question]:
-        """What each site is asked: new ones also what they hold."""
-        old, new = (self._question(each, more) for each in (tasks, [SITE_SIZE, *tasks]))
-        return {name: old if name in self._holdings else new for name in asked}
+    def _round(
+        self, tasks: Sequence[Task], sites: Iterable[str], more: Mapping[str, Any]
+    ) -> dict[str, Reply]:
+        """Carry out one exchange; return the replies that are believed, by site in their order.
 
-    def _question(self, tasks: Sequence[Task], more: Mapping[str, Any]) -> Question:
-        headers, arrays = write_tasks(tasks)
-        message = pack({**self._header(), **more, "tasks": headers}, arrays)
-        asks = {"describes": "describe" in more, "labels": "labels" in more}
-        return Question(self._run, self._exchanges, tasks, message, **asks)
+        Sites that have not told yet what they hold are asked that, too.
+        """
+        asked, header = set(sites), {**self._header(), **more}
+        old, new = (Question.from_tasks(header, each) for each in (tasks, [SITE_SIZE, *tasks]))
+        questions = {
+            name: old if name in self._holdings else new for name in self._sites if name in asked
+        }
+
+        def read(name: str, came: bytes) -> Reply:
+            before = self._holdings.get(name)
+            reply = read_reply(came, questions[name], name, before, largest=self._largest)
+            self._holdings[name], self._sites[name] = reply.holding, reply.site
+            return reply
+
+        messages = {name: question.message for name, question in questions.items()}
+        replies, reasons = self._exchange(messages, read)
+        enough = self._enough(len(questions))
+        if len(replies) < enough:
+            each = "; ".join(f"{name}: {reasons[name]}" for name in questions if name in reasons)
+            raise SiteError(
+                f"round {self._exchanges}: {len(replies)} of {len(questions)} sites answered, "
+                f"where {enough} are needed ({each})"
+            )
+        return replies
 
     def _header(self) -> dict[str, Any]:
-        header = {"protocol": PROTOCOL, "run": self._run, "exchange": self._exchanges}
-        chosen = {} if self._columns is None else {"columns": self._columns}
-        return {**header, **chosen, **({"raw": True} if self._raw else {})}
+        return {"run": self._run, "exchange": self._exchanges, **self._chosen}
 
     def _exchange(
-        self, questions: Mapping[str, Question]
-    ) -> tuple[Mapping[str, bytes], dict[str, str]]:
-        messages = {name: question.message for name, question in questions.items()}
-        came, reasons = self._transport.exchange(messages, self._enough(len(messages)))
+        self, messages: Mapping[str, bytes], read: Callable[[str, bytes], T]
+    ) -> tuple[dict[str, T], Mapping[str, str]]:
+        """Return what could be read of the replies, by site, and why others could not."""
+        came, absent = self._transport.exchange(messages, self._enough(len(messages)))
         self._exchanges += 1
-        return came, dict(reasons)
-
-    def _enough(self, asked: int) -> int:
-        return asked if self._quorum is None else min(self._quorum, asked)
-
-    def _validated(
-        self, name: str, came: bytes, question: Question, tasks: Sequence[Task]
-    ) -> Reply:
-        """The reply of one site, checked, without what the site holds."""
-        reply = read_reply(came, question, name, largest=self._largest)
-        holding = self._holdings.get(name)
-        if holding is None:
-            holding = Holding.from_answers(reply.summaries)
-            reply = replace(reply, summaries=reply.summaries[1:])
-        reply.check(tasks, holding)
-        self._holdings[name] = holding
-        self._sites[name] = replace(reply.site, n_rows=holding.n_rows, weight=holding.weight)
-        return reply
-
-    def _record_refusals(self, reasons: Mapping[str, str]) -> None:
+        replies: dict[str, T] = {}
+        reasons = dict(absent)
+        for name in messages:
+            if name in came:
+                try:
+                    replies[name] = read(name, came[name])
+                except WireError as error:
+                    reasons[name] = str(error)
         for name in sorted(reasons):
             self.refusals.append(Refusal(name, self._exchanges, reasons[name]))
             LOGGER.warning("round %d, site %r: %s", self._exchanges, name, reasons[name])
+        return replies, reasons
 
-    def _check_quorum(self, n: int, asked: Sequence[str], reasons: Mapping[str, str]) -> None:
-        enough = self._enough(len(asked))
-        if n < enough:
-            each = "; ".join(f"{name}: {reasons[name]}" for name in asked if name in reasons)
-            raise SiteError(
-                f"round {self._exchanges}: {n} of {len(asked)} sites answered, where {enough} are "
-                f"needed ({each})"
-            )
+    def _enough(self, asked: int) -> int:
+        return asked if self._quorum is None else min(self._quorum, asked)

@@ -1,28 +1,30 @@
-"""A site's end of the wire: questions come as bytes, replies leave as bytes."""
+"""Site's end of the wire: questions come as bytes, replies leave as bytes."""
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 from fedcluster.client import Client
-from fedcluster.core import Floats, SiteInfo, Summary, Task
+from fedcluster.core import SiteInfo, Summary, Task
 from fedcluster.engines._wire import (
     PROTOCOL,
     STEPS,
+    Arrays,
     Header,
     Preprocessors,
     Steps,
     WireError,
     digest,
+    is_texts,
     pack,
     read_tasks,
     unpack,
-    write_columns,
+    write_site,
     write_summaries,
 )
 from fedcluster.errors import InputError
@@ -35,16 +37,15 @@ Line = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Answered:
-    """What was answered to a question, kept for the case that it comes again."""
+    """Reply to a question with its lines of the log, kept for the case that it comes again."""
 
     question: str
-    site: SiteInfo
-    tasks: list[Task]
-    answers: list[Summary]
+    reply: bytes
+    lines: list[Line]
 
 
 class Responder:
-    """Answers the questions of a coordinator with one client.
+    """Site that answers the questions of a coordinator, with one client.
 
     Asked again the same question, it sends the same reply again: a retry costs no work. What goes
     wrong at the site leaves it as the kind of the error alone, because the text of an error may
@@ -97,22 +98,20 @@ class Responder:
         self._last: _Answered | None = None
 
     def reply(self, question: bytes) -> bytes:
-        """The reply to a question; it never raises."""
+        """Return the reply to a question; it never raises."""
         me = {"protocol": PROTOCOL, "question": digest(question), "site": self.name}
         try:
             return self._reply(question, me)
         except WireError as error:  # about the question; no value of a row is in it
             LOGGER.warning("a question was refused: %s", error)
             return self._complaint({**me, "refused": str(error)})
-        except InputError as error:
-            LOGGER.error("a question could not be answered: %s", error)
-            return self._complaint({**me, "failed": type(error).__name__})
         except Exception as error:
-            LOGGER.exception("a question could not be answered")
+            whole = not isinstance(error, InputError)
+            LOGGER.error("a question could not be answered: %s", error, exc_info=whole)
             return self._complaint({**me, "failed": type(error).__name__})
 
     def _complaint(self, header: dict[str, Any]) -> bytes:
-        """A reply without an answer, logged if the log can be written."""
+        """Return a reply without an answer, logged if the log can be written."""
         reply = pack(header, {})
         if self._log is not None:
             with suppress(OSError):
@@ -131,35 +130,32 @@ class Responder:
             if self._keep is not None:
                 self._keep(header["model"])
             return pack(echo, {})
-        answered = self._answers(me["question"], header, arrays)
-        site = answered.site
-        told = {"limits": [limit.plain() for limit in site.limits], "streams": site.streams}
-        card = {**told, "columns": header.get("columns", list(self.columns))}
-        if "describe" in header:
-            card["described"] = write_columns(site.columns)
-        if "labels" in header:
-            card["labels"] = None if site.labels is None else list(site.labels)
-        reply = pack(echo | card, write_summaries(answered.answers))
+        if self._last is None or self._last.question != me["question"]:
+            self._last = self._answered(header, arrays, echo)
         if self._log is not None:
-            which = {"run": echo["run"], "round": _counted(echo["exchange"])}
-            self._log([{**which, **line, **told} for line in _lines(header, answered)])
-        return reply
+            self._log(self._last.lines)
+        return self._last.reply
 
-    def _answers(self, name: str, header: Header, arrays: Mapping[str, Floats]) -> _Answered:
-        """The answers to a question, found once."""
-        if self._last is None or self._last.question != name:
-            tasks = read_tasks(header.get("tasks", ()), arrays, self._steps, self._preprocessors)
-            client = self._client(header.get("columns"), raw=header.get("raw") is True)
-            site = client.site
-            if "describe" in header:
-                site = replace(site, columns=client.describe(_names(header["describe"])))
-            if "labels" in header:
-                site = replace(site, labels=client.classes())
-            self._last = _Answered(name, site, tasks, client.answers(tasks))
-        return self._last
+    def _answered(self, header: Header, arrays: Arrays, echo: dict[str, Any]) -> _Answered:
+        """Answer a question: what it asks of the site itself, and its tasks."""
+        tasks = read_tasks(header.get("tasks", ()), arrays, self._steps, self._preprocessors)
+        client = self._client(header.get("columns"), raw=header.get("raw") is True)
+        site = client.site
+        if "described" in header:
+            site = replace(site, columns=client.describe(_names(header["described"])))
+        if "labels" in header:
+            site = replace(site, labels=client.classes())
+        answers, told = client.answers(tasks), write_site(site)
+        more = {key: told[key] for key in ("described", "labels") if key in header}
+        always = {key: told[key] for key in ("limits", "streams")}
+        columns = header.get("columns", self.columns)
+        reply = pack({**echo, **always, "columns": columns, **more}, write_summaries(answers))
+        which = {"run": echo["run"], "round": _counted(echo["exchange"])}
+        lines = [*_told_lines(site, more), *map(_line, tasks, answers)]
+        return _Answered(echo["question"], reply, [{**which, **line, **always} for line in lines])
 
     def _client(self, columns: Any, *, raw: bool) -> Client:
-        """The site with the columns that are asked for, by default with its own."""
+        """Return the site with the columns that are asked for, by default with its own."""
         chosen = self.columns if columns is None else _names(columns)
         if (chosen, raw) not in self._clients:
             if self._choose is None:
@@ -172,33 +168,29 @@ class Responder:
 
 
 def _names(given: Any) -> tuple[str, ...]:
-    if not isinstance(given, list) or not all(isinstance(name, str) for name in given):
+    if not is_texts(given):
         raise WireError("the columns that are asked for are not a list of names")
     return tuple(given)
 
 
 def _counted(exchange: Any) -> int | None:
-    """The number of an exchange as people count, from 1."""
+    """Return the number of an exchange as people count, from 1."""
     return exchange + 1 if isinstance(exchange, int) else None
 
 
-def _lines(header: Header, answered: _Answered) -> list[Line]:
-    """What the log says of a reply."""
-    lines = [_line(*each) for each in zip(answered.tasks, answered.answers, strict=True)]
-    columns, labels = answered.site.columns, answered.site.labels
-    if labels is not None:
-        size = len(json.dumps(labels))
-        lines.insert(0, {"task": "labels", "texts": len(labels), "bytes": size})
-    if "describe" in header:
-        told = json.dumps(write_columns(columns))
-        texts = sum(len(column.levels) for column in columns)
-        described = {"columns": len(columns), "texts": texts, "bytes": len(told)}
-        lines.insert(0, {"task": "describe", **described})
-    return lines
+def _told_lines(site: SiteInfo, told: Mapping[str, Any]) -> Iterator[Line]:
+    """Return what the log says of columns and labels, where they were asked for."""
+    if "described" in told:
+        texts = sum(len(column.levels) for column in site.columns)
+        size = len(json.dumps(told["described"]))
+        yield {"task": "describe", "columns": len(site.columns), "texts": texts, "bytes": size}
+    if site.labels is not None:
+        size = len(json.dumps(site.labels))
+        yield {"task": "labels", "texts": len(site.labels), "bytes": size}
 
 
 def _line(task: Task, answer: Summary) -> Line:
-    """What the log says of one answer."""
+    """Return what the log says of one answer."""
     said = answer.weights[answer.weights != 0]
     return {
         "task": repr(task.step),

@@ -1,4 +1,4 @@
-"""The wire: tasks and answers as bytes, and nothing else as bytes.
+"""Messages between coordinator and sites: tasks, answers and descriptions as bytes, and back.
 
 A message is one line of JSON, its header, and after it the numbers of all its arrays, float64 and
 little-endian, one array after the other. There is no pickle: a step travels as its name and its
@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import astuple, fields, is_dataclass, replace
 from hashlib import sha256
 from importlib import import_module
 from types import MappingProxyType
@@ -21,6 +21,7 @@ import numpy as np
 from fedcluster import algorithms, metrics
 from fedcluster._choices import algorithm_classes
 from fedcluster.core import (
+    SCALARS,
     Column,
     Floats,
     Limit,
@@ -43,18 +44,15 @@ LARGEST = 100_000_000
 
 MOST_DIMENSIONS = 2
 
-TOLD = ("answered", "n_rows", "weight")
-"""What the coordinator knows of a site besides what its replies tell."""
-
 Header = Mapping[str, Any]
 Steps = Mapping[str, type[Any]]
 Arrays = Mapping[str, Floats]
 Preprocessors = Callable[[Mapping[str, Any]], RowTransform]
-"""What makes a preparation of its plain form; raises ValueError, LookupError or TypeError."""
+"""Makes a preprocessor of its plain form; raises ValueError, LookupError or TypeError."""
 
 
 class WireError(ValueError):
-    """A message that cannot be sent or is not understood; says what is wrong with it."""
+    """Message that cannot be sent, is not understood or not believed; says what is wrong."""
 
 
 def _public_steps(*rooms: Any) -> dict[str, type[Any]]:
@@ -68,12 +66,12 @@ STEPS: Steps = MappingProxyType(_public_steps(algorithms, metrics))
 
 
 def steps_by_name(more: Iterable[str] = ()) -> Steps:
-    """The steps that a site knows: ours, and those that it allows besides.
+    """Return the steps that a site knows: those of the package, and others that it allows.
 
     Parameters
     ----------
     more : iterable of str
-        Steps of its own, such as ``"my_package.my_module.MyStep"``; they are imported here.
+        Paths of others, such as ``"my_package.my_module.MyStep"``; they are imported here.
 
     Raises
     ------
@@ -99,7 +97,7 @@ def steps_by_name(more: Iterable[str] = ()) -> Steps:
 
 
 def pack(header: Header, arrays: Arrays) -> bytes:
-    """A header, whose values JSON can hold, and named arrays as one message.
+    """Write a header, whose values JSON can hold, and named arrays as one message.
 
     Examples
     --------
@@ -121,7 +119,7 @@ def pack(header: Header, arrays: Arrays) -> bytes:
 
 
 def unpack(message: bytes, largest: int = LARGEST) -> tuple[dict[str, Any], dict[str, Floats]]:
-    """The header and the arrays of a message.
+    """Return the header and the arrays of a message.
 
     Raises
     ------
@@ -153,12 +151,14 @@ def _shape(shape: Sequence[Any]) -> tuple[int, ...]:
 
 
 def digest(message: bytes) -> str:
-    """A short name of a message's content, as 16 hexadecimal digits."""
+    """Return the hash of a message, as 16 hexadecimal digits."""
     return sha256(message).hexdigest()[:16]
 
 
 def write_tasks(tasks: Sequence[Task]) -> tuple[list[Header], dict[str, Floats]]:
-    """Tasks as headers, one for each, and the arrays of their states.
+    """Return the headers of tasks, one for each, and the arrays of their states.
+
+    A preprocessor travels once: later tasks with the same one give the number of the first.
 
     Raises
     ------
@@ -166,44 +166,29 @@ def write_tasks(tasks: Sequence[Task]) -> tuple[list[Header], dict[str, Floats]]
         If a step has a field that is no scalar.
     """
     headers: list[Header] = []
-    firsts = first_alike(tasks)
     arrays: dict[str, Floats] = {}
-    for i, task in enumerate(tasks):
-        state = task.state
-        headers.append(
-            {
-                "step": type(task.step).__name__,
-                "fields": _fields(task.step),
-                "seed": task.seed,
-                "round": state.round,
-                "inertia": state.inertia,
-                "converged": bool(state.converged),
-                "memory": list(state.memory),
-                **_preprocessor(task, firsts[i], i),
-            }
-        )
+    for i, (task, first) in enumerate(zip(tasks, first_alike(tasks), strict=True)):
+        state, header = task.state, _step_header(task.step)
+        if task.preprocessor is not None:
+            header["preprocessing"] = task.preprocessor.plain() if first == i else first
+        header |= {"seed": task.seed, "round": state.round, "inertia": state.inertia}
+        header |= {"converged": bool(state.converged), "memory": list(state.memory)}
+        headers.append(header)
         arrays |= {f"{i}.centers": state.centers, f"{i}.weights": state.weights}
         arrays |= {f"{i}.memory.{name}": array for name, array in state.memory.items()}
     return headers, arrays
 
 
-def _preprocessor(task: Task, first: int, i: int) -> dict[str, Any]:
-    """Return the preprocessor of task i; where an earlier task has it, the number of that."""
-    if task.preprocessor is None:
-        return {}
-    return {"preprocessing": task.preprocessor.plain() if first == i else first}
-
-
-def _fields(step: Step) -> dict[str, Any]:
-    """The hyper-parameters of a step."""
+def _step_header(step: Step) -> dict[str, Any]:
+    """Return the name and the hyper-parameters of a step."""
     values = {field.name: getattr(step, field.name) for field in fields(step)}  # type: ignore[arg-type]
     for name, value in values.items():
-        if not (value is None or isinstance(value, bool | int | float | str)):
+        if not isinstance(value, SCALARS):
             raise WireError(
                 f"{type(step).__name__}({name}={value!r}) cannot be sent: {name} must be a number, "
                 "a text, a truth value or None"
             )
-    return values
+    return {"step": type(step).__name__, "fields": values}
 
 
 def read_tasks(
@@ -212,7 +197,7 @@ def read_tasks(
     steps: Steps = STEPS,
     preprocessors: Preprocessors | None = None,
 ) -> list[Task]:
-    """The tasks that `write_tasks` wrote; tasks with one preparation share it.
+    """Read the tasks that `write_tasks` wrote; tasks with one preprocessor share it.
 
     Raises
     ------
@@ -221,9 +206,22 @@ def read_tasks(
         ``preprocessors``, or a task is not understood.
     """
     tasks: list[Task] = []
-    for i, task in enumerate(_read_tasks(headers, arrays, steps)):
-        prepare = _read_preprocessor(headers[i].get("preprocessing"), tasks, preprocessors)
-        tasks.append(replace(task, preprocessor=prepare))
+    for i, header in enumerate(headers):
+        try:
+            state = State(
+                arrays[f"{i}.centers"],
+                arrays[f"{i}.weights"],
+                round=int(header["round"]),
+                inertia=float(header["inertia"]),
+                converged=bool(header["converged"]),
+                memory={str(key): arrays[f"{i}.memory.{key}"] for key in header["memory"]},
+            )
+            step, seed = (header["step"], header["fields"]), int(header["seed"])
+        except (LookupError, TypeError, ValueError) as error:
+            raise WireError(f"task {i} is not whole") from error
+        task = Task(_read_step(*step, steps), state, seed)
+        transform = _read_preprocessor(header.get("preprocessing"), tasks, preprocessors)
+        tasks.append(replace(task, preprocessor=transform))
     return tasks
 
 
@@ -242,33 +240,10 @@ def _read_preprocessor(
         raise WireError(f"the preparation of task {len(before)} is not understood") from error
 
 
-def _read_tasks(headers: Any, arrays: Arrays, steps: Steps) -> Iterator[Task]:
-    for i, header in enumerate(headers):
-        try:
-            name, given = header["step"], header["fields"]
-            memory = {str(key): arrays[f"{i}.memory.{key}"] for key in header["memory"]}
-            centers, weights = arrays[f"{i}.centers"], arrays[f"{i}.weights"]
-            state = State(
-                centers,
-                weights,
-                round=int(header["round"]),
-                inertia=float(header["inertia"]),
-                converged=bool(header["converged"]),
-                memory=memory,
-            )
-            seed = int(header["seed"])
-        except (LookupError, TypeError, ValueError) as error:
-            raise WireError(f"task {i} is not whole") from error
-        yield Task(_step(name, given, steps), state, seed)
-
-
-def _step(name: Any, given: Any, steps: Steps) -> Step:
+def _read_step(name: Any, given: Any, steps: Steps) -> Step:
     if not isinstance(name, str) or name not in steps:
         raise WireError(f"step {name!r} is not among the steps that this site knows")
-    scalar = isinstance(given, Mapping) and all(
-        value is None or isinstance(value, bool | int | float | str) for value in given.values()
-    )
-    if not scalar:
+    if not isinstance(given, Mapping) or not all(isinstance(v, SCALARS) for v in given.values()):
         raise WireError(f"the fields of step {name!r} are not names with scalars")
     try:
         step: Step = steps[name](**given)
@@ -278,7 +253,7 @@ def _step(name: Any, given: Any, steps: Steps) -> Step:
 
 
 def write_summaries(summaries: Sequence[Summary]) -> dict[str, Floats]:
-    """Answers as arrays, without what may not leave a site."""
+    """Return answers as arrays, without what may not leave a site."""
     arrays: dict[str, Floats] = {}
     for i, summary in enumerate(summaries):
         arrays |= {f"{i}.sums": summary.sums, f"{i}.weights": summary.weights}
@@ -286,7 +261,7 @@ def write_summaries(summaries: Sequence[Summary]) -> dict[str, Floats]:
 
 
 def read_summaries(arrays: Arrays) -> list[Summary]:
-    """The answers that `write_summaries` wrote.
+    """Read the answers that `write_summaries` wrote.
 
     Raises
     ------
@@ -300,49 +275,13 @@ def read_summaries(arrays: Arrays) -> list[Summary]:
         raise WireError(f"the answers are not whole: {error}") from error
 
 
-def write_columns(columns: Sequence[Column]) -> list[list[Any]]:
-    """What a site tells of its columns, as JSON can hold it."""
-    return [[column.name, column.kind, list(column.levels)] for column in columns]
-
-
-def read_columns(given: Any) -> tuple[Column, ...]:
-    """The columns that `write_columns` wrote.
-
-    Raises
-    ------
-    WireError
-        If they are something else, a name comes twice, or a column has too many levels.
-
-    Examples
-    --------
-    >>> read_columns(write_columns([Column("sex", "text", ("F", "M"))]))
-    (Column(name='sex', kind='text', levels=('F', 'M')),)
-    """
-    try:
-        columns = tuple(_column(*each) for each in given)
-    except (TypeError, ValueError) as error:
-        raise WireError(f"the description of the columns is not understood: {error}") from error
-    if len({column.name for column in columns}) < len(columns):
-        raise WireError("two columns are described under one name")
-    return columns
-
-
-def _column(name: Any, kind: Any, levels: Any) -> Column:
-    texts = isinstance(levels, list) and all(isinstance(level, str) for level in levels)
-    if not isinstance(name, str) or kind not in KINDS or not texts:
-        raise ValueError("a column has a name, a kind and a list of texts")
-    if len(levels) > (MOST_LEVELS if kind == "text" else 0):
-        raise ValueError(f"a column of {kind} with {len(levels)} texts")
-    return Column(name, kind, tuple(levels))
-
-
 def write_site(site: SiteInfo) -> dict[str, Any]:
-    """Return what a site tells of itself as JSON can hold it."""
+    """Return what a site tells of itself, as JSON can hold it; the number of its rows stays."""
     return {
-        **{name: getattr(site, name) for name in ("name", "streams", *TOLD)},
         "limits": [limit.plain() for limit in site.limits],
-        "described": write_columns(site.columns),
-        "labels": None if site.labels is None else list(site.labels),
+        "streams": site.streams,
+        "described": [astuple(column) for column in site.columns],
+        "labels": site.labels,
     }
 
 
@@ -365,7 +304,8 @@ def read_site(name: str, told: Header, *, described: bool = True, labels: bool =
 
     Examples
     --------
-    >>> site = SiteInfo("north", (Limit("MinRows", (("n", 2),)),), labels=("sick", "well"))
+    >>> columns = (Column("sex", "text", ("F", "M")),)
+    >>> site = SiteInfo("north", (Limit("MinRows", (("n", 2),)),), columns=columns)
     >>> read_site("north", write_site(site)) == site
     True
     """
@@ -373,39 +313,55 @@ def read_site(name: str, told: Header, *, described: bool = True, labels: bool =
         raise WireError("its limits are not a list of names and parameters")
     if not isinstance(told.get("streams"), bool):
         raise WireError("it does not say whether its rows come in chunks: use the same fedcluster")
+    if labels and "labels" not in told:
+        raise WireError("it does not say whether it has labels: use the same fedcluster")
     try:
         limits = tuple(map(Limit.from_plain, told["limits"]))
     except ValueError as error:
         raise WireError(f"its limits are not understood: {error}") from error
-    return SiteInfo(
-        name,
-        limits,
-        told["streams"],
-        read_columns(told.get("described")) if described else _named(told),
-        _labels(told) if labels else None,
-        **{key: told[key] for key in TOLD if key in told},
-    )
+    if described:
+        columns = _described(told.get("described"))
+    else:
+        columns = [Column(name) for name in _texts("columns", told.get("columns", []))]
+    known = _labels(told["labels"]) if labels else None
+    return SiteInfo(name, limits, told["streams"], tuple(columns), known)
 
 
-def _named(told: Header) -> tuple[Column, ...]:
-    """Return the columns of a site, known by their names alone."""
-    return tuple(map(Column, _texts(told, "columns")))
+def _described(given: Any) -> list[Column]:
+    """Read the columns of a site, with their kinds and levels."""
+    try:
+        columns = [_column(*each) for each in given]
+    except (TypeError, ValueError) as error:
+        raise WireError(f"the description of the columns is not understood: {error}") from error
+    if len({column.name for column in columns}) < len(columns):
+        raise WireError("two columns are described under one name")
+    return columns
 
 
-def _labels(told: Header) -> tuple[str, ...] | None:
-    """Return the reference labels of a site; None where it says that it has none."""
-    if "labels" not in told:
-        raise WireError("it does not say whether it has labels: use the same fedcluster")
-    if told["labels"] is None:
+def _column(name: Any, kind: Any, levels: Any) -> Column:
+    if not isinstance(name, str) or kind not in KINDS or not is_texts(levels):
+        raise ValueError("a column has a name, a kind and a list of texts")
+    if len(levels) > (MOST_LEVELS if kind == "text" else 0):
+        raise ValueError(f"a column of {kind} with {len(levels)} texts")
+    return Column(name, kind, tuple(levels))
+
+
+def _labels(given: Any) -> tuple[str, ...] | None:
+    """Read the reference labels of a site; None where it says that it has none."""
+    if given is None:
         return None
-    labels = _texts(told, "labels")
+    labels = _texts("labels", given)
     if len(set(labels)) < len(labels) or len(labels) > MOST_LEVELS:
         raise WireError(f"its {len(labels)} labels are too many, or one is named twice")
     return labels
 
 
-def _texts(told: Header, key: str) -> tuple[str, ...]:
-    texts = told.get(key, [])
-    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-        raise WireError(f"its {key} are not a list of texts")
-    return tuple(texts)
+def _texts(what: str, given: Any) -> tuple[str, ...]:
+    if not is_texts(given):
+        raise WireError(f"its {what} are not a list of texts")
+    return tuple(given)
+
+
+def is_texts(given: Any) -> bool:
+    """Return whether a value that was JSON is a list of texts."""
+    return isinstance(given, list | tuple) and all(isinstance(text, str) for text in given)
