@@ -29,14 +29,14 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = "src/fedcluster"
 
 TESTS = {
-    "algorithms/_breathing.py": "recipes laws",
+    "algorithms/_breathing.py": "starts recipes laws",
     "algorithms/_fedavg.py": "fedavg participation laws",
     "algorithms/_ffcm.py": "ffcm central laws",
     "algorithms/_fkm.py": "fkm laws",
     "algorithms/_kfed.py": "kfed laws",
     "algorithms/_lloyd.py": "rounds central engines laws",
     "algorithms/_merging.py": "merging rounds kfed central laws",
-    "algorithms/_summaries.py": "recipes laws",
+    "algorithms/_summaries.py": "starts recipes laws",
     "algorithms/_variance_tree.py": "variance_tree recipes laws",
     "core.py": "core rounds groups laws",
     "engines/_replies.py": "replies replies_prepared",
@@ -53,14 +53,16 @@ TESTS = {
     "kernels/_seeding.py": "kernels_seeding",
     "kernels/_threads.py": "kernels_threads threads",
     "kernels": "kernels_hard kernels_bounds kernels_lloyd kernels_threads",
-    "metrics": "metrics laws",
-    "preprocessing": "preprocessing replies_prepared laws",
+    "metrics": "metrics_by_hand metrics laws",
+    "preprocessing": "preprocessing_by_hand preprocessing replies_prepared laws",
     "privacy": "rounds groups",
-    "recipes": "recipes metrics",
+    "recipes": "starts recipes metrics",
     "rounds.py": "rounds recipes participation",
-    "selection": "gap selection",
+    "selection": "gap verdict selection",
 }
 """The tests of each file: those of the longest entry that it begins with, after its doctests."""
+EVERYWHERE = "defaults"
+"""The tests of all files, after the others."""
 
 SWAPS = {
     ast.Add: ("+", "-"), ast.Sub: ("-", "+"), ast.Mult: ("*", "/"), ast.Div: ("/", "*"),
@@ -144,7 +146,9 @@ def _places(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _says_nothing(node: ast.AST) -> bool:
-    """Return whether a mutant in here is a text of an error or a size."""
+    """Return whether what is in here is a text of an error, a size, or a check of our own."""
+    if isinstance(node, ast.keyword):
+        return node.arg == "strict"
     if isinstance(node, ast.Assign):
         names = {n.id for t in node.targets for n in ast.walk(t) if isinstance(n, ast.Name)}
         return bool(names) and names <= SIZES
@@ -250,7 +254,8 @@ def modules(root: Path = ROOT) -> dict[str, list[str]]:
 
 def _tests_of(file: str) -> list[str]:
     entry = max((key for key in TESTS if file.startswith(key)), key=len, default="")
-    return [f"tests/test_{name}.py" for name in TESTS[entry].split()] if entry else []
+    names = f"{TESTS[entry]} {EVERYWHERE}" if entry else ""
+    return [f"tests/test_{name}.py" for name in names.split()]
 
 
 def sample(sources: dict[str, bytes], n: int, seed: int) -> list[tuple[str, Mutation]]:

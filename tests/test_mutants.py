@@ -97,6 +97,7 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     monkeypatch.setattr(mutants, "ROOT", tmp_path)
     monkeypatch.setattr(mutants, "TESTS", {"rounds.py": "one"})
+    monkeypatch.setattr(mutants, "EVERYWHERE", "")
     return tmp_path
 
 

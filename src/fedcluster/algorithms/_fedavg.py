@@ -77,8 +77,10 @@ class FedAvg:
     total_rows : float, optional
         What the share is taken of: the weight of all rows of all sites, as in the paper. By
         default that of the rows at the sites that took part in the round, as in the program.
-    low, high : float, default=0 and k + 1
-        The box of random places.
+    low : float, default=0
+        The box of random places begins here in each column.
+    high : float, optional
+        It ends here, by default at k + 1.
 
     Notes
     -----

@@ -348,8 +348,8 @@ def open_h5ad(path: Path, matrix: str | None = None) -> Matrix:
     ----------
     path : Path
         The file.
-    matrix : str, default="X"
-        "X", "layers/NAME" or "obsm/NAME".
+    matrix : str, optional
+        "X", which is the default, "layers/NAME" or "obsm/NAME".
     """
     try:
         import anndata  # an optional extra

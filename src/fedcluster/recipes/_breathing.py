@@ -74,10 +74,10 @@ def _exhale(lloyd: Lloyd, inhaled: State, before: State, seed: int) -> Plan[Stat
     [answers] = yield [Task(ErrorAndUtility(), result.state, seed)]
     centers, utility = result.state.centers, answers.total().sums[:, 1]
     surplus = len(centers) - len(before.centers)
-    return State.at(np.delete(centers, _dispensable(centers, utility, surplus), axis=0))
+    return State.at(np.delete(centers, dispensable(centers, utility, surplus), axis=0))
 
 
-def _dispensable(centers: Floats, utility: Floats, m: int) -> list[int]:
+def dispensable(centers: Floats, utility: Floats, m: int) -> list[int]:
     """The m centres of smallest utility, sparing the nearest neighbour of each that goes.
 
     Where that leaves too few to choose from, the next smallest go all the same.

@@ -1,0 +1,60 @@
+"""What a docstring says of a parameter's default is its default."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from pkgutil import walk_packages
+from typing import Any
+
+import pytest
+
+import fedcluster
+
+DOCUMENTED = re.compile(r"^([\w, ]+?) : .*?\bdefault=(.+?)(?:, optional)?$", re.MULTILINE)
+
+
+def documented() -> Iterator[tuple[str, Callable[..., Any]]]:
+    """Every class and function of ours with a docstring that names a default."""
+    seen = set()
+    for info in walk_packages(fedcluster.__path__, "fedcluster."):
+        if "transports" in info.name or info.name.endswith("__main__"):
+            continue  # needs an extra; the command itself
+        module = import_module(info.name)
+        for name, found in vars(module).items():
+            if getattr(found, "__module__", None) != info.name or not callable(found):
+                continue
+            members = [(name, found)]
+            if inspect.isclass(found):
+                members += [(f"{name}.{m}", v) for m, v in vars(found).items() if callable(v)]
+            for path, each in members:
+                doc = inspect.getdoc(each) or ""
+                if id(each) not in seen and DOCUMENTED.search(doc):
+                    seen.add(id(each))
+                    yield f"{info.name}.{path}", each
+
+
+CASES = dict(documented())
+
+
+def value(text: str, where: dict[str, Any]) -> Any:
+    """What a text in a docstring of a module means; a text with blanks says something in words."""
+    try:
+        return eval(text, where)
+    except (SyntaxError, NameError):
+        return text
+
+
+@pytest.mark.parametrize("path", CASES)
+def test_defaults_are_as_documented(path: str) -> None:
+    documented, where = CASES[path], dict(vars(import_module(CASES[path].__module__)))
+    parameters = inspect.signature(documented).parameters
+    for names, text in DOCUMENTED.findall(inspect.getdoc(documented) or ""):
+        for name in names.split(", "):
+            assert parameters[name].default == value(text, where), name
+
+
+def test_many_defaults_are_documented() -> None:
+    assert len(CASES) > 30

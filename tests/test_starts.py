@@ -1,0 +1,278 @@
+"""Starts, races and breaths: how many, from what, and for how long."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from fedcluster._random import stream
+from fedcluster._specifications import FitSpec
+from fedcluster.algorithms import FKM, Lloyd
+from fedcluster.client import Client
+from fedcluster.core import Data, Result, State
+from fedcluster.datasets import plane16
+from fedcluster.engines import LocalEngine
+from fedcluster.errors import HeldBackError
+from fedcluster.kernels import kmeans
+from fedcluster.recipes import _starts as starts
+from fedcluster.recipes._breathing import INHALED, breathe, dispensable
+from fedcluster.recipes._clustering import canonical, clustering
+from fedcluster.recipes._race import race
+from fedcluster.rounds import iterate, run, run_plan
+
+PLANE = plane16(noise=1.5)
+
+
+def engine(X: np.ndarray, sites: Sequence[int] | np.ndarray | None = None) -> LocalEngine:
+    site = np.zeros(len(X), int) if sites is None else np.asarray(sites)
+    return LocalEngine(Client(str(s), Data(X[site == s])) for s in np.unique(site))
+
+
+def on_line(*values: float) -> np.ndarray:
+    return np.array(values, dtype=float)[:, None]
+
+
+def steps(outcome: Any) -> list[dict[str, int]]:
+    """How many tasks of each kind every round carried."""
+    return [
+        {step: exchange.steps.count(step) for step in exchange.steps}
+        for exchange in outcome.communication_rounds
+    ]
+
+
+# Descriptions of the rows
+
+
+def test_sites_tell_twice_as_many_means_as_clusters_are_wanted() -> None:
+    """Eight groups far apart at one site: k = 4 asks for all, k = 3 for six."""
+    X = (100.0 * np.arange(8)[:, None] + np.arange(5.0)).reshape(-1, 1)
+    for k in (3, 4):
+        found = run_plan(starts.means_of_sites(k), engine(X))
+        assert len(found.value.state.centers) == 2 * k
+        assert steps(found) == [{"SiteSummaries": 1}]
+
+
+def test_a_tree_has_four_times_as_many_leaves_as_clusters_are_wanted() -> None:
+    X = np.random.default_rng(0).uniform(size=(2000, 2))
+    for k in (2, 3):
+        found = run_plan(starts.means_of_leaves(k), engine(X)).value.state
+        assert len(found.centers) == 4 * k
+        assert found.weights.sum() == 2000
+
+
+@pytest.mark.parametrize("plan", [starts.means_of_sites, starts.means_of_leaves])
+def test_means_that_are_enough_are_not_asked_for_again(plan: Any) -> None:
+    """As many distinct ones as clusters: two groups of five are enough for k = 2, not for 3."""
+    X = on_line(0, 0, 0, 0, 0, 9, 9, 9, 9, 9)
+    enough, short = (run_plan(plan(k), engine(X)) for k in (2, 3))
+    assert len(enough.value.state.centers) == 2
+    once, twice = len(enough.communication_rounds), len(short.communication_rounds)
+    assert twice == 2 * once
+    assert len(short.value.history) == twice
+    assert len(short.value.state.centers) >= len(enough.value.state.centers)
+
+
+def test_the_start_from_sums_is_that_of_the_leaves() -> None:
+    X = np.random.default_rng(0).normal(size=(300, 2))
+    seeds, history = run_plan(starts.from_sums(3, 4, seed=7), engine(X)).value
+    leaves = run_plan(starts.means_of_leaves(3, seed=7), engine(X)).value
+    expected = starts.from_means(leaves.state, 3, 4, seed=7)
+    assert len(seeds) == len(expected)
+    for seed, other in zip(seeds, expected, strict=True):
+        assert_array_equal(seed.centers, other.centers)
+    assert len(history) == len(leaves.history)
+
+
+# Seeds from means
+
+
+@pytest.mark.parametrize(("work", "restarts"), [(1 << 28, 15), (0, 3), (7 * 12, 7)])
+def test_five_restarts_are_made_for_each_seed_if_there_is_time(
+    monkeypatch: pytest.MonkeyPatch, work: int, restarts: int
+) -> None:
+    """Three means of two values with two centres: at most 15 for three seeds, at least 3."""
+    calls: list[int] = []
+
+    def counted(*args: Any, **options: Any) -> Any:
+        calls.append(1)
+        return kmeans(*args, **options)
+
+    monkeypatch.setattr(starts, "kmeans", counted)
+    monkeypatch.setattr(starts, "RESTART_WORK", work)
+    state = State(np.random.default_rng(0).normal(size=(3, 2)), np.ones(3))
+    starts.best_seeds(state, 2, 3, stream(0, 0))
+    assert len(calls) == restarts
+
+
+def test_seeds_are_weighted_and_know_the_rows_behind_them() -> None:
+    """Means 0 and 1 of 99 and 1 rows and 10 of 50: two centres are 0.01 and 10."""
+    state = State(on_line(0, 1, 10), np.array([99.0, 1.0, 50.0]), round=3)
+    best, *_ = starts.best_seeds(state, 2, 5, stream(0, 0))
+    order = np.argsort(best.centers.ravel())
+    assert_allclose(best.centers[order], on_line(0.01, 10))
+    assert_allclose(best.weights[order], [100, 50])
+    assert (best.round, best.converged) == (3, False)
+
+
+def test_fewer_means_than_clusters_are_filled_up_with_copies() -> None:
+    [seed] = starts.best_seeds(State(on_line(0, 8), np.array([3.0, 5.0])), 5, 4, stream(0, 0))
+    assert seed.centers.shape == (5, 1)
+    assert set(seed.centers.ravel()) == {0.0, 8.0}
+    assert sorted(seed.weights[seed.weights > 0]) == [3, 5]
+
+
+def test_no_mean_is_an_error_that_says_what_to_do() -> None:
+    with pytest.raises(HeldBackError, match="lower the limit or ask for fewer clusters"):
+        starts.best_seeds(State(), 2, 4, stream(0, 0))
+
+
+def test_fkm_s_last_states_join_the_seeds_of_the_summaries() -> None:
+    """In the same ten rounds: the one of the summaries is FKM's first."""
+    sites = engine(PLANE.X, PLANE.site)
+    found = run_plan(starts.with_fkm(16, 12, seed=3), sites)
+    seeds, history = found.value
+    assert steps(found) == [{"SiteSummaries": 1, "FKM": 1}, *[{"FKM": 1}] * 9]
+    assert [done.step for done in history] == ["SiteSummaries", *["FKM"] * 9]
+    alone = run_plan(starts.from_summaries(16, 8, seed=3), sites).value[0]
+    assert len(seeds) == len(alone) + 4
+    for rounds, seed in zip(range(7, 11), seeds[-4:], strict=True):
+        state = run(FKM(16), sites, seed=3, max_rounds=rounds).state
+        assert_array_equal(seed.centers, state.centers)
+        assert not seed.converged
+
+
+def test_drawn_starts_differ_by_their_seeds() -> None:
+    sites = engine(PLANE.X, PLANE.site)
+    found = run_plan(starts.drawn(4, 3, "random", seed=5), sites)
+    assert steps(found) == [{"FKM": 3}]
+    seeds, history = found.value
+    assert len(history) == 1
+    for i, seed in enumerate(seeds):
+        alone = run(FKM(4, client_init="random"), sites, seed=5 + i, max_rounds=1)
+        assert_array_equal(seed.centers, alone.state.centers)
+
+
+# The race
+
+
+def test_of_32_starts_12_then_4_then_2_go_on() -> None:
+    """After the fourth, the eighth and the twelfth round; the last round scores the finalists."""
+    X = np.random.default_rng(0).uniform(size=(3000, 2))
+    asked = steps(run_plan(clustering(FitSpec(20, seed=0, tol=0.0)), engine(X)))
+    assert asked[0] == {"SiteSummaries": 1}
+    races = [each["Lloyd"] for each in asked[1:-1]]
+    assert races[:4] == [32] * 4
+    assert [max(races[rounds]) for rounds in (slice(4, 8), slice(8, 12))] == [12, 4]
+    assert max(races[12:]) == 2
+    assert asked[-1] == {"Inertia": 2}
+
+
+def test_a_race_ends_with_its_first_when_no_more_are_to_be_dropped() -> None:
+    """The best has converged in round 2, when the last are dropped; the other goes on moving."""
+    X = on_line(0, 1, 10, 11)
+    good, poor = State.at(on_line(0.5, 10.5)), State.at(on_line(0, 0.4))
+    for keep, rounds in (({1: 2}, 1), ({2: 2}, 2)):
+        found = run_plan(race(Lloyd(tol=0), [poor, good], keep=keep), engine(X))
+        assert len(found.communication_rounds) == rounds
+        assert_array_equal(found.value[0].state.centers, good.centers)
+    to_the_end = run_plan(race(Lloyd(tol=0), [poor, good]), engine(X))
+    assert all(result.state.converged for result in to_the_end.value)
+    assert len(to_the_end.communication_rounds) > 2
+
+
+def test_runs_come_by_rising_inertia_with_what_they_were_best_of() -> None:
+    X = on_line(0, 1, 10, 11)
+    far, near = State.at(on_line(100, 200)), State.at(on_line(0, 10))
+    plan = race(Lloyd(tol=0), [far, near], max_rounds=1)
+    first, second = run_plan(plan, engine(X)).value
+    assert_allclose(first.state.centers, on_line(0.5, 10.5))
+    assert first.state.inertia < second.state.inertia
+    assert first.reason.endswith(", best of 2 starts")
+    [alone] = run_plan(race(Lloyd(tol=0), [near], max_rounds=1), engine(X)).value
+    assert "best of" not in alone.reason
+
+
+# Breathing
+
+
+def test_a_centre_s_neighbour_stays_when_it_goes() -> None:
+    """Utilities 1 and 2 at 0 and 1, which are neighbours: after the first the second is spared, and
+    the next smallest, 3, goes. Where too few are left to choose from, it goes all the same.
+    """
+    centers, utility = on_line(0, 1, 10, 20), np.array([1.0, 2.0, 4.0, 3.0])
+    assert dispensable(centers, utility, 1) == [0]
+    assert dispensable(centers, utility, 2) == [0, 3]
+    assert dispensable(centers, utility, 3) == [0, 3, 1]
+    assert dispensable(on_line(0, 1), np.array([2.0, 1.0]), 2) == [1, 0]
+
+
+def test_a_breath_takes_five_rounds_in_and_a_race_out() -> None:
+    sites = engine(PLANE.X, PLANE.site)
+    start = State.at(PLANE.X[::100][:16])
+    optimum = run(Lloyd(tol=0), sites, start)
+    outcome = run_plan(breathe(optimum, seed=1, tol=0.0, patience=1), sites)
+    asked = steps(outcome)
+    assert asked[0] == {"ErrorAndUtility": 1}
+    assert asked[1] == {"Lloyd": 16}
+    assert "Lloyd" in asked[INHALED]
+    assert INHALED == 5
+    assert set(asked[6]) == {"ErrorAndUtility"}
+    assert asked[7] == {"Lloyd": 16}
+    assert outcome.value.state.inertia <= optimum.state.inertia
+    assert "no gain in the last 1 breaths" in outcome.value.reason
+
+
+def test_a_single_centre_does_not_breathe() -> None:
+    sites = engine(on_line(0, 1, 5))
+    alone = run(Lloyd(tol=0), sites, State.at(on_line(1)))
+    outcome = run_plan(breathe(alone), sites)
+    assert outcome.communication_rounds == ()
+    assert outcome.value.state is alone.state
+
+
+def test_the_search_goes_on_as_long_as_breaths_gain() -> None:
+    """From one centre too many on the left and one too few on the right a breath mends it."""
+    X = np.concatenate([rng_blob(0), rng_blob(50), rng_blob(100), rng_blob(150)])
+    sites = engine(X)
+    poor = run(Lloyd(tol=0), sites, State.at(on_line(-1, 1, 50, 125)))
+    best = run_plan(breathe(poor, tol=0.0), sites)
+    assert_allclose(np.sort(best.value.state.centers.ravel()), [0, 50, 100, 150], atol=0.5)
+    assert sum(step == {"ErrorAndUtility": 1} for step in steps(best)) >= 3  # one gains, two fail
+
+
+def rng_blob(middle: float) -> np.ndarray:
+    return middle + np.random.default_rng(int(middle)).normal(size=(50, 1))
+
+
+# The whole
+
+
+def test_canonical_order_is_by_falling_weight_then_by_coordinates() -> None:
+    centers = np.array([[1.0, 0.0], [0.0, 9.0], [0.0, 1.0], [5.0, 5.0]])
+    state = canonical(State(centers, np.array([2.0, 2.0, 2.0, 3.0])))
+    assert_array_equal(state.centers, [[5, 5], [0, 1], [0, 9], [1, 0]])
+    assert_array_equal(state.weights, [3, 2, 2, 2])
+
+
+def test_a_given_start_keeps_its_order_and_is_the_only_one() -> None:
+    X = on_line(0, 1, 10, 11, 12)
+    given = run_plan(clustering(FitSpec(2, init=on_line(0, 11))), engine(X))
+    assert_allclose(given.value.state.centers, on_line(0.5, 11))
+    assert {step for each in steps(given) for step in each} == {"Lloyd", "Inertia"}
+    chosen = run_plan(clustering(FitSpec(2)), engine(X)).value
+    assert_allclose(chosen.state.centers, on_line(11, 0.5))
+
+
+def test_a_plan_without_a_limit_of_rounds_ends_at_300() -> None:
+    class Restless(Lloyd):
+        def server_step(self, state: State, *args: Any) -> State:
+            return State(state.centers + 1.0, np.ones(1), round=state.round + 1)
+
+    result: Result = run_plan(
+        iterate(Restless(), State.at(on_line(0))), engine(on_line(0, 1))
+    ).value
+    assert len(result.history) == 300

@@ -1,0 +1,200 @@
+"""The verdict on k, its reason and its doubts, from made-up scores."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fedcluster.core import Result, State
+from fedcluster.metrics._indices import JUDGES
+from fedcluster.selection import Rule
+from fedcluster.selection._messages import because, doubts
+from fedcluster.selection._verdict import judged
+
+BIC, GAP, CALINSKI, SILHOUETTE = JUDGES
+
+
+def clustering(*centers: float, weights: list[float] | None = None) -> Result:
+    k = len(centers)
+    weight = np.ones(k) if weights is None else np.array(weights)
+    return Result(State(np.array(centers)[:, None], weight), (), "")
+
+
+def apart(k: int) -> Result:
+    """k clusters that are no groups of any others."""
+    return clustering(*(100.0 ** np.arange(k)))
+
+
+def reason(k: int, says: dict[str, int], results: dict[int, Result], rule: str = "vote") -> str:
+    voters = tuple(says) if rule == "vote" else (rule,)
+    return because(k, says, voters, results, rule)
+
+
+# The reason
+
+
+def test_who_says_what_is_listed_and_the_verdict_comes_first() -> None:
+    says = {BIC: 2, GAP: 4, CALINSKI: 4, SILHOUETTE: 4}
+    said = reason(4, says, {2: apart(2), 4: clustering(0, 1, 50, 90)})
+    assert said.startswith(
+        "The gap statistic, Calinski-Harabasz and the silhouette say 4, BIC says 2."
+    )
+
+
+@pytest.mark.parametrize(
+    ("says", "tie"),
+    [
+        ({BIC: 3, GAP: 3, CALINSKI: 5, SILHOUETTE: 5}, True),
+        ({BIC: 3, GAP: 3, CALINSKI: 5, SILHOUETTE: 6}, False),
+        ({BIC: 3, GAP: 3, CALINSKI: 3, SILHOUETTE: 3}, False),
+        ({BIC: 3, GAP: 5}, True),
+    ],
+)
+def test_a_tie_is_one_in_numbers_of_votes(says: dict[str, int], tie: bool) -> None:
+    said = reason(3, says, {k: apart(k) for k in range(1, 7)})
+    assert ("; in a tie BIC decides" in said) == tie
+
+
+@pytest.mark.parametrize(("aside", "nested"), [(1.9, True), (2.1, False)])
+def test_clusters_nest_if_at_most_a_fiftieth_of_their_spread_is_lost(
+    aside: float, nested: bool
+) -> None:
+    """Four clusters at -11, -9, 9 and 11: between them 2 * (81 + 121) = 404, of which 2 % are 8.08.
+    Coarse centres that are x beside the means of the pairs lose 2 * 2 * x^2.
+    """
+    x = np.sqrt(404 * aside / 100 / 4)
+    fine, coarse = clustering(-11, -9, 9, 11), clustering(-10 + x, 10 + x)
+    said = reason(4, {BIC: 4, GAP: 4, CALINSKI: 2}, {2: coarse, 4: fine})
+    assert ("The 4 clusters lie in 2 super-clusters." in said) == nested
+
+
+def test_nesting_counts_rows() -> None:
+    """Half of a cluster of weight 1 beside one of weight 99 loses next to nothing."""
+    fine = clustering(0, 10, 100, weights=[99, 1, 50])
+    means = [(0 * 99 + 10 * 1) / 100, 100.0]
+    for centers, nested in ((means, True), ([5.0, 100.0], True), ([30.0, 100.0], False)):
+        said = reason(3, {BIC: 3, GAP: 3, CALINSKI: 2}, {2: clustering(*centers), 3: fine})
+        assert ("The 3 clusters lie in 2 super-clusters." in said) == nested
+
+
+def test_only_smaller_k_above_1_are_super_clusters_the_most_named_first() -> None:
+    fine = clustering(-11, -9, 9, 11)
+    three = clustering(-10, 9, 11)
+    results = {1: clustering(0), 2: clustering(-10, 10), 3: three, 4: fine, 5: apart(5)}
+    said = reason(4, {BIC: 4, GAP: 4, CALINSKI: 4, SILHOUETTE: 1}, results)
+    assert "super" not in said
+    said = reason(4, {BIC: 4, GAP: 4, CALINSKI: 4, SILHOUETTE: 5}, results)
+    assert "super" not in said
+    many = {BIC: 4, GAP: 4, "a": 4, "b": 4, CALINSKI: 2, SILHOUETTE: 3, "davies-bouldin": 3}
+    says = {name: k for name, k in many.items() if len(name) > 1}
+    assert "The 4 clusters lie in 3 super-clusters." in reason(4, says, results)
+
+
+def test_a_coarse_cluster_that_no_fine_one_is_nearest_to_is_no_group() -> None:
+    fine, coarse = clustering(-1, 1), clustering(0, 500)
+    assert "super" not in reason(2, {BIC: 2}, {2: fine})
+    three = clustering(-1, 0, 1)
+    assert "super" not in reason(3, {BIC: 3, GAP: 2}, {2: coarse, 3: three})
+
+
+def test_a_rule_of_one_index_says_so_and_silence_is_said() -> None:
+    assert reason(3, {GAP: 3}, {3: apart(3)}, rule=GAP) == "The gap statistic says 3."
+    silent = because(2, {}, JUDGES, {2: apart(2)}, "vote")
+    assert silent.startswith("No index says anything")
+
+
+# The doubts
+
+
+def doubted(k: int, says: dict[str, int], abstaining: tuple[str, ...] = (), full: int = 5) -> str:
+    voters = tuple(index for index in says if index not in abstaining)
+    return "; ".join(doubts(k, says, voters, abstaining, [2, 3, 4, 5, 6], full))
+
+
+def test_no_doubt_where_all_agree_on_a_k_in_the_middle() -> None:
+    assert doubted(4, {BIC: 4, GAP: 4}) == ""
+
+
+def test_the_ends_of_what_was_tried_are_doubted_but_not_1() -> None:
+    assert doubted(6, {BIC: 6}) == "k = 6 is the largest that was tried; try larger ones"
+    assert doubted(2, {BIC: 2}) == "k = 2 is the smallest that was tried; try smaller ones"
+    assert doubts(1, {BIC: 1}, (BIC,), (), [1, 2, 3], 3) == ()
+    assert doubts(1, {BIC: 1}, (BIC,), (), [1], 1) == ()
+
+
+def test_who_had_no_vote_is_named() -> None:
+    one = doubted(4, {BIC: 4, GAP: 6}, (GAP,))
+    assert one == (
+        "the gap statistic is still rising at k = 6, the largest that was tried, and had no vote; "
+        "try larger ones"
+    )
+    assert "BIC and the gap statistic are still rising" in doubted(4, {BIC: 6, GAP: 6}, (BIC, GAP))
+
+
+def test_other_votes_are_a_disagreement_unless_they_are_for_1() -> None:
+    assert "disagree: 4, 3 and 5 clusters are" in doubted(4, {BIC: 4, GAP: 5, CALINSKI: 3})
+    assert doubted(4, {BIC: 4, GAP: 1}) == ""
+    assert doubted(4, {BIC: 3}) == ""  # a single index has nobody to disagree with
+
+
+def test_clusterings_left_aside_are_counted() -> None:
+    said = "2 of 5 clusterings have clusters without rows and were left aside"
+    assert doubted(4, {BIC: 4}, full=3) == said
+
+
+# The verdict
+
+
+def scored(name: str, values: dict[int, float], **more: dict[int, float]) -> dict[int, dict]:
+    return {k: {name: v, **{m: more[m][k] for m in more}} for k, v in values.items()}
+
+
+def test_a_k_with_empty_clusters_is_nobody_s_choice_unless_all_are() -> None:
+    table = scored("davies-bouldin", {2: 1.0, 3: 0.1})
+    empty = clustering(0, 1, 2, weights=[1, 1, 0])
+    found = judged(table, {2: apart(2), 3: empty}, Rule("davies-bouldin"))
+    assert found.n_clusters == 2
+    assert any("1 of 2 clusterings" in w for w in found.warnings)
+    lost = clustering(0, 1, weights=[1, 0])
+    assert judged(table, {2: lost, 3: empty}, Rule("davies-bouldin")).n_clusters == 3
+
+
+@pytest.mark.parametrize(
+    ("gaps", "errors", "k"),
+    [
+        ({1: 0.0, 2: 0.5, 3: 1.0}, {1: 9.0, 2: 9.0, 3: 0.4}, 3),
+        ({1: 0.0, 2: 0.5, 3: 1.0}, {1: 0.0, 2: 0.0, 3: 0.5}, 2),
+        ({1: 0.0, 2: 0.5, 3: 1.0}, {1: 0.0, 2: 0.0, 3: 1.0}, 1),
+    ],
+)
+def test_the_gap_s_error_is_that_of_the_largest(gaps: dict, errors: dict, k: int) -> None:
+    table = scored("gap", gaps, **{"gap-error": errors})
+    assert judged(table, {k: apart(k) for k in gaps}, Rule("gap")).n_clusters == k
+
+
+def test_an_elbow_is_farthest_below_the_line_between_the_ends() -> None:
+    """Uneven steps of k: from (1, 100) to (9, 20) the line falls by 10; below it lie 90 - 60 = 30
+    at 2, 80 - 45 = 35 at 3 and 60 - 30 = 30 at 5.
+    """
+    table = scored("inertia", {1: 100.0, 2: 60.0, 3: 45.0, 5: 30.0, 9: 20.0})
+    found = judged(table, {k: apart(k) for k in table}, Rule("inertia"))
+    assert found.n_clusters == 3
+    rising = scored("calinski-harabasz", {2: 0.0, 3: 80.0, 4: 90.0, 5: 100.0})
+    results = {k: apart(k) for k in rising}
+    assert judged(rising, results, Rule("calinski-harabasz")).n_clusters == 5
+    assert judged(rising, results, Rule("calinski-harabasz", pick="elbow")).n_clusters == 3
+
+
+def test_two_points_have_no_elbow_and_nan_says_nothing() -> None:
+    two = scored("inertia", {2: 9.0, 3: 5.0})
+    assert judged(two, {2: apart(2), 3: apart(3)}, Rule("inertia")).n_clusters == 3
+    table = scored("bic", {2: 1.0, 3: np.nan, 4: 0.0})
+    assert judged(table, {k: apart(k) for k in table}, Rule("bic")).says == {"bic": 2}
+
+
+def test_nobody_says_anything() -> None:
+    table = scored("bic", {2: np.nan, 3: np.nan})
+    for rule in (Rule(), Rule("bic")):
+        found = judged(table, {2: apart(2), 3: apart(3)}, rule)
+        assert found.n_clusters == 2
+        assert found.reason.startswith("No index says anything")
