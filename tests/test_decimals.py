@@ -21,9 +21,9 @@ from fedcluster.core import Data
 from fedcluster.errors import InputError
 from fedcluster.io import _disk_cache as spool
 from fedcluster.io._cells import is_number, parsed
-from fedcluster.io._csv import CsvFile
 from fedcluster.io._disk_cache import CachedRows
 from fedcluster.io._reader import ColumnRoles
+from fedcluster.io._spreadsheets import CsvFile
 
 GERMAN = """\
 Größe;Gewicht;Temperatur;Station;Note

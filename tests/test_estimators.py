@@ -18,7 +18,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from fedcluster import FederatedFuzzyCMeans, FederatedKMeans
 from fedcluster._choices import ALGORITHMS, FUZZY_ALGORITHMS
 from fedcluster.algorithms import FKM, Lloyd
-from fedcluster.estimators._reading import read_rows
+from fedcluster.estimators._inputs import read_rows
 from fedcluster.kernels import hard_sums
 
 RNG = np.random.default_rng(0)

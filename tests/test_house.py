@@ -53,7 +53,7 @@ GUESTS = {
     "rich": "cli",
     "scipy": ANYWHERE,
     "starlette": "transports.flower",
-    "python_calamine": "io._excel",
+    "python_calamine": "io._spreadsheets",
     "sqlalchemy": "io._sql",
     "sklearn": "estimators datasets _demo",
     "threadpoolctl": "kernels",

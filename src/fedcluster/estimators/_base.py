@@ -32,9 +32,17 @@ from fedcluster.core import (
     check_step,
 )
 from fedcluster.engines import LocalEngine
-from fedcluster.estimators._checking import most_clusters, one_of, whole
-from fedcluster.estimators._preparing import prepared_rows, wanted
-from fedcluster.estimators._reading import FLOATS, no_times, path_reader, read_sites
+from fedcluster.estimators._inputs import (
+    FLOATS,
+    most_clusters,
+    no_times,
+    one_of,
+    path_reader,
+    prepared_rows,
+    read_sites,
+    wanted,
+    whole,
+)
 from fedcluster.io._frames import GivenTable, ReadPath, by_site, in_order
 from fedcluster.jobs import Fit, JobReport, execute, limits_of
 from fedcluster.kernels import nearest

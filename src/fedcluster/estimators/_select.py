@@ -8,8 +8,8 @@ import numpy as np
 
 from fedcluster._choices import AVERAGINGS, PICKS, RULES
 from fedcluster.core import Floats
-from fedcluster.estimators._checking import one_of
 from fedcluster.estimators._fuzzy import FederatedFuzzyCMeans
+from fedcluster.estimators._inputs import one_of
 from fedcluster.estimators._kmeans import FederatedKMeans
 from fedcluster.selection import Rule, Selection, clustered_by
 

@@ -1,10 +1,11 @@
-"""Tables become rows, weights and groups of numbers, or one clear line says why not."""
+"""Check what estimators are given: tables become rows of numbers, or one line says why not."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from datetime import date, timedelta
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import check_array
 
-from fedcluster.core import Data, Rows
-from fedcluster.io._columns import is_blank
+from fedcluster._choices import SCALES
+from fedcluster.core import Column, Data, Rows
+from fedcluster.io._columns import columns_of, is_blank
 from fedcluster.io._frames import (
     GivenTable,
     ReadPath,
@@ -23,6 +25,8 @@ from fedcluster.io._frames import (
     numeric,
     raw_rows,
 )
+from fedcluster.jobs import tried
+from fedcluster.preprocessing import PreprocessingSpec, Preprocessor, aligned
 
 FLOATS = [np.float64, np.float32]
 
@@ -141,3 +145,83 @@ def read_groups(groups: Any, rows: Rows, where: str) -> NDArray[np.int64] | None
         names = np.char.strip(names.astype(str))
     numbers: NDArray[np.int64] = np.unique(names, return_inverse=True)[1].astype(np.int64)
     return numbers
+
+
+# Rows that are prepared
+
+
+def wanted(prepare: Any) -> PreprocessingSpec | None:
+    """Return what ``prepare=`` asks for: nothing, a name of a scale, or all of it."""
+    if prepare is None or isinstance(prepare, PreprocessingSpec):
+        return prepare
+    if isinstance(prepare, str) and prepare in SCALES:
+        return PreprocessingSpec(prepare)
+    known = ", ".join(map(repr, SCALES))
+    raise ValueError(f"prepare must be None, one of {known} or a Prepare, not {prepare!r}")
+
+
+def prepared_rows(table: Any, preprocessor: Preprocessor, n_features: int, where: str) -> Rows:
+    """Return new rows as they are clustered, (n, p); NaN where a row would be dropped.
+
+    Parameters
+    ----------
+    table : data frame, array or Data
+        Rows as they were given to fit; of a frame the columns are found by name, an array has
+        them in the order of ``feature_names_in_``.
+    preprocessor : Preprocessor
+        What was fitted.
+    n_features : int
+        The columns that an array must have.
+    where : str
+        How an error message begins.
+    """
+    data = raw_rows(table, where=where)
+    if not isinstance(table, Data) and not hasattr(table, "columns"):
+        if data.X.shape[1] != n_features:
+            raise ValueError(
+                f"{where}X has {data.X.shape[1]} features, but {n_features} were fitted"
+            )
+        if len(preprocessor.columns) == n_features:
+            names = [column.name for column in preprocessor.columns]
+            known = zip(names, columns_of(data), strict=True)
+            columns = tuple(Column(name, each.kind, each.levels) for name, each in known)
+            data = Data(data.X, columns=columns)
+    return aligned(preprocessor, data)
+
+
+# Parameters
+
+
+def most_clusters(n_clusters: Any, n_rows: int) -> int:
+    """Return the largest number of clusters that is asked for, which there are rows for."""
+    if isinstance(n_clusters, str):
+        one_of("n_clusters", n_clusters, ("auto",), "a whole number or a range of them")
+    elif isinstance(n_clusters, Iterable):
+        for k in n_clusters:
+            whole("each number of clusters to try", k)
+    else:
+        whole("n_clusters", n_clusters)
+    ks = tried(n_clusters, n_rows)
+    if ks == () and not isinstance(n_clusters, str):
+        raise ValueError(f"n_clusters={n_clusters!r} holds no number to try")
+    most = int(n_clusters) if ks is None else max(ks, default=1)
+    if n_rows < most:
+        raise ValueError(
+            f"all sites together have n_samples={n_rows} rows: too few for "
+            f"n_clusters={n_clusters}; ask for at most {n_rows} clusters"
+        )
+    return most
+
+
+def whole(name: str, value: Any) -> None:
+    """Refuse what is not a whole number of at least 1."""
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
+        raise ValueError(f"{name} must be a whole number of at least 1, not {value!r}")
+
+
+def one_of(name: str, value: Any, names: Collection[str], or_else: str = "") -> Any:
+    """Return a value that is among the names, or refuse it with a list of them."""
+    if value not in names:
+        known = ", ".join(map(repr, names)) + (f" or {or_else}" if or_else else "")
+        raise ValueError(f"{name} must be one of {known}, not {value!r}")
+    return value
