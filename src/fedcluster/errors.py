@@ -1,6 +1,8 @@
-"""The errors that users meet: each message says what is wrong, where, and what to do."""
+"""Errors that users meet: each message says what is wrong, where, and what to do."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 __all__ = ["HeldBackError", "InputError", "SiteError"]
 
@@ -15,3 +17,8 @@ class SiteError(RuntimeError):
 
 class HeldBackError(ValueError):
     """The sites' limits held back so much that there is nothing to continue with."""
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names as a sentence lists them: a, b and c."""
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))

@@ -61,14 +61,14 @@ def plane16(beta: float = 0.1, per_cluster: int = 50, noise: float = 1.0) -> Spl
 
     The clusters' means are the points of the grid {-7.5, -2.5, 2.5, 7.5} x {-7.5, -2.5, 2.5, 7.5},
     in row order. An observer at the distance d sees a row with the probability
-    1 - exp(-beta / d). A row belongs to one of those who see it, each as likely; where nobody
-    does, to the nearest.
+    1 - exp(-beta / d). A row belongs to one of those who see it, each equally likely; where
+    nobody does, to the nearest.
 
     Parameters
     ----------
     beta : float, default=0.1
-        How far an observer sees, in the units of the plane; above 0. The papers take 0.1, 1
-        and 10: the smaller it is, the more do the sites differ.
+        The distance that an observer sees, in the units of the plane; above 0. The papers take
+        0.1, 1 and 10: the smaller it is, the more the sites differ.
     per_cluster : int, default=50
         Rows of each cluster; the papers take 50, 100 and 200.
     noise : float, default=1.0
@@ -173,7 +173,7 @@ def g2(
     deviation : float
         Standard deviation of a cluster in each coordinate; the published ones are 10 to 100.
     n_sites : int, default=10
-        Each row is at one of so many sites, each as likely.
+        Each row is at one of so many sites, each equally likely.
     per_cluster : int, default=1024
         Rows of each cluster.
     seed : int, default=0

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from fedcluster.preprocessing._spec import FitReport, PreprocessingSpec, listed
+from fedcluster.errors import listed
+from fedcluster.preprocessing._spec import FitReport, PreprocessingSpec
 from fedcluster.preprocessing._transform import Preprocessor
 
 MOST = 6
@@ -26,11 +27,11 @@ def in_words(
     prepare: PreprocessingSpec, preprocessor: Preprocessor, fit_report: FitReport
 ) -> list[str]:
     """Return sentences on a fitted preprocessor, the missing values and the columns left out."""
-    measures, categories = preprocessor.numeric, preprocessor.categories
+    numbers, categories = preprocessor.numeric, preprocessor.categories
     said = []
-    if measures:
-        said.append(f"{_list([m.name for m in measures])} {SCALED[prepare.scale]}")
-    if logs := [m.name for m in measures if m.log]:
+    if numbers:
+        said.append(f"{_list([n.name for n in numbers])} {SCALED[prepare.scale]}")
+    if logs := [n.name for n in numbers if n.log]:
         said.append(f"of {_list(logs)} the logarithm")
     if categories:
         levels = sum(len(c.names) for c in categories)
@@ -39,8 +40,8 @@ def in_words(
         said.append(f"of all that {len(preprocessor.names_out)} principal components")
     sentences = [f"Prepared: {'; '.join(said)}."]
     if fit_report.missing:
-        done = FILLED.get(prepare.missing, "not allowed")
-        sentences.append(f"Missing values: {_where(fit_report.missing)}; {done}.")
+        where = _where(fit_report.missing)
+        sentences.append(f"Missing values: {where}; {FILLED[prepare.missing]}.")
     if fit_report.left_out:
         reasons = [f"{name} ({why})" for name, why in fit_report.left_out.items()]
         sentences.append(f"Left out: {_list(reasons)}.")

@@ -14,7 +14,7 @@ import numpy as np
 
 from fedcluster._choices import MISSING, SCALES
 from fedcluster.core import Column
-from fedcluster.errors import InputError
+from fedcluster.errors import InputError, listed
 
 HOLDS = {
     "number": "numbers",
@@ -236,8 +236,3 @@ def _alike(by_site: _Sites, name: str) -> str:
         if others and name not in told:
             said.append(f"{site} has {others[0]!r}")
     return f", but {listed(said)}" if said else ""
-
-
-def listed(names: Sequence[str]) -> str:
-    """Return names as a sentence lists them: a, b and c."""
-    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))

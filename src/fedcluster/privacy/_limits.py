@@ -28,7 +28,7 @@ ROUNDING = 1e-6
 class MinClusterSize:
     """Hold back each line that stands for fewer than ``p`` rows (Garst & Reinders, section 3.2).
 
-    Counted are rows, not their weights. What is held back is missing in the total, so the
+    Rows are counted, not their weights. A line that is held back is missing in the total, so the
     result is no longer exactly the pooled one; p = 1 holds nothing back.
 
     Parameters

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from fedcluster.core import Labels, Limit
+from fedcluster.errors import listed
 from fedcluster.report._records import SiteRecord
 from fedcluster.report._tables import number
 
@@ -130,7 +131,7 @@ def written_line(out: Path, files: Sequence[str]) -> str:
 def _list(names: Sequence[str], most: int = 5) -> str:
     more = [f"{len(names) - most} more"] if len(names) > most else []
     shown = [*names[:most], *more]
-    return " and ".join(filter(None, [", ".join(shown[:-1]), shown[-1]]))
+    return listed(shown)
 
 
 def counted(n: int, what: str) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 
 from fedcluster.core import Result, State
+from fedcluster.errors import listed
 from fedcluster.kernels import nearest
 from fedcluster.metrics._indices import CHOOSING
 
@@ -43,7 +44,7 @@ def because(
     by_k: dict[int, list[str]] = {k: []}
     for voter in voters:
         by_k.setdefault(says[voter], []).append(CHOOSING[voter].label)
-    said = [f"{_list(names)} {_say(names)} {other}" for other, names in by_k.items()]
+    said = [f"{listed(names)} {_say(names)} {other}" for other, names in by_k.items()]
     tie = len(by_k) > 1 and max(len(by_k[j]) for j in by_k if j != k) == len(by_k[k])
     broken = f"; in a tie {by_k[k][0]} decides" if tie else ""
     coarser = sorted((j for j in by_k if 1 < j < k), key=lambda j: -len(by_k[j]))
@@ -64,13 +65,13 @@ def doubts(
     if abstaining:
         names = [CHOOSING[index].label for index in abstaining]
         sentences.append(
-            f"{_list(names)} {'is' if len(names) == 1 else 'are'} still rising at k = {tried[-1]}, "
-            "the largest that was tried, and had no vote; try larger ones"
+            f"{listed(names)} {'is' if len(names) == 1 else 'are'} still rising at "
+            f"k = {tried[-1]}, the largest that was tried, and had no vote; try larger ones"
         )
     others = sorted({says[voter] for voter in voters if voter in says and 1 < says[voter] != k})
     if others and len(voters) > 1:
         sentences.append(
-            f"the indices disagree: {_list([str(each) for each in [k, *others]])} clusters are "
+            f"the indices disagree: {listed([str(each) for each in [k, *others]])} clusters are "
             "each the best by some; look at the curves"
         )
     if k == tried[-1] > 1:
@@ -107,7 +108,3 @@ def _say(names: Sequence[str]) -> str:
 
 def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
-
-
-def _list(names: Sequence[str]) -> str:
-    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
