@@ -23,9 +23,13 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from federations import federation, read_json
 
-from fedcluster.transports.flower import _superlink as superlink
-from fedcluster.transports.flower._http import free_port, is_healthy
-from fedcluster.transports.flower._processes import ManagedProcess, environment
+from fedcluster.transports.flower import _coordinator as coordinator
+from fedcluster.transports.flower._programs import (
+    ManagedProcess,
+    environment,
+    free_port,
+    is_healthy,
+)
 
 ROUNDS = 4
 EMPTY = """
@@ -68,7 +72,7 @@ def empty_rounds(folder: Path) -> list[float]:
     app, out, home = folder / "app", folder / "seconds.json", folder / "flower"
     app.mkdir(parents=True)
     home.mkdir()
-    shutil.copy(superlink.APP / "pyproject.toml", app)
+    shutil.copy(coordinator.APP / "pyproject.toml", app)
     (app / "fedcluster_app.py").write_text(EMPTY.format(rounds=ROUNDS, out=str(out)))
     address = f"127.0.0.1:{free_port()}"
     (home / "config.toml").write_text(

@@ -27,7 +27,7 @@ from fedcluster.preprocessing import Preprocessor, agree
 from fedcluster.preprocessing import fit as fit_preprocessor
 from fedcluster.privacy import MinClusterSize, MinRows
 from fedcluster.rounds import run_plan, with_preprocessing
-from fedcluster.transports.flower._http import free_port
+from fedcluster.transports.flower._programs import free_port
 
 COMMAND = [sys.executable, "-c", "from fedcluster.cli import app; app()"]
 MARK = "FEDCLUSTER_FEDERATION_OF_A_TEST"

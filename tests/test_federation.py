@@ -48,12 +48,10 @@ from fedcluster.report import Table, plain
 from fedcluster.rounds import run_plan
 from fedcluster.transports.flower import _app as apps
 from fedcluster.transports.flower import _coordinator as coordinator
-from fedcluster.transports.flower import _superlink as superlink
 from fedcluster.transports.flower import _supernode as member
 from fedcluster.transports.flower import flower_engine
-from fedcluster.transports.flower._http import client, free_port, is_healthy
 from fedcluster.transports.flower._launcher import FleetOnly
-from fedcluster.transports.flower._processes import ManagedProcess
+from fedcluster.transports.flower._programs import ManagedProcess, client, free_port, is_healthy
 from fedcluster.transports.flower._transport import client_app, discover_nodes
 
 SITES = ["north", "south"]
@@ -120,7 +118,7 @@ def test_the_site_s_folder_is_ready_to_use(folder: Path) -> None:
 
 
 def test_the_thin_app_is_what_flower_asks_for() -> None:
-    content = tomllib.loads((superlink.APP / "pyproject.toml").read_text())
+    content = tomllib.loads((coordinator.APP / "pyproject.toml").read_text())
     assert content["tool"]["flwr"]["app"]["components"]["serverapp"] == "fedcluster_app:server"
     assert content["project"]["dependencies"] == []
 
@@ -130,7 +128,7 @@ def test_a_federation_reads_what_was_written(folder: Path) -> None:
     assert federation.sites == ("north", "south")
     assert (federation.host, federation.port) == ("cluster.example.org", 8443)
     with pytest.raises(InputError, match="is not started: run fedcluster federation start"):
-        superlink.registered_nodes(federation)
+        coordinator.registered_nodes(federation)
 
 
 @pytest.mark.parametrize(

@@ -42,12 +42,11 @@ from flwr.superlink.routers.fleet.router import router as fleet_router
 from fedcluster.errors import InputError
 from fedcluster.federation._folder import Federation, create
 from fedcluster.federation._membership import Membership
-from fedcluster.transports.flower import _http as http
+from fedcluster.transports.flower import _coordinator as coordinator
 from fedcluster.transports.flower import _launcher as launcher
-from fedcluster.transports.flower import _log_patterns as patterns
-from fedcluster.transports.flower import _superlink as superlink
+from fedcluster.transports.flower import _programs as programs
 from fedcluster.transports.flower import _supernode as supernode
-from fedcluster.transports.flower._processes import environment
+from fedcluster.transports.flower._programs import environment
 
 PACKAGE = Path(launcher.__file__).parent
 
@@ -201,7 +200,7 @@ def test_a_site_that_was_killed_is_waited_for_long_enough():
 
 @pytest.fixture
 def federation(tmp_path: Path) -> Federation:
-    return create(tmp_path / "trial", ["a"], f"127.0.0.1:{http.free_port()}", insecure=True)
+    return create(tmp_path / "trial", ["a"], f"127.0.0.1:{programs.free_port()}", insecure=True)
 
 
 def parser(program: str) -> argparse.ArgumentParser:
@@ -213,7 +212,7 @@ def parser(program: str) -> argparse.ArgumentParser:
 @pytest.mark.parametrize("insecure", [True, False])
 def test_flower_understands_the_options_of_its_programs(insecure, tmp_path):
     federation = create(tmp_path / "trial", ["a"], "127.0.0.1:8443", insecure=insecure)
-    options = superlink.superlink_options(federation)
+    options = coordinator.superlink_options(federation)
     given = parser("superlink").parse_args(options)
     assert (given.host, given.port, given.insecure) == ("127.0.0.1", 8443, insecure)
     assert given.enable_supernode_auth is not insecure
@@ -228,8 +227,8 @@ def test_flower_s_command_finds_the_superlink(federation, monkeypatch):
     for name, value in environment(federation.file("flower")).items():
         monkeypatch.setenv(name, value)
     federation.file("flower").mkdir()
-    superlink.write_connection(federation)
-    connection = read_superlink_connection(superlink.CONNECTION)
+    coordinator.write_connection(federation)
+    connection = read_superlink_connection(coordinator.CONNECTION)
     assert (connection.address, connection.insecure) == (federation.address, True)
     assert SuperLinkConnectionTomlKey.ROOT_CERTIFICATES == "root-certificates"
 
@@ -257,14 +256,14 @@ def source_of(*modules: str) -> str:
 @pytest.mark.parametrize(
     ("pattern", "modules"),
     [
-        (f'"{patterns.CONNECTED} %s"', "flwr.supernode.start_client_internal"),
-        (f'"{patterns.UNSIGNED}.', "flwr.supernode.start_client_internal"),
+        (f'"{programs.CONNECTED} %s"', "flwr.supernode.start_client_internal"),
+        (f'"{programs.UNSIGNED}.', "flwr.supernode.start_client_internal"),
         ('f"[code: {flower_error.code}] ', "flwr.supernode.fleet_http_connection"),
     ],
 )
 def test_a_supernode_prints_what_is_looked_for(pattern, modules):
     assert pattern in source_of(modules)
-    assert f"[code: {ApiErrorCode.FLEET_NODE_ACTIVATION_FAILED:d}]" == patterns.REFUSED
+    assert f"[code: {ApiErrorCode.FLEET_NODE_ACTIVATION_FAILED:d}]" == programs.REFUSED
 
 
 def test_what_servers_print_in_the_end_is_known():
@@ -277,8 +276,8 @@ def test_what_servers_print_in_the_end_is_known():
     for text in farewells:
         assert f'"{text}' in said, text
         record = logging.LogRecord("uvicorn.error", logging.INFO, "", 0, text, (), None)
-        line = patterns.COLOURS.sub("", fmt.format(record))
-        assert patterns.reason_of_end(f"the reason\n{line}") == "the reason"
+        line = programs.COLOURS.sub("", fmt.format(record))
+        assert programs.reason_of_end(f"the reason\n{line}") == "the reason"
 
 
 # The guard
@@ -315,7 +314,7 @@ def served(app) -> Iterator[str]:
 
 def test_a_guarded_port_passes():
     with served(launcher.FleetOnly(Renamed(200))) as address:
-        http.check_guard(address, None)
+        programs.check_guard(address, None)
 
 
 @pytest.mark.parametrize(("status", "body"), [(200, b""), (404, b""), (403, b""), (405, b"no")])
@@ -325,12 +324,12 @@ def test_a_port_whose_guard_does_not_answer_is_refused(status, body):
         served(Renamed(status, body)) as address,
         pytest.raises(InputError, match=f"{address} is not guarded: .* answers {status} instead"),
     ):
-        http.check_guard(address, None)
+        programs.check_guard(address, None)
 
 
 def test_a_port_where_nobody_answers_is_refused():
     with pytest.raises(InputError, match=r"is not guarded: .* answers .*refused.* instead of 403"):
-        http.check_guard(f"127.0.0.1:{http.free_port()}", None)
+        programs.check_guard(f"127.0.0.1:{programs.free_port()}", None)
 
 
 def test_start_ends_with_an_error_where_flower_has_renamed_the_guard_s_place(
@@ -345,10 +344,10 @@ def test_start_ends_with_an_error_where_flower_has_renamed_the_guard_s_place(
     monkeypatch.setattr(launcher, "__file__", str(script))
     with (
         pytest.raises(InputError, match=r"the port at 127\.0.* is not guarded: .* answers 4"),
-        superlink.serve(federation),
+        coordinator.serve(federation),
     ):
         pass
-    assert not superlink.is_started(federation)
+    assert not coordinator.is_started(federation)
     assert not federation.file("flower", "nodes.json").exists()
 
 
@@ -371,7 +370,7 @@ def test_the_guard_tells_flower_s_interfaces_apart_by_their_paths():
     for router in (control_router, create_runtime_router("SuperLink")):
         assert not any(path.startswith(launcher.FOR_SITES) for path in paths(router))
     guarded = paths(control_router) | paths(create_runtime_router("SuperLink"))
-    assert set(http.GUARDED) <= guarded
+    assert set(programs.GUARDED) <= guarded
     asked = inspect.getsource(flwr.supernode.fleet_http_client)
     assert {f'path="{path}"' in asked for path in paths(fleet_router)} == {True}
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import MISSING, dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedcluster._choices import (
@@ -228,3 +229,38 @@ class Evaluate:
     classes: Sequence[str] | None = None
     participation: float = 1.0
     seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """The terms on which the sites of a federation are asked.
+
+    Parameters
+    ----------
+    out : Path
+        The folder that receives the files.
+    quorum : int, optional
+        The smallest number of sites that must answer a round; by default all.
+    deadline : float
+        Seconds after which a round goes on without those that have not answered.
+    columns : sequence of str, optional
+        What to cluster by; without it all columns, which must then be the same everywhere.
+    """
+
+    out: Path = parameter(
+        MISSING, "Folder to write.", "--out", "-o", type=Path, metavar="DIR", show_default=False
+    )
+    quorum: int | None = parameter(
+        None,
+        "How many sites must answer a round; it goes on without the others.",
+        type=int,
+        metavar="N",
+        show_default="all",
+    )
+    deadline: float = parameter(
+        120.0,
+        "Seconds to wait for a site in a round. Flower notices after at most 65 that a site has "
+        "died.",
+        metavar="S",
+    )
+    columns: Sequence[str] | None = None

@@ -1,22 +1,22 @@
-"""``fedcluster federation``: what the coordinator of sites over a network does."""
+"""Commands of the coordinator of sites over a network: ``fedcluster federation``."""
 
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedcluster._specifications import Evaluate, Fit, SelectK, parameter
+from fedcluster._specifications import Evaluate, Fit, RunOptions, SelectK
 from fedcluster.cli._options import (
     AsJson,
     Elbow,
     Fuzzy,
     GapBounds,
     ModelFile,
-    Out,
     Quiet,
     ShowOptions,
     check_options,
@@ -26,8 +26,8 @@ from fedcluster.cli._preparing import Scaling, Shaping, asked
 from fedcluster.cli._screen import Screen, needs
 
 if TYPE_CHECKING:
+    from fedcluster.federation._folder import Federation
     from fedcluster.jobs import Job
-    from fedcluster.transports.flower._coordinator import RunOptions
 
 
 app = typer.Typer(
@@ -86,7 +86,7 @@ def start(folder: Folder) -> None:
 
     from fedcluster.cli._screen import until_interrupted
     from fedcluster.federation._folder import Federation
-    from fedcluster.transports.flower._superlink import serve
+    from fedcluster.transports.flower._coordinator import serve
 
     federation = Federation.load(folder)
     with until_interrupted(), serve(federation) as superlink:
@@ -106,8 +106,7 @@ def show(folder: Folder, as_json: AsJson = False) -> None:
     needs("flwr", "flower")
     from fedcluster.federation._folder import Federation
     from fedcluster.report import Table
-    from fedcluster.transports.flower._coordinator import runs
-    from fedcluster.transports.flower._superlink import sites_online
+    from fedcluster.transports.flower._coordinator import runs, sites_online
 
     federation = Federation.load(folder)
     with Screen(as_json=as_json, quiet=False) as screen:
@@ -131,25 +130,6 @@ Columns = Annotated[
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """On which terms the sites are asked."""
-
-    quorum: int | None = parameter(
-        None,
-        "How many sites must answer a round; it goes on without the others.",
-        type=int,
-        metavar="N",
-        show_default="all",
-    )
-    deadline: float = parameter(
-        120.0,
-        "Seconds to wait for a site in a round. Flower notices after at most 65 that a site has "
-        "died.",
-        metavar="S",
-    )
-
-
 @run_app.callback()
 def run(context: typer.Context, folder: Folder) -> None:
     """Ask the sites of a federation."""
@@ -163,11 +143,10 @@ def fit(
     *,
     job: Fit,
     fuzzy: Fuzzy = False,
-    out: Out,
     columns: Columns = None,
     scaling: Scaling,
     shaping: Shaping,
-    terms: Terms,
+    options: RunOptions,
     show: ShowOptions,
 ) -> None:
     """Find clusters of the rows of all sites.
@@ -184,7 +163,7 @@ def fit(
     check_options(job)
     job = runs.with_fuzzifier(job, fuzzy=fuzzy)
     job = replace(job, prepare=asked(scaling, columns, shaping))
-    _begin(context.obj, job, _options(out, columns, terms, show), show)
+    _begin(context.obj, job, options, show, columns)
 
 
 @run_app.command(
@@ -194,13 +173,12 @@ def fit(
 def select_k(
     context: typer.Context,
     *,
-    out: Out,
     job: SelectK,
     elbow: Elbow = False,
     bounds: GapBounds = None,
     columns: Columns = None,
     scaling: Scaling,
-    terms: Terms,
+    options: RunOptions,
     show: ShowOptions,
 ) -> None:
     """Say how many clusters there are at all sites together, and why.
@@ -212,7 +190,7 @@ def select_k(
 
     check_options(job)
     job = selections.specified(job, asked(scaling, columns), bounds, elbow=elbow)
-    _begin(context.obj, job, _options(out, columns, terms, show), show)
+    _begin(context.obj, job, options, show, columns)
 
 
 @run_app.command(
@@ -223,7 +201,6 @@ def evaluate(
     context: typer.Context,
     model_file: ModelFile,
     *,
-    out: Out,
     labels: Annotated[
         bool,
         typer.Option(
@@ -232,7 +209,7 @@ def evaluate(
             "site's site.toml names as label_column.",
         ),
     ] = False,
-    terms: Terms,
+    options: RunOptions,
     show: ShowOptions,
 ) -> None:
     """Say how good the clusters of a model are at all sites together. Writes scores.json here.
@@ -242,8 +219,7 @@ def evaluate(
     """
     from fedcluster.model import Model
 
-    columns = Model.load(model_file).columns
-    options = replace(_options(out, None, terms, show), columns=columns)
+    options = replace(options, columns=Model.load(model_file).columns)
     _begin(context.obj, Evaluate(str(model_file.absolute()), labels), options, show)
 
 
@@ -260,42 +236,34 @@ def resume(
     from fedcluster.transports.flower import _coordinator as coordinator
 
     federation = Federation.load(context.obj)
-    with Screen(as_json=as_json, quiet=quiet) as screen:
-        folder = coordinator.resume(federation, name)
-        outcome = coordinator.wait(federation, folder, screen.doing)
-    _show(screen, outcome)
+    screen = Screen(as_json=as_json, quiet=quiet)
+    _follow(federation, screen, lambda: coordinator.resume(federation, name))
 
 
-def _options(out: Path, columns: str | None, terms: Terms, show: ShowOptions) -> RunOptions:
-    """Return the terms of a job, checked."""
+def _begin(
+    folder: Path, job: Job, options: RunOptions, show: ShowOptions, columns: str | None = None
+) -> None:
+    """Have a job done and show its outcome."""
     needs("flwr", "flower")
-    from fedcluster.errors import InputError
+    from fedcluster.federation._folder import Federation
     from fedcluster.io._columns import column_list
     from fedcluster.io._outputs import check_folder
-    from fedcluster.transports.flower._coordinator import RunOptions
-
-    check_folder(out, overwrite=show.overwrite)
-    if not terms.deadline > 0:
-        raise InputError(f"--deadline must be above 0 seconds, not {terms.deadline:g}")
-    names = column_list(columns)
-    return RunOptions(out, None if names is None else tuple(names), terms.quorum, terms.deadline)
-
-
-def _begin(folder: Path, job: Job, options: RunOptions, show: ShowOptions) -> None:
-    """Have a job done and show what came of it."""
-    from fedcluster.federation._folder import Federation
     from fedcluster.transports.flower import _coordinator as coordinator
 
+    check_folder(options.out, overwrite=show.overwrite)
+    if columns is not None:
+        options = replace(options, columns=column_list(columns))
     federation = Federation.load(folder)
-    with Screen(as_json=show.as_json, quiet=show.quiet) as screen:
-        screen.doing("handing the job to Flower")
-        run = coordinator.begin(federation, job, options)
-        outcome = coordinator.wait(federation, run, screen.doing)
-    _show(screen, outcome)
+    screen = Screen(as_json=show.as_json, quiet=show.quiet)
+    _follow(federation, screen, lambda: coordinator.begin(federation, job, options))
 
 
-def _show(screen: Screen, outcome: dict[str, Any]) -> None:
-    """What came of a job, for people and for programs."""
+def _follow(federation: Federation, screen: Screen, begin: Callable[[], Path]) -> None:
+    """Begin a run, wait for its outcome and show it."""
     from fedcluster.federation._messages import shown
+    from fedcluster.transports.flower import _coordinator as coordinator
 
+    with screen:
+        screen.doing("handing the job to Flower")
+        outcome = coordinator.wait(federation, begin(), screen.doing)
     screen.result(outcome, shown(outcome, screen.width))

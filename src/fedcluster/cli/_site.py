@@ -1,4 +1,4 @@
-"""``fedcluster check`` and ``fedcluster site``: the commands of one site."""
+"""Commands of one site: ``fedcluster check`` and ``fedcluster site``."""
 
 from __future__ import annotations
 

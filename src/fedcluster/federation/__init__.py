@@ -1,1 +1,1 @@
-"""A federation over a network: its folders, its jobs, and what is shown of them."""
+"""Federations over a network: their folders, their sites' membership, and their messages."""

@@ -46,8 +46,8 @@ def issue(host: str, sites: Sequence[str]) -> tuple[dict[str, bytes], dict[str, 
         Files by their names: certificates and public keys, and private keys.
     """
     authority, server = (ec.generate_private_key(ec.SECP384R1()) for _ in range(2))
-    ca = _certificate(AUTHORITY, authority, None, authority)
-    chain = _certificate(host, server, host, authority) + ca
+    ca = _certificate(None, authority, authority)
+    chain = _certificate(host, server, authority) + ca
     public = {"certificates/ca.crt": ca, "certificates/server.crt": chain}
     secret = {
         "certificates/ca.key": _private(authority, PrivateFormat.PKCS8),
@@ -68,10 +68,7 @@ def _private(key: ec.EllipticCurvePrivateKey, form: PrivateFormat) -> bytes:
 
 
 def _certificate(
-    name: str,
-    key: ec.EllipticCurvePrivateKey,
-    host: str | None,
-    signer: ec.EllipticCurvePrivateKey,
+    host: str | None, key: ec.EllipticCurvePrivateKey, signer: ec.EllipticCurvePrivateKey
 ) -> bytes:
     """Return a certificate of a host, or without one that of the authority itself."""
     is_authority = host is None
@@ -82,7 +79,7 @@ def _certificate(
     now = datetime.now(UTC)
     builder = (
         x509.CertificateBuilder()
-        .subject_name(_common_name(name))
+        .subject_name(_common_name(host or AUTHORITY))
         .issuer_name(_common_name(AUTHORITY))
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import json
 import os
 import re
 import tomllib
@@ -11,11 +12,34 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedcluster.errors import InputError
-from fedcluster.federation import _pages as pages
 from fedcluster.federation._certificates import issue
 from fedcluster.io._outputs import atomic_folder
 
+TEMPLATES = Path(__file__).with_name("templates")
 SITE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
+
+SECURE = """\
+Sites connect to {address}: that port must be open here, none at the sites. Connections are
+encrypted (TLS, `certificates/`), and a site proves by its key who it is (`keys/`).
+
+`certificates/ca.key`, `certificates/server.key` and the sites' `key` are secret."""
+
+INSECURE = """\
+THIS FEDERATION IS INSECURE, for trials on one machine: nothing is encrypted, and whoever reaches
+{address} can pretend to be a site."""
+
+CREDENTIALS = """\
+certificate = "ca.crt"  # by it this site knows the coordinator
+key = "key"               # by it the coordinator knows this site
+"""
+
+NO_CREDENTIALS = """\
+insecure = true  # for trials on one machine: nothing is encrypted
+"""
+
+KEEP = """
+`key` is secret: by it the coordinator knows you.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +96,16 @@ class Federation:
         """Return the port of the address."""
         return int(self.address.rpartition(":")[2])
 
+    @property
+    def local_address(self) -> str:
+        """Return the address of the coordinator for programs of its own machine."""
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def authority(self) -> Path | None:
+        """Return the certificate that vouches for the coordinator, None where nothing does."""
+        return None if self.insecure else self.file("certificates", "ca.crt")
+
     def file(self, *parts: str) -> Path:
         """Return the path of a file in the folder."""
         return self.folder.joinpath(*parts)
@@ -101,7 +135,7 @@ def create(folder: Path, sites: Sequence[str], address: str, *, insecure: bool) 
     _check_address(federation)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder} exists and is not an empty folder; choose another")
-    public = pages.pages(federation.address, federation.sites, folder.name, insecure=insecure)
+    public = _pages(federation)
     secret: dict[str, bytes] = {}
     if not insecure:
         certificates, secret = issue(federation.host, federation.sites)
@@ -152,3 +186,34 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def _pages(federation: Federation) -> dict[str, bytes]:
+    """Return the texts of a federation, from ``templates/``, by the names of their files."""
+    address, sites, insecure = federation.address, list(federation.sites), federation.insecure
+    about = {"address": address, "sites": sites, "insecure": insecure}
+    texts = {
+        "federation.toml": "".join(f"{key} = {json.dumps(about[key])}\n" for key in about),
+        "README.md": _template("README.md").format(
+            n=len(sites),
+            address=address,
+            handed=", ".join(f"`sites/{name}`" for name in sites),
+            folder=federation.folder.name,
+            security=(INSECURE if insecure else SECURE).format(address=address),
+        ),
+    }
+    for site in sites:
+        for name, template in {"site.toml": "site.toml", "README.md": "site.md"}.items():
+            texts[f"sites/{site}/{name}"] = _template(template).format(
+                site=site,
+                address=address,
+                quoted_site=json.dumps(site),
+                quoted_address=json.dumps(address),
+                credentials=NO_CREDENTIALS if insecure else CREDENTIALS,
+                keep="" if insecure else KEEP,
+            )
+    return {name: text.encode() for name, text in texts.items()}
+
+
+def _template(name: str) -> str:
+    return (TEMPLATES / name).read_text("utf-8")

@@ -1,4 +1,4 @@
-"""A site's membership of a federation: what its site file says, and what it answers and keeps.
+"""Membership of a site in a federation: its table in the site file, its answers and its results.
 
 What carries the questions is no matter of this module.
 """
@@ -92,7 +92,7 @@ class Membership:
 
 
 def site_responder(site: SiteFile, membership: Membership, say: Callable[[str], None]) -> Responder:
-    """Return what answers a site's questions; reads the names of its columns.
+    """Return the responder of a site, which answers questions; reads the names of its columns.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ def site_responder(site: SiteFile, membership: Membership, say: Callable[[str], 
     membership : Membership
         Where it logs what left, what it may be asked, and where it keeps results.
     say : callable taking a str
-        Told what happens, in one line each.
+        Receives what happens, in one line each.
 
     Raises
     ------
@@ -141,7 +141,6 @@ def append_to_log(path: Path, lines: list[Line]) -> None:
     text = "".join(json.dumps({"time": now, **line}) + "\n" for line in lines)
     with path.open("a", encoding="utf-8") as file:
         file.write(text)
-        file.flush()
 
 
 def read_log(path: Path) -> list[Line]:

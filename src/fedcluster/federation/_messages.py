@@ -1,4 +1,4 @@
-"""The outcome of a job, and what left a site, in words and tables."""
+"""Words and tables for the outcome of a job, and for the answers that left a site."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _centers(outcome: Mapping[str, Any], width: int) -> list[Table]:
 
 
 def _verdict(verdict: Mapping[str, Any]) -> list[Table | str]:
-    """Return what each index says, the verdict, and what casts a doubt on it."""
+    """Return the scores of each index, the verdict, and the doubts about it."""
     n, scores = verdict["n_clusters"], {line["k"]: line for line in verdict["table"]}
     return [
         index_table(n, verdict["rule"], verdict["says"], scores),
@@ -77,7 +77,7 @@ def _written(outcome: Mapping[str, Any]) -> list[str]:
 
 
 def log_lines(lines: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return what left a site, one line for each answer."""
+    """Return one line for each answer that left a site."""
     return [_log_line(line) for line in lines]
 
 

@@ -1,4 +1,4 @@
-"""Flower's ServerApp: the coordinator's part of one job; the sites answer by themselves."""
+"""Flower's ServerApp: it does the coordinator's part of one job; sites answer by themselves."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from fedcluster.transports.flower._transport import discover_nodes, flower_engin
 LOGGER = logging.getLogger(__name__)
 
 client = ClientApp()
-"""Nothing: a site answers by its own package, ``fedcluster site start``."""
+"""An app that does nothing: a site answers by its own package, ``fedcluster site start``."""
 
 server = ServerApp()
 
@@ -72,16 +72,16 @@ def conduct(engine: RemoteEngine, content: Mapping[str, Any], folder: Path) -> d
     Parameters
     ----------
     engine : RemoteEngine
-        Who is asked.
+        The engine that asks the sites.
     content : mapping
-        What ``job.json`` holds.
+        The content of ``job.json``.
     folder : Path
         The folder of the run; records there are not asked for again.
 
     Returns
     -------
     dict
-        What there is to show.
+        The outcome, as the coordinator shows it.
     """
     job = job_from_json(content["job"], content["parameters"])
     folder.mkdir(parents=True, exist_ok=True)
@@ -102,22 +102,17 @@ def conduct(engine: RemoteEngine, content: Mapping[str, Any], folder: Path) -> d
 def _columns(
     engine: RemoteEngine, job: Job, chosen: list[str] | None, folder: Path
 ) -> tuple[str, ...]:
-    """Choose what all are asked about: the columns, or raw rows that are still to be prepared."""
-    if preprocessing_of(job) is None:
-        return _in_one_order(engine, chosen, folder)
-    engine.choose(chosen, raw=True)
-    return tuple(chosen or ())
-
-
-def _in_one_order(engine: RemoteEngine, wanted: list[str] | None, folder: Path) -> tuple[str, ...]:
-    """Ask the sites what they hold; the columns that all are asked about, in one order.
+    """Choose the columns that all sites are asked about, and return them in one order.
 
     Raises
     ------
     InputError
-        If two sites have other columns, or those that a resumed run asked about are others.
+        If two sites have other columns, where rows are taken as they are.
     """
-    engine.choose(wanted)
+    raw = preprocessing_of(job) is not None
+    engine.choose(chosen, raw=raw)
+    if raw:
+        return tuple(chosen or ())
     sites = [site for site in engine.introduce() if site.answered]
     told = {site.name: tuple(column.name for column in site.columns) for site in sites}
     first, *others = told

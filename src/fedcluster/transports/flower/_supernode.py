@@ -1,4 +1,4 @@
-"""A site's end of Flower: its SuperNode holds the connection, and its questions are answered here.
+"""A site's end of Flower: its SuperNode holds the connection; questions are answered here.
 
 They are answered by the package that is installed at the site: the code of an app that a
 coordinator sends is not run.
@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 
 import httpx
 from flwr.clientapp import ClientApp
@@ -28,9 +29,8 @@ from fedcluster._site import SiteFile
 from fedcluster.engines._responder import Responder
 from fedcluster.errors import InputError
 from fedcluster.federation._membership import Membership, site_responder
-from fedcluster.transports.flower._http import client, free_port, is_healthy
-from fedcluster.transports.flower._log_patterns import CONNECTED, REFUSED, UNSIGNED
-from fedcluster.transports.flower._processes import ManagedProcess
+from fedcluster.transports.flower import _programs as programs
+from fedcluster.transports.flower._programs import ManagedProcess
 from fedcluster.transports.flower._transport import client_app
 
 LOGGER = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ def take_part(path: Path, say: Callable[[str], None]) -> None:
     path : Path
         The site file.
     say : callable taking a str
-        Told what happens, in one line each.
+        Receives what happens, in one line each.
 
     Raises
     ------
@@ -63,11 +63,15 @@ def take_part(path: Path, say: Callable[[str], None]) -> None:
     responder = site_responder(site, membership, say)
     _wait_for_coordinator(site.name, membership, folder, say)
     secret = secrets.token_bytes(32)
-    with _secret_file(folder / "flower", secret) as file:
+    home = folder / "flower"
+    home.mkdir(parents=True, exist_ok=True)
+    with NamedTemporaryFile(prefix="secret-", dir=home) as file:  # for this user's eyes only
+        file.write(secret)
+        file.flush()
         while True:
-            port = free_port()
-            options = supernode_options(membership, folder, port, file)
-            with connected(membership, options, folder / "flower", say) as supernode:
+            port = programs.free_port()
+            options = supernode_options(membership, folder, port, Path(file.name))
+            with connected(membership, options, home, say) as supernode:
                 say(f"site {site.name}: connected; Ctrl-C ends it")
                 answer(supernode, port, secret, responder)
                 say(
@@ -94,28 +98,15 @@ def supernode_options(membership: Membership, folder: Path, port: int, secret: P
     ]
 
 
-@contextmanager
-def _secret_file(folder: Path, secret: bytes) -> Iterator[Path]:
-    """Write a file with the secret by which the SuperNode knows this process."""
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"secret-{secrets.token_hex(4)}"
-    path.touch(0o600, exist_ok=False)
-    path.write_bytes(secret)
-    try:
-        yield path
-    finally:
-        path.unlink(missing_ok=True)
-
-
 def _wait_for_coordinator(
     name: str, membership: Membership, folder: Path, say: Callable[[str], None]
 ) -> None:
     """Wait until somebody answers; complain where it is not the coordinator."""
     authority = None if membership.insecure else folder / str(membership.certificate)
     say(f"site {name}: connecting to {membership.coordinator}")
-    if not is_healthy(membership.coordinator, authority):
+    if not programs.is_healthy(membership.coordinator, authority):
         say(f"site {name}: nobody answers at {membership.coordinator} yet; waiting")
-        while not is_healthy(membership.coordinator, authority):
+        while not programs.is_healthy(membership.coordinator, authority):
             time.sleep(1)
 
 
@@ -139,7 +130,7 @@ def connected(
                 mark.touch()
                 yield supernode
                 return
-            if REFUSED not in supernode.printed() or began > end:
+            if programs.REFUSED not in supernode.printed() or began > end:
                 raise InputError(_why_refused(supernode, membership, before=mark.exists()))
         if not told:
             say("the site's earlier program still counts as connected; waiting")
@@ -151,7 +142,7 @@ def _connects(supernode: ManagedProcess) -> bool:
     """Wait until a SuperNode is connected, or return False if it ends before."""
     while True:
         ended = not supernode.runs
-        if CONNECTED in supernode.printed():
+        if programs.CONNECTED in supernode.printed():
             return True
         if ended:
             return False
@@ -161,11 +152,11 @@ def _connects(supernode: ManagedProcess) -> bool:
 def _why_refused(supernode: ManagedProcess, membership: Membership, *, before: bool) -> str:
     """Return why a SuperNode ended before it was connected, now or ever."""
     said, where = supernode.printed(), f"see {supernode.log}"
-    if REFUSED in said and before:
+    if programs.REFUSED in said and before:
         why = "another program with this site's key is connected, or the key is not known any more"
-    elif REFUSED in said:
+    elif programs.REFUSED in said:
         why = "the coordinator does not know this site's key; ask for the site's folder anew"
-    elif UNSIGNED in said:
+    elif programs.UNSIGNED in said:
         why = (
             "the coordinator refuses this site's signature; set the clocks of both machines, of "
             "which this one may be 5 s fast or 5 minutes slow, and no more"
@@ -186,13 +177,13 @@ def answer(supernode: ManagedProcess, port: int, secret: bytes, responder: Respo
     known = SuperExecAuthHttpInterceptor(master_secret=secret, protected_methods={acquire})
     request = AcquireTaskRequest(supported_task_types=[TaskType.CLIENT_APP])
     address = f"127.0.0.1:{port}"  # within this machine; whether the program runs we see
-    runtime = client(RuntimeHttpClient, address, 1, known)
+    runtime = programs.client(RuntimeHttpClient, address, 1, known)
     while supernode.runs:
         try:
             task = runtime.AcquireTask(request)
             if task.HasField("task") and task.token:
                 token = RuntimeTokenHttpInterceptor(task.token)
-                one = client(RuntimeHttpClient, address, 1, token)
+                one = programs.client(RuntimeHttpClient, address, 1, token)
                 threading.Thread(target=answer_one, args=(one, app, turn), daemon=True).start()
                 continue
         except httpx.HTTPError as error:

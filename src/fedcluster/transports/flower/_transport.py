@@ -21,9 +21,6 @@ from fedcluster.engines._wire import PROTOCOL, WireError, pack, unpack
 KIND = "query"
 KEY = "fedcluster"
 
-DEADLINE = 120.0
-"""Seconds for a round; Flower tells of a site that died after at most 65."""
-
 POLL = 0.2
 """Seconds between two looks for replies."""
 
@@ -39,20 +36,21 @@ def flower_engine(
     nodes: Mapping[int, str],
     *,
     quorum: int | None = None,
-    deadline: float = DEADLINE,
+    deadline: float = 120.0,
 ) -> RemoteEngine:
     """Return an engine that asks sites through Flower.
 
     Parameters
     ----------
     grid : Grid
-        What a Flower ServerApp is given.
+        The grid of a Flower ServerApp.
     nodes : mapping of int to str
         The name of the site behind each of Flower's node ids.
     quorum : int, optional
         The smallest number of sites that must answer a round; by default all that are asked.
     deadline : float, default=120
-        Seconds after which a round goes on without those that have not replied.
+        Seconds after which a round goes on without those that have not replied. Flower tells of a
+        site that died after at most 65.
 
     Raises
     ------
@@ -70,13 +68,13 @@ class _Exchange:
     Parameters
     ----------
     messages : mapping of str to bytes
-        What each site is to get.
+        The message for each site.
     came : dict of str to bytes
         The replies.
     reasons : dict of str to str
-        Why a site has not replied.
+        The reason why a site has not replied.
     tries : dict of str to int
-        How often a site was sent its message.
+        The number of times that a site was sent its message.
     """
 
     messages: Mapping[str, bytes]
@@ -105,7 +103,7 @@ class FlowerTransport:
         Seconds for one exchange.
     """
 
-    def __init__(self, grid: Grid, nodes: Mapping[int, str], deadline: float = DEADLINE) -> None:
+    def __init__(self, grid: Grid, nodes: Mapping[int, str], deadline: float) -> None:
         self._nodes = {name: node for node, name in nodes.items()}
         if len(self._nodes) < len(nodes):
             raise ValueError(f"two nodes have one name: {sorted(nodes.values())}")
@@ -131,9 +129,11 @@ class FlowerTransport:
             if self._is_over(this, enough):
                 break
             time.sleep(POLL)
-        self._silent |= {name for name in this.open() if name in self._waiting()}
+        late = self._waiting().intersection(this.open())
+        self._silent |= late
         for name in this.open():
-            this.reasons.setdefault(name, self._why_not(name))
+            why = f"no reply within {self._deadline:g} s" if name in late else "not connected"
+            this.reasons.setdefault(name, why)
         return this.came, {name: this.reasons[name] for name in this.open()}
 
     def _is_over(self, this: _Exchange, enough: int) -> bool:
@@ -146,11 +146,6 @@ class FlowerTransport:
     def _waiting(self) -> set[str]:
         """Return the sites from which a reply to this exchange may still come."""
         return {name for name, number in self._sent.values() if number == self._number}
-
-    def _why_not(self, name: str) -> str:
-        if name in self._waiting():
-            return f"no reply within {self._deadline:g} s"
-        return "not connected"
 
     def _send(self, this: _Exchange, *, repeat: bool) -> None:
         """Send to the sites that are there and have not got their message yet.
@@ -224,7 +219,7 @@ def client_app(responder: Callable[[Context], Responder]) -> ClientApp:
     return app
 
 
-def discover_nodes(grid: Grid, sites: Iterable[str], deadline: float = DEADLINE) -> dict[int, str]:
+def discover_nodes(grid: Grid, sites: Iterable[str], deadline: float) -> dict[int, str]:
     """Ask all nodes for their names, where no key says who is who: on one machine, for trials.
 
     Returns the names by node as soon as all the sites are there, or at the deadline those that are.

@@ -1,0 +1,294 @@
+"""Flower's programs: their processes, what they print, and clients of what they serve.
+
+A program ends with the process that started it. The texts that it prints are read here only, by the
+patterns below; tests/test_flower_contract.py holds each against the installed release of Flower.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import socket
+import ssl
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx
+from flwr.supercore.control import ControlHttpClient
+from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
+from flwr.supercore.retry import RetryInvoker, exponential
+from flwr.supercore.runtime import RuntimeHttpClient
+
+from fedcluster.errors import InputError
+from fedcluster.transports.flower import _launcher as launcher
+
+ClientT = TypeVar("ClientT", ControlHttpClient, RuntimeHttpClient)
+
+PATIENCE = 5.0
+"""Seconds that a program has to end by itself."""
+
+LOCAL_TIMEOUT = 60.0
+"""Seconds that a program of this machine may take to answer, however busy the machine is."""
+
+GUARDED = ("/v1/control/list-nodes", "/v1/runtime/acquire-task")
+"""One path of each interface that is for the coordinator's machine only."""
+
+ELSEWHERE = "192.0.2.1"
+"""An address that is nobody's (RFC 5737)."""
+
+CONNECTED = "SuperNode ID:"
+"""The SuperLink has let a SuperNode in."""
+
+REFUSED = "[code: 2004]"
+"""The SuperLink does not know a SuperNode's key, or the key is connected already."""
+
+UNSIGNED = "SuperNode terminated gracefully"
+"""All that a SuperNode prints where its signed time is not accepted."""
+
+SHUTDOWN = re.compile(
+    r"Shutting down|Waiting for \w+ shutdown|FastAPI lifespan|\w+ shutdown complete|Finished server"
+)
+"""Lines that a server prints after the reason why it ends."""
+
+LEVEL = re.compile(r"^(\S+Z )?(INFO|WARNING|ERROR|DEBUG)\s*(:|\[[\w.]+\])\s*")
+"""The beginning of a line of Flower, and with the time of a line of its web server."""
+
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+"""Escape sequences that colour a line."""
+
+
+def reason_of_end(printed: str) -> str:
+    """Return what a program printed last, but for its shutdown, in one line."""
+    lines = [LEVEL.sub("", line.strip()) for line in printed.splitlines()]
+    lines = [line for line in lines if line and not SHUTDOWN.match(line)]
+    return " ".join(lines[-4:])[-300:] or "it said nothing"
+
+
+def environment(home: Path) -> dict[str, str]:
+    """Return the environment of Flower's programs: their files in ``home``, nothing sent elsewhere.
+
+    Nobody but a proxy on this machine may say for whom it asks: the guard of the SuperLink
+    believes that.
+    """
+    return os.environ | {
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
+        "FLWR_HOME": str(home),
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "FLWR_DISABLE_UPDATE_CHECK": "1",
+        "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+        "FORWARDED_ALLOW_IPS": "127.0.0.1",
+    }
+
+
+class ManagedProcess:
+    """One of Flower's programs while it runs.
+
+    Parameters
+    ----------
+    name : {"superlink", "supernode"}
+        Which program.
+    process : Popen
+        Its process.
+    log : Path
+        The file that receives what it prints.
+    """
+
+    def __init__(self, name: str, process: subprocess.Popen[bytes], log: Path) -> None:
+        self.name, self.process, self.log = name, process, log
+
+    @classmethod
+    @contextmanager
+    def running(
+        cls, name: str, options: Sequence[str], log: Path, home: Path
+    ) -> Iterator[ManagedProcess]:
+        """Start a program; it is ended with the block."""
+        home.mkdir(parents=True, exist_ok=True)
+        with log.open("wb") as file:
+            process = subprocess.Popen(
+                [sys.executable, "-P", launcher.__file__, str(os.getpid()), name, *options],
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                env=environment(home),
+                start_new_session=True,  # Ctrl-C is for us, and we end it
+            )
+        try:
+            yield cls(name, process, log)
+        finally:
+            _end(process)
+
+    @property
+    def runs(self) -> bool:
+        """Return whether it has not ended."""
+        return self.process.poll() is None
+
+    def printed(self) -> str:
+        """Return what it has printed, without colours."""
+        with suppress(OSError):
+            return COLOURS.sub("", self.log.read_text("utf-8", errors="replace"))
+        return ""
+
+    def complaint(self) -> str:
+        """Return what it printed in the end, in one line."""
+        return reason_of_end(self.printed())
+
+    def check(self) -> None:
+        """Complain if it has ended.
+
+        Raises
+        ------
+        InputError
+            With what it said last and where to read on.
+        """
+        if not self.runs:
+            raise InputError(f"Flower's {self.name} has ended: {self.complaint()}; see {self.log}")
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a process, at first by asking, and whatever it has started and left behind."""
+    process.terminate()
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(PATIENCE)
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, 9)
+    process.wait()
+
+
+def is_healthy(address: str, authority: Path | None, timeout: float = 5.0) -> bool:
+    """Return whether a SuperLink answers at an address; False where nobody does.
+
+    Parameters
+    ----------
+    address : str
+        HOST:PORT.
+    authority : Path, optional
+        The certificate of the authority that must vouch for it; without it nothing is encrypted.
+    timeout : float, default=5
+        Seconds that an answer may take.
+
+    Raises
+    ------
+    InputError
+        If somebody answers, but not as it should be.
+    """
+    try:
+        return _get(address, "/health", authority, timeout).status_code == 200
+    except httpx.TransportError as error:
+        why = _first_cause(error)
+        if isinstance(why, ssl.SSLCertVerificationError):
+            raise InputError(
+                f"the coordinator's certificate is not vouched for by {authority}: another "
+                f"answers at {address}, or the site's folder is of another federation"
+            ) from error
+        if isinstance(why, ssl.SSLError):
+            raise InputError(f"the coordinator at {address} does not encrypt: {why}") from error
+        if authority is None and isinstance(error, httpx.RemoteProtocolError | httpx.ReadError):
+            raise InputError(
+                f"the coordinator wants an encrypted connection at {address}: write certificate "
+                "and key in the site's file, not insecure"
+            ) from error
+        return False
+
+
+def _first_cause(error: BaseException) -> BaseException:
+    return error if error.__cause__ is None else _first_cause(error.__cause__)
+
+
+def check_guard(address: str, authority: Path | None) -> None:
+    """Refuse a SuperLink that lets other machines start runs or register sites.
+
+    It is asked as by a proxy on this machine that speaks for another machine.
+
+    Parameters
+    ----------
+    address : str
+        HOST:PORT on this machine.
+    authority : Path, optional
+        As of `is_healthy`.
+
+    Raises
+    ------
+    InputError
+        If the guard of `fedcluster.transports.flower._launcher` does not answer 403.
+    """
+    for path in GUARDED:
+        try:
+            reply = _get(address, path, authority, LOCAL_TIMEOUT, {"X-Forwarded-For": ELSEWHERE})
+        except httpx.TransportError as error:
+            answer = str(error)
+        else:
+            if reply.status_code == 403 and reply.content == launcher.FORBIDDEN:
+                continue
+            answer = str(reply.status_code)
+        raise InputError(
+            f"the port at {address} is not guarded: asked from another machine for {path}, it "
+            f"answers {answer} instead of 403, so anyone could start runs; is another release of "
+            "flwr installed than this one of fedcluster is made for?"
+        )
+
+
+def _get(
+    address: str,
+    path: str,
+    authority: Path | None,
+    timeout: float,
+    headers: dict[str, str] | None = None,
+) -> httpx.Response:
+    """Request a path, encrypted where an authority vouches for the server."""
+    scheme = "http" if authority is None else "https"
+    trusted = ssl.create_default_context(cafile=authority)
+    url = f"{scheme}://{address}{path}"
+    return httpx.get(url, headers=headers, timeout=timeout, verify=trusted)
+
+
+def free_port() -> int:
+    """Return a port of this machine that nobody listens at."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def retry_policy(max_tries: int) -> RetryInvoker:
+    """Return how often a Flower program is asked where nobody answers.
+
+    Flower's own policy ends the process that asks, where the answer is 401: a site whose sign of
+    life came just after its answer, or belongs to a run that is over, would vanish.
+    """
+    return RetryInvoker(lambda: exponential(max_delay=20), httpx.TransportError, max_tries, None)
+
+
+def client(
+    kind: type[ClientT],
+    address: str,
+    max_tries: int,
+    *interceptors: Any,
+    certificate: bytes | None = None,
+) -> ClientT:
+    """Return a client of one of Flower's interfaces.
+
+    Parameters
+    ----------
+    kind : type
+        `ControlHttpClient` or `RuntimeHttpClient`.
+    address : str
+        HOST:PORT.
+    max_tries : int
+        How often it asks where nobody answers.
+    *interceptors : interceptor of Flower
+        By which it proves who it is.
+    certificate : bytes, optional
+        Of the authority that must vouch for the server; without it nothing is encrypted.
+    """
+    logging.getLogger("flwr").setLevel(logging.CRITICAL)  # we say it in our own words
+    return kind.from_server_address(
+        server_address=address,
+        insecure=certificate is None,
+        root_certificates=certificate,
+        interceptors=[RuntimeVersionHttpInterceptor(component_name="fedcluster"), *interceptors],
+        retry_invoker=retry_policy(max_tries),
+    )
