@@ -26,7 +26,7 @@ from fedcluster.rounds import Plan
 WHOLE = 2000
 """Columns up to which the whole scatter is sent."""
 OVERSAMPLING = 10
-"""Columns of the basis beyond the components that are asked for."""
+"""Columns of the basis in addition to the components."""
 MOST_ROUNDS = 40
 SETTLED = 1e-10
 """Relative change of the spectrum in a round at and below which it is taken for exact."""

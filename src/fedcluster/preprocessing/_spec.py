@@ -29,7 +29,7 @@ _Sites = Mapping[str, Mapping[str, Column]]
 
 @dataclass(frozen=True, slots=True)
 class PreprocessingSpec:
-    """Preprocessing that is asked for, before the rows of all sites are clustered.
+    """Specification of how the rows of all sites are preprocessed before they are clustered.
 
     Parameters
     ----------

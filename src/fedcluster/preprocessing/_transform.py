@@ -125,7 +125,7 @@ class Category:
         return prepared
 
     def unknown(self, data: Data, j: int) -> int:
-        """Return how many values are of no known level, where no column stands for others."""
+        """Return how many values are of no known level, unless another column counts those."""
         if self.other:
             return 0
         number, missing = self._numbers(data, j)

@@ -1,4 +1,4 @@
-"""Size limits: a line of a summary that stands for too few rows does not leave the site.
+"""Size limits: filters that hold back lines of a summary that sum too few rows.
 
 Owned by the site and applied to every summary, those of seeding and of metrics included. They
 protect a single round; over many rounds two nearly equal sums can still be subtracted.
@@ -26,7 +26,7 @@ ROUNDING = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class MinClusterSize:
-    """Hold back each line that stands for fewer than ``p`` rows (Garst & Reinders, section 3.2).
+    """Filter that holds back lines of fewer than ``p`` rows (Garst & Reinders, section 3.2).
 
     Rows are counted, not their weights. A line that is held back is missing in the total, so the
     result is no longer exactly the pooled one; p = 1 holds nothing back.
@@ -34,7 +34,7 @@ class MinClusterSize:
     Parameters
     ----------
     p : int, default=2
-        The smallest number of rows that a line may stand for. The paper's value is 2.
+        The smallest number of rows behind a line that leaves the site. The paper's value is 2.
 
     Examples
     --------
@@ -50,13 +50,13 @@ class MinClusterSize:
             raise ValueError(f"min_cluster_size must be at least 1, not {self.p}")
 
     def __call__(self, summary: Summary, n_rows: int) -> Summary:
-        """Keep the lines of at least ``p`` rows."""
+        """Return the summary with the lines of at least ``p`` rows only."""
         return summary.keep(summary.rows >= self.p)
 
 
 @dataclass(frozen=True, slots=True)
 class MinRows:
-    """Hold back everything where the site has fewer than ``n`` rows in all.
+    """Filter that holds back everything where the site has fewer than ``n`` rows in all.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ class MinRows:
             raise ValueError(f"the smallest number of rows must be at least 1, not {self.n}")
 
     def __call__(self, summary: Summary, n_rows: int) -> Summary:
-        """Keep everything or nothing."""
+        """Return the summary, without any line if the site has fewer than ``n`` rows."""
         return summary if n_rows >= self.n else summary.keep(summary.rows < 0)
 
 
