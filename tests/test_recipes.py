@@ -17,7 +17,7 @@ from fedcluster.core import Data, State
 from fedcluster.datasets import plane16
 from fedcluster.engines import LocalEngine
 from fedcluster.recipes import race
-from fedcluster.recipes._starts import best_seeds
+from fedcluster.recipes._clustering import best_seeds
 from fedcluster.rounds import run, run_plan
 
 PLANE = plane16(noise=1.5)

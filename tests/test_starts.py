@@ -18,11 +18,10 @@ from fedcluster.datasets import plane16
 from fedcluster.engines import LocalEngine
 from fedcluster.errors import HeldBackError
 from fedcluster.kernels import kmeans
-from fedcluster.recipes import _starts as starts
-from fedcluster.recipes._breathing import INHALED, breathe, dispensable
+from fedcluster.recipes import _clustering as starts
 from fedcluster.recipes._clustering import canonical, clustering
-from fedcluster.recipes._race import race
-from fedcluster.rounds import iterate, run, run_plan
+from fedcluster.recipes._search import INHALED, breathe, dispensable, race
+from fedcluster.rounds import Plan, iterate, run, run_plan
 
 PLANE = plane16(noise=1.5)
 
@@ -47,11 +46,25 @@ def steps(outcome: Any) -> list[dict[str, int]]:
 # Descriptions of the rows
 
 
+def step(k: int, init: str) -> starts.Description:
+    found = starts.description_step(FitSpec(k, init=init))
+    assert found is not None
+    return found
+
+
+def means_of_sites(k: int) -> Plan[Result]:
+    return starts.description(step(k, "summaries"), k, 0)
+
+
+def means_of_leaves(k: int, seed: int = 0) -> Plan[Result]:
+    return starts.description(step(k, "sums"), k, seed)
+
+
 def test_sites_tell_twice_as_many_means_as_clusters_are_wanted() -> None:
     """Eight groups far apart at one site: k = 4 asks for all, k = 3 for six."""
     X = (100.0 * np.arange(8)[:, None] + np.arange(5.0)).reshape(-1, 1)
     for k in (3, 4):
-        found = run_plan(starts.means_of_sites(k), engine(X))
+        found = run_plan(means_of_sites(k), engine(X))
         assert len(found.value.state.centers) == 2 * k
         assert steps(found) == [{"SiteSummaries": 1}]
 
@@ -59,12 +72,12 @@ def test_sites_tell_twice_as_many_means_as_clusters_are_wanted() -> None:
 def test_a_tree_has_four_times_as_many_leaves_as_clusters_are_wanted() -> None:
     X = np.random.default_rng(0).uniform(size=(2000, 2))
     for k in (2, 3):
-        found = run_plan(starts.means_of_leaves(k), engine(X)).value.state
+        found = run_plan(means_of_leaves(k), engine(X)).value.state
         assert len(found.centers) == 4 * k
         assert found.weights.sum() == 2000
 
 
-@pytest.mark.parametrize("plan", [starts.means_of_sites, starts.means_of_leaves])
+@pytest.mark.parametrize("plan", [means_of_sites, means_of_leaves])
 def test_means_that_are_enough_are_not_asked_for_again(plan: Any) -> None:
     """As many distinct ones as clusters: two groups of five are enough for k = 2, not for 3."""
     X = on_line(0, 0, 0, 0, 0, 9, 9, 9, 9, 9)
@@ -78,8 +91,9 @@ def test_means_that_are_enough_are_not_asked_for_again(plan: Any) -> None:
 
 def test_the_start_from_sums_is_that_of_the_leaves() -> None:
     X = np.random.default_rng(0).normal(size=(300, 2))
-    seeds, history = run_plan(starts.from_sums(3, 4, seed=7), engine(X)).value
-    leaves = run_plan(starts.means_of_leaves(3, seed=7), engine(X)).value
+    plan = starts.from_description(step(3, "sums"), 3, 4, seed=7)
+    seeds, history = run_plan(plan, engine(X)).value
+    leaves = run_plan(means_of_leaves(3, seed=7), engine(X)).value
     expected = starts.from_means(leaves.state, 3, 4, seed=7)
     assert len(seeds) == len(expected)
     for seed, other in zip(seeds, expected, strict=True):
@@ -133,11 +147,11 @@ def test_no_mean_is_an_error_that_says_what_to_do() -> None:
 def test_fkm_s_last_states_join_the_seeds_of_the_summaries() -> None:
     """In the same ten rounds: the one of the summaries is FKM's first."""
     sites = engine(PLANE.X, PLANE.site)
-    found = run_plan(starts.with_fkm(16, 12, seed=3), sites)
+    found = run_plan(starts.with_fkm(step(16, "summaries"), 16, 12, seed=3), sites)
     seeds, history = found.value
     assert steps(found) == [{"SiteSummaries": 1, "FKM": 1}, *[{"FKM": 1}] * 9]
     assert [done.step for done in history] == ["SiteSummaries", *["FKM"] * 9]
-    alone = run_plan(starts.from_summaries(16, 8, seed=3), sites).value[0]
+    alone = run_plan(starts.from_description(step(16, "summaries"), 16, 8, seed=3), sites).value[0]
     assert len(seeds) == len(alone) + 4
     for rounds, seed in zip(range(7, 11), seeds[-4:], strict=True):
         state = run(FKM(16), sites, seed=3, max_rounds=rounds).state

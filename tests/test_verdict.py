@@ -8,8 +8,7 @@ import pytest
 from fedcluster.core import Result, State
 from fedcluster.metrics._indices import JUDGES
 from fedcluster.selection import Rule
-from fedcluster.selection._messages import because, doubts
-from fedcluster.selection._verdict import judged
+from fedcluster.selection._verdict import because, doubts, judged
 
 BIC, GAP, CALINSKI, SILHOUETTE = JUDGES
 

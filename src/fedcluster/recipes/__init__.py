@@ -1,20 +1,14 @@
-"""Compositions of runs: the default way to cluster.
+"""Compositions of runs: the default way to cluster, and its evaluation.
 
 The loss of federated clustering against pooled clustering lies in the start, not in the sums. So:
-a good start from few rounds (`starts`), many runs from it in the same rounds (`race`), and, if
-asked for, a search that goes on from the winner (`breathing`).
+a good start from few rounds, many runs from it in the same rounds (`race`), and, if asked for, a
+search that goes on from the winner (`breathe`).
 """
 
 from fedcluster._specifications import FitSpec
-from fedcluster.recipes._breathing import breathe
-from fedcluster.recipes._clustering import (
-    algorithm_of,
-    canonical,
-    clustering,
-    measure,
-)
-from fedcluster.recipes._evaluation import evaluation
-from fedcluster.recipes._race import race
+from fedcluster.recipes._clustering import algorithm_of, canonical, clustering
+from fedcluster.recipes._evaluation import evaluation, measure
+from fedcluster.recipes._search import breathe, race
 
 __all__ = [
     "FitSpec",

@@ -1,35 +1,52 @@
-"""The whole clustering as one plan, by the name of an algorithm or by the object itself."""
+"""Plan of a whole clustering: starts, runs from them, and the exact score of the best.
+
+A start is centres for an algorithm that needs some, from few rounds with the sites.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from importlib import import_module
+from typing import Any, Literal
 
 import numpy as np
+from numpy.random import Generator
 
 from fedcluster._choices import builder
+from fedcluster._random import stream
 from fedcluster._specifications import FitSpec
-from fedcluster.algorithms import Lloyd
+from fedcluster.algorithms import FKM, Lloyd, SiteSummaries, VarianceTree
 from fedcluster.algorithms._fkm import site_seeding
 from fedcluster.core import (
     ALGORITHM_DECLARES,
     Algorithm,
     FitParameters,
+    Floats,
+    Iteration,
     Metric,
     Result,
     State,
     Task,
     check_step,
 )
-from fedcluster.errors import InputError
-from fedcluster.recipes import _starts as starts
-from fedcluster.recipes._breathing import breathe
-from fedcluster.recipes._race import HALVING, race
-from fedcluster.rounds import EarlyStop, Plan, iterate
+from fedcluster.errors import HeldBackError, InputError
+from fedcluster.kernels import kmeans
+from fedcluster.recipes._search import HALVING, breathe, race
+from fedcluster.rounds import EarlyStop, Plan, gather, iterate
 
 N_SEEDS = 32
 """Starts of the default way to cluster."""
+
+RESTART_WORK = 1 << 28
+"""Products of a mean's value with a centre's that all restarts of one start may take."""
+
+FKM_ROUNDS, FKM_STARTS = 10, 4
+"""Rounds of FKM beside a start from summaries, and how many of its last states join the starts."""
+
+Starts = tuple[list[State], tuple[Iteration, ...]]
+Seeding = Literal["k-means++", "random"] | Callable[..., Any]
+Description = SiteSummaries | VarianceTree
 
 
 def algorithm_of(spec: FitSpec) -> Algorithm:
@@ -51,36 +68,36 @@ def algorithm_of(spec: FitSpec) -> Algorithm:
     if not isinstance(spec.algorithm, str):
         return spec.algorithm
     if "." in spec.algorithm:
-        return _own(spec)
+        return _imported(spec.algorithm, spec)
     build = builder(spec.algorithm, fuzzy=spec.m is not None)
     return build(FitParameters(spec.n_clusters, spec.init, spec.n_init, spec.tol, spec.m))
 
 
-def _own(spec: FitSpec) -> Algorithm:
-    """Make an algorithm of one's own from its dotted name."""
-    module, _, name = str(spec.algorithm).rpartition(".")
+def _imported(path: str, spec: FitSpec) -> Algorithm:
+    """Return the algorithm that stands under a dotted name."""
+    module, _, name = path.rpartition(".")
     try:
         kind = getattr(import_module(module), name)
         given = {"n_clusters"} & {field.name for field in fields(kind)}
         algorithm: Algorithm = kind(**{field: getattr(spec, field) for field in given})
         check_step(algorithm, ALGORITHM_DECLARES)
     except (ImportError, AttributeError, TypeError, ValueError) as error:
-        raise InputError(f"algorithm {spec.algorithm!r} cannot be made: {error}") from error
+        raise InputError(f"algorithm {path!r} cannot be made: {error}") from error
     return algorithm
 
 
 def clustering(spec: FitSpec) -> Plan[Result]:
-    """Plan a whole clustering, and a last round for the exact inertia of what was found.
+    """Plan a whole clustering, and a last round for its exact inertia.
 
     Clusters come in canonical order, unless the start was given as centres.
     """
     algorithm, start = algorithm_of(spec), _given_start(spec)
     if algorithm.needs_centers:
-        found = yield from _from_starts(algorithm, spec)
+        results = yield from _from_starts(algorithm, spec)
     else:
         only = yield from iterate(algorithm, start, seed=spec.seed, max_rounds=spec.max_iter)
-        found = [only]
-    best = yield from _best(found, algorithm.objective(), spec.seed)
+        results = [only]
+    best = yield from _best(results, algorithm.objective(), spec.seed)
     return best if start else replace(best, state=canonical(best.state))
 
 
@@ -92,57 +109,144 @@ def _given_start(spec: FitSpec) -> State | None:
 def _from_starts(algorithm: Algorithm, spec: FitSpec) -> Plan[list[Result]]:
     """Plan an algorithm that needs centres from one or many starts."""
     seeds, history = yield from _starts(spec)
-    found = yield from race(
+    results = yield from race(
         algorithm, seeds, seed=spec.seed, max_rounds=spec.max_iter, keep=HALVING
     )
     if spec.quality == "best" and isinstance(algorithm, Lloyd):
-        best = yield from breathe(
-            found[0], seed=spec.seed, tol=algorithm.tol, max_rounds=spec.max_iter
+        results[0] = yield from breathe(
+            results[0], seed=spec.seed, tol=algorithm.tol, max_rounds=spec.max_iter
         )
-        found = [best, *found[1:]]
-    return [replace(result, history=history + result.history) for result in found]
+    return [replace(result, history=history + result.history) for result in results]
 
 
-def _starts(spec: FitSpec) -> Plan[starts.Starts]:
-    """Plan the starts that were chosen."""
-    k, init, seed = spec.n_clusters, spec.init, spec.seed
-    n_seeds = spec.n_init or (N_SEEDS if spec.algorithm == "auto" else 1)
-    if (start := _given_start(spec)) is not None:
-        return [start], ()
-    if spec.means is not None:
-        return starts.from_means(spec.means, k, n_seeds, seed=seed), ()
-    if spec.sums_only or init == "sums":
-        return (yield from starts.from_sums(k, n_seeds, seed=seed))
-    if init == "auto" and spec.quality != "good":
-        return (yield from starts.with_fkm(k, n_seeds, seed=seed))
-    if init in ("auto", "summaries"):
-        return (yield from starts.from_summaries(k, n_seeds, seed=seed))
-    return (yield from starts.drawn(k, n_seeds, site_seeding(init), seed=seed))
-
-
-def _best(found: Sequence[Result], metric: Metric, seed: int) -> Plan[Result]:
+def _best(results: Sequence[Result], metric: Metric, seed: int) -> Plan[Result]:
     """Plan the last round: the exact score of every finalist, at the same sites."""
-    tasks = [Task(metric, result.state, seed) for result in found]
+    tasks = [Task(metric, result.state, seed) for result in results]
     try:
         answers = yield tasks
     except EarlyStop:  # that there shall be no more rounds is no reason to end without this one
         answers = yield tasks
     scores = [
         metric.score(result.state, answer.total())
-        for result, answer in zip(found, answers, strict=True)
+        for result, answer in zip(results, answers, strict=True)
     ]
-    first = int(np.argmin(scores))
-    best = found[first]
-    return replace(best, state=replace(best.state, inertia=scores[first]))
-
-
-def measure(metric: Metric, state: State, *, seed: int = 0) -> Plan[float]:
-    """Plan one round that scores the centres of a state."""
-    [answers] = yield [Task(metric, state, seed)]
-    return metric.score(state, answers.total())
+    best = int(np.argmin(scores))
+    return replace(results[best], state=replace(results[best].state, inertia=scores[best]))
 
 
 def canonical(state: State) -> State:
-    """The same clusters in canonical order: by falling weight, ties by coordinates."""
+    """Return a state with its clusters by falling weight, ties by coordinates."""
     order = np.lexsort([*state.centers.T[::-1], -state.weights])
     return replace(state, centers=state.centers[order], weights=state.weights[order])
+
+
+def _starts(spec: FitSpec) -> Plan[Starts]:
+    """Plan the starts that a specification asks for, with the rounds that they take."""
+    k, seed = spec.n_clusters, spec.seed
+    n_seeds = spec.n_init or (N_SEEDS if spec.algorithm == "auto" else 1)
+    if (start := _given_start(spec)) is not None:
+        return [start], ()
+    if spec.means is not None:
+        return from_means(spec.means, k, n_seeds, seed), ()
+    step = description_step(spec)
+    if step is None:
+        return (yield from drawn(k, n_seeds, site_seeding(spec.init), seed))
+    if spec.init == "auto" and spec.quality != "good" and not spec.sums_only:
+        return (yield from with_fkm(step, k, n_seeds, seed))
+    return (yield from from_description(step, k, n_seeds, seed))
+
+
+def description_step(spec: FitSpec) -> Description | None:
+    """Return the step that describes all rows by means to start from, if a start needs that."""
+    if spec.sums_only or spec.init == "sums":
+        return VarianceTree(4 * spec.n_clusters)
+    return SiteSummaries(2 * spec.n_clusters) if spec.init in ("auto", "summaries") else None
+
+
+def description(step: Description, n_clusters: int, seed: int) -> Plan[Result]:
+    """Plan weighted means of all rows; they serve any smaller number of clusters as well.
+
+    Where they are fewer than ``n_clusters`` different ones, as of few rows or of small sites with
+    the same rows, smaller groups of rows are asked for. These describe the rows then, unless the
+    sites' limits held back more of them.
+    """
+    coarse = yield from iterate(step, seed=seed)
+    if len(np.unique(coarse.state.centers, axis=0)) >= n_clusters:
+        return coarse
+    fine = yield from iterate(replace(step, min_rows=1), seed=seed)
+    better = max(fine, coarse, key=lambda result: len(result.state.centers))
+    return replace(better, history=coarse.history + fine.history)
+
+
+def from_description(step: Description, n_clusters: int, n_seeds: int, seed: int) -> Plan[Starts]:
+    """Plan a start from weighted means of all rows: one round of summaries, more of sums alone."""
+    described = yield from description(step, n_clusters, seed)
+    return from_means(described.state, n_clusters, n_seeds, seed), described.history
+
+
+def with_fkm(step: Description, n_clusters: int, n_seeds: int, seed: int) -> Plan[Starts]:
+    """Plan a start from means, joined by the last states of FKM in rounds of its own."""
+    described = from_description(step, n_clusters, n_seeds - FKM_STARTS, seed)
+    (starts, history), (states, fkm_history) = yield from gather(
+        [described, _every_state(FKM(n_clusters), FKM_ROUNDS, seed)]
+    )
+    joining = [state for state in states[-FKM_STARTS:] if len(state.centers) == n_clusters]
+    return [*starts, *joining], history + fkm_history[len(history) :]
+
+
+def _every_state(algorithm: Algorithm, rounds: int, seed: int) -> Plan[Starts]:
+    """Plan some rounds of an algorithm that does not converge, and keep every state."""
+    states = [State()]
+    history: tuple[Iteration, ...] = ()
+    for _ in range(rounds):
+        result = yield from iterate(algorithm, states[-1], seed=seed, max_rounds=1)
+        states.append(result.state)
+        history += result.history
+    return states[1:], history
+
+
+def drawn(n_clusters: int, n_seeds: int, seeding: Seeding, seed: int) -> Plan[Starts]:
+    """Plan starts from seeds that the sites draw, clustered at the server; one round."""
+    fkm = FKM(n_clusters, client_init=seeding)
+    runs = yield from gather([iterate(fkm, seed=seed + i, max_rounds=1) for i in range(n_seeds)])
+    return [result.state for result in runs], runs[0].history
+
+
+def from_means(means: State, n_clusters: int, n_seeds: int, seed: int) -> list[State]:
+    """Return the best seeds from weighted means that the server has."""
+    return best_seeds(means, n_clusters, n_seeds, stream(seed, means.round))
+
+
+def best_seeds(state: State, n_clusters: int, n_seeds: int, rng: Generator) -> list[State]:
+    """Return the best distinct weighted k-means of the means in a state, best first.
+
+    Needs no communication. Five times as many are tried as seeds are wanted, fewer where the
+    means are many and wide. Fewer than k means are filled up with copies, whose clusters stay
+    empty.
+
+    Raises
+    ------
+    HeldBackError
+        If there is no mean.
+    """
+    if not len(state.centers):
+        raise HeldBackError(
+            "no site described its rows, every group of rows is smaller than its site's limit: "
+            "lower the limit or ask for fewer clusters"
+        )
+    points, weights = _filled(state.centers, state.weights, n_clusters)
+    restarts = int(np.clip(RESTART_WORK // (points.size * n_clusters), n_seeds, 5 * n_seeds))
+    fits = [kmeans(points, n_clusters, weights, rng=rng, n_init=1) for _ in range(restarts)]
+    fits.sort(key=lambda fit: fit.inertia)
+    distinct = [
+        fit
+        for i, fit in enumerate(fits)
+        if i == 0 or fit.inertia > fits[i - 1].inertia * (1 + 1e-9)
+    ]
+    return [State(f.centers, f.weights, round=state.round) for f in distinct[:n_seeds]]
+
+
+def _filled(points: Floats, weights: Floats, n: int) -> tuple[Floats, Floats]:
+    """Return at least n points, copies of weight 0 among them, with their weights."""
+    copies = np.resize(np.arange(len(points)), max(0, n - len(points)))
+    return np.concatenate([points, points[copies]]), np.append(weights, np.zeros(len(copies)))

@@ -1,11 +1,11 @@
-"""All indices of a clustering, in as many rounds as they depend on each other: two."""
+"""Plan of scoring a clustering by every index, in as few rounds as they depend on each other."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
 
-from fedcluster.core import State, Summary, Task
+from fedcluster.core import Metric, State, Summary, Task
 from fedcluster.metrics._indices import METRICS, SHARED, Given, Measurement
 from fedcluster.rounds import Plan
 
@@ -48,10 +48,10 @@ def evaluation(
     ...     [Client("north", Data(np.array([[0.0], [1.0], [9.0]]))),
     ...      Client("south", Data(np.array([[0.0], [8.0], [10.0]])))]
     ... )
-    >>> found = run_plan(evaluation(State.at([[0.0], [9.0]])), engine)
-    >>> found.value["inertia"], round(found.value["squared-silhouette"], 4)
+    >>> outcome = run_plan(evaluation(State.at([[0.0], [9.0]])), engine)
+    >>> outcome.value["inertia"], round(outcome.value["squared-silhouette"], 4)
     (3.0, 0.9817)
-    >>> len(found.communication_rounds), found.values_sent()
+    >>> len(outcome.communication_rounds), outcome.values_sent()
     (2, {'north': 22, 'south': 22})
     """
     given = Given(m, None if classes is None else tuple(classes), complete)
@@ -71,3 +71,9 @@ def evaluation(
         for name, index in METRICS.items()
         if index.asks in totals
     }
+
+
+def measure(metric: Metric, state: State, *, seed: int = 0) -> Plan[float]:
+    """Plan one round that scores the centres of a state."""
+    [answers] = yield [Task(metric, state, seed)]
+    return metric.score(state, answers.total())

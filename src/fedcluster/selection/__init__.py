@@ -1,9 +1,8 @@
-"""How many clusters are there? Every k in the same rounds, every index of each, and a verdict."""
+"""Choice of the number of clusters: every k in the same rounds, every index, and a verdict."""
 
 from fedcluster.metrics._indices import INDICES, JUDGES
 from fedcluster.selection._gap import gaps
-from fedcluster.selection._plan import clustered_by, select_k_plan
-from fedcluster.selection._sweep import Sweep, sweep
+from fedcluster.selection._sweep import Sweep, clustered_by, select_k_plan, sweep
 from fedcluster.selection._verdict import Rule, Selection
 
 __all__ = [

@@ -1,34 +1,24 @@
-"""The curves of the indices over k, as a picture."""
+"""Picture of the curves of the indices over k."""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedcluster.metrics._indices import CHOOSING, JUDGES
+
+if TYPE_CHECKING:
+    from fedcluster.selection._verdict import Selection
 
 INK, PALE_INK, LINE, CHOSEN = "#1d2733", "#6b7683", "#3b6fb6", "#e0853a"
 WRAPPED = 115
 """Signs in a line of the reason."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Curves:
-    """What there is to draw of a choice of k; as in `fedcluster.selection.Selection`."""
-
-    n_clusters: int
-    rule: str
-    reason: str
-    says: Mapping[str, int]
-    table: Mapping[int, Mapping[str, float]]
-
-
-def draw(curves: Curves, path: Path) -> None:
+def draw(selection: Selection, path: Path) -> None:
     """Draw the curves of the judges, the rule and two more, with what each says, into a PNG.
 
     Raises
@@ -39,9 +29,9 @@ def draw(curves: Curves, path: Path) -> None:
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
-    shown = dict.fromkeys([*JUDGES, "davies-bouldin", curves.rule.split(",")[0], "inertia"])
-    indices = [index for index in shown if index in curves.says]
-    reason = textwrap.wrap(curves.reason, WRAPPED)
+    shown = dict.fromkeys([*JUDGES, "davies-bouldin", selection.rule.split(",")[0], "inertia"])
+    indices = [index for index in shown if index in selection.says]
+    reason = textwrap.wrap(selection.reason, WRAPPED)
     lines = -(-len(indices) // 2)
     head, width, height = 0.85 + 0.2 * len(reason), 8.4, 0.85 + 0.2 * len(reason) + 2.0 * lines
     figure = Figure(figsize=(width, height), dpi=160, facecolor="white")
@@ -51,11 +41,11 @@ def draw(curves: Curves, path: Path) -> None:
     )  # fmt: skip
     for i, index in enumerate(indices):
         axes = figure.add_subplot(grid[i // 2, i % 2])
-        _draw_curve(axes, curves, index)
+        _draw_curve(axes, selection, index)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.set_xlabel("number of clusters k" if i >= len(indices) - 2 else "")
         axes.xaxis.label.set(color=PALE_INK, fontsize=8.5)
-    n = curves.n_clusters
+    n = selection.n_clusters
     title = f"{n} cluster{'' if n == 1 else 's'}"
     figure.text(0.02, 1 - 0.32 / height, title, fontsize=13, fontweight="bold", color=INK)
     for i, text in enumerate(reason):
@@ -63,15 +53,15 @@ def draw(curves: Curves, path: Path) -> None:
     figure.savefig(path, format="png", metadata={"Software": None})
 
 
-def _draw_curve(axes: Any, curves: Curves, index: str) -> None:
-    """One index over k: a line, what it says as a full dot, the verdict as a faint line."""
-    ks = np.array(sorted(curves.table))
-    values = np.array([curves.table[k].get(index, np.nan) for k in ks])
+def _draw_curve(axes: Any, selection: Selection, index: str) -> None:
+    """Draw one index over k: a line, what it says as a full dot, the verdict as a faint line."""
+    ks = np.array(sorted(selection.table))
+    values = np.array([selection.table[k].get(index, np.nan) for k in ks])
     values = np.where(np.isfinite(values), values, np.nan)
-    says = curves.says[index]
-    axes.axvline(curves.n_clusters, color=CHOSEN, linewidth=5, alpha=0.22, zorder=0)
+    says = selection.says[index]
+    axes.axvline(selection.n_clusters, color=CHOSEN, linewidth=5, alpha=0.22, zorder=0)
     if index == "gap":
-        errors = [curves.table[k]["gap-error"] for k in ks]
+        errors = [selection.table[k]["gap-error"] for k in ks]
         axes.errorbar(ks, values, errors, fmt="none", ecolor=PALE_INK, elinewidth=0.9, capsize=2)
     axes.plot(ks, values, "-o", color=LINE, linewidth=1.3, markersize=3.2, markerfacecolor="white")
     axes.plot([says], values[ks == says], "o", color=CHOSEN, markersize=6.5)

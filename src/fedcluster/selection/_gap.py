@@ -1,4 +1,4 @@
-"""The gap statistic: clusters explain rows that have some better than rows that have none.
+"""Gap statistic: gain of clustering the rows over clustering rows without any clusters.
 
 R. Tibshirani, G. Walther & T. Hastie, Estimating the number of clusters in a data set via the
 gap statistic, J. R. Statist. Soc. B 63, 2001.
@@ -36,7 +36,7 @@ MOST_VALUES = 1 << 18
 
 
 def box(mean: Floats, variance: Floats) -> tuple[Floats, Floats]:
-    """Lower and upper corner, (d,) each, of the box with this mean and variance of each column.
+    """Return the corners, (d,) each, of the box with this mean and variance of each column.
 
     Examples
     --------
@@ -55,7 +55,7 @@ def gaps(
     n_references: int = 10,
     seed: int = 0,
 ) -> dict[int, tuple[float, float]]:
-    """The gap statistic of each k and its standard error.
+    """Return the gap statistic of each k and its standard error.
 
     Parameters
     ----------
@@ -79,23 +79,17 @@ def gaps(
     most = min(MOST_ROWS, max(MOST_VALUES // len(lower), 64 * max(within)))
     n = int(np.clip(weight, max(within) + 1, most))
     rng = stream(seed, 0, "references")
-    references = np.array(
-        [
-            _log_within(rng.uniform(lower, upper, (n, len(lower))), list(within), rng)
-            for _ in range(n_references)
-        ]
-    )
-    gap_of = {}
-    for k, expected, spread in zip(
-        within, references.mean(axis=0), references.std(axis=0), strict=True
-    ):
-        gap = float(expected) - _log(within[k], weight - k)
-        gap_of[k] = (gap, float(spread) * sqrt(1 + 1 / n_references))
-    return gap_of
+    boxes = (rng.uniform(lower, upper, (n, len(lower))) for _ in range(n_references))
+    references = np.array([_log_within(rows, list(within), rng) for rows in boxes])
+    expected, spread = references.mean(axis=0), references.std(axis=0) * sqrt(1 + 1 / n_references)
+    return {
+        k: (float(expected[i]) - _log(within[k], weight - k), float(spread[i]))
+        for i, k in enumerate(within)
+    }
 
 
 def _log_within(rows: Floats, ks: list[int], rng: Generator) -> list[float]:
-    """log(W* / (n - k)) of one reference, for each k."""
+    """Return log(W* / (n - k)) of one reference, for each k."""
     return [_log(kmeans(rows, k, rng=rng, n_init=2).inertia, len(rows) - k) for k in ks]
 
 

@@ -1,27 +1,30 @@
-"""What the indices say, who is believed, and why: a verdict with its reason."""
+"""Verdict on the number of clusters: the best k of each index, the vote, the reason in words."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
-from fedcluster.core import Floats, Result
-from fedcluster.errors import InputError
-from fedcluster.metrics._indices import INDICES, JUDGES, METRICS
-from fedcluster.selection._curves import Curves, draw
-from fedcluster.selection._messages import because, doubts
+from fedcluster.core import Floats, Result, State
+from fedcluster.errors import InputError, listed
+from fedcluster.kernels import nearest
+from fedcluster.metrics._indices import CHOOSING, INDICES, JUDGES, METRICS
+from fedcluster.selection._curves import draw
 
 Scores = Mapping[int, Mapping[str, float]]
+
+NESTED = 0.02
+"""Squares between clusters that may be lost when small clusters are taken for parts of large."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rule:
-    """How k is chosen.
+    """Rule by which k is chosen.
 
     Parameters
     ----------
@@ -64,7 +67,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Selection:
-    """The chosen number of clusters, why, and all that was found on the way.
+    """Number of clusters that was chosen, the reason, and all scores and clusterings.
 
     Parameters
     ----------
@@ -95,11 +98,11 @@ class Selection:
 
     def plot(self, path: str | Path) -> None:
         """Draw the curves of the indices into a PNG; needs matplotlib."""
-        draw(Curves(self.n_clusters, self.rule, self.reason, self.says, self.table), Path(path))
+        draw(self, Path(path))
 
 
 def judged(scores: Scores, results: Mapping[int, Result], rule: Rule) -> Selection:
-    """The verdict on clusterings and their indices.
+    """Return the verdict on clusterings and their indices.
 
     A k of which some clusters have no rows is nobody's choice, unless every k is such. In a vote
     each judge names its best k, and the most named one is chosen; among equals the first judge's.
@@ -125,7 +128,7 @@ def judged(scores: Scores, results: Mapping[int, Result], rule: Rule) -> Selecti
 
 
 def _vote(says: Mapping[str, int], tried: Sequence[int]) -> tuple[int, tuple[str, ...]]:
-    """The verdict and those whose votes counted; the smallest k where nobody says anything."""
+    """Return the verdict, the smallest k where no judge names one, and the judges that counted."""
     if not says:
         return tried[0], ()
     voters = {judge: k for judge, k in says.items() if k < tried[-1]} or dict(says)
@@ -135,7 +138,7 @@ def _vote(says: Mapping[str, int], tried: Sequence[int]) -> tuple[int, tuple[str
 
 
 def _says(index: str, table: Scores, rule: Rule) -> int | None:
-    """The k that an index takes for the best; None where it says nothing."""
+    """Return the k that an index takes for the best; None where it says nothing."""
     ks = [k for k in table if not np.isnan(table[k].get(index, np.nan))]
     if not ks:
         return None
@@ -151,7 +154,7 @@ def _says(index: str, table: Scores, rule: Rule) -> int | None:
 
 
 def _elbow(ks: Floats, loss: Floats) -> int:
-    """Where a falling curve lies farthest below the line between its ends.
+    """Return where a falling curve lies farthest below the line between its ends.
 
     Examples
     --------
@@ -162,3 +165,98 @@ def _elbow(ks: Floats, loss: Floats) -> int:
         return int(loss.argmin())
     line = loss[0] + (loss[-1] - loss[0]) * (ks - ks[0]) / (ks[-1] - ks[0])
     return int((line - loss).argmax())
+
+
+def because(
+    k: int,
+    says: Mapping[str, int],
+    voters: Collection[str],
+    results: Mapping[int, Result],
+    rule: str,
+) -> str:
+    """Return the reason for k in one or two sentences.
+
+    Parameters
+    ----------
+    k : int
+        The verdict.
+    says : mapping of str to int
+        What each index takes for the best.
+    voters : collection of str
+        The indices that were asked.
+    results : mapping of int to Result
+        The clusterings.
+    rule : str
+        The rule's name.
+    """
+    if not any(voter in says for voter in voters):
+        return "No index says anything: the rows are too few or too much alike. The smallest k."
+    if rule != "vote":
+        return f"{_capital(CHOOSING[rule].label)} says {k}."
+    by_k: dict[int, list[str]] = {k: []}
+    for voter in voters:
+        by_k.setdefault(says[voter], []).append(CHOOSING[voter].label)
+    said = [f"{listed(names)} {_say(names)} {other}" for other, names in by_k.items()]
+    tie = len(by_k) > 1 and max(len(by_k[j]) for j in by_k if j != k) == len(by_k[k])
+    broken = f"; in a tie {by_k[k][0]} decides" if tie else ""
+    coarser = sorted((j for j in by_k if 1 < j < k), key=lambda j: -len(by_k[j]))
+    nests = [_nest(results[j].state, results[k].state) for j in coarser]
+    return " ".join([f"{_capital(', '.join(said))}{broken}.", *filter(None, nests[:1])])
+
+
+def doubts(
+    k: int,
+    says: Mapping[str, int],
+    voters: Collection[str],
+    abstaining: Sequence[str],
+    tried: Sequence[int],
+    full: int,
+) -> tuple[str, ...]:
+    """Return what casts a doubt on the verdict k, one sentence each."""
+    sentences = []
+    if abstaining:
+        names = [CHOOSING[index].label for index in abstaining]
+        sentences.append(
+            f"{listed(names)} {'is' if len(names) == 1 else 'are'} still rising at "
+            f"k = {tried[-1]}, the largest that was tried, and had no vote; try larger ones"
+        )
+    others = sorted({says[voter] for voter in voters if voter in says and 1 < says[voter] != k})
+    if others and len(voters) > 1:
+        sentences.append(
+            f"the indices disagree: {listed([str(each) for each in [k, *others]])} clusters are "
+            "each the best by some; look at the curves"
+        )
+    if k == tried[-1] > 1:
+        sentences.append(f"k = {k} is the largest that was tried; try larger ones")
+    if k == tried[0] > 1:
+        sentences.append(f"k = {k} is the smallest that was tried; try smaller ones")
+    if full < len(tried):
+        sentences.append(
+            f"{len(tried) - full} of {len(tried)} clusterings have clusters without rows and "
+            "were left aside"
+        )
+    return tuple(sentences)
+
+
+def _nest(coarse: State, fine: State) -> str:
+    """Return a sentence where the clusters of one clustering are groups of those of the other."""
+    few, many, weights = len(coarse.centers), len(fine.centers), fine.weights
+    groups, _ = nearest(fine.centers, coarse.centers)
+    sizes = np.bincount(groups, weights, few)
+    if not (sizes > 0).all():
+        return ""
+    means = np.stack([np.bincount(groups, weights * x, few) for x in fine.centers.T], axis=1)
+    lost = sizes @ ((means / sizes[:, None] - coarse.centers) ** 2).sum(axis=1)
+    overall = weights @ fine.centers / weights.sum()
+    between = weights @ ((fine.centers - overall) ** 2).sum(axis=1)
+    if lost > NESTED * between:
+        return ""
+    return f"The {many} clusters lie in {few} super-clusters."
+
+
+def _say(names: Sequence[str]) -> str:
+    return "says" if len(names) == 1 else "say"
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]

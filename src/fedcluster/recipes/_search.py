@@ -1,22 +1,28 @@
-"""A search that goes on from a Lloyd optimum: breathing, many breaths in the same rounds.
+"""Searches for the best of many runs: a race, and breathing from its winner.
 
-B. Fritzke, The breathing k-means algorithm, 2020 (arXiv 2006.15666). A breath adds m centres
-beside those of the largest errors, iterates, drops the m of the smallest utilities, and iterates
-again; it is kept if it made the inertia smaller. There, one breath follows another. A round costs
-the same whatever it carries, so here breaths of many depths m race each other.
+In a race, runs of one algorithm from many starts share their rounds, fewer and fewer of them.
+
+Breathing goes on from a Lloyd optimum: B. Fritzke, The breathing k-means algorithm, 2020
+(arXiv 2006.15666). A breath adds m centres beside those of the largest errors, iterates, drops
+the m of the smallest utilities, and iterates again; it is kept if it made the inertia smaller.
+There, one breath follows another. A round costs the same whatever it carries, so here breaths of
+many depths m race each other.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.random import Generator
 
 from fedcluster._random import stream
-from fedcluster.algorithms import Lloyd
-from fedcluster.algorithms._breathing import ErrorAndUtility
-from fedcluster.core import Floats, Result, State, Task
-from fedcluster.recipes._race import HALVING, race
-from fedcluster.rounds import Plan, gather, iterate
+from fedcluster.algorithms import ErrorAndUtility, Lloyd
+from fedcluster.core import Algorithm, Floats, Iteration, Result, State, Task
+from fedcluster.rounds import EarlyStop, Plan, gather, iterate, reason, server_update
+
+HALVING = {4: 12, 8: 4, 12: 2}
+"""Runs that stay in a race after so many rounds."""
 
 DEPTHS = (1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 7, 8, 10, 12, 15)
 """m of each of the racing breaths."""
@@ -27,6 +33,64 @@ the more evenly both share its rows: far aside, in many dimensions, no row is ne
 
 INHALED = 5
 """Rounds with more centres, before some are dropped."""
+
+Runner = tuple[State, tuple[Iteration, ...]]
+
+
+def race(
+    algorithm: Algorithm,
+    starts: Sequence[State],
+    *,
+    seed: int = 0,
+    max_rounds: int = 300,
+    keep: Mapping[int, int] | None = None,
+) -> Plan[list[Result]]:
+    """Plan runs of one algorithm from many starts in the same rounds.
+
+    Parameters
+    ----------
+    algorithm : Algorithm
+        One that reports the inertia in its states.
+    starts : sequence of State
+        The starts.
+    seed, max_rounds
+        As in `iterate`.
+    keep : mapping of int to int, optional
+        ``{r: q}``: after round r only the q runs of smallest inertia go on; after the last such
+        r the race is over as soon as the first of them has converged. Without it all runs go on
+        until they have.
+
+    Returns
+    -------
+    Plan of list of Result
+        The runs that were kept, by rising inertia of their last round; equals as given. Told
+        that it is enough, the race ends with those that are in it.
+    """
+    runners: list[Runner] = [(start, ()) for start in starts]
+    for done in range(1, max_rounds + 1):
+        asked = [i for i, (state, _) in enumerate(runners) if not state.converged]
+        if not asked:
+            break
+        try:
+            answers = yield [Task(algorithm, runners[i][0], seed) for i in asked]
+        except EarlyStop:
+            break
+        for i, answer in zip(asked, answers, strict=True):
+            state, round_ = server_update(algorithm, runners[i][0], answer, seed)
+            runners[i] = state, (*runners[i][1], round_)
+        runners = _ranked(runners)[: keep.get(done, len(runners))] if keep else runners
+        if keep and done >= max(keep) and runners[0][0].converged:
+            break
+    best = f", best of {len(starts)} starts" if len(starts) > 1 else ""
+    return [
+        Result(state, history, reason(state, len(history)) + best)
+        for state, history in _ranked(runners)
+    ]
+
+
+def _ranked(runners: Sequence[Runner]) -> list[Runner]:
+    """Return runners by rising inertia."""
+    return sorted(runners, key=lambda runner: runner[0].inertia)
 
 
 def breathe(
@@ -62,7 +126,7 @@ def breathe(
 
 
 def _inhale(centers: Floats, errors: Floats, spread: Floats, m: int, rng: Generator) -> State:
-    """The centres and, beside those of the m largest errors, one more each."""
+    """Return the centres and, beside those of the m largest errors, one more each."""
     crowded = np.argsort(-errors, kind="stable")[:m]
     aside = ASIDE * rng.normal(size=(len(crowded), centers.shape[1])) * spread[crowded, None]
     return State.at(np.concatenate([centers, centers[crowded] + aside]))
@@ -78,7 +142,7 @@ def _exhale(lloyd: Lloyd, inhaled: State, before: State, seed: int) -> Plan[Stat
 
 
 def dispensable(centers: Floats, utility: Floats, m: int) -> list[int]:
-    """The m centres of smallest utility, sparing the nearest neighbour of each that goes.
+    """Return the m centres of smallest utility, sparing the nearest neighbour of each that goes.
 
     Where that leaves too few to choose from, the next smallest go all the same.
     """
