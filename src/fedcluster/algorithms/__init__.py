@@ -1,4 +1,4 @@
-"""One paper a file; each algorithm is a frozen dataclass of its hyper-parameters."""
+"""Algorithms, one paper a file; each is a frozen dataclass of its hyper-parameters."""
 
 from fedcluster.algorithms._breathing import ErrorAndUtility
 from fedcluster.algorithms._fedavg import FedAvg

@@ -37,7 +37,7 @@ import numpy as np
 from numpy.random import Generator
 
 from fedcluster._random import stream
-from fedcluster.algorithms._merging import means, total
+from fedcluster.algorithms._merging import as_sums, means, total
 from fedcluster.core import Data, FitParameters, Floats, State, Summary
 from fedcluster.kernels import minibatch_epochs
 from fedcluster.metrics import Inertia
@@ -124,17 +124,17 @@ class FedAvg:
             )
 
     def random_start(self, n_clusters: int, n_columns: int, seed: int) -> State:
-        """Gamma_0, uniform in the box; the numbers are drawn for nothing else."""
+        """Return Gamma_0, uniform in the box; the numbers are drawn for nothing else."""
         return State.at(self._places(stream(seed, 0, "Gamma_0"), n_clusters, n_clusters, n_columns))
 
     def alpha(self, t: int) -> float:
-        """Server rate in round t = 1, 2, ..."""
+        """Return the server rate in round t = 1, 2, ..."""
         decay = SCHEDULES[self.schedule] if isinstance(self.schedule, str) else self.schedule
         return self.server_rate * decay(t)
 
     @classmethod
     def from_fit(cls, fit: FitParameters) -> Self:
-        """Return what a name asks for, with the parameters of a fit."""
+        """Return the algorithm for rows of any scale, which moves no centre to a random place."""
         return cls(reassign_share=0)
 
     def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
@@ -142,7 +142,7 @@ class FedAvg:
         return len(state.centers), n_columns
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
-        """E epochs of mini-batch k-means; the last epoch's counts weigh the result."""
+        """Run E epochs of mini-batch k-means; the last epoch's counts weigh the result."""
         size = self.batch_size or len(data)
         if size < len(data):
             data = data.canonical().take(rng.permutation(len(data)))
@@ -157,8 +157,7 @@ class FedAvg:
             orders=orders,
             rate=self.client_rate,
         )
-        sums = fit.centers * fit.weights[:, None]
-        return Summary(sums, fit.weights, fit.counts.astype(np.float64))
+        return as_sums(fit.centers, fit.weights, fit.counts)
 
     def server_step(self, state: State, answers: Sequence[Summary], rng: Generator) -> State:
         """Move towards the weighted mean by alpha_t, then reassign small clusters."""
@@ -178,6 +177,6 @@ class FedAvg:
         return State(centers, answer.weights, round=state.round + 1, memory=memory)
 
     def _places(self, rng: Generator, n: int, k: int, d: int) -> Floats:
-        """New places for n of k centres, (n, d), uniform in the box."""
+        """Return new places for n of k centres, (n, d), uniform in the box."""
         high = k + 1.0 if self.high is None else self.high
         return rng.uniform(self.low, high, size=(n, d))

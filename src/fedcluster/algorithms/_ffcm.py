@@ -31,16 +31,15 @@ Collaborative fuzzy clustering, Pattern Recognition Letters 23 (2002).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import sqrt
 from typing import Literal, Self
 
 import numpy as np
 from numpy.random import Generator
 
-from fedcluster.algorithms._merging import mean_variance, means, pool, tolerance, total
+from fedcluster.algorithms._merging import mean_variance, means, pool, tolerance, too_few, total
 from fedcluster.core import Data, FitParameters, Floats, Metric, State, Summary
-from fedcluster.errors import HeldBackError
 from fedcluster.kernels import FuzzyPass, fuzzy_cmeans, fuzzy_pass, hard_pass, kmeans, lloyd
 from fedcluster.metrics import FuzzyObjective, Inertia
 
@@ -105,12 +104,12 @@ class FFCM:
 
     @property
     def client_additive(self) -> bool:
-        """One step adds up over rows where sums and support are of the same u^m."""
+        """Return whether answers add up: one step does, with sums and support of the same u^m."""
         return self.local == "step" and (self.support == "u^m" or self.m == 1)
 
     @property
     def server_additive(self) -> bool:
-        """Whether the server needs only totals."""
+        """Return whether the server needs only totals."""
         return self.averaging == "avg_1"
 
     @classmethod
@@ -121,24 +120,19 @@ class FFCM:
     @classmethod
     def paper_from_fit(cls, fit: FitParameters) -> Self:
         """Return the algorithm of the paper, with k-means averaging, as its program runs it."""
-        return cls(
-            2.0 if fit.m is None else fit.m,
-            averaging="avg_2",
-            local="converge",
-            support="u",
-            tol=fit.tol,
-        )
+        exact = cls.from_fit(fit)
+        return replace(exact, averaging="avg_2", local="converge", support="u")
 
     def objective(self) -> Metric:
         """Return what the algorithm makes small."""
         return FuzzyObjective(self.m) if self.m > 1 else Inertia()
 
     def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
-        """Return the shape of an answer: a line for each centre: sums and J_m."""
+        """Return the shape of an answer: sums and J_m for each centre."""
         return len(state.centers), n_columns + 1
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
-        """Eq. 5 and 6 at one site: support times local centres, J_m, support."""
+        """Apply eq. 5 and 6 at one site: support times local centres, J_m, support."""
         centers = state.centers if self.local == "step" else self._converged(state, data)
         local = self._pass(data, centers)
         support = local.weights if self.support == "u^m" else local.supports
@@ -166,7 +160,7 @@ class FFCM:
         )
 
     def _pass(self, data: Data, centers: Floats) -> FuzzyPass:
-        """Sums over the site's rows; with m = 1 each row belongs to its nearest centre alone."""
+        """Return sums over the rows; with m = 1 each belongs to its nearest centre alone."""
         if self.m > 1:
             return fuzzy_pass(data.X, centers, self.m, data.sample_weight)
         local = hard_pass(data.X, centers, data.sample_weight)
@@ -174,7 +168,7 @@ class FFCM:
         return FuzzyPass(local.sums, local.weights, local.weights, rows, local.errors)
 
     def _converged(self, state: State, data: Data) -> Floats:
-        """The site's own centres from the server's, (k, d)."""
+        """Return the site's own centres from the server's, (k, d)."""
         X, w, most = data.X, data.sample_weight, 1000
         if self.m > 1:
             fit = fuzzy_cmeans(X, state.centers, self.m, w, max_iter=most, tol=self.local_tol)
@@ -185,12 +179,14 @@ class FFCM:
     def _cluster(
         self, state: State, answers: Sequence[Summary], rng: Generator
     ) -> tuple[Floats, Floats]:
-        """avg_2: k-means of all centres; from the second round on, from the ones before."""
+        """Apply avg_2: k-means of all centres; from the second round on, from the ones before."""
         received, support = pool(answers)
         received, k = received[:, :-1], len(state.centers)
         weights = support if self.weighted else None
+        if len(received) < k and state.round:
+            return state.centers, np.zeros(k)
         if len(received) < k:
-            return self._too_few(state, len(received))
+            raise too_few("avg_2", k, len(received))
         if state.round == 0:
             fit = kmeans(received, k, weights, rng=rng, max_iter=500)
         else:
@@ -198,19 +194,8 @@ class FFCM:
             fit = lloyd(received, state.centers, weights, max_iter=500, tol=tol, empty="relocate")
         return fit.centers, np.bincount(fit.labels, support, k).astype(np.float64)
 
-    def _too_few(self, state: State, received: int) -> tuple[Floats, Floats]:
-        """In the first round there is no k-means of too few centres; later they stay."""
-        k = len(state.centers)
-        if state.round == 0:
-            raise HeldBackError(
-                f"avg_2 needs at least {k} centres from the sites in its first round and received "
-                f"{received}: clusters smaller than the sites' limits are not sent; ask for fewer "
-                "clusters or lower the limit"
-            )
-        return state.centers, np.zeros(k)
-
     def _settled(self, state: State, centers: Floats, weights: Floats, errors: Floats) -> bool:
-        """Whether the centres moved by at most eps.
+        """Return whether the centres moved by at most eps.
 
         The scale of the rows is the root of (J_m + sum of squares between the centres) / (n d).
         At a fixed point of the exact steps that is their deviation, each row counting sum u^m;

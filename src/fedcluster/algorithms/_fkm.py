@@ -32,9 +32,8 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.random import Generator
 
-from fedcluster.algorithms._merging import pool, site_tolerance, tolerance
+from fedcluster.algorithms._merging import as_sums, pool, site_tolerance, tolerance, too_few
 from fedcluster.core import Data, FitParameters, Floats, State, Summary
-from fedcluster.errors import HeldBackError
 from fedcluster.kernels import LloydFit, kmeans, kmeans_plusplus, lloyd
 from fedcluster.metrics import Inertia
 
@@ -104,7 +103,7 @@ class FKM:
 
     @classmethod
     def from_fit(cls, fit: FitParameters) -> Self:
-        """Return what a name asks for, with the parameters of a fit."""
+        """Return the algorithm with the parameters of a fit."""
         return cls(
             fit.n_clusters,
             client_init=site_seeding(fit.init),
@@ -117,16 +116,20 @@ class FKM:
         return None, n_columns
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
-        """Algorithm 1, the client's part: local centres with their numbers of rows."""
-        fit = self._local(state, data) if len(state.centers) else self._init(data, rng)
-        sums = fit.centers * fit.weights[:, None]
-        return Summary(sums, fit.weights, fit.counts.astype(np.float64))
+        """Run the client's part of algorithm 1: local centres with their numbers of rows."""
+        if len(state.centers):
+            fit = _iterate(data, state.centers, self.local_iterations, empty=self.empty_clusters)
+        else:
+            fit = self._init(data, rng)
+        return as_sums(fit.centers, fit.weights, fit.counts)
 
     def server_step(self, state: State, answers: Sequence[Summary], rng: Generator) -> State:
-        """Algorithm 1, the server's part: weighted k-means of the centres received."""
+        """Run the server's part of algorithm 1: weighted k-means of the centres received."""
         centers, sizes = pool(answers)
         if len(centers) < self.n_clusters:
-            return self._too_few(state, len(centers))
+            if not len(state.centers):
+                raise too_few("FKM", self.n_clusters, len(centers))
+            return State(state.centers, state.weights, round=state.round + 1)
         fit = kmeans(
             centers,
             self.n_clusters,
@@ -144,20 +147,21 @@ class FKM:
         )
 
     def _settled(self, before: Floats, after: Floats, tolerated: float) -> bool:
+        """Return whether the centres, in any order, moved by little enough."""
         if not self.tol or before.shape != after.shape:
             return False
         before, after = (c[np.lexsort(c.T)] for c in (before, after))
         return float(((after - before) ** 2).sum()) <= tolerated
 
     def _init(self, data: Data, rng: Generator) -> LloydFit:
-        """The best of ``client_n_init`` draws of min(n, k) seeds, by inertia."""
+        """Return the best of ``client_n_init`` draws of min(n, k) seeds, by inertia."""
         data = data.canonical()
         k = min(len(data), self.n_clusters)
         fits = [self._seeded(data, k, rng) for _ in range(self.client_n_init)]
         return min(fits, key=lambda fit: fit.inertia)
 
     def _seeded(self, data: Data, k: int, rng: Generator) -> LloydFit:
-        """Seeds, and Lloyd iterations on them if asked for."""
+        """Draw seeds, and run Lloyd iterations on them if asked for."""
         if callable(self.client_init):
             seeds = self.client_init(data.X, k, random_state=int(rng.integers(2**31)))
         elif self.client_init == "k-means++":
@@ -166,24 +170,11 @@ class FKM:
             seeds = data.X[rng.choice(len(data), size=k, replace=False)]
         return _iterate(data, np.asarray(seeds), self.init_iterations, empty="relocate")
 
-    def _local(self, state: State, data: Data) -> LloydFit:
-        """Lloyd iterations from the server's centres, less those that no row here is nearest to."""
-        return _iterate(data, state.centers, self.local_iterations, empty=self.empty_clusters)
-
-    def _too_few(self, state: State, received: int) -> State:
-        if not len(state.centers):
-            raise HeldBackError(
-                f"FKM needs at least {self.n_clusters} centres from the sites in its first round "
-                f"and received {received}: clusters smaller than the sites' limits are not sent; "
-                "ask for fewer clusters or lower the limit"
-            )
-        return State(state.centers, state.weights, round=state.round + 1)
-
 
 def _iterate(
     data: Data, centers: Floats, iterations: int, *, empty: Literal["drop", "relocate", "keep"]
 ) -> LloydFit:
-    """Lloyd iterations; sizes are counted at the updated centres, as scikit-learn does."""
+    """Run Lloyd iterations; sizes are counted at the updated centres, as scikit-learn does."""
     return lloyd(
         data.X,
         centers.astype(np.float64),

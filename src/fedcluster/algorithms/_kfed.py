@@ -1,4 +1,4 @@
-"""k-FED: one round of local clusterings.
+"""One-shot federated clustering (k-FED): one round of local clusterings.
 
 D. Dennis, T. Li & V. Smith, Heterogeneity for the win: one-shot federated clustering, ICML 2021;
 the baseline of the other papers.
@@ -25,11 +25,12 @@ import numpy as np
 from numpy.random import Generator
 from scipy.spatial.distance import cdist
 
-from fedcluster.algorithms._merging import pool, tolerance
+from fedcluster.algorithms._merging import as_sums, pool, tolerance
 from fedcluster.core import Data, FitParameters, Floats, State, Summary
 from fedcluster.errors import HeldBackError
 from fedcluster.kernels import farthest_first, kmeans_plusplus, lloyd
 from fedcluster.metrics import Inertia
+from fedcluster.metrics._moments import row_weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +73,12 @@ class KFed:
 
     @property
     def k_local(self) -> int:
-        """K_l."""
+        """Return K_l."""
         return self.n_clusters if self.local_clusters is None else self.local_clusters
 
     @classmethod
     def from_fit(cls, fit: FitParameters) -> Self:
-        """Return what a name asks for, with the parameters of a fit."""
+        """Return the algorithm with the parameters of a fit."""
         return cls(fit.n_clusters)
 
     def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
@@ -85,18 +86,18 @@ class KFed:
         return None, n_columns
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
-        """Awasthi & Sheffet's local clustering, as k-FED uses it."""
+        """Cluster the rows as Awasthi & Sheffet do, which k-FED uses."""
         data = data.canonical()
         X = data.X.astype(np.float64, copy=False)
         if len(X) <= self.k_local:
-            return _every_row(X, data.sample_weight)
+            weights = row_weights(data)
+            return as_sums(X, weights, weights > 0)  # each row as a centre of its own
         start = local_start(X, self.k_local, rng)
         fit = lloyd(X, start, data.sample_weight, tol=tolerance(X, 1e-4))
-        sums = fit.centers * fit.weights[:, None]
-        return Summary(sums, fit.weights, fit.counts.astype(np.float64))
+        return as_sums(fit.centers, fit.weights, fit.counts)
 
     def server_step(self, state: State, answers: Sequence[Summary], rng: Generator) -> State:
-        """Farthest-first from the first site's centres, then Lloyd over all of them."""
+        """Run Lloyd over all centres from those of the first site and the farthest others."""
         received, sizes = pool(answers)
         if len(received) < self.n_clusters:
             raise HeldBackError(
@@ -112,7 +113,7 @@ class KFed:
 
 
 def local_start(X: Floats, k: int, rng: Generator) -> Floats:
-    """Start of the local Lloyd, (k, d): means over the seeds' safe neighbourhoods.
+    """Return the start of the local Lloyd, (k, d): means over the seeds' safe neighbourhoods.
 
     Examples
     --------
@@ -128,7 +129,9 @@ def local_start(X: Floats, k: int, rng: Generator) -> Floats:
 
 
 def core_means(H: Floats, seeds: Floats) -> Floats:
-    """Mean of each seed's core, (k, q): the rows at most a third as far as from any other seed.
+    """Return the mean of each seed's core, (k, q).
+
+    Its rows are at most a third as far from it as from any other seed; a seed without any stays.
 
     Examples
     --------
@@ -141,20 +144,12 @@ def core_means(H: Floats, seeds: Floats) -> Floats:
     nearest = distance.argmin(axis=1)
     runner_up = np.partition(distance, 1, axis=1)[:, 1] if len(seeds) > 1 else np.inf
     core = 3.0 * distance[np.arange(len(H)), nearest] <= runner_up
-    return np.stack([_mean(H[core & (nearest == r)], seed) for r, seed in enumerate(seeds)])
+    cores = [H[core & (nearest == r)] for r in range(len(seeds))]
+    pairs = zip(cores, seeds, strict=True)
+    return np.stack([rows.mean(axis=0) if len(rows) else seed for rows, seed in pairs])
 
 
 def top_directions(X: Floats, k: int) -> Floats:
-    """The top min(k, d) right singular vectors of the uncentred rows, (d, q)."""
+    """Return the top min(k, d) right singular vectors of the uncentred rows, (d, q)."""
     _, vectors = np.linalg.eigh(X.T @ X)
     return vectors[:, ::-1][:, :k]
-
-
-def _every_row(X: Floats, sample_weight: Floats | None) -> Summary:
-    """Each row as a centre of its own."""
-    weights = np.ones(len(X)) if sample_weight is None else sample_weight
-    return Summary(X * weights[:, None], weights, (weights > 0).astype(np.float64))
-
-
-def _mean(rows: Floats, otherwise: Floats) -> Floats:
-    return rows.mean(axis=0) if len(rows) else otherwise

@@ -61,21 +61,21 @@ class Lloyd:
 
     @classmethod
     def from_fit(cls, fit: FitParameters) -> Self:
-        """Return what a name asks for, with the parameters of a fit."""
+        """Return the algorithm with the parameters of a fit."""
         return cls(fit.tol)
 
     def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
-        """Return the shape of an answer: a line for each centre: sums and squared distances."""
+        """Return the shape of an answer: sums and squared distances for each centre."""
         return len(state.centers), n_columns + 1
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
-        """Sums, squared distances and counts of the rows nearest to each centre."""
+        """Return sums, squared distances and counts of the rows nearest to each centre."""
         local = hard_sums(data.X, state.centers, data.sample_weight, cache=data.cache)
         sums = np.column_stack([local.sums, local.errors])
         return Summary(sums, local.weights, local.counts.astype(np.float64))
 
     def server_step(self, state: State, answers: Sequence[Summary], rng: Generator) -> State:
-        """Each centre moves to the mean of its rows."""
+        """Move each centre to the mean of its rows."""
         answer = total(answers)
         sums, errors, weights = answer.sums[:, :-1], answer.sums[:, -1], answer.weights
         centers = means(sums, weights, otherwise=state.centers)

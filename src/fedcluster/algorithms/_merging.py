@@ -1,4 +1,4 @@
-"""What servers do with answers: add them, divide them, lay them side by side.
+"""Sums of centres and their means: made at sites, added and divided at the server.
 
 The only two places that divide by a weight are here, and neither divides by zero.
 """
@@ -10,17 +10,19 @@ from functools import reduce
 from operator import add
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedcluster.core import Data, Floats, Rows, Summary
+from fedcluster.errors import HeldBackError
 
 
 def total(answers: Sequence[Summary]) -> Summary:
-    """The sum of all answers, added in the order given."""
+    """Return the sum of all answers, added in the order given."""
     return reduce(add, answers)
 
 
 def means(sums: Floats, weights: Floats, otherwise: Floats) -> Floats:
-    """Weighted means, (k, d); a line of weight 0 (or less) stays at ``otherwise``.
+    """Return weighted means, (k, d); a line of weight 0 (or less) stays at ``otherwise``.
 
     Examples
     --------
@@ -33,28 +35,42 @@ def means(sums: Floats, weights: Floats, otherwise: Floats) -> Floats:
     return np.where(some[:, None], sums / safe[:, None], otherwise)
 
 
+def as_sums(centers: Floats, weights: Floats, counts: NDArray[np.integer | np.bool_]) -> Summary:
+    """Return a site's own centres, (k, d), as sums: each times the weight of its rows."""
+    return Summary(centers * weights[:, None], weights, counts.astype(np.float64))
+
+
 def pool(answers: Sequence[Summary]) -> tuple[Floats, Floats]:
-    """All means that were sent, one under the other, with their weights: (q, d) and (q,)."""
+    """Return every mean that was sent, one under the other, and their weights: (q, d), (q,)."""
     sums = np.concatenate([a.sums for a in answers])
     weights = np.concatenate([a.weights for a in answers])
     some = weights > 0
     return sums[some] / weights[some, None], weights[some]
 
 
+def too_few(name: str, n_clusters: int, received: int) -> HeldBackError:
+    """Return the error that a first round brought fewer than ``n_clusters`` centres."""
+    return HeldBackError(
+        f"{name} needs at least {n_clusters} centres from the sites in its first round "
+        f"and received {received}: clusters smaller than the sites' limits are not sent; "
+        "ask for fewer clusters or lower the limit"
+    )
+
+
 def tolerance(X: Rows, tol: float) -> float:
-    """``tol`` times the mean variance of a column of (n, d) rows, as scikit-learn scales it."""
+    """Return ``tol`` times the mean variance of a column of (n, d) rows, as in scikit-learn."""
     return tol * float(X.var(axis=0, dtype=np.float64).mean()) if tol else 0.0
 
 
 def site_tolerance(data: Data, tol: float) -> float:
-    """The `tolerance` of a site's rows, whose variance is computed once."""
+    """Return the `tolerance` of a site's rows, whose variance is computed once."""
     if "variance" not in data.cache:
         data.cache["variance"] = tolerance(data.X, 1.0)
     return tol * float(data.cache["variance"])
 
 
 def mean_variance(centers: Floats, errors: Floats, weights: Floats, asked: Floats) -> float:
-    """Mean variance of a column over all rows, from the sums of one round.
+    """Return the mean variance of a column over all rows, from the sums of one round.
 
     With m_j the mean, e_j the squared error about c_j and n_j the weight of cluster j, the total
     sum of squares is  sum_j [ e_j - n_j |m_j - c_j|^2 ] + sum_j n_j |m_j - m|^2.

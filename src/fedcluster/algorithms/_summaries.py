@@ -1,4 +1,4 @@
-"""One round of site summaries: every site describes its rows by a few weighted means.
+"""Site summaries: one round in which every site describes its rows by a few weighted means.
 
     site i:   k-means of its rows with L clusters; a cluster of fewer than q rows gives its rows
               to the nearest other one; -> at most L means, each with its number of rows
@@ -58,7 +58,7 @@ class SiteSummaries:
         return None, n_columns
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
-        """Means of local clusters that are large enough."""
+        """Return means of local clusters that are large enough."""
         data = data.canonical()
         k = min(self.n_means, len(data))
         fit = kmeans(data.X, k, data.sample_weight, rng=rng, n_init=1)
@@ -66,7 +66,7 @@ class SiteSummaries:
         return Summary(groups.sums, groups.weights, groups.counts.astype(np.float64))
 
     def server_step(self, state: State, answers: Sequence[Summary], rng: Generator) -> State:
-        """All means of all sites, with their weights."""
+        """Return every mean of every site, with their weights."""
         centers, weights = pool(answers)
         return State(centers, weights, round=state.round + 1, converged=True)
 

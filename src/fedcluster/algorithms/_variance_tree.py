@@ -18,7 +18,8 @@ centres, and nobody's own centres are seen. About log2(L) + 2 rounds.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 from numpy.random import Generator
@@ -33,6 +34,12 @@ Places = NDArray[np.intp]
 
 TRIES = 6
 """Cuts of one leaf that are undone before it is left as it is."""
+
+SINGLE_LEAF = {
+    **dict.fromkeys(("parent", "child", "feature", "threshold"), np.zeros(0)),
+    **dict.fromkeys(("undone", "column", "value"), np.zeros(1)),
+}
+"""Memory of a tree without cuts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,19 +76,19 @@ class VarianceTree:
     min_rows: int = 5
 
     def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
-        """Return the shape of an answer: a line for each leaf: sums and squares of each column."""
+        """Return the shape of an answer: sums and squares of each column for each leaf."""
         return max(1, len(state.centers)), 2 * n_columns
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
-        """For each leaf: the sum of its rows, of their centred squares, and their weight."""
+        """Return for each leaf the sums of its rows and of their centred squares."""
         reference = state.centers if len(state.centers) else np.zeros((1, data.X.shape[1]))
-        cuts = _Tree.of(state).cuts(*reference.shape)
+        cuts = _Tree.from_state(state).cuts(*reference.shape)
         return Summary(*leaf_sums(data.X, cuts, reference, data.sample_weight))
 
     def server_step(self, state: State, answers: Sequence[Summary], rng: Generator) -> State:
         """Measure the leaves, undo cuts that left too few rows, cut the leaves that vary most."""
         answer = total(answers)
-        tree, sums, weights = _Tree.of(state), answer.sums, answer.weights
+        tree, sums, weights = _Tree.from_state(state), answer.sums, answer.weights
         d = sums.shape[1] // 2
         tree, sums, weights, reference = _undo(tree, sums, weights, state.centers, self.min_rows)
         centers = means(sums[:, :d], weights, otherwise=reference)
@@ -99,7 +106,7 @@ class VarianceTree:
         )
 
     def _to_cut(self, tree: _Tree, squares: Floats, weights: Floats) -> Places:
-        """The leaves to cut: by falling sum of squares, as many as there is room for."""
+        """Return the leaves to cut: by falling sum of squares, as many as there is room for."""
         room = min(len(weights), self.n_leaves - len(weights))
         within = squares.sum(axis=1)
         able = (weights >= 2 * self.min_rows) & (within > 0) & (tree.undone < TRIES)
@@ -110,7 +117,7 @@ class VarianceTree:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Tree:
-    """Cuts: rows with ``X[:, feature] <= threshold`` stay, the others go to a new leaf.
+    """Cuts of a tree: rows with ``X[:, feature] <= threshold`` stay, the others go to a new leaf.
 
     In the order in which they were made, cut c parts leaf ``parent[c]``, which keeps the one
     side, from leaf ``child[c]``, the other. Of each leaf: how many cuts of it were ``undone``,
@@ -126,24 +133,21 @@ class _Tree:
     value: Floats
 
     @classmethod
-    def of(cls, state: State) -> _Tree:
-        """The tree in a state's memory; a single leaf if there is none."""
-        if not state.memory:
-            none = np.zeros(0, dtype=np.intp)
-            one = np.zeros(1, dtype=np.intp)
-            return cls(none, none, none, np.zeros(0), one, one, np.zeros(1))
-        m = state.memory
-        parent, child, feature, undone, column = (
-            m[name].astype(np.intp) for name in ("parent", "child", "feature", "undone", "column")
-        )
-        return cls(parent, child, feature, m["threshold"], undone, column, m["value"])
+    def from_state(cls, state: State) -> _Tree:
+        """Return the tree in a state's memory; a single leaf if there is none."""
+        memory = state.memory or SINGLE_LEAF
+        reals = ("threshold", "value")
+        kinds: dict[str, Any] = {
+            f.name: np.float64 if f.name in reals else np.intp for f in fields(cls)
+        }
+        return cls(*(memory[name].astype(kind) for name, kind in kinds.items()))
 
     def memory(self) -> dict[str, Floats]:
-        """The tree as arrays that travel."""
+        """Return the tree as arrays that travel."""
         return {f.name: np.asarray(getattr(self, f.name), dtype=np.float64) for f in fields(self)}
 
     def cuts(self, n_leaves: int, d: int) -> Cuts:
-        """The cuts alone; compiled code follows them, so none may point outside."""
+        """Return the cuts alone; compiled code follows them, so none may point outside."""
         cuts = self.parent, self.child, self.feature, self.threshold
         places = zip(cuts, (n_leaves, n_leaves, d), strict=False)
         inside = all(((place >= 0) & (place < limit)).all() for place, limit in places)
@@ -157,15 +161,9 @@ class _Tree:
         feature = np.where(again, self.column[chosen], squares[chosen].argmax(axis=1))
         threshold = np.where(again, self.value[chosen], centers[chosen, feature])
         n, fresh = len(self.undone), np.zeros(len(chosen), dtype=np.intp)
-        return _Tree(
-            np.append(self.parent, chosen),
-            np.append(self.child, n + np.arange(len(chosen))),
-            np.append(self.feature, feature),
-            np.append(self.threshold, threshold),
-            np.append(self.undone, fresh),
-            np.append(self.column, fresh),
-            np.append(self.value, 0.0 * fresh),
-        )
+        added = chosen, n + np.arange(len(chosen)), feature, threshold, fresh, fresh, fresh
+        present = (getattr(self, f.name) for f in fields(self))
+        return _Tree(*map(np.append, present, added))
 
 
 def _undo(
@@ -194,15 +192,7 @@ def _undo(
     kept = np.setdiff1d(np.arange(len(weights)), tree.child[undone])
     number = np.full(len(weights), -1)
     number[kept] = np.arange(len(kept))
-    stay = ~undone
-    tree = replace(
-        tree,
-        parent=number[tree.parent[stay]],
-        child=number[tree.child[stay]],
-        feature=tree.feature[stay],
-        threshold=tree.threshold[stay],
-        undone=tries[kept],
-        column=column[kept],
-        value=value[kept],
-    )
+    cuts = number[tree.parent], number[tree.child], tree.feature, tree.threshold
+    leaves = tries, column, value
+    tree = _Tree(*(each[~undone] for each in cuts), *(each[kept] for each in leaves))
     return tree, sums[kept], weights[kept], reference[kept]
