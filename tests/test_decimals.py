@@ -19,11 +19,11 @@ from fedcluster._site import SiteFile
 from fedcluster.cli._reading import named_sources, read_sites
 from fedcluster.core import Data
 from fedcluster.errors import InputError
-from fedcluster.io import _disk_cache as spool
+from fedcluster.io import _table_rows as spool
 from fedcluster.io._cells import is_number, parsed
-from fedcluster.io._disk_cache import CachedRows
 from fedcluster.io._reader import ColumnRoles
 from fedcluster.io._spreadsheets import CsvFile
+from fedcluster.io._table_rows import CachedRows
 
 GERMAN = """\
 Größe;Gewicht;Temperatur;Station;Note

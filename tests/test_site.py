@@ -21,11 +21,11 @@ from fedcluster import Client, Data, LocalEngine, MinClusterSize, MinRows, State
 from fedcluster._site import SiteFile
 from fedcluster.algorithms import Lloyd
 from fedcluster.errors import InputError
-from fedcluster.io import _disk_cache as spool
-from fedcluster.io._disk_cache import CachedRows, DiskCache
+from fedcluster.io import _table_rows as spool
 from fedcluster.io._matrices import MatrixRows
 from fedcluster.io._reader import ColumnRoles
 from fedcluster.io._spreadsheets import CsvFile
+from fedcluster.io._table_rows import CachedRows, DiskCache
 from fedcluster.metrics import Inertia
 from fedcluster.privacy._limits import GroupCounter
 

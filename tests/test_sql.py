@@ -14,17 +14,18 @@ import pytest
 from databases import PASSWORD, Server
 
 from fedcluster.errors import InputError
-from fedcluster.io import _disk_cache as spool
-from fedcluster.io._disk_cache import CachedRows
+from fedcluster.io import _rows as reading
+from fedcluster.io import _table_rows as spool
 from fedcluster.io._reader import ColumnRoles
 from fedcluster.io._sql import Query
+from fedcluster.io._table_rows import CachedRows
 
 ENVIRONMENT = {"FED_PASSWORD": PASSWORD, "NOBODY": "wrong-" + PASSWORD}
 
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch):
-    monkeypatch.setattr(spool, "PAUSES", (0.01, 0.02, 0.03))
+    monkeypatch.setattr(reading, "PAUSES", (0.01, 0.02, 0.03))
 
 
 @pytest.fixture
@@ -164,7 +165,7 @@ def test_a_password_comes_from_the_environment_or_a_file(visits: Server, tmp_pat
 
 def test_a_wrong_password_is_said_once_and_shown_nowhere(visits, monkeypatch, caplog) -> None:
     """Trying it again might lock the account."""
-    monkeypatch.setattr(spool, "PAUSES", (60.0,))
+    monkeypatch.setattr(reading, "PAUSES", (60.0,))
     caplog.set_level(logging.DEBUG)
     url = visits.url.replace("FED_PASSWORD", "NOBODY")
     said = complaint(Query(url, "SELECT 1", environment=ENVIRONMENT))
@@ -227,7 +228,7 @@ def test_a_database_that_is_down_is_tried_four_times() -> None:
 
 
 def test_a_database_that_comes_back_is_read(visits: Server, monkeypatch) -> None:
-    monkeypatch.setattr(spool, "PAUSES", (0.5,) * 20)
+    monkeypatch.setattr(reading, "PAUSES", (0.5,) * 20)
     visits.stop()
     back = threading.Timer(0.3, visits.start)
     back.start()

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fedcluster.io._matrices import MatrixRows, MemoryMap
-    from fedcluster.io._parquet import ParquetRows
     from fedcluster.io._reader import ColumnRoles
     from fedcluster.io._rows import SiteRows
     from fedcluster.io._sources import FileSource, SqlSource, open_rows
+    from fedcluster.io._table_rows import ParquetRows
 
 __all__ = [
     "ColumnRoles",
@@ -28,7 +28,7 @@ _MODULES = {
     "FileSource": "_sources",
     "MatrixRows": "_matrices",
     "MemoryMap": "_matrices",
-    "ParquetRows": "_parquet",
+    "ParquetRows": "_table_rows",
     "SiteRows": "_rows",
     "SqlSource": "_sources",
     "open_rows": "_sources",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import time
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -28,6 +29,8 @@ T = TypeVar("T")
 R = TypeVar("R")
 AHEAD = 2
 """Chunks that each stage, decoding and turning columns into rows, has done before it is asked."""
+PAUSES = (0.5, 1.0, 2.0)
+"""Seconds to wait before what cannot be reached is tried again."""
 CHUNK = 1 << 20
 """Values in a chunk: few enough to stay in a cache on their way to the kernels."""
 
@@ -196,3 +199,23 @@ def error_prefix(owner: str) -> Iterator[None]:
         if str(error).startswith(owner):
             raise
         raise type(error)(f"{owner}: {error}") from error
+
+
+# What may pass
+
+
+class UnreachableError(InputError):
+    """A database cannot be reached, which may pass."""
+
+
+def patiently(work: Callable[[], T]) -> T:
+    """Do what may fail for a while, four times at most."""
+    for pause in PAUSES:
+        try:
+            return work()
+        except UnreachableError:
+            time.sleep(pause)
+    try:
+        return work()
+    except UnreachableError as error:
+        raise InputError(f"{error} (tried {len(PAUSES) + 1} times)") from None

@@ -18,12 +18,11 @@ from fedcluster.core import Data
 from fedcluster.errors import InputError
 from fedcluster.io._cells import is_number
 from fedcluster.io._columns import choose, first_twice, has_columns, is_index
-from fedcluster.io._disk_cache import CachedRows
 from fedcluster.io._matrices import Matrix, MatrixRows, open_h5ad, open_npy, open_npz
-from fedcluster.io._parquet import ParquetFile, ParquetRows, parquet_files
 from fedcluster.io._reader import Advise, ColumnRoles, Reader, Table, WholeTable
 from fedcluster.io._rows import OpenRows, error_prefix, readable
 from fedcluster.io._spreadsheets import CsvFile, open_excel
+from fedcluster.io._table_rows import CachedRows, ParquetFile, ParquetRows, parquet_files
 
 NO_SITE = "the site's name is missing"
 NO_LABEL = "the label is missing; fill it in or drop the row"

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import weakref
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -21,9 +20,9 @@ import numpy as np
 import pyarrow as pa
 
 from fedcluster.errors import InputError
-from fedcluster.io._disk_cache import UnreachableError, patiently
+from fedcluster.io._columns import first_twice
 from fedcluster.io._reader import TablePart
-from fedcluster.io._rows import readable
+from fedcluster.io._rows import UnreachableError, patiently, readable
 
 try:
     import sqlalchemy
@@ -168,8 +167,7 @@ class Query:
         if self._password_file is not None:
             with readable(self._password_file):
                 url = url.set(password=self._password_file.read_text("utf-8").strip())
-        hidden = [url.password, *(v for n, v in url.query.items() if SECRET.search(n))]
-        return self._existing(url), [str(secret) for secret in hidden if secret]
+        return self._existing(url), _secrets(url)
 
     def _filled_parts(self, url: URL) -> URL:
         """Fill the environment's values into each part of the URL, whatever signs they have."""
@@ -256,14 +254,17 @@ def _no_password(url: str) -> None:
     """Refuse a password that stands in the URL itself."""
     if PLACEHOLDER.fullmatch(url):
         return
-    parsed = _parsed(url)
-    query = [value for name, value in parsed.query.items() if SECRET.search(name)]
-    for secret in [parsed.password, *query]:
-        if secret and not PLACEHOLDER.fullmatch(str(secret)):
-            raise InputError(
-                "url holds a password; put it into the environment and write ${PGPASSWORD} in its "
-                "place, or into a file that password_file names"
-            )
+    if not all(map(PLACEHOLDER.fullmatch, _secrets(_parsed(url)))):
+        raise InputError(
+            "url holds a password; put it into the environment and write ${PGPASSWORD} in its "
+            "place, or into a file that password_file names"
+        )
+
+
+def _secrets(url: URL) -> list[str]:
+    """Return the password of a URL, and what its query holds of that kind."""
+    hidden = [url.password, *(value for name, value in url.query.items() if SECRET.search(name))]
+    return [str(secret) for secret in hidden if secret]
 
 
 def _names(result: CursorResult[Any]) -> tuple[str, ...]:
@@ -271,7 +272,7 @@ def _names(result: CursorResult[Any]) -> tuple[str, ...]:
     if not result.returns_rows:
         raise InputError("the query answers without a table; write a SELECT")
     names = tuple(map(str, result.keys()))
-    if twice := next((name for name, times in Counter(names).items() if times > 1), None):
+    if twice := first_twice(names):
         raise InputError(f"the query answers with two columns {twice!r}; name one AS another")
     return names
 
