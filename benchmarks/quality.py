@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -25,8 +26,10 @@ from sklearn.metrics import adjusted_rand_score
 
 from fedcluster import FederatedFuzzyCMeans, FederatedKMeans
 from fedcluster.algorithms import FFCM, FKM, KFed
-from fedcluster.baselines import central_fuzzy_cmeans
 from fedcluster.datasets import SplitRows, ffcm_case, plane16, variable_k
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from reproduction.baselines import central_fuzzy_cmeans
 
 FEMNIST = Path(__file__).parent.parent.parent / "shared/reference/femnist_10clients.npz"
 OLD_FKM = {"init_iterations": 0, "server_seeding": "unweighted"}

@@ -11,14 +11,14 @@ from sklearn.cluster import KMeans
 
 from fedcluster import Client, Data, LocalEngine, State, run
 from fedcluster.algorithms import FedAvg, KFed
-from fedcluster.baselines import (
+from fedcluster.datasets import ffcm_case, plane16, triebe
+from fedcluster.kernels import memberships
+from reproduction.baselines import (
     central_fuzzy_cmeans,
     central_kmeans,
     informed_kfed,
     random_start_kmeans,
 )
-from fedcluster.datasets import ffcm_case, plane16, triebe
-from fedcluster.kernels import memberships
 
 OBJECTIVES = 4  # the place of J_m after each iteration in what scikit-fuzzy returns
 

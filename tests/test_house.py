@@ -28,7 +28,7 @@ FLOORS = (
     "_specifications",
     "recipes",
     "selection",
-    "model report datasets baselines testing",
+    "model report datasets testing",
     "jobs",
     "_artefacts estimators",
     "__init__",

@@ -14,7 +14,6 @@ from partitions import Case, cases
 from scipy.spatial.distance import cdist
 from sklearn import metrics as sk
 
-from fedcluster.baselines import central_fuzzy_cmeans, central_kmeans
 from fedcluster.client import Client
 from fedcluster.core import Data, Filter, State, Task
 from fedcluster.engines import LocalEngine
@@ -31,6 +30,7 @@ from fedcluster.metrics import (
 from fedcluster.privacy import MinClusterSize
 from fedcluster.recipes._evaluation import evaluation
 from fedcluster.rounds import run_plan
+from reproduction.baselines import central_fuzzy_cmeans, central_kmeans
 
 Rows = NDArray[np.float64]
 

@@ -10,7 +10,7 @@ from scipy.spatial.distance import cdist
 
 from fedcluster import Client, Data, FederatedFuzzyCMeans, LocalEngine, State, run
 from fedcluster.algorithms import FFCM
-from fedcluster.baselines import central_fuzzy_cmeans
+from reproduction.baselines import central_fuzzy_cmeans
 
 Array = NDArray[np.float64]
 

@@ -21,11 +21,11 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from fedcluster import Client, Data, FederatedKMeans, LocalEngine, State, nearest, run
 from fedcluster.algorithms import FFCM
-from fedcluster.baselines import central_fuzzy_cmeans, central_kmeans
 from fedcluster.core import Floats
 from fedcluster.metrics import FuzzyObjective
 from fedcluster.recipes import evaluation, measure
 from fedcluster.rounds import run_plan
+from reproduction.baselines import central_fuzzy_cmeans, central_kmeans
 from reproduction.pictures import OURS, POOLED, PUBLISHED, RECIPE, panels, save
 from reproduction.results import REFERENCE, Cell, Estimate, Row, write_table
 from reproduction.runs import runs_of
