@@ -89,6 +89,16 @@ def test_the_bic_of_a_mixture_counts_the_rows_of_all_clusters() -> None:
     assert found == pytest.approx(likelihood - (1 + 2 * 2 + 2) / 2 * log(4), rel=1e-9)
 
 
+def test_a_column_that_does_not_vary_within_clusters_has_a_millionth_of_its_variance() -> None:
+    """Rows (0, 0) (2, 0) | (0, 10) (2, 10): the second column varies by 25, and only between, so
+    that no row can be of the other cluster; the first one by 1 within.
+    """
+    rows = np.array([[0.0, 0.0], [2.0, 0.0], [0.0, 10.0], [2.0, 10.0]])
+    found = scores(rows, np.array([[1.0, 0.0], [1.0, 10.0]]))["mixture-bic"]
+    density = np.exp(-1 / 2) / (2 * pi * sqrt(1 * 25e-6)) / 2
+    assert found == pytest.approx(4 * log(density) - (1 + 2 * 2 + 2) / 2 * log(4), rel=1e-9)
+
+
 def test_calinski_harabasz_needs_two_clusters_and_more_rows() -> None:
     assert np.isnan(scores(on_line(0, 1, 2), on_line(1))["calinski-harabasz"])
     assert np.isnan(scores(on_line(0, 10), on_line(0, 10))["calinski-harabasz"])
