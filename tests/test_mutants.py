@@ -65,7 +65,7 @@ def test_every_mutant_can_be_parsed_and_differs() -> None:
 
 def test_every_file_has_tests_that_exist() -> None:
     """Also those that are still to be written."""
-    assert len(mutants.modules()) > 50
+    assert len(mutants.modules()) > 30
     for file, tests in mutants.modules().items():
         assert tests, file
         assert all((mutants.ROOT / test).is_file() for test in tests), file
