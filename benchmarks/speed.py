@@ -32,8 +32,7 @@ from fedcluster.algorithms import FKM, Lloyd
 from fedcluster.client import Client
 from fedcluster.core import Data, State, Task
 from fedcluster.datasets import plane16
-from fedcluster.engines import LocalEngine
-from fedcluster.engines._pooled import PooledEngine
+from fedcluster.engines import LocalEngine, PooledEngine
 from fedcluster.io import ParquetRows
 from fedcluster.kernels import fuzzy_pass, hard_pass, kmeans_plusplus
 from fedcluster.privacy import MinClusterSize

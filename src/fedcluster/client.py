@@ -1,4 +1,4 @@
-"""The client: the only code that sees rows and answers tasks."""
+"""Client of one site: the only code that sees rows and answers tasks."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ ALL_DROPPED = "no row is left after those with a missing value are dropped"
 
 @dataclass(frozen=True, slots=True)
 class AuditRecord:
-    """One message that left a site, for its log: never a value, only sizes.
+    """Record of one message that left a site, for its log: never a value, only sizes.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ class AuditRecord:
 
 
 class Client:
-    """One site: its rows, its filters, its answers.
+    """Client of one site: its rows, its filters, its answers.
 
     A client is a pure function of (task, rows). What it keeps between rounds, the loaded rows
     and the log of what left, never changes an answer.
@@ -118,47 +118,44 @@ class Client:
 
     @cached_property
     def rows(self) -> Data | RowStream:
-        """Where the rows come from, opened once."""
+        """Rows or stream of rows, opened once."""
         if isinstance(self._load, Data | RowStream):
             return self._load
         return self._load()
 
     @cached_property
     def data(self) -> Data:
-        """The site's rows that have a weight, loaded once."""
+        """Rows of the site that have a weight, loaded once."""
         data = (self.rows if isinstance(self.rows, Data) else self.rows.load()).weighed()
         if not len(data):
             raise ValueError(NO_ROW)
-        if data.groups is not None:
-            tally = GroupCounter()
-            tally.add(data.groups)
-            self._persons = tally.persons()
+        [data] = self._counted([data])
         return data
 
     @property
     def streams(self) -> bool:
-        """Whether the rows come in chunks."""
+        """True if the rows come in chunks."""
         return not isinstance(self.rows, Data)
 
-    @property
+    @cached_property
     def site(self) -> SiteInfo:
-        """What the site tells of itself without being asked for more; opens the rows."""
+        """Facts that the site tells of itself without being asked for more; opens the rows."""
         limits = tuple(map(Limit.from_filter, self.filters))
         return SiteInfo(self.name, limits, self.streams, n_rows=len(self.rows))
 
     @property
     def most_rows_held_back(self) -> int:
-        """The most rows that the limits held back in one message, of those that there are."""
+        """Largest number of rows that the limits held back in one message."""
         most = max((sent.held_back for sent in self.audit_log), default=0)
         return min(most, len(self.rows))  # a row may stand behind several lines of a message
 
     @property
     def most_lone_rows(self) -> int:
-        """The most lines of one message that stood for a single row each."""
+        """Largest number of lines of one message that stood for a single row each."""
         return max((sent.lone_rows for sent in self.audit_log), default=0)
 
     def describe(self, texts: Collection[str] = ()) -> tuple[Column, ...]:
-        """What the columns are; of text, only what several rows share and the filters let out.
+        """Return the columns; of text, only what several rows share and the filters let out.
 
         Parameters
         ----------
@@ -168,7 +165,7 @@ class Client:
         return described(self._chunks(), texts, self._passes)
 
     def classes(self) -> tuple[str, ...] | None:
-        """The reference labels that several rows share and the filters let out; None without any.
+        """Return the labels that several rows share and the filters let out; None without any.
 
         Examples
         --------
@@ -179,54 +176,53 @@ class Client:
         return classes(self._chunks(), self._passes)
 
     def answer(self, task: Task) -> Summary:
-        """The answer to one task."""
+        """Return the answer to one task."""
         return self.answers([task])[0]
 
     def answers(self, tasks: Sequence[Task]) -> list[Summary]:
-        """Load, step, filter: the one way from rows to messages, for all tasks of a round."""
+        """Return the answers to all tasks of a round: load, step, filter."""
         with blas_on_one_thread() if self._is_large else nullcontext():
             answers = self._in_chunks(tasks) if self.streams else map(self._at_once, tasks)
             return [self._leaving(task, *its) for task, its in zip(tasks, answers, strict=True)]
 
     @property
     def _is_large(self) -> bool:
-        """Whether BLAS would take several threads, and the bits depend on how many."""
+        """True if BLAS would take several threads, and the bits depend on how many."""
         return self.streams or self.data.X.size > ONE_THREAD
 
     def _in_chunks(self, tasks: Sequence[Task]) -> list[tuple[Summary, int]]:
-        """What `_at_once` gives, from one reading for all steps that add up."""
+        """Compute answers as `_at_once` does, with one reading for all steps that add up."""
         additive = [task for task in tasks if task.step.client_additive]
         added = iter(self._chunk_by_chunk(additive) if additive else ())
         return [next(added) if t.step.client_additive else self._at_once(t) for t in tasks]
 
     def _at_once(self, task: Task) -> tuple[Summary, int]:
-        """A task's answer before the filters, and how many rows it was asked about."""
+        """Return a task's answer before the filters, and how many rows it was asked about."""
         data = self.data if task.preprocessor is None else self._prepared_rows(task.preprocessor)
         if not len(data):
             raise ValueError(ALL_DROPPED)
         return self._step(task, data), len(data)
 
     def _prepared_rows(self, preprocessor: RowTransform) -> Data:
-        """The prepared rows, kept for the next task."""
+        """Return the prepared rows, kept for the next task."""
         if self._prepared is None or self._prepared[0] != preprocessor:
             self._prepared = preprocessor, preprocessor.apply(self.data)
         return self._prepared[1]
 
     def _chunk_by_chunk(self, tasks: Sequence[Task]) -> list[tuple[Summary, int]]:
-        """Many tasks in one reading: the chunks' answers are added up."""
-        totals: list[Summary | None] = [None] * len(tasks)
-        counts = [0] * len(tasks)
+        """Compute many tasks in one reading: the chunks' answers are added up."""
+        totals: dict[int, tuple[Summary, int]] = {}
         for answers in in_order(partial(self._of_chunk, tasks), self._chunks(), thread_count()):
             for i, (summary, n_rows) in answers.items():
-                so_far = totals[i]
-                totals[i] = summary if so_far is None else so_far + summary
-                counts[i] += n_rows
-        if not all(counts):
+                before, n_before = totals.get(i, (None, 0))
+                total = summary if before is None else before + summary
+                totals[i] = total, n_before + n_rows
+        if len(totals) < len(tasks):
             raise ValueError(NO_ROW)
-        return [(t, n) for t, n in zip(totals, counts, strict=True) if t is not None]
+        return [totals[i] for i in range(len(tasks))]
 
     def _of_chunk(self, tasks: Sequence[Task], chunk: Data) -> dict[int, tuple[Summary, int]]:
-        """A chunk's answers and numbers of rows, by task, where it has rows for the task."""
+        """Return a chunk's answers and numbers of rows, by task, where it has rows for the task."""
         return {
             i: (self._step(task, data), len(data))
             for i, (task, data) in enumerate(zip(tasks, _prepared(chunk, tasks), strict=True))
@@ -234,22 +230,20 @@ class Client:
         }
 
     def _chunks(self) -> Iterable[Data]:
-        """The rows that have a weight, read anew."""
+        """Return the rows that have a weight, read anew."""
         if isinstance(self.rows, Data):
             return [self.data]
         chunks = filter(len, map(Data.weighed, self.rows.chunks()))
         return self._counted(chunks) if self._persons is None else chunks
 
     def _counted(self, chunks: Iterable[Data]) -> Iterator[Data]:
-        """The same chunks; when the last has passed, it is known whose rows they are."""
-        tally = None
+        """Pass chunks on; when the last has passed, the persons behind the rows are known."""
+        counter = GroupCounter()
         for chunk in chunks:
             if chunk.groups is not None:
-                tally = tally or GroupCounter()
-                tally.add(chunk.groups)
+                counter.add(chunk.groups)
             yield chunk
-        if tally:
-            self._persons = tally.persons()
+        self._persons = counter.persons() or None
 
     def _step(self, task: Task, data: Data) -> Summary:
         centers, d = task.state.centers, data.X.shape[1]
@@ -260,17 +254,17 @@ class Client:
         )
 
     def _passes(self, counts: Floats, n_rows: int) -> NDArray[np.bool_]:
-        """Which of these groups of rows, each a line of so many, the filters let out."""
+        """Tell for groups of so many rows, each as a line, whether the filters let them out."""
         return self._filtered(Summary(np.zeros((len(counts), 0)), counts), n_rows).weights > 0
 
     def _leaving(self, task: Task, full: Summary, n_rows: int) -> Summary:
-        """What the filters let through, logged."""
+        """Filter a summary and log what leaves."""
         summary = self._filtered(full, n_rows)
         self.audit_log.append(_sent(task, self._written(task.step), full, summary))
         return summary.leaving()
 
     def _filtered(self, summary: Summary, n_rows: int) -> Summary:
-        """What the filters let through; where rows are grouped, they see persons."""
+        """Return what the filters let through; where rows are grouped, they see persons."""
         if self._persons is not None:
             behind = self._persons.min_groups
             summary = replace(summary, support=behind(summary.rows))
@@ -280,14 +274,14 @@ class Client:
         return summary
 
     def _written(self, step: Step) -> str:
-        """A step with its hyper-parameters, written once and not in every round."""
+        """Return a step with its hyper-parameters as text, made once and not in every round."""
         if self._last_step is None or self._last_step[0] is not step:
             self._last_step = step, repr(step)
         return self._last_step[1]
 
 
 def _prepared(chunk: Data, tasks: Sequence[Task]) -> list[Data]:
-    """A chunk as each of the tasks wants it; each preparation is made once."""
+    """Return a chunk as each of the tasks wants it; each preparation is made once."""
     firsts = first_alike(tasks)
     transforms = {first: tasks[first].preprocessor for first in firsts}
     made = {first: how.apply(chunk) if how else chunk for first, how in transforms.items()}
@@ -295,7 +289,7 @@ def _prepared(chunk: Data, tasks: Sequence[Task]) -> list[Data]:
 
 
 def _sent(task: Task, step: str, full: Summary, summary: Summary) -> AuditRecord:
-    """The log's line for one message."""
+    """Return the log's record of one message."""
     lines, rows = int(np.count_nonzero(summary.weights)), summary.rows
     return AuditRecord(
         round=task.state.round,

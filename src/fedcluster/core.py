@@ -24,8 +24,6 @@ SCALARS = (bool, int, float, str, NoneType)
 """Types that a parameter of a step or of a limit may have."""
 
 __all__ = [
-    "ALGORITHM_DECLARES",
-    "STEP_DECLARES",
     "Algorithm",
     "Answers",
     "Column",
@@ -54,12 +52,12 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """What a site tells of a column before it is prepared.
+    """Description of a column before it is prepared.
 
     Parameters
     ----------
     name : str
-        Its name.
+        The name.
     kind : {"number", "text", "date", "mixed", "empty"}
         What it holds; mixed are numbers and text, empty is a column without any value.
     levels : tuple of str
@@ -106,20 +104,20 @@ class Data:
         return int(self.X.shape[0])
 
     def take(self, rows: NDArray[Any] | slice) -> Data:
-        """The rows at the given places, where the given booleans are true, or of a slice."""
+        """Return the rows at the given places, where given booleans are true, or of a slice."""
         weight = None if self.sample_weight is None else self.sample_weight[rows]
         y = None if self.y is None else self.y[rows]
         groups = None if self.groups is None else self.groups[rows]
         return Data(self.X[rows], weight, y, self.columns, groups)
 
     def weighed(self) -> Data:
-        """Without the rows of weight 0, which say nothing."""
+        """Return the rows without those of weight 0, which say nothing."""
         if self.sample_weight is None or (self.sample_weight > 0).all():
             return self
         return self.take(self.sample_weight > 0)
 
     def canonical(self) -> Data:
-        """The same rows in lexicographic order: then what is drawn does not depend on theirs."""
+        """Return the rows in lexicographic order: then no draw depends on the given one."""
         weight = [] if self.sample_weight is None else [self.sample_weight]
         return self.take(np.lexsort([*weight, *self.X.T[::-1]]))
 
@@ -129,15 +127,15 @@ class RowStream(Protocol):
     """The rows of one site where they are too many to be held at once."""
 
     def __len__(self) -> int:
-        """How many there are, of those without weight too."""
+        """Return the number of rows, those without weight too."""
         ...
 
     def chunks(self) -> Iterator[Data]:
-        """The rows in parts, read anew by every call."""
+        """Return the rows in parts, read anew by every call."""
         ...
 
     def load(self) -> Data:
-        """All rows at once."""
+        """Return all rows at once."""
         ...
 
 
@@ -185,32 +183,28 @@ class Summary:
 
     @property
     def rows(self) -> Floats:
-        """How many rows stand behind each line, (k,)."""
+        """Number of rows that stand behind each line, (k,)."""
         return self.weights if self.support is None else self.support
 
     @property
     def n_values(self) -> int:
-        """The number of values that say something: those of the lines with a weight."""
+        """Number of values that say something: those of the lines with a weight."""
         return int(np.count_nonzero(self.weights) * (self.sums.shape[1] + 1))
 
     def keep(self, lines: NDArray[np.bool_]) -> Summary:
-        """The summary with the lines that are not kept, (k,) booleans, set to nothing."""
+        """Return the summary with the lines that are not kept, (k,) booleans, set to zero."""
         support = None if self.support is None else np.where(lines, self.support, 0.0)
         sums = np.where(lines[:, None], self.sums, 0.0)
         return Summary(sums, np.where(lines, self.weights, 0.0), support)
 
     def leaving(self) -> Summary:
-        """What leaves the site: everything but the support."""
+        """Return what leaves the site: everything but the support."""
         return self if self.support is None else Summary(self.sums, self.weights)
-
-
-def _nothing() -> Floats:
-    return np.zeros((0, 0))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class State:
-    """All that the server knows and broadcasts; empty before the first round.
+    """State of the server, which it broadcasts; empty before the first round.
 
     Parameters
     ----------
@@ -229,7 +223,7 @@ class State:
         What an algorithm carries from round to round besides (a momentum, a tree).
     """
 
-    centers: Floats = field(default_factory=_nothing)
+    centers: Floats = field(default_factory=lambda: np.zeros((0, 0)))
     weights: Floats = field(default_factory=lambda: np.zeros(0))
     _: KW_ONLY
     round: int = 0
@@ -239,20 +233,20 @@ class State:
 
     @classmethod
     def at(cls, centers: ArrayLike) -> Self:
-        """A start at the given centres, (k, d)."""
+        """Return a start at the given centres, (k, d)."""
         start = np.array(centers, dtype=np.float64)
         return cls(start, np.zeros(len(start)))
 
 
 class RowTransform(Protocol):
-    """What a site does to its rows, each for itself, before a step sees them.
+    """Transform that a site applies to its rows, each for itself, before a step sees them.
 
     Equal ones do the same: a site may keep what one has made of its rows.
     """
 
     @property
     def n_columns_out(self) -> int:
-        """The number of columns of the prepared rows."""
+        """Number of columns of the prepared rows."""
         ...
 
     def apply(self, data: Data) -> Data:
@@ -272,12 +266,12 @@ class Step(Protocol):
 
     @property
     def client_additive(self) -> bool:
-        """Whether the answers of two parts of the rows add up to the answer of both."""
+        """True if the answers of two parts of the rows add up to the answer of both."""
         ...
 
     @property
     def server_additive(self) -> bool:
-        """Whether the sum of the sites' answers serves as well as the answers themselves.
+        """True if the sum of the sites' answers serves as well as the answers themselves.
 
         Of an algorithm: server([a, b]) = server([a + b]). Then a secure sum or a tree of sums can
         stand between the sites and the server.
@@ -302,7 +296,7 @@ class Step(Protocol):
         ...
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
-        """Answer with sums over the rows of one site."""
+        """Compute the answer: sums over the rows of one site."""
         ...
 
 
@@ -311,20 +305,20 @@ class Algorithm(Step, Protocol):
 
     @property
     def needs_centers(self) -> bool:
-        """Whether a run must start from centres."""
+        """True if a run must start from centres."""
         ...
 
     @property
     def min_cluster_size(self) -> int:
-        """The smallest cluster, in rows, that a site sends unless it decides otherwise."""
+        """Smallest cluster, in rows, that a site sends unless it decides otherwise."""
         ...
 
     def objective(self) -> Metric:
-        """Return what the algorithm makes small: among several runs, the one of least wins."""
+        """Return the metric that the algorithm makes small: of several runs, the least wins."""
         ...
 
     def server_step(self, state: State, answers: Sequence[Summary], rng: Generator) -> State:
-        """Make the next state from the answers, in the order of the sites' names."""
+        """Compute the next state from the answers, in the order of the sites' names."""
         ...
 
 
@@ -358,33 +352,23 @@ class Metric(Step, Protocol):
 
     @property
     def maximise(self) -> bool:
-        """Whether a higher score is a better one."""
+        """True if a higher score is a better one."""
         ...
 
     def score(self, state: State, total: Summary) -> float:
-        """Turn the sum of all answers into one number."""
+        """Compute the score from the sum of all answers."""
         ...
 
 
-STEP_DECLARES = ("client_additive", "server_additive", "answer_shape", "client_step")
-ALGORITHM_DECLARES = (
-    *STEP_DECLARES,
-    "needs_centers",
-    "min_cluster_size",
-    "objective",
-    "server_step",
-)
-
-
-def check_step(step: object, declares: Sequence[str] = STEP_DECLARES) -> None:
-    """Refuse an object, or a class, that lacks something which a step declares.
+def check_step(step: object, protocol: type = Step) -> None:
+    """Check that an object, or a class, has all that a step declares.
 
     Parameters
     ----------
     step : object
-        A step of one's own.
-    declares : sequence of str
-        What it must have: `STEP_DECLARES`, or `ALGORITHM_DECLARES`.
+        A step from outside the package.
+    protocol : type, default=Step
+        What it must be: `Step`, `Algorithm` or `Metric`.
 
     Raises
     ------
@@ -399,7 +383,8 @@ def check_step(step: object, declares: Sequence[str] = STEP_DECLARES) -> None:
     TypeError: Summary lacks client_additive, server_additive, answer_shape, client_step; see
     "Add an algorithm" in CONTRIBUTING.md
     """
-    if lacking := [name for name in declares if not hasattr(step, name)]:
+    declared = [name for name in (*vars(Step), *vars(protocol)) if not name.startswith("_")]
+    if lacking := [name for name in dict.fromkeys(declared) if not hasattr(step, name)]:
         name = step.__name__ if isinstance(step, type) else type(step).__name__
         raise TypeError(
             f'{name} lacks {", ".join(lacking)}; see "Add an algorithm" in CONTRIBUTING.md'
@@ -407,16 +392,16 @@ def check_step(step: object, declares: Sequence[str] = STEP_DECLARES) -> None:
 
 
 class Filter(Protocol):
-    """A site's own rule on what may leave; no task can switch it off."""
+    """Rule of a site on what may leave it; no task can switch it off."""
 
     def __call__(self, summary: Summary, n_rows: int) -> Summary:
-        """Hold back what may not leave of a summary over a site's ``n_rows`` rows."""
+        """Return what may leave of a summary over a site's ``n_rows`` rows."""
         ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Task:
-    """One question to the sites: a step, the state that it is asked about, a seed."""
+    """Question to the sites: a step, the state that it is asked about, a seed."""
 
     step: Step
     state: State
@@ -481,7 +466,7 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class SiteInfo:
-    """What a site tells of itself before it answers tasks.
+    """Facts that a site tells of itself before it answers tasks.
 
     Parameters
     ----------
@@ -521,11 +506,11 @@ class Answers:
 
     @property
     def summaries(self) -> list[Summary]:
-        """The answers alone."""
+        """Answers without the names."""
         return list(self.by_site.values())
 
     def total(self) -> Summary:
-        """The sum of the answers, added in the order of the sites' names."""
+        """Return the sum of the answers, added in the order of the sites' names."""
         return reduce(add, self.summaries)
 
 
@@ -543,7 +528,7 @@ def first_alike(tasks: Sequence[Task]) -> list[int]:
 
 
 class Engine(Protocol):
-    """Carries tasks to the sites and their answers back."""
+    """Carrier of tasks to the sites and of their answers."""
 
     def introduce(
         self, *, columns: bool = False, texts: Collection[str] = (), labels: bool = False
@@ -572,7 +557,7 @@ class Engine(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Iteration:
-    """What one round of one run did.
+    """Record of one round of one run.
 
     Parameters
     ----------
@@ -601,7 +586,7 @@ class Iteration:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Result:
-    """The final state, what happened on the way, and why it stopped."""
+    """Result of a run: the final state, its rounds, and why it stopped."""
 
     state: State
     history: tuple[Iteration, ...]

@@ -1,4 +1,4 @@
-"""The loop: ask, server step, history, stop.
+"""Plans of rounds, and the loop that carries them out: ask, server step, history, stop.
 
 A *plan* is a generator: it yields the tasks of a round, receives their answers and returns its
 result. It knows no engine. So runs compose: ``gather`` lets any number of plans share their
@@ -35,7 +35,7 @@ __all__ = [
 
 
 class EarlyStop(Exception):
-    """Thrown into a plan that shall come to its end with what it has."""
+    """Request, thrown into a plan, to come to its end with what it has."""
 
 
 T = TypeVar("T")
@@ -75,7 +75,7 @@ def iterate(
 
 
 def reason(state: State, rounds: int) -> str:
-    """Why a run stopped, in words."""
+    """Return the reason why a run stopped, in words."""
     end = "converged after" if state.converged else "stopped at the limit of"
     return f"{end} {rounds} round{'' if rounds == 1 else 's'}"
 
@@ -83,7 +83,7 @@ def reason(state: State, rounds: int) -> str:
 def server_update(
     algorithm: Algorithm, state: State, answers: Answers, seed: int
 ) -> tuple[State, Iteration]:
-    """One server step, and what the round did; without an answer the state stays as it was."""
+    """Return the state after a server step, the same without answers, and the round's record."""
     if answers.by_site:
         stepped = algorithm.server_step(state, answers.summaries, stream(seed, state.round))
         new = _sound(stepped, f"{type(algorithm).__name__}.server_step, round {state.round + 1},")
@@ -104,7 +104,7 @@ def server_update(
 
 
 def _sound(state: object, whose: str) -> State:
-    """A state to go on with: an algorithm of one's own may return something else."""
+    """Return the state if a run can go on with it; any algorithm may have made it."""
     if not isinstance(state, State):
         raise TypeError(f"{whose} returned {type(state).__name__}, not a State")
     if not np.isfinite(state.centers).all():
@@ -115,31 +115,25 @@ def _sound(state: object, whose: str) -> State:
 def gather(plans: Sequence[Plan[T]]) -> Plan[list[T]]:
     """Let plans share their rounds: each round carries the tasks of all that still run."""
     results: dict[int, T] = {}
-    asked: dict[int, list[Task]] = {}
-
-    def step(i: int, answers: list[Answers] | None) -> None:
-        try:
-            asked[i] = next(plans[i]) if answers is None else plans[i].send(answers)
-        except StopIteration as stop:
-            asked.pop(i, None)
-            results[i] = stop.value
-
-    for i in range(len(plans)):
-        step(i, None)
-    while asked:
-        answers = yield [task for tasks in asked.values() for task in tasks]
-        given = iter(answers)
-        for i, mine in [(i, [next(given) for _ in tasks]) for i, tasks in asked.items()]:
-            step(i, mine)
+    answers: dict[int, Any] = dict.fromkeys(range(len(plans)))
+    while answers:
+        asked: dict[int, list[Task]] = {}
+        for i, given in answers.items():
+            try:
+                asked[i] = plans[i].send(given)
+            except StopIteration as stop:
+                results[i] = stop.value
+        every = iter((yield [task for tasks in asked.values() for task in tasks]) if asked else ())
+        answers = {i: [next(every) for _ in tasks] for i, tasks in asked.items()}
     return [results[i] for i in range(len(plans))]
 
 
 def with_preprocessing(plan: Plan[T], preprocessor: RowTransform | None) -> Plan[T]:
     """Let a plan ask about rows that the sites prepare first, where it does not say itself how."""
-    answers: list[Answers] | None = None
+    answers: Any = None
     while True:
         try:
-            tasks = next(plan) if answers is None else plan.send(answers)
+            tasks = plan.send(answers)
         except StopIteration as stop:
             return cast(T, stop.value)
         answers = yield [
@@ -150,7 +144,7 @@ def with_preprocessing(plan: Plan[T], preprocessor: RowTransform | None) -> Plan
 
 @dataclass(frozen=True, slots=True)
 class CommunicationRound:
-    """One round as the network saw it: all its tasks together.
+    """Record of one exchange with the sites: all tasks of a round together.
 
     Parameters
     ----------
@@ -170,21 +164,20 @@ class CommunicationRound:
 
 @dataclass(frozen=True, slots=True)
 class Outcome(Generic[T]):
-    """What a plan returned, and every exchange with the sites that it took."""
+    """Outcome of a plan: what it returned, and the exchanges with the sites that it took."""
 
     value: T
     communication_rounds: tuple[CommunicationRound, ...]
 
     def values_sent(self) -> dict[str, int]:
-        """How many numbers each site sent in all."""
-        total: dict[str, int] = {}
-        for exchange in self.communication_rounds:
-            for name, numbers in exchange.values_sent.items():
-                total[name] = total.get(name, 0) + numbers
-        return total
+        """Return the number of values that each site sent in all."""
+        total: Counter[str] = Counter()
+        for each in self.communication_rounds:
+            total.update(each.values_sent)
+        return dict(total)
 
     def account(self) -> list[dict[str, Any]]:
-        """Every exchange in its order, as JSON can hold it; the numbers add up to `values_sent`.
+        """Return every exchange in order, as JSON can hold it; numbers add up to `values_sent`.
 
         Returns
         -------
@@ -244,11 +237,11 @@ def run_plan(
         If a site fails.
     """
     communication_rounds: list[CommunicationRound] = []
-    answers: list[Answers] | None = None
+    answers: Any = None
     names = [site.name for site in engine.introduce()]
     while True:
         try:
-            tasks = next(plan) if answers is None else plan.send(answers)
+            tasks = plan.send(answers)
         except StopIteration as stop:
             return Outcome(stop.value, tuple(communication_rounds))
         asked = sampled(len(names), participation, seed, len(communication_rounds))
@@ -261,14 +254,14 @@ def run_plan(
 
 
 def _exchange(tasks: Sequence[Task], answers: Sequence[Answers]) -> CommunicationRound:
-    """What one exchange carried."""
+    """Return the record of one exchange."""
     numbers = {name: sum(a.by_site[name].n_values for a in answers) for name in answers[0].by_site}
     steps = tuple(type(task.step).__name__ for task in tasks)
     return CommunicationRound(steps, tuple(numbers), answers[0].missing, numbers)
 
 
 def _who_held_back(engine: Engine, exchange: CommunicationRound) -> str:
-    """The line that says why the first exchange brought nothing."""
+    """Return the message that says why the first exchange brought nothing."""
     if not exchange.answered:
         return f"no site answered in the first round: {', '.join(exchange.missing)} did not"
     by_limit: dict[str, list[str]] = {}
@@ -291,9 +284,8 @@ def run(
     seed: int = 0,
     max_rounds: int = 300,
     participation: float = 1.0,
-    watch: Callable[[CommunicationRound], None] | None = None,
 ) -> Result:
-    """Run one algorithm on an engine until it has converged; parameters as in the parts above.
+    """Run one algorithm on an engine until it has converged: `run_plan` of `iterate`.
 
     Examples
     --------
@@ -309,4 +301,4 @@ def run(
     (array([0.5, 9. ]), 'converged after 3 rounds')
     """
     plan = iterate(algorithm, start, seed=seed, max_rounds=max_rounds)
-    return run_plan(plan, engine, participation=participation, seed=seed, watch=watch).value
+    return run_plan(plan, engine, participation=participation, seed=seed).value

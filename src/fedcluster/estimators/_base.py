@@ -23,7 +23,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from fedcluster._choices import INITS, QUALITIES, RULES
 from fedcluster.client import Client
 from fedcluster.core import (
-    ALGORITHM_DECLARES,
+    Algorithm,
     Data,
     Labels,
     Result,
@@ -237,7 +237,7 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
         if isinstance(self.algorithm, type):
             name = self.algorithm.__name__
             raise ValueError(f"algorithm is the class {name}; give an object of it, as in {name}()")
-        check_step(self.algorithm, ALGORITHM_DECLARES)
+        check_step(self.algorithm, Algorithm)
         own = getattr(self.algorithm, "n_clusters", self.n_clusters)
         if own != self.n_clusters:
             raise ValueError(f"n_clusters={self.n_clusters}, but algorithm is {self.algorithm!r}")

@@ -19,7 +19,6 @@ from fedcluster._specifications import FitSpec
 from fedcluster.algorithms import FKM, Lloyd, SiteSummaries, VarianceTree
 from fedcluster.algorithms._fkm import site_seeding
 from fedcluster.core import (
-    ALGORITHM_DECLARES,
     Algorithm,
     FitParameters,
     Floats,
@@ -80,7 +79,7 @@ def _imported(path: str, spec: FitSpec) -> Algorithm:
         kind = getattr(import_module(module), name)
         given = {"n_clusters"} & {field.name for field in fields(kind)}
         algorithm: Algorithm = kind(**{field: getattr(spec, field) for field in given})
-        check_step(algorithm, ALGORITHM_DECLARES)
+        check_step(algorithm, Algorithm)
     except (ImportError, AttributeError, TypeError, ValueError) as error:
         raise InputError(f"algorithm {path!r} cannot be made: {error}") from error
     return algorithm
