@@ -158,6 +158,7 @@ def test_a_federation_may_ask_for_what_the_site_allows_only() -> None:
         ('name = "n"\n[source]\npath = 3', "path must be a text, not 3"),
         ('name = "n"\n[source]\npath = "a"\n[limits]\nmin_row = 3', "did you mean 'min_rows'?"),
         ('name = "n"\n[source]\npath = "a"\n[limits]\nmin_rows = 0', "at least 1, not 0"),
+        ('name = "n"\nvalues_in_memory = -1\n[source]\npath = "a"', "of at least 0, not -1"),
         ('name = "n"\nlimits = 3\n[source]\npath = "a"', "limits must be a table, [limits]"),
     ],
 )
