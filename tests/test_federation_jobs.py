@@ -15,7 +15,7 @@ from fedcluster.client import Client
 from fedcluster.errors import HeldBackError, InputError, SiteError
 from fedcluster.federation._folder import create
 from fedcluster.jobs import JOBS, Evaluate, Fit, SelectK
-from fedcluster.kernels._native import announcer
+from fedcluster.kernels._runtime import announcer
 from fedcluster.model import Model
 from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.transports.flower import _app as apps

@@ -7,7 +7,7 @@ from numba import njit
 from numba.core import types
 from numba.core.registry import cpu_target
 
-from fedcluster.kernels import _native as native
+from fedcluster.kernels import _runtime as native
 from fedcluster.kernels import _sweep as sweep
 
 

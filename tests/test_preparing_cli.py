@@ -16,7 +16,7 @@ from fedcluster._choices import MISSING, SCALES
 from fedcluster.cli import app
 from fedcluster.cli._preparing import Scaling
 from fedcluster.errors import InputError
-from fedcluster.kernels._native import announcer
+from fedcluster.kernels._runtime import announcer
 from fedcluster.model import Model
 from fedcluster.preprocessing import PreprocessingSpec
 

@@ -27,7 +27,7 @@ from fedcluster.core import (
 )
 from fedcluster.io._columns import classes, described
 from fedcluster.io._rows import in_order
-from fedcluster.kernels._threads import blas_on_one_thread, thread_count
+from fedcluster.kernels._runtime import blas_on_one_thread, thread_count
 from fedcluster.privacy import MinRows
 from fedcluster.privacy._limits import GroupCounter, Persons
 

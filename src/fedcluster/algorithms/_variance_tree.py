@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from fedcluster.algorithms._merging import means, total
 from fedcluster.core import Data, Floats, State, Summary
-from fedcluster.kernels._row_loops import Cuts, leaf_sums
+from fedcluster.kernels._rows import Cuts, leaf_sums
 from fedcluster.metrics import Inertia
 
 Places = NDArray[np.intp]

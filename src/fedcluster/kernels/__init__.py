@@ -1,4 +1,4 @@
-"""Arrays in, arrays out: the compiled inner loops. The only home of numba."""
+"""Compiled inner loops, from arrays to arrays: the only home of numba."""
 
 from fedcluster.kernels._fuzzy import FuzzyFit, FuzzyPass, fuzzy_cmeans, fuzzy_pass, memberships
 from fedcluster.kernels._hard import HardPass, hard_pass, hard_sums, nearest

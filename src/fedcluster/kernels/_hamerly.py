@@ -25,8 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcluster.core import Floats
-from fedcluster.kernels._native import native
 from fedcluster.kernels._rows import PADDING, Rows, Weights
+from fedcluster.kernels._runtime import native
 from fedcluster.kernels._sweep import PackedCenters, Parts, aligned_zeros, squared_distance
 from fedcluster.kernels._tiles import add_row, block_rows, lanes, score_tile_for_two, transpose_tile
 
@@ -46,7 +46,7 @@ class Bounds(NamedTuple):
     lower : ndarray of shape (n,), float32
         l, plus the displacements of the centres other than a up to now.
     above : ndarray of shape (n,), float32
-        How much ``lower`` is above u.
+        ``lower`` less u.
     """
 
     labels: NDArray[np.int32]
@@ -55,12 +55,12 @@ class Bounds(NamedTuple):
 
 
 class Moves(NamedTuple):
-    """How the centres moved, and how sure scores are.
+    """Moves of the centres, and the rounding of scores.
 
     Attributes
     ----------
     is_same : ndarray of shape (k,), bool
-        Whether a centre is where it was at the last pass.
+        True for a centre that is where it was at the last pass.
     others : ndarray of shape (k,), float32
         The longest displacement of another centre in each pass, added up.
     enough : ndarray of shape (k,), float32
@@ -121,7 +121,7 @@ def bounded_chunk(
     parts: Parts,
     is_known: bool,
 ) -> tuple[int, int, int]:
-    """Bring the sums and bounds of a chunk up to date: ``sweep_chunk`` by bounds.
+    """Update the sums and bounds of a chunk: ``sweep_chunk`` by bounds.
 
     Or fill them in, if nothing is known. Returns how many rows looked uncertain, how many were
     scored, and how many were added.

@@ -24,6 +24,7 @@ from fedcluster.kernels._hamerly import (
     next_centers,
 )
 from fedcluster.kernels._rows import Rows, Weights, as_centers, as_rows, as_weights
+from fedcluster.kernels._runtime import for_each_chunk, thread_count
 from fedcluster.kernels._sweep import (
     HardSums,
     PackedCenters,
@@ -36,7 +37,6 @@ from fedcluster.kernels._sweep import (
     sweep,
     zero_parts,
 )
-from fedcluster.kernels._threads import for_each_chunk, thread_count
 from fedcluster.kernels._tiles import ADD_LANES
 
 BUDGET = 1 << 28  # bytes that a site may keep
@@ -188,7 +188,7 @@ def hard_sums(
 
 
 class Memory:
-    """The runs that were asked last, with what is known of the rows for each.
+    """Memory of the runs that were asked last, with what is known of the rows for each.
 
     Several runs may take turns: a question belongs to the run whose centres are nearest. While
     it is answered the run is not in the list, so that two threads never write the same bounds.
@@ -249,7 +249,7 @@ class Memory:
 
 @dataclass(slots=True, eq=False)
 class Run:
-    """Questions about centres each of which are near those before.
+    """Run of questions about centres, each of which are near those before.
 
     Attributes
     ----------
@@ -290,13 +290,13 @@ class Run:
 
 
 def bytes_needed(X: Rows, k: int) -> int:
-    """Return about how many bytes a ``BoundedSweep`` of these rows for k centres takes."""
+    """Estimate the bytes that a ``BoundedSweep`` of these rows for k centres takes."""
     (n, d), n_chunks = X.shape, len(chunk_bounds(len(X), k, X.shape[1])) - 1
     return 12 * n + 8 * n_chunks * k * (d + 2 * ADD_LANES)
 
 
 class BoundedSweep:
-    """What is known of the rows for one set of centres, and sweeps that use it.
+    """Bounds and sums of the rows for one set of centres, and sweeps that use them.
 
     Attributes
     ----------
@@ -318,7 +318,7 @@ class BoundedSweep:
 
     @property
     def n_bytes(self) -> int:
-        """The bytes of all arrays."""
+        """Return the bytes of all arrays."""
         return sum(array.nbytes for arrays in (self.rows, *self.parts) for array in arrays)
 
     def sweep(
@@ -388,7 +388,7 @@ class BoundedSweep:
 
 
 def _rounding(X: Rows, packed: PackedCenters) -> tuple[float, float]:
-    """Return what 4 E is at most: a part per unit of u, and a constant one.
+    """Return a bound of 4 E: a part per unit of u, and a constant one.
 
     The score of a centre is 1/2 ||c - s||^2 - (x - s).(c - s), both differences rounded, the
     product added up in d steps: wrong by at most E = (d + 8) eps M (||x - s|| + M / 2), with eps

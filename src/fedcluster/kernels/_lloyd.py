@@ -7,7 +7,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedcluster.core import Floats, Labels
-from fedcluster.kernels._native import native
 from fedcluster.kernels._rows import (
     Rows,
     Weights,
@@ -19,6 +18,7 @@ from fedcluster.kernels._rows import (
     as_weights,
     pad,
 )
+from fedcluster.kernels._runtime import native
 from fedcluster.kernels._seeding import default_trials, draw_spread
 from fedcluster.kernels._sweep import (
     HardSums,

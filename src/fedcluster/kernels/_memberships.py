@@ -26,8 +26,8 @@ from typing import NamedTuple
 import numpy as np
 
 from fedcluster.core import Floats
-from fedcluster.kernels._native import native, native_in_any_order
 from fedcluster.kernels._rows import Rows, Weights
+from fedcluster.kernels._runtime import native, native_in_any_order
 from fedcluster.kernels._sweep import aligned_zeros, squared_distance
 from fedcluster.kernels._tiles import PRODUCT_COLUMNS, PRODUCT_ROWS, add_product
 
@@ -234,7 +234,7 @@ def add_wide_rows(
     residuals: Floats,
     tallies: Floats,
 ) -> float:
-    """``add_rows``, but of w u^m (x - s), and to residuals in whole tiles."""
+    """Add rows as ``add_rows`` does, but w u^m (x - s), and to residuals in whole tiles."""
     (height, width), change, norms = residuals.shape, 0.0, np.empty(WIDE_BLOCK)
     buffer = aligned_zeros(np.float64, WIDE_BLOCK, width + CACHE_LINE_NUMBERS)
     weights = aligned_zeros(np.float64, height, WIDE_BLOCK)

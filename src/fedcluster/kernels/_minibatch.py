@@ -1,4 +1,4 @@
-"""Epochs of k-means in batches: what a site does between two messages of federated averaging.
+"""Epochs of k-means in batches, as a site runs them between two messages of federated averaging.
 
 D. Sculley, Web-scale k-means clustering, WWW 2010, with a rate that starts anew in every epoch.
 """
@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedcluster.core import Floats
-from fedcluster.kernels._native import native
 from fedcluster.kernels._rows import (
     Rows,
     Weights,
@@ -20,6 +19,7 @@ from fedcluster.kernels._rows import (
     as_weights,
     pad,
 )
+from fedcluster.kernels._runtime import native
 from fedcluster.kernels._sweep import HardSums, sweep, sweep_in_one_thread
 
 WORTH_A_CALL = 1 << 16

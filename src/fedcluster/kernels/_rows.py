@@ -1,4 +1,7 @@
-"""Rows, weights and centres in the few layouts that kernels are compiled for."""
+"""Rows, weights and centres in the few layouts that kernels are compiled for.
+
+And loops over rows, one after the other: sums over the leaves of a tree, and scaled rows.
+"""
 
 from functools import lru_cache
 from typing import Any
@@ -7,9 +10,14 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from fedcluster.core import Floats
+from fedcluster.kernels._runtime import native
 
 Rows = NDArray[np.float32] | Floats
 Weights = Floats
+Places = NDArray[np.intp]
+
+Cuts = tuple[Places, Places, Places, Floats]
+"""Of each cut, in their order: the leaf that is cut, the new leaf, the column, the threshold."""
 
 # A block reads at most 47 rows beyond the last one, a vector 15 numbers: at most 15 rows more.
 PADDING = 64
@@ -54,7 +62,7 @@ def as_given_weights(sample_weight: Weights, n: int) -> Weights:
 
 @lru_cache(maxsize=64)
 def _ones(n: int) -> Weights:
-    """Kept, because a site asks for the same in every round."""
+    """Return n ones, kept because a site asks for the same in every round."""
     ones = np.full(n, 1.0)
     ones.flags.writeable = False
     return ones
@@ -80,3 +88,127 @@ def _as_read_only(array: NDArray[Any], dtype: DTypeLike) -> NDArray[Any]:
 
 
 _NO_WEIGHTS = _as_read_only(np.empty(0), np.float64)
+
+
+def leaf_sums(
+    X: Rows, cuts: Cuts, reference: Floats, sample_weight: Weights | None = None
+) -> tuple[Floats, Floats, Floats]:
+    """Compute sums over the rows of each leaf of a tree.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, d), float32 or float64
+        The rows.
+    cuts : (parent, child, feature, threshold), of shape (c,) each
+        All rows begin in leaf 0. At each cut in turn, those of leaf ``parent`` whose column
+        ``feature`` is above ``threshold`` go to leaf ``child``.
+    reference : ndarray of shape (l, d)
+        Of each leaf, the point about which squares are taken.
+    sample_weight : ndarray of shape (n,), optional
+        The rows' weights w; 1 each by default.
+
+    Returns
+    -------
+    sums : ndarray of shape (l, 2 d)
+        Sums of w x, and of w (x - reference)^2 column by column.
+    weights, counts : ndarray of shape (l,)
+        Sums of w, and numbers of rows.
+
+    Examples
+    --------
+    >>> X, cut = np.array([[1.0], [2.0], [9.0]]), ([0], [1], [0], [5.0])
+    >>> cuts = tuple(np.array(each) for each in cut)
+    >>> leaf_sums(X, cuts, np.array([[0.0], [8.0]]))
+    (array([[3., 5.],
+           [9., 1.]]), array([2., 1.]), array([2., 1.]))
+    """
+    following = _next_cuts(*cuts[:2])
+    return _leaf_sums(as_rows(X), as_weights(sample_weight), reference, cuts, following)
+
+
+def _next_cuts(parent: Places, child: Places) -> tuple[Places, Places]:
+    """Return the next cut of the leaf that is cut, and of the new leaf, for each cut; or -1."""
+    latest = dict[int, int]()
+    stays, goes = np.full(len(parent), -1), np.full(len(parent), -1)
+    for c in reversed(range(len(parent))):
+        stays[c] = latest.get(int(parent[c]), -1)
+        goes[c] = latest.get(int(child[c]), -1)
+        latest[int(parent[c])] = c
+    return stays, goes
+
+
+@native
+def _leaf_sums(
+    X: Rows, sample_weight: Weights, reference: Floats, cuts: Cuts, following: tuple[Places, Places]
+) -> tuple[Floats, Floats, Floats]:
+    (n, d), n_leaves = X.shape, len(reference)
+    (_, child, feature, threshold), (stays, goes) = cuts, following
+    sums = np.zeros((n_leaves, 2 * d))
+    weights, counts = np.zeros(n_leaves), np.zeros(n_leaves)
+    for i in range(n):
+        cut, leaf = 0 if len(child) else -1, 0
+        while cut >= 0:
+            if X[i, feature[cut]] > threshold[cut]:
+                leaf, cut = child[cut], goes[cut]
+            else:
+                cut = stays[cut]
+        w = sample_weight[i] if len(sample_weight) else 1.0
+        for j in range(d):
+            x = np.float64(X[i, j])
+            off = x - reference[leaf, j]
+            sums[leaf, j] += x * w
+            sums[leaf, d + j] += off * off * w
+        weights[leaf] += w
+        counts[leaf] += 1.0
+    return sums, weights, counts
+
+
+def scale_rows(
+    X: Rows, out: Rows, shift: Floats, scale: Floats, fill: Floats, bounds: Floats
+) -> bool:
+    """Write (x - shift) / scale into ``out``, and return whether a value is still missing.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, d), float32 or float64
+        The rows, NaN where a value is missing.
+    out : ndarray of shape (n, d), of the same type
+        Where to write; computed is in float64.
+    shift, scale : ndarray of shape (d,)
+        What is subtracted, and then divided by.
+    fill : ndarray of shape (d,)
+        What a missing value becomes; NaN where it stays one.
+    bounds : ndarray of shape (2, d)
+        The lowest and the highest value; what lies outside is moved there first.
+
+    Returns
+    -------
+    bool
+        Whether ``out`` has a NaN.
+
+    Examples
+    --------
+    >>> X, out = np.array([[50.0, 22.0], [np.nan, 99.0]]), np.empty((2, 2))
+    >>> shift, scale, fill = np.array([40.0, 0.0]), np.array([10.0, 1.0]), np.array([40.0, np.nan])
+    >>> scale_rows(X, out, shift, scale, fill, np.array([[-np.inf, 0.0], [np.inf, 60.0]]))
+    False
+    >>> out
+    array([[ 1., 22.],
+           [ 0., 60.]])
+    """
+    return bool(_scale_rows(as_rows(X), out, shift, scale, fill, bounds))
+
+
+@native
+def _scale_rows(
+    X: Rows, out: Rows, shift: Floats, scale: Floats, fill: Floats, bounds: Floats
+) -> bool:
+    n_missing = 0
+    for i in range(len(X)):
+        for j in range(X.shape[1]):
+            x = np.float64(X[i, j])
+            x = fill[j] if np.isnan(x) else min(max(x, bounds[0, j]), bounds[1, j])
+            scaled = (x - shift[j]) / scale[j]
+            out[i, j] = scaled
+            n_missing += np.isnan(scaled)
+    return n_missing > 0

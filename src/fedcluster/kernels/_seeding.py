@@ -1,11 +1,11 @@
-"""First centres that are rows: at random, far from each other (k-means++), or the farthest."""
+"""Rows as first centres: drawn far from each other (k-means++), or the farthest."""
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedcluster.core import Floats
-from fedcluster.kernels._native import native, native_in_any_order
 from fedcluster.kernels._rows import Rows, Weights, as_centers, as_columns, as_rows, as_weights
+from fedcluster.kernels._runtime import native, native_in_any_order
 from fedcluster.kernels._sweep import assign, squared_distance
 
 BLOCK_ROWS = 512  # a block's distances stay in the cache

@@ -1,4 +1,4 @@
-"""One sweep over the rows: the nearest centre of each, and what the rows of each centre add up to.
+"""Sweep over the rows: the nearest centre of each, and sums over the rows of each centre.
 
 The labels come from the expanded form, half of the squared distance less what all centres share,
 
@@ -20,9 +20,14 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from fedcluster.core import Floats, Labels
-from fedcluster.kernels._native import native, native_in_any_order
 from fedcluster.kernels._rows import PADDING, Rows, Weights, as_given_weights, as_weights, pad
-from fedcluster.kernels._threads import BufferPool, for_each_chunk, thread_count
+from fedcluster.kernels._runtime import (
+    BufferPool,
+    for_each_chunk,
+    native,
+    native_in_any_order,
+    thread_count,
+)
 from fedcluster.kernels._tiles import (
     ADD_LANES,
     TILE_CENTERS,
@@ -164,7 +169,7 @@ def add_all(parts: list[Parts]) -> Parts:
 
 @native
 def _sweep_small(padded: Rows, centers: Floats, sample_weight: Weights) -> Any:
-    """``sweep_in_one_thread``, its sums in a plain tuple: others are slow to hand over."""
+    """Run ``sweep_in_one_thread``, its sums in a plain tuple: others are slow to hand over."""
     labels, sums = sweep_in_one_thread(padded, centers, sample_weight)
     return labels, sums.residuals, sums.weights, sums.counts, sums.errors, sums.sums
 
@@ -173,7 +178,7 @@ def _sweep_small(padded: Rows, centers: Floats, sample_weight: Weights) -> Any:
 def sweep_in_one_thread(
     padded: Rows, centers: Floats, sample_weight: Weights
 ) -> tuple[Labels, HardSums]:
-    """``sweep`` over padded rows, for callers that are compiled themselves."""
+    """Sweep over padded rows, for callers that are compiled themselves."""
     n, (k, d) = len(sample_weight), centers.shape
     bounds = chunk_bounds(n, k, d)
     labels, packed, nowhere = np.empty(n, np.int32), pack_centers(padded, centers), np.empty(0)

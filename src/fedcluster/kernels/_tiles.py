@@ -280,7 +280,7 @@ def add_product(
 
 
 class Code:
-    """Writes LLVM code on vectors of numbers.
+    """Writer of LLVM code on vectors of numbers.
 
     Parameters
     ----------

@@ -1,21 +1,82 @@
-"""One pool of threads for all kernels, which release the interpreter's lock; one thread for BLAS.
+"""Compilation and threads of the kernels.
 
-Work comes in numbered chunks whose results do not depend on who does them. The caller works too,
-so that a call never waits for a pool that other callers keep busy: callers may be threads, and
-as many as they like.
+Kernels are compiled without the interpreter's lock, once on a machine, and audibly. They share one
+pool of threads, and keep BLAS to one thread. Work comes in numbered chunks whose results do not
+depend on who does them. The caller works too, so that a call never waits for a pool that other
+callers keep busy: callers may be threads, and as many as they like.
 """
 
+import hashlib
+import logging
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
 from threading import Lock
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
+from numba import njit
+from numba.core import event
+from numba.core.caching import FunctionCache
 from threadpoolctl import ThreadpoolController
 
+logger = logging.getLogger("fedcluster")
+
+F = TypeVar("F", bound=Callable[..., object])
 Buffer = TypeVar("Buffer")
+
+_files = sorted(Path(__file__).parent.glob("*.py"))
+SOURCES = hashlib.sha256(b"".join(file.read_bytes() for file in _files)).hexdigest()
+
+
+def native(function: F) -> F:
+    """Compile a function at its first call, or load what was compiled from the same sources."""
+    return _compiled(function)
+
+
+def native_in_any_order(function: F) -> F:
+    """Compile a loop whose sum may be added in vectors: always the same for one length."""
+    return _compiled(function, fastmath={"contract", "nsz", "reassoc"}, error_model="numpy")
+
+
+def _compiled(function: F, **options: object) -> F:
+    """Compile with a cache that looks at all kernels.
+
+    numba's own looks at the file of the function alone. It would go on calling what the function
+    called when that file was as it is: at best the old code, at worst with new arguments.
+    """
+    dispatcher: Any = njit(nogil=True, **options)(function)
+    dispatcher._cache = _Cache(function)
+    return cast(F, dispatcher)
+
+
+class _Cache(FunctionCache):
+    """Cache of compiled functions that the sources of all kernels outdate."""
+
+    def _index_key(self, *args: Any) -> tuple[Any, ...]:
+        return super()._index_key(*args), SOURCES
+
+
+class _Announcer(event.Listener):
+    """Listener that says once that kernels are compiled, where none of this machine is found."""
+
+    def __init__(self) -> None:
+        self.has_spoken = False
+
+    def on_start(self, event: event.Event) -> None:
+        ours = event.data["dispatcher"].__module__.startswith("fedcluster.")
+        if ours and not self.has_spoken:
+            self.has_spoken = True
+            logger.info("compiling fedcluster's kernels, once on this machine: some seconds")
+
+    def on_end(self, event: event.Event) -> None:
+        pass
+
+
+announcer = _Announcer()
+event.register("numba:compile", announcer)
 
 
 def thread_count() -> int:
@@ -81,7 +142,7 @@ class BufferPool(Generic[Buffer]):
 
     @property
     def total(self) -> Buffer:
-        """The buffer of chunk 0, to which those of all others that were handed in are added."""
+        """Return the buffer of chunk 0, to which those of all others that came are added."""
         return self._new() if self._total is None else self._total
 
     def take(self) -> Buffer:
