@@ -151,13 +151,9 @@ class FFCM:
             centers = means(answer.sums[:, :-1], weights, otherwise=state.centers)
         else:
             centers, weights = self._cluster(state, answers, rng)
-        return State(
-            centers,
-            weights,
-            round=state.round + 1,
-            inertia=float(errors.sum()) if self.local == "step" else float("nan"),
-            converged=bool(weights.any()) and self._settled(state, centers, weights, errors),
-        )
+        inertia = float(errors.sum()) if self.local == "step" else float("nan")
+        settled = bool(weights.any()) and self._settled(state, centers, weights, errors)
+        return State(centers, weights, round=state.round + 1, inertia=inertia, converged=settled)
 
     def _pass(self, data: Data, centers: Floats) -> FuzzyPass:
         """Return sums over the rows; with m = 1 each belongs to its nearest centre alone."""

@@ -139,12 +139,8 @@ class FKM:
             seeding=self.server_seeding,
         )
         rows = np.bincount(fit.labels, sizes, self.n_clusters).astype(np.float64)
-        return State(
-            fit.centers,
-            rows,
-            round=state.round + 1,
-            converged=self._settled(state.centers, fit.centers, tolerance(centers, self.tol)),
-        )
+        settled = self._settled(state.centers, fit.centers, tolerance(centers, self.tol))
+        return State(fit.centers, rows, round=state.round + 1, converged=settled)
 
     def _settled(self, before: Floats, after: Floats, tolerated: float) -> bool:
         """Return whether the centres, in any order, moved by little enough."""

@@ -81,10 +81,5 @@ class Lloyd:
         centers = means(sums, weights, otherwise=state.centers)
         moved = float(((centers - state.centers) ** 2).sum())
         scale = mean_variance(centers, errors, weights, state.centers) if self.tol else 0.0
-        return State(
-            centers,
-            weights,
-            round=state.round + 1,
-            inertia=float(errors.sum()),
-            converged=moved <= self.tol * scale,
-        )
+        inertia, settled = float(errors.sum()), moved <= self.tol * scale
+        return State(centers, weights, round=state.round + 1, inertia=inertia, converged=settled)

@@ -96,14 +96,10 @@ class VarianceTree:
         if not len(state.centers):  # the first round knows no reference point: only the mean
             return State(centers, weights, round=state.round + 1, memory=tree.memory())
         chosen = self._to_cut(tree, squares, weights)
-        grown = tree.cut(chosen, squares, centers)
-        return State(
-            np.concatenate([centers, centers[chosen]]),
-            np.concatenate([weights, weights[chosen]]),
-            round=state.round + 1,
-            converged=not len(chosen),
-            memory=grown.memory(),
-        )
+        memory, settled = tree.cut(chosen, squares, centers).memory(), not len(chosen)
+        centers = np.concatenate([centers, centers[chosen]])
+        weights = np.append(weights, weights[chosen])
+        return State(centers, weights, round=state.round + 1, converged=settled, memory=memory)
 
     def _to_cut(self, tree: _Tree, squares: Floats, weights: Floats) -> Places:
         """Return the leaves to cut: by falling sum of squares, as many as there is room for."""

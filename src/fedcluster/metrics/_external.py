@@ -218,7 +218,7 @@ def purity(table: ArrayLike) -> float:
     return float(counts.max(axis=1).sum() / counts.sum())
 
 
-def knowledge_gap(found: ArrayLike, known: ArrayLike, matching: Matching = "closest") -> float:
+def knowledge_gap(centers: ArrayLike, known: ArrayLike, matching: Matching = "closest") -> float:
     """Return the sum of the distances from centres to known ones, in units of the rows.
 
     M. Stallmann & A. Wilbik, FFCM (FL-AAAI 2022), after their program: each is compared with the
@@ -226,8 +226,8 @@ def knowledge_gap(found: ArrayLike, known: ArrayLike, matching: Matching = "clos
 
     Parameters
     ----------
-    found : array_like of shape (k, d)
-        The centres that were found.
+    centers : array_like of shape (k, d)
+        The centres to compare.
     known : array_like of shape (q, d)
         The true ones.
     matching : {"closest", "one-to-one"}, default="closest"
@@ -236,17 +236,17 @@ def knowledge_gap(found: ArrayLike, known: ArrayLike, matching: Matching = "clos
 
     Examples
     --------
-    >>> found, known = [[0.0], [1.0]], [[0.0], [9.0]]
-    >>> knowledge_gap(found, known), knowledge_gap(found, known, "one-to-one")
+    >>> centers, known = [[0.0], [1.0]], [[0.0], [9.0]]
+    >>> knowledge_gap(centers, known), knowledge_gap(centers, known, "one-to-one")
     (1.0, 8.0)
     """
-    apart = cdist(np.asarray(found), np.asarray(known))
+    apart = cdist(np.asarray(centers), np.asarray(known))
     if matching == "closest":
         return float(apart.min(axis=1).sum())
     return float(apart[linear_sum_assignment(apart)].sum())
 
 
-def normalised_gap(found: ArrayLike, known: ArrayLike, matching: Matching = "closest") -> float:
+def normalised_gap(centers: ArrayLike, known: ArrayLike, matching: Matching = "closest") -> float:
     """Return the knowledge gap by sqrt(d), to compare data of different width (FFCM, table 5).
 
     Examples
@@ -254,7 +254,7 @@ def normalised_gap(found: ArrayLike, known: ArrayLike, matching: Matching = "clo
     >>> normalised_gap([[3.0, 3.0, 3.0, 3.0]], [[0.0, 0.0, 0.0, 0.0]])
     3.0
     """
-    return knowledge_gap(found, known, matching) / sqrt(np.asarray(found).shape[1])
+    return knowledge_gap(centers, known, matching) / sqrt(np.asarray(centers).shape[1])
 
 
 def _entropy(shares: Floats) -> float:

@@ -22,6 +22,7 @@ from scipy.spatial.distance import cdist, pdist
 
 from fedcluster.core import Data, Floats, State, Summary
 from fedcluster.kernels import fuzzy_pass, memberships
+from fedcluster.metrics._clusters import davies_bouldin
 from fedcluster.metrics._moments import in_parts, one_number, row_weights
 
 
@@ -161,12 +162,9 @@ def _davies_bouldin_of_all(state: State, total: Summary, distances: Floats) -> f
     """Return FedFuzzyDB from the mean distance of all rows to each centre, (k,)."""
     if len(state.centers) < 2 or not total.weights.any():
         return float("nan")
-    spreads = distances * _means(total.sums[:, 0], total)
-    apart = cdist(state.centers, state.centers)
-    np.fill_diagonal(apart, np.inf)
-    if not apart.all():
+    if not pdist(state.centers).all():
         return float("inf")
-    return float(((spreads[:, None] + spreads) / apart).max(axis=1).mean())
+    return davies_bouldin(state.centers, distances * _means(total.sums[:, 0], total))
 
 
 def _means(sums: Floats, total: Summary) -> Floats:

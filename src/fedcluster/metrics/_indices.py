@@ -117,6 +117,13 @@ def _at_means(state: State, scatter: Summary) -> State:
     return State(moved.means[moved.present], moved.weights[moved.present])
 
 
+def _table(given: Given) -> Step | None:
+    """Return the question for the contingency table, where classes are known."""
+    if given.classes is None:
+        return None
+    return Contingency.from_classes(given.classes, complete=given.complete)
+
+
 def _of_table(index: Callable[[Floats], float]) -> Callable[[State, Summary], float]:
     """Return the score of a contingency table; nan where limits held all of it back."""
 
@@ -130,13 +137,7 @@ SCATTER = Measurement(lambda _given: Scatter())
 NEAREST = Measurement(lambda _given: SimplifiedSilhouette())
 COLUMNS = Measurement(lambda _given: ColumnSpread())
 FUZZY = Measurement(lambda given: None if given.m is None else FuzzyScatter(given.m))
-TABLE = Measurement(
-    lambda given: (
-        None
-        if given.classes is None
-        else Contingency.from_classes(given.classes, complete=given.complete)
-    )
-)
+TABLE = Measurement(_table)
 OWN_TABLE = Measurement(lambda given: None if given.classes is None else SiteARI())
 SPREAD = Measurement(lambda _given: Spread(), (SCATTER,), second_round)
 SQUARED = Measurement(lambda _given: SquaredSilhouette(), (SCATTER,), second_round)
