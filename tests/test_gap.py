@@ -7,6 +7,7 @@ import pytest
 
 from fedcluster._random import stream
 from fedcluster.kernels import kmeans
+from fedcluster.selection import _gap
 from fedcluster.selection._gap import box, gaps
 
 UNIT = np.zeros(2), np.ones(2)
@@ -53,6 +54,41 @@ def test_a_gap_without_a_within_or_without_freedom_is_nothing(within: float, wei
     [gap, error] = gaps({3: within}, weight, UNIT, n_references=2)[3]
     assert np.isnan(gap)
     assert np.isfinite(error)
+
+
+@pytest.mark.parametrize(
+    ("weight", "d", "ks", "rows"),
+    [
+        (50, 2, (1, 3), 50),
+        (1e6, 2, (1, 3), 2048),
+        (1e6, 1024, (1, 2), 256),  # 2^18 values
+        (1e6, 1024, (1, 10), 640),  # but 64 of each cluster
+        (1e6, 2, (1, 40), 2048),
+        (3, 2, (1, 5), 6),  # one more than clusters
+    ],
+)
+def test_references_have_as_many_rows_as_there_are_or_as_can_be_afforded(
+    monkeypatch: pytest.MonkeyPatch, weight: float, d: int, ks: tuple[int, int], rows: int
+) -> None:
+    seen: set[tuple[int, int]] = set()
+
+    class Fit:
+        inertia = 1.0
+
+    def fit(X: np.ndarray, k: int, **options: object) -> Fit:
+        seen.add(X.shape)
+        return Fit()
+
+    monkeypatch.setattr(_gap, "kmeans", fit)
+    gaps(dict.fromkeys(ks, 1.0), weight, (np.zeros(d), np.ones(d)))
+    assert seen == {(rows, d)}
+
+
+def test_ten_references_are_drawn_unless_another_number_is_said() -> None:
+    within = {1: 3.0, 2: 2.0}
+    assert gaps(within, 50, UNIT) == gaps(within, 50, UNIT, n_references=10, seed=0)
+    assert gaps(within, 50, UNIT) != gaps(within, 50, UNIT, n_references=9)
+    assert gaps(within, 50, UNIT) != gaps(within, 50, UNIT, seed=1)
 
 
 def test_the_box_has_the_mean_and_the_variance_of_each_column() -> None:

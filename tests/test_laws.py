@@ -172,6 +172,19 @@ def test_means_move_and_stretch_with_the_rows(step: Step, seed: int) -> None:
         np.testing.assert_allclose(b.sums[:, :3], moved, rtol=1e-12)
 
 
+@by_name(ALGORITHMS)
+@pytest.mark.parametrize("done", [0, 7])
+def test_a_round_is_one_round(step: Algorithm, done: int) -> None:
+    """And a step does not say of its own first state that it has converged, unless it has one."""
+    example = Example.random()
+    start = example.start(step)
+    state = State(start.centers, start.weights, round=done)
+    answers = [step.client_step(state, data, stream(0, 0)) for data in example.parts.values()]
+    after = step.server_step(state, answers, stream(0, done))
+    assert after.round == done + 1
+    assert after.converged == isinstance(step, KFed | SiteSummaries)
+
+
 @given(seed=st.integers(0, 2**32 - 1))
 def test_any_seed_survives_the_wire(seed: int) -> None:
     headers, arrays = wire.write_tasks([Task(FKM(2), State(), seed)])

@@ -22,10 +22,15 @@ def on_line(*values: float) -> np.ndarray:
     return np.array(values, dtype=float)[:, None]
 
 
-def scores(rows: np.ndarray, centers: np.ndarray, weight: list[float] | None = None) -> dict:
+def scores(
+    rows: np.ndarray,
+    centers: np.ndarray,
+    weight: list[float] | None = None,
+    m: float | None = None,
+) -> dict:
     data = Data(rows, None if weight is None else np.array(weight))
     engine = LocalEngine([Client("here", data, filters=())])
-    return run_plan(evaluation(State.at(centers)), engine).value
+    return run_plan(evaluation(State.at(centers), m=m), engine).value
 
 
 def test_indices_of_two_pairs() -> None:
@@ -135,6 +140,27 @@ def test_external_indices_by_hand() -> None:
     assert mutual_information(table) == pytest.approx(2 * information / (2 * entropy))
     assert adjusted_rand_index([[5]]) == mutual_information([[5]]) == 1
     assert adjusted_rand_index([[1]]) == 1
+
+
+@pytest.mark.parametrize("weight", [0.125, 0.5, 8.0])
+def test_indices_that_are_means_do_not_depend_on_the_unit_of_weights(weight: float) -> None:
+    """A cluster may weigh less than 1."""
+    rng = np.random.default_rng(0)
+    rows, centers = rng.normal(size=(12, 2)) + np.repeat([[0], [9]], 6, axis=0), on_line(0, 9, 30)
+    one, other = (scores(rows, np.hstack([centers] * 2), [w] * 12, 1.5) for w in (1.0, weight))
+    for name in (
+        "davies-bouldin",
+        "davies-bouldin-at-centers",
+        "simplified-silhouette",
+        "mean-distance",
+        "partition-coefficient",
+        "xie-beni",
+        "fuzzy-db",
+        "osse",
+    ):
+        assert other[name] == pytest.approx(one[name], rel=1e-9), name
+    for name in ("inertia", "within", "between", "total"):
+        assert other[name] == pytest.approx(weight * one[name], rel=1e-9), name
 
 
 def test_moments_and_sizes_are_weighted() -> None:

@@ -23,6 +23,7 @@ from fedcluster.preprocessing import (
     Principal,
     agree,
     fit,
+    principal,
     quantiles,
 )
 from fedcluster.preprocessing._moments import means_from_total
@@ -168,6 +169,16 @@ def test_a_quantile_between_two_rows_is_on_the_line_between_them() -> None:
     found, steps, _ = told(plan, values)
     assert_allclose(found, [7.5, 15], atol=1e-6)
     assert (steps < 1e-6).all()
+
+
+def test_the_step_of_a_quantile_is_the_larger_of_its_two_rows() -> None:
+    """Where one of the two lies among many and the other one among few."""
+    values = np.array([0.0] * 5 + [1.0] * 5 + [9.0, 30.0, 90.0, 300.0])
+    mean, variance, weight = (np.array([x]) for x in (values.mean(), values.var(), 14.0))
+    for share in (0.25, 0.7, 0.72, 0.9):
+        plan = quantiles([share], mean, variance, weight, small=1.0, resolution=1e-9)
+        [found], [step], _ = told(plan, values)
+        assert abs(found - np.quantile(values, share)) <= step / 2 + 1e-9, share
 
 
 def test_a_resolution_is_a_share_of_the_first_interval() -> None:
@@ -325,6 +336,19 @@ def test_numbers_are_moved_within_bounds_logged_filled_and_scaled_in_this_order(
         NumericColumn("x", log=True).apply(data, 0)
     zero = NumericColumn("x", log=True).apply(Data(np.zeros((1, 1))), 0)
     assert zero.item() == 0
+
+
+def test_of_equal_coordinates_the_first_is_positive() -> None:
+    """On the line x = -y, but for rounding."""
+    for tilt in (0.0, 1e-9, -1e-9):
+        X = np.array([[1.0, -1.0 - tilt], [-1.0, 1.0 + tilt], [3.0, -3.0 - 3 * tilt]])
+        found = run_plan(principal(1), engine_of({"a": Data(X)})).value
+        assert_allclose(found.components, [[np.sqrt(0.5), -np.sqrt(0.5)]], rtol=1e-6)
+        # of three rows with the mean 1: squares of 0, -2 and 2 along the line, times two, by n - 1
+        assert_allclose(found.variances, [2 * 8 / 2], rtol=1e-6)
+    X = np.array([[1.0, -2.0], [-1.0, 2.0]])
+    [[first, second]] = run_plan(principal(1), engine_of({"a": Data(X)})).value.components
+    assert first < 0 < second
 
 
 def test_principal_components_subtract_the_mean_and_turn() -> None:

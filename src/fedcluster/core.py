@@ -334,7 +334,7 @@ class FitParameters:
         The start: a name, centres, or what draws seeds at a site.
     n_init : int, optional
         The number of starts, by default the algorithm's own.
-    tol : float
+    tol : float, default=1e-4
         When centres count as settled.
     m : float, optional
         The fuzzifier, of fuzzy clusters.
