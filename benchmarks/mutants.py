@@ -39,7 +39,7 @@ TESTS = {
     "algorithms/_summaries.py": "starts recipes laws",
     "algorithms/_variance_tree.py": "variance_tree recipes laws",
     "core.py": "core rounds groups laws",
-    "engines/_replies.py": "replies replies_prepared",
+    "engines/_remote.py": "replies replies_prepared",
     "engines/_wire.py": "wire replies laws",
     "kernels/_fuzzy.py": "kernels_fuzzy kernels_threads",
     "kernels/_hamerly.py": "kernels_bounds",

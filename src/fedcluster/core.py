@@ -485,6 +485,8 @@ class SiteInfo:
     n_rows, weight : float or None
         How many rows it holds and what they weigh, as far as it told. Sites with other rows are
         the same sites: these do not count in a comparison.
+    n_columns : int or None
+        How many columns its rows have, where it told that; it does not count in a comparison.
     """
 
     name: str
@@ -495,6 +497,7 @@ class SiteInfo:
     answered: bool = True
     n_rows: float | None = field(default=None, compare=False)
     weight: float | None = field(default=None, compare=False)
+    n_columns: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

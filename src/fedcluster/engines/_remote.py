@@ -1,4 +1,7 @@
-"""Engine that asks sites over a network; a `Transport` carries the bytes."""
+"""Engine that asks sites over a network and checks every reply; a `Transport` carries the bytes.
+
+A coordinator believes nothing that it has not checked: see `read_reply`.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +11,30 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
-from fedcluster.core import Answers, SiteInfo, State, Task
-from fedcluster.engines._replies import Holding, Question, Reply, open_reply, read_reply
-from fedcluster.engines._wire import LARGEST, WireError
+import numpy as np
+
+from fedcluster.core import Answers, Floats, SiteInfo, State, Summary, Task
+from fedcluster.engines._wire import (
+    LARGEST,
+    PROTOCOL,
+    WireError,
+    digest,
+    pack,
+    read_site,
+    read_summaries,
+    unpack,
+    write_tasks,
+)
 from fedcluster.errors import SiteError
 from fedcluster.metrics import SiteSize
 
 LOGGER = logging.getLogger(__name__)
 
 SITE_SIZE = Task(SiteSize(), State())
+SITE_SIZES = ("n_columns", "n_rows", "weight")
+"""Facts of a site that its answer to `SiteSize` tells."""
+SLACK = 1 + 1e-9
+"""Factor, for rounding, by which a line may weigh more than all rows."""
 T = TypeVar("T")
 
 
@@ -87,7 +105,6 @@ class RemoteEngine:
             raise ValueError(f"quorum must be from 1 to {len(self._sites)} sites, not {quorum}")
         self._transport, self._quorum, self._largest = transport, quorum, largest
         self._run, self._exchanges = secrets.token_hex(8), 0
-        self._holdings: dict[str, Holding] = {}
         self._chosen: dict[str, Any] = {}
         self.refusals: list[Refusal] = []
 
@@ -106,7 +123,7 @@ class RemoteEngine:
         """
         asked: dict[str, Any] = {"described": sorted(texts)} if columns else {}
         asked |= {"labels": True} if labels else {}
-        if not asked and self._holdings:
+        if not asked and any(site.n_columns is not None for site in self._sites.values()):
             return tuple(self._sites.values())
         replies = self._round([], self._sites, asked)
         return tuple(replace(site, answered=name in replies) for name, site in self._sites.items())
@@ -136,10 +153,10 @@ class RemoteEngine:
         raw : bool
             Whether they are still to be prepared: text and missing values are allowed.
         """
-        for site in self._sites.values():
+        for name, site in self._sites.items():
             told = [column.name for column in site.columns]
             if raw != ("raw" in self._chosen) or told != list(columns or told):
-                self._holdings.pop(site.name, None)
+                self._sites[name] = replace(site, n_columns=None)
         self._chosen = {} if columns is None else {"columns": list(columns)}
         self._chosen |= {"raw": True} if raw else {}
 
@@ -162,13 +179,14 @@ class RemoteEngine:
         asked, header = set(sites), {**self._header(), **more}
         old, new = (Question.from_tasks(header, each) for each in (tasks, [SITE_SIZE, *tasks]))
         questions = {
-            name: old if name in self._holdings else new for name in self._sites if name in asked
+            name: new if site.n_columns is None else old
+            for name, site in self._sites.items()
+            if name in asked
         }
 
         def read(name: str, came: bytes) -> Reply:
-            before = self._holdings.get(name)
-            reply = read_reply(came, questions[name], name, before, largest=self._largest)
-            self._holdings[name], self._sites[name] = reply.holding, reply.site
+            reply = read_reply(came, questions[name], self._sites[name], self._largest)
+            self._sites[name] = reply.site
             return reply
 
         messages = {name: question.message for name, question in questions.items()}
@@ -206,3 +224,159 @@ class RemoteEngine:
 
     def _enough(self, asked: int) -> int:
         return asked if self._quorum is None else min(self._quorum, asked)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Question:
+    """Question to a site, to be held against what comes back.
+
+    Parameters
+    ----------
+    header : mapping
+        The run that asks, the number of the exchange in it, from 0, and what is asked besides
+        tasks.
+    tasks : sequence of Task
+        The tasks.
+    message : bytes
+        How they travel.
+    """
+
+    header: Mapping[str, Any]
+    tasks: Sequence[Task]
+    message: bytes
+
+    @classmethod
+    def from_tasks(cls, header: Mapping[str, Any], tasks: Sequence[Task] = ()) -> Question:
+        """Return the question whether a site answers these tasks, and what the header asks."""
+        headers, arrays = write_tasks(tasks)
+        return cls(header, tasks, pack({"protocol": PROTOCOL, **header, "tasks": headers}, arrays))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reply:
+    """Checked reply: it comes from the right site and answers the right question.
+
+    Parameters
+    ----------
+    site : SiteInfo
+        What the site tells of itself, and of the size of its rows now or before.
+    summaries : list of Summary
+        Its answers, one for each task.
+    """
+
+    site: SiteInfo
+    summaries: list[Summary]
+
+
+def read_reply(
+    message: bytes,
+    question: Question,
+    before: SiteInfo,
+    largest: int = LARGEST,
+) -> Reply:
+    """Read and check what one site sent.
+
+    Parameters
+    ----------
+    message : bytes
+        What came.
+    question : Question
+        What was asked.
+    before : SiteInfo
+        What is known of the site that it came from; without its number of columns, the first
+        answer says the size of its rows.
+    largest : int
+        The most bytes that are read.
+
+    Raises
+    ------
+    WireError
+        If it is too large, of another protocol, site, run or question, not understood, or if
+        the site itself reports a failure; where other columns are described than the rows have,
+        or an answer has a shape other than its step declares, holds NaN or infinity or a negative
+        weight, weighs more than all rows of the site, or says something in a line of weight 0.
+    """
+    header, arrays = open_reply(message, question, before.name, largest)
+    described, labels = (key in question.header for key in ("described", "labels"))
+    site = read_site(before.name, header, described=described, labels=labels)
+    summaries, tasks = read_summaries(arrays), question.tasks
+    if before.n_columns is None:
+        before = _sized(before, summaries)
+        summaries, tasks = summaries[1:], tasks[1:]
+    if described and len(site.columns) != before.n_columns:
+        raise WireError(f"{len(site.columns)} columns described, the rows have {before.n_columns}")
+    if len(summaries) != len(tasks):
+        raise WireError(f"{len(summaries)} answers to {len(tasks)} tasks")
+    for task, summary in zip(tasks, summaries, strict=True):
+        try:
+            _check_shape(task, summary, before.n_columns or 0)
+            _check_numbers(summary)
+            _check_weights(summary.weights, max(before.weight or 0.0, before.n_rows or 0.0))
+        except WireError as error:
+            raise WireError(f"{type(task.step).__name__}: {error}") from error
+    sizes = {key: getattr(before, key) for key in SITE_SIZES}
+    return Reply(replace(site, **sizes), summaries)
+
+
+def _sized(site: SiteInfo, answers: Sequence[Summary]) -> SiteInfo:
+    """Return a site with what its answer to `SiteSize`, the first of a reply, says."""
+    if not answers or len(answers[0].weights) != 1:
+        raise WireError("it does not say in one line what it holds")
+    size = answers[0]
+    _check_numbers(size)
+    n_rows, weight = float(size.sums.max(initial=0.0)), float(size.weights[0])
+    return replace(site, n_columns=size.sums.shape[1], n_rows=n_rows, weight=weight)
+
+
+def open_reply(
+    message: bytes, question: Question, name: str, largest: int = LARGEST
+) -> tuple[dict[str, Any], dict[str, Floats]]:
+    """Return the header and the arrays of a reply from the right site to this question.
+
+    Parameters and errors are those of `read_reply`.
+    """
+    header, arrays = unpack(message, largest)
+    if header.get("protocol") != PROTOCOL:
+        raise WireError(
+            f"the reply is of protocol {header.get('protocol')!r}, here it is {PROTOCOL}: "
+            "use the same fedcluster"
+        )
+    if header.get("site") != name:
+        raise WireError(f"it says to come from {header.get('site')!r}, and did not")
+    if header.get("question") != digest(question.message):
+        raise WireError("it answers another question: a replay, or too late")
+    for kind, said in (("refused", "refused the question"), ("failed", "failed, see its log")):
+        if kind in header:
+            raise WireError(f"{said}: {str(header[kind])[:200]}")
+    if any(header.get(key) != question.header[key] for key in ("run", "exchange")):
+        raise WireError("it belongs to another round: a replay, or too late")
+    return header, arrays
+
+
+def _check_shape(task: Task, summary: Summary, n_columns: int) -> None:
+    """Check that an answer has the shape that its step declares for the rows of the site."""
+    given = task.preprocessor
+    width = n_columns if given is None else given.n_columns_out
+    try:
+        lines, p = task.step.answer_shape(task.state, width)
+    except Exception as error:
+        raise WireError(f"the step does not tell the shape of an answer: {error!r}") from error
+    if summary.sums.shape[1] != p or (lines is not None and len(summary.sums) != lines):
+        wanted = f"({'any' if lines is None else lines}, {p})"
+        raise WireError(f"sums of shape {summary.sums.shape}, where {wanted} was expected")
+
+
+def _check_numbers(summary: Summary) -> None:
+    if not (np.isfinite(summary.sums).all() and np.isfinite(summary.weights).all()):
+        raise WireError("it holds NaN or infinity")
+    if (summary.weights < 0).any():
+        raise WireError(f"a weight is negative: {summary.weights.min():g}")
+    if summary.sums[summary.weights == 0].any():
+        raise WireError("a line of weight 0 has sums")
+
+
+def _check_weights(weights: Floats, at_most: float) -> None:
+    if weights.size and weights.max() > at_most * SLACK:
+        raise WireError(
+            f"a line weighs {weights.max():g}, but all rows of the site together {at_most:g}"
+        )
