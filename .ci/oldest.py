@@ -15,6 +15,7 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[1]
 
+OF_THE_SAME_TIME = {"click<8.5"}  # typer 0.20 loses the help of arguments to a newer one
 TAKEN = {"pandas", "polars"}  # tables of these, as scikit-learn takes them, without an extra
 
 
@@ -32,7 +33,7 @@ def requirements() -> Iterator[Requirement]:
 
 def main() -> None:
     """Print each constraint once, sorted."""
-    bounds = {
+    bounds = OF_THE_SAME_TIME | {
         f"{needed.name}=={bound.version}"
         for needed in requirements()
         for bound in needed.specifier
