@@ -182,26 +182,26 @@ class Client:
     def answers(self, tasks: Sequence[Task]) -> list[Summary]:
         """Return the answers to all tasks of a round: load, step, filter."""
         with blas_on_one_thread() if self._is_large else nullcontext():
-            answers = self._in_chunks(tasks) if self.streams else map(self._at_once, tasks)
-            return [self._leaving(task, *its) for task, its in zip(tasks, answers, strict=True)]
+            additive = [task for task in tasks if self.streams and task.step.client_additive]
+            added = iter(self._chunk_by_chunk(additive) if additive else ())
+            answers = []
+            for task in tasks:
+                streamed = self.streams and task.step.client_additive
+                full, n_rows = next(added) if streamed else self._step(task, self._rows_for(task))
+                answers.append(self._leaving(task, full, n_rows))
+            return answers
 
     @property
     def _is_large(self) -> bool:
         """True if BLAS would take several threads, and the bits depend on how many."""
         return self.streams or self.data.X.size > ONE_THREAD
 
-    def _in_chunks(self, tasks: Sequence[Task]) -> list[tuple[Summary, int]]:
-        """Compute answers as `_at_once` does, with one reading for all steps that add up."""
-        additive = [task for task in tasks if task.step.client_additive]
-        added = iter(self._chunk_by_chunk(additive) if additive else ())
-        return [next(added) if t.step.client_additive else self._at_once(t) for t in tasks]
-
-    def _at_once(self, task: Task) -> tuple[Summary, int]:
-        """Return a task's answer before the filters, and how many rows it was asked about."""
+    def _rows_for(self, task: Task) -> Data:
+        """Return all rows as a task wants them."""
         data = self.data if task.preprocessor is None else self._prepared_rows(task.preprocessor)
         if not len(data):
             raise ValueError(ALL_DROPPED)
-        return self._step(task, data), len(data)
+        return data
 
     def _prepared_rows(self, preprocessor: RowTransform) -> Data:
         """Return the prepared rows, kept for the next task."""
@@ -224,7 +224,7 @@ class Client:
     def _of_chunk(self, tasks: Sequence[Task], chunk: Data) -> dict[int, tuple[Summary, int]]:
         """Return a chunk's answers and numbers of rows, by task, where it has rows for the task."""
         return {
-            i: (self._step(task, data), len(data))
+            i: self._step(task, data)
             for i, (task, data) in enumerate(zip(tasks, _prepared(chunk, tasks), strict=True))
             if len(data)
         }
@@ -245,13 +245,13 @@ class Client:
             yield chunk
         self._persons = counter.persons() or None
 
-    def _step(self, task: Task, data: Data) -> Summary:
+    def _step(self, task: Task, data: Data) -> tuple[Summary, int]:
+        """Return a task's answer before the filters, and how many rows it was asked about."""
         centers, d = task.state.centers, data.X.shape[1]
         if len(centers) and centers.shape[1] != d:
             raise ValueError(f"the centres have {centers.shape[1]} columns, the rows here {d}")
-        return task.step.client_step(
-            task.state, data, stream(task.seed, task.state.round, self.name)
-        )
+        rng = stream(task.seed, task.state.round, self.name)
+        return task.step.client_step(task.state, data, rng), len(data)
 
     def _passes(self, counts: Floats, n_rows: int) -> NDArray[np.bool_]:
         """Tell for groups of so many rows, each as a line, whether the filters let them out."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.random import RandomState
 
 from fedcluster._specifications import MOST_CLUSTERS, Evaluate, Fit, SelectK
-from fedcluster.core import Answers, Engine, Filter, SiteInfo, State, Task
+from fedcluster.core import Engine, Filter, SiteInfo, State
 from fedcluster.errors import InputError
 from fedcluster.model import Model
 from fedcluster.preprocessing import (
@@ -43,7 +43,6 @@ __all__ = [
     "within",
 ]
 
-T = TypeVar("T")
 Job = Fit | SelectK | Evaluate
 KJob = TypeVar("KJob", Fit, SelectK)
 Watch = Callable[[CommunicationRound], None]
@@ -68,8 +67,6 @@ class JobReport:
         The columns that were asked about.
     sites : tuple of SiteInfo
         Who was asked, with their limits.
-    steps : tuple of str
-        What was asked, each once, with all its parameters.
     preprocessor : Preprocessor, optional
         What was done to the rows.
     fit_report : FitReport
@@ -82,7 +79,6 @@ class JobReport:
     outcome: Outcome[Any]
     columns: tuple[str, ...]
     sites: tuple[SiteInfo, ...]
-    steps: tuple[str, ...]
     preprocessor: Preprocessor | None = None
     fit_report: FitReport = field(default_factory=FitReport)
     refusals: tuple[Any, ...] = ()
@@ -129,39 +125,32 @@ def execute(
     """
     if isinstance(job, Evaluate) and job.labels:
         job = _with_classes(job, engine)
-    how, steps, seed = preprocessing_of(job), dict[str, None](), drawn(job.seed)
-    preprocessor = how if isinstance(how, Preprocessor) else None
-    before: Outcome[Fitted] | None = None
-    fitting = None
-    if isinstance(how, PreprocessingSpec):
-        sites = engine.introduce(columns=True, texts=how.named)
-        described = {site.name: site.columns for site in sites if site.answered}
-        fitting = fit_preprocessor(how, agree(described, how.columns))
+    seed, how = drawn(job.seed), preprocessing_of(job)
+    fitting = _fitting(how, engine) if isinstance(how, PreprocessingSpec) else None
     plan = plan_of(job, engine.introduce(), seed)  # refuses what makes no sense for these sites
+    before: Outcome[Any] = Outcome(Fitted(how, FitReport()), ())  # type: ignore[arg-type]
     if fitting is not None:
-        before = run_plan(_noted(fitting, steps), engine, watch=watch)
-        preprocessor = before.value.preprocessor
-        columns = [column.name for column in preprocessor.columns]
+        before = run_plan(fitting, engine, watch=watch)
+        columns = [column.name for column in before.value.preprocessor.columns]
+    preprocessor = before.value.preprocessor
     _check_width(job, len(preprocessor.names_out) if preprocessor else len(columns))
-    outcome = run_plan(
-        _noted(with_preprocessing(plan, preprocessor), steps),
-        engine,
-        participation=job.participation,
-        seed=seed,
-        watch=watch,
-    )
+    plan = with_preprocessing(plan, preprocessor)
+    outcome = run_plan(plan, engine, participation=job.participation, seed=seed, watch=watch)
     return JobReport(
         job,
-        Outcome(
-            outcome.value,
-            (*(before.communication_rounds if before else ()), *outcome.communication_rounds),
-        ),
+        outcome.after(before),
         tuple(columns),
         engine.introduce(),
-        tuple(steps),
         preprocessor,
-        before.value.fit_report if before else FitReport(),
+        before.value.fit_report,
     )
+
+
+def _fitting(how: PreprocessingSpec, engine: Engine) -> Plan[Fitted]:
+    """Return the plan that fits a preprocessing to the columns that the sites tell of."""
+    sites = engine.introduce(columns=True, texts=how.named)
+    described = {site.name: site.columns for site in sites if site.answered}
+    return fit_preprocessor(how, agree(described, how.columns))
 
 
 def plan_of(job: Job, sites: Sequence[SiteInfo], seed: int | None = None) -> Plan[Any]:
@@ -222,7 +211,7 @@ def tried(n_clusters: Any, n_rows: float = MOST_CLUSTERS) -> tuple[int, ...] | N
     ((1, 2, 3), (2, 3, 4), None)
     """
     if isinstance(n_clusters, str):
-        return tuple(range(1, min(MOST_CLUSTERS, int(n_rows)) + 1))
+        return tuple(range(1, int(min(MOST_CLUSTERS, n_rows)) + 1))
     return tuple(sorted(set(map(int, n_clusters)))) if np.iterable(n_clusters) else None
 
 
@@ -324,20 +313,3 @@ def _check_width(job: Job, d: int) -> None:
             f"init has shape {fit.init.shape}, but n_clusters={fit.n_clusters} and the rows have "
             f"{d} columns"
         )
-
-
-def _noted(plan: Plan[T], steps: dict[str, None]) -> Generator[list[Task], list[Answers], T]:
-    """Return the same plan; every step that it asks is noted."""
-    answers: list[Answers] | None = None
-    while True:
-        try:
-            tasks = next(plan) if answers is None else plan.send(answers)
-        except StopIteration as stop:
-            value: T = stop.value
-            return value
-        last = None
-        for task in tasks:
-            if task.step is not last:
-                steps[repr(task.step)] = None
-                last = task.step
-        answers = yield tasks

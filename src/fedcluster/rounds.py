@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, Self, TypeVar, cast
 
 import numpy as np
 
@@ -164,10 +164,29 @@ class CommunicationRound:
 
 @dataclass(frozen=True, slots=True)
 class Outcome(Generic[T]):
-    """Outcome of a plan: what it returned, and the exchanges with the sites that it took."""
+    """Result of a plan, with every round and every step that the sites were asked.
+
+    Parameters
+    ----------
+    value : object
+        What the plan returned.
+    communication_rounds : tuple of CommunicationRound
+        The rounds in their order.
+    steps : tuple of str
+        The steps that were asked, each once, with all their parameters.
+    """
 
     value: T
     communication_rounds: tuple[CommunicationRound, ...]
+    steps: tuple[str, ...] = ()
+
+    def after(self, earlier: Outcome[Any]) -> Self:
+        """Return the same result with the rounds and steps of an earlier plan before its own."""
+        return replace(
+            self,
+            communication_rounds=earlier.communication_rounds + self.communication_rounds,
+            steps=tuple(dict.fromkeys(earlier.steps + self.steps)),
+        )
 
     def values_sent(self) -> dict[str, int]:
         """Return the number of values that each site sent in all."""
@@ -237,13 +256,16 @@ def run_plan(
         If a site fails.
     """
     communication_rounds: list[CommunicationRound] = []
+    steps: dict[str, None] = {}
     answers: Any = None
     names = [site.name for site in engine.introduce()]
     while True:
         try:
             tasks = plan.send(answers)
         except StopIteration as stop:
-            return Outcome(stop.value, tuple(communication_rounds))
+            return Outcome(stop.value, tuple(communication_rounds), tuple(steps))
+        distinct = {id(task.step): task.step for task in tasks}
+        steps.update(dict.fromkeys(map(repr, distinct.values())))
         asked = sampled(len(names), participation, seed, len(communication_rounds))
         answers = engine.ask(tasks, [names[i] for i in asked])
         communication_rounds.append(_exchange(tasks, answers))

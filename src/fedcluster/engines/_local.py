@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import reduce
-from itertools import pairwise
+from itertools import pairwise, repeat
 from operator import add
 from typing import Any, TypeVar
 
@@ -107,9 +107,9 @@ class LocalEngine:
         here = [c for name, c in self.clients.items() if name in asked]
         if self._worth_threads([_size(client, tasks) for client in here]):
             with ThreadPoolExecutor(min(self.workers, len(here))) as pool:
-                replies = list(pool.map(lambda client: _reply(client, tasks), here))
+                replies = list(pool.map(_reply, here, repeat(tasks)))
         else:
-            replies = [_reply(client, tasks) for client in here]
+            replies = list(map(_reply, here, repeat(tasks)))
         missing = tuple(name for name in self.clients if name not in asked)
         return [
             Answers({c.name: reply[t] for c, reply in zip(here, replies, strict=True)}, missing)

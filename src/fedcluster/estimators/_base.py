@@ -292,7 +292,7 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
         self.n_iter_ = len(report.outcome.communication_rounds)
         self.values_sent_ = report.outcome.values_sent()
         self.communication_rounds_ = report.outcome.account()
-        self.sites_, self.steps_ = report.sites, list(report.steps)
+        self.sites_, self.steps_ = report.sites, list(report.outcome.steps)
         clients = engine.clients.items()
         self.rows_held_back_ = {name: client.most_rows_held_back for name, client in clients}
         self.lone_rows_ = {name: client.most_lone_rows for name, client in clients}

@@ -98,18 +98,13 @@ def for_each_chunk(work: Callable[[int], object], n_chunks: int, n_threads: int)
     """
     chunks = iter(range(n_chunks))  # next() on it is atomic: each chunk is taken once
     n_helpers = min(n_threads, n_chunks) - 1
-    helpers = [_pool().submit(_take_chunks, work, chunks) for _ in range(n_helpers)]
+    helpers = [_pool().submit(list, map(work, chunks)) for _ in range(n_helpers)]
     try:
-        _take_chunks(work, chunks)
+        list(map(work, chunks))
     finally:
         for helper in helpers:
             if not helper.cancel():  # one that never started has nothing left to do
                 helper.result()
-
-
-def _take_chunks(work: Callable[[int], object], chunks: Iterator[int]) -> None:
-    for chunk in chunks:
-        work(chunk)
 
 
 class BufferPool(Generic[Buffer]):

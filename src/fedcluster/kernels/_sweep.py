@@ -13,6 +13,7 @@ Chunks of rows, which depend on the sizes only, have their own sums, added in th
 chunks: the number of threads never changes a bit.
 """
 
+from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -140,7 +141,7 @@ def _sweep(
     n, (k, d) = len(X), centers.shape
     labels, packed = np.empty(n, np.int32), pack_centers(X, centers)
     sources = chunks(X, chunk_bounds(n, k, d).tolist())
-    buffers = BufferPool(lambda: zero_parts(packed), clear, add_up)
+    buffers = BufferPool(partial(zero_parts, packed), clear, add_up)
 
     def work(chunk: int) -> None:
         (rows, source), parts = sources[chunk], buffers.take()
