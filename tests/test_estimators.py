@@ -5,12 +5,15 @@ from __future__ import annotations
 import datetime
 import inspect
 import re
+import sys
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from grids import flower_engine
+from numba.core.dispatcher import Dispatcher
 from sklearn.base import clone
 from sklearn.cluster import KMeans
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -18,8 +21,11 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from fedcluster import FederatedFuzzyCMeans, FederatedKMeans
 from fedcluster._choices import ALGORITHMS, FUZZY_ALGORITHMS
 from fedcluster.algorithms import FKM, Lloyd
+from fedcluster.client import Client
+from fedcluster.core import Column, Data
+from fedcluster.engines import LocalEngine, PooledEngine
+from fedcluster.engines._recorded import RecordedEngine
 from fedcluster.estimators._inputs import read_rows
-from fedcluster.kernels import hard_sums
 
 RNG = np.random.default_rng(0)
 CENTERS = np.array([[0.0, 0.0], [10.0, 0.0], [0.0, 10.0]])
@@ -351,14 +357,108 @@ def test_as_many_clusters_as_rows_work() -> None:
     assert model.inertia_ == pytest.approx(0.0, abs=1e-20)
 
 
-def test_few_frames_lie_between_fit_and_a_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    depths = []
+class Counted:
+    """A compiled function that notes the frames from `fit` to each of its calls."""
 
-    def counted(*given: Any, **more: Any) -> Any:
-        names = [frame.function for frame in inspect.stack(0)]
-        depths.append(names.index(FederatedKMeans.fit.__name__) + 1)
-        return hard_sums(*given, **more)
+    def __init__(self, compiled: Any, frames: dict[str, int]) -> None:
+        self.compiled, self.frames = compiled, frames
 
-    monkeypatch.setattr("fedcluster.algorithms._lloyd.hard_sums", counted)
-    FederatedKMeans(3, n_init=2, random_state=0).fit(PARTS)
-    assert 0 < max(depths) <= 15
+    def __call__(self, *given: Any) -> Any:
+        names = [f"{each.filename}:{each.function}" for each in inspect.stack(0)]
+        at = next(
+            (i for i, name in enumerate(names) if name.endswith("estimators/_base.py:fit")), 0
+        )
+        name = self.compiled.__name__
+        self.frames[name] = max(at, self.frames.get(name, 0))
+        return self.compiled(*given)
+
+
+@pytest.mark.parametrize(("n_rows", "worth_bounds"), [(90, 1 << 22), (18000, 1 << 22), (18000, 1)])
+def test_few_frames_lie_between_fit_and_a_kernel(
+    n_rows: int, worth_bounds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python's frames from `fit`, which counts, to a compiled function, which does not."""
+    frames: dict[str, int] = {}
+    rows = np.concatenate([X] * (n_rows // 90)) + RNG.normal(size=(n_rows, 2))
+    model = FederatedKMeans(3, n_init=2, random_state=0)
+    monkeypatch.setattr("fedcluster.kernels._hard.WORTH_BOUNDS", worth_bounds)
+    model.fit([rows[::2], rows[1::2]])  # compiles
+    for name, module in list(sys.modules.items()):
+        if name.startswith("fedcluster.kernels."):
+            for given, value in list(vars(module).items()):
+                if isinstance(value, Dispatcher):
+                    monkeypatch.setattr(module, given, Counted(value, frames))
+    model.fit([rows[::2], rows[1::2]])
+    assert "sweep_chunk" in frames
+    assert 5 < max(frames.values()) <= 15
+
+
+@pytest.mark.parametrize(
+    "engine",
+    [
+        lambda given, tmp_path: LocalEngine(given),
+        lambda given, tmp_path: RecordedEngine(LocalEngine(given), tmp_path),
+        lambda given, tmp_path: flower_engine(given),
+        lambda given, tmp_path: RecordedEngine(flower_engine(given), tmp_path),
+    ],
+    ids=["local", "recorded", "flower", "recorded-flower"],
+)
+@pytest.mark.parametrize("n_clusters", [3, "auto"])
+def test_a_fit_on_any_engine_gives_the_bits_of_a_fit_on_its_sites(
+    engine: Any, n_clusters: Any, tmp_path: Any
+) -> None:
+    columns = (Column("a"), Column("b"))
+    clients = [Client(name, Data(rows, columns=columns)) for name, rows in PARTS.items()]
+    here = FederatedKMeans(n_clusters, random_state=0).fit_clients(clients, ["a", "b"])
+    there = clone(here).fit(X[:9], sites=SITE[:9]).fit_engine(engine(clients, tmp_path))
+    np.testing.assert_array_equal(here.cluster_centers_, there.cluster_centers_)
+    assert list(there.feature_names_in_) == ["a", "b"]
+    assert there.values_sent_ == here.values_sent_
+    np.testing.assert_equal(there.history_, here.history_)
+    np.testing.assert_array_equal(
+        there.predict(pd.DataFrame(PARTS["west"], columns=["a", "b"])), here.site_labels_["west"]
+    )
+    for unknown in ("labels_", "site_labels_", "rows_held_back_", "lone_rows_"):
+        assert hasattr(here, unknown)
+        assert not hasattr(there, unknown)
+
+
+def test_a_fit_on_a_pooled_engine_finds_the_clusters_of_its_sites() -> None:
+    apart = FederatedKMeans(3, random_state=0).fit(X, sites=SITE)
+    crowd = FederatedKMeans(3, random_state=0).fit_engine(PooledEngine(Data(X), SITE))
+    np.testing.assert_allclose(crowd.cluster_centers_, apart.cluster_centers_)
+    assert not hasattr(crowd, "feature_names_in_")
+    np.testing.assert_array_equal(crowd.predict(X), apart.labels_)
+    assert [site.name for site in crowd.sites_] == ["3 sites"]
+
+
+def test_a_fit_on_an_engine_prepares_rows_and_names_columns() -> None:
+    columns = (Column("a"), Column("b"))
+    clients = [Client(name, Data(rows, columns=columns)) for name, rows in PARTS.items()]
+    model = FederatedKMeans(3, prepare="standard", random_state=0)
+    here = clone(model).fit_clients(clients, ["a", "b"])
+    there = clone(model).fit_engine(LocalEngine(clients))
+    np.testing.assert_array_equal(here.cluster_centers_, there.cluster_centers_)
+    assert list(there.feature_names_in_) == ["a", "b"]
+    assert there.preprocessor_ == here.preprocessor_
+
+
+def test_sites_of_an_engine_whose_columns_differ_are_refused() -> None:
+    a, b = Column("a"), Column("b")
+    for columns, says in [
+        ((b, a), "site 'south' has its columns in another order than site 'north'"),
+        ((a, Column("c")), "site 'south' has no column 'b', which site 'north' has"),
+    ]:
+        engine = LocalEngine(
+            [
+                Client("north", Data(PARTS["north"], columns=(a, b))),
+                Client("south", Data(PARTS["south"], columns=columns)),
+            ]
+        )
+        with pytest.raises(ValueError, match=says):
+            FederatedKMeans(2).fit_engine(engine)
+
+
+def test_more_clusters_than_the_rows_of_an_engine_are_refused() -> None:
+    with pytest.raises(ValueError, match="too few for n_clusters=91"):
+        FederatedKMeans(91).fit_engine(PooledEngine(Data(X), SITE))

@@ -1,7 +1,5 @@
 """Clustering over sites under scikit-learn's contract."""
 
-from fedcluster.estimators._fuzzy import FederatedFuzzyCMeans
-from fedcluster.estimators._kmeans import FederatedKMeans
-from fedcluster.estimators._select import select_k
+from fedcluster.estimators._clusterers import FederatedFuzzyCMeans, FederatedKMeans, select_k
 
 __all__ = ["FederatedFuzzyCMeans", "FederatedKMeans", "select_k"]

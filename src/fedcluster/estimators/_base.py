@@ -1,9 +1,10 @@
-"""What both estimators share: reading tables by site, running a plan, keeping its results."""
+"""Base of both estimators: reads tables by site, carries the fit out and keeps its results."""
 
 from __future__ import annotations
 
+import math
 import warnings
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, fields
 from numbers import Integral
 from typing import Any, Self
@@ -17,23 +18,24 @@ from sklearn.base import (
     TransformerMixin,
 )
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_array, check_random_state
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from fedcluster._choices import INITS, QUALITIES, RULES
+from fedcluster._choices import QUALITIES, RULES
 from fedcluster.client import Client
 from fedcluster.core import (
-    Algorithm,
     Data,
+    Engine,
     Labels,
     Result,
     Rows,
-    RowStream,
-    check_step,
 )
 from fedcluster.engines import LocalEngine
 from fedcluster.estimators._inputs import (
     FLOATS,
+    checked_algorithm,
+    checked_init,
+    columns_told,
     most_clusters,
     no_times,
     one_of,
@@ -44,7 +46,8 @@ from fedcluster.estimators._inputs import (
     whole,
 )
 from fedcluster.io._frames import GivenTable, ReadPath, by_site, in_order
-from fedcluster.jobs import Fit, JobReport, execute, limits_of
+from fedcluster.io._rows import chunks_of
+from fedcluster.jobs import Fit, execute, limits_of
 from fedcluster.kernels import nearest
 from fedcluster.preprocessing import Category, FitReport, Preprocessor, on_whole_rows
 from fedcluster.report import few_clusters_line
@@ -55,24 +58,7 @@ JOB = frozenset(each.name for each in fields(Fit))
 
 
 class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
-    """Fit centres to the rows of several sites; what is fitted is the subclass's ``_algorithm``.
-
-    A subclass has the parameters that `_job` reads.
-    """
-
-    n_clusters: Any
-    algorithm: Any
-    init: Any
-    n_init: Any
-    max_iter: int
-    tol: float
-    random_state: Any
-    min_cluster_size: Any
-    participation: float
-    quality: str
-    sums_only: bool
-    prepare: Any
-    rule: Any
+    """Estimator that fits centres to the rows of several sites; a subclass checks its algorithm."""
 
     preprocessor_: Preprocessor | None
     fit_report_: FitReport | None
@@ -80,6 +66,37 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
     site_labels_: dict[str, Labels]
 
     _names: Collection[str]
+
+    def __init__(
+        self,
+        n_clusters: Any = 8,
+        *,
+        algorithm: Any = "auto",
+        init: Any = "auto",
+        n_init: Any = "auto",
+        max_iter: int = 300,
+        tol: float = 1e-4,
+        random_state: Any = None,
+        min_cluster_size: Any = "auto",
+        participation: float = 1.0,
+        quality: str = "good",
+        sums_only: bool = False,
+        prepare: Any = None,
+        rule: Any = "vote",
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.algorithm = algorithm
+        self.init = init
+        self.n_init = n_init
+        self.max_iter = max_iter
+        self.tol = tol
+        self.random_state = random_state
+        self.min_cluster_size = min_cluster_size
+        self.participation = participation
+        self.quality = quality
+        self.sums_only = sums_only
+        self.prepare = prepare
+        self.rule = rule
 
     def __sklearn_tags__(self) -> Any:
         """Tell scikit-learn that sparse rows are taken, and made dense."""
@@ -122,7 +139,9 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
         data = self._read(parts)
         job = self._job(sum(map(len, data.values())))
         limits = limits_of(job, self._smallest(), alone=len(parts) == 1 and not parts[0].where)
-        self._fit(LocalEngine(Client(name, rows, limits) for name, rows in data.items()), data, job)
+        engine = LocalEngine(Client(name, rows, limits) for name, rows in data.items())
+        self._fit(engine, job, getattr(self, "feature_names_in_", None))
+        self._label(engine)
         labels = np.empty_like(self.labels_)
         for part in parts:
             labels[part.place] = self.site_labels_[part.name]
@@ -157,37 +176,79 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
                [9.]])
         """
         engine = LocalEngine(clients)
-        rows = {name: client.rows for name, client in engine.clients.items()}
-        first = next(iter(_chunks(next(iter(rows.values())))))
-        self.n_features_in_ = first.X.shape[1]
-        if columns is not None:
-            self.feature_names_in_ = np.array(columns, dtype=object)
-        self._fit(engine, rows, self._job(sum(map(len, rows.values()))))
+        rows = [client.rows for client in engine.clients.values()]
+        self.n_features_in_ = next(iter(chunks_of(rows[0]))).X.shape[1]
+        self._fit(engine, self._job(sum(map(len, rows))), columns)
+        self._label(engine)
         return self
 
-    def _fit(self, engine: LocalEngine, rows: Mapping[str, Data | RowStream], job: Fit) -> None:
-        """Carry the fit out, label the rows, and keep the results."""
-        columns = getattr(self, "feature_names_in_", range(self.n_features_in_))
-        report = execute(job, engine, columns=[str(name) for name in columns])
-        self.preprocessor_, self.fit_report_ = report.preprocessor, None
-        if report.preprocessor is not None:
-            self.fit_report_ = report.fit_report
-            if hasattr(self, "feature_names_in_"):
-                self.feature_names_in_ = np.array(report.columns, dtype=object)
-                self.n_features_in_ = len(report.columns)
+    def fit_engine(self, engine: Engine, columns: Sequence[str] | None = None) -> Self:
+        """Cluster the rows of the sites of any engine, which need not be in this process.
+
+        As there are no rows here, there are no ``labels_``, ``site_labels_``,
+        ``rows_held_back_`` and ``lone_rows_``; each site can label its own rows by a `Model`.
+
+        Parameters
+        ----------
+        engine : Engine
+            The sites: a `PooledEngine`, or an engine that asks over a network.
+        columns : sequence of str, optional
+            The names of the columns; by default the sites are asked for them.
+
+        Returns
+        -------
+        Self
+            The fitted estimator itself.
+
+        Raises
+        ------
+        InputError
+            If two sites have other columns, or the same in another order.
+
+        Examples
+        --------
+        >>> from fedcluster import Data, FederatedKMeans, PooledEngine
+        >>> rows = Data(np.array([[0.0], [1.0], [2.0], [8.0], [9.0], [10.0]]))
+        >>> engine = PooledEngine(rows, sites=["a", "b", "a", "b", "a", "b"])
+        >>> FederatedKMeans(2, random_state=0).fit_engine(engine).cluster_centers_
+        array([[1.],
+               [9.]])
+        """
+        sites = engine.introduce()
+        if columns is None and wanted(self.prepare) is None:
+            columns = columns_told(engine)
+        n_rows = sum(math.inf if site.n_rows is None else site.n_rows for site in sites)
+        self._fit(engine, self._job(n_rows), columns or ())
+        if list(self.feature_names_in_) == [f"x{j}" for j in range(self.n_features_in_)]:
+            del self.feature_names_in_  # arrays have no names
+        return self
+
+    def _fit(self, engine: Engine, job: Fit, columns: Sequence[str] | None) -> None:
+        """Carry a job out and keep its results; ``columns`` are None where rows have no names."""
+        for name in ("labels_", "site_labels_", "rows_held_back_", "lone_rows_"):
+            self.__dict__.pop(name, None)  # of an earlier fit
+        unnamed = [] if columns is not None else [f"x{j}" for j in range(self.n_features_in_)]
+        report = execute(job, engine, columns=unnamed if columns is None else columns)
+        if columns is not None:
+            self.feature_names_in_ = np.array(report.columns, dtype=object)
+            self.n_features_in_ = len(report.columns)
+        self.preprocessor_ = report.preprocessor
+        self.fit_report_ = None if report.preprocessor is None else report.fit_report
+        self.n_iter_ = len(report.outcome.communication_rounds)
+        self.values_sent_ = report.outcome.values_sent()
+        self.communication_rounds_ = report.outcome.account()
+        self.sites_, self.steps_ = report.sites, list(report.outcome.steps)
         self._keep_clusters(report.outcome.value)
-        self._keep_labels(rows)
-        self._keep_account(report, engine)
 
     def predict(self, X: Any) -> Labels:
-        """The nearest centre of each row, (n,); of a dict or list, site after site.
+        """Return the nearest centre of each row, (n,); of a dict or list, site after site.
 
         A row that the preparation drops has the label -1.
         """
         return self._labels(self._rows(X))
 
     def transform(self, X: Any) -> NDArray[Any]:
-        """Euclidean distances of each row to each centre, (n, k)."""
+        """Return the Euclidean distance of each row to each centre, (n, k)."""
         from sklearn.metrics.pairwise import euclidean_distances  # 7 MB that a fit does not need
 
         return on_whole_rows(
@@ -203,7 +264,7 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
     def _n_features_out(self) -> int:
         return len(self.cluster_centers_)
 
-    def _job(self, n_rows: int) -> Fit:
+    def _job(self, n_rows: float) -> Fit:
         """Return the parameters, checked against the number of rows."""
         most_clusters(self.n_clusters, n_rows)
         whole("max_iter", self.max_iter)
@@ -219,7 +280,7 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
         seed = self.random_state
         checked = {
             "algorithm": self._algorithm(),
-            "init": self._init(),
+            "init": checked_init(self.init, self.n_clusters),
             "seed": seed if isinstance(seed, Integral) else check_random_state(seed),
             "n_init": None if self.n_init == "auto" else self.n_init,
             "prepare": wanted(self.prepare),
@@ -232,29 +293,7 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
 
     def _algorithm(self) -> Any:
         """Return what to fit by: a name or an algorithm object, checked."""
-        if isinstance(self.algorithm, str):
-            return one_of("algorithm", self.algorithm, self._names, "an algorithm object")
-        if isinstance(self.algorithm, type):
-            name = self.algorithm.__name__
-            raise ValueError(f"algorithm is the class {name}; give an object of it, as in {name}()")
-        check_step(self.algorithm, Algorithm)
-        own = getattr(self.algorithm, "n_clusters", self.n_clusters)
-        if own != self.n_clusters:
-            raise ValueError(f"n_clusters={self.n_clusters}, but algorithm is {self.algorithm!r}")
-        return self.algorithm
-
-    def _init(self) -> Any:
-        """Return where to start, checked as far as it can be without the rows."""
-        if callable(self.init):
-            return self.init
-        if isinstance(self.init, str):
-            return one_of("init", self.init, INITS, "an array or a callable")
-        if not isinstance(self.n_clusters, Integral):
-            raise ValueError(
-                f"init is an array, which is a start for one number of clusters, but n_clusters="
-                f"{self.n_clusters!r}; give init by name"
-            )
-        return check_array(self.init, dtype=np.float64)
+        return checked_algorithm(self.algorithm, self.n_clusters, self._names)
 
     def _smallest(self) -> int | None:
         """Return the smallest cluster that a site sends; None where the algorithm decides."""
@@ -263,9 +302,9 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
         whole("min_cluster_size", self.min_cluster_size)
         return int(self.min_cluster_size)
 
-    def _keep_clusters(self, found: Result | Selection) -> None:
-        self.selection_ = found if isinstance(found, Selection) else None
-        result = found.results[found.n_clusters] if isinstance(found, Selection) else found
+    def _keep_clusters(self, value: Result | Selection) -> None:
+        self.selection_ = value if isinstance(value, Selection) else None
+        result = value.results[value.n_clusters] if isinstance(value, Selection) else value
         self.n_clusters_ = len(result.state.centers)
         self.cluster_centers_ = result.state.centers
         self.cluster_weights_ = result.state.weights
@@ -273,32 +312,25 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
         self.history_ = [asdict(done) for done in result.history]
         self.stop_reason_ = result.reason
 
-    def _keep_labels(self, rows: Mapping[str, Data | RowStream]) -> None:
-        """Each site labels its own rows, one site after the other and chunk by chunk."""
-        self.labels_ = np.empty(sum(map(len, rows.values())), dtype=np.int32)
+    def _label(self, engine: LocalEngine) -> None:
+        """Label the rows of each site chunk by chunk, and keep what the sites' logs say."""
+        clients = engine.clients
+        self.labels_ = np.empty(sum(len(c.rows) for c in clients.values()), dtype=np.int32)
         self.site_labels_, start = {}, 0
-        for name, given in rows.items():
+        for name, client in clients.items():
             first = start
-            for chunk in _chunks(given):
+            for chunk in chunks_of(client.rows):
                 labels = self._labels(self._prepared(chunk))
                 self.labels_[start : start + len(chunk)] = labels
                 start += len(chunk)
             self.site_labels_[name] = self.labels_[first:start]
+        self.rows_held_back_ = {name: c.most_rows_held_back for name, c in clients.items()}
+        self.lone_rows_ = {name: c.most_lone_rows for name, c in clients.items()}
         for line in few_clusters_line([self.labels_], self.n_clusters_):
-            warnings.warn(line, ConvergenceWarning, stacklevel=4)
-
-    def _keep_account(self, report: JobReport, engine: LocalEngine) -> None:
-        """Keep what it took, and what the sites' logs say of it."""
-        self.n_iter_ = len(report.outcome.communication_rounds)
-        self.values_sent_ = report.outcome.values_sent()
-        self.communication_rounds_ = report.outcome.account()
-        self.sites_, self.steps_ = report.sites, list(report.outcome.steps)
-        clients = engine.clients.items()
-        self.rows_held_back_ = {name: client.most_rows_held_back for name, client in clients}
-        self.lone_rows_ = {name: client.most_lone_rows for name, client in clients}
+            warnings.warn(line, ConvergenceWarning, stacklevel=3)
 
     def _read(self, parts: Sequence[GivenTable]) -> dict[str, Data]:
-        """The sites' rows; keeps the number and the names of their columns."""
+        """Return the sites' rows; keep the number and the names of their columns."""
         raw = wanted(self.prepare) is not None
         data, table = read_sites(parts, raw=raw), parts[0].table
         first = next(iter(data.values()))
@@ -313,18 +345,18 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
         return data
 
     def _path_reader(self) -> ReadPath:
-        """What reads a file in a table's place, as ``prepare`` needs it."""
+        """Return a function that reads a file in a table's place, as ``prepare`` needs it."""
         wish = wanted(self.prepare)
         return path_reader(raw=wish is not None, coded=() if wish is None else tuple(wish.named))
 
     def _prepared(self, data: Data) -> Rows:
-        """A site's own rows as they are clustered, NaN where a row is dropped."""
+        """Return a site's own rows as they are clustered, NaN where a row is dropped."""
         if self.preprocessor_ is None:
             return data.X
         return prepared_rows(data, self.preprocessor_, self.n_features_in_, "")
 
     def _rows(self, X: Any) -> Rows:
-        """Rows to predict, (n, d), checked as scikit-learn does; site after site."""
+        """Return rows to predict, (n, d), checked as scikit-learn does; site after site."""
         check_is_fitted(self)
         names = getattr(self, "feature_names_in_", None)
         known = [] if self.preprocessor_ is None else self.preprocessor_.columns
@@ -343,7 +375,7 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
         return rows
 
     def _in_order(self, part: GivenTable) -> Rows:
-        """A site's rows with their columns as in the fit; a lone table must have them so."""
+        """Return a site's rows with their columns as in the fit; a lone table must have them so."""
         no_times(part.table, part.where)
         names = getattr(self, "feature_names_in_", None)
         table = part.table
@@ -358,7 +390,3 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
             return table.X
         rows: Rows = validate_data(self, table, reset=False, dtype=FLOATS)
         return rows
-
-
-def _chunks(rows: Data | RowStream) -> Iterable[Data]:
-    return [rows] if isinstance(rows, Data) else rows.chunks()

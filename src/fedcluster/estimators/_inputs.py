@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import check_array
 
-from fedcluster._choices import SCALES
-from fedcluster.core import Column, Data, Rows
-from fedcluster.io._columns import columns_of, is_blank
+from fedcluster._choices import INITS, SCALES
+from fedcluster.core import Algorithm, Column, Data, Engine, Rows, check_step
+from fedcluster.errors import InputError
+from fedcluster.io._columns import columns_of, common_columns, is_blank
 from fedcluster.io._frames import (
     GivenTable,
     ReadPath,
@@ -147,6 +148,23 @@ def read_groups(groups: Any, rows: Rows, where: str) -> NDArray[np.int64] | None
     return numbers
 
 
+def columns_told(engine: Engine) -> tuple[str, ...]:
+    """Return the names of the columns, which all sites must have in the same order."""
+    told = {
+        site.name: tuple(column.name for column in site.columns)
+        for site in engine.introduce(columns=True)
+        if site.answered
+    }
+    columns = common_columns(told)
+    for site, names in told.items():
+        if names != columns:
+            raise InputError(
+                f"site {site!r} has its columns in another order than site {next(iter(told))!r}; "
+                "let all sites read them in one order"
+            )
+    return columns
+
+
 # Rows that are prepared
 
 
@@ -192,7 +210,7 @@ def prepared_rows(table: Any, preprocessor: Preprocessor, n_features: int, where
 # Parameters
 
 
-def most_clusters(n_clusters: Any, n_rows: int) -> int:
+def most_clusters(n_clusters: Any, n_rows: float) -> int:
     """Return the largest number of clusters that is asked for, which there are rows for."""
     if isinstance(n_clusters, str):
         one_of("n_clusters", n_clusters, ("auto",), "a whole number or a range of them")
@@ -225,3 +243,30 @@ def one_of(name: str, value: Any, names: Collection[str], or_else: str = "") -> 
         known = ", ".join(map(repr, names)) + (f" or {or_else}" if or_else else "")
         raise ValueError(f"{name} must be one of {known}, not {value!r}")
     return value
+
+
+def checked_algorithm(algorithm: Any, n_clusters: Any, names: Collection[str]) -> Any:
+    """Return an algorithm, which is one of the names or an object that lacks nothing."""
+    if isinstance(algorithm, str):
+        return one_of("algorithm", algorithm, names, "an algorithm object")
+    if isinstance(algorithm, type):
+        name = algorithm.__name__
+        raise ValueError(f"algorithm is the class {name}; give an object of it, as in {name}()")
+    check_step(algorithm, Algorithm)
+    if getattr(algorithm, "n_clusters", n_clusters) != n_clusters:
+        raise ValueError(f"n_clusters={n_clusters}, but algorithm is {algorithm!r}")
+    return algorithm
+
+
+def checked_init(init: Any, n_clusters: Any) -> Any:
+    """Return where to start, checked as far as it can be without the rows."""
+    if callable(init):
+        return init
+    if isinstance(init, str):
+        return one_of("init", init, INITS, "an array or a callable")
+    if not isinstance(n_clusters, Integral):
+        raise ValueError(
+            f"init is an array, which is a start for one number of clusters, but n_clusters="
+            f"{n_clusters!r}; give init by name"
+        )
+    return check_array(init, dtype=np.float64)

@@ -183,7 +183,8 @@ def hard_sums(
     n, k = len(rows), len(centers)
     if k > 1 and n >= ROWS_PER_CENTER * k and rows.size * k >= WORTH_BOUNDS:
         memory: Memory = cache.setdefault("hard_sums", Memory())
-        return memory.sweep(rows, centers, weights)
+        with np.errstate(over="ignore", invalid="ignore"):  # then nothing is certain
+            return memory.sweep(rows, centers, weights)
     return sweep(rows, centers, weights)[1]
 
 
@@ -201,7 +202,6 @@ class Memory:
     def __reduce__(self) -> Any:
         return Memory, ()  # a copy of the rows elsewhere starts anew
 
-    @np.errstate(over="ignore", invalid="ignore")  # then nothing is certain
     def sweep(self, X: Rows, centers: Floats, sample_weight: Weights) -> HardSums:
         """Return the sums over all rows, by bounds where they pay and there is room for them."""
         self.asked += 1

@@ -114,30 +114,18 @@ class PackedCenters(NamedTuple):
     anchors: Floats
 
 
-def sweep(X: Rows, centers: Floats, sample_weight: Weights) -> tuple[Labels, HardSums]:
-    """Return the labels (n,) of the rows and the sums over the rows of each centre."""
-    if not is_small(X):
-        return _sweep(X, centers, sample_weight, np.empty(0))
-    labels, *sums = _sweep_small(pad(X), centers, as_given_weights(sample_weight, len(X)))
-    return labels, HardSums(*sums)
-
-
-def is_small(X: Rows) -> bool:
-    """Return whether one call of a compiled function, on a copy of the rows, is fastest."""
-    return X.size <= SMALL
-
-
-def assign(X: Rows, centers: Floats) -> tuple[Labels, Floats]:
-    """Return the labels (n,) of the rows and their squared distances (n,) to their centres."""
-    squared = np.empty(len(X))
-    labels, _ = _sweep(X, centers, as_weights(None), squared)
-    return labels, squared
-
-
-def _sweep(
-    X: Rows, centers: Floats, sample_weight: Weights, squared: Floats
+def sweep(
+    X: Rows, centers: Floats, sample_weight: Weights, squared: Floats | None = None
 ) -> tuple[Labels, HardSums]:
-    """Sweep on several threads where that pays; write squared distances unless empty."""
+    """Return the labels (n,) of the rows and the sums over the rows of each centre.
+
+    Sweeps on several threads where that pays. Squared distances (n,) are written where an array
+    is given for them.
+    """
+    if squared is None and is_small(X):
+        labels, *sums = _sweep_small(pad(X), centers, as_given_weights(sample_weight, len(X)))
+        return labels, HardSums(*sums)
+    squared = np.empty(0) if squared is None else squared
     n, (k, d) = len(X), centers.shape
     labels, packed = np.empty(n, np.int32), pack_centers(X, centers)
     sources = chunks(X, chunk_bounds(n, k, d).tolist())
@@ -150,6 +138,18 @@ def _sweep(
 
     for_each_chunk(work, len(sources), thread_count() if len(sources) > 2 else 1)
     return labels, finish(buffers.total, packed, d)
+
+
+def is_small(X: Rows) -> bool:
+    """Return whether one call of a compiled function, on a copy of the rows, is fastest."""
+    return X.size <= SMALL
+
+
+def assign(X: Rows, centers: Floats) -> tuple[Labels, Floats]:
+    """Return the labels (n,) of the rows and their squared distances (n,) to their centres."""
+    squared = np.empty(len(X))
+    labels, _ = sweep(X, centers, as_weights(None), squared)
+    return labels, squared
 
 
 def chunks(X: Rows, bounds: list[int]) -> list[tuple[slice, Rows]]:

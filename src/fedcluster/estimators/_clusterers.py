@@ -1,0 +1,379 @@
+"""Estimators that users fit: federated k-means, fuzzy c-means, and the choice of k."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import check_is_fitted
+
+from fedcluster._choices import ALGORITHMS, AVERAGINGS, FUZZY_ALGORITHMS, PICKS, RULES
+from fedcluster.core import Floats
+from fedcluster.estimators._base import Federated
+from fedcluster.estimators._inputs import one_of
+from fedcluster.kernels import fuzzy_pass, memberships, nearest
+from fedcluster.preprocessing import on_whole_rows
+from fedcluster.selection import Rule, Selection, clustered_by
+
+if TYPE_CHECKING:
+    from sklearn.cluster import KMeans
+
+
+class FederatedKMeans(Federated):
+    """K-means over the rows of several sites, as if they lay in one place.
+
+    Each site answers with sums over its rows; the sites of one ``fit`` are simulated in this
+    process. On one table without ``sites`` it is an ordinary k-means.
+
+    Parameters
+    ----------
+    n_clusters : int, "auto" or iterable of int, default=8
+        k. "auto" tries 1 to 12 in the same rounds and takes the one that most of four indices
+        vote for; a range or a list tries its numbers. ``rule`` names other ways.
+    algorithm : {"auto", "lloyd", "fkm", "kfed", "fedavg"} or Algorithm, default="auto"
+        "auto" starts from one round of site summaries and refines the best of many starts by
+        exact Lloyd in the same rounds; "lloyd" is exact federated Lloyd from ``init``; the others
+        are the algorithms of Garst & Reinders, of Dennis, Li & Smith and of Triebe & Rajagopal.
+        An algorithm object brings its own parameters.
+    init : name, array (k, d) or callable, default="auto"
+        Where an algorithm starts that needs a start. "summaries" (which "auto" is): weighted
+        k-means of means that the sites send once; "sums": of the leaves of a tree that is grown
+        from sums alone; "k-means++" and "random": of seeds that each site draws from its rows; a
+        callable ``init(X, n_clusters, random_state)`` draws the seeds at each site, as
+        scikit-learn's does. An array is the start itself, and its order that of the clusters.
+    n_init : int or "auto", default="auto"
+        Starts that are refined in the same rounds; "auto" is 32 for "auto" and 1 otherwise. For
+        "fkm" restarts of the server's k-means, 10 by default.
+    max_iter : int, default=300
+        The largest number of rounds.
+    tol : float, default=1e-4
+        Converged when the squared Frobenius norm of the centres' move is at most ``tol`` times
+        the mean variance of a column.
+    random_state : int, RandomState or None, default=None
+        Makes every random choice, at the sites and at the server.
+    min_cluster_size : int or "auto", default="auto"
+        A site holds back every cluster of fewer rows of its own, or of fewer persons where
+        ``groups`` names them. "auto" is the algorithm's: 2 for FKM as in the paper; 1, nothing
+        held back, for the others, whose result is then exactly the pooled one. A site with a
+        single row never takes part, unless this is 1 on purpose.
+    participation : float, default=1
+        The fraction of the sites that is asked in a round, a new sample each time.
+    quality : {"good", "better", "best"}, default="good"
+        "better" lets FKM's centres join the starts; "best" goes on from the winner with breathing
+        (Fritzke 2020), for many more rounds. For "auto" and "lloyd".
+    sums_only : bool, default=False
+        Whether only sums may be seen: starts at ``init="sums"``, so that a secure sum could stand
+        between the sites and the server.
+    prepare : None, "standard", "minmax", "robust" or PreprocessingSpec, default=None
+        What is done to the rows of all sites first, from sums: see `PreprocessingSpec`. Rows may
+        then have text and missing values; ``cluster_centers_`` are those of prepared rows, and
+        ``predict`` prepares new rows alike.
+    rule : str or Rule, default="vote"
+        How k is chosen where ``n_clusters`` leaves a choice, as in `select_k`.
+
+    Attributes
+    ----------
+    n_clusters_ : int
+        k, as given or chosen.
+    selection_ : Selection or None
+        Where k was chosen: why, what each index says, and the clustering with each k.
+    cluster_centers_ : ndarray of shape (k, d)
+        In canonical order, by falling weight, unless ``init`` is an array.
+    cluster_weights_ : ndarray of shape (k,)
+        The weight behind each centre, as the server learnt it in the last round of training.
+    labels_ : ndarray of shape (n,)
+        Label of each row, in the order of ``X`` (for a dict or list: site after site); -1 where
+        ``prepare`` drops the row.
+    preprocessor_ : Preprocessor or None
+        What was fitted; ``preprocessor_.invert(cluster_centers_)`` has the units of the rows.
+    fit_report_ : Findings or None
+        What was met: missing values by site and column, columns that were left out, rare levels.
+    site_labels_ : dict of str to ndarray
+        The same by site.
+    inertia_ : float
+        Sum of squared distances to the centres, as the sites report it.
+    n_iter_ : int
+        Rounds with the sites.
+    history_ : list of dict
+        One entry for each round of the winning run: inertia, shift, who answered, what was sent.
+    sites_ : tuple of SiteInfo
+        The sites in the order of their names, with their limits.
+    steps_ : list of str
+        What the sites were asked, each once, with all its parameters.
+    values_sent_ : dict of str to int
+        How many numbers each site sent in all: every start, every k tried, the preparation.
+    communication_rounds_ : list of dict
+        One entry for each round with the sites, of all that they were asked: how many tasks of
+        each step, who is missing, what was sent. It adds up to ``values_sent_``.
+    rows_held_back_ : dict of str to int
+        The most rows that a site's limits held back in one message.
+    lone_rows_ : dict of str to int
+        The most lines of one message that stood for a single row each.
+    stop_reason_ : str
+        Why the fit stopped.
+    n_features_in_ : int
+    feature_names_in_ : ndarray of shape (d,)
+        Where the tables are data frames with names of type str.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedcluster import FederatedKMeans
+    >>> north = np.array([[1.0, 2.0], [1.0, 4.0], [1.0, 0.0]])
+    >>> south = np.array([[10.0, 2.0], [10.0, 4.0], [10.0, 0.0]])
+    >>> model = FederatedKMeans(n_clusters=2, random_state=0).fit({"north": north, "south": south})
+    >>> model.cluster_centers_
+    array([[ 1.,  2.],
+           [10.,  2.]])
+    >>> model.predict([[0.0, 0.0], [12.0, 3.0]])
+    array([0, 1], dtype=int32)
+    """
+
+    _names = ALGORITHMS
+
+    def score(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> float:
+        """Return minus the sum of the squared distances of the rows to their nearest centres."""
+        squared = on_whole_rows(
+            lambda rows: nearest(rows, self.cluster_centers_)[1], self._rows(X), 0.0
+        )
+        weight = 1.0 if sample_weight is None else np.asarray(sample_weight)
+        return -float((squared * weight).sum())
+
+    def to_sklearn(self) -> KMeans:
+        """Return a fitted scikit-learn `KMeans` with the same centres.
+
+        It is for tools that know only that, and clusters rows that are prepared already, as
+        ``preprocessor_.apply`` prepares them.
+        """
+        from sklearn.cluster import KMeans  # 10 MB that nothing else needs
+
+        check_is_fitted(self)
+        centers = self.cluster_centers_
+        twin = KMeans(len(centers), init=centers, n_init=1, max_iter=1)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            twin.fit(centers)
+        twin.cluster_centers_ = centers.copy()
+        twin.labels_, twin.inertia_, twin.n_iter_ = self.labels_, self.inertia_, self.n_iter_
+        if hasattr(self, "feature_names_in_") and self.preprocessor_ is None:
+            twin.feature_names_in_ = self.feature_names_in_
+        return twin
+
+
+class FederatedFuzzyCMeans(Federated):
+    """Fuzzy c-means over the rows of several sites, as if they lay in one place.
+
+    Parameters
+    ----------
+    n_clusters : int, "auto" or iterable of int, default=8
+        k, or the numbers to choose from, as in `FederatedKMeans`.
+    m : float, default=2
+        The fuzzifier, above 1: near 1 memberships are nearly hard.
+    algorithm : {"auto", "fcm", "ffcm"} or Algorithm, default="auto"
+        "auto" starts from one round of site summaries and refines the best of many starts by
+        exact steps of fuzzy c-means in the same rounds; "fcm" is exact federated fuzzy c-means
+        from ``init``; "ffcm" is the algorithm of Stallmann & Wilbik with k-means averaging (see
+        `FFCM` for all its switches).
+    init, n_init, max_iter, random_state, min_cluster_size, participation, quality, sums_only
+        As in `FederatedKMeans`, and so are ``prepare`` and ``rule``; a limit on the size of a
+        cluster looks at sums of memberships.
+    tol : float, default=1e-4
+        Converged when the Euclidean norm of the centres' move is at most ``tol`` times the root
+        of the mean variance of a column.
+
+    Attributes
+    ----------
+    cluster_centers_, labels_, site_labels_, n_iter_, history_, ...
+        As in `FederatedKMeans`; a label is the cluster of the largest membership.
+    inertia_ : float
+        J_m, the sum of u^m |x - c|^2, as the sites report it.
+
+    References
+    ----------
+    J. C. Bezdek, Pattern Recognition with Fuzzy Objective Function Algorithms, 1981.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedcluster import FederatedFuzzyCMeans
+    >>> north, south = np.array([[0.0], [1.0], [2.0]]), np.array([[8.0], [9.0], [10.0]])
+    >>> model = FederatedFuzzyCMeans(n_clusters=2, random_state=0).fit([north, south])
+    >>> np.sort(model.cluster_centers_, axis=0).round(1)
+    array([[1.],
+           [9.]])
+    >>> model.predict_proba([[5.0]]).round(1)
+    array([[0.5, 0.5]])
+    """
+
+    _names = FUZZY_ALGORITHMS
+
+    def __init__(
+        self,
+        n_clusters: Any = 8,
+        *,
+        m: float = 2.0,
+        algorithm: Any = "auto",
+        init: Any = "auto",
+        n_init: Any = "auto",
+        max_iter: int = 300,
+        tol: float = 1e-4,
+        random_state: Any = None,
+        min_cluster_size: Any = "auto",
+        participation: float = 1.0,
+        quality: str = "good",
+        sums_only: bool = False,
+        prepare: Any = None,
+        rule: Any = "vote",
+    ) -> None:
+        super().__init__(
+            n_clusters,
+            algorithm=algorithm,
+            init=init,
+            n_init=n_init,
+            max_iter=max_iter,
+            tol=tol,
+            random_state=random_state,
+            min_cluster_size=min_cluster_size,
+            participation=participation,
+            quality=quality,
+            sums_only=sums_only,
+            prepare=prepare,
+            rule=rule,
+        )
+        self.m = m
+
+    def predict_proba(self, X: Any) -> Floats:
+        """Return the memberships u of rows in clusters, (n, k); each row sums to 1."""
+        return on_whole_rows(
+            lambda rows: memberships(rows, self.cluster_centers_, self.m), self._rows(X), np.nan
+        )
+
+    def score(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> float:
+        """Return minus J_m of the rows."""
+        rows = self._rows(X)
+        whole = np.logical_not(np.isnan(rows).any(axis=1))
+        weight = None if sample_weight is None else np.asarray(sample_weight)[whole]
+        sums = fuzzy_pass(rows[whole], self.cluster_centers_, self.m, weight)
+        return -float(sums.errors.sum())
+
+    def _algorithm(self) -> Any:
+        if not self.m > 1:
+            raise ValueError(f"the fuzzifier m must be above 1, not {self.m}")
+        own = getattr(self.algorithm, "m", self.m)
+        if own != self.m:
+            raise ValueError(f"m={self.m}, but algorithm is {self.algorithm!r}")
+        return super()._algorithm()
+
+
+def select_k(
+    X: Any,
+    k_range: Any = "auto",
+    *,
+    rule: str = "vote",
+    pick: str = "best",
+    bounds: Any = None,
+    m: float | None = None,
+    averaging: str = "avg_2",
+    sites: Any = None,
+    sample_weight: Any = None,
+    groups: Any = None,
+    **parameters: Any,
+) -> Selection:
+    """Choose the number of clusters of the rows of several sites.
+
+    Every k is clustered in the same rounds, at most half as many more as the largest k alone
+    takes, and scored by all indices in two rounds more.
+
+    Parameters
+    ----------
+    X : dict or list of arrays or data frames, or one of them
+        One table (n_i, d) for each site; or one table whose rows ``sites`` assigns.
+    k_range : "auto" or iterable of int, default="auto"
+        Each k to try; "auto" is 1 to 12, as far as there are rows.
+    rule : str, default="vote"
+        Who decides. "vote": the plurality of four judges, "mixture-bic", "gap",
+        "calinski-harabasz" and "squared-silhouette"; in a tie the first of them. Or a single
+        index: one of these, "bic" (X-means), "simplified-silhouette", "davies-bouldin",
+        "xie-beni", "inertia" (its elbow), or "fuzzy-db", which is the framework of Stallmann &
+        Wilbik: federated fuzzy c-means for each k, the least fuzzy Davies-Bouldin index.
+    pick : {"best", "elbow"}, default="best"
+        For a single index: its best value, or where its curve bends most.
+    bounds : pair of floats or of arrays of shape (d,), optional
+        Lower and upper bounds of the columns that everybody knows, for the references of the gap
+        statistic. By default their box has the mean and the variance of each column; the rows'
+        own minimum and maximum are never asked for, since each is the value of one row.
+    m : float, optional
+        The fuzzifier: cluster by fuzzy c-means. The rules "xie-beni" and "fuzzy-db" imply m = 2.
+    averaging : {"avg_2", "avg_1"}, default="avg_2"
+        For "fuzzy-db": how the server averages, by k-means or by position.
+    sites, sample_weight, groups
+        As in `FederatedKMeans.fit`.
+    **parameters
+        Those of `FederatedKMeans`, or with ``m`` of `FederatedFuzzyCMeans`: ``random_state``,
+        ``algorithm``, ``min_cluster_size``, ...
+
+    Returns
+    -------
+    Selection
+        ``n_clusters``, the ``reason`` in words, ``warnings`` where the indices disagree, the
+        ``table`` of all indices, and in ``results`` the clustering with each k.
+
+    References
+    ----------
+    M. Stallmann & A. Wilbik, On a framework for federated cluster analysis, Applied Sciences 12,
+    2022.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> north = np.concatenate([rng.normal(0, 1, (50, 2)), rng.normal(9, 1, (50, 2))])
+    >>> south = np.concatenate([rng.normal(9, 1, (50, 2)), rng.normal(-9, 1, (50, 2))])
+    >>> choice = select_k({"north": north, "south": south}, range(1, 7), random_state=0)
+    >>> choice.n_clusters
+    3
+    >>> choice.reason
+    'BIC, the gap statistic, Calinski-Harabasz and the silhouette say 3.'
+    >>> {k: round(scores["squared-silhouette"], 2) for k, scores in choice.table.items() if k > 1}
+    {2: 0.82, 3: 0.97, 4: 0.72, 5: 0.76, 6: 0.65}
+    >>> choice.results[3].state.centers.round().tolist()
+    [[9.0, 9.0], [-9.0, -9.0], [-0.0, 0.0]]
+    """
+    if isinstance(k_range, int):
+        raise ValueError(
+            f"k_range must be 'auto' or several numbers, such as range(1, 9), not {k_range}"
+        )
+    one_of("rule", rule, RULES)
+    one_of("pick", pick, PICKS)
+    one_of("averaging", averaging, AVERAGINGS)
+    if pick == "elbow" and rule == "vote":
+        raise ValueError("pick='elbow' is for a single index; name it as the rule")
+    parameters = clustered_by(rule, m, averaging) | parameters
+    parameters["rule"] = Rule(rule, pick, _bounds(bounds))  # type: ignore[arg-type]
+    estimator: FederatedKMeans | FederatedFuzzyCMeans
+    if parameters["m"] is None:
+        del parameters["m"]
+        estimator = FederatedKMeans(k_range, **parameters)
+    else:
+        estimator = FederatedFuzzyCMeans(k_range, **parameters)
+    fitted = estimator.fit(X, sites=sites, sample_weight=sample_weight, groups=groups)
+    return cast("Selection", fitted.selection_)
+
+
+def _bounds(bounds: Any) -> tuple[Floats, Floats] | None:
+    """Return public bounds as two arrays, (d,) or () each."""
+    if bounds is None:
+        return None
+    try:
+        lower, upper = (np.asarray(each, dtype=np.float64) for each in bounds)
+        fits = lower.ndim <= 1 and bool((lower <= upper).all())
+    except (TypeError, ValueError):
+        fits = False
+    if not fits or not (np.isfinite(lower).all() and np.isfinite(upper).all()):
+        raise ValueError(
+            f"bounds must be two finite numbers or two arrays of one for each column, the lower "
+            f"first, not {bounds!r}"
+        )
+    return lower, upper
