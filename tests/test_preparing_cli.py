@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from fedcluster import FederatedFuzzyCMeans, FederatedKMeans, select_k
 from fedcluster._choices import MISSING, SCALES
 from fedcluster.cli import app
-from fedcluster.cli._preparing import Scaling
+from fedcluster.cli._options import Scaling
 from fedcluster.errors import InputError
 from fedcluster.kernels._runtime import announcer
 from fedcluster.model import Model

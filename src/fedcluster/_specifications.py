@@ -1,4 +1,4 @@
-"""What a job is told: every parameter with its name, default, help and range, declared once.
+"""Specifications of jobs: every parameter with its name, default, help and range, declared once.
 
 Estimators read their parameters into these values by name, and both command lines make their
 options from the fields. Nothing slow is imported here, so that the command
@@ -51,7 +51,7 @@ def parameter(default: Any, help: str, *flags: str, **shown: Any) -> Any:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FitSpec:
-    """What to cluster by.
+    """Specification of one clustering.
 
     Parameters
     ----------
@@ -139,7 +139,7 @@ class FitSpec:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fit(FitSpec):
-    """Find clusters; the parameters of `FederatedKMeans` and, with ``m``, of the fuzzy one.
+    """Job that finds clusters: the parameters of `FederatedKMeans`, or with ``m`` of the fuzzy one.
 
     What a site holds back is not among them: it is the site's.
 
@@ -164,7 +164,7 @@ class Fit(FitSpec):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SelectK:
-    """Say how many clusters there are; the parameters of `fedcluster.select_k`.
+    """Job that chooses the number of clusters; the parameters of `fedcluster.select_k`.
 
     Parameters
     ----------
@@ -207,10 +207,15 @@ class SelectK:
     participation: float = 1.0
     prepare: PreprocessingSpec | None = None
 
+    @property
+    def k_last(self) -> int:
+        """Return the largest number of clusters that is tried, where there are rows for it."""
+        return self.k_max or max(self.k_min, MOST_CLUSTERS)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Evaluate:
-    """Say how good the clusters of a model are, by every index that applies.
+    """Job that scores the clusters of a model by every index that applies.
 
     Parameters
     ----------

@@ -186,12 +186,7 @@ def within(job: KJob, n_rows: float) -> KJob:
         _check_rows(job.n_clusters if ks is None else max(ks), n_rows)
         return job if ks is None else replace(job, n_clusters=ks)
     _check_rows(job.k_max or job.k_min, n_rows)
-    return replace(job, k_max=min(_most(job), int(n_rows)))
-
-
-def _most(job: SelectK) -> int:
-    """Return the largest number of clusters that a choice of k tries."""
-    return job.k_max or max(job.k_min, MOST_CLUSTERS)
+    return replace(job, k_max=min(job.k_last, int(n_rows)))
 
 
 def _check_rows(k: int, n_rows: float) -> None:
@@ -286,7 +281,7 @@ def _fit_of(job: SelectK) -> Fit:
         job.rule, job.m, job.averaging
     )
     rule = Rule(job.rule, job.pick, sides)  # type: ignore[arg-type]
-    return Fit(range(job.k_min, _most(job) + 1), rule=rule, **parameters)
+    return Fit(range(job.k_min, job.k_last + 1), rule=rule, **parameters)
 
 
 _SHARED = {each.name for each in fields(SelectK)} & {each.name for each in fields(Fit)} - {"rule"}

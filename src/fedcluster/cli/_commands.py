@@ -25,13 +25,15 @@ from fedcluster.cli._options import (
     ModelFile,
     Out,
     OutIfAny,
+    Scaling,
     Seed,
+    Shaping,
     ShowOptions,
+    asked,
     check_least,
     check_options,
     with_options,
 )
-from fedcluster.cli._preparing import Scaling, Shaping, asked, unlabelled
 from fedcluster.cli._screen import Screen
 
 
@@ -85,7 +87,7 @@ def fit(
             report.cluster_table(fitted.records, screen.width, str(out / "history.json")),
             report.summary_line(content),
             *report.notes(fitted.records),
-            *unlabelled(fitted.labels),
+            *runs.unlabelled(fitted.labels),
             report.written_line(out, written),
         ],
     )
@@ -138,7 +140,7 @@ def predict(
             report.cluster_table(sites, screen.width, str(out / "labels")),
             *report.ignored_lines(ignored),
             *noticed_in_words(unknown, filled),
-            *unlabelled(labels),
+            *runs.unlabelled(labels),
             report.written_line(out, written),
         ],
     )
@@ -168,23 +170,26 @@ def select_k(
     matplotlib, curves.png. To keep the clusters, use fedcluster fit -k auto.
     """
     with Screen(as_json=show.as_json, quiet=show.quiet) as screen:
+        from fedcluster.cli import _indices as indices
         from fedcluster.cli import _reading as reading
-        from fedcluster.cli import _selections as selections
         from fedcluster.io._outputs import check_folder
 
         check_options(job)
         check_least("--min-cluster-size", min_cluster_size)
         if out is not None:
             check_folder(out, overwrite=show.overwrite)
-        job = selections.specified(job, asked(scaling, columns), bounds, elbow=elbow)
+        job = indices.specified(job, asked(scaling, columns), bounds, elbow=elbow)
         tables = reading.read(files, rows.reading(columns), screen.doing, job.prepare)
-        job = selections.within_rows(job, tables)
+        job = indices.within_rows(job, tables)
         chosen = screen.wait_for(
-            lambda: selections.choose(job, tables, screen.doing, min_cluster_size)
+            lambda: indices.choose(job, tables, screen.doing, min_cluster_size)
         )
         screen.warnings += chosen.outcome.value.warnings
-        written = selections.write(out, chosen) if out is not None else []
-    screen.result(selections.result(chosen, out, written), selections.shown(chosen, out, written))
+        written = indices.write_choice(out, chosen) if out is not None else []
+    screen.result(
+        indices.selection_result(chosen, out, written),
+        indices.selection_shown(chosen, out, written),
+    )
 
 
 @with_options
@@ -212,8 +217,8 @@ def evaluate(
     """
     with Screen(as_json=show.as_json, quiet=show.quiet) as screen:
         from fedcluster import report
+        from fedcluster.cli import _indices as indices
         from fedcluster.cli import _reading as reading
-        from fedcluster.cli import _scores as scores
         from fedcluster.io._outputs import check_folder
         from fedcluster.model import Model
 
@@ -223,14 +228,14 @@ def evaluate(
             check_folder(out, overwrite=show.overwrite)
         sites = reading.read_for(model, files, rows.reading(label=label_column), screen.doing)
         screen.doing("asking the sites")
-        scored = screen.wait_for(lambda: scores.evaluate(model, sites, min_cluster_size))
-        content = scores.content(scored, str(model_file))
-        written = scores.write(out, scored, content) if out is not None else []
+        scored = screen.wait_for(lambda: indices.evaluate(model, sites, min_cluster_size))
+        content = indices.evaluation_content(scored, str(model_file))
+        written = indices.write_evaluation(out, scored, content) if out is not None else []
     screen.result(
         content,
         [
-            scores.table(scored, screen.width),
-            scores.summary_line(scored),
+            indices.evaluation_table(scored, screen.width),
+            indices.evaluation_line(scored),
             *report.notes(scored.sites, absent_too=""),
             *written,
         ],

@@ -18,11 +18,13 @@ from fedcluster.cli._options import (
     GapBounds,
     ModelFile,
     Quiet,
+    Scaling,
+    Shaping,
     ShowOptions,
+    asked,
     check_options,
     with_options,
 )
-from fedcluster.cli._preparing import Scaling, Shaping, asked
 from fedcluster.cli._screen import Screen, needs
 
 if TYPE_CHECKING:
@@ -186,10 +188,10 @@ def select_k(
     As fedcluster select-k: shows what each index says of each k. Writes selection.json here and,
     with matplotlib, curves.png.
     """
-    from fedcluster.cli import _selections as selections
+    from fedcluster.cli import _indices as indices
 
     check_options(job)
-    job = selections.specified(job, asked(scaling, columns), bounds, elbow=elbow)
+    job = indices.specified(job, asked(scaling, columns), bounds, elbow=elbow)
     _begin(context.obj, job, options, show, columns)
 
 

@@ -1,4 +1,4 @@
-"""What the commands do between the arguments and the screen: cluster, label, write."""
+"""Work of the commands between the arguments and the screen: cluster, label, write."""
 
 from __future__ import annotations
 
@@ -293,3 +293,10 @@ def _labels_of_earlier_run(out: Path) -> list[str]:
 def result(content: Mapping[str, Any], out: Path | None, files: Sequence[str]) -> dict[str, Any]:
     """Return what ``--json`` prints of a job: what happened, and what was written."""
     return {**content, "out": None if out is None else str(out), "files": list(files)}
+
+
+def unlabelled(labels: Mapping[str, Any]) -> list[str]:
+    """Return how many rows of each site have no label."""
+    counts = {site: int((each < 0).sum()) for site, each in labels.items()}
+    some = [f"{n:,} of {site}" for site, n in counts.items() if n]
+    return [f"Rows without a cluster (-1): {', '.join(some)}."] if some else []

@@ -85,7 +85,8 @@ class FederatedKMeans(Federated):
         The weight behind each centre, as the server learnt it in the last round of training.
     labels_ : ndarray of shape (n,)
         Label of each row, in the order of ``X`` (for a dict or list: site after site); -1 where
-        ``prepare`` drops the row.
+        ``prepare`` drops the row. After `fit_engine` there are none, as there are no rows here;
+        the same holds for ``site_labels_``, ``rows_held_back_`` and ``lone_rows_``.
     preprocessor_ : Preprocessor or None
         What was fitted; ``preprocessor_.invert(cluster_centers_)`` has the units of the rows.
     fit_report_ : Findings or None

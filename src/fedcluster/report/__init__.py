@@ -1,6 +1,5 @@
-"""What happened, in words, tables and pictures; how they look on a terminal is not known here."""
+"""Results in words, tables and pictures; how they look on a terminal is not known here."""
 
-from fedcluster.report._indices import index_table, verdict_line
 from fedcluster.report._messages import (
     few_clusters_line,
     ignored_lines,
@@ -9,13 +8,18 @@ from fedcluster.report._messages import (
     written_line,
 )
 from fedcluster.report._pictures import picture
-from fedcluster.report._records import Comparison, SiteRecord, plain, site_record
 from fedcluster.report._tables import (
+    Comparison,
+    SiteRecord,
     Table,
     centers_table,
     cluster_table,
     comparison_table,
+    index_table,
     number,
+    plain,
+    site_record,
+    verdict_line,
 )
 
 __all__ = [

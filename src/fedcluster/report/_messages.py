@@ -1,4 +1,4 @@
-"""What happened, in sentences."""
+"""Sentences on the outcome of a job."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ import numpy as np
 
 from fedcluster.core import Labels, Limit
 from fedcluster.errors import listed
-from fedcluster.report._records import SiteRecord
-from fedcluster.report._tables import number
+from fedcluster.report._tables import SiteRecord, number
 
 LIMITS = {
     "MinRows": "a site with fewer than {} rows sends nothing",
@@ -34,7 +33,7 @@ def summary_line(content: Mapping[str, Any]) -> str:
 def notes(
     sites: Sequence[SiteRecord], absent_too: str = " It has labels all the same."
 ) -> list[str]:
-    """What left the sites and what did not, one sentence each.
+    """Return sentences on what left the sites and what did not.
 
     ``absent_too`` is what is said of a site that took no part.
     """
@@ -64,7 +63,7 @@ def notes(
 
 
 def _limits_in_force(sites: Sequence[SiteRecord]) -> str:
-    """The limits in plain words, by site where they differ."""
+    """Return the limits in plain words, by site where they differ."""
     by_limit: dict[str, list[str]] = {}
     for site in sites:
         by_limit.setdefault("; ".join(_in_words(site.limits)), []).append(site.name)
@@ -77,7 +76,7 @@ def _limits_in_force(sites: Sequence[SiteRecord]) -> str:
 
 
 def _in_words(limits: Sequence[Limit]) -> list[str]:
-    """Limits in words; those that hold nothing back are left out."""
+    """Return limits in words; those that hold nothing back are left out."""
     words = []
     for limit in limits:
         if limit.name not in LIMITS:
@@ -108,7 +107,7 @@ def few_clusters_line(labels: Iterable[Labels], k: int) -> list[str]:
 
 
 def ignored_lines(ignored: Mapping[str, Sequence[str]]) -> list[str]:
-    """The columns of each file that a model has no use for, in one line for equal ones."""
+    """Return the columns of each file that a model does not use, in one line for equal ones."""
     by_columns: dict[tuple[str, ...], list[str]] = {}
     for site, columns in ignored.items():
         by_columns.setdefault(tuple(columns), []).append(site)
@@ -121,7 +120,7 @@ def ignored_lines(ignored: Mapping[str, Sequence[str]]) -> list[str]:
 
 
 def written_line(out: Path, files: Sequence[str]) -> str:
-    """What was written."""
+    """Return the line that names the written files."""
     labels = [file for file in files if file.startswith("labels/")]
     others = [str(out / file) for file in files if not file.startswith("labels/")]
     where = str(out / labels[0]) if len(labels) == 1 else f"{out / 'labels'} ({len(labels)} files)"
@@ -135,7 +134,7 @@ def _list(names: Sequence[str], most: int = 5) -> str:
 
 
 def counted(n: int, what: str) -> str:
-    """So many of something.
+    """Return a number and its noun, in the plural where needed.
 
     Examples
     --------

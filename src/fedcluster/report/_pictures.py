@@ -1,4 +1,4 @@
-"""What happened, in pictures; needs matplotlib, extra ``plot``."""
+"""Pictures of centres; they need matplotlib, extra ``plot``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from fedcluster.core import Floats
 from fedcluster.report._messages import counted
-from fedcluster.report._records import SiteRecord
+from fedcluster.report._tables import SiteRecord
 
 COLOURS = ("#3b6fb6", "#e0853a", "#4a9d6f", "#b4528c", "#8a7cc8", "#c9a227", "#5aa9b8", "#8c6d52")
 INK, PALE_INK = "#1d2733", "#6b7683"
@@ -71,7 +71,7 @@ def picture(
 def _draw_center(
     axes: Any, image: Floats, grey: tuple[float, float], j: int, counts: Sequence[int]
 ) -> None:
-    """One centre, its number, and a bar with the share of each site."""
+    """Draw one centre, its number, and a bar with the share of each site."""
     framed = np.pad(image, 1, constant_values=grey[0])
     axes.imshow(framed, cmap="Greys", vmin=grey[0], vmax=grey[1], interpolation="bicubic")
     axes.set_xticks([])
@@ -92,7 +92,7 @@ def _draw_center(
 def _draw_legend(
     figure: Any, sites: Sequence[SiteRecord], captions: Mapping[str, str], bottom: float
 ) -> None:
-    """The sites' colours, names and captions along the lower edge."""
+    """Draw the sites' colours, names and captions along the lower edge."""
     for i, site in enumerate(sites):
         x = 0.03 + 0.965 * i / len(sites)
         figure.text(x, bottom, "■", fontsize=11, color=COLOURS[i % len(COLOURS)], va="center")

@@ -1,16 +1,17 @@
-"""What happened, in tables as wide as a screen."""
+"""Records of what sites hold and sent, and tables as wide as a screen."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any
 
 import numpy as np
 
-from fedcluster.core import Floats
+from fedcluster.core import Floats, Labels, Limit
+from fedcluster.metrics._indices import CHOOSING, INDICES
 from fedcluster.preprocessing import Category, NumericColumn, Preprocessor
-from fedcluster.report._records import Comparison, SiteRecord
 
 MOST_SITES = 20
 """Sites that a table shows; the others come as one line."""
@@ -20,8 +21,108 @@ GAP = 2
 
 
 @dataclass(frozen=True, slots=True)
+class SiteRecord:
+    """Rows, clusters and messages of one site; it stays where the labels stay.
+
+    Parameters
+    ----------
+    name : str
+    rows : int
+    clusters : tuple of int
+        Rows of each cluster.
+    labels : str
+        The file of the rows' labels, relative to the folder of outputs.
+    values_sent : int
+        In all rounds together.
+    limits : tuple of Limit
+        What the site holds back.
+    rows_held_back : int
+        The most rows that the limits held back in one message.
+    lone_rows : int
+        The most clusters of a single row in one message.
+    """
+
+    name: str
+    rows: int
+    clusters: tuple[int, ...]
+    labels: str
+    values_sent: int = 0
+    limits: tuple[Limit, ...] = ()
+    rows_held_back: int = 0
+    lone_rows: int = 0
+
+    @property
+    def took_part(self) -> bool:
+        """Return whether anything was sent."""
+        return self.values_sent > 0
+
+    @property
+    def told_here(self) -> dict[str, Any]:
+        """Return the facts that are known only where the rows are."""
+        known = {
+            "rows": self.rows,
+            "clusters": list(self.clusters),
+            "rows_held_back": self.rows_held_back,
+            "lone_rows": self.lone_rows,
+        }
+        return {**known, "labels": self.labels} if self.labels else known
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Quality of one clustering on all rows.
+
+    Parameters
+    ----------
+    name : str
+        Who found it.
+    inertia : float
+        Over all rows, in squared units of the rows.
+    ratio : float
+        The inertia, as a multiple of that of k-means on the pooled rows.
+    ari : float
+        Adjusted Rand index with the reference labels, 1 for the same groups.
+    """
+
+    name: str
+    inertia: float
+    ratio: float
+    ari: float
+
+
+def plain(value: Any) -> Any:
+    """Return a record, or a value that holds some, as JSON can hold it: nan becomes null.
+
+    Examples
+    --------
+    >>> plain((Comparison("Oslo alone", inertia=2.0, ratio=float("nan"), ari=0.5),))
+    [{'name': 'Oslo alone', 'inertia': 2.0, 'ratio': None, 'ari': 0.5}]
+    """
+    if isinstance(value, Limit):
+        return value.plain()
+    if is_dataclass(value) and not isinstance(value, type):
+        return {each.name: plain(getattr(value, each.name)) for each in fields(value)}
+    if isinstance(value, Mapping):
+        return {key: plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def site_record(name: str, labels: Labels, k: int, file: str, **sent: Any) -> SiteRecord:
+    """Return the record of a site, its rows counted by cluster; the label -1 is in none."""
+    parts = np.array_split(labels, 1 + len(labels) // 1_000_000)  # what counts copies its part
+    counts = np.sum([np.bincount(part[part >= 0], minlength=k) for part in parts], axis=0)
+    clusters = tuple(counts.tolist())
+    return SiteRecord(name, len(labels), clusters, file, **sent)
+
+
+# Tables
+
+
+@dataclass(frozen=True, slots=True)
 class Table:
-    """A table to show: texts, the first column left, the others right.
+    """Table of texts to show: the first column left, the others right.
 
     Parameters
     ----------
@@ -39,7 +140,7 @@ class Table:
 
 
 def number(x: float) -> str:
-    """A number to six significant digits, with commas.
+    """Return a number to six significant digits, with commas.
 
     Examples
     --------
@@ -54,7 +155,7 @@ def number(x: float) -> str:
 
 
 def cluster_table(sites: Sequence[SiteRecord], width: int, elsewhere: str) -> Table:
-    """Rows by site and cluster, and numbers sent, for a screen of so many columns.
+    """Return rows by site and cluster, and numbers sent, for a screen of so many columns.
 
     What does not fit is summed up in one line or column, with a hint where to find it.
     """
@@ -83,7 +184,7 @@ def cluster_table(sites: Sequence[SiteRecord], width: int, elsewhere: str) -> Ta
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """One line of the table of clusters, of one or several sites."""
+    """Line of the table of clusters, of one or several sites."""
 
     name: str
     clusters: tuple[int, ...]
@@ -91,7 +192,7 @@ class _Line:
     sent: int
 
     def cells(self, kept: int, with_sent: bool) -> tuple[str, ...]:
-        """Its texts, with the first clusters one by one and the others together."""
+        """Return its texts, with the first clusters one by one and the others together."""
         counts = [*self.clusters[:kept]]
         if kept < len(self.clusters):
             counts.append(sum(self.clusters[kept:]))
@@ -109,7 +210,7 @@ def _short(name: str, most: int = 32) -> str:
 
 
 def _fitting(total: _Line, names: int, width: int) -> int:
-    """How many clusters have room for a column of their own beside the sites' names."""
+    """Count the clusters that have room for a column of their own beside the sites' names."""
 
     def column(header: str, value: int) -> int:
         return max(len(header), len(f"{value:,}")) + GAP
@@ -126,7 +227,7 @@ def _fitting(total: _Line, names: int, width: int) -> int:
 def centers_table(
     preprocessor: Preprocessor, centers: Floats, width: int, elsewhere: str
 ) -> Table | None:
-    """The centres in the units of the columns, for a screen of so many columns.
+    """Return the centres in the units of the columns, for a screen of so many columns.
 
     Of a text, the commonest level and its share. Without anything to show, None.
     """
@@ -150,7 +251,7 @@ def centers_table(
 
 
 def _center_cells(column: NumericColumn | Category, values: Floats) -> list[str]:
-    """One column's value at each centre."""
+    """Return one column's value at each centre."""
     if isinstance(column, NumericColumn):
         return [f"{x:.4g}" if abs(x) < 1e4 else f"{x:,.0f}" for x in values[:, 0]]
     levels = [name.removeprefix(f"{column.name}=") for name in column.names]
@@ -162,9 +263,67 @@ def _center_cells(column: NumericColumn | Category, values: Floats) -> list[str]
 
 
 def comparison_table(comparisons: Sequence[Comparison]) -> Table:
-    """Inertia and adjusted Rand index of several clusterings."""
+    """Return the inertia and the adjusted Rand index of several clusterings."""
     return Table(
         "How good the clusters are, on the rows of all sites",
         ("who", "inertia", "of pooled", "ARI"),
         tuple((c.name, number(c.inertia), f"{c.ratio:.3f}", f"{c.ari:.3f}") for c in comparisons),
     )
+
+
+def index_table(
+    n_clusters: int,
+    rule: str,
+    says: Mapping[str, int],
+    scores: Mapping[int, Mapping[str, float | None]],
+) -> Table:
+    """Return every k with its indices; a star marks the k that an index chooses.
+
+    Parameters
+    ----------
+    n_clusters : int
+        The verdict.
+    rule : str
+        By which rule.
+    says : mapping of str to int
+        The k that each index takes for the best.
+    scores : mapping of int to mapping of str to float
+        All indices of each k; nan or None where an index says nothing.
+
+    Examples
+    --------
+    >>> scores = {1: {"gap": 0.5, "inertia": 90.0}, 2: {"gap": 1.25, "inertia": 10.0}}
+    >>> index_table(2, "gap", {"gap": 2, "inertia": 1}, scores).rows
+    (('1', '0.5000 ', '90.0*'), ('2 <', '1.2500*', '10.0 '))
+    """
+    own = rule.split(",")[0]
+    shown = [index for index in INDICES if CHOOSING[index].always_shown]
+    indices = [i for i in dict.fromkeys([*shown, own]) if i in says]
+    rows = []
+    for k, own_scores in scores.items():
+        stars = ["*" if says[i] == k else " " for i in indices]
+        cells = [f"{_digits(own_scores[i])}{star}" for i, star in zip(indices, stars, strict=True)]
+        rows.append((f"{k} <" if k == n_clusters else str(k), *cells))
+    return Table(
+        "What each index says of each k (* its choice, < the verdict)",
+        ("k", *((CHOOSING[i].header or i) + " " for i in indices)),
+        tuple(rows),
+    )
+
+
+def verdict_line(n_clusters: int, reason: str) -> str:
+    """Return the verdict and the reason.
+
+    Examples
+    --------
+    >>> verdict_line(1, "The gap statistic says 1.")
+    '1 cluster. The gap statistic says 1.'
+    """
+    return f"{n_clusters} cluster{'' if n_clusters == 1 else 's'}. {reason}"
+
+
+def _digits(x: float | None) -> str:
+    """Return four digits of small numbers, and whole numbers where they are large."""
+    if x is None or math.isnan(x):
+        return "-"
+    return f"{x:.4f}" if abs(x) < 10 else f"{x:,.1f}" if abs(x) < 1e5 else number(float(f"{x:.6g}"))

@@ -1,25 +1,33 @@
-"""What ``evaluate`` does between the arguments and the screen: ask the sites, show."""
+"""Work of ``select-k`` and ``evaluate`` between the arguments and the screen."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fedcluster._artefacts import better, scores_content, write_scores
+from fedcluster._artefacts import (
+    better,
+    scores_content,
+    selection_content,
+    sentences,
+    write_scores,
+    write_selection,
+)
 from fedcluster.cli import _runs as runs
 from fedcluster.client import Client
-from fedcluster.core import Filter
+from fedcluster.core import Filter, Labels
 from fedcluster.engines import LocalEngine
 from fedcluster.errors import InputError
 from fedcluster.io._outputs import atomic_folder
 from fedcluster.io._rows import SiteRows, chunks_of
-from fedcluster.jobs import Evaluate, JobReport, execute
+from fedcluster.jobs import Evaluate, JobReport, SelectK, execute, limits_of, within
 from fedcluster.model import Model
+from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.privacy import MinClusterSize, MinRows
 from fedcluster.report import SiteRecord, Table, number, plain
 
@@ -29,9 +37,97 @@ GAP = 2
 Scores = Mapping[str, float]
 
 
+# select-k
+
+
+def specified(
+    job: SelectK, prepare: PreprocessingSpec | None, bounds: str | None, *, elbow: bool
+) -> SelectK:
+    """Return the job as the options say, checked."""
+    most = job.k_last
+    if job.k_min > most:
+        raise InputError(f"--k-min {job.k_min} is above --k-max {most}; the first k comes first")
+    if elbow and job.rule == "vote":
+        raise InputError("--elbow is for a single index; name it by --rule")
+    if bounds is not None and prepare is not None:
+        raise InputError("--bounds are those of rows that are taken as they are: add --scale none")
+    return replace(
+        job,
+        pick="elbow" if elbow else "best",
+        bounds=None if bounds is None else _bounds(bounds),
+        prepare=prepare,
+    )
+
+
+def _bounds(text: str) -> tuple[list[float], list[float]]:
+    """Return LOW:HIGH pairs, one for each column or one for all, as two lists."""
+    try:
+        pairs = [tuple(map(float, pair.split(":"))) for pair in text.split(",")]
+        lower, upper = ([float(x) for x in side] for side in zip(*pairs, strict=True))
+    except ValueError:
+        lower, upper = [math.nan], [math.nan]
+    if not all(
+        low <= high < math.inf and low > -math.inf for low, high in zip(lower, upper, strict=True)
+    ):
+        raise InputError(
+            f"--bounds '{text}' must be LOW:HIGH for all columns, or one such pair for each column "
+            "with commas between, as in 0:120,-5:5"
+        )
+    return lower, upper
+
+
+def within_rows(job: SelectK, tables: Mapping[str, SiteRows]) -> SelectK:
+    """Return as many k as there are rows for; refuses more where the user asked for them."""
+    rows = sum(map(len, tables.values()))
+    for option, k in (("--k-min", job.k_min), ("--k-max", job.k_max or 0)):
+        if k > rows:
+            raise InputError(
+                f"{option} {k} asks for more clusters than there are rows in all ({rows}); "
+                f"ask for at most {rows}"
+            )
+    return within(job, rows)
+
+
+def choose(
+    job: SelectK,
+    tables: Mapping[str, SiteRows],
+    doing: runs.Doing,
+    min_cluster_size: int | None = None,
+) -> JobReport:
+    """Cluster with each k, score, choose."""
+    clients = runs.clients_of(tables, limits_of(job, min_cluster_size), min_cluster_size)
+    doing(f"clustering with k = {job.k_min} to {job.k_last}")
+    return runs.carry_out(job, clients, runs.columns_of(tables), doing)
+
+
+def write_choice(out: Path, report: JobReport) -> list[str]:
+    """Write a choice into a folder; returns the files."""
+    with atomic_folder(out) as folder:
+        return write_selection(folder, report)
+
+
+def selection_result(report: JobReport, out: Path | None, files: Sequence[str]) -> dict[str, Any]:
+    """Return what ``--json`` prints."""
+    return runs.result(selection_content(report), out, files)
+
+
+def selection_shown(report: JobReport, out: Path | None, files: Sequence[str]) -> list[Table | str]:
+    """Return what people see."""
+    sent, rounds = report.outcome.values_sent(), len(report.outcome.communication_rounds)
+    took = (
+        f"All k in the same {rounds} rounds with {len(sent)} site{'' if len(sent) == 1 else 's'}, "
+        f"{sum(sent.values()):,} numbers sent. Seed {report.job.seed}."
+    )
+    wrote = [f"Wrote {' and '.join(str(out / file) for file in files)}."] if out and files else []
+    return [*runs.verdict(report.outcome.value), *sentences(report), took, *wrote]
+
+
+# evaluate
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Evaluation:
-    """All scores of a model on the rows of some sites.
+    """Scores of a model on the rows of some sites.
 
     Parameters
     ----------
@@ -74,7 +170,8 @@ def evaluate(model: Model, tables: Mapping[str, SiteRows], min_cluster_size: int
     return Evaluation(report, by_site, records)
 
 
-def _labels(model: Model, client: Client) -> Any:
+def _labels(model: Model, client: Client) -> Labels:
+    """Return the clusters of a site's rows that have a weight."""
     return np.concatenate([model.predict(chunk.weighed()) for chunk in chunks_of(client.rows)])
 
 
@@ -106,22 +203,22 @@ def _labels_of(table: SiteRows) -> set[str] | None:
     return labels
 
 
-def content(scored: Evaluation, model_file: str) -> dict[str, Any]:
+def evaluation_content(scored: Evaluation, model_file: str) -> dict[str, Any]:
     """Return what ``scores.json`` and ``--json`` say, without the rounds."""
     told = scores_content(scored.report, scored.sites) | {"model": model_file}
     sites = [{**site, "scores": plain(scored.by_site[site["name"]])} for site in told["sites"]]
     return told | {"sites": sites}
 
 
-def write(out: Path, scored: Evaluation, content: Mapping[str, Any]) -> list[str]:
+def write_evaluation(out: Path, scored: Evaluation, content: Mapping[str, Any]) -> list[str]:
     """Write ``scores.json`` into a folder; returns the line that says so."""
     with atomic_folder(out) as folder:
         write_scores(folder, scored.report, content)
     return [f"Wrote {out / 'scores.json'}."]
 
 
-def table(scored: Evaluation, width: int) -> Table:
-    """A line for each index, for a screen of so many columns; the last sites may not fit."""
+def evaluation_table(scored: Evaluation, width: int) -> Table:
+    """Return a line for each index, for a screen of so many columns; the last sites may not fit."""
     sites = scored.by_site if len(scored.by_site) > 1 else {}
     header = ["index", "better", "all", *sites]
     lines = [
@@ -143,13 +240,13 @@ def _cell(score: float) -> str:
 
 
 def _fitting(lines: Sequence[Sequence[str]], width: int) -> int:
-    """How many columns have room, at least those of all rows together."""
+    """Count the columns that have room, at least those of all rows together."""
     widths = [max(map(len, column)) + GAP for column in zip(*lines, strict=True)]
     return max(3, int((np.cumsum(widths) <= width).sum()))
 
 
-def summary_line(scored: Evaluation) -> str:
-    """How it was found out, in one line."""
+def evaluation_line(scored: Evaluation) -> str:
+    """Return how the scores were computed, in one line."""
     sent = sum(site.values_sent for site in scored.sites)
     rows = sum(site.rows for site in scored.sites)
     rounds = len(scored.report.outcome.communication_rounds)
