@@ -1,4 +1,4 @@
-"""The files of a job, in one format wherever it ran; ``docs/schemas`` has their JSON schemas."""
+"""Files of a job, in one format wherever it ran; ``docs/schemas`` has their JSON schemas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The names that users choose by, known without loading what they stand for.
+"""Names that users choose by, known without loading what they stand for.
 
 The command line shows them in its help, which is to be there at once; estimators, commands and
 sites look them up here. An algorithm gets a name by one row: where it is built from the parameters
@@ -29,7 +29,7 @@ FUZZY_ALGORITHMS: Mapping[str, str] = {
     "fcm": "_ffcm:FFCM.from_fit",
     "ffcm": "_ffcm:FFCM.paper_from_fit",
 }
-"""The same for fuzzy clusters."""
+"""Values of ``algorithm`` for fuzzy clusters."""
 
 INITS = ("auto", "summaries", "sums", "k-means++", "random")
 QUALITIES = ("good", "better", "best")

@@ -1,4 +1,4 @@
-"""The demonstration: handwritten digits at five sites that each saw only some of the digits."""
+"""Demonstration: handwritten digits at five sites that each saw only some of the digits."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ class Digits:
 
     @property
     def seen(self) -> tuple[int, ...]:
-        """The digits that there are."""
+        """Return the digits that there are."""
         return tuple(np.unique(self.y).tolist())
 
 
 def tables(sites: Mapping[str, Digits]) -> dict[str, SiteRows]:
-    """The sites' rows as if they had been read from files."""
+    """Return the sites' rows as if they had been read from files."""
     columns = tuple(map(str, load_digits().feature_names))
     return {
         site: SiteRows(site, Data(digits.X), columns, range(1, len(digits.X) + 1))
@@ -79,7 +79,7 @@ def digits_by_site(seed: int = 0) -> dict[str, Digits]:
 
 
 def story(sites: Mapping[str, Digits]) -> str:
-    """What the demonstration shows, in one line."""
+    """Return the line that says what the demonstration shows."""
     n = sum(len(digits.y) for digits in sites.values())
     seen = "; ".join(f"{site} {_listed(digits.seen)}" for site, digits in sites.items())
     return f"{n:,} handwritten digits at {len(sites)} sites, which saw: {seen}."

@@ -55,7 +55,7 @@ JOBS: Mapping[str, type[Any]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JobReport:
-    """What came of a job.
+    """Report of a job: its result, the sites that were asked, and what they sent.
 
     Parameters
     ----------

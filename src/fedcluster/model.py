@@ -30,7 +30,7 @@ FORMAT_VERSION = 2
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Model:
-    """Clusters that were found, and how: what ``model.json`` holds.
+    """Clusters and the way they were found, as ``model.json`` holds them.
 
     The fields are the keys of the file, with ``format`` and ``format_version`` before them.
 
@@ -58,7 +58,7 @@ class Model:
         The type of the rows, "float32" or "float64".
     fedcluster_version : str
         The version that made the model.
-    preparation : Preprocessor or None
+    preprocessor : Preprocessor or None
         What is done to rows before their nearest centre is looked for. The file then also has the
         centres in the units of the columns, in ``centers_in_units``, for people to read.
     """
@@ -79,7 +79,7 @@ class Model:
     def from_estimator(
         cls, estimator: Any, *, columns: Sequence[str] | None = None, dtype: str = "float64"
     ) -> Self:
-        """The model of a fitted estimator.
+        """Return the model of a fitted estimator.
 
         Parameters
         ----------
@@ -110,7 +110,7 @@ class Model:
         )
 
     def predict(self, X: ArrayLike | Data) -> Labels:
-        """The nearest centre of each row of ``X (n, d)``, its columns in the model's order.
+        """Return the nearest centre of each row of ``X (n, d)``, its columns in the model's order.
 
         Rows are prepared first, as those of the fit were; -1 where that drops a row. Of `Data`
         that know their columns, these are found by name.
@@ -126,7 +126,7 @@ class Model:
         return on_whole_rows(lambda rows: nearest(rows, self.centers)[0], self.prepared(X), -1)
 
     def prepared(self, X: ArrayLike | Data) -> Rows:
-        """Rows as they are clustered, one for each row given; NaN where a row is dropped."""
+        """Return rows as they are clustered, one for each row given; NaN where a row is dropped."""
         data = X if isinstance(X, Data) else Data(np.asarray(X))
         rows = data.X
         if not data.columns and (rows.ndim != 2 or rows.shape[1] != len(self.columns)):
@@ -141,11 +141,11 @@ class Model:
 
     @property
     def fuzzy(self) -> bool:
-        """Whether rows belong to clusters by degrees."""
+        """Return whether rows belong to clusters by degrees."""
         return self.algorithm.get("m") is not None
 
     def memberships(self, X: ArrayLike | Data) -> Floats | None:
-        """How far each row belongs to each cluster, (n, k); None for a hard clustering."""
+        """Return the memberships of the rows, (n, k); None for a hard clustering."""
         from fedcluster.kernels import memberships  # compiled: not needed to read a model
 
         if not self.fuzzy:
@@ -182,7 +182,7 @@ class Model:
 
     @property
     def centers_in_units(self) -> dict[str, list[float]]:
-        """The centres' coordinates by column, (k,) each, in its own units; of text, by level."""
+        """Return the centres' coordinates by column, (k,) each, in its units; of text, by level."""
         if self.preprocessor is None:
             return dict(zip(self.columns, self.centers.T.tolist(), strict=True))
         values = self.preprocessor.invert(self.centers)
@@ -209,7 +209,7 @@ def plain_parameters(
 
 
 def _plain(value: Any) -> Any:
-    """A parameter as JSON can hold it."""
+    """Return a parameter as JSON can hold it."""
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
     if value is None or isinstance(value, bool | int | float | str):
@@ -225,7 +225,7 @@ def _plain(value: Any) -> Any:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """The content of a model file of a version that is known; of a folder, its model.json."""
+    """Return the content of a model file of a known version; of a folder, its model.json."""
     if path.is_dir():
         path /= "model.json"
     try:
@@ -254,47 +254,43 @@ def _no_constant(name: str) -> NoReturn:
 
 
 def _checked(content: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """The fields of a model, each of the right type and shape."""
-
-    def get(key: str, fits: Callable[[Any], bool], what: str) -> Any:
-        if key not in content or not fits(content[key]):
-            found = "is missing" if key not in content else f"is not {what}"
-            raise InputError(f"{path} is damaged: {key!r} {found}; fit again")
-        return content[key]
-
-    get("format_version", _is_count, "a whole number")
-    columns = get("columns", _is_list_of(_is_name), "a list of names")
+    """Return the fields of a model, each of the right type and shape."""
+    _check(content, path, {"format_version": _WHOLE, "columns": _NAMES, "centers": _CENTERS})
     preprocessor = _preprocessor(content, path)
-    d = len(columns) if preprocessor is None else len(preprocessor.names_out)
-    k = len(get("centers", lambda c: isinstance(c, list), "a list of centres"))
-    centers = get(
-        "centers",
-        _is_list_of(_is_list_of(_is_number, d)),
-        f"a list of centres with {d} numbers each",
-    )
-    inertia = get("inertia", lambda x: x is None or _is_number(x), "a number")
+    d = len(content["columns"] if preprocessor is None else preprocessor.names_out)
+    k = len(content["centers"])
+    line, numbers = _is_list_of(_is_number, d), _is_list_of(_is_number, k)
+    shapes = {
+        "centers": (_is_list_of(line), f"a list of centres with {d} numbers each"),
+        "weights": (numbers, f"a list of {k} numbers"),
+    }
+    _check(content, path, {**shapes, **_SCALARS})
+    inertia = content["inertia"]
+    plain = ("algorithm", "rounds", "seed", "dtype", "fedcluster_version")
     return {
-        "centers": np.array(centers, dtype=np.float64),
-        "weights": np.array(
-            get("weights", _is_list_of(_is_number, k), f"a list of {k} numbers"), dtype=np.float64
-        ),
-        "columns": tuple(columns),
-        "algorithm": get("algorithm", lambda a: isinstance(a, dict), "an object"),
+        **{key: content[key] for key in plain},
+        "centers": np.array(content["centers"], dtype=np.float64),
+        "weights": np.array(content["weights"], dtype=np.float64),
+        "columns": tuple(content["columns"]),
         "sites": tuple(
             SiteInfo(site["name"], tuple(map(Limit.from_plain, site["limits"])))
-            for site in get("sites", _is_sites, "a list of names with limits")
+            for site in content["sites"]
         ),
-        "rounds": get("rounds", _is_count, "a whole number"),
         "inertia": math.nan if inertia is None else float(inertia),
-        "seed": get("seed", lambda s: s is None or _is_count(s), "a whole number"),
-        "dtype": get("dtype", lambda t: t in ("float32", "float64"), "float32 or float64"),
-        "fedcluster_version": get("fedcluster_version", _is_name, "a text"),
         "preprocessor": preprocessor,
     }
 
 
+def _check(content: Mapping[str, Any], path: Path, expected: Mapping[str, _Expected]) -> None:
+    """Refuse content that lacks a key, or whose value is not what is expected of it."""
+    for key, (fits, what) in expected.items():
+        if key not in content or not fits(content[key]):
+            fault = "is missing" if key not in content else f"is not {what}"
+            raise InputError(f"{path} is damaged: {key!r} {fault}; fit again")
+
+
 def _preprocessor(content: Mapping[str, Any], path: Path) -> Preprocessor | None:
-    """The preparation in a model file, if there is one."""
+    """Return the preprocessor in a model file, if there is one."""
     if content.get("preprocessing") is None:
         return None
     try:
@@ -306,7 +302,7 @@ def _preprocessor(content: Mapping[str, Any], path: Path) -> Preprocessor | None
 
 
 def _is_list_of(fits: Callable[[Any], bool], n: int | None = None) -> Callable[[Any], bool]:
-    """Whether a value is a list, of n parts or of at least one, that all fit."""
+    """Return a check that a value is a list, of n parts or of at least one, that all fit."""
     return lambda value: (
         isinstance(value, list)
         and (len(value) == n if n is not None else bool(value))
@@ -342,3 +338,18 @@ def _is_limit(value: Any) -> bool:
     except ValueError:
         return False
     return True
+
+
+_Expected = tuple[Callable[[Any], bool], str]
+_WHOLE: _Expected = (_is_count, "a whole number")
+_NAMES: _Expected = (_is_list_of(_is_name), "a list of names")
+_CENTERS: _Expected = (lambda value: isinstance(value, list), "a list of centres")
+_SCALARS: Mapping[str, _Expected] = {
+    "inertia": (lambda x: x is None or _is_number(x), "a number"),
+    "algorithm": (lambda value: isinstance(value, dict), "an object"),
+    "sites": (_is_sites, "a list of names with limits"),
+    "rounds": _WHOLE,
+    "seed": (lambda seed: seed is None or _is_count(seed), "a whole number"),
+    "dtype": (lambda name: name in ("float32", "float64"), "float32 or float64"),
+    "fedcluster_version": (_is_name, "a text"),
+}

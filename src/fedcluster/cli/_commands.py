@@ -1,4 +1,4 @@
-"""The commands that work on files of this machine: fit, predict, select-k, evaluate and demo.
+"""Commands that work on files of this machine: fit, predict, select-k, evaluate and demo.
 
 What is slow to import is imported by the commands, so that help comes at once.
 """

@@ -1,4 +1,4 @@
-"""What the command line shows: an error in one line, progress on stderr, results on stdout."""
+"""Output of the command line: an error in one line, progress on stderr, results on stdout."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class OneLine(TyperGroup):
 
 
 def _advice(error: Exception) -> str | None:
-    """What an error says to people, if it is meant for them."""
+    """Return the message of an error that is meant for people, else None."""
     from fedcluster.errors import HeldBackError, InputError, SiteError
 
     if isinstance(error, InputError | HeldBackError | SiteError):
@@ -65,7 +65,7 @@ def _advice(error: Exception) -> str | None:
 
 
 def complain(kind: str, message: str) -> None:
-    """One line on stderr, its first word in colour on a terminal."""
+    """Print one line on stderr, its first word in colour on a terminal."""
     from rich.console import Console
     from rich.text import Text
 
@@ -105,7 +105,7 @@ def _do(work: Callable[[], T], done: Future[T]) -> None:
 
 
 class Screen:
-    """What a command shows: progress and warnings on stderr, its result on stdout.
+    """Screen of a command: progress and warnings on stderr, its result on stdout.
 
     Parameters
     ----------
@@ -159,7 +159,7 @@ class Screen:
 
     @property
     def width(self) -> int:
-        """Signs in a line of the screen."""
+        """Return the number of characters in a line of the screen."""
         return self._out.width
 
     def doing(self, what: str) -> None:

@@ -6,7 +6,7 @@ A start is centres for an algorithm that needs some, from few rounds with the si
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields, is_dataclass, replace
 from importlib import import_module
 from typing import Any, Literal
 
@@ -77,8 +77,9 @@ def _imported(path: str, spec: FitSpec) -> Algorithm:
     module, _, name = path.rpartition(".")
     try:
         kind = getattr(import_module(module), name)
-        given = {"n_clusters"} & {field.name for field in fields(kind)}
-        algorithm: Algorithm = kind(**{field: getattr(spec, field) for field in given})
+        names = {field.name for field in fields(kind)} if is_dataclass(kind) else set()
+        given = {name: getattr(spec, name) for name in names & {"n_clusters"}}
+        algorithm: Algorithm = kind(**given)
         check_step(algorithm, Algorithm)
     except (ImportError, AttributeError, TypeError, ValueError) as error:
         raise InputError(f"algorithm {path!r} cannot be made: {error}") from error
