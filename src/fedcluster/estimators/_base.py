@@ -207,7 +207,8 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
 
         Examples
         --------
-        >>> from fedcluster import Data, FederatedKMeans, PooledEngine
+        >>> from fedcluster import Data, FederatedKMeans
+        >>> from fedcluster.engines import PooledEngine
         >>> rows = Data(np.array([[0.0], [1.0], [2.0], [8.0], [9.0], [10.0]]))
         >>> engine = PooledEngine(rows, sites=["a", "b", "a", "b", "a", "b"])
         >>> FederatedKMeans(2, random_state=0).fit_engine(engine).cluster_centers_
