@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 from test_laws import STEPS, asked, by_name
 from test_streams import InChunks
-from threadpoolctl import threadpool_limits
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from fedcluster import Client, Data, Task
 from fedcluster.core import Step
 from fedcluster.io._rows import in_order
+from fedcluster.kernels._runtime import blas_on_one_thread
 
 RNG = np.random.default_rng(0)
 CENTERS = np.array([[0.0, 0.0, 0.0], [3.0, 3.0, 1.0], [6.0, 0.0, 2.0]])
@@ -66,3 +67,20 @@ def test_an_error_comes_in_its_turn_and_ends_the_rest() -> None:
         next(results)
     assert len(taken) < 10
     assert threading.active_count() == before
+
+
+def blas_threads() -> set[int]:
+    return {lib["num_threads"] for lib in threadpool_info() if lib["user_api"] == "blas"}
+
+
+def test_blas_has_one_thread_until_the_last_caller_is_through() -> None:
+    with threadpool_limits(2, "blas"):
+        before = blas_threads()
+        with blas_on_one_thread():
+            with blas_on_one_thread():
+                assert blas_threads() == {1}
+            assert blas_threads() == {1}
+        assert blas_threads() == before == {2}
+        with pytest.raises(ValueError, match="within"), blas_on_one_thread():
+            raise ValueError("within")
+        assert blas_threads() == {2}
