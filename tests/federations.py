@@ -23,8 +23,9 @@ from fedcluster.engines import LocalEngine
 from fedcluster.engines import _wire as wire
 from fedcluster.federation._folder import create
 from fedcluster.jobs import Fit, drawn, plan_of
-from fedcluster.preprocessing import Preprocessor, agree
-from fedcluster.preprocessing import fit as fit_preprocessor
+from fedcluster.preprocessing import Preprocessor
+from fedcluster.preprocessing._fitting import fit as fit_preprocessor
+from fedcluster.preprocessing._spec import agree
 from fedcluster.privacy import MinClusterSize, MinRows
 from fedcluster.rounds import run_plan, with_preprocessing
 from fedcluster.transports.flower._programs import free_port

@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 
 from fedcluster import _demo as demo
 from fedcluster._demo import compare, digits_by_site
+from fedcluster._report import Comparison
 from fedcluster.cli import app
 from fedcluster.model import Model
-from fedcluster.report import Comparison
 
 
 @pytest.mark.parametrize("seed", range(3))

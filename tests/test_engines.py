@@ -25,12 +25,13 @@ from fedcluster.engines._recorded import RecordedEngine
 from fedcluster.errors import SiteError
 from fedcluster.io import MemoryMap
 from fedcluster.metrics import Inertia
-from fedcluster.preprocessing import PreprocessingSpec, agree
-from fedcluster.preprocessing import fit as fit_preprocessor
+from fedcluster.preprocessing import PreprocessingSpec
+from fedcluster.preprocessing._fitting import fit as fit_preprocessor
+from fedcluster.preprocessing._spec import agree
 from fedcluster.privacy import MinClusterSize, MinRows
 from fedcluster.recipes import FitSpec, clustering
 from fedcluster.rounds import gather, iterate, run_plan, with_preprocessing
-from fedcluster.selection import select_k_plan
+from fedcluster.selection._sweep import select_k_plan
 
 RNG = np.random.default_rng(5)
 ROWS = {

@@ -32,6 +32,7 @@ from flwr.supercore.runtime import RuntimeHttpClient
 from grids import KNOWN, process_grid
 from typer.testing import CliRunner
 
+from fedcluster._report import Table, plain
 from fedcluster._site import SiteFile
 from fedcluster.cli import app
 from fedcluster.engines import LocalEngine
@@ -44,7 +45,6 @@ from fedcluster.federation._messages import shown
 from fedcluster.jobs import JOBS, Evaluate, Fit, SelectK, plan_of
 from fedcluster.model import Model
 from fedcluster.preprocessing import PreprocessingSpec
-from fedcluster.report import Table, plain
 from fedcluster.rounds import run_plan
 from fedcluster.transports.flower import _app as apps
 from fedcluster.transports.flower import _coordinator as coordinator

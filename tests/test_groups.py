@@ -25,7 +25,8 @@ from fedcluster import (
 from fedcluster.core import Limit
 from fedcluster.errors import HeldBackError
 from fedcluster.privacy import MinClusterSize
-from fedcluster.recipes import FitSpec, algorithm_of
+from fedcluster.recipes import FitSpec
+from fedcluster.recipes._clustering import algorithm_of
 
 RNG = np.random.default_rng(0)
 SITE = np.repeat(["north", "south"], 40)

@@ -28,7 +28,7 @@ FLOORS = (
     "_specifications",
     "recipes",
     "selection",
-    "model report datasets testing",
+    "model _report datasets testing",
     "jobs",
     "_artefacts estimators",
     "__init__",
@@ -46,7 +46,7 @@ GUESTS = {
     "flwr": "transports.flower",
     "httpx": "transports.flower",
     "llvmlite": "kernels",
-    "matplotlib": "report._pictures selection._curves",
+    "matplotlib": "_report._pictures selection._curves",
     "numba": "kernels",
     "numpy": ANYWHERE,
     "pyarrow": "io",
@@ -110,7 +110,8 @@ def _imports(source: str, package: str) -> Iterator[tuple[int, str]]:
 
 def _is_private_name(package: Path, dotted: str) -> bool:
     """Whether a dotted path ends in a private name that is no module of the package."""
-    is_module = package.joinpath(*dotted.split(".")).with_suffix(".py").exists()
+    path = package.joinpath(*dotted.split("."))
+    is_module = path.is_dir() or path.with_suffix(".py").exists()
     return dotted.rpartition(".")[2].startswith("_") and not (is_module or dotted.endswith("__"))
 
 
@@ -157,7 +158,7 @@ def test_nothing_outside_its_package_names_what_is_inside_flower():
         (
             "cli.py",
             "import matplotlib.pyplot",
-            "matplotlib may be imported in report._pictures selection._curves only",
+            "matplotlib may be imported in _report._pictures selection._curves only",
         ),
         ("rounds.py", "from fedcluster.core import _total", "_total is private to its module"),
         ("selection.py", "import gap_statistic", "gap_statistic is not among the guests"),

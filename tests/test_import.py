@@ -114,7 +114,6 @@ def test_all_names_of_each_public_module_resolve(module):
     assert len(listed(module)) == len(getattr(module, "__all__", []))
 
 
-@pytest.mark.xfail(reason="the public surface is still being made small")
 def test_the_reference_page_names_exactly_the_public_names():
     """One place on the page serves a name that several modules list, as the front door does."""
     public: dict[tuple[str, object], str] = {}

@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from fedcluster.kernels import HardPass, hard_pass, nearest
 from fedcluster.kernels import _sweep as sweep
+from fedcluster.kernels import hard_pass, nearest
+from fedcluster.kernels._hard import HardPass
 
 FIELDS = HardPass.__slots__
 

@@ -12,7 +12,8 @@ from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 
 from fedcluster.kernels import _sweep as sweep
-from fedcluster.kernels import hard_pass, kmeans, kmeans_plusplus, lloyd
+from fedcluster.kernels import hard_pass, kmeans, kmeans_plusplus
+from fedcluster.kernels._lloyd import lloyd
 
 seeds = st.integers(0, 2**32)
 

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from fedcluster.kernels import farthest_first, kmeans_plusplus
+from fedcluster.kernels import kmeans_plusplus
+from fedcluster.kernels._seeding import farthest_first
 
 seeds = st.integers(0, 2**32)
 

@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from fedcluster.kernels import HardPass, hard_pass, kmeans, lloyd, nearest
+from fedcluster.kernels import hard_pass, kmeans, nearest
+from fedcluster.kernels._hard import HardPass
+from fedcluster.kernels._lloyd import lloyd
 from fedcluster.kernels._runtime import BufferPool, for_each_chunk, thread_count
 
 VARIABLE = "FEDCLUSTER_NUM_THREADS"

@@ -28,22 +28,14 @@ from fedcluster.core import (
     check_step,
 )
 from fedcluster.engines import _wire as wire
-from fedcluster.metrics import (
-    ColumnSpread,
-    Contingency,
-    FuzzyObjective,
-    FuzzyScatter,
-    Inertia,
-    MixtureLikelihood,
-    Moments,
-    Scatter,
-    SimplifiedSilhouette,
-    SiteARI,
-    SiteSize,
-    Spread,
-    SquaredSilhouette,
-)
-from fedcluster.preprocessing import Covariance, Histogram, Means, Missing, Squares
+from fedcluster.metrics import FuzzyObjective, FuzzyScatter, Inertia, SiteARI
+from fedcluster.metrics._clusters import Scatter, Spread
+from fedcluster.metrics._external import Contingency
+from fedcluster.metrics._mixture import ColumnSpread, MixtureLikelihood
+from fedcluster.metrics._moments import Means, Moments, SiteSize, Squares
+from fedcluster.metrics._silhouettes import SimplifiedSilhouette, SquaredSilhouette
+from fedcluster.preprocessing._moments import Covariance, Missing
+from fedcluster.preprocessing._quantiles import Histogram
 from fedcluster.testing import Example, check_laws
 
 DESIGN = Path(__file__).parents[1] / "docs" / "design.md"

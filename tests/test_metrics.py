@@ -20,13 +20,13 @@ from fedcluster.engines import LocalEngine
 from fedcluster.kernels import memberships, nearest
 from fedcluster.metrics import (
     METRICS,
-    Contingency,
     FuzzyScatter,
     SiteARI,
     knowledge_gap,
     normalised_gap,
     pooled_silhouette,
 )
+from fedcluster.metrics._external import Contingency
 from fedcluster.privacy import MinClusterSize
 from fedcluster.recipes._evaluation import evaluation
 from fedcluster.rounds import run_plan

@@ -11,9 +11,9 @@ from fedcluster.client import Client
 from fedcluster.core import Data, State, Summary
 from fedcluster.engines import LocalEngine
 from fedcluster.kernels import kmeans_plusplus
-from fedcluster.metrics import Moments, SiteSize
 from fedcluster.metrics._clusters import davies_bouldin
 from fedcluster.metrics._external import adjusted_rand_index, mutual_information, purity
+from fedcluster.metrics._moments import Moments, SiteSize
 from fedcluster.recipes._evaluation import evaluation
 from fedcluster.rounds import run_plan
 

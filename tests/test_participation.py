@@ -8,15 +8,7 @@ import numpy as np
 import pytest
 
 from fedcluster import FederatedFuzzyCMeans, FederatedKMeans
-from fedcluster.algorithms import (
-    FFCM,
-    FKM,
-    FedAvg,
-    KFed,
-    Lloyd,
-    SiteSummaries,
-    VarianceTree,
-)
+from fedcluster.algorithms import FFCM, FKM, FedAvg, KFed, Lloyd, SiteSummaries, VarianceTree
 from fedcluster.client import Client
 from fedcluster.core import Algorithm, Data, State
 from fedcluster.engines import LocalEngine

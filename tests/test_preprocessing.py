@@ -20,18 +20,12 @@ from fedcluster.client import Client
 from fedcluster.core import Column, Data, State, Task
 from fedcluster.engines import LocalEngine, PooledEngine
 from fedcluster.errors import HeldBackError, InputError, SiteError
-from fedcluster.preprocessing import (
-    Category,
-    Histogram,
-    Means,
-    NumericColumn,
-    PreprocessingSpec,
-    Preprocessor,
-    agree,
-    fit,
-    principal,
-    quantiles,
-)
+from fedcluster.metrics._moments import Means
+from fedcluster.preprocessing import Category, NumericColumn, PreprocessingSpec, Preprocessor
+from fedcluster.preprocessing._fitting import fit
+from fedcluster.preprocessing._moments import principal
+from fedcluster.preprocessing._quantiles import Histogram, quantiles
+from fedcluster.preprocessing._spec import agree
 from fedcluster.privacy import MinClusterSize, MinRows
 from fedcluster.rounds import iterate, run_plan, with_preprocessing
 

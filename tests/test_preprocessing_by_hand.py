@@ -14,19 +14,11 @@ from fedcluster.client import Client
 from fedcluster.core import Column, Data, State, Summary
 from fedcluster.engines import LocalEngine
 from fedcluster.errors import HeldBackError, InputError
-from fedcluster.preprocessing import (
-    Category,
-    Histogram,
-    NumericColumn,
-    PreprocessingSpec,
-    Preprocessor,
-    Principal,
-    agree,
-    fit,
-    principal,
-    quantiles,
-)
-from fedcluster.preprocessing._moments import means_from_total
+from fedcluster.preprocessing import Category, NumericColumn, PreprocessingSpec, Preprocessor
+from fedcluster.preprocessing._fitting import fit
+from fedcluster.preprocessing._moments import Principal, means_from_total, principal
+from fedcluster.preprocessing._quantiles import Histogram, quantiles
+from fedcluster.preprocessing._spec import agree
 from fedcluster.rounds import run_plan
 
 

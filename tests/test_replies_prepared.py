@@ -20,7 +20,8 @@ from fedcluster.engines._remote import RemoteEngine
 from fedcluster.engines._responder import Responder
 from fedcluster.errors import SiteError
 from fedcluster.federation._messages import log_lines
-from fedcluster.preprocessing import Category, Missing, NumericColumn, Preprocessor
+from fedcluster.preprocessing import Category, NumericColumn, Preprocessor
+from fedcluster.preprocessing._moments import Missing
 from fedcluster.privacy import MinClusterSize, MinRows
 
 RNG = np.random.default_rng(0)

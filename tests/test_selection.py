@@ -18,12 +18,13 @@ from fedcluster._choices import RULES
 from fedcluster.core import Result, State
 from fedcluster.datasets import ffcm_case
 from fedcluster.kernels import nearest
-from fedcluster.metrics import Moments
-from fedcluster.metrics._indices import CHOOSING
+from fedcluster.metrics._indices import CHOOSING, JUDGES
+from fedcluster.metrics._moments import Moments
 from fedcluster.recipes import FitSpec, clustering, evaluation
 from fedcluster.rounds import EarlyStop, run_plan
-from fedcluster.selection import INDICES, JUDGES, Rule, gaps, sweep
-from fedcluster.selection._gap import box
+from fedcluster.selection import INDICES, Rule
+from fedcluster.selection._gap import box, gaps
+from fedcluster.selection._sweep import sweep
 from fedcluster.selection._verdict import judged
 
 RNG = np.random.default_rng(0)

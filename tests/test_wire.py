@@ -13,7 +13,8 @@ from fedcluster.algorithms import FKM, Lloyd
 from fedcluster.core import State, Step, Task
 from fedcluster.engines import _wire as wire
 from fedcluster.engines._wire import WireError
-from fedcluster.preprocessing import Category, NumericColumn, Preprocessor, Principal
+from fedcluster.preprocessing import Category, NumericColumn, Preprocessor
+from fedcluster.preprocessing._moments import Principal
 
 CENTERS = np.array([[0.5, 1.0], [2.0, np.pi], [np.nan, -np.inf]])
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from fedcluster.engines._local import LocalEngine
     from fedcluster.estimators import FederatedFuzzyCMeans, FederatedKMeans, select_k
     from fedcluster.kernels import nearest
+    from fedcluster.model import Model
     from fedcluster.preprocessing import PreprocessingSpec
     from fedcluster.privacy import MinClusterSize, MinRows
     from fedcluster.rounds import run
@@ -29,6 +30,7 @@ _HOME = {
     "LocalEngine": "engines._local",
     "MinClusterSize": "privacy",
     "MinRows": "privacy",
+    "Model": "model",
     "PreprocessingSpec": "preprocessing",
     "Result": "core",
     "State": "core",
@@ -47,6 +49,7 @@ __all__ = [
     "LocalEngine",
     "MinClusterSize",
     "MinRows",
+    "Model",
     "PreprocessingSpec",
     "Result",
     "State",

@@ -8,13 +8,13 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from fedcluster._report import SiteRecord, plain
 from fedcluster.core import Result
 from fedcluster.io._outputs import json_text
 from fedcluster.jobs import Evaluate, Fit, JobReport, SelectK, tried
 from fedcluster.metrics import METRICS
 from fedcluster.model import Model, plain_parameters
-from fedcluster.preprocessing import in_words
-from fedcluster.report import SiteRecord, plain
+from fedcluster.preprocessing._messages import in_words
 from fedcluster.selection import Selection
 
 HISTORY = "fedcluster-history"

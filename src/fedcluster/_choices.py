@@ -62,12 +62,5 @@ def builder(name: str, *, fuzzy: bool) -> Callable[[FitParameters], Algorithm]:
     return build
 
 
-def algorithm_classes() -> dict[str, Any]:
-    """Return the class behind each name that ``algorithm`` takes."""
-    named = {**FUZZY_ALGORITHMS, **ALGORITHMS}
-    places = {name: path.partition(".")[0].split(":") for name, path in named.items()}
-    return {name: getattr(_module(module), cls) for name, (module, cls) in places.items()}
-
-
 def _module(name: str) -> Any:
     return import_module(f"fedcluster.algorithms.{name}")

@@ -13,10 +13,10 @@ from sklearn.cluster import KMeans
 from sklearn.datasets import load_digits
 from sklearn.metrics import adjusted_rand_score
 
+from fedcluster._report import Comparison, SiteRecord, picture
 from fedcluster.core import Data, Floats
 from fedcluster.io._rows import SiteRows
 from fedcluster.kernels import nearest
-from fedcluster.report import Comparison, SiteRecord, picture
 
 SITES = ("Amsterdam", "Berlin", "Lisbon", "Oslo", "Vienna")
 SHAPE = (8, 8)

@@ -30,23 +30,18 @@ __all__ = [
     "Data",
     "Engine",
     "Filter",
-    "FitParameters",
-    "Floats",
     "Iteration",
-    "Labels",
     "Limit",
     "Metric",
     "Result",
     "RowStream",
     "RowTransform",
-    "Rows",
     "SiteInfo",
     "State",
     "Step",
     "Summary",
     "Task",
     "check_step",
-    "first_alike",
 ]
 
 

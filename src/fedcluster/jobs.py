@@ -14,34 +14,18 @@ from fedcluster._specifications import MOST_CLUSTERS, Evaluate, Fit, SelectK
 from fedcluster.core import Engine, Filter, SiteInfo, State
 from fedcluster.errors import InputError
 from fedcluster.model import Model
-from fedcluster.preprocessing import (
-    FitReport,
-    Fitted,
-    PreprocessingSpec,
-    Preprocessor,
-    agree,
-)
-from fedcluster.preprocessing import fit as fit_preprocessor
+from fedcluster.preprocessing import FitReport, PreprocessingSpec, Preprocessor
+from fedcluster.preprocessing._fitting import Fitted
+from fedcluster.preprocessing._fitting import fit as fit_preprocessor
+from fedcluster.preprocessing._spec import agree
 from fedcluster.privacy import MinClusterSize, MinRows
-from fedcluster.recipes import algorithm_of, clustering, evaluation
+from fedcluster.recipes import clustering, evaluation
+from fedcluster.recipes._clustering import algorithm_of
 from fedcluster.rounds import CommunicationRound, Outcome, Plan, run_plan, with_preprocessing
-from fedcluster.selection import Rule, clustered_by, select_k_plan
+from fedcluster.selection import Rule
+from fedcluster.selection._sweep import clustered_by, select_k_plan
 
-__all__ = [
-    "JOBS",
-    "Evaluate",
-    "Fit",
-    "JobReport",
-    "SelectK",
-    "drawn",
-    "execute",
-    "job_from_json",
-    "limits_of",
-    "plan_of",
-    "preprocessing_of",
-    "tried",
-    "within",
-]
+__all__ = ["Evaluate", "Fit", "JobReport", "SelectK", "execute"]
 
 Job = Fit | SelectK | Evaluate
 KJob = TypeVar("KJob", Fit, SelectK)

@@ -19,9 +19,10 @@ from numpy.typing import ArrayLike
 from fedcluster.core import Column, Data, Floats, Labels, Limit, Rows, SiteInfo
 from fedcluster.errors import InputError
 from fedcluster.io._outputs import atomic_write, json_text
-from fedcluster.preprocessing import Preprocessor, aligned, on_whole_rows
+from fedcluster.preprocessing import Preprocessor
+from fedcluster.preprocessing._transform import aligned, on_whole_rows
 
-__all__ = ["FORMAT", "FORMAT_VERSION", "Model", "plain_parameters"]
+__all__ = ["Model"]
 
 FORMAT = "fedcluster-model"
 FORMAT_VERSION = 2
@@ -121,7 +122,7 @@ class Model:
         >>> model.predict([[1.0], [9.0]])
         array([0, 1], dtype=int32)
         """
-        from fedcluster.kernels import nearest  # compiled: not needed to read a model
+        from fedcluster.kernels import nearest
 
         return on_whole_rows(lambda rows: nearest(rows, self.centers)[0], self.prepared(X), -1)
 
@@ -146,7 +147,7 @@ class Model:
 
     def memberships(self, X: ArrayLike | Data) -> Floats | None:
         """Return the memberships of the rows, (n, k); None for a hard clustering."""
-        from fedcluster.kernels import memberships  # compiled: not needed to read a model
+        from fedcluster.kernels import memberships
 
         if not self.fuzzy:
             return None

@@ -26,7 +26,6 @@ __all__ = [
     "Plan",
     "gather",
     "iterate",
-    "reason",
     "run",
     "run_plan",
     "server_update",

@@ -45,7 +45,7 @@ from fedcluster.engines import LocalEngine
 from fedcluster.engines import _wire as wire
 from fedcluster.errors import HeldBackError
 
-__all__ = ["LAWS", "Example", "check_laws"]
+__all__ = ["Example", "check_laws"]
 
 ROUNDING = 1e-11
 """Relative difference that another order of adding may make."""

@@ -6,6 +6,7 @@ from fedcluster.algorithms._ffcm import FFCM
 from fedcluster.algorithms._fkm import FKM
 from fedcluster.algorithms._kfed import KFed
 from fedcluster.algorithms._lloyd import Lloyd
+from fedcluster.algorithms._merging import means, total
 from fedcluster.algorithms._summaries import SiteSummaries
 from fedcluster.algorithms._variance_tree import VarianceTree
 
@@ -18,4 +19,6 @@ __all__ = [
     "Lloyd",
     "SiteSummaries",
     "VarianceTree",
+    "means",
+    "total",
 ]

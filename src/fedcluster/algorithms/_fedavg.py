@@ -39,7 +39,7 @@ from numpy.random import Generator
 from fedcluster._random import stream
 from fedcluster.algorithms._merging import as_sums, means, total
 from fedcluster.core import Data, FitParameters, Floats, State, Summary
-from fedcluster.kernels import minibatch_epochs
+from fedcluster.kernels._minibatch import minibatch_epochs
 from fedcluster.metrics import Inertia
 
 SCHEDULES: dict[str, Callable[[int], float]] = {

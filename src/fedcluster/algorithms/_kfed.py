@@ -28,7 +28,9 @@ from scipy.spatial.distance import cdist
 from fedcluster.algorithms._merging import as_sums, pool, tolerance
 from fedcluster.core import Data, FitParameters, Floats, State, Summary
 from fedcluster.errors import HeldBackError
-from fedcluster.kernels import farthest_first, kmeans_plusplus, lloyd
+from fedcluster.kernels import kmeans_plusplus
+from fedcluster.kernels._lloyd import lloyd
+from fedcluster.kernels._seeding import farthest_first
 from fedcluster.metrics import Inertia
 from fedcluster.metrics._moments import row_weights
 

@@ -18,7 +18,8 @@ from numpy.random import Generator
 
 from fedcluster.algorithms._merging import pool
 from fedcluster.core import Data, Floats, State, Summary
-from fedcluster.kernels import HardPass, hard_pass, kmeans
+from fedcluster.kernels import hard_pass, kmeans
+from fedcluster.kernels._hard import HardPass
 from fedcluster.metrics import Inertia
 
 

@@ -11,8 +11,6 @@ from fedcluster.cli import _federation as federation
 from fedcluster.cli import _site as site
 from fedcluster.cli._screen import OneLine
 
-__all__ = ["app"]
-
 app = typer.Typer(
     name="fedcluster",
     cls=OneLine,

@@ -65,7 +65,7 @@ def fit(
     selection.json and curves.png (why so many, see select-k).
     """
     with Screen(as_json=show.as_json, quiet=show.quiet) as screen:
-        from fedcluster import report
+        from fedcluster import _report as report
         from fedcluster.cli import _reading as reading
         from fedcluster.cli import _runs as runs
         from fedcluster.io._outputs import check_folder
@@ -109,12 +109,12 @@ def predict(
     labels/SITE.csv: the number of each row and its cluster.
     """
     with Screen(as_json=show.as_json, quiet=show.quiet) as screen:
-        from fedcluster import report
+        from fedcluster import _report as report
         from fedcluster.cli import _reading as reading
         from fedcluster.cli import _runs as runs
         from fedcluster.io._outputs import check_folder
         from fedcluster.model import Model
-        from fedcluster.preprocessing import noticed_in_words
+        from fedcluster.preprocessing._messages import noticed_in_words
 
         model = Model.load(model_file)
         check_folder(out, overwrite=show.overwrite)
@@ -216,7 +216,7 @@ def evaluate(
     would find out alone. With --out writes scores.json, the same.
     """
     with Screen(as_json=show.as_json, quiet=show.quiet) as screen:
-        from fedcluster import report
+        from fedcluster import _report as report
         from fedcluster.cli import _indices as indices
         from fedcluster.cli import _reading as reading
         from fedcluster.io._outputs import check_folder
@@ -258,7 +258,7 @@ def demo(
     """
     with Screen(as_json=show.as_json, quiet=show.quiet) as screen:
         from fedcluster import _demo as digits
-        from fedcluster import report
+        from fedcluster import _report as report
         from fedcluster.cli import _runs as runs
         from fedcluster.io._outputs import check_folder
 

@@ -106,8 +106,8 @@ def start(folder: Folder) -> None:
 def show(folder: Folder, as_json: AsJson = False) -> None:
     """Show which sites are connected, and the runs."""
     needs("flwr", "flower")
+    from fedcluster._report import Table
     from fedcluster.federation._folder import Federation
-    from fedcluster.report import Table
     from fedcluster.transports.flower._coordinator import runs, sites_online
 
     federation = Federation.load(folder)

@@ -18,6 +18,7 @@ from fedcluster._artefacts import (
     write_scores,
     write_selection,
 )
+from fedcluster._report import SiteRecord, Table, number, plain
 from fedcluster.cli import _runs as runs
 from fedcluster.client import Client
 from fedcluster.core import Filter, Labels
@@ -29,7 +30,6 @@ from fedcluster.jobs import Evaluate, JobReport, SelectK, execute, limits_of, wi
 from fedcluster.model import Model
 from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.privacy import MinClusterSize, MinRows
-from fedcluster.report import SiteRecord, Table, number, plain
 
 NOTHING = "–"
 GAP = 2

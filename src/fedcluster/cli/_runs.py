@@ -21,15 +21,7 @@ from fedcluster._artefacts import (
     write_selection,
 )
 from fedcluster._choices import ALGORITHMS, FUZZY_ALGORITHMS
-from fedcluster.client import Client
-from fedcluster.core import Filter, Labels
-from fedcluster.engines import LocalEngine
-from fedcluster.errors import InputError
-from fedcluster.io._outputs import atomic_folder, label_files, write_labels
-from fedcluster.io._rows import SiteRows, chunks_of
-from fedcluster.jobs import Fit, Job, JobReport, execute, limits_of, tried
-from fedcluster.model import Model
-from fedcluster.report import (
+from fedcluster._report import (
     SiteRecord,
     Table,
     centers_table,
@@ -38,6 +30,14 @@ from fedcluster.report import (
     site_record,
     verdict_line,
 )
+from fedcluster.client import Client
+from fedcluster.core import Filter, Labels
+from fedcluster.engines import LocalEngine
+from fedcluster.errors import InputError
+from fedcluster.io._outputs import atomic_folder, label_files, write_labels
+from fedcluster.io._rows import SiteRows, chunks_of
+from fedcluster.jobs import Fit, Job, JobReport, execute, limits_of, tried
+from fedcluster.model import Model
 from fedcluster.selection import Selection
 
 Counts = dict[str, dict[str, int]]

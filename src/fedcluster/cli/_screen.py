@@ -20,7 +20,7 @@ import typer.core
 from typer.core import TyperGroup
 
 if TYPE_CHECKING:
-    from fedcluster.report import Table
+    from fedcluster._report import Table
 
 
 INTERRUPTED = 130

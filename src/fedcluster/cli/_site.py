@@ -15,8 +15,8 @@ from fedcluster.cli._options import AsJson, Quiet
 from fedcluster.cli._screen import Screen, needs, until_interrupted
 
 if TYPE_CHECKING:
+    from fedcluster._report import Table
     from fedcluster._site import Profile, SiteFile
-    from fedcluster.report import Table
 
 app = typer.Typer(
     help="Cluster over a network: for a site.", no_args_is_help=True, rich_markup_mode=None
@@ -155,8 +155,8 @@ def _refused(site: SiteFile, profile: Profile) -> Iterator[str]:
 
 
 def _table(site: SiteFile, profile: Profile) -> Table:
-    from fedcluster.report import Table
-    from fedcluster.report._messages import counted
+    from fedcluster._report import Table
+    from fedcluster._report._messages import counted
 
     persons = "" if profile.persons is None else f" of {counted(len(profile.persons), 'person')}"
     return Table(
@@ -179,7 +179,7 @@ def _decimals(profile: Profile) -> Iterator[str]:
 
 def _limits(content: dict[str, Any]) -> Iterator[str]:
     """Yield sentences on what the site's limits would do."""
-    from fedcluster.report._messages import counted
+    from fedcluster._report._messages import counted
 
     limits, unit = content["limits"], "rows" if content["persons"] is None else "persons"
     there = content["rows"] if content["persons"] is None else content["persons"]

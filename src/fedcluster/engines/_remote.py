@@ -26,7 +26,7 @@ from fedcluster.engines._wire import (
     write_tasks,
 )
 from fedcluster.errors import SiteError
-from fedcluster.metrics import SiteSize
+from fedcluster.metrics._moments import SiteSize
 
 LOGGER = logging.getLogger(__name__)
 

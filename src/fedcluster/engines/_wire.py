@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, fields, is_dataclass, replace
 from hashlib import sha256
 from importlib import import_module
-from types import MappingProxyType
+from pkgutil import iter_modules
+from types import MappingProxyType, ModuleType
 from typing import Any
 
 import numpy as np
 
 from fedcluster import algorithms, metrics
-from fedcluster._choices import algorithm_classes
 from fedcluster.core import (
     SCALARS,
     Column,
@@ -55,14 +55,23 @@ class WireError(ValueError):
     """Message that cannot be sent, is not understood or not believed; says what is wrong."""
 
 
-def _public_steps(*rooms: Any) -> dict[str, type[Any]]:
-    public = [getattr(room, name) for room in rooms for name in room.__all__]
-    named = [*public, *algorithm_classes().values()]
-    return {step.__name__: step for step in named if hasattr(step, "client_step")}
+def _steps_of(*packages: ModuleType) -> dict[str, type[Any]]:
+    """Return the steps that the modules of these packages define, by name."""
+    modules = (
+        import_module(f"{package.__name__}.{each.name}")
+        for package in packages
+        for each in iter_modules(package.__path__)
+    )
+    return {
+        name: step
+        for module in modules
+        for name, step in vars(module).items()
+        if hasattr(step, "client_step") and step.__module__ == module.__name__
+    }
 
 
-STEPS: Steps = MappingProxyType(_public_steps(algorithms, metrics))
-"""The steps that every site knows: public ones of algorithms and metrics, and those with a name."""
+STEPS: Steps = MappingProxyType(_steps_of(algorithms, metrics))
+"""The steps that every site knows: those of algorithms and metrics."""
 
 
 def steps_by_name(more: Iterable[str] = ()) -> Steps:

@@ -22,6 +22,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fedcluster._choices import QUALITIES, RULES
+from fedcluster._report import few_clusters_line
 from fedcluster.client import Client
 from fedcluster.core import (
     Data,
@@ -49,8 +50,8 @@ from fedcluster.io._frames import GivenTable, ReadPath, by_site, in_order
 from fedcluster.io._rows import chunks_of
 from fedcluster.jobs import Fit, execute, limits_of
 from fedcluster.kernels import nearest
-from fedcluster.preprocessing import Category, FitReport, Preprocessor, on_whole_rows
-from fedcluster.report import few_clusters_line
+from fedcluster.preprocessing import Category, FitReport, Preprocessor
+from fedcluster.preprocessing._transform import on_whole_rows
 from fedcluster.selection import Rule, Selection
 
 JOB = frozenset(each.name for each in fields(Fit))

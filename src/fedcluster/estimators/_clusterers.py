@@ -14,8 +14,9 @@ from fedcluster.core import Floats
 from fedcluster.estimators._base import Federated
 from fedcluster.estimators._inputs import one_of
 from fedcluster.kernels import fuzzy_pass, memberships, nearest
-from fedcluster.preprocessing import on_whole_rows
-from fedcluster.selection import Rule, Selection, clustered_by
+from fedcluster.preprocessing._transform import on_whole_rows
+from fedcluster.selection import Rule, Selection
+from fedcluster.selection._sweep import clustered_by
 
 if TYPE_CHECKING:
     from sklearn.cluster import KMeans

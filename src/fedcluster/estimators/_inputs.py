@@ -27,7 +27,8 @@ from fedcluster.io._frames import (
     raw_rows,
 )
 from fedcluster.jobs import tried
-from fedcluster.preprocessing import PreprocessingSpec, Preprocessor, aligned
+from fedcluster.preprocessing import PreprocessingSpec, Preprocessor
+from fedcluster.preprocessing._transform import aligned
 
 FLOATS = [np.float64, np.float32]
 

@@ -21,10 +21,11 @@ from fedcluster.errors import InputError
 from fedcluster.io._outputs import atomic_folder, json_text, write_labels
 from fedcluster.model import Model
 from fedcluster.preprocessing import Preprocessor
+from fedcluster.preprocessing._moments import Covariance, Missing
+from fedcluster.preprocessing._quantiles import Histogram
 
 PREPARATION = tuple(
-    f"fedcluster.preprocessing.{name}"
-    for name in ("Histogram", "Covariance", "Means", "Missing", "Squares")
+    f"{step.__module__}.{step.__name__}" for step in (Histogram, Covariance, Missing)
 )
 """The steps that a preparation asks."""
 

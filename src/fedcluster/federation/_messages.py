@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fedcluster._report import Table, centers_table, index_table, number, verdict_line
 from fedcluster.model import Model
-from fedcluster.report import Table, centers_table, index_table, number, verdict_line
 
 
 def shown(outcome: Mapping[str, Any], width: int) -> list[Table | str]:

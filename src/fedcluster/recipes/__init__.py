@@ -6,17 +6,8 @@ search that goes on from the winner (`breathe`).
 """
 
 from fedcluster._specifications import FitSpec
-from fedcluster.recipes._clustering import algorithm_of, canonical, clustering
+from fedcluster.recipes._clustering import clustering
 from fedcluster.recipes._evaluation import evaluation, measure
-from fedcluster.recipes._search import breathe, race
+from fedcluster.recipes._search import race
 
-__all__ = [
-    "FitSpec",
-    "algorithm_of",
-    "breathe",
-    "canonical",
-    "clustering",
-    "evaluation",
-    "measure",
-    "race",
-]
+__all__ = ["FitSpec", "clustering", "evaluation", "measure", "race"]

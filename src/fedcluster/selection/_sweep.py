@@ -11,9 +11,9 @@ import numpy as np
 
 from fedcluster.algorithms import FFCM
 from fedcluster.core import Floats, Result, State, Task
-from fedcluster.metrics import Moments
-from fedcluster.recipes import FitSpec, algorithm_of, clustering, evaluation
-from fedcluster.recipes._clustering import description, description_step
+from fedcluster.metrics._moments import Moments
+from fedcluster.recipes import FitSpec, clustering, evaluation
+from fedcluster.recipes._clustering import algorithm_of, description, description_step
 from fedcluster.rounds import EarlyStop, Plan, gather
 from fedcluster.selection._gap import box, gaps
 from fedcluster.selection._verdict import Rule, Selection, judged

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from fedcluster._report._tables import SiteRecord, number
 from fedcluster.core import Labels, Limit
 from fedcluster.errors import listed
-from fedcluster.report._tables import SiteRecord, number
 
 LIMITS = {
     "MinRows": "a site with fewer than {} rows sends nothing",

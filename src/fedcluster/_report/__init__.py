@@ -1,14 +1,14 @@
 """Results in words, tables and pictures; how they look on a terminal is not known here."""
 
-from fedcluster.report._messages import (
+from fedcluster._report._messages import (
     few_clusters_line,
     ignored_lines,
     notes,
     summary_line,
     written_line,
 )
-from fedcluster.report._pictures import picture
-from fedcluster.report._tables import (
+from fedcluster._report._pictures import picture
+from fedcluster._report._tables import (
     Comparison,
     SiteRecord,
     Table,
