@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import re
+import ssl
 import stat
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import time
 import tomllib
 import weakref
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -626,6 +627,45 @@ def test_nobody_answers_at_a_free_port(tmp_path: Path, folder: Path) -> None:
     address = f"127.0.0.1:{free_port()}"
     assert not is_healthy(address, None)
     assert not is_healthy(address, folder / "certificates/ca.crt")
+
+
+@contextmanager
+def listening(certificate: Path | None, key: Path | None) -> Iterator[str]:
+    """The address of a server on this machine, encrypted by a certificate if there is one."""
+
+    class Answers(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_what: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
+        if certificate is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate, key)
+            server.socket = context.wrap_socket(server.socket, server_side=True)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def test_a_coordinator_of_other_certificates_or_encryption_is_refused(folder: Path) -> None:
+    """As soon as it answers, and not after waiting for another."""
+    create(folder / "other", ["north"], "cluster.example.org:8443", insecure=False)
+    authority, other = (at / "certificates/ca.crt" for at in (folder, folder / "other"))
+    certificate = folder / "certificates/server.crt"
+    with listening(certificate, certificate.with_suffix(".key")) as address:
+        assert is_healthy(address, authority)
+        with pytest.raises(InputError, match=r"certificate is not vouched for by .*other"):
+            is_healthy(address, other)
+        with pytest.raises(InputError, match="the coordinator wants an encrypted connection"):
+            is_healthy(address, None)
+    with listening(None, None) as address:
+        assert is_healthy(address, None)
+        with pytest.raises(InputError, match=f"the coordinator at {address} does not encrypt"):
+            is_healthy(address, authority)
 
 
 def test_runs_are_listed_with_their_outcome(folder: Path) -> None:

@@ -196,7 +196,8 @@ def is_healthy(address: str, authority: Path | None, timeout: float = 5.0) -> bo
 
 
 def _first_cause(error: BaseException) -> BaseException:
-    return error if error.__cause__ is None else _first_cause(error.__cause__)
+    """Return the error in which others arose, of which httpx names only the nearest a cause."""
+    return error if error.__context__ is None else _first_cause(error.__context__)
 
 
 def check_guard(address: str, authority: Path | None) -> None:
