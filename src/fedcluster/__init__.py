@@ -6,13 +6,14 @@ k-means from sums alone, as good as if the rows lay in one place.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from fedcluster._lazy import names_from
 
 if TYPE_CHECKING:
     from fedcluster.client import Client
     from fedcluster.core import Data, Result, State, Summary, Task
-    from fedcluster.engines._local import LocalEngine
+    from fedcluster.engines import LocalEngine
     from fedcluster.estimators import FederatedFuzzyCMeans, FederatedKMeans, select_k
     from fedcluster.kernels import nearest
     from fedcluster.model import Model
@@ -21,25 +22,6 @@ if TYPE_CHECKING:
     from fedcluster.rounds import run
 
 __version__ = "0.1.0.dev0"
-
-_HOME = {
-    "Client": "client",
-    "Data": "core",
-    "FederatedFuzzyCMeans": "estimators",
-    "FederatedKMeans": "estimators",
-    "LocalEngine": "engines._local",
-    "MinClusterSize": "privacy",
-    "MinRows": "privacy",
-    "Model": "model",
-    "PreprocessingSpec": "preprocessing",
-    "Result": "core",
-    "State": "core",
-    "Summary": "core",
-    "Task": "core",
-    "nearest": "kernels",
-    "run": "rounds",
-    "select_k": "estimators",
-}
 
 __all__ = [
     "Client",
@@ -60,12 +42,20 @@ __all__ = [
     "select_k",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used: the compiled parts are not free."""
-    if name not in _HOME:
-        raise AttributeError(f"module 'fedcluster' has no attribute {name!r}")
-    return getattr(import_module(f"fedcluster.{_HOME[name]}"), name)
+__getattr__ = names_from(
+    __name__,
+    {
+        "Client": "client",
+        "Data Result State Summary Task": "core",
+        "FederatedFuzzyCMeans FederatedKMeans select_k": "estimators",
+        "LocalEngine": "engines",
+        "MinClusterSize MinRows": "privacy",
+        "Model": "model",
+        "PreprocessingSpec": "preprocessing",
+        "nearest": "kernels",
+        "run": "rounds",
+    },
+)
 
 
 def __dir__() -> list[str]:

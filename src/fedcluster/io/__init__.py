@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from fedcluster._lazy import names_from
 
 if TYPE_CHECKING:
     from fedcluster.io._matrices import MatrixRows, MemoryMap
@@ -23,20 +24,13 @@ __all__ = [
     "open_rows",
 ]
 
-_MODULES = {
-    "ColumnRoles": "_reader",
-    "FileSource": "_sources",
-    "MatrixRows": "_matrices",
-    "MemoryMap": "_matrices",
-    "ParquetRows": "_table_rows",
-    "SiteRows": "_rows",
-    "SqlSource": "_sources",
-    "open_rows": "_sources",
-}
-
-
-def __getattr__(name: str) -> Any:
-    """Import a public name when it is first asked for: arrays in memory need none of pyarrow."""
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+__getattr__ = names_from(  # arrays in memory need none of pyarrow
+    __name__,
+    {
+        "ColumnRoles": "_reader",
+        "FileSource SqlSource open_rows": "_sources",
+        "MatrixRows MemoryMap": "_matrices",
+        "ParquetRows": "_table_rows",
+        "SiteRows": "_rows",
+    },
+)
