@@ -46,7 +46,7 @@ GUESTS = {
     "flwr": "transports.flower",
     "httpx": "transports.flower",
     "llvmlite": "kernels",
-    "matplotlib": "_report._pictures selection._curves",
+    "matplotlib": "_report._pictures selection._verdict",
     "numba": "kernels",
     "numpy": ANYWHERE,
     "pyarrow": "io",
@@ -119,6 +119,48 @@ def _is_let_in(module: str, hosts: str) -> bool:
     return any(f"{module}.".startswith(f"{host}.") for host in hosts.split())
 
 
+def inner_imports(package: Path) -> list[str]:
+    """Imports inside functions, but for those that keep the start of a program quick."""
+    starting = {"cli", "transports"}
+    return sorted(
+        {
+            f"{path.relative_to(package)}: {ast.unparse(node)}"
+            for path in package.rglob("*.py")
+            if path.relative_to(package).parts[0] not in starting
+            for outer in ast.walk(ast.parse(path.read_text("utf-8")))
+            if isinstance(outer, ast.FunctionDef)
+            for node in ast.walk(outer)
+            if isinstance(node, ast.Import | ast.ImportFrom)
+        }
+    )
+
+
+def test_few_things_are_imported_inside_functions():
+    """Extras, and what is slow and rarely needed; each says why in a comment."""
+    found = inner_imports(Path(fedcluster.__file__).parent)
+    assert len(found) <= 10, "\n".join(["", *found])
+
+
+def test_no_file_imports_one_that_imports_it():
+    """A circle of files can be understood only as a whole."""
+    package = Path(fedcluster.__file__).parent
+    names = {path.relative_to(package).with_suffix("") for path in package.rglob("*.py")}
+    modules = {".".join(name.parts) for name in names if name.name != "__init__"}
+    arrows = {
+        ".".join(path.relative_to(package).with_suffix("").parts): {
+            imported.partition(".")[2].rpartition(".")[0]
+            for _, imported in _imports(path.read_text("utf-8"), "fedcluster")
+            if imported.startswith("fedcluster.")
+        }
+        & modules
+        for path in package.rglob("*.py")
+        if path.name != "__init__.py"
+    }
+    while leaves := {name for name, below in arrows.items() if not below & arrows.keys()}:
+        arrows = {name: below for name, below in arrows.items() if name not in leaves}
+    assert not arrows, f"in a circle, or above one: {', '.join(sorted(arrows))}"
+
+
 def test_house_is_in_order():
     found = complaints(Path(fedcluster.__file__).parent)
     assert not found, "\n".join(["", *found])
@@ -158,7 +200,7 @@ def test_nothing_outside_its_package_names_what_is_inside_flower():
         (
             "cli.py",
             "import matplotlib.pyplot",
-            "matplotlib may be imported in _report._pictures selection._curves only",
+            "matplotlib may be imported in _report._pictures selection._verdict only",
         ),
         ("rounds.py", "from fedcluster.core import _total", "_total is private to its module"),
         ("selection.py", "import gap_statistic", "gap_statistic is not among the guests"),

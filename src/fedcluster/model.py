@@ -16,6 +16,7 @@ from typing import Any, NoReturn, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
+from fedcluster import kernels
 from fedcluster.core import Column, Data, Floats, Labels, Limit, Rows, SiteInfo
 from fedcluster.errors import InputError
 from fedcluster.io._outputs import atomic_write, json_text
@@ -122,9 +123,9 @@ class Model:
         >>> model.predict([[1.0], [9.0]])
         array([0, 1], dtype=int32)
         """
-        from fedcluster.kernels import nearest
-
-        return on_whole_rows(lambda rows: nearest(rows, self.centers)[0], self.prepared(X), -1)
+        return on_whole_rows(
+            lambda rows: kernels.nearest(rows, self.centers)[0], self.prepared(X), -1
+        )
 
     def prepared(self, X: ArrayLike | Data) -> Rows:
         """Return rows as they are clustered, one for each row given; NaN where a row is dropped."""
@@ -147,13 +148,11 @@ class Model:
 
     def memberships(self, X: ArrayLike | Data) -> Floats | None:
         """Return the memberships of the rows, (n, k); None for a hard clustering."""
-        from fedcluster.kernels import memberships
-
         if not self.fuzzy:
             return None
         m = float(self.algorithm["m"])
         return on_whole_rows(
-            lambda rows: memberships(rows, self.centers, m), self.prepared(X), np.nan
+            lambda rows: kernels.memberships(rows, self.centers, m), self.prepared(X), np.nan
         )
 
     def save(self, path: str | Path) -> None:

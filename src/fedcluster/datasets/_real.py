@@ -212,7 +212,7 @@ def _good_cells(counts: Any, genes: NDArray[np.str_]) -> NDArray[np.bool_]:
 
 def _read(path: str | PathLike[str]) -> Any:
     try:
-        from anndata import read_h5ad
+        from anndata import read_h5ad  # an optional extra
     except ImportError as error:
         raise ImportError(
             "to read .h5ad files, install the extra: pip install 'fedcluster[anndata]'"

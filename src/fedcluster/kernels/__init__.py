@@ -1,9 +1,16 @@
 """Compiled inner loops, from arrays to arrays: the only home of numba."""
 
-from fedcluster.kernels._fuzzy import FuzzyFit, fuzzy_cmeans, fuzzy_pass, memberships
-from fedcluster.kernels._hard import hard_pass, hard_sums, nearest
-from fedcluster.kernels._lloyd import LloydFit, kmeans
-from fedcluster.kernels._seeding import kmeans_plusplus
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fedcluster._lazy import names_from
+
+if TYPE_CHECKING:
+    from fedcluster.kernels._fuzzy import FuzzyFit, fuzzy_cmeans, fuzzy_pass, memberships
+    from fedcluster.kernels._hard import hard_pass, hard_sums, nearest
+    from fedcluster.kernels._lloyd import LloydFit, kmeans
+    from fedcluster.kernels._seeding import kmeans_plusplus
 
 __all__ = [
     "FuzzyFit",
@@ -17,3 +24,13 @@ __all__ = [
     "memberships",
     "nearest",
 ]
+
+__getattr__ = names_from(  # to load a model takes no compiler
+    __name__,
+    {
+        "FuzzyFit fuzzy_cmeans fuzzy_pass memberships": "_fuzzy",
+        "hard_pass hard_sums nearest": "_hard",
+        "LloydFit kmeans": "_lloyd",
+        "kmeans_plusplus": "_seeding",
+    },
+)
