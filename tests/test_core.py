@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from fedcluster import Data, State, Summary
-from fedcluster.core import Answers
+from fedcluster.core import Answers, SiteInfo
 
 
 def summary(sums: list[float], weights: list[float], support: list[float] | None = None) -> Summary:
@@ -83,6 +83,14 @@ def test_a_start_is_a_copy_and_has_no_weight() -> None:
     assert_array_equal(state.weights, [0, 0])
     assert (state.round, state.converged, dict(state.memory)) == (0, False, {})
     assert np.isnan(state.inertia)
+
+
+def test_a_site_with_other_rows_is_the_same_site() -> None:
+    site = SiteInfo("north", labels=("a", "b"), n_rows=5, weight=7.0, n_columns=2)
+    assert site == SiteInfo("north", labels=("a", "b"), n_rows=6, weight=8.0, n_columns=3)
+    assert site != SiteInfo("north")
+    assert site != SiteInfo("north", labels=("a", "b"), streams=True)
+    assert site != SiteInfo("north", labels=("a", "b"), answered=False)
 
 
 @pytest.mark.parametrize(

@@ -310,6 +310,9 @@ def test_codes_go_to_their_levels_others_to_the_last_column_and_nan_stays() -> N
     assert (filled.unknown(data, 0), filled.filled(data, 0)) == (1, 1)
     first = Category("t", ("b", "a"), fill="b")
     assert first.filled(data, 0) == 1
+    gone = Category("t", ("b", "a"), fill="z")  # a text that is no level fills nothing in
+    assert_array_equal(gone.apply(data, 0), plain.apply(data, 0))
+    assert gone.filled(data, 0) == 0
     coded = Category("t", ("b", "a"), coded=True)
     assert_array_equal(coded.apply(data, 0), [[1], [0], [2], [nan]])
     assert other.names == ("t=b", "t=a", "t=(other)")

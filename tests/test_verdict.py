@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from fedcluster.core import Result, State
+from fedcluster.errors import InputError
 from fedcluster.metrics._indices import JUDGES
 from fedcluster.selection import Rule
 from fedcluster.selection._verdict import because, doubts, judged
@@ -189,6 +190,15 @@ def test_two_points_have_no_elbow_and_nan_says_nothing() -> None:
     assert judged(two, {2: apart(2), 3: apart(3)}, Rule("inertia")).n_clusters == 3
     table = scored("bic", {2: 1.0, 3: np.nan, 4: 0.0})
     assert judged(table, {k: apart(k) for k in table}, Rule("bic")).says == {"bic": 2}
+
+
+def test_bounds_are_one_pair_for_all_columns_or_one_for_each() -> None:
+    for n in (1, 3):
+        Rule("gap", bounds=(np.zeros(n), np.ones(n))).check(3)
+    Rule("gap").check(3)
+    for bounds in ((np.zeros(2), np.ones(2)), (np.zeros(3), np.ones(2))):
+        with pytest.raises(InputError, match="the bounds are 2 pairs, but there are 3 columns"):
+            Rule("gap", bounds=bounds).check(3)
 
 
 def test_nobody_says_anything() -> None:
