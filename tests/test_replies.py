@@ -172,6 +172,17 @@ def test_the_largest_line_is_held_against_the_weight_of_all_rows_where_that_is_m
                 engine.ask(ASKED)
 
 
+def test_a_site_whose_limits_hide_all_its_rows_has_nothing_to_weigh() -> None:
+    """Half a row is more than it told of."""
+    lone = Responder(Client("b", Data(ROWS["b"][:1])))
+    bend = numbers(lambda s, w: (s, put(w, 0.5)))
+    engine = RemoteEngine(Postman({**responders(), "b": lone}, "b", bend), ROWS, quorum=3)
+    engine.ask(ASKED)
+    assert re.search(r"weighs 0.5, but all rows .* 0$", engine.refusals[0].reason)
+    silent = RemoteEngine(Postman({**responders(), "b": lone}), ROWS)
+    assert not silent.ask(ASKED)[0].by_site["b"].weights.any()
+
+
 @pytest.mark.parametrize(("bend", "reason"), BAD.values(), ids=BAD)
 def test_without_a_quorum_a_bad_reply_ends_the_run_with_its_reason(bend, reason):
     engine = RemoteEngine(Postman(responders(), "b", bend), ROWS)
