@@ -81,13 +81,13 @@ NAMES = {
 }  # fmt: skip
 SIZES = {
     "ADD_LANES", "BLOCK", "BLOCK_ROWS", "BUDGET", "CACHE_BYTES", "CACHE_LINE",
-    "CACHE_LINE_NUMBERS", "CHUNK", "CHUNK_WORK", "DEPTH", "FEWEST_BLOCKS", "FEWEST_CHUNK_ROWS",
-    "LONGEST_WAIT", "MOST_CHUNKS", "MOST_CHUNK_ROWS", "MOST_RUNS", "PADDING", "PART_BYTES",
-    "FAR", "PRODUCT_COLUMNS", "PRODUCT_ROWS", "PRODUCT_VECTORS", "RESTART_WORK",
-    "ROWS_PER_CENTER", "TILE_VECTORS",
-    "WIDE", "WIDE_BLOCK", "WORTH_A_CALL", "WORTH_A_THREAD", "WORTH_BOUNDS",
+    "CACHE_LINE_NUMBERS", "CHUNK", "CHUNK_WORK", "DEPTH", "DEPTHS", "FAR", "FEWEST_BLOCKS",
+    "FEWEST_CHUNK_ROWS", "LONGEST_WAIT", "MOST_CHUNKS", "MOST_CHUNK_ROWS", "MOST_RUNS", "PADDING",
+    "PART_BYTES", "PRODUCT_COLUMNS", "PRODUCT_ROWS", "PRODUCT_VECTORS", "RESTART_WORK",
+    "ROWS_PER_CENTER", "TILE_VECTORS", "WIDE", "WIDE_BLOCK", "WORTH_A_CALL", "WORTH_A_THREAD",
+    "WORTH_BOUNDS",
 }  # fmt: skip
-"""Constants of modules that say how work is divided: with another value it is as right."""
+"""Constants that say how work is divided or tried: another value is as right."""
 TERMS = (ast.Add, ast.Sub, ast.Mult, ast.Div)
 LEAVES = (ast.Raise, ast.Return, ast.Continue, ast.Break)
 
@@ -148,6 +148,8 @@ def _says_nothing(node: ast.AST) -> bool:
     """Return whether what is in here is a text of an error, a size, or a check of our own."""
     if isinstance(node, ast.keyword):
         return node.arg == "strict"
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        return node.func.id == "in_parts"
     if isinstance(node, ast.Assign):
         names = {n.id for t in node.targets for n in ast.walk(t) if isinstance(n, ast.Name)}
         return bool(names) and names <= SIZES

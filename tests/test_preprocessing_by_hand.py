@@ -265,6 +265,14 @@ def test_text_that_most_rows_share_with_few_is_left_out() -> None:
     assert named.preprocessor.categories[0].levels == ("f",)
 
 
+def test_rows_of_unnamed_texts_are_rows() -> None:
+    """Five of eleven have a text of their own: less than half."""
+    few = fitted({"a": texts(*"ffffff", *"vwxyz")}, rare=5).preprocessor.categories[0]
+    assert (few.levels, few.other) == (("f",), True)
+    many = fitted({"a": texts(*"ffffff", *"tuvwxyz")}, rare=5).fit_report.left_out
+    assert many["t"] == "text of which most rows have a value that few share"
+
+
 def test_text_that_is_the_same_everywhere_is_left_out_unless_it_is_named() -> None:
     found = fitted({"a": sexes(f=20)})
     assert found.fit_report.left_out["t"] == "the same text, 'f', everywhere"
