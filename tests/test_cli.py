@@ -20,7 +20,8 @@ import pytest
 from typer.testing import CliRunner
 
 import fedcluster
-from fedcluster import FederatedKMeans, report
+from fedcluster import FederatedKMeans
+from fedcluster import _report as report
 from fedcluster._choices import ALGORITHMS, FUZZY_ALGORITHMS, INITS, QUALITIES
 from fedcluster._specifications import Fit
 from fedcluster.cli import _runs as runs

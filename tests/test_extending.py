@@ -15,38 +15,36 @@ import pytest
 
 ALGORITHM = """
 import sys
-from types import ModuleType
+from pathlib import Path
 
-import fedcluster._choices as choices
-
-choices.ALGORITHMS["still"] = "_still:Still.from_fit"  # file 2: its row
-
-from dataclasses import dataclass
+FILE = '''
+from dataclasses import dataclass, replace
 
 from fedcluster.algorithms import Lloyd
 
 
 @dataclass(frozen=True)
 class Still(Lloyd):
-    # file 1: the algorithm; it stops after one round
     @classmethod
     def from_fit(cls, fit):
         return cls(fit.tol)
 
     def server_step(self, state, answers, rng):
-        from dataclasses import replace
-
         return replace(Lloyd.server_step(self, state, answers, rng), converged=True)
+'''
+import fedcluster.algorithms
+import fedcluster._choices as choices
 
-
-sys.modules["fedcluster.algorithms._still"] = module = ModuleType("_still")
-module.Still = Still
+Path("added").mkdir(exist_ok=True)
+fedcluster.algorithms.__path__.append("added")
+Path("added/_still.py").write_text(FILE)  # file 1: the algorithm; it stops after one round
+choices.ALGORITHMS["still"] = "_still:Still.from_fit"  # file 2: its row
 
 from fedcluster import FederatedKMeans
 from fedcluster.cli import app
 from fedcluster.engines._wire import STEPS
 
-assert STEPS["Still"] is Still, "sites know it"
+assert STEPS["Still"].__module__ == "fedcluster.algorithms._still", "sites know it"
 rows = [[0.0], [1.0], [8.0], [9.0]]
 model = FederatedKMeans(2, algorithm="still", random_state=0)
 assert model.fit({"a": rows, "b": rows}).n_clusters_ == 2
