@@ -298,12 +298,22 @@ def exact_distances(X, centers):
     return np.sqrt(((X[:, np.newaxis] - centers) ** 2).sum(axis=2))
 
 
+def assert_bounds_hold(X, centers, bounds):
+    """U is at least the distance to the own centre, and l at most that to any other one.
+
+    What is kept of u is l - u, rounded to float32 once more.
+    """
+    labels, lower, above = bounds.rows
+    distances, rows = exact_distances(X, centers), np.arange(len(X))
+    own = distances[rows, labels]
+    distances[rows, labels] = np.inf
+    assert np.all(own <= lower - above.astype(np.longdouble) * (1 - 2.0**-23))
+    assert np.all(lower - bounds.others[labels] <= distances.min(axis=1))
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize(("scale", "offset"), [(1, 0), (1e-15, 0), (1e-3, 300), (1, 300)], ids=str)
 def test_bounds_enclose_the_exact_distances(dtype, scale, offset):
-    """U is at least the distance to the own centre, and l at most that to any other one, where
-    scores are all rounding, too. What is kept of u is l - u, rounded to float32 once more.
-    """
     rng = np.random.default_rng(0)
     X = (scale * rng.normal(size=(2000, 3)) + offset).astype(dtype)
     centers = rng.choice(X, 5).astype(float)
@@ -313,25 +323,21 @@ def test_bounds_enclose_the_exact_distances(dtype, scale, offset):
             centers = centers + size * scale * rng.normal(size=centers.shape)
             hard_sums(X, centers, cache=cache)
             if bounds := known(cache):  # from the second pass on
-                labels, lower, above = bounds.rows
-                distances, rows = exact_distances(X, centers), np.arange(len(X))
-                own, above = distances[rows, labels], above.astype(np.longdouble)
-                distances[rows, labels] = np.inf
-                assert np.all(own <= lower - above * (1 - 2.0**-23))
-                assert np.all(lower - bounds.others[labels] <= distances.min(axis=1))
+                assert_bounds_hold(X, centers, bounds)
     assert known(cache)
 
 
-def test_a_row_on_the_bisector_of_two_centres_is_scored_in_float32():
-    """Row after row lies on the way from one centre to another, closer to the first one by up to a
-    ten thousandth. The bounds of such a row are exact, so that nothing but the margin tells that
-    a full pass in float32, whose scores are far larger than their difference, may say otherwise.
+@pytest.mark.parametrize("apart", [1.0, 0.1])
+def test_a_row_on_the_bisector_of_two_centres_is_scored_in_float32(apart):
+    """Row after row lies on the way from one centre to another, hardly closer to the first one. The
+    bounds of such a row are exact, so that nothing but the margin tells that a full pass in
+    float32, whose scores are far larger than their difference, may say otherwise.
     """
     n_wrong, d = 0, 24
-    for seed in range(6):
+    for seed in range(8):
         rng = np.random.default_rng(seed)
-        direction = rng.normal(size=d) / np.sqrt(d)
-        between = 40.0 + (0.5 - 10.0 ** rng.uniform(-9, -4, (400, 1))) * direction
+        direction = apart * rng.normal(size=d) / np.sqrt(d)
+        between = 40.0 + (0.5 - 10.0 ** rng.uniform(-6, -1, (400, 1))) * direction
         X = np.vstack([between, rng.normal(size=(1600, d)), rng.normal(size=(1600, d)) + 20])
         X = X.astype(np.float32)
         cache: dict[str, Any] = {}
@@ -340,6 +346,8 @@ def test_a_row_on_the_bisector_of_two_centres_is_scored_in_float32():
         with bounds_everywhere():
             for centers in (start, start, end, end):
                 assert_as_in_a_full_pass(X, centers, None, cache)
+                if bounds := known(cache):
+                    assert_bounds_hold(X, centers, bounds)
         assert known(cache).n_scored < len(X) / 2
         n_wrong += (hard_pass(X, end).labels != exact_distances(X, end).argmin(axis=1)).sum()
     assert n_wrong > 100  # float32 does err here

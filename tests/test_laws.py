@@ -164,6 +164,12 @@ def test_means_move_and_stretch_with_the_rows(step: Step, seed: int) -> None:
         np.testing.assert_allclose(b.sums[:, :3], moved, rtol=1e-12)
 
 
+def test_a_fuzzy_algorithm_makes_the_fuzzy_objective_small_unless_it_is_hard() -> None:
+    for m in (1.0001, 1.5, 2.0, 3.0):
+        assert FFCM(m).objective() == FuzzyObjective(m)
+    assert FFCM(1.0).objective() == Lloyd().objective() == Inertia()
+
+
 @by_name(ALGORITHMS)
 @pytest.mark.parametrize("done", [0, 7])
 def test_a_round_is_one_round(step: Algorithm, done: int) -> None:
