@@ -1,0 +1,367 @@
+"""The log of what left a site: what is done to its lines is seen, and named by file and line."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import re
+import shutil
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fedcluster.errors import InputError
+from fedcluster.federation import _audit_log
+from fedcluster.federation._audit_log import AuditLog, Head, parts_of, read_log, verify
+
+
+def saying(**content: object) -> Callable[[Head], dict]:
+    """An entry of the log."""
+    return lambda head: content
+
+
+def written(path: Path, n: int = 6, largest: int = 1 << 20) -> AuditLog:
+    """A log with a first line and n more."""
+    log = AuditLog(path, "north", largest)
+    for i in range(n):
+        log.append(saying(round=i, question=f"{i}"))
+    return log
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "audit.jsonl"
+
+
+def again(lines: list[bytes]) -> list[bytes]:
+    """The chain that somebody makes who knows how: own hash and previous of every line."""
+    made, previous = [], ""
+    for number, raw in enumerate(lines, 1):
+        line = json.loads(raw)
+        del line["hash"]
+        body = json.dumps(line | {"line": number, "previous": previous}, separators=(",", ":"))[:-1]
+        previous = sha256(body.encode()).hexdigest()
+        made.append(f'{body},"hash":"{previous}"}}\n'.encode())
+    return made
+
+
+def lines_of(path: Path) -> list[bytes]:
+    return path.read_bytes().splitlines(keepends=True)
+
+
+def put(path: Path, lines: list[bytes]) -> None:
+    path.write_bytes(b"".join(lines))
+
+
+def test_the_chain_by_hand(path: Path) -> None:
+    """A line's hash is that of all that stands before it; the next line names it."""
+    written(path, 2)
+    first, second, third = lines_of(path)
+    for line, after in ((first, second), (second, third)):
+        content, own = re.findall(rb'(.*),"hash":"([0-9a-f]{64})"}\n', line)[0]
+        assert sha256(content).hexdigest().encode() == own
+        assert json.loads(after)["previous"].encode() == own
+    assert json.loads(first).items() >= {"line": 1, "previous": "", "site": "north"}.items()
+    head = json.loads(path.with_suffix(".head").read_text())
+    assert head == {"part": 1, "line": 3, "hash": json.loads(third)["hash"]}
+    assert [line.get("round") for line in read_log(path)] == [None, 0, 1]
+
+
+def test_a_log_that_nobody_touched_is_in_order(path: Path) -> None:
+    written(path)
+    head, known = verify(path)
+    assert (head.line, head.part, head.site, known) == (7, 1, "north", None)
+    for number, line in enumerate(lines_of(path), 1):
+        assert verify(path, json.loads(line)["hash"])[1] == number
+    assert verify(path, "0" * 64)[1] is None
+
+
+TAMPERED: dict[str, tuple[Callable[[list[bytes]], list[bytes]], str]] = {
+    "changed": (
+        lambda x: [*x[:3], x[3].replace(b'"round":2', b'"round":9'), *x[4:]],
+        r"audit.jsonl, line 4: was changed",
+    ),
+    "changed with a hash made again": (
+        lambda x: [*x[:3], rehashed(x[3], round=9), *x[4:]],
+        r"line 5: does not follow from the line before",
+    ),
+    "removed": (lambda x: [*x[:3], *x[4:]], "line 4: does not follow"),
+    "removed at the start": (lambda x: x[1:], "line 1: does not follow"),
+    "swapped": (lambda x: [*x[:2], x[3], x[2], *x[4:]], "line 3: does not follow"),
+    "put in": (lambda x: [*x[:3], x[2], *x[3:]], "line 4: does not follow"),
+    "cut off": (lambda x: x[:-2], "lines were cut off: it ends with line 5 .* tells of line 7"),
+    "all cut off": (lambda x: [], "lines were cut off"),
+    "cut off and written anew": (
+        lambda x: [*x[:-2], *again([*x[:-2], *x[:2]])[-2:]],
+        "line 7 of the log is another one than audit.head tells of",
+    ),
+    "half a line": (lambda x: [*x[:-1], x[-1][:-9]], "line 7: is half a line"),
+    "without its last sign": (lambda x: [*x[:-1], x[-1][:-1]], "line 7: is half a line"),
+    "an empty line": (lambda x: [*x[:3], b"\n", *x[3:]], "line 4: was changed"),
+    "no JSON": (lambda x: [*x, chained(b"{]")], "line 8: is not a line of such a log"),
+    "a list": (lambda x: [*x, chained(b"[[1]")], "line 8: (is not a line|was changed)"),
+    "a line without its number": (lambda x: [*x, chained(b'{"time":"9"')], "line 8: is not a line"),
+}
+
+
+def rehashed(raw: bytes, **changes: object) -> bytes:
+    line = json.loads(raw) | changes
+    del line["hash"]
+    return chained(json.dumps(line, separators=(",", ":"))[:-1].encode())
+
+
+def chained(body: bytes) -> bytes:
+    return body + b',"hash":"' + sha256(body).hexdigest().encode() + b'"}\n'
+
+
+@pytest.mark.parametrize(("change", "reason"), TAMPERED.values(), ids=TAMPERED)
+def test_what_was_done_to_a_log_is_named(change, reason, path):
+    written(path)
+    put(path, change(lines_of(path)))
+    with pytest.raises(InputError, match=reason):
+        verify(path)
+
+
+@pytest.mark.parametrize("name", [name for name in TAMPERED if "half" not in name])
+def test_nothing_is_added_to_a_log_that_is_not_in_order(name, path):
+    """The site does not start, and so nothing leaves; half a line that was whole is one cut off."""
+    written(path)
+    put(path, TAMPERED[name][0](lines_of(path)))
+    before = path.read_bytes()
+    with pytest.raises(InputError):
+        AuditLog(path, "north").append(saying())
+    assert path.read_bytes().startswith(before[:-300])
+    with pytest.raises(InputError):
+        AuditLog(path, "north").append(saying())
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(place=st.integers(0), bit=st.integers(0, 7))
+def test_any_bit_that_is_turned_is_seen(place, bit, tmp_path):
+    folder = tmp_path / f"{place}-{bit}"[:50]
+    folder.mkdir(exist_ok=True)
+    path = folder / "audit.jsonl"
+    if not path.exists():
+        written(path, 3, 500)
+    file = [*parts_of(path), path][place % (1 + len(parts_of(path)))]
+    content = file.read_bytes()
+    turned = bytearray(content)
+    turned[place % len(content)] ^= 1 << bit
+    file.write_bytes(turned)
+    with pytest.raises(InputError, match="audit"):
+        verify(path)
+    file.write_bytes(content)
+    verify(path)
+
+
+def test_a_chain_made_anew_with_its_head_is_seen_by_who_kept_a_hash_only(path: Path) -> None:
+    """What a chain cannot show, and what a copy of a head shows."""
+    written(path)
+    kept = verify(path)[0].hash
+    forged = [line.replace(b'"round":2', b'"round":9') for line in lines_of(path)]
+    put(path, again(forged))
+    last = json.loads(lines_of(path)[-1])
+    end = {"part": 1, "line": last["line"], "hash": last["hash"]}
+    path.with_suffix(".head").write_text(json.dumps(end))
+    head, known = verify(path, kept)
+    assert head.line == 7  # all is in order,
+    assert known is None  # but it is not the log that was known
+
+
+def test_a_head_that_is_gone_or_damaged_is_named(path: Path) -> None:
+    written(path)
+    head = path.with_suffix(".head")
+    for content in ("", "[]", '{"line": "x", "hash": 1}'):
+        head.write_text(content)
+        with pytest.raises(InputError, match=r"audit.head is damaged"):
+            verify(path)
+    head.unlink()
+    for use in (verify, lambda path: AuditLog(path, "north").append(saying())):
+        with pytest.raises(InputError, match=r"audit.head is gone: nothing tells whether lines"):
+            use(path)
+
+
+def test_a_log_that_is_gone_is_missed_by_its_head(path: Path) -> None:
+    written(path)
+    path.unlink()
+    with pytest.raises(InputError, match=r"audit.jsonl is gone, and audit.head tells of it"):
+        AuditLog(path, "north").append(saying())
+    with pytest.raises(InputError, match=r"audit.jsonl cannot be read"):
+        verify(path)
+
+
+def test_the_log_of_another_site_is_not_continued(path: Path) -> None:
+    written(path)
+    with pytest.raises(InputError, match="line 1: the log is of site 'north'"):
+        AuditLog(path, "south").append(saying())
+
+
+def test_a_full_file_is_renamed_and_the_next_one_goes_on_with_the_chain(path: Path) -> None:
+    log = written(path, 0, 900)
+    log.append(saying(permits={"a": {"used": 3}}))
+    for i in range(30):
+        log = AuditLog(path, "north", 900) if i == 9 else log
+        log.append(saying(filler="x" * 100))
+    parts = parts_of(path)
+    assert len(parts) > 3
+    assert max(each.stat().st_size for each in parts) < 900 + 2 * 400
+    head, _ = verify(path)
+    assert (head.part, head.permits) == (len(parts) + 1, {"a": {"used": 3}})
+    assert sum(1 for line in read_log(path) if "filler" in line) == 30
+    assert AuditLog(path, "north").append(saying()).permits == {"a": {"used": 3}}
+    shutil.copy(parts[1], parts[2])
+    with pytest.raises(InputError, match=r"audit-0003.jsonl, line 1: .* files before it were"):
+        verify(path)
+
+
+@pytest.mark.parametrize("lost", [0, 1, -1])
+def test_a_file_that_is_missing_is_named_by_the_next_one(lost, path):
+    log = written(path, 0, 500)
+    for _ in range(12):
+        log.append(saying(filler="x" * 200))
+    parts = [*parts_of(path), path]
+    parts[lost - 1 if lost < 0 else lost].unlink()
+    with pytest.raises(InputError, match=f"{parts[lost + 1 if lost >= 0 else -1].name}, line 1"):
+        verify(path)
+
+
+def test_a_crash_while_a_file_is_renamed_loses_nothing(path: Path) -> None:
+    written(path)
+    path.rename(path.with_name("audit-0001.jsonl"))
+    head = AuditLog(path, "north").append(saying())
+    assert (head.line, head.part) == (9, 2)
+    verify(path)
+    put(path, [lines_of(path)[0][:40]])  # the first line of the next file, half written
+    end = {"part": 1, "line": 7, "hash": json.loads(lines_of(parts_of(path)[0])[-1])["hash"]}
+    path.with_suffix(".head").write_text(json.dumps(end))
+    assert AuditLog(path, "north").append(saying()).part == 2
+    verify(path)
+
+
+def test_cutting_the_newest_file_after_a_renaming_is_seen(path: Path) -> None:
+    log = written(path, 0, 500)
+    for _ in range(5):
+        log.append(saying(filler="x" * 200))
+    path.unlink()
+    with pytest.raises(InputError, match="lines were cut off"):
+        AuditLog(path, "north").append(saying())
+
+
+@pytest.mark.parametrize("kept", [1, 30, -2])
+def test_half_a_line_of_a_crash_is_set_aside_and_recorded(kept, path):
+    written(path)
+    whole, half = path.read_bytes(), b'{"line":8,"previous":"0","time":"2026'[:kept]
+    path.write_bytes(whole + half)
+    AuditLog(path, "north").append(saying(round=99))
+    *_, repaired, last = read_log(path)
+    assert (repaired["event"], repaired["bytes"], last["round"]) == ("repaired", len(half), 99)
+    assert repaired["sha256"] == sha256(half).hexdigest()
+    assert path.with_suffix(".torn").read_bytes() == half + b"\n"
+    assert path.read_bytes().startswith(whole)
+    verify(path)
+
+
+def test_half_a_first_line_is_set_aside(path: Path) -> None:
+    path.write_bytes(b'{"line":1')
+    AuditLog(path, "north").append(saying())
+    assert [line.get("event") for line in read_log(path)] == ["begun", "repaired", None]
+    verify(path)
+
+
+def test_a_line_that_no_head_tells_of_yet_is_kept(path: Path) -> None:
+    """A crash between a line and its head."""
+    log = written(path)
+    head = path.with_suffix(".head").read_bytes()
+    log.append(saying(round=6))
+    path.with_suffix(".head").write_bytes(head)
+    assert verify(path)[0].line == 8
+    assert AuditLog(path, "north").append(lambda _: {}).line == 9
+
+
+def test_a_disk_that_fills_in_the_middle_of_a_line_breaks_nothing(path, monkeypatch):
+    log = written(path)
+    real = vars(_audit_log)["_append"]
+
+    def full(path: Path, content: bytes) -> None:
+        real(path, content[:20])
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(_audit_log, "_append", full)
+    with pytest.raises(OSError, match="No space left"):
+        log.append(saying(round=6))
+    with pytest.raises(OSError, match="No space left"):
+        log.append(saying(round=7))
+    monkeypatch.setattr(_audit_log, "_append", real)
+    log.append(saying(round=8))
+    assert [line.get("round") for line in read_log(path)][-2:] == [None, 8]
+    verify(path)
+
+
+def test_what_an_entry_raises_writes_no_line(path: Path) -> None:
+    log = written(path)
+    before = path.read_bytes()
+
+    def refuse(head):
+        raise KeyError("no")
+
+    with pytest.raises(KeyError):
+        log.append(refuse)
+    assert path.read_bytes() == before
+    log.append(saying())
+    verify(path)
+
+
+def append_many(path: Path, name: str) -> None:
+    log = AuditLog(path, "north", 5_000)
+    for i in range(40):
+        log.append(saying(by=name, i=i, permits={name: {"used": i + 1}}))
+
+
+def test_two_processes_write_one_chain(path: Path) -> None:
+    """Files are renamed under both of them."""
+    context = multiprocessing.get_context("fork")
+    both = [context.Process(target=append_many, args=(path, name)) for name in "ab"]
+    for process in both:
+        process.start()
+    for process in both:
+        process.join()
+        assert process.exitcode == 0
+    head, _ = verify(path)
+    assert head.permits == {"a": {"used": 40}, "b": {"used": 40}}
+    for name in "ab":
+        assert [line["i"] for line in read_log(path) if line.get("by") == name] == [*range(40)]
+    assert len(parts_of(path)) > 2
+
+
+def test_a_process_that_is_killed_leaves_a_log_that_goes_on(path: Path) -> None:
+    """At any moment: the chain is whole after the next start."""
+    context = multiprocessing.get_context("fork")
+    for wait in (0.02, 0.05, 0.11):
+        process = context.Process(target=append_many, args=(path, "a"))
+        process.start()
+        process.join(wait)
+        process.kill()
+        process.join()
+        AuditLog(path, "north").append(saying())
+        verify(path)
+
+
+def test_a_copy_can_be_verified_where_nothing_can_be_written(path: Path) -> None:
+    written(path)
+    path.with_suffix(".lock").unlink()
+    path.parent.chmod(0o500)
+    try:
+        assert verify(path)[0].line == 7
+    finally:
+        path.parent.chmod(0o700)
+
+
+def test_the_latest_time_does_not_go_back(path, monkeypatch):
+    log = written(path, 0)
+    late = log.append(saying(time="2099-01-01T00:00:00.000+00:00"))
+    assert log.append(saying()).latest == late.latest == "2099-01-01T00:00:00.000+00:00"
+    assert AuditLog(path, "north").append(saying()).latest == late.latest
