@@ -16,8 +16,8 @@ import fedcluster
 DOCUMENTED = re.compile(r"^([\w, ]+?) : .*?\bdefault=(.+?)(?:, optional)?$", re.MULTILINE)
 
 
-def documented() -> Iterator[tuple[str, Callable[..., Any]]]:
-    """Every class and function of ours with a docstring that names a default."""
+def of_ours() -> Iterator[tuple[str, Callable[..., Any]]]:
+    """Every class, method and function of ours, once."""
     seen = set()
     for info in walk_packages(fedcluster.__path__, "fedcluster."):
         if "transports" in info.name or info.name.endswith("__main__"):
@@ -30,13 +30,13 @@ def documented() -> Iterator[tuple[str, Callable[..., Any]]]:
             if inspect.isclass(found):
                 members += [(f"{name}.{m}", v) for m, v in vars(found).items() if callable(v)]
             for path, each in members:
-                doc = inspect.getdoc(each) or ""
-                if id(each) not in seen and DOCUMENTED.search(doc):
+                if id(each) not in seen:
                     seen.add(id(each))
                     yield f"{info.name}.{path}", each
 
 
-CASES = dict(documented())
+OURS = dict(of_ours())
+CASES = {path: each for path, each in OURS.items() if DOCUMENTED.search(inspect.getdoc(each) or "")}
 
 
 def value(text: str, where: dict[str, Any]) -> Any:
@@ -58,3 +58,13 @@ def test_defaults_are_as_documented(path: str) -> None:
 
 def test_many_defaults_are_documented() -> None:
     assert len(CASES) > 30
+
+
+@pytest.mark.parametrize(("name", "default"), [("seed", 0), ("max_rounds", 300)])
+def test_a_default_is_the_same_everywhere(name: str, default: int) -> None:
+    """A plan gives the same result alone and within another one that does not pass it on."""
+    plans = [each for path, each in OURS.items() if "cli" not in path and inspect.isfunction(each)]
+    given = [inspect.signature(each).parameters.get(name) for each in plans]
+    found = [each.default for each in given if each and each.default is not inspect.Parameter.empty]
+    assert len(found) > 3
+    assert set(found) <= {default, None}  # None takes that of something else

@@ -9,7 +9,9 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from fedcluster import Client, Data, LocalEngine, State, Summary, run
+from fedcluster._random import stream
 from fedcluster.algorithms import FedAvg, Lloyd
+from fedcluster.core import FitParameters
 
 RNG = np.random.default_rng(0)
 
@@ -326,3 +328,17 @@ def test_a_run_is_that_of_plain_numpy(seed: int) -> None:
 def test_impossible_parameters_are_refused(wrong: dict[str, Any], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         FedAvg(**wrong)
+
+
+def test_a_random_start_is_drawn_from_a_stream_of_its_own() -> None:
+    """From 0 to k + 1 in each column."""
+    start = FedAvg().random_start(3, 2, seed=5)
+    expected = stream(5, 0, "Gamma_0").uniform(0, 4, size=(3, 2))
+    assert_array_equal(start.centers, expected)
+    assert_array_equal(start.weights, np.zeros(3))
+    bounded = FedAvg(low=-2, high=7).random_start(3, 2, seed=5).centers
+    assert_allclose(bounded, expected / 4 * 9 - 2)
+
+
+def test_a_fit_moves_no_small_cluster() -> None:
+    assert FedAvg.from_fit(FitParameters(3)) == FedAvg(reassign_share=0)

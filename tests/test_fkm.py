@@ -216,3 +216,27 @@ def test_a_local_update_is_that_of_the_authors_library(
         found = np.column_stack([message.sums[ours] / weights[:, None], weights])
         expected = np.column_stack([theirs.cluster_centers_, sizes])[some]
         assert_allclose(in_order(found), in_order(expected), rtol=1e-12, atol=1e-14)
+
+
+def test_a_seeding_of_one_s_own_is_given_a_whole_number_of_31_bits() -> None:
+    """From the round's stream, as scikit-learn's functions take it."""
+    seen: list[int] = []
+
+    def seeds(X: np.ndarray, k: int, random_state: int) -> np.ndarray:
+        seen.append(random_state)
+        return X[:k]
+
+    fkm = FKM(2, client_init=seeds, client_n_init=3)
+    fkm.client_step(State(), Data(on_line(0, 5, 9)), np.random.default_rng(4))
+    rng = np.random.default_rng(4)
+    assert seen == [int(rng.integers(2**31)) for _ in range(3)]
+
+
+@pytest.mark.parametrize(("tol", "settled"), [(0.0, False), (0.05, False), (0.07, True)])
+def test_settled_is_a_share_of_the_variance_of_the_centres_received(
+    tol: float, settled: bool
+) -> None:
+    """Centres 0 and 8 of variance 16: from 1 and 8 they moved by 1, squared, in any order."""
+    before = State(on_line(8, 1), np.ones(2), round=1)
+    after = FKM(2, tol=tol).server_step(before, [sent((0, 5), (8, 5))], np.random.default_rng(0))
+    assert after.converged == settled

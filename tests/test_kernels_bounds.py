@@ -13,7 +13,9 @@ from numpy.testing import assert_array_equal
 
 from fedcluster.kernels import _hard as hard
 from fedcluster.kernels import hard_pass, hard_sums
-from fedcluster.kernels._hamerly import displacements, next_centers
+from fedcluster.kernels._hamerly import bounded_chunk, displacements, next_centers
+from fedcluster.kernels._hard import _rounding
+from fedcluster.kernels._sweep import pack_centers
 
 VARIABLE = "FEDCLUSTER_NUM_THREADS"
 
@@ -366,3 +368,180 @@ def test_centres_moved_no_further_and_lie_no_closer_than_said():
         assert_array_equal(displacements(before, before), np.zeros(200))
         distances = exact_distances(before, before) + np.where(np.eye(200), np.inf, 0)
         assert np.all(next_centers(before).astype(np.float32) <= distances.min(axis=1))
+
+
+# What bounds save, and what they cost
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_no_more_rows_are_scored_than_bounds_leave_uncertain(dtype):
+    """A thousand rows from 0.005 to 9.995 and centres at 2.5 and 7.5, which move by 0.1.
+
+    Where the other centre is at most 0.2 further away, a row is doubtful: ten on either side of
+    5. Those on the left come closer to their centre; those on the right are scored, and change.
+    """
+    X = ((np.arange(1000) + 0.5) / 100)[:, np.newaxis].astype(dtype)
+    cache: dict[str, Any] = {}
+    start = np.array([[2.5], [7.5]])
+    with bounds_everywhere():
+        for moved, counts in (
+            (0.0, None),  # a full pass
+            (0.0, (1000, 1000, 1000)),  # fills the bounds in
+            (0.0, (0, 0, 0)),
+            (0.1, (20, 10, 1000)),
+            (0.1, (0, 0, 0)),
+        ):
+            assert_as_in_a_full_pass(X, start + moved, None, cache)
+            if counts:
+                bounds = known(cache)
+                assert (bounds.n_doubtful, bounds.n_scored, bounds.n_added) == counts
+        one = start + np.array(
+            [[0.104], [0.1]]
+        )  # nobody changes: the rows of the other are not added
+        assert_as_in_a_full_pass(X, one, None, cache)
+        assert (known(cache).n_scored, known(cache).n_added) == (0, 510)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_bounds_are_no_wider_than_rounding(dtype):
+    rng = np.random.default_rng(0)
+    X, centers = rng.normal(size=(500, 3)).astype(dtype), rng.normal(size=(4, 3))
+    cache: dict[str, Any] = {}
+    with bounds_everywhere():
+        for _ in range(2):
+            hard_sums(X, centers, cache=cache)
+    labels, lower, above = known(cache).rows
+    distances, rows = exact_distances(X, centers), np.arange(len(X))
+    own = distances[rows, labels]
+    distances[rows, labels] = np.inf
+    other = distances.min(axis=1)
+    np.testing.assert_allclose((lower - above).astype(float), own.astype(float), atol=1e-5)
+    np.testing.assert_allclose(lower.astype(float), other.astype(float), rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("d", "k", "dtype", "most"),
+    [
+        # score 1.5 + 3.072, add 2.6 + 2.4, read 2: 1.25 * 9.572 less 1.4 leave 10.565 a row
+        (8, 16, np.float64, {"n_doubtful": 1408, "n_scored": 607, "n_added": 1320}),
+        # score 1.5 + 0.072, add 2.6 + 0.6, read 0.5: 1.25 * 4.772 less 1.4 leave 4.565 a row
+        (2, 3, np.float32, {"n_doubtful": 760, "n_scored": 390, "n_added": 736}),
+    ],
+)
+def test_bounds_pay_up_to_a_quarter_more_than_a_full_pass(d, k, dtype, most):
+    """By the times of `pay`: 5.5 + read for a doubtful row of a thousand, 9 + read + 1.4 score for
+    one that is scored, 3 + add for one that is added.
+    """
+    X = np.zeros((1000, d), dtype)
+    for name, n in most.items():
+        bounds = hard.BoundedSweep(X, pack_centers(X, np.zeros((k, d))), k)
+        setattr(bounds, name, n)
+        assert bounds.pay(X)
+        setattr(bounds, name, n + 1)
+        assert not bounds.pay(X)
+
+
+@pytest.mark.parametrize(("n", "d", "k"), [(5000, 8, 3), (40_000, 16, 20), (40_000, 3, 9)])
+def test_the_bytes_that_bounds_need_are_about_those_that_they_take(n, d, k):
+    X = np.zeros((n, d))
+    bounds = hard.BoundedSweep(X, pack_centers(X, np.zeros((k, d))), k)
+    spare = hard.bytes_needed(X, k) - bounds.n_bytes
+    assert 0 <= spare <= 8 * len(bounds.parts) * k * 8
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_four_times_the_rounding_of_a_score_is_bounded(dtype):
+    """4 E, E = (d + 8) eps M (u + M + M / 2), for the longest way M from the shift, here 10."""
+    X = np.zeros((4, 2), dtype)
+    packed = pack_centers(X, np.array([[6.0, 8.0], [0.0, 0.0], [1.0, 1.0], [-3.0, -4.0]]))
+    assert_array_equal(packed.shift[:2], [1, 1])
+    longest = np.sqrt(5**2 + 7**2)
+    eps = np.finfo(dtype).eps / 2
+    per_distance, constant = _rounding(X, packed)
+    assert 1 < per_distance / (4 * 10 * eps * longest) < 1.0001
+    assert 1 < constant / (6 * 10 * eps * longest**2) < 1.0001
+    alike = _rounding(X, pack_centers(X, np.ones((3, 2))))
+    assert alike == (0, 10 * 2.0**-128)
+
+
+def test_what_a_move_of_centres_leaves_certain(monkeypatch):
+    """Centres 100 apart move by 1, 2 and 0.5: the longest move of another one is 2, 1 and 2."""
+    seen = []
+
+    def listening(*chunk):
+        seen.append(chunk[4])
+        return bounded_chunk(*chunk)
+
+    monkeypatch.setattr(hard, "bounded_chunk", listening)
+    centers = np.array([[0.0], [100.0], [300.0]])
+    X = np.linspace(-10, 310, 500)[:, np.newaxis]
+    cache: dict[str, Any] = {}
+    with bounds_everywhere():
+        for move in ([0, 0, 0], [0, 0, 0], [1, 2, 0.5], [0, 0, 3]):
+            centers = centers + np.array(move)[:, np.newaxis]
+            hard_sums(X, centers, cache=cache)
+    first, second, third = seen
+    for moves, same, others, own, apart in (
+        (first, [True] * 3, [0, 0, 0], [0, 0, 0], [100, 100, 200]),
+        (second, [False] * 3, [2, 1, 2], [1, 2, 0.5], [101, 101, 198.5]),
+        (third, [True, True, False], [5, 4, 2], [0, 0, 3], [101, 101, 201.5]),
+    ):
+        assert_array_equal(moves.is_same, same)
+        np.testing.assert_allclose(moves.others, others, rtol=1e-5)
+        np.testing.assert_allclose(moves.apart, apart, rtol=1e-5)
+        ample = max(moves.rounding[0] / 2, moves.rounding[1] ** 0.5)
+        assert 0 < ample < 1e-4
+        np.testing.assert_allclose(moves.enough - ample, np.add(others, own), rtol=1e-4, atol=1e-6)
+
+
+def test_it_is_too_early_for_bounds_at_first_and_where_centres_move_far():
+    run, apart = hard.Run(np.zeros((2, 1))), np.array([4.0, 12.0])
+    assert run.waits(np.zeros(2), apart)
+    assert not run.waits(np.zeros(2), apart)
+    for own, is_early in ((1.0, False), (1.0001, True), (np.nan, True)):
+        assert run.waits(np.array([0.1, own]), apart) == is_early
+    run.wait = 2
+    assert [run.waits(np.zeros(2), apart) for _ in range(3)] == [True, True, False]
+
+
+def test_bounds_that_never_pay_are_tried_more_and_more_seldom():
+    """A full pass first; after each try 1, 2, 4, 8, 16 and again 16 full passes."""
+    X, centers = np.random.default_rng(0).normal(size=(200, 2)), np.eye(2)
+    cache: dict[str, Any] = {}
+    tries = []
+    with bounds_everywhere(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(hard.BoundedSweep, "pay", lambda self, X: False)
+        for _ in range(62):
+            hard_sums(X, centers, cache=cache)
+            tries.append(known(cache) is not None)
+    at = np.flatnonzero(tries)
+    assert at[0] == 1
+    assert_array_equal(np.diff(at), [2 + wait for wait in (1, 2, 4, 8, 16, 16)])
+
+
+@pytest.mark.parametrize(("moved", "runs"), [(4.9, 1), (5.1, 2)])
+def test_a_question_belongs_to_a_run_half_the_way_to_the_next_centre_away(moved, runs):
+    """On average over the centres, which are 10 apart; of two runs to the nearer one."""
+    X, centers = np.random.default_rng(0).normal(size=(200, 1)), np.array([[0.0], [10.0]])
+    cache: dict[str, Any] = {}
+    with bounds_everywhere():
+        for asked in (centers, centers + moved):
+            hard_sums(X, asked, cache=cache)
+        assert len(cache["hard_sums"].runs) == runs
+        for asked in (centers + 0.1, centers + 5, centers + 0.2):
+            hard_sums(X, asked, cache=cache)
+            assert_array_equal(cache["hard_sums"].runs[-1].centers, asked)
+            assert len(cache["hard_sums"].runs) == runs
+
+
+@pytest.mark.parametrize(
+    ("n", "k", "worth", "remembers"),
+    [(40, 5, 400, True), (40, 5, 401, False), (39, 5, 1, False), (40, 1, 1, False)],
+)
+def test_bounds_are_for_many_rows_a_centre_and_much_work(n, k, worth, remembers, monkeypatch):
+    """Eight rows for each of several centres, and so many products of a value with a centre's."""
+    monkeypatch.setattr(hard, "WORTH_BOUNDS", worth)
+    X = np.random.default_rng(0).normal(size=(n, 2))
+    cache: dict[str, Any] = {}
+    hard_sums(X, X[:k], cache=cache)
+    assert bool(cache) == remembers

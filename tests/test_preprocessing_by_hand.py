@@ -11,14 +11,23 @@ from introductions import columns_told
 from numpy.testing import assert_allclose, assert_array_equal
 
 from fedcluster.client import Client
-from fedcluster.core import Column, Data, State, Summary
+from fedcluster.core import Answers, Column, Data, State, Summary
 from fedcluster.engines import LocalEngine
 from fedcluster.errors import HeldBackError, InputError
-from fedcluster.preprocessing import Category, NumericColumn, PreprocessingSpec, Preprocessor
+from fedcluster.preprocessing import (
+    Category,
+    NumericColumn,
+    PreprocessingSpec,
+    Preprocessor,
+    _fitting,
+    _moments,
+    _quantiles,
+)
 from fedcluster.preprocessing._fitting import fit
-from fedcluster.preprocessing._moments import Principal, means_from_total, principal
+from fedcluster.preprocessing._moments import Principal, means_from_total, principal, variances
 from fedcluster.preprocessing._quantiles import Histogram, quantiles
 from fedcluster.preprocessing._spec import agree
+from fedcluster.preprocessing._transform import aligned, on_whole_rows
 from fedcluster.rounds import run_plan
 
 
@@ -391,3 +400,365 @@ def test_a_mean_needs_every_column() -> None:
     assert_array_equal(means_from_total(total), [[2, 2.5], [3, 2]])
     with pytest.raises(HeldBackError, match="held back every value of a column"):
         means_from_total(Summary(np.array([[6.0], [0.0]]), np.array([3.0, 0.0])))
+
+
+# What is asked, and how often
+
+
+def rounds_of(sites: Mapping[str, Data], **prepare: Any) -> list[str]:
+    """What every round of a fit asks, the search for quantiles as one."""
+    engine, spec = engine_of(sites), PreprocessingSpec(**prepare)
+    schema = agree(columns_told(engine, texts=spec.named), spec.columns)
+    asked = [" ".join(r.steps) for r in run_plan(fit(spec, schema), engine).communication_rounds]
+    return [
+        each
+        for i, each in enumerate(asked)
+        if not each == (asked[i - 1] if i else "") == "Histogram"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("missing", "scale", "more"),
+    [
+        ("error", "none", []),
+        ("error", "standard", ["Squares"]),
+        ("error", "robust", ["Squares", "Histogram"]),
+        ("drop", "standard", ["Squares"]),
+        ("mean", "standard", ["Squares"]),
+        ("mean", "robust", ["Squares", "Histogram"]),
+    ],
+)
+def test_what_is_known_of_whole_columns_is_not_asked_again(
+    missing: str, scale: str, more: list[str]
+) -> None:
+    sites = {"a": Data(np.arange(60.0)[:, None] ** 2)}
+    assert rounds_of(sites, missing=missing, scale=scale) == ["Missing Means", *more]
+
+
+@pytest.mark.parametrize(
+    ("missing", "scale", "more"),
+    [
+        ("drop", "none", []),
+        ("drop", "standard", ["Means", "Squares"]),
+        ("mean", "none", []),
+        ("mean", "standard", ["Squares"]),  # the mean stays what it was
+        ("mean", "robust", ["Means", "Squares", "Histogram"]),
+        ("median", "none", ["Squares", "Histogram"]),
+        ("median", "standard", ["Squares", "Histogram", "Means", "Squares"]),
+    ],
+)
+def test_what_filling_in_changes_is_asked_again(missing: str, scale: str, more: list[str]) -> None:
+    X = np.arange(60.0)[:, None] ** 2
+    X[3] = np.nan
+    assert rounds_of({"a": Data(X)}, missing=missing, scale=scale) == ["Missing Means", *more]
+
+
+@pytest.mark.parametrize("missing", ["error", "drop", "mean"])
+def test_only_numbers_are_scaled_and_only_they_are_asked_about(missing: str) -> None:
+    """A row is dropped for what any column lacks, so that all columns are asked about then."""
+    data = sexes(f=12, m=13)
+    for is_missing in (False, True):
+        if is_missing and missing == "error":
+            continue
+        if is_missing:
+            data.X[4, 0] = np.nan
+        engine = engine_of({"a": data})
+        schema = agree(columns_told(engine))
+        plan = fit(PreprocessingSpec(missing=missing), schema)
+        [*_, last] = run_plan(plan, engine).communication_rounds
+        assert last.steps == ("Squares",)
+        n_columns = 3 if is_missing and missing == "drop" else 1
+        assert last.values_sent == {"a": 3 * n_columns}
+
+
+def test_a_single_text_that_nobody_shares_makes_a_column_of_others() -> None:
+    one = fitted({"a": texts(*"ffffff", "z")}, rare=5).preprocessor.categories[0]
+    assert (one.levels, one.other) == (("f",), True)
+    none = fitted({"a": texts(*"ffffff", *"mmmmm")}, rare=5).preprocessor.categories[0]
+    assert (none.levels, none.other) == (("f", "m"), False)
+
+
+@pytest.mark.parametrize(
+    ("steps", "scale"), [((1.0, 9.0, 1.5), 3.0), ((1.2, 0.0, 1.9), 7.0), ((1.5, 0.0, 1.5), 7.0)]
+)
+def test_quartiles_are_told_apart_by_more_than_the_steps_of_both(
+    monkeypatch: pytest.MonkeyPatch, steps: tuple[float, ...], scale: float
+) -> None:
+    """Quartiles 3 apart, each known to half a step; else the deviation, 7, scales."""
+
+    def known(shares: list[float], *moments: Any) -> Any:
+        assert shares == [0.25, 0.5, 0.75]
+        yield from ()
+        return on_line(1, 2, 4), on_line(*steps), np.array([7.0])
+
+    monkeypatch.setattr(_fitting, "_quantiles", known)
+    [column] = fitted({"a": numbers(*range(9))}, scale="robust").preprocessor.columns
+    assert (column.shift, column.scale) == (2, scale)
+
+
+def on_line(*values: float) -> np.ndarray:
+    return np.array(values, dtype=float)[:, None]
+
+
+# More of quantiles
+
+
+def test_a_search_of_very_few_or_very_many_rows() -> None:
+    """Of one row the median lies 1 deviation about the mean; no share is below 1e-12."""
+    [edges] = first_edges(0.5, 1)
+    assert_allclose(edges[[1, -2]], [8, 12], rtol=1e-3)
+    low, high = (first_edges(share, 1e13)[0] for share in (0.0, 1.0))
+    assert_allclose(low[1], 10 - 2 * 1e6, rtol=2e-3)
+    assert_allclose(high[-2], 10 + 2 * 1e6, rtol=2e-3)
+    for small in (0.0, 0.5, 1.0):
+        assert len(first_edges(0.5, 9, small=small)[0]) == 9 + 1 + 2
+    assert len(first_edges(0.5, 9, small=2.0)[0]) == 4 + 1 + 2
+
+
+def test_a_search_among_equal_rows_ends_at_a_share_of_two_to_the_minus_30() -> None:
+    """They never get fewer. At 1e8 no interval is narrower than a few roundings."""
+    values = np.concatenate([np.linspace(0, 1, 400), np.full(600, 0.3)])
+    for at in (0.0, 1e8):
+        mean, variance, weight = (np.array([x]) for x in (values.mean() + at, values.var(), 1000.0))
+        _, [step], _ = told(quantiles([0.5], mean, variance, weight), values + at)
+        width = 2.002 * np.sqrt(values.var()) * 2.0**-30
+        if not at:
+            assert width / 33 < step <= width * 1.001
+        else:
+            assert np.spacing(1e8) <= step <= 4 * np.spacing(1e8)
+
+
+@pytest.mark.parametrize("room", [0, 1, 2, 3])
+def test_sorted_columns_are_kept_as_long_as_there_is_room(
+    monkeypatch: pytest.MonkeyPatch, room: int
+) -> None:
+    X = np.random.default_rng(0).normal(size=(50, 3))
+    monkeypatch.setattr(_quantiles, "KEPT_BYTES", room * X[:, 0].nbytes)
+    data, rng = Data(X), np.random.default_rng(0)
+    memory = {"columns": np.arange(3.0), "edges": np.array([[-np.inf, 0, np.inf]] * 3)}
+    first, again = (Histogram().client_step(State(memory=memory), data, rng) for _ in range(2))
+    assert_array_equal(first.weights, np.column_stack([(X <= 0).sum(0), (X > 0).sum(0)]).ravel())
+    assert_array_equal(first.weights, again.weights)
+    kept = data.cache["sorted columns"]
+    assert list(kept) == list(range(room))
+    for j, (values, _) in kept.items():
+        assert_array_equal(values, np.sort(X[:, j]))
+        kept[j] = np.sort(X[:, j] - 100), None  # and used
+    below = Histogram().client_step(State(memory=memory), data, rng).weights[::2]
+    assert_array_equal(below == 50, np.arange(3) < room)
+
+
+# Principal components, further
+
+
+def asked_of(plan: Any, d: int) -> list[State]:
+    """Answer the first question of a plan, of the mean; the next state it asks about."""
+    next(plan)
+    answer = Summary(np.zeros((d, 1)), np.full(d, 9.0))
+    return [task.state for task in plan.send([Answers({"a": answer})])]
+
+
+def test_up_to_2000_columns_have_a_whole_covariance_and_others_ten_spare_directions() -> None:
+    [whole] = asked_of(principal(3), 2000)
+    assert "basis" not in whole.memory
+    [part] = asked_of(principal(3), 2001)
+    assert part.memory["basis"].shape == (2001, 13)
+    [narrow] = asked_of(principal(7, whole=10), 12)
+    assert narrow.memory["basis"].shape == (12, 12)
+    with pytest.raises(InputError, match="0 principal components are asked for, of 2 columns"):
+        asked_of(principal(0), 2)
+    [_] = asked_of(principal(2), 2)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-4])
+def test_directions_that_are_found_in_turns_belong_to_their_variances(
+    monkeypatch: pytest.MonkeyPatch, scale: float
+) -> None:
+    """Forty turns are enough or all that there are: rows alike in all directions settle late."""
+    X = scale * np.random.default_rng(0).normal(size=(300, 40))
+    plain = X - X.mean(axis=0)
+    exact = np.linalg.svd(plain)[1][:2] ** 2 / 299
+    for most, rounds in ((3, 3), (40, 40)):
+        monkeypatch.setattr(_moments, "MOST_ROUNDS", most)
+        outcome = run_plan(principal(2, whole=10), engine_of({"a": Data(X)}))
+        assert len(outcome.communication_rounds) <= 1 + rounds
+        components = np.array(outcome.value.components)
+        assert_allclose(components @ components.T, np.eye(2), atol=1e-12)
+        along = np.square(plain @ components.T).sum(axis=0) / 299
+        assert_allclose(outcome.value.variances, along, rtol=1e-10)
+    assert_allclose(outcome.value.variances, exact, rtol=1e-3)
+
+
+def test_one_direction_that_stands_out_is_found_in_few_turns() -> None:
+    rng = np.random.default_rng(0)
+    direction = np.ones(30) / np.sqrt(30)
+    X = rng.normal(size=(200, 1)) * direction + 1e-3 * rng.normal(size=(200, 30))
+    for scale in (1.0, 1e-5, 1e5):
+        outcome = run_plan(principal(1, whole=10), engine_of({"a": Data(scale * X)}))
+        assert 3 <= len(outcome.communication_rounds) <= 5
+        assert_allclose(outcome.value.components, [direction], atol=1e-3)
+
+
+def test_variances_of_components_are_those_of_samples() -> None:
+    """(1, -2) and (-1, 2): squares of 10 by n - 1 = 1; across the line none."""
+    X = np.array([[1.0, -2.0], [-1.0, 2.0]])
+    found = run_plan(principal(2), engine_of({"a": Data(X)})).value
+    assert_allclose(found.variances, [10, 0], atol=1e-14)
+    light = run_plan(principal(1), engine_of({"a": Data(X, np.full(2, 0.25))})).value
+    assert_allclose(light.variances, [2.5])  # of less than two rows, by 1
+
+
+def test_variances_do_not_depend_on_the_unit_of_weights() -> None:
+    X = np.array([[1.0], [3.0]])
+    for weight in (0.25, 1.0, 4.0):
+        mean, variance = run_plan(
+            variances(np.array([5.0])), engine_of({"a": Data(X, np.full(2, weight))})
+        ).value
+        assert (mean.item(), variance.item()) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"variances": [1.0]},
+        {"components": [[1.0, 0.0]]},
+        {"components": [[1.0, 0.0], [1.0]]},
+        {"mean": [0.0]},
+    ],
+)
+def test_components_of_another_length_are_refused(wrong: dict[str, Any]) -> None:
+    right = {
+        "mean": [0.0, 0.0],
+        "components": [[1.0, 0.0], [0.0, 1.0]],
+        "variances": [2.0, 1.0],
+    }
+    assert Principal.from_plain(right).variances == (2, 1)
+    with pytest.raises(ValueError, match="not all the same length"):
+        Principal.from_plain({**right, **wrong})
+
+
+# Rows that lack something
+
+
+def dropping() -> tuple[Preprocessor, Data]:
+    columns = (NumericColumn("x0", shift=1.0), NumericColumn("x1", scale=2.0))
+    X = np.array([[1.0, 2.0], [np.nan, 4.0], [3.0, 6.0]], dtype=np.float32)
+    return Preprocessor(columns, "drop"), Data(X)
+
+
+def test_rows_that_are_dropped_stay_in_their_place_where_results_are_aligned() -> None:
+    preprocessor, data = dropping()
+    rows = aligned(preprocessor, data)
+    assert rows.dtype == np.float32
+    assert_array_equal(rows, [[0, 1], [np.nan, np.nan], [2, 3]])
+    whole = data.take(np.array([0, 2]))
+    assert_array_equal(aligned(preprocessor, whole), [[0, 1], [2, 3]])
+    assert_array_equal(preprocessor.complete(data), [True, False, True])
+
+
+def test_work_is_done_on_whole_rows_and_the_others_get_something_else() -> None:
+    preprocessor, data = dropping()
+    rows = aligned(preprocessor, data)
+    seen: list[int] = []
+
+    def work(whole: np.ndarray) -> np.ndarray:
+        seen.append(len(whole))
+        return whole.astype(np.int64)
+
+    found = on_whole_rows(work, rows, -1)
+    assert_array_equal(found, [[0, 1], [-1, -1], [2, 3]])
+    assert found.dtype == np.int64
+    assert_array_equal(on_whole_rows(lambda some: some.sum(axis=1), rows, 9.0), [1, 9, 5])
+    assert_array_equal(on_whole_rows(work, rows[[0, 2]], -1), [[0, 1], [2, 3]])
+    assert seen == [2, 2]
+
+
+NUMBER = {
+    "kind": "number", "name": "x", "bounds": None, "log": False, "fill": None, "shift": 0.0,
+    "scale": 0.5,
+}  # fmt: skip
+TEXT = {
+    "kind": "category", "name": "t", "levels": ["a"], "other": False, "fill": None, "coded": False,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("column", "change"),
+    [
+        (NUMBER, {"name": 3}),
+        (NUMBER, {"scale": -1.0}),
+        (NUMBER, {"scale": 0.0}),
+        (NUMBER, {"bounds": [1.0]}),
+        (NUMBER, {"shift": "x"}),
+        (NUMBER, {"fill": "x"}),
+        (NUMBER, {"kind": "text"}),
+        (TEXT, {"name": None}),
+        (TEXT, {"levels": "ab"}),
+        (TEXT, {"levels": [1, 2]}),
+        (TEXT, {"levels": ["a", 2]}),
+    ],
+)
+def test_a_column_that_makes_no_sense_is_refused(
+    column: dict[str, Any], change: dict[str, Any]
+) -> None:
+    content = {"columns": [column], "missing": "keep", "principal": None}
+    right = Preprocessor.from_plain(content)
+    levels = {"levels": ("a",)} if column is TEXT else {}
+    assert right.plain()["columns"][0] == {**column, **levels}
+    with pytest.raises((ValueError, TypeError)):
+        Preprocessor.from_plain({**content, "columns": [{**column, **change}]})
+
+
+def test_a_column_that_is_read_back_does_the_same() -> None:
+    column = {**NUMBER, "bounds": [0, 4], "fill": 1, "shift": 2, "scale": 4}
+    [number] = Preprocessor.from_plain(
+        {"columns": [column], "missing": "error", "principal": None}
+    ).columns
+    assert number == NumericColumn("x", (0.0, 4.0), False, 1.0, 2.0, 4.0)
+    assert isinstance(number, NumericColumn)
+    kinds = [number.shift, number.scale, number.fill, *(number.bounds or ())]
+    assert {type(each) for each in kinds} == {float}
+
+
+def test_a_categorical_preprocessor_counts_by_blocks_of_rows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """However few rows a block has."""
+    data = sexes(f=6, m=9, x=3)
+    data.X[4, 0] = np.nan
+    preprocessor = Preprocessor((Category("t", ("f", "m"), other=True), NumericColumn("x")), "keep")
+    whole = preprocessor.apply(data).X
+    assert np.isnan(whole[4]).tolist() == [True, True, True, False]
+    for size in (1, 4, 13, 1000):
+        monkeypatch.setattr("fedcluster.preprocessing._transform.BLOCK", size)
+        assert_array_equal(preprocessor.apply(data).X, whole)
+
+
+def test_half_or_fewer_sites_that_have_a_column_are_named_with_what_others_call_it() -> None:
+    told = {"a": [Column("x"), Column("y")], "b": [Column("x"), Column("Y")], "c": [Column("x")]}
+    found = agree(told)
+    assert found.left_out == {
+        "y": "only a has it, but b has 'Y'",
+        "Y": "only b has it, but a has 'y'",
+    }
+    assert agree(told, ["x"]).left_out == {"y": "not chosen", "Y": "not chosen"}
+    with pytest.raises(InputError, match="lacking at b and c, but b has 'Y'; mend that: no column"):
+        agree(told, ["y"])
+
+
+@pytest.mark.parametrize("kind", ["date", "mixed", "empty"])
+def test_columns_of_what_is_no_number_and_no_text_are_refused(kind: str) -> None:
+    described = {site: [Column("x", kind), Column("y")] for site in "ab"}
+    with pytest.raises(InputError, match=r"column 'x' holds .* at a and b; mend that or choose am"):
+        agree(described)
+
+
+def test_every_value_missing_at_a_site_names_column_and_site() -> None:
+    first = np.array([[1.0, 2.0], [3.0, 4.0]])
+    gone = np.array([[1.0, np.nan], [3.0, np.nan]])
+    columns = (Column("x"), Column("y"))
+    engine = engine_of({"a": Data(first, columns=columns), "b": Data(gone, columns=columns)})
+    schema = agree(dict.fromkeys("ab", columns))
+    for missing in ("drop", "mean", "error"):
+        with pytest.raises(InputError, match=r"^every value is missing of column 'y' at b; leave"):
+            run_plan(fit(PreprocessingSpec(missing=missing), schema), engine)

@@ -6,7 +6,9 @@ import json
 import logging
 import re
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -442,3 +444,60 @@ def test_the_plan_of_a_run_ends_without_a_quorum():
     post.since = 2
     with pytest.raises(SiteError, match="round 3: 3 of 4 sites answered"):
         run(Lloyd(), RemoteEngine(post, ROWS), START)
+
+
+@pytest.mark.parametrize("asked", [{}, {"columns": True}, {"labels": True}])
+def test_sites_are_asked_to_introduce_themselves_where_something_new_is_wanted(
+    asked: dict[str, Any],
+) -> None:
+    post = Postman(responders())
+    engine = RemoteEngine(post, ROWS)
+    engine.introduce(**asked)
+    assert post.communication_rounds == 1
+    first = engine.introduce()
+    assert post.communication_rounds == 1
+    assert [(site.name, site.n_columns, site.n_rows) for site in first] == [
+        (name, 2, len(X)) for name, X in sorted(ROWS.items())
+    ]
+    engine.introduce(**asked)
+    assert post.communication_rounds == 1 + bool(asked)
+
+
+@pytest.mark.parametrize(("quorum", "fits"), [(0, False), (1, True), (4, True), (5, False)])
+def test_a_quorum_is_from_one_site_to_all(quorum: int, fits: bool) -> None:
+    if fits:
+        RemoteEngine(Postman(responders()), ROWS, quorum=quorum).ask(ASKED)
+        return
+    with pytest.raises(ValueError, match=f"quorum must be from 1 to 4 sites, not {quorum}"):
+        RemoteEngine(Postman(responders()), ROWS, quorum=quorum)
+
+
+def test_a_quorum_may_be_more_than_the_sites_that_are_asked() -> None:
+    engine = RemoteEngine(Postman(responders(), "b", changed(protocol=2)), ROWS, quorum=3)
+    assert engine.ask(ASKED, ["a", "c"])[0].missing == ("b", "d")
+    with pytest.raises(SiteError, match=r"1 of 2 sites answered, where 2 are needed \(b: "):
+        engine.ask(ASKED, ["a", "b"])
+
+
+@pytest.mark.parametrize(("more", "fits"), [(0.9e-9, True), (1.5e-9, False)])
+def test_rounding_is_a_billionth_of_what_all_rows_weigh(more: float, fits: bool) -> None:
+    engine = RemoteEngine(Postman(responders(), "b", weighing(40 * (1 + more))), ROWS, quorum=3)
+    assert engine.ask(ASKED)[0].missing == (() if fits else ("b",))
+
+
+def test_what_is_chosen_is_asked_of_sites_again() -> None:
+    """Other columns, or raw ones, have another width; the same ones do not."""
+    post = Postman(responders())
+    engine = RemoteEngine(post, ROWS)
+    engine.introduce()
+    for columns, raw, is_known in (
+        (["x", "y"], False, True),
+        (None, False, True),
+        (None, True, False),
+        (["y", "x"], False, False),
+    ):
+        engine.choose(columns, raw=raw)
+        before = post.communication_rounds
+        with nullcontext() if is_known else pytest.raises(SiteError, match="no others"):
+            assert {site.n_columns for site in engine.introduce()} == {2}
+        assert post.communication_rounds == before + (not is_known)

@@ -272,3 +272,15 @@ def test_nothing_is_logged_above_info(caplog: pytest.LogCaptureFixture) -> None:
 def test_summaries_of_different_shape_are_refused() -> None:
     with pytest.raises(ValueError, match=r"not \(2, 3\) and \(3,\)"):
         Summary(np.zeros((2, 3)), np.zeros(3))
+
+
+def test_a_shift_is_the_longest_way_of_a_centre() -> None:
+    """From (0, 0) by (3, 4), and from (20, 0) by (0, 12)."""
+    rows = np.array([[3.0, 4.0], [20.0, 12.0]])
+    local = LocalEngine([Client("a", Data(rows), filters=())])
+    start = State.at([[0.0, 0.0], [20.0, 0.0]])
+    result = run(Lloyd(tol=0), local, start, max_rounds=1)
+    assert result.history[0].shift == 12
+    assert run(Lloyd(tol=0), local, State.at([[0.0, 0.0]]), max_rounds=1).history[0].shift == (
+        pytest.approx(np.hypot(11.5, 8))
+    )

@@ -13,12 +13,13 @@ from fedcluster._random import stream
 from fedcluster._specifications import FitSpec
 from fedcluster.algorithms import FKM, Lloyd
 from fedcluster.client import Client
-from fedcluster.core import Data, Result, State
+from fedcluster.core import Answers, Data, Result, State, Summary, Task
 from fedcluster.datasets import plane16
 from fedcluster.engines import LocalEngine
 from fedcluster.errors import HeldBackError
 from fedcluster.kernels import kmeans
 from fedcluster.recipes import _clustering as starts
+from fedcluster.recipes import _search as search
 from fedcluster.recipes._clustering import canonical, clustering
 from fedcluster.recipes._search import INHALED, breathe, dispensable, race
 from fedcluster.rounds import Plan, iterate, run, run_plan
@@ -170,6 +171,43 @@ def test_drawn_starts_differ_by_their_seeds() -> None:
         assert_array_equal(seed.centers, alone.state.centers)
 
 
+def test_fits_that_differ_by_rounding_are_one_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is held against the one before it: by more than 1e-9 of it, it is another."""
+    inertias = iter([9.0 * (1 + 2e-9), 5.0, 9.0, 5.0 * (1 + 0.9e-9), 5.0 * (1 + 1.8e-9)])
+
+    class Fit:
+        def __init__(self) -> None:
+            self.inertia = next(inertias)
+            self.centers, self.weights = on_line(self.inertia, 0), np.ones(2)
+
+    monkeypatch.setattr(starts, "kmeans", lambda *args, **options: Fit())
+    monkeypatch.setattr(starts, "RESTART_WORK", 5 * 6)
+    state = State(on_line(0, 1, 2), np.ones(3))
+    found = starts.best_seeds(state, 2, 4, stream(0, 0))
+    assert [seed.centers[0, 0] for seed in found] == [5.0, 9.0, 9.0 * (1 + 2e-9)]
+
+
+@pytest.mark.parametrize(
+    ("spec", "asked"),
+    [
+        ({}, {"SiteSummaries": 1}),
+        ({"quality": "better"}, {"SiteSummaries": 1, "FKM": 1}),
+        ({"quality": "best"}, {"SiteSummaries": 1, "FKM": 1}),
+        ({"quality": "better", "init": "summaries"}, {"SiteSummaries": 1}),
+        ({"quality": "better", "sums_only": True}, {"VarianceTree": 1}),
+        ({"init": "sums"}, {"VarianceTree": 1}),
+        ({"init": "k-means++"}, {"FKM": 32}),
+        ({"init": "random", "n_init": 3}, {"FKM": 3}),
+        ({"init": "random", "algorithm": "lloyd"}, {"FKM": 1}),
+    ],
+    ids=str,
+)
+def test_what_the_first_round_asks_for(spec: dict[str, Any], asked: dict[str, int]) -> None:
+    plan = clustering(FitSpec(4, **spec))
+    names = [type(task.step).__name__ for task in next(plan)]
+    assert {name: names.count(name) for name in names} == asked
+
+
 # The race
 
 
@@ -202,7 +240,10 @@ def test_runs_come_by_rising_inertia_with_what_they_were_best_of() -> None:
     X = on_line(0, 1, 10, 11)
     far, near = State.at(on_line(100, 200)), State.at(on_line(0, 10))
     plan = race(Lloyd(tol=0), [far, near], max_rounds=1)
-    first, second = run_plan(plan, engine(X)).value
+    outcome = run_plan(plan, engine(X))
+    assert len(outcome.communication_rounds) == 1
+    first, second = outcome.value
+    assert first.reason.startswith("stopped at the limit of 1 round, best")
     assert_allclose(first.state.centers, on_line(0.5, 10.5))
     assert first.state.inertia < second.state.inertia
     assert first.reason.endswith(", best of 2 starts")
@@ -238,6 +279,70 @@ def test_a_breath_takes_five_rounds_in_and_a_race_out() -> None:
     assert asked[7] == {"Lloyd": 16}
     assert outcome.value.state.inertia <= optimum.state.inertia
     assert "no gain in the last 1 breaths" in outcome.value.reason
+
+
+def test_a_breath_adds_centres_beside_those_of_most_error() -> None:
+    """As many as the depth, in falling order of error, a hundredth of a deviation aside."""
+    rng = np.random.default_rng(0)
+    before = Result(State.at(rng.normal(size=(20, 2))), (), "")
+    errors, weights = rng.uniform(1, 9, 20), np.r_[0.5, 0.0, rng.integers(1, 9, 18)]
+    plan = breathe(before, seed=3)
+    [task] = next(plan)
+    assert isinstance(task, Task)
+    told = Summary(np.column_stack([errors, errors]), weights)
+    inhaled = [task.state.centers for task in plan.send([Answers({"a": told})])]
+    depths = [len(centers) - 20 for centers in inhaled]
+    assert depths == [1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 7, 8, 10, 12, 15]
+    chance = stream(3, 1_000_000)
+    for m, centers in zip(depths, inhaled, strict=True):
+        assert_array_equal(centers[:20], before.state.centers)
+        worst = np.argsort(-errors)[:m]
+        spread = np.sqrt(errors / np.maximum(weights, 1) / 2)[worst]
+        aside = 0.01 * chance.normal(size=(m, 2)) * spread[:, None]
+        assert_allclose(centers[20:], before.state.centers[worst] + aside, rtol=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("gains", "breaths"),
+    [
+        ((0, 0), 2),
+        ((2e-6, 0, 0), 3),
+        ((0.9e-6, 0.9e-6), 2),  # each less than a millionth
+        ((0, 1.1e-6, 0, 0), 4),
+        ((0, 2e-6, 0, 2e-6, 0, -1), 6),
+    ],
+)
+def test_two_breaths_in_a_row_without_a_gain_end_the_search(
+    monkeypatch: pytest.MonkeyPatch, gains: Sequence[float], breaths: int
+) -> None:
+    inertias, best, seeds = iter(gains), [1.0], []
+
+    def raced(*args: Any, **options: Any) -> Any:
+        found = best[0] * (1 - next(inertias))
+        best[0] = min(found, best[0]) if found < best[0] * (1 - 1e-6) else best[0]
+        yield []
+        return [Result(State(on_line(0, 9), np.ones(2), inertia=found), (), "")]
+
+    def exhaled(*args: Any) -> Any:
+        yield from ()
+
+    def drawn(seed: int, round: int) -> np.random.Generator:
+        seeds.append((seed, round))
+        return np.random.default_rng(0)
+
+    for name, instead in (("race", raced), ("_exhale", exhaled), ("stream", drawn)):
+        monkeypatch.setattr(search, name, instead)
+    start = Result(State(on_line(0, 8), np.ones(2), inertia=1.0), (), "begun")
+    plan, n_breaths = breathe(start, seed=5), 0
+    tasks = next(plan)
+    with pytest.raises(StopIteration) as stop:
+        while True:
+            n_breaths += bool(tasks)
+            tasks = plan.send([Answers({"a": Summary(np.ones((2, 2)), np.ones(2))})])
+    assert n_breaths == breaths
+    assert seeds == [(5, 1_000_000 + i) for i in range(breaths)]
+    assert stop.value.value.state.inertia == best[0]
+    assert stop.value.value.reason == "begun; no gain in the last 2 breaths"
 
 
 def test_a_single_centre_does_not_breathe() -> None:

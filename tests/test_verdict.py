@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -55,15 +58,17 @@ def test_a_tie_is_one_in_numbers_of_votes(says: dict[str, int], tie: bool) -> No
     assert ("; in a tie BIC decides" in said) == tie
 
 
+@pytest.mark.parametrize("at", [0, 1000])
 @pytest.mark.parametrize(("aside", "nested"), [(1.9, True), (2.1, False)])
 def test_clusters_nest_if_at_most_a_fiftieth_of_their_spread_is_lost(
-    aside: float, nested: bool
+    aside: float, nested: bool, at: float
 ) -> None:
     """Four clusters at -11, -9, 9 and 11: between them 2 * (81 + 121) = 404, of which 2 % are 8.08.
     Coarse centres that are x beside the means of the pairs lose 2 * 2 * x^2.
     """
     x = np.sqrt(404 * aside / 100 / 4)
-    fine, coarse = clustering(-11, -9, 9, 11), clustering(-10 + x, 10 + x)
+    fine = clustering(at - 11, at - 9, at + 9, at + 11)
+    coarse = clustering(at - 10 + x, at + 10 + x)
     said = reason(4, {BIC: 4, GAP: 4, CALINSKI: 2}, {2: coarse, 4: fine})
     assert ("The 4 clusters lie in 2 super-clusters." in said) == nested
 
@@ -87,6 +92,7 @@ def test_only_smaller_k_above_1_are_super_clusters_the_most_named_first() -> Non
     assert "super" not in said
     many = {BIC: 4, GAP: 4, "a": 4, "b": 4, CALINSKI: 2, SILHOUETTE: 3, "davies-bouldin": 3}
     says = {name: k for name, k in many.items() if len(name) > 1}
+    assert reason(4, says, results).count("super-clusters") == 1
     assert "The 4 clusters lie in 3 super-clusters." in reason(4, says, results)
 
 
@@ -192,6 +198,29 @@ def test_two_points_have_no_elbow_and_nan_says_nothing() -> None:
     assert judged(table, {k: apart(k) for k in table}, Rule("bic")).says == {"bic": 2}
 
 
+def test_three_points_have_an_elbow_and_endless_ones_their_best() -> None:
+    """From (2, 90) to (4, 10) the line is at 50 where the curve is at 20."""
+    three = scored("inertia", {2: 90.0, 3: 20.0, 4: 10.0})
+    results = {k: apart(k) for k in range(2, 6)}
+    assert judged(three, {k: results[k] for k in three}, Rule("inertia")).n_clusters == 3
+    endless = scored("bic", {2: 1.0, 3: 9.0, 4: 9.5, 5: np.inf})
+    assert judged(endless, results, Rule("bic", pick="elbow")).n_clusters == 5
+
+
+def test_a_single_index_has_no_doubts_about_the_others() -> None:
+    values = {2: 0.0, 3: 1.0, 4: 0.5, 5: 0.2}
+    table = {
+        k: {**dict.fromkeys(JUDGES, v), CALINSKI: float(k), "gap-error": 0.0}
+        for k, v in values.items()
+    }
+    results = {k: apart(k) for k in table}
+    alone = judged(table, results, Rule(BIC))
+    assert (alone.n_clusters, alone.rule, alone.warnings) == (3, BIC, ())
+    assert alone.reason == "BIC says 3."
+    [warning] = judged(table, results, Rule()).warnings
+    assert warning.startswith("Calinski-Harabasz is still rising at k = 5, the largest")
+
+
 def test_bounds_are_one_pair_for_all_columns_or_one_for_each() -> None:
     for n in (1, 3):
         Rule("gap", bounds=(np.zeros(n), np.ones(n))).check(3)
@@ -207,3 +236,132 @@ def test_nobody_says_anything() -> None:
         found = judged(table, {2: apart(2), 3: apart(3)}, rule)
         assert found.n_clusters == 2
         assert found.reason.startswith("No index says anything")
+
+
+# The picture
+
+
+@pytest.fixture
+def drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Draw a verdict on made-up scores for k = 2, ..., 6; the figure, laid out."""
+    figures = pytest.importorskip("matplotlib.figure")
+    backend = pytest.importorskip("matplotlib.backends.backend_agg")
+    plain, seen = figures.Figure.savefig, []
+
+    def savefig(figure: Any, path: Path, **options: Any) -> None:
+        seen.append(figure)
+        plain(figure, path, **options)
+
+    monkeypatch.setattr(figures.Figure, "savefig", savefig)
+
+    def draw(*indices: str, words: int = 0) -> Any:
+        values = {2: 0.1, 3: 0.9, 4: 0.5, 5: 0.3, 6: 0.2}
+        table = {
+            k: {**{index: v * 10**i for i, index in enumerate(indices)}, "gap-error": 0.05 * k}
+            for k, v in values.items()
+        }
+        found = judged(table, {k: apart(k) for k in table}, Rule())
+        object.__setattr__(found, "reason", " ".join([found.reason, *["because"] * words]))
+        found.plot(tmp_path / "curves.png")
+        assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+        figure = seen[-1]
+        backend.FigureCanvasAgg(figure).draw()
+        return figure
+
+    return draw
+
+
+SHOWN = (*JUDGES, "davies-bouldin", "inertia")
+
+
+def inches(figure: Any, artist: Any) -> np.ndarray:
+    """Left, lower, right and upper end of what is drawn."""
+    return artist.get_window_extent(figure.canvas.get_renderer()).extents / figure.dpi
+
+
+def words_of(artist: Any) -> list[Any]:
+    """The texts of a figure or of axes, beside those of ticks."""
+    texts = [child for child in artist.get_children() if hasattr(child, "get_text")]
+    labels = [artist.xaxis.label] if hasattr(artist, "xaxis") else []
+    return [text for text in (*texts, *labels) if text.get_text()]
+
+
+def test_each_curve_shows_its_scores_what_it_says_and_the_verdict(drawn: Any) -> None:
+    figure = drawn(*SHOWN)
+    assert len(figure.axes) == 6
+    for i, axes in enumerate(figure.axes):
+        verdict, *_, curve, dot = axes.get_lines()
+        assert set(np.ravel(verdict.get_xdata())) == {3}  # all judges say so
+        np.testing.assert_array_equal(curve.get_xdata(), [2, 3, 4, 5, 6])
+        scale = dict(zip(SHOWN, 10.0 ** np.arange(6), strict=True))[
+            [*JUDGES, "davies-bouldin", "inertia"][i]
+        ]
+        np.testing.assert_allclose(curve.get_ydata(), scale * np.array([0.1, 0.9, 0.5, 0.3, 0.2]))
+        [[says]] = [dot.get_xdata()]
+        assert dot.get_ydata() == [curve.get_ydata()[list(curve.get_xdata()).index(says)]]
+        assert axes.get_title("right") == f"says {says}"
+        assert axes.get_xlim() == (1.5, 6.5)
+        assert set(axes.get_xticks()) <= set(range(12))
+        assert {side for side, spine in axes.spines.items() if spine.get_visible()} == {
+            "left",
+            "bottom",
+        }
+    names = [axes.get_title("left") for axes in figure.axes]
+    assert names[:4] == ["BIC", "Gap statistic", "Calinski-Harabasz", "Silhouette"]
+    [bars] = figure.axes[1].collections
+    np.testing.assert_allclose(
+        [np.ptp(path.vertices[:, 1]) for path in bars.get_paths()], 0.1 * np.arange(2, 7)
+    )
+
+
+@pytest.mark.parametrize(("n", "words"), [(6, 0), (5, 40), (4, 0), (3, 100), (1, 0)])
+def test_a_picture_is_two_columns_of_equal_curves_below_its_reason(
+    drawn: Any, n: int, words: int
+) -> None:
+    """Nothing overlaps or is cut off, however long the reason is; only the last row says k."""
+    figure = drawn(*SHOWN[:n], words=words)
+    width, height = figure.get_size_inches()
+    assert width == pytest.approx(8.4)
+    boxes = np.array([inches(figure, axes) for axes in figure.axes])
+    np.testing.assert_allclose(boxes[:, 2] - boxes[:, 0], boxes[0, 2] - boxes[0, 0])
+    np.testing.assert_allclose(boxes[:, 3] - boxes[:, 1], boxes[0, 3] - boxes[0, 1])
+    assert 3.3 < boxes[0, 2] - boxes[0, 0] < 3.6
+    assert 1.2 < boxes[0, 3] - boxes[0, 1] < 2.1
+    for i, box in enumerate(boxes):
+        np.testing.assert_allclose(box[::2], boxes[i % 2, ::2])
+        np.testing.assert_allclose(box[1::2], boxes[i - i % 2, 1::2])
+    assert np.all(boxes[2:, 3] < boxes[:-2, 1])
+    assert [bool(axes.get_xlabel()) for axes in figure.axes] == [i >= n - 2 for i in range(n)]
+    texts = [text for artist in (figure, *figure.axes) for text in words_of(artist)]
+    ends = np.array([inches(figure, text) for text in texts])
+    assert np.all(ends[:, :2] >= 0)
+    assert np.all(ends[:, 2:] <= [width, height])
+    head = np.array([inches(figure, text) for text in figure.texts])
+    assert np.all(head[1:, 3] <= head[:-1, 1] + 0.02)  # one line below the other
+    assert head[-1, 1] >= boxes[0, 3] + 0.2  # and the titles of the curves between
+    assert boxes[:, 1].min() >= 0.4  # room for the numbers and the label of k
+    assert figure.texts[0].get_text() == "3 clusters"
+    assert height == pytest.approx(0.85 + 0.2 * (len(figure.texts) - 1) + 2 * -(-n // 2))
+    assert {len(t.get_text()) <= 115 for t in figure.texts} == {True}
+
+
+def test_the_verdict_stands_back_and_what_an_index_says_stands_out(drawn: Any) -> None:
+    """A pale line behind the curve, a dot larger than others; words smaller the more there are."""
+    figure = drawn(*SHOWN)
+    for axes in figure.axes:
+        verdict, *_, curve, dot = axes.get_lines()
+        assert verdict.get_zorder() < curve.get_zorder() <= dot.get_zorder()
+        assert verdict.get_alpha() < 0.3
+        assert 2 < curve.get_linewidth() * 3 < verdict.get_linewidth() < 6
+        assert 3 < curve.get_markersize() < dot.get_markersize() / 2 + 0.1 < 5
+        assert curve.get_markerfacecolor() == "white"
+        assert dot.get_color() == verdict.get_color() != curve.get_color()
+        ticks = axes.get_xticklabels()[0].get_fontsize()
+        sizes = {text.get_text(): text.get_fontsize() for text in words_of(axes)}
+        assert 7.5 < ticks < sizes.get("number of clusters k", 8.5) < 9
+        assert {sizes[axes.get_title(side)] for side in ("left", "right")} == {9}
+        assert axes.yaxis.get_offset_text().get_fontsize() < ticks
+    title, *lines = figure.texts
+    assert 1.4 < title.get_fontsize() / lines[0].get_fontsize() < 1.5
+    assert {line.get_fontsize() for line in lines} == {9}
+    assert figure.dpi >= 150

@@ -179,3 +179,29 @@ def test_a_preparation_that_is_not_understood_is_refused(given):
         wire.read_tasks(
             *written(Lloyd(), {"preprocessing": given}), preprocessors=Preprocessor.from_plain
         )
+
+
+def test_a_digest_is_the_first_64_bits_of_sha_256():
+    assert wire.digest(b"") == "e3b0c44298fc1c14"
+    assert wire.digest(b"abc") == "ba7816bf8f01cfea"
+
+
+@pytest.mark.parametrize("numbers", [b"", bytes(8), bytes(9), bytes(24)])
+def test_as_many_numbers_come_as_are_announced(numbers):
+    line = b'{"arrays":[["a",2]]}\n'
+    header, arrays = wire.unpack(line + bytes(16))
+    assert (header, arrays["a"].tolist()) == ({}, [0, 0])
+    with pytest.raises(WireError, match=f"^16 bytes of numbers announced, {len(numbers)} received"):
+        wire.unpack(line + numbers)
+
+
+@pytest.mark.parametrize(
+    "shape", ["[-1]", "[1,1,1]", "[1.0]", "[true]", '["1"]', "[null]", "[[1]]"]
+)
+def test_a_shape_is_at_most_two_whole_numbers(shape):
+    message = f'{{"arrays":[["a",{shape[1:-1]}]]}}\n'.encode()
+    with pytest.raises(WireError, match="no header that can be read"):
+        wire.unpack(message + bytes(8))
+    assert wire.unpack(b'{"arrays":[["a"],["b",0],["c",1,1]]}\n' + bytes(16))[1].keys() == set(
+        "abc"
+    )

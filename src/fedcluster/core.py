@@ -207,12 +207,12 @@ class State:
         Cluster centres.
     weights : ndarray of shape (k,)
         The weight of the rows that stood behind each centre.
-    round : int
+    round : int, default=0
         Rounds done so far.
     inertia : float
         Sum of squared distances to the centres *that this round was asked about*, that is the
         previous ones; nan where the algorithm does not learn it.
-    converged : bool
+    converged : bool, default=False
         Whether the algorithm says that further rounds change nothing.
     memory : mapping of str to ndarray
         What an algorithm carries from round to round besides (a momentum, a tree).
@@ -469,13 +469,13 @@ class SiteInfo:
         Its name.
     limits : tuple of Limit
         The limits that it puts on what leaves.
-    streams : bool
+    streams : bool, default=False
         Whether its rows come in chunks, because they are too many to be held at once.
     columns : tuple of Column
         Its columns, where they were asked for; over a network always their names.
     labels : tuple of str or None
         Its reference labels, where they were asked for; None of rows without labels.
-    answered : bool
+    answered : bool, default=True
         Whether it answered; of a site that did not, the name is known and what it told before.
     n_rows, weight : float or None
         How many rows it holds and what they weigh, as far as it told. Sites with other rows are

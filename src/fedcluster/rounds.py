@@ -52,9 +52,9 @@ def iterate(
         What each site and the server do in a round.
     start : State, optional
         The state to start from, by default an empty one.
-    seed : int
+    seed : int, default=0
         Makes every random choice, at the sites and at the server.
-    max_rounds : int
+    max_rounds : int, default=300
         The largest number of rounds.
 
     Returns
@@ -242,7 +242,7 @@ def run_plan(
     participation : float, default=1
         The fraction C of the sites that is asked in a round, a new sample each time; at least one
         site is.
-    seed : int
+    seed : int, default=0
         Makes the samples.
     watch : callable taking a CommunicationRound, optional
         Told of each one as it ends, for a progress bar.

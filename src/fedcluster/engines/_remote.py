@@ -150,7 +150,7 @@ class RemoteEngine:
         ----------
         columns : sequence of str or None
             Their names; None for those that each site has.
-        raw : bool
+        raw : bool, default=False
             Whether they are still to be prepared: text and missing values are allowed.
         """
         for name, site in self._sites.items():

@@ -79,7 +79,7 @@ class Choosing:
         What a column of a table is called; by default the index's name.
     vote : int, default=0
         Its place among the judges, from 1; 0 has no vote.
-    always_shown : bool
+    always_shown : bool, default=False
         Whether it stands in every table of indices.
     """
 

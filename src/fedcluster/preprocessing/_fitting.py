@@ -48,7 +48,7 @@ def fit(prepare: PreprocessingSpec, schema: Schema, *, seed: int = 0) -> Plan[Fi
         The preprocessing that is asked for.
     schema : Schema
         The columns that the sites have agreed on.
-    seed : int
+    seed : int, default=0
         Makes the first basis of principal components in many columns.
 
     Raises

@@ -43,7 +43,7 @@ class PreprocessingSpec:
     categories : "auto", "none" or sequence of str
         The columns that are categories, and become a column of 0 and 1 for each level; "auto" are
         those of text with at most 20 levels, and other text is left out.
-    rare : int
+    rare : int, default=10
         A level of fewer rows in all is pooled with others of its kind.
     log : sequence of str
         Columns of which log(1 + x) is taken, before all else is computed.

@@ -29,7 +29,7 @@ class NumericColumn:
         The column.
     bounds : (float, float), optional
         A value outside is moved to the nearer of the two.
-    log : bool
+    log : bool, default=False
         Whether log(1 + x) is taken; x must be at least 0.
     fill : float, optional
         The value in the place of a missing one.
@@ -91,11 +91,11 @@ class Category:
         The column.
     levels : tuple of str
         Its levels.
-    other : bool
+    other : bool, default=False
         Whether all other texts share one more column. Without it they are 0 in all columns.
     fill : str, optional
         The level that a missing value becomes.
-    coded : bool
+    coded : bool, default=False
         Whether the result is the number of the level instead, one more for all other texts.
     """
 

@@ -30,7 +30,7 @@ def evaluation(
         The labels that the sites have, for the indices that compare with them.
     complete : bool, default=True
         Whether these are all; if not, rows with others are missing in the comparison.
-    seed : int
+    seed : int, default=0
         Of the tasks; no index draws anything.
 
     Returns

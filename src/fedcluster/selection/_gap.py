@@ -67,7 +67,7 @@ def gaps(
         Lower and upper corner of the box.
     n_references : int, default=10
         B.
-    seed : int
+    seed : int, default=0
         Makes the draws.
 
     Returns

@@ -1,0 +1,221 @@
+"""How work is divided, and what is laid out for it: never a matter of results, but of time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+from fedcluster.kernels import _fuzzy, _hard, _runtime, _sweep
+from fedcluster.kernels._rows import as_columns, as_given_weights, as_rows, as_weights, pad
+from fedcluster.kernels._runtime import for_each_chunk, thread_count
+from fedcluster.kernels._seeding import default_trials
+from fedcluster.kernels._sweep import aligned_zeros, chunk_bounds, pack_centers
+from fedcluster.kernels._tiles import ADD_LANES, TILE_CENTERS, block_rows, lanes
+
+
+@pytest.mark.parametrize(
+    ("n", "k", "d", "n_chunks", "rows"),
+    [
+        (1 << 14, 5, 1, 1, None),  # small
+        ((1 << 14) + 1, 5, 1, 1, None),  # and hardly more
+        (1_000_000, 16, 32, 62, 16_384),  # 2^24 products, a centre and 16 more for each value
+        (1_000_000, 1, 1, 16, 65_536),  # no more rows than these,
+        (100_000, 1000, 100, 49, 2048),  # no less,
+        (100_000_000, 1, 1, 128, 781_251),  # but no more chunks than 128
+    ],
+)
+def test_chunks_have_much_work_and_few_sums(
+    n: int, k: int, d: int, n_chunks: int, rows: int | None
+) -> None:
+    """All are alike; what is left for the last one, whose rows are padded, is 64 rows."""
+    bounds = chunk_bounds(n, k, d)
+    assert (bounds[0], bounds[-1]) == (0, n)
+    if rows is None:
+        assert len(bounds) - 1 == (1 if n * d <= 1 << 14 else 2)
+        return
+    assert bounds[-2] == n - 64
+    sizes = np.diff(bounds[:-1])
+    assert len(sizes) == n_chunks
+    assert np.ptp(sizes) <= 1
+    assert sizes.max() <= rows
+    assert -(-(n - 64) // rows) == n_chunks
+
+
+class Asked:
+    """Takes the place of what does the work: remembers how it was divided."""
+
+    def __init__(self) -> None:
+        self.chunks, self.threads = 0, 0
+
+    def __call__(self, work: Callable[[int], object], n_chunks: int, n_threads: int) -> None:
+        self.chunks, self.threads = n_chunks, n_threads
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
+    monkeypatch.setenv("FEDCLUSTER_NUM_THREADS", "7")
+    asked = Asked()
+    for module in (_fuzzy, _hard, _sweep):
+        monkeypatch.setattr(module, "for_each_chunk", asked)
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("n", "d", "k", "chunks", "threads"),
+    [
+        (60_000, 4, 12, 3, 7),  # 2^20 / 48 rows a chunk
+        (200_000, 1, 1, 1, 1),  # less work than a thread is worth
+        (1 << 18, 1, 1, 1, 7),
+        ((1 << 18) - 1, 1, 1, 1, 1),
+        (10_000, 15, 200, 10, 7),  # 1024 rows at least
+        (200_000, 16, 2, 128, 7),  # matrix products: as many chunks as there may be
+        (5000, 16, 2, 5, 1),  # of 1024 rows at least
+    ],
+)
+def test_fuzzy_passes_have_chunks_of_enough_rows(
+    asked: Asked, n: int, d: int, k: int, chunks: int, threads: int
+) -> None:
+    X = np.zeros((n, d), np.float32)
+    _fuzzy.fuzzy_pass(X, np.arange(k)[:, None] + np.zeros((k, d)), 2.0)
+    assert (asked.chunks, asked.threads) == (chunks, threads)
+
+
+@pytest.mark.parametrize(("n", "sources", "threads"), [(17_000, 2, 1), (150_000, 4, 7)])
+def test_passes_of_one_chunk_have_one_thread(
+    asked: Asked, n: int, sources: int, threads: int
+) -> None:
+    """And one for the rows that are padded."""
+    X, centers = np.zeros((n, 1)), np.array([[0.0], [1.0]])
+    _sweep.sweep(X, centers, as_weights(None))
+    assert (asked.chunks, asked.threads) == (sources, threads)
+    packed = pack_centers(X, centers)
+    bounds = _hard.BoundedSweep(X, packed, 2)
+    bounds.sweep(X, as_weights(None), packed, np.zeros(2), np.ones(2))
+    assert (asked.chunks, asked.threads) == (sources, threads)
+
+
+@pytest.mark.parametrize(
+    ("n_chunks", "n_threads", "helpers"), [(3, 8, 2), (8, 3, 2), (5, 1, 0), (1, 5, 0), (0, 4, 0)]
+)
+def test_helpers_are_as_many_as_threads_or_chunks_less_the_caller(
+    monkeypatch: pytest.MonkeyPatch, n_chunks: int, n_threads: int, helpers: int
+) -> None:
+    taken: list[Any] = []
+
+    class Helper:
+        def submit(self, *work: Any) -> Helper:
+            taken.append(work)
+            return self
+
+        def cancel(self) -> bool:
+            return True
+
+    monkeypatch.setattr(_runtime, "_pool", Helper)
+    done: list[int] = []
+    for_each_chunk(done.append, n_chunks, n_threads)
+    assert len(taken) == helpers
+    assert done == list(range(n_chunks))
+
+
+def test_without_a_variable_or_with_0_every_usable_core_has_a_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(_runtime, "_core_count", lambda: 11)
+    for value, threads in ((None, 11), ("0", 11), ("2", 2), ("40", 40)):
+        monkeypatch.delenv("FEDCLUSTER_NUM_THREADS", raising=False)
+        if value is not None:
+            monkeypatch.setenv("FEDCLUSTER_NUM_THREADS", value)
+        assert thread_count() == threads
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_zeros_begin_a_line_of_the_cache(dtype: type) -> None:
+    for rows, columns in ((1, 1), (3, 8), (100, 7), (5, 0)):
+        zeros = aligned_zeros(np.dtype(dtype), rows, columns)
+        assert zeros.shape == (rows, columns)
+        assert zeros.ctypes.data % 64 == 0 or not zeros.size
+        assert not zeros.any()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("k", "d"), [(1, 1), (TILE_CENTERS + 1, 3), (2 * TILE_CENTERS, 33)])
+def test_packed_centres_are_about_the_most_central_and_fill_whole_tiles(
+    dtype: type, k: int, d: int
+) -> None:
+    rng = np.random.default_rng(k)
+    centers = rng.normal(size=(k, d)) + 5
+    packed = pack_centers(np.zeros((1, d), dtype), centers)
+    central = np.square(centers - centers.mean(axis=0)).sum(axis=1).argmin()
+    shift = centers[central].astype(dtype)
+    assert len(packed.shift) % lanes(np.zeros((1, d), dtype)) == 0
+    assert d <= len(packed.shift) < d + lanes(np.zeros((1, d), dtype))
+    assert_array_equal(packed.shift[:d], shift)
+    assert not packed.shift[d:].any()
+    n_tiles = -(-k // TILE_CENTERS)
+    assert packed.tiles.shape == (n_tiles, d, TILE_CENTERS)
+    tiles = packed.tiles.transpose(0, 2, 1).reshape(-1, d)
+    assert_array_equal(tiles[:k], (centers - shift.astype(float)).astype(dtype))
+    assert not tiles[k:].any()
+    norms = packed.half_norms.ravel()
+    np.testing.assert_allclose(
+        norms[:k], np.square(centers - shift.astype(float)).sum(axis=1) / 2, rtol=1e-6
+    )
+    assert np.isinf(norms[k:]).all()
+    for padded, expected in (
+        (packed.centers, centers),
+        (packed.anchors, centers.astype(np.float32).astype(float)),
+    ):
+        assert padded.shape == (k, -(-d // ADD_LANES) * ADD_LANES)
+        assert_array_equal(padded[:, :d], expected)
+        assert not padded[:, d:].any()
+
+
+def test_of_two_centres_equally_close_to_their_mean_the_first_is_the_shift() -> None:
+    one_column = np.zeros((1, 1))
+    for centers, shift in (
+        ([0.0, 2.0], 0.0),
+        ([2.0, 0.0], 2.0),
+        ([0.0, 10.0, 11.0, 12.0, 100.0], 12.0),
+        ([-100.0, 0.0, 0.5], 0.0),
+    ):
+        assert pack_centers(one_column, np.array(centers)[:, None]).shift[0] == shift
+
+
+def test_a_centre_beyond_what_float32_holds_is_its_own_anchor() -> None:
+    centers = np.array([[0.1, 0.9e38], [2e38, -2e38]])
+    anchors = pack_centers(np.zeros((1, 2)), centers).anchors[:, :2]
+    assert_array_equal(anchors[0], centers[0].astype(np.float32).astype(float))
+    assert_array_equal(anchors[1], centers[1])
+
+
+def test_rows_for_kernels_are_read_only_and_padded_by_64() -> None:
+    X = np.arange(6.0).reshape(3, 2)
+    for array in (as_rows(X), as_columns(X), as_weights(X[:, 0]), pad(X), as_weights(None)):
+        assert not array.flags.writeable
+        assert array.flags.c_contiguous
+    assert X.flags.writeable
+    assert np.shares_memory(as_rows(X), X)
+    padded = pad(X)
+    assert padded.shape == (3 + 64, 2)
+    assert_array_equal(padded[:3], X)
+    assert not padded[3:].any()
+    ones = as_given_weights(as_weights(None), 3)
+    assert_array_equal(ones, np.ones(3))
+    assert ones is as_given_weights(as_weights(None), 3)
+    assert not ones.flags.writeable
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_block_is_three_vectors_of_rows(dtype: type) -> None:
+    rows: np.ndarray = np.zeros((1, 1), dtype)
+    assert block_rows(rows) == 3 * lanes(rows)
+    assert lanes(np.zeros((1, 1), np.float32)) == 2 * lanes(np.zeros((1, 1)))
+    assert block_rows(rows) <= 48  # what lies beyond the last row must be padding
+
+
+def test_trials_are_two_and_the_logarithm() -> None:
+    assert [default_trials(k) for k in (1, 2, 3, 7, 8, 20, 21, 55)] == [2, 2, 3, 3, 4, 4, 5, 6]
