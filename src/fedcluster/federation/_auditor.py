@@ -1,0 +1,218 @@
+"""Keeper of a site's permits and log: every question and what left, written before it leaves."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedcluster.core import Floats, Summary, Task, first_alike
+from fedcluster.engines._audit import Exchange
+from fedcluster.engines._wire import Header
+from fedcluster.errors import InputError
+from fedcluster.federation._audit_log import AuditLog, Head, Line, read_log
+from fedcluster.federation._site_permits import Asked, SitePermits, next_round
+from fedcluster.io._outputs import atomic_write
+
+MOST_SIGNS = 2_000
+"""Signs of a text of a question that stand in a line of the log; the question itself is kept."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SiteAuditor:
+    """Keeper of the permits and of the log of one site.
+
+    Parameters
+    ----------
+    log : AuditLog
+        The log.
+    questions : QuestionFolder
+        Where questions are kept.
+    asked_by : str
+        The coordinator, as far as the transport knows it.
+    permits : SitePermits, optional
+        With them, only what a permit covers is answered.
+    columns : sequence of str
+        The columns that the site has.
+    label : str, optional
+        Its column of labels.
+    """
+
+    log: AuditLog
+    questions: QuestionFolder
+    asked_by: str
+    permits: SitePermits | None = None
+    columns: Sequence[str] = ()
+    label: str | None = None
+
+    def admit(self, question: bytes, header: Header) -> None:
+        """Check that a permit covers a question, where the site demands one."""
+        if self.permits is not None:
+            with self.log.locked() as head:
+                self._used(question, header, head)
+
+    def record(self, exchange: Exchange) -> None:
+        """Write a line, and keep the question; the permit is held against it once more."""
+
+        def entry(head: Head) -> Line:
+            used: Line = {}
+            if not exchange.refused:
+                used = self._used(exchange.question, exchange.header, head)
+            kept = self.questions.keep(exchange.question, refused=bool(exchange.refused))
+            return {"asked_by": self.asked_by, **used, **kept, **_line(exchange)}
+
+        self.log.append(entry)
+
+    def _used(self, question: bytes, header: Header, head: Head) -> Line:
+        """Return what a line says of the permit that covers a question, nothing without permits."""
+        if self.permits is None:
+            return {}
+        digest = sha256(question).hexdigest()
+        asked = Asked.from_header(header, digest, self.columns, self.label)
+        return next_round(self.permits.admit(asked, head), asked, head)
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionFolder:
+    """Folder of the questions that the log tells of, each once, under its hash.
+
+    Where they take more than their room, the oldest go. Refused ones have a folder and a tenth of
+    the room for themselves, so that they drive out no answered one.
+
+    Parameters
+    ----------
+    path : Path
+        The folder.
+    room : int
+        Bytes that all take together.
+    """
+
+    path: Path
+    room: int
+
+    def keep(self, question: bytes, *, refused: bool = False) -> Line:
+        """Keep a question; return what the log's line says of it and of those that went."""
+        folder, room = self.path, self.room
+        if refused:
+            folder, room = self.path / "refused", self.room // 10
+        digest = sha256(question).hexdigest()
+        folder.mkdir(parents=True, exist_ok=True)
+        file = folder / digest
+        if file.exists():
+            file.touch()
+        elif len(question) <= room:
+            with atomic_write(file) as temporary:
+                temporary.write_bytes(question)
+        about = {"question": digest, "question_bytes": len(question), "kept": len(question) <= room}
+        dropped = _drop(folder, room)
+        return {**about, "dropped": dropped} if dropped else about
+
+    def check(self, log: Path) -> int:
+        """Check that the questions which the log says are kept are there, unchanged; count them.
+
+        Raises
+        ------
+        InputError
+            Naming the line of the log and the file.
+        """
+        kept: dict[Path, int] = {}
+        for line in read_log(log):
+            folder = self.path / "refused" if line.get("refused") else self.path
+            if line.get("kept"):
+                kept[folder / line["question"]] = line["line"]
+            for digest in line.get("dropped", ()):
+                kept.pop(folder / digest, None)
+        for file, number in kept.items():
+            if not file.exists():
+                raise InputError(f"{file}: the question of line {number} of the log is gone")
+            if sha256(file.read_bytes()).hexdigest() != file.name:
+                raise InputError(f"{file}: the question of line {number} of the log was changed")
+        return len(kept)
+
+
+def _drop(folder: Path, room: int) -> list[str]:
+    """Remove the oldest files of a folder until the others fit; return their names."""
+    files = sorted(
+        (file for file in folder.iterdir() if file.is_file()),
+        key=lambda file: (file.stat().st_mtime_ns, file.name),
+    )
+    size, dropped = sum(file.stat().st_size for file in files), []
+    for file in files:
+        if size <= room:
+            break
+        size -= file.stat().st_size
+        file.unlink()
+        dropped.append(file.name)
+    return dropped
+
+
+def _line(exchange: Exchange) -> Line:
+    """Return what the log says of a question and its reply: sizes and hashes, never a value."""
+    header, run = exchange.header, exchange.header.get("run")
+    number = header.get("exchange")
+    line: Line = {
+        "run": run[:100] if isinstance(run, str) else None,
+        "round": number + 1 if isinstance(number, int) and 0 <= number < 1 << 53 else None,
+        "reply": sha256(exchange.reply).hexdigest(),
+        "bytes": len(exchange.reply),
+    }
+    if exchange.refused:  # nothing more of a header that may be anything
+        return {**line, "refused": exchange.refused[:MOST_SIGNS]}
+    columns = header.get("columns")
+    line |= {"columns": columns if len(str(columns)) <= MOST_SIGNS else _digest(columns)}
+    line |= {"model": _digest(header["model"])} if "model" in header else {}
+    return {**line, **_told(exchange.told), "tasks": _task_lines(exchange.tasks, exchange.answers)}
+
+
+def _task_lines(tasks: Sequence[Task], answers: Sequence[Summary]) -> list[Line]:
+    """Return what the log says of each task and its answer; a preparation is digested once."""
+    firsts = first_alike(tasks)
+    digests = {
+        i: None if (how := tasks[i].preprocessor) is None else _digest(how.plain())
+        for i in set(firsts)
+    }
+    return [
+        {**_task_line(task, answer), "preparation": digests[first]}
+        for task, answer, first in zip(tasks, answers, firsts, strict=True)
+    ]
+
+
+def _task_line(task: Task, answer: Summary) -> Line:
+    state = task.state
+    arrays = {"centers": state.centers, "weights": state.weights, **state.memory}
+    said = answer.weights[answer.weights != 0]
+    return {
+        "task": repr(task.step)[:MOST_SIGNS],
+        "seed": task.seed,
+        "state_round": state.round,
+        "state": {name[:100]: _array(array) for name, array in arrays.items() if array.size},
+        "shape": list(answer.sums.shape),
+        "numbers": answer.n_values,
+        "smallest_weight": float(said.min()) if said.size else None,
+        "bytes": answer.sums.nbytes + answer.weights.nbytes,
+    }
+
+
+def _told(told: Mapping[str, Any]) -> Line:
+    """Return what the log says of what the site told of itself; of texts, how many there are."""
+    line: Line = {key: told[key] for key in ("limits", "streams") if key in told}
+    if "described" in told:
+        texts = sum(len(levels) for _, _, levels in told["described"])
+        line["described"] = {"columns": len(told["described"]), "texts": texts}
+    if "labels" in told:
+        line["labels"] = None if told["labels"] is None else len(told["labels"])
+    return line
+
+
+def _digest(plain: Any) -> str:
+    return sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
+
+
+def _array(array: Floats) -> list[Any]:
+    """Return the shape and the hash of an array, as it travels."""
+    return [*array.shape, sha256(np.ascontiguousarray(array, "<f8").tobytes()).hexdigest()]

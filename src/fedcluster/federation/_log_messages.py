@@ -1,0 +1,135 @@
+"""Words for the log of a site: what was asked, by whom, and what the answers allow to know."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from fedcluster._report import Table, number
+
+DESCRIBED, LABELS = "names and kinds of columns", "texts of labels"
+
+
+def answers_of(lines: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield what a log says of each answer: all that was asked by one question, one after another.
+
+    Each has the ``time``, ``run``, ``round``, ``asked_by`` and ``permit`` of its question, and what
+    was asked as ``task``; events that are no questions are left out.
+    """
+    for line in lines:
+        if "question" not in line:
+            continue
+        keys = ("time", "run", "round", "asked_by", "permit", "columns", "question")
+        about = {key: line.get(key) for key in keys}
+        if "refused" in line:
+            yield {**about, "task": "none", "refused": line["refused"], "bytes": line["bytes"]}
+            continue
+        if (told := line.get("described")) is not None:
+            yield {**about, "task": DESCRIBED, "texts": told["texts"], "columns": told["columns"]}
+        if (told := line.get("labels")) is not None:
+            yield {**about, "task": LABELS, "texts": told}
+        if line.get("model") is not None:
+            yield {**about, "task": "none", "model": line["model"], "bytes": line["bytes"]}
+        for task in line.get("tasks", ()):
+            yield {**about, **task}
+
+
+def answer_line(answer: Mapping[str, Any]) -> str:
+    """Return one line for an answer of `answers_of`."""
+    when = str(answer["time"])[:19].replace("T", " ")
+    asked = f"{when}  round {answer['round']}  "
+    if "refused" in answer:
+        return f"{when}  refused: {_plain(answer['refused'])}"
+    if "model" in answer:
+        return f"{when}  the model came, nothing left"
+    if answer["task"] == DESCRIBED:
+        return f"{asked}the names and kinds of {answer['columns']} columns, {answer['texts']} texts"
+    if answer["task"] == LABELS:
+        return f"{asked}{answer['texts']} texts of labels"
+    smallest = answer["smallest_weight"]
+    least = "nothing in it" if smallest is None else f"smallest weight {number(smallest)}"
+    lines, width = answer["shape"]
+    task = _plain(answer["task"])
+    return f"{asked}{task}: {lines} x {width + 1}, {least}, {answer['bytes']:,} bytes"
+
+
+def run_records(answers: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return what each run asked, in the order in which they began.
+
+    Each has who asked, the permit, the first and the last time, how many questions were answered
+    and refused, the columns, and by task how often, over what weight at least, how many numbers.
+    """
+    runs: dict[Any, list[Mapping[str, Any]]] = {}
+    for answer in answers:
+        key = (answer["run"], answer["asked_by"], answer["permit"])
+        runs.setdefault(key, []).append(answer)
+    return [_record(key, given) for key, given in runs.items()]
+
+
+def _record(key: Sequence[str | None], answers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    tasks: dict[str, list[Mapping[str, Any]]] = {}
+    for answer in answers:
+        if answer["task"] != "none":
+            tasks.setdefault(answer["task"], []).append(answer)
+    refused = sum("refused" in answer for answer in answers)
+    questions = {answer["question"] for answer in answers if "refused" not in answer}
+    named = [answer["columns"] for answer in answers if isinstance(answer["columns"], list)]
+    return {
+        **dict(zip(("run", "asked_by", "permit"), key, strict=True)),
+        "from": answers[0]["time"],
+        "to": answers[-1]["time"],
+        "questions": len(questions),
+        "refused": refused,
+        "columns": sorted({name for names in named for name in names}),
+        "tasks": [{"task": task, **_sum(given)} for task, given in tasks.items()],
+    }
+
+
+def _sum(answers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return how often something was asked, and what the answers say together."""
+    weights = [w for answer in answers if (w := answer.get("smallest_weight")) is not None]
+    numbers = sum(answer.get("numbers", 0) for answer in answers)
+    texts = max(answer.get("texts", 0) for answer in answers)
+    least = min(weights) if weights else None
+    return {"times": len(answers), "smallest_weight": least, "numbers": numbers, "texts": texts}
+
+
+def run_parts(runs: Iterable[Mapping[str, Any]]) -> Iterator[Table | str]:
+    """Yield for each run who asked what, as a table, and what the answers allow to know."""
+    for run in runs:
+        when = f"{str(run['from'])[:16]} to {str(run['to'])[:16]}, UTC".replace("T", " ")
+        permit = f"under permit {_plain(run['permit'])}" if run["permit"] else "without a permit"
+        title = f"Run {_plain(run['run'] or 'without a name')}, {permit}, {when}"
+        rows = [_row(task) for task in run["tasks"]]
+        total = sum(task["numbers"] for task in run["tasks"])
+        header = ("asked", "times", "smallest weight", "numbers")
+        if rows:
+            yield Table(title, header, tuple(rows), ("all", "", "", f"{total:,}"))
+        else:
+            yield f"{title}: nothing was answered."
+        yield from _sentences(run)
+
+
+def _row(task: Mapping[str, Any]) -> tuple[str, ...]:
+    least = task["smallest_weight"]
+    weight = "" if least is None else number(least)
+    return (_plain(task["task"])[:60], f"{task['times']:,}", weight, f"{task['numbers']:,}")
+
+
+def _sentences(run: Mapping[str, Any]) -> Iterator[str]:
+    refused = f", and {run['refused']:,} were refused" if run["refused"] else ""
+    yield f"{run['questions']:,} questions of {_plain(run['asked_by'])} were answered{refused}."
+    weights = [t["smallest_weight"] for t in run["tasks"] if t["smallest_weight"] is not None]
+    about = f" of {_plain(', '.join(run['columns'][:20]))}" if run["columns"] else ""
+    if weights:
+        yield (
+            f"Who has the answers knows sums{about} over rows that weigh {number(min(weights))} "
+            "or more together, and their weights."
+        )
+    if texts := max((task["texts"] for task in run["tasks"]), default=0):
+        yield f"And up to {texts:,} texts that so many rows share as the limits ask."
+
+
+def _plain(text: Any) -> str:
+    """Return a text that came from elsewhere without signs that a terminal acts on."""
+    return "".join(sign if sign.isprintable() else "?" for sign in str(text))

@@ -1,0 +1,179 @@
+"""What stands in a site's log of each question, and that nothing leaves which is not in it."""
+
+from __future__ import annotations
+
+import json
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedcluster._report import Table
+from fedcluster.algorithms import FKM, Lloyd
+from fedcluster.client import Client
+from fedcluster.core import Data, State, Task
+from fedcluster.engines import _wire as wire
+from fedcluster.engines._audit import Exchange
+from fedcluster.errors import InputError
+from fedcluster.federation._audit_log import AuditLog, read_log, verify
+from fedcluster.federation._auditor import QuestionFolder, SiteAuditor
+from fedcluster.federation._log_messages import answer_line, answers_of, run_parts, run_records
+from fedcluster.metrics import Inertia
+
+ROWS = np.random.default_rng(0).normal(size=(40, 2))
+CENTERS = np.array([[0.0, 0.5], [1.0, 1.5]])
+
+
+@pytest.fixture
+def auditor(tmp_path: Path) -> SiteAuditor:
+    log = AuditLog(tmp_path / "audit.jsonl", "north")
+    return SiteAuditor(log, QuestionFolder(tmp_path / "questions", 1 << 20), "host:8443")
+
+
+def exchange(tasks: list[Task], run: str = "r1", number: int = 0, **more: object) -> Exchange:
+    headers, arrays = wire.write_tasks(tasks)
+    header = {"protocol": 1, "run": run, "exchange": number, "columns": ["x", "y"], **more}
+    question = wire.pack({**header, "tasks": headers}, arrays)
+    answers = Client("north", Data(ROWS)).answers(tasks)
+    reply = wire.pack({"site": "north"}, wire.write_summaries(answers))
+    return Exchange(question, reply, header, tasks, answers, {"limits": [], "streams": False})
+
+
+TASKS = [Task(Lloyd(), State.at(CENTERS), seed=7), Task(Inertia(), State.at(CENTERS))]
+
+
+def test_a_line_says_all_of_the_question_and_only_sizes_of_the_answer(auditor, tmp_path):
+    asked = exchange(TASKS)
+    auditor.record(asked)
+    *_, line = read_log(tmp_path / "audit.jsonl")
+    assert line["asked_by"] == "host:8443"
+    assert (line["run"], line["round"], line["columns"]) == ("r1", 1, ["x", "y"])
+    assert line["question"] == sha256(asked.question).hexdigest()
+    assert line["reply"] == sha256(asked.reply).hexdigest()
+    assert line["bytes"] == len(asked.reply)
+    lloyd, inertia = line["tasks"]
+    weights = asked.answers[0].weights
+    assert lloyd.items() >= {"task": "Lloyd(tol=0.0001)", "seed": 7, "shape": [2, 3]}.items()
+    assert (lloyd["smallest_weight"], lloyd["numbers"]) == (weights.min(), 8)
+    by_hand = sha256(np.array([0.0, 0.5, 1.0, 1.5], "<f8").tobytes()).hexdigest()
+    assert lloyd["state"]["centers"] == [2, 2, by_hand]
+    assert lloyd["preparation"] is None
+    assert inertia["task"] == "Inertia()"
+    text = json.dumps(line)
+    for values in (asked.answers[0].sums, asked.answers[1].sums, ROWS):
+        for value in values.ravel():
+            assert repr(float(value)) not in text
+
+
+def test_the_whole_question_is_kept_once_and_can_be_read_again(auditor, tmp_path):
+    for _ in range(3):
+        auditor.record(exchange(TASKS))
+    [file] = (tmp_path / "questions").iterdir()
+    assert file.name == sha256(file.read_bytes()).hexdigest()
+    header, arrays = wire.unpack(file.read_bytes())
+    [lloyd, _] = wire.read_tasks(header["tasks"], arrays)
+    assert (lloyd.step, lloyd.seed) == (Lloyd(), 7)
+    assert lloyd.state.centers.tobytes() == CENTERS.tobytes()
+    assert auditor.questions.check(tmp_path / "audit.jsonl") == 1
+
+
+def test_a_kept_question_that_is_gone_or_changed_is_named(auditor, tmp_path):
+    auditor.record(exchange(TASKS))
+    [file] = (tmp_path / "questions").iterdir()
+    content = file.read_bytes()
+    file.write_bytes(content + b"x")
+    with pytest.raises(InputError, match="the question of line 2 of the log was changed"):
+        auditor.questions.check(tmp_path / "audit.jsonl")
+    file.unlink()
+    with pytest.raises(InputError, match="the question of line 2 of the log is gone"):
+        auditor.questions.check(tmp_path / "audit.jsonl")
+
+
+def test_questions_have_their_room_and_the_log_says_which_ones_went(auditor, tmp_path):
+    """The oldest go; refused ones drive out no answered one."""
+    size = len(exchange(TASKS, "r00").question)
+    auditor = SiteAuditor(auditor.log, QuestionFolder(tmp_path / "questions", 10 * size), "host")
+    for i in range(15):
+        auditor.record(exchange(TASKS, f"r{i:02}"))
+    for i in range(40):
+        auditor.record(Exchange(b"%02d" % i * (size // 2), b"", refused="no"))
+    answered = [path for path in (tmp_path / "questions").iterdir() if path.is_file()]
+    assert len(answered) == 10
+    assert len([*(tmp_path / "questions/refused").iterdir()]) == 1
+    lines = [*read_log(tmp_path / "audit.jsonl")]
+    dropped = [digest for line in lines for digest in line.get("dropped", ())]
+    assert len(dropped) == 5 + 39
+    assert auditor.questions.check(tmp_path / "audit.jsonl") == 11
+    auditor.record(Exchange(bytes(2 * size), b"", refused="too large"))
+    *_, last = read_log(tmp_path / "audit.jsonl")
+    assert (last["kept"], last["question_bytes"]) == (False, 2 * size)
+    assert auditor.questions.check(tmp_path / "audit.jsonl") == 11
+
+
+def test_a_question_that_cannot_be_kept_is_not_answered(auditor, tmp_path):
+    (tmp_path / "questions").write_text("a file is in the way")
+    with pytest.raises(OSError, match=r"exists|directory"):
+        auditor.record(exchange(TASKS))
+    assert [line.get("event") for line in read_log(tmp_path / "audit.jsonl")] == ["begun"]
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        {"run": "\x1b[2J" * 1000, "exchange": 10**400},
+        {"run": {"a": 1}, "exchange": -1, "columns": "all"},
+        {"run": None, "exchange": "3", "columns": 10**3000, "tasks": 3},
+        {"columns": [[[[[]]]]], "model": {"a": float("nan")}},
+        {"run": "\ud800"},
+    ],
+)
+def test_whatever_stands_in_a_refused_question_it_is_written_down(header, auditor, tmp_path):
+    """Its line is short, and shows no sign that a terminal acts on."""
+    auditor.record(Exchange(b"?", b"!", header, refused="not\x1b understood" * 1000))
+    verify(tmp_path / "audit.jsonl")
+    raw = (tmp_path / "audit.jsonl").read_bytes().splitlines()[-1]
+    assert len(raw) < 20_000
+    assert b"\x1b" not in raw
+    [answer] = answers_of(read_log(tmp_path / "audit.jsonl"))
+    assert answer_line(answer).isprintable()
+    assert [str(part).isprintable() for part in run_parts(run_records([answer]))] == [True, True]
+
+
+def test_a_run_in_words(auditor, tmp_path):
+    """By hand: two rounds of two tasks, one refused question, one description of the columns."""
+    told = {"described": [["x", "number", []], ["town", "text", ["A", "B"]]], "labels": ["s"]}
+    asked = exchange([], described=[])
+    auditor.record(Exchange(asked.question, asked.reply, asked.header, told=told))
+    for number in (1, 2):
+        auditor.record(exchange(TASKS, number=number))
+    auditor.record(Exchange(b"?", b"!", {"run": "r1"}, refused="step 'X' is not known"))
+    auditor.record(exchange([Task(FKM(2), State.at(CENTERS))], "r2"))
+    answers = [*answers_of(read_log(tmp_path / "audit.jsonl"))]
+    first, second = run_records(answers)
+    assert (first["run"], first["questions"], first["refused"]) == ("r1", 3, 1)
+    assert first["columns"] == ["x", "y"]
+    assert [task["task"] for task in first["tasks"]] == [
+        *("names and kinds of columns", "texts of labels"),
+        *("Lloyd(tol=0.0001)", "Inertia()"),
+    ]
+    weights = Client("north", Data(ROWS)).answers(TASKS)[0].weights
+    assert first["tasks"][2] == {
+        **{"task": "Lloyd(tol=0.0001)", "times": 2, "numbers": 16, "texts": 0},
+        "smallest_weight": weights.min(),
+    }
+    assert second["run"] == "r2"
+    table, by, what, texts, *_ = run_parts([first])
+    assert isinstance(table, Table)
+    assert table.title.startswith("Run r1, without a permit, 20")
+    assert table.rows[2] == ("Lloyd(tol=0.0001)", "2", f"{weights.min():g}", "16")
+    assert by == "3 questions of host:8443 were answered, and 1 were refused."
+    assert what == (
+        f"Who has the answers knows sums of x, y over rows that weigh {weights.min():g} or more "
+        "together, and their weights."
+    )
+    assert str(texts).startswith("And up to 2 texts")
+    said = [answer_line(answer)[21:] for answer in answers]
+    assert said[0] == "round 1  the names and kinds of 2 columns, 2 texts"
+    assert said[1] == "round 1  1 texts of labels"
+    assert said[6] == "refused: step 'X' is not known"
