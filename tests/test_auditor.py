@@ -174,6 +174,8 @@ def test_a_run_in_words(auditor, tmp_path):
     )
     assert str(texts).startswith("And up to 2 texts")
     said = [answer_line(answer)[21:] for answer in answers]
-    assert said[0] == "round 1  the names and kinds of 2 columns, 2 texts"
-    assert said[1] == "round 1  1 texts of labels"
-    assert said[6] == "refused: step 'X' is not known"
+    assert said[:2] + said[6:7] == [
+        "round 1  the names and kinds of 2 columns, 2 texts",
+        "round 1  1 texts of labels",
+        "refused: step 'X' is not known",
+    ]
