@@ -26,10 +26,10 @@ from sklearn.metrics import adjusted_rand_score
 
 from fedcluster import FederatedFuzzyCMeans, FederatedKMeans
 from fedcluster.algorithms import FFCM, FKM, KFed
-from fedcluster.datasets import SplitRows, ffcm_case, plane16, variable_k
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from reproduction.baselines import central_fuzzy_cmeans
+from reproduction.datasets import SplitRows, ffcm_case, plane16, variable_k
 
 FEMNIST = Path(__file__).parent.parent.parent / "shared/reference/femnist_10clients.npz"
 OLD_FKM = {"init_iterations": 0, "server_seeding": "unweighted"}

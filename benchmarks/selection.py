@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 import warnings
 from collections.abc import Iterator
@@ -32,8 +33,10 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine
 
 from fedcluster import FederatedKMeans, select_k
-from fedcluster.datasets import ffcm_case
 from fedcluster.selection import INDICES
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from reproduction.datasets import ffcm_case
 
 G2 = Path(__file__).parent.parent.parent / "shared/reference/g2_d2_to_d8.npz"
 GRID = np.array([(x, y) for x in (-7.5, -2.5, 2.5, 7.5) for y in (-7.5, -2.5, 2.5, 7.5)])

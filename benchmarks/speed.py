@@ -31,12 +31,14 @@ from threadpoolctl import threadpool_limits
 from fedcluster.algorithms import FKM, Lloyd
 from fedcluster.client import Client
 from fedcluster.core import Data, State, Task
-from fedcluster.datasets import plane16
 from fedcluster.engines import LocalEngine, PooledEngine
-from fedcluster.io import ParquetRows
+from fedcluster.io import open_rows
 from fedcluster.kernels import fuzzy_pass, hard_pass, kmeans_plusplus
 from fedcluster.privacy import MinClusterSize
 from fedcluster.rounds import run
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from reproduction.datasets import plane16
 
 SHAPES = ((1_000_000, 5, 16), (200_000, 32, 64), (20_000, 784, 60))
 THREADS = 2
@@ -238,7 +240,7 @@ def one_parquet_pass(path: str) -> float:
     task = Task(Lloyd(), State.at(start))
     Client("warm", Data(start.astype(np.float32))).answer(task)
     begun = time.perf_counter()
-    Client("site", ParquetRows(path)).answer(task)
+    Client("site", open_rows(path)).answer(task)
     return time.perf_counter() - begun
 
 

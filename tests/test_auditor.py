@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedcluster._report import Table
+from fedcluster._report._tables import Table
 from fedcluster.algorithms import FKM, Lloyd
 from fedcluster.client import Client
 from fedcluster.core import Data, State, Task

@@ -11,7 +11,6 @@ from sklearn.cluster import KMeans
 
 from fedcluster import Client, Data, LocalEngine, State, run
 from fedcluster.algorithms import FedAvg, KFed
-from fedcluster.datasets import ffcm_case, plane16, triebe
 from fedcluster.kernels import memberships
 from reproduction.baselines import (
     central_fuzzy_cmeans,
@@ -19,6 +18,7 @@ from reproduction.baselines import (
     informed_kfed,
     random_start_kmeans,
 )
+from reproduction.datasets import ffcm_case, plane16, triebe
 
 OBJECTIVES = 4  # the place of J_m after each iteration in what scikit-fuzzy returns
 

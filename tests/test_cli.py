@@ -21,8 +21,9 @@ from typer.testing import CliRunner
 
 import fedcluster
 from fedcluster import FederatedKMeans
-from fedcluster import _report as report
 from fedcluster._choices import ALGORITHMS, FUZZY_ALGORITHMS, INITS, QUALITIES
+from fedcluster._report import _messages as messages
+from fedcluster._report import _tables as report
 from fedcluster._specifications import Fit
 from fedcluster.cli import _runs as runs
 from fedcluster.cli import app
@@ -488,7 +489,7 @@ def test_many_sites_and_many_clusters_still_print(capsys):
     total = next(line for line in lines if line.startswith("all "))
     assert not any("…" in line for line in [*lines[3:23], others[1:], total])
     assert total.split()[-2:] == [f"{clusters.sum():,}", f"{9000 * 200:,}"]
-    assert max(map(len, report.notes(sites))) < 250
+    assert max(map(len, messages.notes(sites))) < 250
 
 
 @pytest.mark.parametrize(
@@ -534,7 +535,7 @@ def test_limits_are_put_in_words(limits, sentence):
         report.SiteRecord(f"s{i}", 9, (9,), "", values_sent=3, limits=each)
         for i, each in enumerate([tuple(map(Limit.from_filter, rules)) for rules in limits])
     ]
-    assert report.notes(sites) == [sentence, "No row was held back."]
+    assert messages.notes(sites) == [sentence, "No row was held back."]
 
 
 def test_a_long_name_leaves_room_for_the_counts():
@@ -545,7 +546,7 @@ def test_a_long_name_leaves_room_for_the_counts():
 
 def test_many_absent_sites_are_counted():
     sites = [report.SiteRecord(f"s{i}", 1, (1,), "") for i in range(9)]
-    assert report.notes(sites)[-1] == "Nor did 4 more sites."
+    assert messages.notes(sites)[-1] == "Nor did 4 more sites."
 
 
 class Terminal:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedcluster.datasets import (
+from reproduction.datasets import (
     SplitRows,
     ffcm_case,
     g2,

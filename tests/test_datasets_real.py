@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from scipy.sparse import csr_matrix
 
-from fedcluster.datasets import four_cancers, leaf_femnist, like_four_cancers
+from reproduction.real_datasets import four_cancers, leaf_femnist, like_four_cancers
 
 
 def leaf_file(path: Path, writers: dict[str, tuple[list, list]]) -> Path:

@@ -23,7 +23,7 @@ from fedcluster.io import _table_rows as spool
 from fedcluster.io._cells import is_number, parsed
 from fedcluster.io._reader import ColumnRoles
 from fedcluster.io._spreadsheets import CsvFile
-from fedcluster.io._table_rows import CachedRows
+from fedcluster.io._table_rows import cached_rows
 
 GERMAN = """\
 Größe;Gewicht;Temperatur;Station;Note
@@ -113,9 +113,9 @@ def test_later_blocks_may_be_of_another_kind() -> None:
     n = 200_000
     text = "".join(f"{i};{i}\n" for i in range(n)) + "7,5;None\n"
     file = CsvFile.open(Path(write("rows.csv", "a;b\n" + text)), ",")
-    np.testing.assert_array_equal(CachedRows(file, ["a"]).load().X.ravel(), [*range(n), 7.5])
+    np.testing.assert_array_equal(cached_rows(file, ["a"]).load().X.ravel(), [*range(n), 7.5])
     with pytest.raises(InputError, match=rf"column 'b', row {n + 1} .*: the value is missing"):
-        len(CachedRows(file, ["b"]))
+        len(cached_rows(file, ["b"]))
 
 
 def test_one_column_needs_no_delimiter() -> None:

@@ -23,7 +23,7 @@ from fedcluster.core import (
 from fedcluster.engines import LocalEngine
 from fedcluster.engines._recorded import RecordedEngine
 from fedcluster.errors import SiteError
-from fedcluster.io import MemoryMap
+from fedcluster.io import open_rows
 from fedcluster.metrics import Inertia
 from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.preprocessing._fitting import fit as fit_preprocessor
@@ -47,7 +47,7 @@ def clients(filters: tuple = LIMITS) -> list[Client]:
     """Sites in no order: one as a stream, one with weights, the others as they are."""
     data: dict[str, Data | RowStream] = {name: Data(X) for name, X in ROWS.items()}
     data["north"] = Data(ROWS["north"], WEIGHTS["north"])
-    data["east"] = MemoryMap(ROWS["east"], chunk_rows=32)
+    data["east"] = open_rows(ROWS["east"], chunk_rows=32)
     return [Client(name, rows, filters) for name, rows in data.items()]
 
 

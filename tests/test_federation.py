@@ -33,7 +33,7 @@ from flwr.supercore.runtime import RuntimeHttpClient
 from grids import KNOWN, process_grid
 from typer.testing import CliRunner
 
-from fedcluster._report import Table, plain
+from fedcluster._report._tables import Table, plain
 from fedcluster._site import SiteFile
 from fedcluster.cli import app
 from fedcluster.engines import LocalEngine

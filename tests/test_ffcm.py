@@ -13,9 +13,9 @@ from skfuzzy.cluster import cmeans
 
 from fedcluster import Client, Data, LocalEngine, State, Summary, run
 from fedcluster.algorithms import FFCM, Lloyd
-from fedcluster.datasets import ffcm_case
 from fedcluster.errors import HeldBackError
 from fedcluster.kernels import fuzzy_cmeans, memberships
+from reproduction.datasets import ffcm_case
 
 FUZZIFIERS = [1.1, 1.5, 2.0, 3.0]
 VARIANTS = {

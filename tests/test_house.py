@@ -28,7 +28,7 @@ FLOORS = (
     "_specifications",
     "recipes",
     "selection",
-    "model _report datasets testing",
+    "model _report testing",
     "jobs",
     "_artefacts estimators",
     "__init__",
@@ -41,7 +41,7 @@ FLOORS = (
 # Which rooms let in which library. What is not listed here is not declared in pyproject.toml.
 ANYWHERE = " ".join(FLOORS)
 GUESTS = {
-    "anndata": "datasets io._matrices",
+    "anndata": "io._matrices",
     "cryptography": "federation transports.flower",
     "flwr": "transports.flower",
     "httpx": "transports.flower",
@@ -55,7 +55,7 @@ GUESTS = {
     "starlette": "transports.flower",
     "python_calamine": "io._spreadsheets",
     "sqlalchemy": "io._sql",
-    "sklearn": "estimators datasets _demo",
+    "sklearn": "estimators _demo",
     "threadpoolctl": "kernels",
     "typer": "cli",
 }

@@ -22,9 +22,9 @@ from sklearn.metrics import adjusted_rand_score
 from fedcluster import Client, Data, LocalEngine, MinClusterSize, State, nearest, run
 from fedcluster.algorithms import FFCM, FKM, FedAvg, KFed
 from fedcluster.core import Algorithm, Filter
-from fedcluster.datasets import FFCM_CASES, ffcm_case, plane16, triebe
 from fedcluster.kernels import memberships
 from reproduction.baselines import central_fuzzy_cmeans, informed_kfed, random_start_kmeans
+from reproduction.datasets import FFCM_CASES, ffcm_case, plane16, triebe
 
 Sites = Mapping[str, tuple[NDArray[np.float64], NDArray[np.intp]]]
 

@@ -14,11 +14,11 @@ from fedcluster.algorithms import Lloyd, SiteSummaries, VarianceTree
 from fedcluster.algorithms._breathing import ErrorAndUtility
 from fedcluster.client import Client
 from fedcluster.core import Data, State
-from fedcluster.datasets import plane16
 from fedcluster.engines import LocalEngine
 from fedcluster.recipes import race
 from fedcluster.recipes._clustering import best_seeds
 from fedcluster.rounds import run, run_plan
+from reproduction.datasets import plane16
 
 PLANE = plane16(noise=1.5)
 POOLED = float(

@@ -14,7 +14,7 @@ from fedcluster.core import Data, State
 from fedcluster.engines import LocalEngine
 from fedcluster.engines._recorded import RecordedEngine
 from fedcluster.errors import InputError
-from fedcluster.io import MemoryMap
+from fedcluster.io import open_rows
 from fedcluster.recipes import FitSpec, clustering
 from fedcluster.rounds import run, run_plan
 
@@ -81,7 +81,7 @@ def test_a_resumed_run_starts_as_it_did_though_other_sites_hold_their_rows_now(t
 
     def chunked() -> LocalEngine:
         some = (Client(name, Data(X)) for name, X in ROWS.items() if name != "b")
-        return LocalEngine([*some, Client("b", MemoryMap(ROWS["b"], chunk_rows=9))])
+        return LocalEngine([*some, Client("b", open_rows(ROWS["b"], chunk_rows=9))])
 
     def told(engine):
         return run_plan(clustering(FitSpec(4, seed=1).at(engine.introduce())), engine)

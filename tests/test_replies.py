@@ -22,7 +22,7 @@ from fedcluster.engines import _wire as wire
 from fedcluster.engines._remote import RemoteEngine
 from fedcluster.engines._responder import Responder
 from fedcluster.errors import SiteError
-from fedcluster.io import MemoryMap
+from fedcluster.io import open_rows
 from fedcluster.metrics import Inertia
 from fedcluster.privacy import MinRows
 from fedcluster.rounds import run
@@ -220,7 +220,7 @@ def test_a_site_that_does_not_say_whether_its_rows_come_in_chunks_is_refused():
 
 
 def test_a_site_tells_with_its_first_reply_that_its_rows_come_in_chunks():
-    many = Client("a", MemoryMap(ROWS["a"], chunk_rows=7))
+    many = Client("a", open_rows(ROWS["a"], chunk_rows=7))
     engine = RemoteEngine(Postman({**responders(), "a": Responder(many)}), ROWS)
     assert [site.name for site in engine.introduce() if site.streams] == ["a"]
 

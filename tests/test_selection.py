@@ -16,7 +16,6 @@ from scipy.special import logsumexp
 from fedcluster import Client, Data, FederatedFuzzyCMeans, FederatedKMeans, LocalEngine, select_k
 from fedcluster._choices import RULES
 from fedcluster.core import Result, State
-from fedcluster.datasets import ffcm_case
 from fedcluster.kernels import nearest
 from fedcluster.metrics._indices import CHOOSING, JUDGES
 from fedcluster.metrics._moments import Moments
@@ -26,6 +25,7 @@ from fedcluster.selection import INDICES, Rule
 from fedcluster.selection._gap import box, gaps
 from fedcluster.selection._sweep import sweep
 from fedcluster.selection._verdict import judged
+from reproduction.datasets import ffcm_case
 
 RNG = np.random.default_rng(0)
 FOUR = np.array([[0.0, 0.0], [0.0, 4.0], [20.0, 20.0], [20.0, 24.0]])

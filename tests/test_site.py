@@ -22,10 +22,10 @@ from fedcluster._site import SiteFile
 from fedcluster.algorithms import Lloyd
 from fedcluster.errors import InputError
 from fedcluster.io import _table_rows as spool
-from fedcluster.io._matrices import MatrixRows
+from fedcluster.io import open_rows
 from fedcluster.io._reader import ColumnRoles
 from fedcluster.io._spreadsheets import CsvFile
-from fedcluster.io._table_rows import CachedRows, DiskCache
+from fedcluster.io._table_rows import DiskCache, cached_rows
 from fedcluster.metrics import Inertia
 from fedcluster.privacy._limits import GroupCounter
 
@@ -119,7 +119,7 @@ def test_other_matrices_of_anndata_have_names() -> None:
 
 def test_sparse_counts_become_dense_a_chunk_at_a_time() -> None:
     counts = scipy.sparse.random(500, 40, 0.05, random_state=0, format="csc")
-    rows = MatrixRows(counts, chunk_rows=64)
+    rows = open_rows(counts, chunk_rows=64)
     assert {chunk.X.dtype for chunk in rows.chunks()} == {np.dtype(np.float32)}
     assert max(len(chunk) for chunk in rows.chunks()) == 64
     task = Task(Lloyd(), State.at(counts.toarray()[:3]))
@@ -179,8 +179,7 @@ def test_a_copy_has_no_name_and_is_gone_with_the_rows(monkeypatch) -> None:
     copy = DiskCache(ColumnRoles(("a", "b", "c")))
     copy.append(Data(ROWS))
     assert not list(Path("tmp").iterdir())
-    [(file, _)] = copy.files.values()
-    assert stat.S_IMODE(os.fstat(file.fileno()).st_mode) == 0o600
+    assert stat.S_IMODE(os.fstat(copy.file.fileno()).st_mode) == 0o600
     np.testing.assert_array_equal(copy.part(7, 2).X, ROWS[7:9])
 
 
@@ -195,7 +194,7 @@ def test_a_disk_without_room_is_said(monkeypatch) -> None:
 
 def test_a_text_file_that_changes_while_it_is_read_is_refused(monkeypatch) -> None:
     FRAME[["age", "bmi"]].to_csv("rows.csv", index=False)
-    rows = CachedRows(CsvFile.open(Path("rows.csv")), owner="site 'north'")
+    rows = cached_rows(CsvFile.open(Path("rows.csv")), owner="site 'north'")
     real = DiskCache.append
 
     def meanwhile(self, data):
@@ -212,10 +211,10 @@ def test_a_text_file_whose_later_lines_are_of_another_kind_is_read_right() -> No
     n = 200_000  # several blocks
     text = "".join(f"{i},{i}\n" for i in range(n)) + " 7.5 ,none\n"
     Path("rows.csv").write_text("a,b\n" + text)
-    rows = CachedRows(CsvFile.open(Path("rows.csv")), ["a"])
+    rows = cached_rows(CsvFile.open(Path("rows.csv")), ["a"])
     np.testing.assert_array_equal(rows.load().X.ravel(), [*range(n), 7.5])
     with pytest.raises(InputError, match=rf"column 'b', row {n + 1} .*: the value is missing"):
-        len(CachedRows(CsvFile.open(Path("rows.csv")), ["b"]))
+        len(cached_rows(CsvFile.open(Path("rows.csv")), ["b"]))
 
 
 @pytest.mark.parametrize(

@@ -14,11 +14,12 @@ import pytest
 from databases import PASSWORD, Server
 
 from fedcluster.errors import InputError
+from fedcluster.io import SqlSource
 from fedcluster.io import _rows as reading
 from fedcluster.io import _table_rows as spool
 from fedcluster.io._reader import ColumnRoles
 from fedcluster.io._sql import Query
-from fedcluster.io._table_rows import CachedRows
+from fedcluster.io._table_rows import cached_rows
 
 ENVIRONMENT = {"FED_PASSWORD": PASSWORD, "NOBODY": "wrong-" + PASSWORD}
 
@@ -41,7 +42,7 @@ def sqlite(tmp_path):
             ],
         )
     connection.close()
-    return lambda query: Query("sqlite:///clinic.db", query, folder=tmp_path)
+    return lambda query: Query(SqlSource("sqlite:///clinic.db", query, folder=tmp_path))
 
 
 @pytest.fixture(scope="session")
@@ -58,13 +59,13 @@ def visits(postgres: Server) -> Server:
 
 
 def asked(server: Server, query: str, **more: Any) -> Query:
-    return Query(server.url, query, environment=ENVIRONMENT, **more)
+    return Query(SqlSource(server.url, query, **more), ENVIRONMENT)
 
 
 def complaint(table: Query, columns: list[str] | ColumnRoles | None = None) -> str:
     """The one line that reading ends with; no part of the error holds a password."""
     with pytest.raises(InputError) as caught:
-        CachedRows(table, columns, owner="site 'north'").load()
+        cached_rows(table, columns, owner="site 'north'").load()
     whole = "".join(traceback.format_exception(caught.value)) + repr(caught.value)
     assert PASSWORD not in whole
     assert "\n" not in str(caught.value)
@@ -74,7 +75,7 @@ def complaint(table: Query, columns: list[str] | ColumnRoles | None = None) -> s
 @pytest.mark.parametrize("n", [1, 2, 3, 9])
 def test_every_row_of_an_answer_is_read_once(sqlite, monkeypatch, n) -> None:
     monkeypatch.setattr(spool, "READ", 4)
-    rows = CachedRows(sqlite(f"SELECT age, n FROM visits LIMIT {n}"))
+    rows = cached_rows(sqlite(f"SELECT age, n FROM visits LIMIT {n}"))
     expected = np.column_stack([20 + np.arange(n) / 2, np.arange(n)])
     np.testing.assert_array_equal(rows.load().X, expected)
     assert rows.columns == ("age", "n")
@@ -82,7 +83,7 @@ def test_every_row_of_an_answer_is_read_once(sqlite, monkeypatch, n) -> None:
 
 def test_postgres_gives_all_kinds_of_numbers(visits: Server) -> None:
     names = ["age", "n", "exact", "yes", "narrow"]
-    rows = CachedRows(asked(visits, f"SELECT {', '.join(names)} FROM visits ORDER BY n"))
+    rows = cached_rows(asked(visits, f"SELECT {', '.join(names)} FROM visits ORDER BY n"))
     i = np.arange(40_001.0)
     expected = np.column_stack([i / 7, i, i / 8, i % 2 == 0, i % 5])
     np.testing.assert_array_equal(rows.load().X, expected)
@@ -91,7 +92,7 @@ def test_postgres_gives_all_kinds_of_numbers(visits: Server) -> None:
 
 def test_groups_and_labels_come_beside_the_numbers(visits: Server) -> None:
     roles = ColumnRoles(("n",), weight="age", group="who", label="who")
-    data = CachedRows(asked(visits, "SELECT * FROM visits ORDER BY n"), roles).load()
+    data = cached_rows(asked(visits, "SELECT * FROM visits ORDER BY n"), roles).load()
     assert data.groups is not None
     assert data.y is not None
     np.testing.assert_array_equal(np.diff(data.groups) != 0, np.arange(1, 40_001) % 4 == 0)
@@ -102,7 +103,7 @@ def test_groups_and_labels_come_beside_the_numbers(visits: Server) -> None:
 
 def test_colons_and_percent_signs_of_a_query_are_left_alone(visits: Server) -> None:
     query = "SELECT n::int8 AS n FROM visits WHERE who LIKE 'p1%' AND ':x' <> '\\:y' AND n < 8"
-    np.testing.assert_array_equal(CachedRows(asked(visits, query)).load().X.ravel(), [4, 5, 6, 7])
+    np.testing.assert_array_equal(cached_rows(asked(visits, query)).load().X.ravel(), [4, 5, 6, 7])
 
 
 @pytest.mark.parametrize(
@@ -136,12 +137,12 @@ def test_what_is_no_question_is_refused(sqlite) -> None:
     assert "without a table; write a SELECT" in complaint(sqlite("PRAGMA temp_store = 2"))
     for query in ("DELETE FROM visits", "DROP TABLE visits", "CREATE TABLE a AS SELECT 1"):
         assert "the database says: attempt to write a readonly database" in complaint(sqlite(query))
-    assert len(CachedRows(sqlite("SELECT n FROM visits"))) == 9  # and nothing was deleted
+    assert len(cached_rows(sqlite("SELECT n FROM visits"))) == 9  # and nothing was deleted
 
 
 def test_sqlite_does_not_make_a_file_that_is_not_there(tmp_path) -> None:
     assert "none.db does not exist" in complaint(
-        Query("sqlite:///none.db", "SELECT 1", None, tmp_path)
+        Query(SqlSource("sqlite:///none.db", "SELECT 1", None, tmp_path))
     )
     assert not list(tmp_path.iterdir())
 
@@ -156,10 +157,10 @@ def test_a_password_comes_from_the_environment_or_a_file(visits: Server, tmp_pat
     whole = {"URL": visits.url.replace("${FED_PASSWORD}", "s3cr3t%3A%2F%40%25w%20rd")}
     for query in (
         asked(visits, "SELECT 1 AS one"),
-        Query(bare, "SELECT 1 AS one", file, environment={}),
-        Query("${URL}", "SELECT 1 AS one", environment=whole),
+        Query(SqlSource(bare, "SELECT 1 AS one", file), {}),
+        Query(SqlSource("${URL}", "SELECT 1 AS one"), whole),
     ):
-        assert CachedRows(query).load().X.tolist() == [[1.0]]
+        assert cached_rows(query).load().X.tolist() == [[1.0]]
         assert PASSWORD not in repr(query) + str(query) + repr(vars(query).get("_live"))
 
 
@@ -168,7 +169,7 @@ def test_a_wrong_password_is_said_once_and_shown_nowhere(visits, monkeypatch, ca
     monkeypatch.setattr(reading, "PAUSES", (60.0,))
     caplog.set_level(logging.DEBUG)
     url = visits.url.replace("FED_PASSWORD", "NOBODY")
-    said = complaint(Query(url, "SELECT 1", environment=ENVIRONMENT))
+    said = complaint(Query(SqlSource(url, "SELECT 1"), ENVIRONMENT))
     assert "cannot be reached" in said
     assert "password authentication failed" in said
     assert ENVIRONMENT["NOBODY"] not in caplog.text + said
@@ -185,12 +186,12 @@ def test_a_wrong_password_is_said_once_and_shown_nowhere(visits, monkeypatch, ca
 )
 def test_a_password_in_the_url_is_refused_and_not_repeated(url) -> None:
     with pytest.raises(InputError) as caught:
-        Query(url, "SELECT 1")
+        Query(SqlSource(url, "SELECT 1"))
     assert "hunter2" not in "".join(traceback.format_exception(caught.value))
 
 
 def test_a_variable_that_is_not_set_is_named() -> None:
-    said = complaint(Query("postgresql+psycopg://fed:${NO_SUCH}@db/x", "SELECT 1", environment={}))
+    said = complaint(Query(SqlSource("postgresql+psycopg://fed:${NO_SUCH}@db/x", "SELECT 1"), {}))
     assert "the environment has no variable NO_SUCH" in said
 
 
@@ -203,14 +204,14 @@ def test_what_a_driver_says_is_searched_for_passwords() -> None:
 
 def test_an_unknown_driver_is_named() -> None:
     assert "no database 'postgresql+nosuch' is known here" in (
-        complaint(Query("postgresql+nosuch://db/x", "SELECT 1"))
+        complaint(Query(SqlSource("postgresql+nosuch://db/x", "SELECT 1")))
     )
 
 
 @pytest.mark.skipif(find_spec("cx_Oracle") is not None, reason="this driver is installed")
 def test_a_driver_that_is_not_installed_is_named() -> None:
     assert "needs the driver cx_Oracle, which is not here; install it" in (
-        complaint(Query("oracle+cx_oracle://db/x", "SELECT 1"))
+        complaint(Query(SqlSource("oracle+cx_oracle://db/x", "SELECT 1")))
     )
 
 
@@ -219,9 +220,7 @@ def test_a_driver_that_is_not_installed_is_named() -> None:
 
 def test_a_database_that_is_down_is_tried_four_times() -> None:
     said = complaint(
-        Query(
-            "postgresql+psycopg://fed:${P}@127.0.0.1:1/x", "SELECT 1", environment={"P": PASSWORD}
-        )
+        Query(SqlSource("postgresql+psycopg://fed:${P}@127.0.0.1:1/x", "SELECT 1"), {"P": PASSWORD})
     )
     assert said.startswith("site 'north': the database postgresql+psycopg://fed:${P}@127.0.0.1:1/x")
     assert said.endswith("(tried 4 times)")
@@ -232,7 +231,7 @@ def test_a_database_that_comes_back_is_read(visits: Server, monkeypatch) -> None
     visits.stop()
     back = threading.Timer(0.3, visits.start)
     back.start()
-    rows = CachedRows(asked(visits, "SELECT n FROM visits"))
+    rows = cached_rows(asked(visits, "SELECT n FROM visits"))
     assert len(rows) == 40_001
     back.join()
     assert not np.isnan(rows.load().X).any()
@@ -257,5 +256,5 @@ def test_a_connection_that_breaks_while_it_is_read_starts_again(
 
     monkeypatch.setattr(Query, "parts", breaking)
     monkeypatch.setattr(spool, "READ", 500)
-    np.testing.assert_array_equal(np.sort(CachedRows(query).load().X.ravel()), np.arange(40_001.0))
+    np.testing.assert_array_equal(np.sort(cached_rows(query).load().X.ravel()), np.arange(40_001.0))
     assert broken

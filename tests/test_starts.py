@@ -14,7 +14,6 @@ from fedcluster._specifications import FitSpec
 from fedcluster.algorithms import FKM, Lloyd
 from fedcluster.client import Client
 from fedcluster.core import Answers, Data, Result, State, Summary, Task
-from fedcluster.datasets import plane16
 from fedcluster.engines import LocalEngine
 from fedcluster.errors import HeldBackError
 from fedcluster.kernels import kmeans
@@ -23,6 +22,7 @@ from fedcluster.recipes import _search as search
 from fedcluster.recipes._clustering import canonical, clustering
 from fedcluster.recipes._search import INHALED, breathe, dispensable, race
 from fedcluster.rounds import Plan, iterate, run, run_plan
+from reproduction.datasets import plane16
 
 PLANE = plane16(noise=1.5)
 

@@ -23,7 +23,7 @@ from fedcluster import Client, Data, LocalEngine, MinClusterSize, MinRows, State
 from fedcluster.algorithms import FKM, Lloyd
 from fedcluster.core import Step
 from fedcluster.errors import InputError, SiteError
-from fedcluster.io import ColumnRoles, MemoryMap, ParquetRows
+from fedcluster.io import ColumnRoles, open_rows
 from fedcluster.io._frames import side_by_side
 from fedcluster.metrics import Inertia
 
@@ -139,7 +139,7 @@ def test_parquet_is_read_whole_and_in_order(
 ) -> None:
     X = rows_of(700)
     path = write(tmp_path / "a.parquet", X, row_group_size)
-    chunks = list(ParquetRows(path, chunk_rows=chunk_rows).chunks())
+    chunks = list(open_rows(path, chunk_rows=chunk_rows).chunks())
     assert max(map(len, chunks)) <= (chunk_rows or 700)
     np.testing.assert_array_equal(np.concatenate([chunk.X for chunk in chunks]), X)
     for chunk in chunks:
@@ -154,13 +154,14 @@ def test_columns_weights_and_several_files(tmp_path: Path) -> None:
         write(tmp_path / "a.parquet", a, w=weight, note=["x"] * 50),
         write(tmp_path / "b.parquet", b, note=["y"] * 31, w=np.ones(31)),
     ]
-    rows = ParquetRows(paths, ColumnRoles(("x2", "x0"), weight="w"), chunk_rows=8)
+    rows = open_rows(paths, ColumnRoles(("x2", "x0"), weight="w"), chunk_rows=8)
     data = rows.load()
     assert len(rows) == len(data) == 81
     np.testing.assert_array_equal(data.X, np.vstack([a, b])[:, [2, 0]])
     assert data.sample_weight is not None
     np.testing.assert_array_equal(data.sample_weight, [*weight, *np.ones(31)])
-    assert repr(rows) == f"ParquetRows({[str(path) for path in paths]})"
+    title = f"{paths[0]}, {paths[1]}"
+    assert repr(rows) == f"StreamedRows(title={title!r}, columns=('x2', 'x0'))"
     whole, streamed = (Client("s", r).answer(Task(Lloyd(), CENTERS)) for r in (data, rows))
     assert_close(whole, streamed)
 
@@ -168,16 +169,16 @@ def test_columns_weights_and_several_files(tmp_path: Path) -> None:
 def test_columns_are_those_of_the_first_file_without_the_weight(tmp_path: Path) -> None:
     paths = [write(tmp_path / "a.parquet", rows_of(5), w=np.ones(5, int))]
     paths.append(write(tmp_path / "b.parquet", rows_of(5), w=np.ones(5, int), more=np.ones(5)))
-    assert ParquetRows(paths, ColumnRoles(weight="w")).columns == ("x0", "x1", "x2")
+    assert open_rows(paths, ColumnRoles(weight="w")).columns == ("x0", "x1", "x2")
 
 
 def test_all_files_are_read_as_one_type(tmp_path: Path) -> None:
     narrow = write(tmp_path / "narrow.parquet", rows_of(9))
     wide = write(tmp_path / "wide.parquet", rows_of(9, dtype="float64"))
     mixed = write(tmp_path / "mixed.parquet", rows_of(9), i=np.arange(9))
-    assert {chunk.X.dtype for chunk in ParquetRows([narrow, wide]).chunks()} == {np.dtype("f8")}
-    assert {chunk.X.dtype for chunk in ParquetRows(mixed).chunks()} == {np.dtype("f8")}
-    assert ParquetRows([narrow, narrow]).load().X.dtype == np.float32
+    assert {chunk.X.dtype for chunk in open_rows([narrow, wide]).chunks()} == {np.dtype("f8")}
+    assert {chunk.X.dtype for chunk in open_rows(mixed).chunks()} == {np.dtype("f8")}
+    assert open_rows([narrow, narrow]).load().X.dtype == np.float32
 
 
 def planted(path: Path, value: object, row: int, column: str = "x1") -> Path:
@@ -201,21 +202,21 @@ def test_a_bad_value_is_named_by_file_column_and_row(
 ) -> None:
     path = planted(tmp_path / "a.parquet", value, row)
     with pytest.raises(InputError) as error:
-        list(ParquetRows(path, chunk_rows=6).chunks())
+        list(open_rows(path, chunk_rows=6).chunks())
     assert str(error.value) == f"{path}, column 'x1', row {row + 1} of a.parquet: {said}"
 
 
 def test_text_is_named_too_and_a_negative_weight(tmp_path: Path) -> None:
     text = write(tmp_path / "a.parquet", rows_of(3), t=["1", "2", "three"])
     with pytest.raises(InputError, match=r"column 't', row 3 of a.parquet: 'three' is not a num"):
-        ParquetRows(text, chunk_rows=2).load()
+        open_rows(text, chunk_rows=2).load()
     weight = planted(tmp_path / "b.parquet", -1.0, 9, "w")
     with pytest.raises(InputError, match=r"'w', row \d+ of b.parquet: the weight is negative"):
-        ParquetRows(weight, ColumnRoles(weight="w")).load()
+        open_rows(weight, ColumnRoles(weight="w")).load()
 
 
 def test_at_a_site_the_error_names_the_site(tmp_path: Path) -> None:
-    client = Client("north", ParquetRows(planted(tmp_path / "a.parquet", None, 3)))
+    client = Client("north", open_rows(planted(tmp_path / "a.parquet", None, 3)))
     with pytest.raises(SiteError, match=r"site 'north', round 1, Lloyd: InputError: .* row 4 of a"):
         run(Lloyd(), LocalEngine([client]), CENTERS)
 
@@ -232,7 +233,7 @@ def test_a_file_that_will_not_do_is_refused_before_the_first_round(
 ) -> None:
     pq.write_table(pa.table(content), tmp_path / "a.parquet")
     with pytest.raises(InputError, match=said):
-        ParquetRows(tmp_path / "a.parquet", ["x", "y"])
+        open_rows(tmp_path / "a.parquet", ["x", "y"])
 
 
 def test_other_things_than_parquet_are_refused(tmp_path: Path) -> None:
@@ -247,18 +248,18 @@ def test_other_things_than_parquet_are_refused(tmp_path: Path) -> None:
         "twice.parquet": "two columns of one name",
     }.items():
         with pytest.raises(InputError, match=said):
-            ParquetRows(tmp_path / name)
+            open_rows([tmp_path / name])
     with pytest.raises(InputError, match="no Parquet file"):
-        ParquetRows([])
+        open_rows([])
     with pytest.raises(InputError, match="no column was chosen"):
-        ParquetRows(write(tmp_path / "b.parquet", rows_of(2)), [])
+        open_rows(write(tmp_path / "b.parquet", rows_of(2)), [])
     with pytest.raises(InputError, match="chunk_rows must be at least 1, not 0"):
-        ParquetRows(write(tmp_path / "b.parquet", rows_of(2)), chunk_rows=0)
+        open_rows(write(tmp_path / "b.parquet", rows_of(2)), chunk_rows=0)
 
 
 def test_a_file_that_changes_between_rounds_is_noticed(tmp_path: Path) -> None:
     path = write(tmp_path / "a.parquet", rows_of(10))
-    rows = ParquetRows(path)
+    rows = open_rows(path)
     assert len(rows.load()) == 10
     write(path, rows_of(11, seed=1))
     with pytest.raises(InputError, match=r"has changed from \d+ to \d+ bytes since it was opened"):
@@ -267,7 +268,7 @@ def test_a_file_that_changes_between_rounds_is_noticed(tmp_path: Path) -> None:
 
 def test_a_file_that_changes_during_a_round_is_noticed(tmp_path: Path) -> None:
     path = write(tmp_path / "a.parquet", rows_of(1000), 50)
-    chunks = ParquetRows(path, chunk_rows=50).chunks()
+    chunks = open_rows(path, chunk_rows=50).chunks()
     next(chunks)
     os.utime(path, ns=(0, 0))
     with pytest.raises(InputError, match="has changed since it was opened; all rounds must"):
@@ -276,7 +277,7 @@ def test_a_file_that_changes_during_a_round_is_noticed(tmp_path: Path) -> None:
 
 def test_a_reading_that_is_broken_off_leaves_no_thread(tmp_path: Path) -> None:
     before = threading.active_count()
-    for _ in ParquetRows(write(tmp_path / "a.parquet", rows_of(1000)), chunk_rows=5).chunks():
+    for _ in open_rows(write(tmp_path / "a.parquet", rows_of(1000)), chunk_rows=5).chunks():
         break
     assert threading.active_count() == before
 
@@ -287,8 +288,8 @@ from pathlib import Path
 import numpy as np
 from fedcluster import Client, Data, State, Task
 from fedcluster.algorithms import Lloyd
-from fedcluster.io import ParquetRows
-rows, task = ParquetRows(sys.argv[1]), Task(Lloyd(), State.at(np.zeros((1, 16))))
+from fedcluster.io import open_rows
+rows, task = open_rows(sys.argv[1]), Task(Lloyd(), State.at(np.zeros((1, 16))))
 Client("s", Data(np.zeros((9000, 16), np.float32))).answer(task)
 def peak():  # getrusage would count what the parent had, too
     return int(re.search(r"VmHWM:\\s*(\\d+) kB", Path("/proc/self/status").read_text())[1])
@@ -325,7 +326,7 @@ def test_memory_is_bounded(tmp_path: Path) -> None:
 def test_a_map_is_read_in_chunks(tmp_path: Path, order: Any, dtype: str) -> None:
     X = np.asarray(rows_of(500) * 100, dtype=dtype, order=order)
     np.save(tmp_path / "a.npy", X)
-    rows = MemoryMap(tmp_path / "a.npy", chunk_rows=64)
+    rows = open_rows(tmp_path / "a.npy", chunk_rows=64)
     chunks = list(rows.chunks())
     assert {len(chunk) for chunk in chunks} == {64, 500 % 64}
     assert all(chunk.X.flags.c_contiguous for chunk in chunks)
@@ -344,9 +345,9 @@ def test_a_map_without_a_header_and_weights(tmp_path: Path) -> None:
     data = Data(X, weight.astype(float))
     task = Task(Lloyd(), State.at(np.zeros((1, 3))))
     for weights in (tmp_path / "w.npy", weight):
-        rows = MemoryMap(mapped, weights, chunk_rows=17)
+        rows = open_rows(mapped, sample_weight=weights, chunk_rows=17)
         assert_close(Client("s", rows).answer(task), Client("s", data).answer(task))
-    assert repr(rows) == "MemoryMap('the rows')"
+    assert repr(rows) == "StreamedRows(title='the rows', columns=('x0', 'x1', 'x2'))"
 
 
 def test_what_is_wrong_with_a_map_is_said(tmp_path: Path) -> None:
@@ -356,22 +357,26 @@ def test_what_is_wrong_with_a_map_is_said(tmp_path: Path) -> None:
     (tmp_path / "b.npy").write_bytes(path.read_bytes()[:100])
     np.save(tmp_path / "c.npy", np.array(["a"]))
     with pytest.raises(ValueError, match=r"a.npy: row 13, column 1: the value is NaN"):
-        MemoryMap(path, chunk_rows=6).load()
+        open_rows(path, chunk_rows=6).load()
     with pytest.raises(InputError, match=r"b.npy is not a whole .npy file of numbers"):
-        MemoryMap(tmp_path / "b.npy")
+        open_rows(tmp_path / "b.npy")
     with pytest.raises(InputError, match=r"c.npy: expected rows \(n, d\) of numbers, not <U1"):
-        MemoryMap(tmp_path / "c.npy")
+        open_rows(tmp_path / "c.npy")
     with pytest.raises(InputError, match=r"the weights: 3 weights for 20 rows"):
-        MemoryMap(path, np.ones(3))
+        open_rows(path, sample_weight=np.ones(3))
     with pytest.raises(InputError, match=r"the weight of row 7 is negative"):
-        MemoryMap(np.ones((9, 2)), np.where(np.arange(9) == 7, -1.0, 1.0), chunk_rows=2).load()
+        open_rows(
+            np.ones((9, 2)),
+            sample_weight=np.where(np.arange(9) == 7, -1.0, 1.0),
+            chunk_rows=2,
+        ).load()
     with pytest.raises(InputError, match="does not exist"):
-        MemoryMap(tmp_path / "none.npy")
+        open_rows(tmp_path / "none.npy")
 
 
 def test_a_map_that_changes_is_noticed(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", rows_of(20))
-    rows = MemoryMap(tmp_path / "a.npy")
+    rows = open_rows(tmp_path / "a.npy")
     np.save(tmp_path / "a.npy", rows_of(21))
     with pytest.raises(InputError, match="has changed from"):
         rows.load()

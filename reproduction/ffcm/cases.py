@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 from scipy.spatial.distance import cdist
 
-from fedcluster.datasets import FFCM_CASES, ffcm_case
 from fedcluster.metrics import knowledge_gap
+from reproduction.datasets import FFCM_CASES, ffcm_case
 from reproduction.ffcm.methods import METHODS, VARIANTS, Array, clustered, sse
 from reproduction.results import (
     HERE,

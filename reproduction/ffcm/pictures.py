@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from scipy.spatial.distance import cdist
 
-from fedcluster.datasets import ffcm_case
 from reproduction.baselines import central_fuzzy_cmeans
+from reproduction.datasets import ffcm_case
 from reproduction.ffcm.cases import case_runs, true_centers
 from reproduction.ffcm.methods import Array, clustered
 from reproduction.pictures import OURS, POOLED, RECIPE, panels, save

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fedcluster.datasets import g2
 from fedcluster.metrics import normalised_gap
+from reproduction.datasets import g2
 from reproduction.ffcm.cases import WITHIN_2_PERCENT, Found, published
 from reproduction.ffcm.methods import METHODS, Array, clustered, sse
 from reproduction.pictures import OURS, POOLED, RECIPE, panels, save

@@ -11,8 +11,8 @@ import numpy as np
 
 from fedcluster import State, nearest, run
 from fedcluster.algorithms import KFed
-from fedcluster.datasets import SplitRows, plane16
 from reproduction.baselines import central_kmeans, informed_kfed
+from reproduction.datasets import SplitRows, plane16
 from reproduction.fkm import published
 from reproduction.fkm.drawing import Found, draw_boxes, draw_plane, published_boxes
 from reproduction.fkm.runs import (

@@ -22,12 +22,12 @@ from scipy.spatial.distance import cdist
 from fedcluster import FederatedKMeans, MinClusterSize, State, nearest, run
 from fedcluster.algorithms import FKM, KFed
 from fedcluster.core import Floats, Labels
-from fedcluster.datasets import SplitRows, four_cancers, leaf_femnist, like_four_cancers
 from fedcluster.metrics import pooled_silhouette
 from fedcluster.metrics._silhouettes import silhouettes
 from fedcluster.recipes import evaluation
 from fedcluster.rounds import run_plan
 from reproduction.baselines import central_kmeans
+from reproduction.datasets import SplitRows
 from reproduction.fkm import published
 from reproduction.fkm.drawing import quartile_box
 from reproduction.fkm.plane import size_cells
@@ -43,6 +43,7 @@ from reproduction.pictures import (
     places,
     save,
 )
+from reproduction.real_datasets import four_cancers, leaf_femnist, like_four_cancers
 from reproduction.results import HERE, REFERENCE, Cell, Estimate, Row, Tolerance, write_table
 from reproduction.runs import runs_of
 

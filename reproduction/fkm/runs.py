@@ -20,9 +20,9 @@ from fedcluster import (
     run,
 )
 from fedcluster.algorithms import FKM, KFed
-from fedcluster.datasets import SplitRows, plane16, variable_k
 from fedcluster.metrics import SiteARI
 from reproduction.baselines import central_kmeans
+from reproduction.datasets import SplitRows, plane16, variable_k
 from reproduction.results import REFERENCE
 
 OF_2023 = FKM(16, init_iterations=0, server_seeding="unweighted", server_n_init=10)

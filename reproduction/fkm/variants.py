@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from fedcluster.algorithms import FKM, KFed
-from fedcluster.datasets import variable_k
+from reproduction.datasets import variable_k
 from reproduction.fkm import published
 from reproduction.fkm.drawing import draw_boxes, quartile_box
 from reproduction.fkm.plane import ALLOWED, BETAS, draw_sites, every, median_cells, size_cells

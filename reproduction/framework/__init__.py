@@ -6,7 +6,7 @@ artificial rows, tables 3 to 7 on the hundred G2 sets, z-scored, at 2, 5 and 10 
 
 What the paper leaves open, and what fits its tables and is used here:
 
-- The artificial rows: never published; `datasets.pentagon` stands in.
+- The artificial rows: never published; `reproduction.datasets.pentagon` stands in.
 - The index: S_i of mean distances (q = 1), not of mean squares, since the least index is 0.546.
 - The K of tables 3 to 7: {2, 3, 4} or {2, ..., 5} (`table_3`).
 - Starts: uniform in the unit box, at the pooled rows, too.

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from fedcluster import FederatedFuzzyCMeans, State
-from fedcluster.datasets import pentagon
 from reproduction.baselines import central_fuzzy_cmeans
+from reproduction.datasets import pentagon
 from reproduction.ffcm.methods import engine
 from reproduction.framework.index import (
     AVERAGINGS,

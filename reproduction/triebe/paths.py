@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from fedcluster import State, Task
 from fedcluster.core import Algorithm
-from fedcluster.datasets import triebe
 from fedcluster.rounds import Plan, run_plan, server_update
 from reproduction.baselines import random_start_kmeans
+from reproduction.datasets import triebe
 from reproduction.pictures import OURS, POOLED, PUBLISHED, panels, save
 from reproduction.results import Cell, Estimate, Row, Tolerance
 from reproduction.triebe.runs import ROUNDS, K, Setting, engine, federated

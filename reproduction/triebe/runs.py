@@ -13,8 +13,8 @@ from scipy.spatial.distance import cdist
 
 from fedcluster import Client, Data, FederatedKMeans, LocalEngine, nearest, run
 from fedcluster.algorithms import FedAvg
-from fedcluster.datasets import SplitRows, triebe
 from reproduction.baselines import random_start_kmeans
+from reproduction.datasets import SplitRows, triebe
 from reproduction.results import HERE, Cell, Estimate, Tolerance
 from reproduction.runs import runs_of
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from fedcluster._report import SiteRecord, plain
+from fedcluster._report._pictures import pictured
+from fedcluster._report._tables import SiteRecord, plain
 from fedcluster.core import Result
 from fedcluster.io._outputs import json_text
 from fedcluster.jobs import Evaluate, Fit, JobReport, SelectK, tried
@@ -99,7 +99,8 @@ def write_job(folder: Path, report: JobReport) -> dict[str, Any]:
     """Write the files of a job of any kind; returns what there is to show."""
     job = report.job
     if isinstance(job, Fit):
-        files = [*_write_choice(folder, report), "model.json", "history.json"]
+        chosen = [] if tried(job.n_clusters) is None else write_selection(folder, report)
+        files = [*chosen, "model.json", "history.json"]
         content = fit_content(report)
         model_of(report).save(folder / "model.json")
         write_history(folder, report, {**content, "files": files})
@@ -121,25 +122,12 @@ def write_history(folder: Path, report: JobReport, content: Mapping[str, Any]) -
 def write_selection(folder: Path, report: JobReport) -> list[str]:
     """Write ``selection.json`` and, with matplotlib, ``curves.png``; returns their names."""
     _write(folder / "selection.json", SELECTION, report, selection_content(report))
-    try:
-        report.outcome.value.plot(folder / "curves.png")
-    except ImportError:
-        warnings.warn(
-            "no picture of the curves without matplotlib: pip install 'fedcluster[plot]'",
-            stacklevel=2,
-        )
-        return ["selection.json"]
-    return ["selection.json", "curves.png"]
+    return ["selection.json", *pictured("curves", folder / "curves.png", report.outcome.value.plot)]
 
 
 def write_scores(folder: Path, report: JobReport, content: Mapping[str, Any]) -> None:
     """Write ``scores.json``: the indices of all sites together."""
     _write(folder / "scores.json", SCORES, report, content)
-
-
-def _write_choice(folder: Path, report: JobReport) -> list[str]:
-    assert isinstance(report.job, Fit)
-    return [] if tried(report.job.n_clusters) is None else write_selection(folder, report)
 
 
 def _write(path: Path, kind: str, report: JobReport, content: Mapping[str, Any]) -> None:

@@ -58,9 +58,6 @@ AVERAGINGS = ("avg_1", "avg_2")
 def builder(name: str, *, fuzzy: bool) -> Callable[[FitParameters], Algorithm]:
     """Return what builds the algorithm of a name from the parameters of a fit."""
     module, _, path = (FUZZY_ALGORITHMS if fuzzy else ALGORITHMS)[name].partition(":")
-    build: Callable[[FitParameters], Algorithm] = attrgetter(path)(_module(module))
+    home: Any = import_module(f"fedcluster.algorithms.{module}")
+    build: Callable[[FitParameters], Algorithm] = attrgetter(path)(home)
     return build
-
-
-def _module(name: str) -> Any:
-    return import_module(f"fedcluster.algorithms.{name}")

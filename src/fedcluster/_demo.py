@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 from sklearn.datasets import load_digits
 from sklearn.metrics import adjusted_rand_score
 
-from fedcluster._report import Comparison, SiteRecord, picture
-from fedcluster.core import Data, Floats
+from fedcluster._report._pictures import picture, pictured
+from fedcluster._report._tables import Comparison, SiteRecord
+from fedcluster.core import Data, Floats, Rows
 from fedcluster.io._rows import SiteRows
 from fedcluster.kernels import nearest
 
@@ -24,45 +24,25 @@ SHAPE = (8, 8)
 PICTURE = "centers.png"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Digits:
-    """Images of handwritten digits.
-
-    Parameters
-    ----------
-    X : ndarray of shape (n, 64)
-        The pixels' grey values, from 0 to 16.
-    y : ndarray of shape (n,)
-        The digits that the writers meant; only to compare with, never for clustering.
-    """
-
-    X: Floats
-    y: NDArray[np.int64]
-
-    @property
-    def seen(self) -> tuple[int, ...]:
-        """Return the digits that there are."""
-        return tuple(np.unique(self.y).tolist())
-
-
-def tables(sites: Mapping[str, Digits]) -> dict[str, SiteRows]:
+def tables(sites: Mapping[str, Data]) -> dict[str, SiteRows]:
     """Return the sites' rows as if they had been read from files."""
     columns = tuple(map(str, load_digits().feature_names))
     return {
-        site: SiteRows(site, Data(digits.X), columns, range(1, len(digits.X) + 1))
+        site: SiteRows(site, replace(digits, y=None), columns, range(1, len(digits) + 1))
         for site, digits in sites.items()
     }
 
 
-def digits_by_site(seed: int = 0) -> dict[str, Digits]:
+def digits_by_site(seed: int = 0) -> dict[str, Data]:
     """Split scikit-learn's 1797 digits over five sites.
 
     Each site saw four of the ten digits; each digit was seen at two sites, which share its
-    images unevenly.
+    images unevenly. Rows are the grey values of 64 pixels, from 0 to 16; labels, only to compare
+    with, the digits that the writers meant.
 
     Examples
     --------
-    >>> {site: digits.seen for site, digits in digits_by_site(seed=0).items()}
+    >>> {site: seen(digits) for site, digits in digits_by_site(seed=0).items()}
     {'Amsterdam': (2, 4, 6, 7), 'Berlin': (2, 3, 5, 7), 'Lisbon': (0, 3, 5, 9),
      'Oslo': (0, 1, 8, 9), 'Vienna': (1, 4, 6, 8)}
     """
@@ -75,27 +55,32 @@ def digits_by_site(seed: int = 0) -> dict[str, Digits]:
         cut = round(len(images) * rng.uniform(0.15, 0.85))
         first = place // 2
         site[images[:cut]], site[images[cut:]] = first, (first - 1) % len(SITES)
-    return {name: Digits(X[site == i], y[site == i]) for i, name in enumerate(SITES)}
+    return {name: Data(X[site == i], y=y[site == i]) for i, name in enumerate(SITES)}
 
 
-def story(sites: Mapping[str, Digits]) -> str:
+def seen(digits: Data) -> tuple[int, ...]:
+    """Return the digits that a site saw."""
+    return tuple(np.unique(np.asarray(digits.y)).tolist())
+
+
+def story(sites: Mapping[str, Data]) -> str:
     """Return the line that says what the demonstration shows."""
-    n = sum(len(digits.y) for digits in sites.values())
-    seen = "; ".join(f"{site} {_listed(digits.seen)}" for site, digits in sites.items())
-    return f"{n:,} handwritten digits at {len(sites)} sites, which saw: {seen}."
+    n = sum(len(digits) for digits in sites.values())
+    saw = "; ".join(f"{site} {_listed(seen(digits))}" for site, digits in sites.items())
+    return f"{n:,} handwritten digits at {len(sites)} sites, which saw: {saw}."
 
 
 def _listed(digits: tuple[int, ...]) -> str:
     return ", ".join(map(str, digits))
 
 
-def compare(sites: Mapping[str, Digits], centers: Floats, seed: int = 0) -> list[Comparison]:
+def compare(sites: Mapping[str, Data], centers: Floats, seed: int = 0) -> list[Comparison]:
     """Compare centres (k, 64) with k-means on the pooled rows, and with every site alone.
 
     All are judged on the rows of all sites; each k-means is scikit-learn's, best of ten.
     """
     X = np.concatenate([digits.X for digits in sites.values()])
-    y = np.concatenate([digits.y for digits in sites.values()])
+    y = np.concatenate([np.asarray(digits.y) for digits in sites.values()])
     pooled = _centers(X, len(centers), seed)
     everyone = {"fedcluster, no row moved": centers, "k-means on pooled rows": pooled}
     for site, digits in sites.items():
@@ -113,32 +98,25 @@ def compare(sites: Mapping[str, Digits], centers: Floats, seed: int = 0) -> list
 
 
 def draw(
-    folder: Path, records: Sequence[SiteRecord], centers: Floats, sites: Mapping[str, Digits]
+    folder: Path, records: Sequence[SiteRecord], centers: Floats, sites: Mapping[str, Data]
 ) -> list[str]:
     """Draw the centres into ``centers.png``; returns that name, or nothing without matplotlib."""
-    try:
-        picture(
-            folder / PICTURE,
-            centers,
-            records,
-            shape=SHAPE,
-            title="Ten kinds of handwritten digits, found by five sites that kept their images",
-            subtitle="The centres of the clusters. Bars: at which sites a cluster's images lie.",
-            captions={site: f"saw {_listed(digits.seen)}" for site, digits in sites.items()},
-        )
-    except ImportError:
-        warnings.warn(
-            "no picture of the centres without matplotlib: pip install 'fedcluster[plot]'",
-            stacklevel=2,
-        )
-        return []
-    return [PICTURE]
+    draw_centers = partial(
+        picture,
+        centers=centers,
+        sites=records,
+        shape=SHAPE,
+        title="Ten kinds of handwritten digits, found by five sites that kept their images",
+        subtitle="The centres of the clusters. Bars: at which sites a cluster's images lie.",
+        captions={site: f"saw {_listed(seen(digits))}" for site, digits in sites.items()},
+    )
+    return pictured("centres", folder / PICTURE, draw_centers)
 
 
-def _centers(X: Floats, k: int, seed: int) -> Floats:
+def _centers(X: Rows, k: int, seed: int) -> Floats:
     found: Floats = KMeans(k, n_init=10, random_state=seed).fit(X).cluster_centers_
     return found
 
 
-def _inertia(X: Floats, centers: Floats) -> float:
+def _inertia(X: Rows, centers: Floats) -> float:
     return float(nearest(X, centers)[1].sum())

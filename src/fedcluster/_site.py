@@ -14,7 +14,7 @@ min_cluster_size = 5
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from pathlib import Path
@@ -28,9 +28,9 @@ from fedcluster.errors import InputError
 from fedcluster.io._cells import COMMA, NAMES, POINT, kind_of, missing_in
 from fedcluster.io._columns import Meanings, first_twice, has_columns, merged_kind
 from fedcluster.io._matrices import Matrix
-from fedcluster.io._reader import ColumnRoles, Reader, Table, TablePart
-from fedcluster.io._rows import OpenRows, error_prefix, readable
-from fedcluster.io._sources import FileSource, SqlSource, open_rows, open_source
+from fedcluster.io._reader import ColumnRoles, Reader, Table
+from fedcluster.io._rows import FileSource, SqlSource, StreamedRows, error_prefix, readable
+from fedcluster.io._sources import open_rows, open_source
 from fedcluster.privacy import MinClusterSize, MinRows
 from fedcluster.privacy._limits import GroupCounter, Persons
 
@@ -174,12 +174,12 @@ class SiteFile:
         """
         return self.held(self.opened(columns, raw=raw))
 
-    def held(self, rows: OpenRows) -> Data | RowStream:
+    def held(self, rows: StreamedRows) -> Data | RowStream:
         """Return rows in memory if they are few, else in chunks as before."""
         few = len(rows) * len(rows.columns) <= self.values_in_memory
         return rows.load() if few else rows
 
-    def opened(self, columns: Sequence[str] | None = None, *, raw: bool = False) -> OpenRows:
+    def opened(self, columns: Sequence[str] | None = None, *, raw: bool = False) -> StreamedRows:
         """Open the source; its rows come in chunks, in the order in which they lie there."""
         owner = f"site {self.name!r}"
         rows = open_rows(
@@ -272,7 +272,11 @@ class Profile:
 def _profile_of_tables(tables: Sequence[Table], owner: str, group: str | None) -> Profile:
     columns: dict[str, ColumnProfile] = {}
     counter, rows = GroupCounter(), 0
-    for part in _parts(tables, owner, group):
+    texts = [] if group is None else [group]
+    for table in tables:
+        has_columns(owner, table.names, texts)
+    named = ((table, [name for name in table.names if name]) for table in tables)
+    for part in (part for table, names in named for part in table.parts(names, ROWS, texts)):
         rows += part.rows.num_rows
         for name in part.rows.column_names:
             column = part.rows[name]
@@ -281,13 +285,6 @@ def _profile_of_tables(tables: Sequence[Table], owner: str, group: str | None) -
         if group is not None:
             counter.add(Reader(owner, part).groups(group))
     return Profile(rows, tuple(columns.values()), counter.persons() if group else None)
-
-
-def _parts(tables: Sequence[Table], owner: str, group: str | None) -> Iterator[TablePart]:
-    texts = [] if group is None else [group]
-    for table in tables:
-        has_columns(owner, table.names, texts)
-        yield from table.parts([name for name in table.names if name], ROWS, texts)
 
 
 def _profile_of_matrix(matrix: Matrix) -> Profile:

@@ -43,8 +43,8 @@ def parameter(default: Any, help: str, *flags: str, **shown: Any) -> Any:
     *flags : str
         How the option is spelled, where not like the field.
     **shown : object
-        ``choices``, the names that it takes; ``type``, what it is on the command line; ``least``,
-        its smallest value; others are those of `typer.Option`.
+        ``choices``, the names that it takes; ``least``, its smallest value; others are those of
+        `typer.Option`.
     """
     return field(default=default, metadata={"help": help, "flags": flags, **shown})
 
@@ -98,18 +98,12 @@ class FitSpec:
     )
     init: str | Floats | Any = parameter("auto", "Where it starts.", choices=INITS)
     n_init: int | None = parameter(
-        None,
-        "How many starts to try.",
-        type=int,
-        metavar="N",
-        show_default="the algorithm's",
-        least=1,
+        None, "How many starts to try.", metavar="N", show_default="the algorithm's", least=1
     )
     m: float | None = parameter(
         None,
         "The fuzzifier, above 1: near 1, degrees are nearly 0 and 1. Means --fuzzy.",
         "-m",
-        type=float,
         metavar="M",
         show_default="2",
     )
@@ -184,7 +178,7 @@ class SelectK:
 
     k_min: int = parameter(1, "The first k to try.", "--k-min", metavar="K", least=1)
     k_max: int | None = parameter(
-        None, "The last k to try.", "--k-max", type=int, metavar="K", show_default="12", least=1
+        None, "The last k to try.", "--k-max", metavar="K", show_default="12", least=1
     )
     rule: str = parameter(
         "vote",
@@ -198,7 +192,7 @@ class SelectK:
         choices=AVERAGINGS,
     )
     m: float | None = parameter(
-        None, "Cluster by fuzzy c-means with this fuzzifier.", "-m", type=float, metavar="M"
+        None, "Cluster by fuzzy c-means with this fuzzifier.", "-m", metavar="M"
     )
     sums_only: bool = parameter(False, SUMS_ONLY, "--sums-only")
     seed: int = parameter(0, SEED, metavar="N")
@@ -253,12 +247,11 @@ class RunOptions:
     """
 
     out: Path = parameter(
-        MISSING, "Folder to write.", "--out", "-o", type=Path, metavar="DIR", show_default=False
+        MISSING, "Folder to write.", "--out", "-o", metavar="DIR", show_default=False
     )
     quorum: int | None = parameter(
         None,
         "How many sites must answer a round; it goes on without the others.",
-        type=int,
         metavar="N",
         show_default="all",
     )

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike
 from fedcluster import kernels
 from fedcluster.core import Column, Data, Floats, Labels, Limit, Rows, SiteInfo
 from fedcluster.errors import InputError
-from fedcluster.io._outputs import atomic_write, json_text
+from fedcluster.io._outputs import write_json
 from fedcluster.preprocessing import Preprocessor
 from fedcluster.preprocessing._transform import aligned, on_whole_rows
 
@@ -177,8 +177,7 @@ class Model:
         if self.preprocessor is not None:
             content["preprocessing"] = self.preprocessor.plain()
             content["centers_in_units"] = self.centers_in_units
-        with atomic_write(Path(path)) as temporary:
-            temporary.write_text(json_text(content), encoding="utf-8")
+        write_json(Path(path), content)
 
     @property
     def centers_in_units(self) -> dict[str, list[float]]:

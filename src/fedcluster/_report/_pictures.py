@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,19 @@ from fedcluster.core import Floats
 
 COLOURS = ("#3b6fb6", "#e0853a", "#4a9d6f", "#b4528c", "#8a7cc8", "#c9a227", "#5aa9b8", "#8c6d52")
 INK, PALE_INK = "#1d2733", "#6b7683"
+
+
+def pictured(what: str, path: Path, draw: Callable[[Path], None]) -> list[str]:
+    """Draw a picture into a file; returns its name, or nothing and a warning without matplotlib."""
+    try:
+        draw(path)
+    except ImportError:
+        warnings.warn(
+            f"no picture of the {what} without matplotlib: pip install 'fedcluster[plot]'",
+            stacklevel=3,
+        )
+        return []
+    return [path.name]
 
 
 def picture(

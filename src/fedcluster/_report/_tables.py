@@ -172,51 +172,44 @@ def cluster_table(sites: Sequence[SiteRecord], width: int, elsewhere: str) -> Ta
     if kept < k:
         title += f" (clusters {kept} to {k - 1} together, see {elsewhere})"
     others = (f"{kept}…{k - 1}",) if kept < k else ()
-    sent = ("numbers sent",) if total.sent else ()
+    sent = ("numbers sent",) if total.took_part else ()
     header = ("site", *map(str, range(kept)), *others, "rows", *sent)
     return Table(
         title,
         header,
-        tuple(line.cells(kept, bool(total.sent)) for line in lines),
-        total.cells(kept, bool(total.sent)) if len(sites) > 1 else (),
+        tuple(_cells(line, kept, with_sent=total.took_part) for line in lines),
+        _cells(total, kept, with_sent=total.took_part) if len(sites) > 1 else (),
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Line:
-    """Line of the table of clusters, of one or several sites."""
-
-    name: str
-    clusters: tuple[int, ...]
-    rows: int
-    sent: int
-
-    def cells(self, kept: int, with_sent: bool) -> tuple[str, ...]:
-        """Return its texts, with the first clusters one by one and the others together."""
-        counts = [*self.clusters[:kept]]
-        if kept < len(self.clusters):
-            counts.append(sum(self.clusters[kept:]))
-        counts += [self.rows, *([self.sent] if with_sent else [])]
-        return (self.name, *(f"{count:,}" for count in counts))
+def _cells(line: SiteRecord, kept: int, *, with_sent: bool) -> tuple[str, ...]:
+    """Return the texts of a line, the first clusters one by one and the others together."""
+    counts = [*line.clusters[:kept]]
+    if kept < len(line.clusters):
+        counts.append(sum(line.clusters[kept:]))
+    counts += [line.rows, *([line.values_sent] if with_sent else [])]
+    return (line.name, *(f"{count:,}" for count in counts))
 
 
-def _line(name: str, sites: Sequence[SiteRecord]) -> _Line:
+def _line(name: str, sites: Sequence[SiteRecord]) -> SiteRecord:
+    """Return several sites as one."""
     clusters = tuple(sum(counts) for counts in zip(*(s.clusters for s in sites), strict=True))
-    return _Line(name, clusters, sum(s.rows for s in sites), sum(s.values_sent for s in sites))
+    sent = sum(s.values_sent for s in sites)
+    return SiteRecord(name, sum(s.rows for s in sites), clusters, "", sent)
 
 
 def _short(name: str, most: int = 32) -> str:
     return name if len(name) <= most else f"{name[: most - 1]}…"
 
 
-def _fitting(total: _Line, names: int, width: int) -> int:
+def _fitting(total: SiteRecord, names: int, width: int) -> int:
     """Count the clusters that have room for a column of their own beside the sites' names."""
 
     def column(header: str, value: int) -> int:
         return max(len(header), len(f"{value:,}")) + GAP
 
     room = width - names - column("rows", total.rows)
-    room -= column("numbers sent", total.sent) if total.sent else 0
+    room -= column("numbers sent", total.values_sent) if total.took_part else 0
     columns = np.cumsum([column(str(j), count) for j, count in enumerate(total.clusters)])
     if columns[-1] <= room or len(columns) <= 2:
         return len(columns)

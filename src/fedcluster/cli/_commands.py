@@ -14,8 +14,7 @@ import typer
 from fedcluster._specifications import Fit, SelectK
 from fedcluster.cli._options import (
     Columns,
-    Decimal,
-    DecimalSign,
+    CsvOptions,
     Elbow,
     FileOptions,
     Files,
@@ -65,18 +64,17 @@ def fit(
     selection.json and curves.png (why so many, see select-k).
     """
     with Screen(as_json=show.as_json, quiet=show.quiet) as screen:
-        from fedcluster import _report as report
+        from fedcluster._report import _messages as messages
+        from fedcluster._report import _tables as report
         from fedcluster.cli import _reading as reading
         from fedcluster.cli import _runs as runs
-        from fedcluster.io._outputs import check_folder
 
         check_options(job)
         check_least("--min-cluster-size", min_cluster_size)
         job = runs.with_fuzzifier(job, fuzzy=fuzzy)
-        check_folder(out, overwrite=show.overwrite)
+        show.check_folder(out)
         job = replace(job, prepare=asked(scaling, columns, shaping))
-        tables = reading.read(files, rows.reading(columns), screen.doing, job.prepare)
-        runs.check_rows(job, tables)
+        tables = reading.read(files, replace(rows, columns=columns), screen.doing, job.prepare)
         fitted = screen.wait_for(lambda: runs.cluster(job, tables, screen.doing, min_cluster_size))
         screen.warnings += fitted.warnings
         content, written = runs.write(out, fitted)
@@ -85,10 +83,10 @@ def fit(
         [
             *fitted.shown(screen.width, str(out / "model.json")),
             report.cluster_table(fitted.records, screen.width, str(out / "history.json")),
-            report.summary_line(content),
-            *report.notes(fitted.records),
+            messages.summary_line(content),
+            *messages.notes(fitted.records),
             *runs.unlabelled(fitted.labels),
-            report.written_line(out, written),
+            messages.written_line(out, written),
         ],
     )
 
@@ -99,7 +97,7 @@ def predict(
     files: Files,
     *,
     out: Out,
-    decimal: Decimal = DecimalSign.POINT,
+    csv: CsvOptions,
     show: ShowOptions,
 ) -> None:
     """Give each row of new files the cluster of a model.
@@ -109,18 +107,16 @@ def predict(
     labels/SITE.csv: the number of each row and its cluster.
     """
     with Screen(as_json=show.as_json, quiet=show.quiet) as screen:
-        from fedcluster import _report as report
+        from fedcluster._report import _messages as messages
+        from fedcluster._report import _tables as report
         from fedcluster.cli import _reading as reading
         from fedcluster.cli import _runs as runs
-        from fedcluster.io._outputs import check_folder
         from fedcluster.model import Model
         from fedcluster.preprocessing._messages import noticed_in_words
 
         model = Model.load(model_file)
-        check_folder(out, overwrite=show.overwrite)
-        tables = reading.read_for(
-            model, files, FileOptions(decimal=decimal.value).reading(), screen.doing
-        )
+        show.check_folder(out)
+        tables = reading.read_for(model, files, FileOptions(decimal=csv.decimal), screen.doing)
         screen.doing("labelling")
         labels = screen.wait_for(lambda: runs.label(model, tables))
         sites = runs.write_labels_of(out, model, tables, labels)
@@ -138,10 +134,10 @@ def predict(
         },
         [
             report.cluster_table(sites, screen.width, str(out / "labels")),
-            *report.ignored_lines(ignored),
+            *messages.ignored_lines(ignored),
             *noticed_in_words(unknown, filled),
             *runs.unlabelled(labels),
-            report.written_line(out, written),
+            messages.written_line(out, written),
         ],
     )
 
@@ -172,15 +168,12 @@ def select_k(
     with Screen(as_json=show.as_json, quiet=show.quiet) as screen:
         from fedcluster.cli import _indices as indices
         from fedcluster.cli import _reading as reading
-        from fedcluster.io._outputs import check_folder
 
         check_options(job)
         check_least("--min-cluster-size", min_cluster_size)
-        if out is not None:
-            check_folder(out, overwrite=show.overwrite)
+        show.check_folder(out)
         job = indices.specified(job, asked(scaling, columns), bounds, elbow=elbow)
-        tables = reading.read(files, rows.reading(columns), screen.doing, job.prepare)
-        job = indices.within_rows(job, tables)
+        tables = reading.read(files, replace(rows, columns=columns), screen.doing, job.prepare)
         chosen = screen.wait_for(
             lambda: indices.choose(job, tables, screen.doing, min_cluster_size)
         )
@@ -216,17 +209,17 @@ def evaluate(
     would find out alone. With --out writes scores.json, the same.
     """
     with Screen(as_json=show.as_json, quiet=show.quiet) as screen:
-        from fedcluster import _report as report
+        from fedcluster._report import _messages as messages
         from fedcluster.cli import _indices as indices
         from fedcluster.cli import _reading as reading
-        from fedcluster.io._outputs import check_folder
         from fedcluster.model import Model
 
         check_least("--min-cluster-size", min_cluster_size)
         model = Model.load(model_file)
-        if out is not None:
-            check_folder(out, overwrite=show.overwrite)
-        sites = reading.read_for(model, files, rows.reading(label=label_column), screen.doing)
+        show.check_folder(out)
+        sites = reading.read_for(
+            model, files, replace(rows, label_column=label_column), screen.doing
+        )
         screen.doing("asking the sites")
         scored = screen.wait_for(lambda: indices.evaluate(model, sites, min_cluster_size))
         content = indices.evaluation_content(scored, str(model_file))
@@ -236,7 +229,7 @@ def evaluate(
         [
             indices.evaluation_table(scored, screen.width),
             indices.evaluation_line(scored),
-            *report.notes(scored.sites, absent_too=""),
+            *messages.notes(scored.sites, absent_too=""),
             *written,
         ],
     )
@@ -258,13 +251,13 @@ def demo(
     """
     with Screen(as_json=show.as_json, quiet=show.quiet) as screen:
         from fedcluster import _demo as digits
-        from fedcluster import _report as report
+        from fedcluster._report import _messages as messages
+        from fedcluster._report import _tables as report
         from fedcluster.cli import _runs as runs
-        from fedcluster.io._outputs import check_folder
 
         job = Fit(10, seed=seed)
         check_options(job)
-        check_folder(out, overwrite=True)
+        replace(show, overwrite=True).check_folder(out)
         screen.doing("reading the digits")
         sites = digits.digits_by_site(seed)
         fitted = screen.wait_for(lambda: runs.cluster(job, digits.tables(sites), screen.doing))
@@ -283,8 +276,8 @@ def demo(
         [
             digits.story(sites),
             report.comparison_table(compared),
-            report.summary_line(content),
-            *report.notes(fitted.records),
-            report.written_line(out, written),
+            messages.summary_line(content),
+            *messages.notes(fitted.records),
+            messages.written_line(out, written),
         ],
     )

@@ -106,7 +106,7 @@ def start(folder: Folder) -> None:
 def show(folder: Folder, as_json: AsJson = False) -> None:
     """Show which sites are connected, and the runs."""
     needs("flwr", "flower")
-    from fedcluster._report import Table
+    from fedcluster._report._tables import Table
     from fedcluster.federation._folder import Federation
     from fedcluster.transports.flower._coordinator import runs, sites_online
 
@@ -249,10 +249,9 @@ def _begin(
     needs("flwr", "flower")
     from fedcluster.federation._folder import Federation
     from fedcluster.io._columns import column_list
-    from fedcluster.io._outputs import check_folder
     from fedcluster.transports.flower import _coordinator as coordinator
 
-    check_folder(options.out, overwrite=show.overwrite)
+    show.check_folder(options.out)
     if columns is not None:
         options = replace(options, columns=column_list(columns))
     federation = Federation.load(folder)

@@ -18,14 +18,15 @@ from fedcluster._artefacts import (
     write_scores,
     write_selection,
 )
-from fedcluster._report import SiteRecord, Table, number, plain
+from fedcluster._report._tables import SiteRecord, Table, number, plain
 from fedcluster.cli import _runs as runs
 from fedcluster.client import Client
 from fedcluster.core import Filter, Labels
 from fedcluster.engines import LocalEngine
 from fedcluster.errors import InputError
+from fedcluster.io._columns import label_counts
 from fedcluster.io._outputs import atomic_folder
-from fedcluster.io._rows import SiteRows, chunks_of
+from fedcluster.io._rows import SiteRows, chunks_of, error_prefix
 from fedcluster.jobs import Evaluate, JobReport, SelectK, execute, limits_of, within
 from fedcluster.model import Model
 from fedcluster.preprocessing import PreprocessingSpec
@@ -76,25 +77,14 @@ def _bounds(text: str) -> tuple[list[float], list[float]]:
     return lower, upper
 
 
-def within_rows(job: SelectK, tables: Mapping[str, SiteRows]) -> SelectK:
-    """Return as many k as there are rows for; refuses more where the user asked for them."""
-    rows = sum(map(len, tables.values()))
-    for option, k in (("--k-min", job.k_min), ("--k-max", job.k_max or 0)):
-        if k > rows:
-            raise InputError(
-                f"{option} {k} asks for more clusters than there are rows in all ({rows}); "
-                f"ask for at most {rows}"
-            )
-    return within(job, rows)
-
-
 def choose(
     job: SelectK,
     tables: Mapping[str, SiteRows],
     doing: runs.Doing,
     min_cluster_size: int | None = None,
 ) -> JobReport:
-    """Cluster with each k, score, choose."""
+    """Cluster with each k that there are rows for, score, choose."""
+    job = within(job, runs.check_rows(job, tables))
     clients = runs.clients_of(tables, limits_of(job, min_cluster_size), min_cluster_size)
     doing(f"clustering with k = {job.k_min} to {job.k_last}")
     return runs.carry_out(job, clients, runs.columns_of(tables), doing)
@@ -191,16 +181,9 @@ def _classes(tables: Iterable[SiteRows]) -> tuple[str, ...] | None:
 
 def _labels_of(table: SiteRows) -> set[str] | None:
     """Return the labels that a site has; none of them may be missing."""
-    labels: set[str] = set()
-    for chunk in chunks_of(table.rows):
-        if chunk.y is None:
-            return None
-        labels.update(chunk.y.tolist())
-    if "" in labels:
-        raise InputError(
-            f"site {table.name!r}: the label of a row is missing; fill it in or drop the row"
-        )
-    return labels
+    with error_prefix(f"site {table.name!r}"):
+        counts = label_counts(chunks_of(table.rows))
+    return None if counts is None else set(counts)
 
 
 def evaluation_content(scored: Evaluation, model_file: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from enum import StrEnum
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
@@ -19,18 +19,10 @@ from fedcluster._choices import SCALES
 from fedcluster._specifications import SEED, parameter
 from fedcluster.errors import InputError
 
-if TYPE_CHECKING:
-    from fedcluster.cli._reading import ReadOptions
-
-OWN = ("help", "flags", "choices", "type", "least")
+OWN = ("help", "flags", "choices", "least")
 """What `parameter` keeps that is not typer's."""
-
-
-class DecimalSign(StrEnum):
-    """Signs that decimals begin with."""
-
-    POINT = "."
-    COMMA = ","
+KINDS = {kind.__name__: kind for kind in (bool, int, float, str, Path)}
+"""Types of fields that are options, by name."""
 
 
 Files = Annotated[
@@ -54,7 +46,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, for
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors and warnings only.")]
 Seed = Annotated[int, typer.Option(metavar="N", help=SEED)]
 DECIMAL = "What decimals begin with in CSV files, as in 36.6 or 36,6."
-Decimal = Annotated[DecimalSign, typer.Option(help=DECIMAL)]
+SIGNS = (".", ",")
 Columns = Annotated[
     str | None, typer.Option(metavar="A,B,C", help="Columns to cluster by; by default all.")
 ]
@@ -85,30 +77,26 @@ MinClusterSize = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
+class CsvOptions:
+    """Options of how files of new rows are read."""
+
+    decimal: str = parameter(".", DECIMAL, choices=SIGNS)
+
+
+@dataclass(frozen=True, slots=True)
 class FileOptions:
-    """Options of how files of rows are read."""
+    """Options of how files of rows are read; with the columns, which not every command takes."""
 
     site_column: str | None = parameter(
-        None, "Column that names each row's site, in one file of all.", type=str, metavar="NAME"
+        None, "Column that names each row's site, in one file of all.", metavar="NAME"
     )
-    weight_column: str | None = parameter(
-        None, "Column with the rows' weights.", type=str, metavar="NAME"
-    )
+    weight_column: str | None = parameter(None, "Column with the rows' weights.", metavar="NAME")
     group_column: str | None = parameter(
-        None,
-        "Column that says whose row it is: limits count persons.",
-        type=str,
-        metavar="NAME",
+        None, "Column that says whose row it is: limits count persons.", metavar="NAME"
     )
-    decimal: str = parameter(".", DECIMAL, choices=tuple(map(str, DecimalSign)))
-
-    def reading(self, columns: str | None = None, label: str | None = None) -> ReadOptions:
-        """Return the same for `fedcluster.cli._reading`."""
-        from fedcluster.cli._reading import ReadOptions  # numpy: not at start-up
-
-        return ReadOptions(
-            columns, self.site_column, self.weight_column, self.group_column, label, self.decimal
-        )
+    decimal: str = parameter(".", DECIMAL, choices=SIGNS)
+    columns: str | None = None
+    label_column: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +106,13 @@ class ShowOptions:
     overwrite: bool = parameter(False, "Replace files of an earlier run in --out.", "--overwrite")
     as_json: bool = parameter(False, "Print one JSON object, for programs.", "--json")
     quiet: bool = parameter(False, "Print errors and warnings only.", "--quiet", "-q")
+
+    def check_folder(self, out: Path | None) -> None:
+        """Refuse a folder that cannot be written, if there is to be one."""
+        if out is not None:
+            from fedcluster.io._outputs import check_folder
+
+            check_folder(out, overwrite=self.overwrite)
 
 
 def number_of_clusters(text: str) -> int | str | tuple[int, ...]:
@@ -182,7 +177,7 @@ def _plain(value: Any) -> Any:
 def _option(declared: Field[Any]) -> inspect.Parameter:
     """Return the option of a field of a specification."""
     told = declared.metadata
-    kind: Any = told.get("type") or type(declared.default)
+    kind: Any = KINDS.get(str(declared.type).split(" | ")[0], str)
     default: Any = declared.default if isinstance(declared.default, kind) else None
     shown = {key: value for key, value in told.items() if key not in OWN}
     if declared.default is MISSING:
@@ -255,14 +250,12 @@ class Scaling:
     missing: str | None = parameter(
         None,
         "Missing values: an error; their rows dropped; filled in with mean or median.",
-        type=str,
         choices=MISSING_TREATMENTS,
         show_default="mean",
     )
     categories: str | None = parameter(
         None,
         "Columns that become one of 0 and 1 for each value.",
-        type=str,
         metavar="A,B|none",
         show_default="text with few values",
     )
@@ -272,18 +265,11 @@ class Scaling:
 class Shaping:
     """Options of columns that only a fit takes."""
 
-    log: str | None = parameter(
-        None, "Columns of which log(1 + x) is taken.", type=str, metavar="A,B"
-    )
+    log: str | None = parameter(None, "Columns of which log(1 + x) is taken.", metavar="A,B")
     bounds: str | None = parameter(
-        None,
-        "Bounds of columns; values outside are moved there.",
-        type=str,
-        metavar="A=LOW:HIGH,...",
+        None, "Bounds of columns; values outside are moved there.", metavar="A=LOW:HIGH,..."
     )
-    pca: int | None = parameter(
-        None, "Cluster by the first N principal components.", type=int, metavar="N"
-    )
+    pca: int | None = parameter(None, "Cluster by the first N principal components.", metavar="N")
 
 
 NO_SHAPING = Shaping()

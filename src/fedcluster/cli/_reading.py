@@ -6,7 +6,7 @@ import re
 import shlex
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcluster._site import SiteFile
+from fedcluster.cli._options import FileOptions
 from fedcluster.core import Data
 from fedcluster.errors import InputError
 from fedcluster.io._cells import POINT
 from fedcluster.io._columns import choose, column_list, common_columns, is_index
 from fedcluster.io._matrices import Matrix
 from fedcluster.io._reader import ColumnRoles, Table, counts_rows
-from fedcluster.io._rows import SiteRows
-from fedcluster.io._sources import CSV, FORMATS, FileSource, load, names_of, open_source, suffix_of
+from fedcluster.io._rows import FileSource, SiteRows
+from fedcluster.io._sources import CSV, FORMATS, load, names_of, open_source, suffix_of
 from fedcluster.model import Model
 from fedcluster.preprocessing import Category, PreprocessingSpec
 
@@ -29,57 +30,17 @@ ADDRESS = re.compile(r"^(?:[^=/]+=)?([\w+]+)://")
 Doing = Callable[[str], None]
 
 
-@dataclass(frozen=True, slots=True)
-class ReadOptions:
-    """How files are read, as a command's options say.
-
-    Parameters
-    ----------
-    columns : str, optional
-        Those to cluster by, as ``--columns`` takes them.
-    site, weight, group, label : str, optional
-        The column with the names of the sites, with the weights, with whose row it is, and with
-        reference labels.
-    decimal : {".", ","}, default="."
-        What decimals begin with in CSV files.
-    """
-
-    columns: str | None = None
-    site: str | None = None
-    weight: str | None = None
-    group: str | None = None
-    label: str | None = None
-    decimal: str = POINT
-
-    @property
-    def roles(self) -> dict[str, Any]:
-        """Return the columns that are not clustered by, by their role."""
-        given = {r: getattr(self, r) for r in ("label", "weight", "group", "site")}
-        return {role: name for role, name in given.items() if name is not None}
-
-    def chosen(self) -> list[str] | None:
-        """Return the columns to cluster by, which play no other role."""
-        chosen = column_list(self.columns)
-        for role, name in self.roles.items():
-            if name in (chosen or []):
-                raise InputError(
-                    f"--{role}-column {name!r} is among --columns too; leave it out there"
-                )
-        return chosen
-
-    def check_model(self, model: Model) -> None:
-        """Refuse a column that the model clusters by and that is given another role."""
-        for role, name in self.roles.items():
-            if name in model.columns:
-                raise InputError(
-                    f"--{role}-column {name!r} is a column of the model; fit again without it, "
-                    "with the others in --columns"
-                )
+def roles_of(options: FileOptions) -> dict[str, Any]:
+    """Return the columns that are not clustered by, by their role."""
+    given = {
+        role: getattr(options, f"{role}_column") for role in ("label", "weight", "group", "site")
+    }
+    return {role: name for role, name in given.items() if name is not None}
 
 
 def read(
     files: Sequence[str],
-    options: ReadOptions,
+    options: FileOptions,
     doing: Doing,
     prepare: PreprocessingSpec | None = None,
 ) -> dict[str, SiteRows]:
@@ -87,17 +48,25 @@ def read(
 
     Rows that are to be prepared may have text and missing values.
     """
-    chosen = options.chosen()
+    chosen = column_list(options.columns)
+    for role, name in roles_of(options).items():
+        if name in (chosen or []):
+            raise InputError(f"--{role}-column {name!r} is among --columns too; leave it out there")
     coded = () if prepare is None else tuple(prepare.named)
     roles = ColumnRoles(None if chosen is None else tuple(chosen), raw=prepare is not None)
     return _read(files, options, replace(roles, coded=coded), doing)
 
 
 def read_for(
-    model: Model, files: Sequence[str], options: ReadOptions, doing: Doing
+    model: Model, files: Sequence[str], options: FileOptions, doing: Doing
 ) -> dict[str, SiteRows]:
     """Read the model's columns of new rows, with weights, groups and labels as options say."""
-    options.check_model(model)
+    for role, name in roles_of(options).items():
+        if name in model.columns:
+            raise InputError(
+                f"--{role}-column {name!r} is a column of the model; fit again without it, "
+                "with the others in --columns"
+            )
     roles = ColumnRoles(tuple(model.columns))
     if model.preprocessor is not None:
         coded = [c.name for c in model.preprocessor.columns if isinstance(c, Category)]
@@ -106,22 +75,24 @@ def read_for(
 
 
 def _read(
-    files: Sequence[str], options: ReadOptions, roles: ColumnRoles, doing: Doing
+    files: Sequence[str], options: FileOptions, roles: ColumnRoles, doing: Doing
 ) -> dict[str, SiteRows]:
     if _are_site_files(files):
-        if options.label:
+        if options.label_column:
             raise InputError(
                 "--min-cluster-size and --label-column are what a site file says itself"
             )
-        if options.decimal != POINT or options.roles:
+        if options.decimal != POINT or roles_of(options):
             raise InputError(
                 "--site-column, --weight-column, --group-column and --decimal are what a site "
                 "file says itself"
             )
         return _open_sites(files, roles, doing)
-    if options.site is not None and len(files) > 1:
+    if options.site_column is not None and len(files) > 1:
         raise InputError(f"--site-column is for one file of all sites, not for {len(files)} files")
-    return read_sites(named_sources(files, options.decimal), replace(roles, **options.roles), doing)
+    return read_sites(
+        named_sources(files, options.decimal), replace(roles, **roles_of(options)), doing
+    )
 
 
 def _are_site_files(files: Sequence[str]) -> bool:

@@ -21,11 +21,11 @@ from fedcluster._artefacts import (
     write_selection,
 )
 from fedcluster._choices import ALGORITHMS, FUZZY_ALGORITHMS
-from fedcluster._report import (
+from fedcluster._report._messages import few_clusters_line
+from fedcluster._report._tables import (
     SiteRecord,
     Table,
     centers_table,
-    few_clusters_line,
     index_table,
     site_record,
     verdict_line,
@@ -36,7 +36,7 @@ from fedcluster.engines import LocalEngine
 from fedcluster.errors import InputError
 from fedcluster.io._outputs import atomic_folder, label_files, write_labels
 from fedcluster.io._rows import SiteRows, chunks_of
-from fedcluster.jobs import Fit, Job, JobReport, execute, limits_of, tried
+from fedcluster.jobs import Fit, Job, JobReport, SelectK, execute, limits_of, tried
 from fedcluster.model import Model
 from fedcluster.selection import Selection
 
@@ -106,15 +106,21 @@ def with_fuzzifier(job: Fit, *, fuzzy: bool) -> Fit:
     return replace(job, m=job.m or 2.0) if fuzzy else job
 
 
-def check_rows(job: Fit, tables: Mapping[str, SiteRows]) -> None:
-    """Refuse more clusters than rows."""
-    rows, ks = sum(map(len, tables.values())), tried(job.n_clusters, 1)
-    k = job.n_clusters if ks is None else ks[-1]
-    if k > rows:
-        raise InputError(
-            f"-k {k} asks for more clusters than there are rows in all ({rows}); "
-            f"ask for at most {rows}"
-        )
+def check_rows(job: Fit | SelectK, tables: Mapping[str, SiteRows]) -> int:
+    """Return the number of rows; refuses more clusters than that."""
+    if isinstance(job, SelectK):
+        asked = {"--k-min": job.k_min, "--k-max": job.k_max or 0}
+    else:
+        ks = tried(job.n_clusters, 1)
+        asked = {"-k": job.n_clusters if ks is None else ks[-1]}
+    rows = sum(map(len, tables.values()))
+    for option, k in asked.items():
+        if k > rows:
+            raise InputError(
+                f"{option} {k} asks for more clusters than there are rows in all ({rows}); "
+                f"ask for at most {rows}"
+            )
+    return rows
 
 
 def clients_of(
@@ -155,6 +161,7 @@ def cluster(
     min_cluster_size: int | None = None,
 ) -> FittedSites:
     """Find clusters, and label the rows of each site."""
+    check_rows(job, tables)
     clients = clients_of(tables, limits_of(job, min_cluster_size), min_cluster_size)
     doing("clustering")
     report = carry_out(job, clients, columns_of(tables), doing)

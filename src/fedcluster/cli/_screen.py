@@ -11,7 +11,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future, wait
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
@@ -20,7 +20,7 @@ import typer.core
 from typer.core import TyperGroup
 
 if TYPE_CHECKING:
-    from fedcluster._report import Table
+    from fedcluster._report._tables import Table
 
 
 INTERRUPTED = 130
@@ -97,13 +97,6 @@ def until_interrupted() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _do(work: Callable[[], T], done: Future[T]) -> None:
-    try:
-        done.set_result(work())
-    except BaseException as error:
-        done.set_exception(error)
-
-
 class Screen:
     """Screen of a command: progress and warnings on stderr, its result on stdout.
 
@@ -173,16 +166,16 @@ class Screen:
         The work has a thread of its own: an interrupt that strikes while numba hands a result
         over crashes the process, and only the main thread is struck.
         """
-        done: Future[T] = Future()
-        try:
-            threading.Thread(target=_do, args=(work, done), daemon=True).start()
-            while not done.done():
-                wait([done], timeout=0.2)
-        except KeyboardInterrupt:
-            self.__exit__(KeyboardInterrupt)
-            sys.stderr.flush()
-            os._exit(INTERRUPTED)  # without waiting for the work
-        return done.result()
+        with ThreadPoolExecutor(1) as thread:
+            try:
+                done = thread.submit(work)
+                while not done.done():
+                    wait([done], timeout=0.2)
+            except KeyboardInterrupt:
+                self.__exit__(KeyboardInterrupt)
+                sys.stderr.flush()
+                os._exit(INTERRUPTED)  # without waiting for the work
+            return done.result()
 
     def _compiling(self) -> bool:
         self.doing("compiling numerical kernels (first run only)")

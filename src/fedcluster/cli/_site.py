@@ -15,7 +15,7 @@ from fedcluster.cli._options import AsJson, Quiet
 from fedcluster.cli._screen import Screen, needs, until_interrupted
 
 if TYPE_CHECKING:
-    from fedcluster._report import Table
+    from fedcluster._report._tables import Table
     from fedcluster._site import Profile, SiteFile
 
 app = typer.Typer(
@@ -155,8 +155,8 @@ def _refused(site: SiteFile, profile: Profile) -> Iterator[str]:
 
 
 def _table(site: SiteFile, profile: Profile) -> Table:
-    from fedcluster._report import Table
     from fedcluster._report._messages import counted
+    from fedcluster._report._tables import Table
 
     persons = "" if profile.persons is None else f" of {counted(len(profile.persons), 'person')}"
     return Table(

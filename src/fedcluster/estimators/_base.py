@@ -22,7 +22,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fedcluster._choices import QUALITIES, RULES
-from fedcluster._report import few_clusters_line
+from fedcluster._report._messages import few_clusters_line
 from fedcluster.client import Client
 from fedcluster.core import (
     Data,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from fedcluster._report import Table, number
+from fedcluster._report._tables import Table, number
 
 DESCRIBED, LABELS = "names and kinds of columns", "texts of labels"
 

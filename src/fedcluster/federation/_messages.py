@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedcluster._report import Table, centers_table, index_table, number, verdict_line
+from fedcluster._report._tables import Table, centers_table, index_table, number, verdict_line
 from fedcluster.model import Model
 
 

@@ -340,14 +340,18 @@ def classes(chunks: Iterable[Data], passes: Passes) -> tuple[str, ...] | None:
     >>> classes([rows], lambda counts, n_rows: counts > 1)
     ('a', 'b')
     """
+    labels = label_counts(chunks)
+    return None if labels is None else _named(labels, labels.total(), passes)
+
+
+def label_counts(chunks: Iterable[Data]) -> Counter[str] | None:
+    """Count the rows of each reference label, which no row may lack; None without labels."""
     labels: Counter[str] = Counter()
-    n_rows = 0
     for chunk in chunks:
         if chunk.y is None:
             return None
         names, counts = np.unique(chunk.y.astype(str), return_counts=True)
         labels.update(dict(zip(names.tolist(), counts.tolist(), strict=True)))
-        n_rows += len(chunk)
     if "" in labels:
         raise InputError("the label of a row is missing; fill it in or drop the row")
-    return _named(labels, n_rows, passes)
+    return labels

@@ -7,7 +7,7 @@ at most 8 million values, 32 MB.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from fedcluster.io._cells import numbered_groups
 from fedcluster.io._columns import has_columns, in_common_codes
 from fedcluster.io._frames import finite
 from fedcluster.io._reader import ColumnRoles
-from fedcluster.io._rows import FileFingerprint, chunk_rows_of, prefetch, readable, whole
+from fedcluster.io._rows import FileFingerprint, StreamedRows, chunk_rows_of, readable
 
 Array = FileFingerprint | NDArray[Any]
 """An array in memory, or the ``.npy`` file that holds it."""
@@ -71,105 +71,88 @@ class Matrix:
         for file in self.files:
             file.check()
 
+    def weighed(self, weights: Path | NDArray[Any]) -> Matrix:
+        """Return the same rows with weights (n,), from a ``.npy`` file or in memory."""
+        name = str(weights) if isinstance(weights, Path) else "the weights"
+        source, array = _checked(weights, name, 1)
+        if len(array) != self.n_rows:
+            raise InputError(f"{name}: {len(array)} weights for {self.n_rows} rows")
+        beside = {**self.beside, "weight": lambda part: np.array(_mapped(source)[part])}
+        return replace(self, beside=beside, files=(*self.files, *_files(source)))
 
-class MatrixRows:
-    """The rows of one site in a matrix.
+
+@dataclass(frozen=True, slots=True)
+class MatrixReader:
+    """Reads rows of a matrix, with what is known beside it.
 
     Parameters
     ----------
-    matrix : Matrix, or a sparse matrix or array of shape (n, d)
+    matrix : Matrix
         Where they lie.
-    columns : ColumnRoles or sequence of str, optional
-        The columns to cluster by; by default all.
-    owner : str, default="the rows"
+    roles : ColumnRoles
+        The parts that its columns, and those beside it, play.
+    owner : str
         How an error message begins, such as "site 'north'".
-    where : str, optional
-        How one about a row begins; by default with the owner and a comma.
     chunk_rows : int, optional
         The largest number of rows in a chunk; by default about a million values, more where the
         columns are many.
-
-    Raises
-    ------
-    InputError
-        If it lacks a column; later, if a value is missing or infinite, or if a file has changed.
-
-    Examples
-    --------
-    >>> counts = scipy.sparse.csr_array([[0, 3, 0], [1, 0, 0], [0, 0, 2]])
-    >>> rows = MatrixRows(counts, chunk_rows=2)
-    >>> [chunk.X.tolist() for chunk in rows.chunks()]
-    [[[0.0, 3.0, 0.0], [1.0, 0.0, 0.0]], [[0.0, 0.0, 2.0]]]
-    >>> rows.load().X.dtype
-    dtype('float32')
     """
 
-    def __init__(
-        self,
-        matrix: Matrix | Any,
-        columns: ColumnRoles | Sequence[str] | None = None,
-        *,
-        owner: str = "the rows",
-        where: str | None = None,
-        chunk_rows: int | None = None,
-    ) -> None:
-        self._matrix = matrix if isinstance(matrix, Matrix) else sparse_matrix(matrix)
-        names = self._matrix.names
-        roles = ColumnRoles.from_columns(columns, names)
-        has_columns(owner, names, roles.chosen)
-        for name in roles.others:
-            if name not in self._matrix.beside:
-                known = ", ".join(self._matrix.beside) or "no such columns"
+    matrix: Matrix
+    roles: ColumnRoles
+    owner: str
+    chunk_rows: int | None = None
+
+    def rows(self) -> StreamedRows:
+        """Return the rows; every column must be there.
+
+        Examples
+        --------
+        >>> counts = scipy.sparse.csr_array([[0, 3, 0], [1, 0, 0], [0, 0, 2]])
+        >>> roles = ColumnRoles(("x0", "x1", "x2"))
+        >>> rows = MatrixReader(sparse_matrix(counts), roles, "the rows", chunk_rows=2).rows()
+        >>> [chunk.X.tolist() for chunk in rows.chunks()]
+        [[[0.0, 3.0, 0.0], [1.0, 0.0, 0.0]], [[0.0, 0.0, 2.0]]]
+        >>> rows.load().X.dtype
+        dtype('float32')
+        """
+        matrix, chosen = self.matrix, self.roles.chosen
+        has_columns(self.owner, matrix.names, chosen)
+        for name in self.roles.others:
+            if name not in matrix.beside:
+                known = ", ".join(matrix.beside) or "no such columns"
                 raise InputError(
-                    f"{owner} has no column {name!r} beside the matrix; it has {known}"
+                    f"{self.owner} has no column {name!r} beside the matrix; it has {known}"
                 )
-        self._roles, self._owner = roles, owner
-        self._where = f"{owner}, " if where is None else where
+        size = chunk_rows_of(self.chunk_rows, len(chosen))
+        return StreamedRows(
+            matrix.title, chosen, matrix.dtype, lambda: matrix.n_rows, lambda: self._read(size)
+        )
+
+    def _read(self, size: int) -> Iterator[Data]:
+        names, chosen = self.matrix.names, self.roles.chosen
         place = {name: j for j, name in enumerate(names)}
-        chosen = np.array([place[name] for name in roles.chosen], dtype=np.intp)
-        self._chosen = None if roles.chosen == names else chosen
-        self.chunk_rows = chunk_rows_of(chunk_rows, len(chosen))
-
-    def __repr__(self) -> str:
-        return f"MatrixRows({self._matrix.title})"
-
-    def __len__(self) -> int:
-        """Return the number of rows, of those without weight too."""
-        return self._matrix.n_rows
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Return the columns to cluster by."""
-        return self._roles.chosen
-
-    def chunks(self) -> Iterator[Data]:
-        """Return the rows, at most ``chunk_rows`` at a time."""
-        return prefetch(self._read())
-
-    def load(self) -> Data:
-        """Return all rows, dense."""
-        return whole(self.chunks(), (len(self), len(self.columns)), self._matrix.dtype)
-
-    def texts(self, column: str) -> NDArray[np.str_]:
-        """Return what else is known of each row as text, (n,)."""
-        return self._matrix.beside[column](slice(None)).astype(np.str_)
-
-    def _read(self) -> Iterator[Data]:
-        self._matrix.check()
-        columns = tuple(map(Column, self.columns))
-        for start in range(0, len(self), self.chunk_rows):
-            rows = slice(start, start + self.chunk_rows)
-            X = self._matrix.dense(rows, self._chosen)
-            if not self._roles.raw:
+        wanted = None if chosen == names else np.array([place[name] for name in chosen], np.intp)
+        columns = tuple(map(Column, chosen))
+        self.matrix.check()
+        for start in range(0, self.matrix.n_rows, size):
+            rows = slice(start, start + size)
+            X = self.matrix.dense(rows, wanted)
+            if not self.roles.raw:
                 finite(None, X, self._where, start)
             yield self._with_others(X, columns, rows)
-        self._matrix.check()
+        self.matrix.check()
+
+    @property
+    def _where(self) -> str:
+        """Return how an error about a row begins."""
+        return f"{self.owner}: " if self.owner == self.matrix.title else f"{self.owner}, "
 
     def _with_others(self, X: Rows, columns: tuple[Column, ...], rows: slice) -> Data:
         """Return some rows with their weights, labels and groups."""
         weight, label, group = (
-            None if name is None else self._matrix.beside[name](rows)
-            for name in (self._roles.weight, self._roles.label, self._roles.group)
+            None if name is None else self.matrix.beside[name](rows)
+            for name in (self.roles.weight, self.roles.label, self.roles.group)
         )
         data = Data(
             X,
@@ -178,10 +161,10 @@ class MatrixRows:
             columns,
             None if group is None else numbered_groups(group.astype(np.str_)),
         )
-        return in_common_codes(data, self._roles.meanings, self._owner)
+        return in_common_codes(data, self.roles.meanings, self.owner)
 
     def _weights(self, given: NDArray[Any], start: int) -> Floats:
-        where = f"{self._where}column {self._roles.weight!r}: "
+        where = f"{self._where}column {self.roles.weight!r}: "
         try:
             weights: Floats = given.astype(np.float64, copy=False)
         except ValueError as error:
@@ -202,36 +185,26 @@ def _named(names: Sequence[str] | None, d: int, what: object) -> tuple[str, ...]
     return tuple(f"x{j}" for j in range(d)) if names is None else tuple(names)
 
 
-def open_npy(
-    rows: Path | NDArray[Any],
-    names: Sequence[str] | None = None,
-    weights: Path | NDArray[Any] | None = None,
-) -> Matrix:
-    """Open an array in a ``.npy`` file or in memory, and perhaps another with the rows' weights.
+def open_npy(rows: Path | NDArray[Any], names: Sequence[str] | None = None) -> Matrix:
+    """Open an array in a ``.npy`` file or in memory.
 
     Of a file only the rows that are read are mapped, each time anew, so that their pages go when
     they do.
     """
     title = str(rows) if isinstance(rows, Path) else "the rows"
-    sources, beside = [], {}
     source, array = _checked(rows, title, 2)
-    sources.append(source)
-    if weights is not None:
-        name = str(weights) if isinstance(weights, Path) else "the weights"
-        heavy, weight = _checked(weights, name, 1)
-        if len(weight) != len(array):
-            raise InputError(f"{name}: {len(weight)} weights for {len(array)} rows")
-        sources.append(heavy)
-        beside["weight"] = lambda part: np.array(_mapped(heavy)[part])
     return Matrix(
         title,
         _named(names, array.shape[1], title),
         len(array),
         np.dtype(np.float32 if array.dtype == np.float32 else np.float64),
         lambda part: _mapped(source)[part],
-        beside,
-        tuple(each for each in sources if isinstance(each, FileFingerprint)),
+        files=_files(source),
     )
+
+
+def _files(source: Array) -> tuple[FileFingerprint, ...]:
+    return (source,) if isinstance(source, FileFingerprint) else ()
 
 
 def _checked(given: Path | NDArray[Any], what: str, ndim: int) -> tuple[Array, NDArray[Any]]:
@@ -256,70 +229,6 @@ def _mapped(source: Array) -> NDArray[Any]:
         except ValueError as error:
             raise InputError(f"{source.path} is not a whole .npy file of numbers") from error
     return mapped
-
-
-class MemoryMap:
-    """The rows of one site in a ``.npy`` file or in a `numpy.memmap`.
-
-    Parameters
-    ----------
-    rows : str, Path or ndarray of shape (n, d)
-        A ``.npy`` file, or an array, of numbers.
-    sample_weight : str, Path or ndarray of shape (n,), optional
-        The rows' weights.
-    chunk_rows : int, optional
-        The largest number of rows in a chunk; by default about a million values.
-
-    Raises
-    ------
-    InputError
-        If a file cannot be mapped or is of another shape; later, if a value is missing or
-        infinite, or if a file has changed since this object was made.
-
-    Notes
-    -----
-    Of a ``.npy`` file only the chunk that is read is mapped. Of a `numpy.memmap` all pages that
-    were read stay mapped: they count as memory of this process, until the system needs it.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> folder = tempfile.TemporaryDirectory()
-    >>> path = Path(folder.name, "north.npy")
-    >>> np.save(path, np.arange(10.0).reshape(5, 2))
-    >>> [len(chunk) for chunk in MemoryMap(path, chunk_rows=2).chunks()]
-    [2, 2, 1]
-    >>> folder.cleanup()
-    """
-
-    def __init__(
-        self,
-        rows: str | Path | NDArray[Any],
-        sample_weight: str | Path | NDArray[Any] | None = None,
-        *,
-        chunk_rows: int | None = None,
-    ) -> None:
-        given = Path(rows) if isinstance(rows, str) else rows
-        weights = Path(sample_weight) if isinstance(sample_weight, str) else sample_weight
-        matrix = open_npy(given, weights=weights)
-        self._name = matrix.title
-        roles = ColumnRoles(weight=None if weights is None else "weight")
-        self._chunks = MatrixRows(matrix, roles, where=f"{matrix.title}: ", chunk_rows=chunk_rows)
-
-    def __repr__(self) -> str:
-        return f"MemoryMap({self._name!r})"
-
-    def __len__(self) -> int:
-        """Return the number of rows, of those without weight too."""
-        return len(self._chunks)
-
-    def chunks(self) -> Iterator[Data]:
-        """Return the rows, at most ``chunk_rows`` at a time."""
-        return self._chunks.chunks()
-
-    def load(self) -> Data:
-        """Return all rows."""
-        return self._chunks.load()
 
 
 def open_npz(path: Path, names: Sequence[str] | None = None) -> Matrix:

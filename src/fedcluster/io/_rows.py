@@ -1,4 +1,4 @@
-"""The rows of one site, and what all streams of rows share.
+"""Where the rows of one site lie, what they are, and what all streams of rows share.
 
 While a chunk is computed on, threads of their own read the next ones. Every round reads the same
 rows again; a file that has changed in between is an error.
@@ -14,12 +14,12 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
 from fedcluster.core import Data, Filter, RowStream
 from fedcluster.errors import InputError
@@ -35,12 +35,100 @@ CHUNK = 1 << 20
 """Values in a chunk: few enough to stay in a cache on their way to the kernels."""
 
 
-class OpenRows(RowStream, Protocol):
-    """Rows in chunks whose columns are known."""
+@dataclass(frozen=True, slots=True)
+class FileSource:
+    """Rows in a file of any format, or in a folder of Parquet files.
 
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Return the columns to cluster by."""
+    Parameters
+    ----------
+    path : Path
+        The file or the folder.
+    names : tuple of str, optional
+        Of ``.npy`` and ``.npz``, the names of the columns; by default x0, x1, ...
+    matrix : str, optional
+        Of ``.h5ad``, which matrix: "X" by default, "layers/NAME" or "obsm/NAME".
+    decimal : {".", ","}, optional
+        Of CSV, what the decimals begin with; by default a point.
+    """
+
+    path: Path
+    names: tuple[str, ...] | None = None
+    matrix: str | None = None
+    decimal: str | None = None
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class SqlSource:
+    """Rows that a database answers a query with.
+
+    Parameters
+    ----------
+    url : str
+        As SQLAlchemy writes it; ``${NAME}`` stands for a variable of the environment. It holds
+        no password itself.
+    query : str
+        What is asked.
+    password_file : Path, optional
+        A file that holds the password.
+    folder : Path
+        Where a relative path of SQLite begins.
+    """
+
+    url: str
+    query: str
+    password_file: Path | None = None
+    folder: Path = Path()
+
+    def __str__(self) -> str:
+        return self.url
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StreamedRows:
+    """Rows of one site that are read anew each time, in chunks.
+
+    Parameters
+    ----------
+    title : str
+        Where they are read.
+    columns : tuple of str
+        The columns to cluster by.
+    dtype : dtype
+        What they are read as: float32 or float64.
+    count : callable
+        ``count()`` returns the number of rows, of those without weight too.
+    read : callable
+        ``read()`` returns the chunks.
+    """
+
+    title: str
+    columns: tuple[str, ...]
+    dtype: np.dtype[Any] = field(repr=False)
+    count: Callable[[], int] = field(repr=False)
+    read: Callable[[], Iterator[Data]] = field(repr=False)
+
+    def __len__(self) -> int:
+        return self.count()
+
+    def chunks(self) -> Iterator[Data]:
+        """Return the rows, some at a time."""
+        return prefetch(self.read())
+
+    def load(self) -> Data:
+        """Return all rows at once, without holding them twice."""
+        X, start, coding = np.empty((len(self), len(self.columns)), self.dtype), 0, Coding()
+        others: list[tuple[Any, ...]] = []
+        for chunk in self.chunks():
+            X[start : start + len(chunk)] = coding.recoded(chunk)
+            others.append((chunk.sample_weight, chunk.y, chunk.groups))
+            start += len(chunk)
+        weight, y, groups = (
+            None if each[0] is None else np.concatenate(each) for each in zip(*others, strict=True)
+        )
+        return Data(X, weight, y, coding.columns, groups)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -95,20 +183,6 @@ def chunk_rows_of(given: int | None, d: int) -> int:
     if given is not None and given < 1:
         raise InputError(f"chunk_rows must be at least 1, not {given}")
     return given or max(CHUNK // d, min(8192, 8 * CHUNK // d), 1)
-
-
-def whole(chunks: Iterator[Data], shape: tuple[int, ...], dtype: DTypeLike) -> Data:
-    """Return all chunks as one, without holding the rows twice."""
-    X, start, coding = np.empty(shape, dtype), 0, Coding()
-    others: list[tuple[Any, ...]] = []
-    for chunk in chunks:
-        X[start : start + len(chunk)] = coding.recoded(chunk)
-        others.append((chunk.sample_weight, chunk.y, chunk.groups))
-        start += len(chunk)
-    weight, y, groups = (
-        None if each[0] is None else np.concatenate(each) for each in zip(*others, strict=True)
-    )
-    return Data(X, weight, y, coding.columns, groups)
 
 
 # Threads

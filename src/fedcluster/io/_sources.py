@@ -7,22 +7,36 @@ and returns a `Table` or a `Matrix`, and name it there.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 from numpy.typing import NDArray
 
 from fedcluster.core import Data
 from fedcluster.errors import InputError
 from fedcluster.io._cells import is_number
 from fedcluster.io._columns import choose, first_twice, has_columns, is_index
-from fedcluster.io._matrices import Matrix, MatrixRows, open_h5ad, open_npy, open_npz
+from fedcluster.io._matrices import (
+    Matrix,
+    MatrixReader,
+    open_h5ad,
+    open_npy,
+    open_npz,
+    sparse_matrix,
+)
 from fedcluster.io._reader import Advise, ColumnRoles, Reader, Table, WholeTable
-from fedcluster.io._rows import OpenRows, error_prefix, readable
+from fedcluster.io._rows import FileSource, SqlSource, StreamedRows, error_prefix, readable
 from fedcluster.io._spreadsheets import CsvFile, open_excel
-from fedcluster.io._table_rows import CachedRows, ParquetFile, ParquetRows, parquet_files
+from fedcluster.io._table_rows import (
+    ParquetFile,
+    cached_rows,
+    listed_parquet,
+    parquet_files,
+    parquet_rows,
+)
 
 NO_SITE = "the site's name is missing"
 NO_LABEL = "the label is missing; fill it in or drop the row"
@@ -75,57 +89,6 @@ def suffix_of(name: str) -> str | None:
     return max((end for end in FORMATS if name.lower().endswith(end)), key=len, default=None)
 
 
-@dataclass(frozen=True, slots=True)
-class FileSource:
-    """Rows in a file of any format, or in a folder of Parquet files.
-
-    Parameters
-    ----------
-    path : Path
-        The file or the folder.
-    names : tuple of str, optional
-        Of ``.npy`` and ``.npz``, the names of the columns; by default x0, x1, ...
-    matrix : str, optional
-        Of ``.h5ad``, which matrix: "X" by default, "layers/NAME" or "obsm/NAME".
-    decimal : {".", ","}, optional
-        Of CSV, what the decimals begin with; by default a point.
-    """
-
-    path: Path
-    names: tuple[str, ...] | None = None
-    matrix: str | None = None
-    decimal: str | None = None
-
-    def __str__(self) -> str:
-        return str(self.path)
-
-
-@dataclass(frozen=True, slots=True)
-class SqlSource:
-    """Rows that a database answers a query with.
-
-    Parameters
-    ----------
-    url : str
-        As SQLAlchemy writes it; ``${NAME}`` stands for a variable of the environment. It holds
-        no password itself.
-    query : str
-        What is asked.
-    password_file : Path, optional
-        A file that holds the password.
-    folder : Path
-        Where a relative path of SQLite begins.
-    """
-
-    url: str
-    query: str
-    password_file: Path | None = None
-    folder: Path = Path()
-
-    def __str__(self) -> str:
-        return self.url
-
-
 def open_source(source: FileSource | SqlSource, owner: str) -> list[Table] | Matrix:
     """Open a source: one table or those of a folder, or a matrix.
 
@@ -139,7 +102,7 @@ def open_source(source: FileSource | SqlSource, owner: str) -> list[Table] | Mat
         if isinstance(source, SqlSource):
             from fedcluster.io._sql import Query  # an optional extra
 
-            return [Query(source.url, source.query, source.password_file, source.folder)]
+            return [Query(source)]
         format = FORMATS.get(suffix_of(source.path.name) or "")
         _check_options(source, format)
         if source.path.is_dir():
@@ -195,30 +158,44 @@ def names_of(opened: list[Table] | Matrix) -> tuple[str, ...]:
 
 
 def open_rows(
-    source: FileSource | SqlSource | Path | str,
+    source: Any,
     columns: ColumnRoles | Sequence[str] | Callable[[Sequence[str]], ColumnRoles] | None = None,
     *,
+    sample_weight: str | Path | NDArray[Any] | None = None,
     owner: str | None = None,
     advise: Advise = choose,
-) -> OpenRows:
+    chunk_rows: int | None = None,
+) -> StreamedRows:
     r"""Open a source as rows that come in chunks.
 
     Parameters
     ----------
-    source : FileSource, SqlSource, Path or str
-        Where the rows come from.
+    source : FileSource, SqlSource, path, list of paths, array or sparse matrix
+        Where the rows come from: a file of any format, a folder of Parquet files, several Parquet
+        files, a database, or rows (n, d) in memory, such as a `numpy.memmap`.
     columns : ColumnRoles or sequence of str, or callable, optional
         Which columns play which part, or what says so given the names of all; by default all are
         clustered by.
+    sample_weight : path of a ``.npy`` file or ndarray of shape (n,), optional
+        The rows' weights, of an array, a sparse matrix, ``.npy`` or ``.npz``.
     owner : str, optional
         How an error message begins, such as "site 'north'"; by default the source.
     advise : callable, optional
         What to do where columns are no numbers, given those that are.
+    chunk_rows : int, optional
+        The largest number of rows in a chunk of Parquet files or of a matrix; by default about a
+        million values, more where the columns are many.
 
     Raises
     ------
     InputError
-        If it cannot be read.
+        If it cannot be read; later, if a value is missing, infinite or not a number, or if a file
+        has changed since it was opened.
+
+    Notes
+    -----
+    Of a ``.npy`` file only the chunk that is read is mapped. Of a `numpy.memmap` all pages that
+    were read stay mapped: they count as memory of this process, until the system needs it.
 
     Examples
     --------
@@ -229,25 +206,53 @@ def open_rows(
     >>> [chunk.X.tolist() for chunk in open_rows(path).chunks()]
     [[[31.0, 22.5], [47.0, 30.0]]]
     >>> folder.cleanup()
+    >>> rows = open_rows(np.arange(10.0).reshape(5, 2), chunk_rows=2)
+    >>> [len(chunk) for chunk in rows.chunks()]
+    [2, 2, 1]
     """
     source = FileSource(Path(source)) if isinstance(source, str | Path) else source
-    owner = owner or str(source)
-    with error_prefix(owner):
-        opened = open_source(source, owner)
+    in_place = isinstance(source, FileSource | SqlSource)
+    name = owner or (str(source) if in_place else "the rows")
+    with error_prefix(name):
+        opened = open_source(source, name) if in_place else _given(source)
+        if sample_weight is not None:
+            opened = _weighed(opened, sample_weight)
         names = names_of(opened)
         roles = columns(names) if callable(columns) else ColumnRoles.from_columns(columns, names)
-        return _stream(opened, roles, owner, advise)
+        roles = roles if sample_weight is None else replace(roles, weight="weight")
+        of_each = isinstance(source, list | tuple)  # the files then name themselves
+        return _stream(opened, roles, owner if of_each else name, advise, chunk_rows)
+
+
+def _given(rows: Any) -> list[Table] | Matrix:
+    """Open several Parquet files, or rows in memory."""
+    if isinstance(rows, list | tuple):
+        return list(listed_parquet(rows))
+    return sparse_matrix(rows) if scipy.sparse.issparse(rows) else open_npy(rows)
+
+
+def _weighed(opened: list[Table] | Matrix, weights: str | Path | NDArray[Any]) -> Matrix:
+    """Return a matrix with weights."""
+    if not isinstance(opened, Matrix):
+        raise InputError(
+            "sample_weight is for arrays; of a table name the column, ColumnRoles(weight=...)"
+        )
+    return opened.weighed(Path(weights) if isinstance(weights, str) else weights)
 
 
 def _stream(
-    opened: list[Table] | Matrix, roles: ColumnRoles, owner: str, advise: Advise
-) -> OpenRows:
+    opened: list[Table] | Matrix,
+    roles: ColumnRoles,
+    owner: str | None,
+    advise: Advise,
+    chunk_rows: int | None = None,
+) -> StreamedRows:
     if isinstance(opened, Matrix):
-        return MatrixRows(opened, roles, owner=owner)
+        return MatrixReader(opened, roles, owner or opened.title, chunk_rows).rows()
     if isinstance(opened[0], ParquetFile):
-        paths = [table.path for table in opened]
-        return ParquetRows(paths, roles, owner=owner, advise=advise)
-    return CachedRows(opened[0], roles, owner=owner, advise=advise)
+        files = [table for table in opened if isinstance(table, ParquetFile)]
+        return parquet_rows(files, roles, owner, advise, chunk_rows)
+    return cached_rows(opened[0], roles, owner=owner or str(opened[0].path), advise=advise)
 
 
 def load(
@@ -261,8 +266,9 @@ def load(
         With column, row and what to do.
     """
     if isinstance(opened, Matrix):
-        rows = MatrixRows(opened, roles, owner=owner)
-        return rows.load(), None if roles.site is None else rows.texts(roles.site)
+        data = MatrixReader(opened, roles, owner).rows().load()
+        every = None if roles.site is None else opened.beside[roles.site](slice(None))
+        return data, None if every is None else every.astype(np.str_)
     [table, *more] = opened
     if more or not isinstance(table, WholeTable):
         return _stream(opened, roles, owner, advise).load(), None

@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, quote_plus
@@ -22,7 +23,7 @@ import pyarrow as pa
 from fedcluster.errors import InputError
 from fedcluster.io._columns import first_twice
 from fedcluster.io._reader import TablePart
-from fedcluster.io._rows import UnreachableError, patiently, readable
+from fedcluster.io._rows import SqlSource, UnreachableError, patiently, readable
 
 try:
     import sqlalchemy
@@ -46,15 +47,8 @@ class Query:
 
     Parameters
     ----------
-    url : str
-        Where the database is, as SQLAlchemy writes it; ``${NAME}`` stands for a variable of the
-        environment. A password may not be written there.
-    query : str
-        What is asked.
-    password_file : Path, optional
-        A file that holds the password and nothing else.
-    folder : Path, optional
-        Where a relative path of SQLite begins.
+    source : SqlSource
+        Where the database is, and what is asked. A password may not be written in the URL.
     environment : mapping, optional
         The environment, by default this process's.
 
@@ -63,46 +57,25 @@ class Query:
     InputError
         If the URL cannot be read or holds a password; later, if the database cannot be reached
         four times, or refuses the query.
-
-    Examples
-    --------
-    >>> Query("postgresql+psycopg://reader:${PGPASSWORD}@db/clinic", "SELECT age FROM visits")
-    Query('postgresql+psycopg://reader:${PGPASSWORD}@db/clinic')
     """
 
     path = Path("the query's answer")  # what messages call it
     decimal = None  # numbers need not be written as text
     fingerprint = None  # a database is asked once
 
-    def __init__(
-        self,
-        url: str,
-        query: str,
-        password_file: Path | None = None,
-        folder: Path | None = None,
-        *,
-        environment: Mapping[str, str] = os.environ,
-    ) -> None:
-        _no_password(url)
-        self._url, self._query = url, query
-        self._password_file, self._folder = password_file, folder or Path()
-        self._environment = environment
+    def __init__(self, source: SqlSource, environment: Mapping[str, str] = os.environ) -> None:
+        _no_password(source.url)
+        self._source, self._environment = source, environment
         self._live: _Answer | None = None
-        self._names: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        return f"Query({self._url!r})"
+        return f"Query({self._source.url!r})"
 
-    def __str__(self) -> str:
-        return str(self.path)
-
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         """Return the names of the columns; asks the database, whose answer waits to be read."""
-        if not self._names:
-            self._live = patiently(self._asked)
-            self._names = self._live.names
-        return self._names
+        self._live = patiently(self._asked)
+        return self._live.names
 
     def parts(
         self, columns: Sequence[str], n_rows: int, texts: Sequence[str] = ()
@@ -131,7 +104,7 @@ class Query:
             connection, result = engine.connect(), None
             try:
                 result = connection.execution_options(**HOW).execute(
-                    sqlalchemy.text(self._query.replace(":", "\\:"))
+                    sqlalchemy.text(self._source.query.replace(":", "\\:"))
                 )
                 answer = _Answer(connection, result, _names(result), secrets)
                 weakref.finalize(answer, _close, connection, result)  # should nobody read it
@@ -145,13 +118,13 @@ class Query:
             engine = sqlalchemy.create_engine(url, poolclass=sqlalchemy.NullPool)
         except ModuleNotFoundError as error:
             raise InputError(
-                f"{self._url} needs the driver {error.name}, which is not here; install it, or "
-                "name another in the url, as in postgresql+psycopg://"
+                f"{self._source.url} needs the driver {error.name}, which is not here; install it, "
+                "or name another in the url, as in postgresql+psycopg://"
             ) from None
         except NoSuchModuleError:
             raise InputError(
-                f"{self._url}: no database {url.drivername!r} is known here; mend the url's first "
-                "word, or install what SQLAlchemy needs for that database"
+                f"{self._source.url}: no database {url.drivername!r} is known here; mend the url's "
+                "first word, or install what SQLAlchemy needs for that database"
             ) from None
         sqlalchemy.event.listen(engine, "before_cursor_execute", _binary)
         if engine.dialect.name == "sqlite":
@@ -160,13 +133,13 @@ class Query:
 
     def _resolved(self) -> tuple[URL, list[str]]:
         """Return the URL with its variables filled in, and the secrets in it."""
-        if PLACEHOLDER.fullmatch(self._url):
-            url = _parsed(self._filled(self._url))
+        if PLACEHOLDER.fullmatch(self._source.url):
+            url = _parsed(self._filled(self._source.url))
         else:
-            url = self._filled_parts(_parsed(self._url))
-        if self._password_file is not None:
-            with readable(self._password_file):
-                url = url.set(password=self._password_file.read_text("utf-8").strip())
+            url = self._filled_parts(_parsed(self._source.url))
+        if (file := self._source.password_file) is not None:
+            with readable(file):
+                url = url.set(password=file.read_text("utf-8").strip())
         return self._existing(url), _secrets(url)
 
     def _filled_parts(self, url: URL) -> URL:
@@ -191,7 +164,7 @@ class Query:
         name = url.database
         if url.get_backend_name() != "sqlite" or not name or name.startswith((":", "file:")):
             return url
-        path = self._folder / name
+        path = self._source.folder / name
         if not path.is_file():
             raise InputError(f"{path} does not exist; check the path")
         return url.set(database=str(path))
@@ -214,7 +187,7 @@ class Query:
         lost = getattr(error, "connection_invalidated", False)
         if connected and not lost and not dialect.is_disconnect(cause, raw, None):
             return InputError(f"the database says: {said}")
-        away = f"the database {self._url} cannot be reached: {said}"
+        away = f"the database {self._source.url} cannot be reached: {said}"
         passes = dialect.name != "sqlite" and not REFUSED.search(said)
         return UnreachableError(away) if passes else InputError(away)
 

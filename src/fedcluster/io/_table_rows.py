@@ -1,7 +1,7 @@
 """Rows of tables in chunks: Parquet is read in every round, text and databases once, then a copy.
 
-The copy lies in temporary files without a name: nobody else can open them, and they are gone when
-they are closed or the process ends, however it ends.
+The copy lies in a temporary file without a name: nobody else can open it, and it is gone when it is
+closed or the process ends, however it ends.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
-from io import BufferedRandom
+from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +23,16 @@ import pyarrow.parquet
 
 from fedcluster.core import Data
 from fedcluster.errors import InputError
-from fedcluster.io._columns import Coding, choose, common_columns, first_twice, has_columns
+from fedcluster.io._columns import Coding, choose, first_twice, has_columns
 from fedcluster.io._reader import Advise, ColumnRoles, Reader, Table, TablePart
 from fedcluster.io._rows import (
     FileFingerprint,
+    StreamedRows,
     chunk_rows_of,
     error_prefix,
     patiently,
     prefetch,
     readable,
-    whole,
 )
 
 READ = 1 << 16
@@ -100,19 +100,27 @@ class ParquetFile:
         return f"row {row + 1} of {self.path.name}"
 
 
-class ParquetRows:
-    """The rows of one site in one Parquet file or several, one after the other.
+def parquet_rows(
+    files: Sequence[ParquetFile],
+    roles: ColumnRoles,
+    owner: str | None = None,
+    advise: Advise = choose,
+    chunk_rows: int | None = None,
+) -> StreamedRows:
+    """Return the rows of one site in one Parquet file or several, one after the other.
+
+    In memory are eight chunks at most, and of each column a page, in Parquet usually 1 MB.
+    float32 stays float32 where all columns of all files are; otherwise rows are float64.
 
     Parameters
     ----------
-    paths : str, Path or sequence of them
-        The files; a folder stands for the Parquet files in it, in the order of their names.
-    columns : ColumnRoles or sequence of str, optional
-        The columns to read, in this order; by default all those of the first file that play no
-        other part.
+    files : sequence of ParquetFile
+        The files.
+    roles : ColumnRoles
+        The columns to read, in this order.
     owner : str, optional
         How an error message begins, such as "site 'north'"; by default the file.
-    advise : callable, optional
+    advise : callable
         What to do where columns are no numbers, given those that are.
     chunk_rows : int, optional
         The largest number of rows in a chunk; by default about a million values, more where the
@@ -121,81 +129,46 @@ class ParquetRows:
     Raises
     ------
     InputError
-        If a file is not Parquet, lacks a column or has no row; later, if a value is missing,
-        infinite or not a number, or if a file has changed since this object was made.
-
-    Notes
-    -----
-    In memory are eight chunks at most, and of each column a page, in Parquet usually 1 MB.
-
-    float32 stays float32 where all columns of all files are; otherwise rows are float64.
-
-    Examples
-    --------
-    >>> import tempfile, pyarrow, pyarrow.parquet
-    >>> from fedcluster import Client, State, Task
-    >>> from fedcluster.algorithms import Lloyd
-    >>> folder = tempfile.TemporaryDirectory()
-    >>> path = Path(folder.name, "north.parquet")
-    >>> table = pyarrow.table({"age": [30.0, 32.0, 80.0], "dose": [1, 1, 5]})
-    >>> pyarrow.parquet.write_table(table, path)
-    >>> client = Client("north", ParquetRows(path, chunk_rows=2))
-    >>> client.answer(Task(Lloyd(), State.at([[31.0, 1.0], [80.0, 5.0]]))).sums
-    array([[62.,  2.,  2.],
-           [80.,  5.,  0.]])
-    >>> folder.cleanup()
+        If a file lacks a column or has no row; later, if a value is missing, infinite or not a
+        number, or if a file has changed since it was opened.
     """
+    if not roles.chosen:
+        raise InputError("no column was chosen")
+    wanted = [*roles.chosen, *roles.others]
+    for file in files:
+        if not file.n_rows:
+            raise InputError(f"{file.path} has columns but no rows; add rows or leave the file out")
+        has_columns(owner or str(file.path), file.names, wanted)
+    narrow = all(file.is_float32(roles.chosen) for file in files)
+    dtype = np.dtype(np.float32 if narrow else np.float64)
+    size = chunk_rows_of(chunk_rows, len(roles.chosen))
 
-    def __init__(
-        self,
-        paths: str | Path | Sequence[str | Path],
-        columns: ColumnRoles | Sequence[str] | None = None,
-        *,
-        owner: str | None = None,
-        advise: Advise = choose,
-        chunk_rows: int | None = None,
-    ) -> None:
-        given = [paths] if isinstance(paths, str | Path) else paths
-        self._owner, self._advise = owner, advise
-        self._files = [_with_rows(path) for each in given for path in parquet_files(Path(each))]
-        if not self._files:
-            raise InputError("no Parquet file was given")
-        first = self._files[0]
-        roles = ColumnRoles.from_columns(columns)
-        if roles.values is None:
-            named = [name for name in first.names if name not in roles.others]
-            roles = replace(roles, values=common_columns({str(first.path): named}))
-        self._roles, self.columns = roles, roles.chosen
-        if not self.columns:
-            raise InputError("no column was chosen")
-        for file in self._files:
-            has_columns(owner or str(file.path), file.names, [*self.columns, *roles.others])
-        narrow = all(file.is_float32(self.columns) for file in self._files)
-        self._dtype = np.dtype(np.float32 if narrow else np.float64)
-        self.chunk_rows = chunk_rows_of(chunk_rows, len(self.columns))
+    def data(part: TablePart) -> Data:
+        read = Reader(owner or str(part.table.path), part, advise).data(roles)
+        return replace(read, X=read.X.astype(dtype, copy=False))
 
-    def __repr__(self) -> str:
-        return f"ParquetRows({[str(file.path) for file in self._files]})"
+    def chunks() -> Iterator[Data]:
+        parts = chain.from_iterable(file.parts(wanted, size) for file in files)
+        return map(data, prefetch(parts))
 
-    def __len__(self) -> int:
-        """Return the number of rows, of those without weight too."""
-        return sum(file.n_rows for file in self._files)
+    title = ", ".join(str(file.path) for file in files)
+    return StreamedRows(
+        title, roles.chosen, dtype, lambda: sum(file.n_rows for file in files), chunks
+    )
 
-    def chunks(self) -> Iterator[Data]:
-        """Return the rows, at most ``chunk_rows`` at a time."""
-        return prefetch(map(self._rows, prefetch(self._parts())))
 
-    def load(self) -> Data:
-        """Return all rows."""
-        return whole(self.chunks(), (len(self), len(self.columns)), self._dtype)
-
-    def _parts(self) -> Iterator[TablePart]:
-        for file in self._files:
-            yield from file.parts([*self.columns, *self._roles.others], self.chunk_rows)
-
-    def _rows(self, part: TablePart) -> Data:
-        data = Reader(self._owner or str(part.table.path), part, self._advise).data(self._roles)
-        return replace(data, X=data.X.astype(self._dtype, copy=False))
+def listed_parquet(paths: Sequence[str | Path]) -> list[ParquetFile]:
+    """Open Parquet files, of a folder all that lie in it."""
+    files = []
+    for path in (file for each in paths for file in parquet_files(Path(each))):
+        if path.suffix.lower() not in SUFFIXES:
+            raise InputError(f"{path} is not Parquet; only Parquet files are read in chunks")
+        files.append(ParquetFile.open(path))
+        if first_twice(files[-1].names) is not None:
+            raise InputError(f"{path} has two columns of one name; rename one of them")
+    if not files:
+        raise InputError("no Parquet file was given")
+    return files
 
 
 def parquet_files(path: Path) -> list[Path]:
@@ -206,18 +179,6 @@ def parquet_files(path: Path) -> list[Path]:
     if not files:
         raise InputError(f"{path} is a folder without Parquet files (.parquet)")
     return files
-
-
-def _with_rows(path: Path) -> ParquetFile:
-    """Open a Parquet file that has rows, and columns with names of their own."""
-    if path.suffix.lower() not in SUFFIXES:
-        raise InputError(f"{path} is not Parquet; only Parquet files are read in chunks")
-    file = ParquetFile.open(path)
-    if first_twice(file.names) is not None:
-        raise InputError(f"{path} has two columns of one name; rename one of them")
-    if not file.n_rows:
-        raise InputError(f"{path} has columns but no rows; add rows or leave the file out")
-    return file
 
 
 @contextmanager
@@ -233,8 +194,17 @@ def _whole_parquet(path: Path) -> Iterator[None]:
 # Copies
 
 
-class CachedRows:
-    """The rows of one site from a table that is slow to read: read once, then from a copy.
+def cached_rows(
+    table: Table,
+    columns: ColumnRoles | Sequence[str] | None = None,
+    *,
+    owner: str = "the table",
+    advise: Advise = choose,
+) -> StreamedRows:
+    """Return the rows of a table that is slow to read: read once, when asked for, into a copy.
+
+    In memory are a few chunks. The copy takes 8 bytes a value in the folder of temporary files,
+    which the environment's ``TMPDIR`` names.
 
     Parameters
     ----------
@@ -242,9 +212,9 @@ class CachedRows:
         A CSV file or a query.
     columns : ColumnRoles or sequence of str, optional
         The columns to read; by default all.
-    owner : str, optional
+    owner : str
         How an error message begins, such as "site 'north'".
-    advise : callable, optional
+    advise : callable
         What to do where columns are no numbers, given those that are.
 
     Raises
@@ -252,76 +222,41 @@ class CachedRows:
     InputError
         At the first reading: if the table cannot be read, lacks a column, has no row, or has a
         value that is missing, infinite or not a number.
-
-    Notes
-    -----
-    In memory are a few chunks. The copy takes 8 bytes a value in the folder of temporary files,
-    which the environment's ``TMPDIR`` names.
     """
+    with error_prefix(owner):
+        roles = ColumnRoles.from_columns(columns, table.names)
 
-    def __init__(
-        self,
-        table: Table,
-        columns: ColumnRoles | Sequence[str] | None = None,
-        *,
-        owner: str = "the table",
-        advise: Advise = choose,
-    ) -> None:
-        self._table, self._given = table, columns
-        self._owner, self._advise = owner, advise
+    copy = cache(lambda: patiently(lambda: _copied(table, roles, owner, advise)))
+    return StreamedRows(
+        str(table.path),
+        roles.chosen,
+        np.dtype(np.float64),
+        lambda: len(copy()),
+        lambda: copy().chunks(max(1, SMALL // len(roles.chosen))),
+    )
 
-    def __repr__(self) -> str:
-        return f"CachedRows({self._table!r})"
 
-    def __len__(self) -> int:
-        """Return the number of rows, of those without weight too; reads them."""
-        return len(self._copy)
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Return the columns to cluster by."""
-        return self._roles.chosen
-
-    @cached_property
-    def _roles(self) -> ColumnRoles:
-        with error_prefix(self._owner):
-            return ColumnRoles.from_columns(self._given, self._table.names)
-
-    def chunks(self) -> Iterator[Data]:
-        """Return the rows, some at a time."""
-        return prefetch(self._copy.chunks(max(1, SMALL // len(self.columns))))
-
-    def load(self) -> Data:
-        """Return all rows."""
-        return self._copy.part(0, len(self))
-
-    @cached_property
-    def _copy(self) -> DiskCache:
-        return patiently(self._copied)
-
-    def _copied(self) -> DiskCache:
-        roles, seen = self._roles, self._table.fingerprint
+def _copied(table: Table, roles: ColumnRoles, owner: str, advise: Advise) -> DiskCache:
+    """Read a table into a copy."""
+    seen = table.fingerprint
+    if seen:
+        seen.check()
+    wanted = list(dict.fromkeys([*roles.chosen, *roles.others]))
+    has_columns(owner, table.names, wanted)
+    copy = DiskCache(roles)
+    parts = table.parts(wanted, max(1, READ // len(roles.chosen)), roles.texts)
+    with error_prefix(owner):
+        for data in prefetch(Reader(owner, part, advise).data(roles) for part in parts):
+            copy.append(data)
         if seen:
             seen.check()
-        wanted = list(dict.fromkeys([*roles.chosen, *roles.others]))
-        has_columns(self._owner, self._table.names, wanted)
-        copy = DiskCache(roles)
-        parts = self._table.parts(wanted, max(1, READ // len(roles.chosen)), roles.texts)
-        with error_prefix(self._owner):
-            for data in prefetch(map(self._rows, parts)):
-                copy.append(data)
-            if seen:
-                seen.check()
-        if not len(copy):
-            raise InputError(f"{self._owner}: {self._table} has no rows; add rows or leave it out")
-        return copy
-
-    def _rows(self, part: TablePart) -> Data:
-        return Reader(self._owner, part, self._advise).data(self._roles)
+    if not len(copy):
+        raise InputError(f"{owner}: {table.path} has no rows; add rows or leave it out")
+    return copy
 
 
 class DiskCache:
-    """Rows on disk, in files without a name: values, weights, groups and coded labels, one each.
+    """Rows on disk, in a file without a name: values, weights, groups and coded labels.
 
     Parameters
     ----------
@@ -340,14 +275,12 @@ class DiskCache:
     def __init__(self, roles: ColumnRoles) -> None:
         others = {"weight": roles.weight, "group": roles.group, "label": roles.label}
         kinds = {"weight": np.float64, "group": np.int64, "label": np.int64}
-        row: dict[str, Any] = {"X": (np.float64, (len(roles.chosen),))}
-        row |= {name: kinds[name] for name, column in others.items() if column is not None}
-        self.files: dict[str, tuple[BufferedRandom, np.dtype[Any]]] = {}
+        row: list[Any] = [("X", np.float64, (len(roles.chosen),))]
+        row += [(name, kinds[name]) for name, column in others.items() if column is not None]
+        self._row = np.dtype(row)
         with _room():
-            for name, kind in row.items():
-                file = tempfile.TemporaryFile(prefix="fedcluster-")  # noqa: SIM115
-                weakref.finalize(self, file.close)
-                self.files[name] = file, np.dtype(kind)
+            self.file = tempfile.TemporaryFile(prefix="fedcluster-")  # noqa: SIM115
+        weakref.finalize(self, self.file.close)
         self._n = 0
         self._labels: dict[str, int] = {}
         self._coding = Coding()
@@ -365,10 +298,12 @@ class DiskCache:
             "group": data.groups,
             "label": [codes.setdefault(label, len(codes)) for label in labels],
         }
+        rows = np.empty(len(data), self._row)
+        for name in rows.dtype.names or ():
+            rows[name] = held[name]
         with self._lock, _room():
-            for name, (file, dtype) in self.files.items():
-                file.seek(0, 2)
-                file.write(np.ascontiguousarray(held[name], dtype.base).data)
+            self.file.seek(0, 2)
+            self.file.write(rows.data)
         self._n += len(data)
 
     def chunks(self, n_rows: int) -> Iterator[Data]:
@@ -378,12 +313,12 @@ class DiskCache:
 
     def part(self, start: int, n: int) -> Data:
         """Return ``n`` rows that lie side by side."""
-        held: dict[str, Any] = {}
+        rows = np.empty(n, self._row)
         with self._lock:
-            for name, (file, dtype) in self.files.items():
-                held[name] = np.empty(n, dtype)
-                file.seek(start * dtype.itemsize)
-                file.readinto(held[name].data)
+            self.file.seek(start * self._row.itemsize)
+            self.file.readinto(rows.data)
+        names = rows.dtype.names or ()
+        held: dict[str, Any] = {name: np.ascontiguousarray(rows[name]) for name in names}
         labels = np.array(list(self._labels))[held["label"]] if "label" in held else None
         return Data(held["X"], held.get("weight"), labels, self._coding.columns, held.get("group"))
 

@@ -24,7 +24,9 @@ from scipy.sparse import csr_array
 from sklearn.decomposition import PCA
 
 from fedcluster.core import Floats
-from fedcluster.datasets._split import SplitRows
+from reproduction.datasets import SplitRows
+
+__all__ = ["four_cancers", "leaf_femnist", "like_four_cancers"]
 
 Split = Literal["iid", "non-iid"]
 CANCERS = ("Colon", "Endo", "Lung", "Renal")

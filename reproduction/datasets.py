@@ -1,8 +1,9 @@
 """Normal clouds of five publications: the same rows where a seed is published, else drawn anew.
 
-- S. Garst & M. Reinders, Federated K-means clustering, ICPR 2024; arXiv 2310.01195. The positions
-  of the sites, the seed and the order of the draws are those of the authors' repository,
-  github.com/swiergarst/fedKMeans, so that the rows are the published ones, bit by bit.
+- S. Garst & M. Reinders, Federated K-means clustering, ICPR 2024; arXiv 2310.01195: the clusters of
+  `plane16`. The positions of the sites, the seed and the order of the draws are those of the
+  authors' repository, github.com/swiergarst/fedKMeans, so that the rows are the published ones,
+  bit by bit.
 - R. Mariescu-Istodor & C. Zhong, G2 data sets, 2016; in P. Fränti & S. Sieranoja, K-means
   properties on six clustering benchmark datasets, Applied Intelligence 48 (2018). The published
   sets have 1, 2, 4, ..., 1024 dimensions and deviations of 10, 20, ..., 100. Both papers of
@@ -19,13 +20,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from os import PathLike
+from typing import Any
 
 import numpy as np
-from numpy.random import RandomState
+from numpy.random import Generator, RandomState
+from numpy.typing import NDArray
 
 from fedcluster.core import Floats
-from fedcluster.datasets._split import SplitRows, client_names, clouds
+
+__all__ = [
+    "FFCM_CASES",
+    "SplitRows",
+    "ffcm_case",
+    "g2",
+    "pentagon",
+    "plane16",
+    "read_g2",
+    "triebe",
+    "variable_k",
+]
 
 _PLANE_SEED = 42
 _GRID = np.array([(x, y) for x in (-7.5, -2.5, 2.5, 7.5) for y in (-7.5, -2.5, 2.5, 7.5)])
@@ -54,6 +69,31 @@ FFCM_CASES = {
     "3d": (_SQUARE, 1.0, ((500, 500, 0, 0), (0, 500, 500, 0), (0, 0, 500, 500))),
 }
 """Clusters' means, their standard deviation, and the rows of each cluster at each site."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SplitRows:
+    """Rows with their true clusters and the sites that hold them, in the order of generation.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, d)
+        The pooled rows.
+    y : ndarray of shape (n,)
+        The true cluster of each row.
+    site : ndarray of shape (n,)
+        The name of the site that holds each row.
+    """
+
+    X: Floats
+    y: NDArray[np.intp]
+    site: NDArray[np.str_]
+
+    @property
+    def sites(self) -> dict[str, tuple[Floats, NDArray[np.intp]]]:
+        """Rows and true clusters of each site, by name, in the order of the names."""
+        holds = {str(name): self.site == name for name in np.unique(self.site)}
+        return {name: (self.X[these], self.y[these]) for name, these in holds.items()}
 
 
 def plane16(beta: float = 0.1, per_cluster: int = 50, noise: float = 1.0) -> SplitRows:
@@ -97,9 +137,11 @@ def plane16(beta: float = 0.1, per_cluster: int = 50, noise: float = 1.0) -> Spl
             f"not {beta}, {noise} and {per_cluster}"
         )
     rng = RandomState(_PLANE_SEED)
-    X = np.concatenate([_cloud(mean, per_cluster, noise, rng) for mean in _GRID])
-    observer = [_observer(x, beta, rng) for x in X]
-    return SplitRows(X, np.repeat(np.arange(len(_GRID)), per_cluster), client_names(observer))
+    # of each cluster all first coordinates are drawn before the second
+    X = np.concatenate([rng.normal(m, noise, per_cluster) for mean in _GRID for m in mean])
+    X = X.reshape(len(_GRID), 2, per_cluster).transpose(0, 2, 1).reshape(-1, 2)
+    site = np.array([f"client-{_observer(x, beta, rng)}" for x in X])
+    return SplitRows(X, np.repeat(np.arange(len(_GRID)), per_cluster), site)
 
 
 def variable_k(per_cluster: int = 50) -> SplitRows:
@@ -135,20 +177,15 @@ def variable_k(per_cluster: int = 50) -> SplitRows:
             f"variable_k needs per_cluster of at least {len(_CLUSTERS_SEEN)}, one row for each "
             f"site, not {per_cluster}"
         )
-    rng = RandomState(_PLANE_SEED)
+    drawn = plane16(per_cluster=per_cluster, noise=1.0).X.reshape(16, per_cluster, 2)
     rows, clients = [], []
-    for cluster, mean in enumerate(_GRID):
+    for cluster, cloud in enumerate(drawn):
         holders = [i for i, seen in enumerate(_CLUSTERS_SEEN) if cluster < seen]
         held = np.repeat(holders, per_cluster // len(holders))
-        rows.append(_cloud(mean, per_cluster, 1.0, rng)[: len(held)])
+        rows.append(cloud[: len(held)])
         clients.append(held)
-    y = np.repeat(np.arange(len(_GRID)), [len(held) for held in clients])
+    y = np.repeat(np.arange(len(drawn)), [len(held) for held in clients])
     return SplitRows(np.concatenate(rows), y, client_names(np.concatenate(clients)))
-
-
-def _cloud(mean: Floats, n: int, noise: float, rng: RandomState) -> Floats:
-    """Draw normal rows around a mean, (n, 2): all first coordinates before the second."""
-    return np.column_stack([rng.normal(center, noise, n) for center in mean])
 
 
 def _observer(x: Floats, beta: float, rng: RandomState) -> int:
@@ -368,3 +405,15 @@ def pentagon(
     all_, half = rows_per_cluster, rows_per_cluster // 2
     counts = np.array([[half, all_, 0, 0, 0], [0, 0, all_, all_, 0], [half, 0, 0, 0, all_]])
     return clouds(means, noise, counts, np.random.default_rng(seed))
+
+
+def clouds(means: Floats, noise: float, counts: NDArray[np.intp], rng: Generator) -> SplitRows:
+    """Draw normal rows by site, ``counts[i, j]`` of them around mean j at site i."""
+    client, cluster = np.divmod(np.repeat(np.arange(counts.size), counts.ravel()), len(means))
+    return SplitRows(rng.normal(means[cluster], noise), cluster, client_names(client))
+
+
+def client_names(client: Any) -> NDArray[np.str_]:
+    """Return the name of each row's site from its number, (n,)."""
+    width = len(str(max(client)))  # so that names sort as numbers do
+    return np.array([f"client-{i:0{width}}" for i in client])
