@@ -54,10 +54,10 @@ TESTS = {
     "kernels": "kernels_sizes kernels_hard kernels_bounds kernels_lloyd kernels_threads",
     "metrics": "metrics_by_hand metrics laws",
     "preprocessing": "preprocessing_by_hand preprocessing replies_prepared laws",
-    "privacy": "rounds groups",
+    "privacy": "privacy rounds groups",
     "recipes": "starts recipes metrics",
     "rounds.py": "rounds recipes participation",
-    "selection": "gap verdict selection",
+    "selection": "gap verdict sweep selection",
 }
 """The tests of each file: those of the longest entry that it begins with, after its doctests."""
 EVERYWHERE = "defaults"

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
+
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
 from fedcluster import Data, State, Summary
-from fedcluster.core import Answers, SiteInfo
+from fedcluster.algorithms import Lloyd
+from fedcluster.core import Answers, Engine, FitParameters, Limit, SiteInfo, Task, first_alike
+from fedcluster.engines import LocalEngine, PooledEngine
+from fedcluster.engines._remote import RemoteEngine
+from fedcluster.preprocessing import NumericColumn, Preprocessor
+from fedcluster.privacy import MinRows
 
 
 def summary(sums: list[float], weights: list[float], support: list[float] | None = None) -> Summary:
@@ -99,3 +106,66 @@ def test_a_site_with_other_rows_is_the_same_site() -> None:
 def test_sums_and_weights_belong_together(sums: tuple[int, ...], weights: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="a summary has sums"):
         Summary(np.zeros(sums), np.zeros(weights))
+
+
+def test_what_is_kept_of_rows_is_no_part_of_them() -> None:
+    data = Data(np.zeros((2, 1)))
+    data.cache["sorted"] = np.ones(9)
+    assert "cache" not in repr(data)
+    assert "cache" not in inspect.signature(Data).parameters
+    assert len(Data(np.zeros((2, 5)))) == 2
+    assert data.take(slice(1)).cache == {}
+
+
+def test_nothing_has_no_lines_and_no_columns() -> None:
+    state = State()
+    assert state.centers.shape == (0, 0)
+    assert state.weights.shape == (0,)
+    assert Task(Lloyd(), state).seed == 0
+    assert FitParameters(3).tol == Lloyd().tol == 1e-4
+
+
+@pytest.mark.parametrize("engine", [LocalEngine, RemoteEngine, PooledEngine])
+def test_every_engine_is_asked_in_the_same_way(engine: type[Engine]) -> None:
+    for name in ("introduce", "ask"):
+        ours, protocol = (
+            {p.name: p.default for p in inspect.signature(getattr(kind, name)).parameters.values()}
+            for kind in (engine, Engine)
+        )
+        assert ours == protocol
+    assert [*inspect.signature(Engine.introduce).parameters][1:] == ["columns", "texts", "labels"]
+    for name, default in {"columns": False, "texts": (), "labels": False}.items():
+        assert inspect.signature(Engine.introduce).parameters[name].default == default
+
+
+def test_tasks_that_share_a_preprocessor_name_the_first_of_them() -> None:
+    one, other = Preprocessor((NumericColumn("x"),)), Preprocessor((NumericColumn("x"),))
+    given = (one, None, other, one, None, other)
+    tasks = [Task(Lloyd(), State(), preprocessor=each) for each in given]
+    assert first_alike(tasks) == [0, 1, 2, 0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [[], "MinRows", {"n": 2}, {"name": 3}, {"name": "MinRows", "n": [2]}, {"name": "M", "n": {}}],
+)
+def test_a_limit_is_a_name_with_scalars(content: object) -> None:
+    limit = Limit.from_plain({"name": "MinRows", "n": 2, "why": "so", "f": 0.5, "no": None})
+    assert limit == Limit("MinRows", (("n", 2), ("why", "so"), ("f", 0.5), ("no", None)))
+    assert str(limit) == "MinRows(n=2, why='so', f=0.5, no=None)"
+    assert str(Limit("Own")) == "Own"
+    assert Limit.from_plain(limit.plain()) == limit
+    with pytest.raises(ValueError, match=r"is not a limit: an object|are not scalars"):
+        Limit.from_plain(content)
+
+
+def test_a_limit_that_is_no_dataclass_is_told_as_it_is() -> None:
+    class Own:
+        def __call__(self, summary: Summary, n_rows: int) -> Summary:
+            return summary
+
+        def __repr__(self) -> str:
+            return "Own limit"
+
+    assert Limit.from_filter(Own()) == Limit("Own limit")
+    assert Limit.from_filter(MinRows(3)) == Limit("MinRows", (("n", 3),))

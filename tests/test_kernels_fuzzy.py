@@ -8,7 +8,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from fedcluster.kernels import fuzzy_cmeans, fuzzy_pass, hard_pass, memberships, nearest
 from fedcluster.kernels._fuzzy import FAINTEST, WIDE, FuzzyPass
-from fedcluster.kernels._memberships import DEPTH, WIDE_BLOCK
+from fedcluster.kernels._memberships import DEPTH, WIDE_BLOCK, pack_wide_centers, whole_tiles
+from fedcluster.kernels._tiles import PRODUCT_COLUMNS, PRODUCT_ROWS
 
 FIELDS = FuzzyPass.__slots__
 FUZZIFIERS = [1.01, 1.1, 1.5, 2.0, 3.0, 10.0]
@@ -295,3 +296,35 @@ def test_nothing_given_is_changed():
     for array, copy in zip(given_arrays, copies, strict=True):
         assert_array_equal(array, copy)
         assert array.flags.writeable
+
+
+@pytest.mark.parametrize("k", [1, 3, PRODUCT_COLUMNS, PRODUCT_COLUMNS + 1])
+def test_wide_centres_are_packed_about_their_mean(k):
+    centers = np.random.default_rng(k).normal(size=(k, WIDE)) + 100
+    packed = pack_wide_centers(centers)
+    assert_allclose(packed.shift, centers.mean(axis=0), rtol=1e-14)
+    differences = centers - packed.shift
+    assert_array_equal(packed.norms.shape, (k,))
+    assert_allclose(packed.norms, np.square(differences).sum(axis=1), rtol=1e-13)
+    assert packed.tiles.shape == (-(-k // PRODUCT_COLUMNS), WIDE, PRODUCT_COLUMNS)
+    tiles = packed.tiles.transpose(0, 2, 1).reshape(-1, WIDE)
+    assert_array_equal(tiles[:k], differences)
+    assert not tiles[k:].any()
+
+
+def test_sums_have_whole_tiles_of_products():
+    for k, d in ((1, 1), (PRODUCT_ROWS, PRODUCT_COLUMNS), (PRODUCT_ROWS + 1, PRODUCT_COLUMNS + 1)):
+        height, width = whole_tiles(k, d)
+        assert height % PRODUCT_ROWS == width % PRODUCT_COLUMNS == 0
+        assert 0 <= height - k < PRODUCT_ROWS
+        assert 0 <= width - d < PRODUCT_COLUMNS
+
+
+def test_fuzzy_c_means_ends_after_a_thousand_iterations_or_a_change_below_its_tolerance():
+    """Where every change counts, it goes on; rows alike in all clusters hardly ever settle."""
+    X = np.array([[0.0], [1.0], [5.0], [6.0]])
+    to_the_end = fuzzy_cmeans(X, [[0.0], [1.0]], 2.0, tol=0)
+    assert to_the_end.n_iter == 1000
+    default, finer = (fuzzy_cmeans(X, [[0.0], [1.0]], 2.0, **t) for t in ({}, {"tol": 1e-9}))
+    assert default.n_iter < finer.n_iter < 100
+    assert fuzzy_cmeans(X, [[0.0], [1.0]], 2.0, tol=1e-4).n_iter == default.n_iter

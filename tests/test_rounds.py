@@ -19,7 +19,7 @@ from fedcluster.engines import LocalEngine
 from fedcluster.errors import HeldBackError, SiteError
 from fedcluster.metrics import Inertia
 from fedcluster.privacy import MinClusterSize, MinRows
-from fedcluster.rounds import Plan, gather, iterate, run, run_plan
+from fedcluster.rounds import Plan, gather, iterate, run, run_plan, with_preprocessing
 
 ROWS = {
     "a": np.array([[0.0], [1.0], [10.0]]),
@@ -284,3 +284,53 @@ def test_a_shift_is_the_longest_way_of_a_centre() -> None:
     assert run(Lloyd(tol=0), local, State.at([[0.0, 0.0]]), max_rounds=1).history[0].shift == (
         pytest.approx(np.hypot(11.5, 8))
     )
+
+
+def test_who_watches_sees_every_round_as_it_is_kept() -> None:
+    seen: list[Any] = []
+    plan = iterate(Lloyd(tol=0), START)
+    outcome = run_plan(plan, engine(), watch=seen.append)
+    assert len(seen) > 2
+    assert tuple(seen) == outcome.communication_rounds
+    twice = run_plan(iterate(Lloyd(tol=0.5), START), engine()).after(outcome)
+    assert twice.communication_rounds[: len(seen)] == outcome.communication_rounds
+    assert len(twice.communication_rounds) > len(seen)
+    assert twice.steps == (repr(Lloyd(tol=0)), repr(Lloyd(tol=0.5)))
+    account = twice.account()
+    assert [each["round"] for each in account] == list(range(1, len(account) + 1))
+    assert account[0] == {
+        "round": 1,
+        "tasks": {"Lloyd": 1},
+        "missing": [],
+        "values_sent": {"a": 6, "b": 3},
+    }
+    assert twice.values_sent() == {
+        name: sum(each["values_sent"][name] for each in account) for name in ROWS
+    }
+
+
+def test_a_task_s_own_preprocessor_stays_its_own() -> None:
+    """The plan's is for those that have none."""
+    plans, own = object(), object()
+
+    def plan() -> Plan[None]:
+        yield [Task(Lloyd(), START), Task(Lloyd(), START, preprocessor=own)]  # type: ignore[arg-type]
+        yield [Task(Lloyd(), START)]
+
+    prepared = with_preprocessing(plan(), plans)  # type: ignore[arg-type]
+    assert [task.preprocessor for task in next(prepared)] == [plans, own]
+    assert [task.preprocessor for task in prepared.send([])] == [plans]
+    with pytest.raises(StopIteration):
+        prepared.send([])
+
+
+def test_a_silent_first_round_names_who_was_silent() -> None:
+    none = Answers({}, ("a", "b"))
+
+    class Silent(CountingEngine):
+        def ask(self, tasks: Sequence[Task], sites: Iterable[str] | None = None) -> list[Answers]:
+            return [none for _ in tasks]
+
+    local = Silent(Client(name, Data(X)) for name, X in ROWS.items())
+    with pytest.raises(HeldBackError, match=r"^no site answered in the first round: a, b did not$"):
+        run(Lloyd(), local, START)
