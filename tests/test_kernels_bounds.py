@@ -13,7 +13,13 @@ from numpy.testing import assert_array_equal
 
 from fedcluster.kernels import _hard as hard
 from fedcluster.kernels import hard_pass, hard_sums
-from fedcluster.kernels._hamerly import bounded_chunk, displacements, next_centers
+from fedcluster.kernels._hamerly import (
+    _lower,
+    _upper,
+    bounded_chunk,
+    displacements,
+    next_centers,
+)
 from fedcluster.kernels._hard import _rounding
 from fedcluster.kernels._sweep import pack_centers
 
@@ -545,3 +551,37 @@ def test_bounds_are_for_many_rows_a_centre_and_much_work(n, k, worth, remembers,
     cache: dict[str, Any] = {}
     hard_sums(X, X[:k], cache=cache)
     assert bool(cache) == remembers
+
+
+def single(*values):
+    return [np.float32(value) for value in values]
+
+
+def test_an_upper_bound_is_a_distance_and_a_bit_more():
+    """More by 2^-19 of it, and by 2^-64."""
+    for squared, upper in ((4.0, 2 + 2.0**-18), (0.0, 2.0**-64), (2.0**-120, 2.0**-60 + 2.0**-64)):
+        assert _upper(np.float32(squared)) == pytest.approx(upper, rel=1e-7)
+    moved = displacements(np.array([[0.0], [1.0], [1.0]]), np.array([[3.0], [1.0], [1 + 1e-170]]))
+    np.testing.assert_allclose(moved, [3 * (1 + 2.0**-19), 0, 0], rtol=1e-10)
+    flushed = displacements(np.zeros((1, 1)), np.full((1, 1), 1e-170))
+    assert flushed[0] == 2.0**-64
+
+
+def test_a_lower_bound_is_a_distance_and_a_bit_less():
+    """From a square of 4 and a gap of 2.5 between half squares, 9; at each step less by 2^-19."""
+    step = 2.0**-19
+    nine = 3 - 4 * step / 6
+    for numbers, lower in (
+        ((4, 2.5, 0, 0), nine * (1 - step)),
+        ((4, 2.5, 7, 0), (7 + nine) * (1 - step)),
+        ((4, 5, 0, 5), nine * (1 - step)),
+        ((1, 0, 5, 4), 5 * (1 - step)),
+        ((1, 0, 0, 4), -(2.0**-64)),
+        ((0, 0, 0, 0), -(2.0**-64)),
+        ((1e32, 0, 0, 0), 1e15 * (1 - step)),
+    ):
+        assert _lower(*single(*numbers)) == pytest.approx(lower, rel=2e-7), numbers
+    np.testing.assert_allclose(
+        next_centers(np.array([[0.0], [3.0], [10.0]])), np.array([3, 3, 7]) * (1 - step), rtol=1e-10
+    )
+    np.testing.assert_allclose(next_centers(np.zeros((1, 2))), [1e15], rtol=1e-7)

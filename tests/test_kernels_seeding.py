@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 from fedcluster.kernels import kmeans_plusplus
-from fedcluster.kernels._seeding import farthest_first
+from fedcluster.kernels._seeding import _draw, draw_spread, farthest_first
 
 seeds = st.integers(0, 2**32)
 
@@ -91,3 +91,38 @@ def test_farthest_first_is_that_of_plain_numpy(seed, m, n_more, dtype):
         expected.append(squared.argmax())
         chosen.append(X[expected[-1]])
     assert_array_equal(farthest_first(X, start, m + n_more), expected)
+
+
+@pytest.mark.parametrize(
+    ("masses", "chance", "row"),
+    [
+        ([0.0, 2, 2, 5], 0.0, 1),  # the first row has no mass, nor has the third one
+        ([0.0, 2, 2, 5], 0.39, 1),
+        ([0.0, 2, 2, 5], 0.4, 3),
+        ([0.0, 2, 2, 5], 0.999, 3),
+        ([1.0, 3, 3, 3], 0.2, 0),
+        ([1.0, 3, 3, 3], 0.34, 1),
+        ([1.0, 3, 3, 3], 1.0, 1),  # rounded up
+        ([5.0, 5, 5], 0.5, 0),
+        ([7.0], 0.5, 0),
+        ([0.0, 0, 4], 0.0, 2),
+        ([1.0, 2, 3, 4, 5, 6, 7, 8], 0.8, 6),
+    ],
+)
+def test_a_row_is_drawn_by_its_share_of_the_mass(masses, chance, row):
+    assert _draw(np.array(masses), chance) == row
+
+
+def test_draws_by_hand():
+    """Rows 0 1 3 of weights 1 2 1: masses 1 3 4; from 1, w D^2 is 1 0 4: masses 1 1 5."""
+    columns, weights = np.array([[0.0, 1.0, 3.0]]), np.array([1.0, 2.0, 1.0])
+    for chances, rows in (
+        ([[0.5, 0.9], [0.1, 0.1]], [1, 0]),
+        ([[0.5, 0.1], [0.3, 0.3]], [1, 2]),
+        ([[0.5, 0.0], [0.1, 0.3]], [1, 2]),  # of two trials the one that leaves less: 1, not 4
+        ([[0.5, 0.0], [0.3, 0.1]], [1, 2]),
+    ):
+        found = draw_spread(columns, weights, 2, np.array(chances))
+        assert_array_equal(found, rows)
+    tiny = draw_spread(1e-9 * columns, weights / 1000, 2, np.array([[0.5, 0.9], [0.1, 0.1]]))
+    assert_array_equal(tiny, [1, 0])

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numba.core import types
+from numba.core.registry import cpu_target
 from numpy.testing import assert_array_equal
 
 from fedcluster.kernels import _fuzzy, _hard, _runtime, _sweep
@@ -14,7 +16,14 @@ from fedcluster.kernels._rows import as_columns, as_given_weights, as_rows, as_w
 from fedcluster.kernels._runtime import for_each_chunk, thread_count
 from fedcluster.kernels._seeding import default_trials
 from fedcluster.kernels._sweep import aligned_zeros, chunk_bounds, pack_centers
-from fedcluster.kernels._tiles import ADD_LANES, TILE_CENTERS, block_rows, lanes
+from fedcluster.kernels._tiles import (
+    ADD_LANES,
+    TILE_CENTERS,
+    VECTOR_BYTES,
+    Code,
+    block_rows,
+    lanes,
+)
 
 
 @pytest.mark.parametrize(
@@ -219,3 +228,10 @@ def test_a_block_is_three_vectors_of_rows(dtype: type) -> None:
 
 def test_trials_are_two_and_the_logarithm() -> None:
     assert [default_trials(k) for k in (1, 2, 3, 7, 8, 20, 21, 55)] == [2, 2, 3, 3, 4, 4, 5, 6]
+
+
+def test_a_vector_holds_as_many_numbers_as_fit_unless_it_is_said() -> None:
+    context: Any = cpu_target.target_context
+    for kind, size in ((types.float32, 4), (types.float64, 8)):
+        assert Code(context, None, kind, 0).lanes == VECTOR_BYTES // size  # type: ignore[arg-type]
+        assert Code(context, None, kind, ADD_LANES).lanes == ADD_LANES  # type: ignore[arg-type]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from fedcluster import Data, State
+from fedcluster import Data, State, Summary
 from fedcluster.algorithms import VarianceTree
 
 RNG = np.random.default_rng(0)
@@ -89,3 +89,32 @@ def test_the_tree_that_comes_back_is_checked() -> None:
     bent = State(state.centers, state.weights, round=2, memory=longer)
     with pytest.raises(ValueError, match="not those of 2 leaves"):
         tree.client_step(bent, Data(np.zeros((2, 1))), RNG)
+
+
+@pytest.mark.parametrize(
+    ("points", "weights", "threshold"),
+    [
+        ([[0.0, 5], [10, 5]], [9.0, 3.0], 5),  # they are alike in one column by chance
+        ([[0.0, 5], [0, 5]], [9.0, 3.0], 1),  # both are still asked about one mean
+        ([[0.0, 5], [0, 5]], [3.0, 9.0], 9),
+        ([[0.0, 5], [0, 5]], [5.0, 5.0], 5),
+    ],
+)
+def test_only_a_cut_that_is_fresh_may_be_undone(
+    points: list[list[float]], weights: list[float], threshold: float
+) -> None:
+    """And falls at the mean of the larger leaf instead. A leaf may also get smaller because a site
+    stays away: its cut stands.
+    """
+    memory = {
+        "parent": np.zeros(1), "child": np.ones(1), "feature": np.zeros(1),
+        "threshold": np.full(1, 5.0), "undone": np.zeros(2), "column": np.zeros(2),
+        "value": np.zeros(2),
+    }  # fmt: skip
+    state = State(np.array(points), np.array([6.0, 6.0]), round=2, memory=memory)
+    each = np.array(weights)
+    sums = np.column_stack([each[:, None] * [[1.0, 5.0], [9.0, 5.0]], np.zeros((2, 2))])
+    sums[:, 2:] = each[:, None] * (np.array([[1.0, 5.0], [9.0, 5.0]]) - points) ** 2
+    after = VarianceTree(2, min_rows=5).server_step(state, [Summary(sums, each)], RNG)
+    assert list(after.memory["undone"]) == ([1, 0] if threshold != 5 else [0, 0])
+    assert list(after.memory["threshold"]) == [threshold]
