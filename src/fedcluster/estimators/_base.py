@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import asdict, fields
+from dataclasses import KW_ONLY, asdict, dataclass, fields
 from numbers import Integral
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,20 +24,15 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from fedcluster._choices import QUALITIES, RULES
 from fedcluster._report._messages import few_clusters_line
 from fedcluster.client import Client
-from fedcluster.core import (
-    Data,
-    Engine,
-    Labels,
-    Result,
-    Rows,
-)
+from fedcluster.core import Data, Engine, Labels, Result, Rows
 from fedcluster.engines import LocalEngine
 from fedcluster.estimators._inputs import (
     FLOATS,
+    check_clusters,
+    check_width,
     checked_algorithm,
     checked_init,
     columns_told,
-    most_clusters,
     no_times,
     one_of,
     path_reader,
@@ -50,7 +45,7 @@ from fedcluster.io._frames import GivenTable, ReadPath, by_site, in_order
 from fedcluster.io._rows import chunks_of
 from fedcluster.jobs import Fit, execute, limits_of
 from fedcluster.kernels import nearest
-from fedcluster.preprocessing import Category, FitReport, Preprocessor
+from fedcluster.preprocessing import Category, Preprocessor
 from fedcluster.preprocessing._transform import on_whole_rows
 from fedcluster.selection import Rule, Selection
 
@@ -58,46 +53,26 @@ JOB = frozenset(each.name for each in fields(Fit))
 """The parameters of an estimator that are those of a job."""
 
 
+@dataclass(eq=False, repr=False)
 class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
     """Estimator that fits centres to the rows of several sites; a subclass checks its algorithm."""
 
-    preprocessor_: Preprocessor | None
-    fit_report_: FitReport | None
-    labels_: Labels
-    site_labels_: dict[str, Labels]
+    n_clusters: Any = 8
+    _: KW_ONLY
+    algorithm: Any = "auto"
+    init: Any = "auto"
+    n_init: Any = "auto"
+    max_iter: int = 300
+    tol: float = 1e-4
+    random_state: Any = None
+    min_cluster_size: Any = "auto"
+    participation: float = 1.0
+    quality: str = "good"
+    sums_only: bool = False
+    prepare: Any = None
+    rule: Any = "vote"
 
-    _names: Collection[str]
-
-    def __init__(
-        self,
-        n_clusters: Any = 8,
-        *,
-        algorithm: Any = "auto",
-        init: Any = "auto",
-        n_init: Any = "auto",
-        max_iter: int = 300,
-        tol: float = 1e-4,
-        random_state: Any = None,
-        min_cluster_size: Any = "auto",
-        participation: float = 1.0,
-        quality: str = "good",
-        sums_only: bool = False,
-        prepare: Any = None,
-        rule: Any = "vote",
-    ) -> None:
-        self.n_clusters = n_clusters
-        self.algorithm = algorithm
-        self.init = init
-        self.n_init = n_init
-        self.max_iter = max_iter
-        self.tol = tol
-        self.random_state = random_state
-        self.min_cluster_size = min_cluster_size
-        self.participation = participation
-        self.quality = quality
-        self.sums_only = sums_only
-        self.prepare = prepare
-        self.rule = rule
+    _names: ClassVar[Collection[str]]
 
     def __sklearn_tags__(self) -> Any:
         """Tell scikit-learn that sparse rows are taken, and made dense."""
@@ -143,10 +118,9 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
         engine = LocalEngine(Client(name, rows, limits) for name, rows in data.items())
         self._fit(engine, job, getattr(self, "feature_names_in_", None))
         self._label(engine)
-        labels = np.empty_like(self.labels_)
+        self.labels_: Labels = np.empty_like(self.labels_)
         for part in parts:
-            labels[part.place] = self.site_labels_[part.name]
-        self.labels_ = labels
+            self.labels_[part.place] = self.site_labels_[part.name]
         return self
 
     def fit_clients(self, clients: Iterable[Client], columns: Sequence[str] | None = None) -> Self:
@@ -229,12 +203,12 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
         """Carry a job out and keep its results; ``columns`` are None where rows have no names."""
         for name in ("labels_", "site_labels_", "rows_held_back_", "lone_rows_"):
             self.__dict__.pop(name, None)  # of an earlier fit
-        unnamed = [] if columns is not None else [f"x{j}" for j in range(self.n_features_in_)]
-        report = execute(job, engine, columns=unnamed if columns is None else columns)
+        names = [f"x{j}" for j in range(self.n_features_in_)] if columns is None else columns
+        report = execute(job, engine, columns=names)
         if columns is not None:
             self.feature_names_in_ = np.array(report.columns, dtype=object)
             self.n_features_in_ = len(report.columns)
-        self.preprocessor_ = report.preprocessor
+        self.preprocessor_: Preprocessor | None = report.preprocessor
         self.fit_report_ = None if report.preprocessor is None else report.fit_report
         self.n_iter_ = len(report.outcome.communication_rounds)
         self.values_sent_ = report.outcome.values_sent()
@@ -268,7 +242,7 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
 
     def _job(self, n_rows: float) -> Fit:
         """Return the parameters, checked against the number of rows."""
-        most_clusters(self.n_clusters, n_rows)
+        check_clusters(self.n_clusters, n_rows)
         whole("max_iter", self.max_iter)
         if self.n_init != "auto":
             whole("n_init", self.n_init)
@@ -318,7 +292,8 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
         """Label the rows of each site chunk by chunk, and keep what the sites' logs say."""
         clients = engine.clients
         self.labels_ = np.empty(sum(len(c.rows) for c in clients.values()), dtype=np.int32)
-        self.site_labels_, start = {}, 0
+        self.site_labels_: dict[str, Labels] = {}
+        start = 0
         for name, client in clients.items():
             first = start
             for chunk in chunks_of(client.rows):
@@ -384,11 +359,7 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
         if names is not None and (part.where or isinstance(table, Data)):
             table = in_order(table, list(names), part.where)
         if isinstance(table, Data):
-            if table.X.shape[1] != self.n_features_in_:
-                raise ValueError(
-                    f"{part.where}X has {table.X.shape[1]} features, but {self.n_features_in_} "
-                    "were fitted"
-                )
+            check_width(table, self.n_features_in_, part.where)
             return table.X
         rows: Rows = validate_data(self, table, reset=False, dtype=FLOATS)
         return rows

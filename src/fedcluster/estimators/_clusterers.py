@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -164,6 +165,7 @@ class FederatedKMeans(Federated):
         return twin
 
 
+@dataclass(eq=False, repr=False)
 class FederatedFuzzyCMeans(Federated):
     """Fuzzy c-means over the rows of several sites, as if they lay in one place.
 
@@ -209,42 +211,10 @@ class FederatedFuzzyCMeans(Federated):
     array([[0.5, 0.5]])
     """
 
-    _names = FUZZY_ALGORITHMS
+    _: KW_ONLY
+    m: float = 2.0
 
-    def __init__(
-        self,
-        n_clusters: Any = 8,
-        *,
-        m: float = 2.0,
-        algorithm: Any = "auto",
-        init: Any = "auto",
-        n_init: Any = "auto",
-        max_iter: int = 300,
-        tol: float = 1e-4,
-        random_state: Any = None,
-        min_cluster_size: Any = "auto",
-        participation: float = 1.0,
-        quality: str = "good",
-        sums_only: bool = False,
-        prepare: Any = None,
-        rule: Any = "vote",
-    ) -> None:
-        super().__init__(
-            n_clusters,
-            algorithm=algorithm,
-            init=init,
-            n_init=n_init,
-            max_iter=max_iter,
-            tol=tol,
-            random_state=random_state,
-            min_cluster_size=min_cluster_size,
-            participation=participation,
-            quality=quality,
-            sums_only=sums_only,
-            prepare=prepare,
-            rule=rule,
-        )
-        self.m = m
+    _names = FUZZY_ALGORITHMS
 
     def predict_proba(self, X: Any) -> Floats:
         """Return the memberships u of rows in clusters, (n, k); each row sums to 1."""
@@ -354,14 +324,12 @@ def select_k(
         raise ValueError("pick='elbow' is for a single index; name it as the rule")
     parameters = clustered_by(rule, m, averaging) | parameters
     parameters["rule"] = Rule(rule, pick, _bounds(bounds))  # type: ignore[arg-type]
-    estimator: FederatedKMeans | FederatedFuzzyCMeans
     if parameters["m"] is None:
         del parameters["m"]
-        estimator = FederatedKMeans(k_range, **parameters)
-    else:
-        estimator = FederatedFuzzyCMeans(k_range, **parameters)
-    fitted = estimator.fit(X, sites=sites, sample_weight=sample_weight, groups=groups)
-    return cast("Selection", fitted.selection_)
+    kind: type[Federated] = FederatedFuzzyCMeans if "m" in parameters else FederatedKMeans
+    estimator = kind(k_range, **parameters)
+    estimator.fit(X, sites=sites, sample_weight=sample_weight, groups=groups)
+    return cast("Selection", estimator.selection_)
 
 
 def _bounds(bounds: Any) -> tuple[Floats, Floats] | None:

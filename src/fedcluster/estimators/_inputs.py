@@ -179,6 +179,12 @@ def wanted(prepare: Any) -> PreprocessingSpec | None:
     raise ValueError(f"prepare must be None, one of {known} or a Prepare, not {prepare!r}")
 
 
+def check_width(data: Data, n_features: int, where: str) -> None:
+    """Refuse rows of another number of columns than were fitted."""
+    if (n := data.X.shape[1]) != n_features:
+        raise ValueError(f"{where}X has {n} features, but {n_features} were fitted")
+
+
 def prepared_rows(table: Any, preprocessor: Preprocessor, n_features: int, where: str) -> Rows:
     """Return new rows as they are clustered, (n, p); NaN where a row would be dropped.
 
@@ -196,10 +202,7 @@ def prepared_rows(table: Any, preprocessor: Preprocessor, n_features: int, where
     """
     data = raw_rows(table, where=where)
     if not isinstance(table, Data) and not hasattr(table, "columns"):
-        if data.X.shape[1] != n_features:
-            raise ValueError(
-                f"{where}X has {data.X.shape[1]} features, but {n_features} were fitted"
-            )
+        check_width(data, n_features, where)
         if len(preprocessor.columns) == n_features:
             names = [column.name for column in preprocessor.columns]
             known = zip(names, columns_of(data), strict=True)
@@ -211,8 +214,8 @@ def prepared_rows(table: Any, preprocessor: Preprocessor, n_features: int, where
 # Parameters
 
 
-def most_clusters(n_clusters: Any, n_rows: float) -> int:
-    """Return the largest number of clusters that is asked for, which there are rows for."""
+def check_clusters(n_clusters: Any, n_rows: float) -> None:
+    """Refuse what is no number of clusters, or no range of them, that there are rows for."""
     if isinstance(n_clusters, str):
         one_of("n_clusters", n_clusters, ("auto",), "a whole number or a range of them")
     elif isinstance(n_clusters, Iterable):
@@ -229,7 +232,6 @@ def most_clusters(n_clusters: Any, n_rows: float) -> int:
             f"all sites together have n_samples={n_rows} rows: too few for "
             f"n_clusters={n_clusters}; ask for at most {n_rows} clusters"
         )
-    return most
 
 
 def whole(name: str, value: Any) -> None:
