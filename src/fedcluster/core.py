@@ -31,17 +31,14 @@ __all__ = [
     "Engine",
     "Filter",
     "Iteration",
-    "Limit",
     "Metric",
     "Result",
     "RowStream",
-    "RowTransform",
     "SiteInfo",
     "State",
     "Step",
     "Summary",
     "Task",
-    "check_step",
 ]
 
 
@@ -123,15 +120,12 @@ class RowStream(Protocol):
 
     def __len__(self) -> int:
         """Return the number of rows, those without weight too."""
-        ...
 
     def chunks(self) -> Iterator[Data]:
         """Return the rows in parts, read anew by every call."""
-        ...
 
     def load(self) -> Data:
         """Return all rows at once."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -242,15 +236,12 @@ class RowTransform(Protocol):
     @property
     def n_columns_out(self) -> int:
         """Number of columns of the prepared rows."""
-        ...
 
     def apply(self, data: Data) -> Data:
         """Return the prepared rows."""
-        ...
 
     def plain(self) -> Mapping[str, Any]:
         """Return the transform as JSON can hold it, to travel to the sites."""
-        ...
 
 
 class Step(Protocol):
@@ -262,7 +253,6 @@ class Step(Protocol):
     @property
     def client_additive(self) -> bool:
         """True if the answers of two parts of the rows add up to the answer of both."""
-        ...
 
     @property
     def server_additive(self) -> bool:
@@ -271,7 +261,6 @@ class Step(Protocol):
         Of an algorithm: server([a, b]) = server([a + b]). Then a secure sum or a tree of sums can
         stand between the sites and the server.
         """
-        ...
 
     def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
         """Return the shape (k, p) of an answer.
@@ -288,11 +277,9 @@ class Step(Protocol):
         tuple of (int or None, int)
             The number of lines, None where any is right, and the number of sums in a line.
         """
-        ...
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
         """Compute the answer: sums over the rows of one site."""
-        ...
 
 
 class Algorithm(Step, Protocol):
@@ -301,20 +288,16 @@ class Algorithm(Step, Protocol):
     @property
     def needs_centers(self) -> bool:
         """True if a run must start from centres."""
-        ...
 
     @property
     def min_cluster_size(self) -> int:
         """Smallest cluster, in rows, that a site sends unless it decides otherwise."""
-        ...
 
     def objective(self) -> Metric:
         """Return the metric that the algorithm makes small: of several runs, the least wins."""
-        ...
 
     def server_step(self, state: State, answers: Sequence[Summary], rng: Generator) -> State:
         """Compute the next state from the answers, in the order of the sites' names."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -348,11 +331,9 @@ class Metric(Step, Protocol):
     @property
     def maximise(self) -> bool:
         """True if a higher score is a better one."""
-        ...
 
     def score(self, state: State, total: Summary) -> float:
         """Compute the score from the sum of all answers."""
-        ...
 
 
 def check_step(step: object, protocol: type = Step) -> None:
@@ -374,7 +355,6 @@ def check_step(step: object, protocol: type = Step) -> None:
     --------
     >>> check_step(Summary(np.zeros((1, 1)), np.ones(1)))
     Traceback (most recent call last):
-        ...
     TypeError: Summary lacks client_additive, server_additive, answer_shape, client_step; see
     "Add an algorithm" in CONTRIBUTING.md
     """
@@ -391,7 +371,6 @@ class Filter(Protocol):
 
     def __call__(self, summary: Summary, n_rows: int) -> Summary:
         """Return what may leave of a summary over a site's ``n_rows`` rows."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -546,11 +525,9 @@ class Engine(Protocol):
         labels : bool, default=False
             Whether the sites tell their reference labels, with the same restriction.
         """
-        ...
 
     def ask(self, tasks: Sequence[Task], sites: Iterable[str] | None = None) -> list[Answers]:
         """Carry all tasks of one round to the named sites (to all without names)."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

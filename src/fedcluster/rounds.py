@@ -19,18 +19,7 @@ from fedcluster._random import sampled, stream
 from fedcluster.core import Algorithm, Answers, Engine, Iteration, Result, RowTransform, State, Task
 from fedcluster.errors import HeldBackError
 
-__all__ = [
-    "CommunicationRound",
-    "EarlyStop",
-    "Outcome",
-    "Plan",
-    "gather",
-    "iterate",
-    "run",
-    "run_plan",
-    "server_update",
-    "with_preprocessing",
-]
+__all__ = ["Outcome", "Plan", "gather", "iterate", "run", "run_plan", "server_update"]
 
 
 class EarlyStop(Exception):
