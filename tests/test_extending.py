@@ -1,4 +1,4 @@
-"""What it takes to add an algorithm with a name, or an index that chooses: the rows below, no more.
+"""What it takes to add an algorithm, an index or a fact of sites: what is below, and no more.
 
 Each program adds what CONTRIBUTING says, in a process of its own, before anything is loaded.
 """
@@ -51,18 +51,9 @@ assert model.fit({"a": rows, "b": rows}).n_clusters_ == 2
 app(sys.argv[1:])
 """
 
-INDEX = """
+EDITING = """
 import sys
 from importlib.machinery import PathFinder, SourceFileLoader
-
-ADDED = {  # by file: after what a line is added, and the line
-    "fedcluster.metrics._clusters": ("", "def tightness(state, total): return -len(state.centers)"),
-    "fedcluster.metrics._indices": (
-        "METRICS: Mapping[str, Index] = {",
-        "'tightness': Index(SCATTER, clusters.tightness, False, Choosing('tightness')),",
-    ),
-    "fedcluster._choices": ('    "inertia",', '    "tightness",'),
-}
 
 
 class Loader(SourceFileLoader):
@@ -84,10 +75,65 @@ class Finder(PathFinder):
 
 
 sys.meta_path.insert(0, Finder)
+"""
 
+INDEX = f"""
+ADDED = {{  # by file: after what a line is added, and the line
+    "fedcluster.metrics._clusters": ("", "def tightness(state, total): return -len(state.centers)"),
+    "fedcluster.metrics._indices": (
+        "METRICS: Mapping[str, Index] = {{",
+        "'tightness': Index(SCATTER, clusters.tightness, False, Choosing('tightness')),",
+    ),
+    "fedcluster._choices": ('    "inertia",', '    "tightness",'),
+}}
+{EDITING}
 from fedcluster.cli import app
 
 app(sys.argv[1:])
+"""
+
+FACT = f"""
+ADDED = {{
+    "fedcluster.core": (
+        "    n_columns: int | None = field(default=None, compare=False)",
+        "    schema_version: int = 0",
+    ),
+    "fedcluster.client": (
+        "            n_columns=n_columns_of(self.rows),",
+        "            schema_version=len(self.name) + 2,",
+    ),
+}}
+{EDITING}
+from pathlib import Path
+
+import numpy as np
+
+from fedcluster import Client, Data, LocalEngine
+from fedcluster.engines import PooledEngine
+from fedcluster.engines._recorded import RecordedEngine
+from fedcluster.engines._remote import RemoteEngine
+from fedcluster.engines._responder import Responder
+
+log = []
+rows = Data(np.eye(3))
+there = {{name: Responder(Client(name, rows), log=log.extend) for name in ("a", "bc")}}
+
+
+class Wire:
+    def exchange(self, messages, enough):
+        return {{name: there[name].reply(message) for name, message in messages.items()}}, {{}}
+
+
+def told(engine):
+    return [(site.schema_version, site.n_columns) for site in engine.introduce()]
+
+
+local = LocalEngine([Client("a", rows), Client("bc", rows)])
+asked = RecordedEngine(RemoteEngine(Wire(), there), Path("record"))
+assert told(local) == told(asked) == [(3, 3), (4, 3)]
+assert told(RecordedEngine(None, Path("record"))) == told(local), "from the checkpoint"
+assert [line["schema_version"] for line in log] == [3, 4], "the log says so"
+assert told(PooledEngine(rows, ["x", "y", "y"])) == [(len("2 sites") + 2, 3)]
 """
 
 
@@ -131,3 +177,7 @@ def test_an_index_that_chooses_takes_three_files(folder: Path) -> None:
     scores = json.loads(run(INDEX, folder, "evaluate", "out", *files, "--json"))
     assert scores["scores"]["tightness"] == -3.0
     assert scores["better"]["tightness"] == "lower"
+
+
+def test_a_fact_that_sites_tell_takes_two_files(folder: Path) -> None:
+    run(FACT, folder)

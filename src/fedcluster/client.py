@@ -26,12 +26,12 @@ from fedcluster.core import (
     first_alike,
 )
 from fedcluster.io._columns import classes, described
-from fedcluster.io._rows import in_order
+from fedcluster.io._rows import in_order, n_columns_of
 from fedcluster.kernels._runtime import blas_on_one_thread, thread_count
 from fedcluster.privacy import MinRows
 from fedcluster.privacy._limits import GroupCounter, Persons
 
-__all__ = ["AuditRecord", "Client"]
+__all__ = ["Client"]
 
 ONE_THREAD = 1 << 13
 """Numbers up to which BLAS never starts a thread; a dot product does from 10,000."""
@@ -140,8 +140,24 @@ class Client:
     @cached_property
     def site(self) -> SiteInfo:
         """Facts that the site tells of itself without being asked for more; opens the rows."""
-        limits = tuple(map(Limit.from_filter, self.filters))
-        return SiteInfo(self.name, limits, self.streams, n_rows=len(self.rows))
+        return SiteInfo(
+            self.name,
+            tuple(map(Limit.from_filter, self.filters)),
+            self.streams,
+            n_rows=len(self.rows),
+            n_columns=n_columns_of(self.rows),
+        )
+
+    def introduce(
+        self, *, columns: bool = False, texts: Collection[str] = (), labels: bool = False
+    ) -> SiteInfo:
+        """Return what the site tells of itself, see `Engine`; opens the rows."""
+        site = self.site
+        if columns:
+            site = replace(site, columns=self.describe(texts))
+        if labels:
+            site = replace(site, labels=self.classes())
+        return site
 
     @property
     def most_rows_held_back(self) -> int:

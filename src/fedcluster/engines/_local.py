@@ -13,9 +13,9 @@ import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 from itertools import pairwise, repeat
-from operator import add
+from operator import add, attrgetter
 from typing import Any, TypeVar
 
 import numpy as np
@@ -88,15 +88,12 @@ class LocalEngine:
         self, *, columns: bool = False, texts: Collection[str] = (), labels: bool = False
     ) -> tuple[SiteInfo, ...]:
         """Return what the sites tell of themselves, see `Engine`; opens their rows."""
+        doing = "naming its labels, " if labels else "describing its columns, "
+        tell = partial(Client.introduce, columns=columns, texts=texts, labels=labels)
         told = []
         for client in self.clients.values():
-            site = _told(client, "opening its rows", lambda c: c.site)
-            if columns:
-                described = _told(client, "describing its columns", lambda c: c.describe(texts))
-                site = replace(site, columns=described)
-            if labels:
-                site = replace(site, labels=_told(client, "naming its labels", Client.classes))
-            told.append(site)
+            _at_site(client, "opening its rows, ", attrgetter("site"))
+            told.append(_at_site(client, doing, tell))
         return tuple(told)
 
     def ask(self, tasks: Sequence[Task], sites: Iterable[str] | None = None) -> list[Answers]:
@@ -105,11 +102,12 @@ class LocalEngine:
         asked = {name for name in asked if not self._silent(name, self._rounds)}
         self._rounds += 1
         here = [c for name, c in self.clients.items() if name in asked]
-        if self._worth_threads([_size(client, tasks) for client in here]):
+        every = here, repeat(tasks), repeat(Client.answers), repeat(tasks)
+        if self._worth_threads([_at_site(client, tasks, _size) for client in here]):
             with ThreadPoolExecutor(min(self.workers, len(here))) as pool:
-                replies = list(pool.map(_reply, here, repeat(tasks)))
+                replies = list(pool.map(_at_site, *every))
         else:
-            replies = list(map(_reply, here, repeat(tasks)))
+            replies = list(map(_at_site, *every))
         missing = tuple(name for name in self.clients if name not in asked)
         return [
             Answers({c.name: reply[t] for c, reply in zip(here, replies, strict=True)}, missing)
@@ -120,47 +118,21 @@ class LocalEngine:
         return self.workers > 1 and len(sizes) > 1 and sorted(sizes)[-2] >= _WORTH_A_THREAD
 
 
-def _told(client: Client, doing: str, tell: Callable[[Client], T]) -> T:
-    """Return what a client tells of itself; name the site in any error."""
-    try:
-        return tell(client)
-    except Exception as error:
-        what = f"{type(error).__name__}: {error}"
-        raise SiteError(f"site {client.name!r}, {doing}, {what}") from error
-
-
-def _size(client: Client, tasks: Sequence[Task]) -> int:
+def _size(client: Client) -> int:
     """Return how many numbers a site holds, loading them; 0 of a stream, with its own threads."""
-    with _AtSite(client, tasks):
-        return 0 if client.streams else client.data.X.size
+    return 0 if client.streams else client.data.X.size
 
 
-def _reply(client: Client, tasks: Sequence[Task]) -> list[Summary]:
-    """Return one site's answers to all tasks of a round."""
-    with _AtSite(client, tasks):
-        return client.answers(tasks)
-
-
-class _AtSite:
-    """Context that adds the site's name, the round and the steps to any exception.
-
-    Not made by `contextlib.contextmanager`: its generators cost an FKM of small sites 3 %.
-    """
-
-    __slots__ = ("_client", "_tasks")
-
-    def __init__(self, client: Client, tasks: Sequence[Task]) -> None:
-        self._client, self._tasks = client, tasks
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, Exception):
-            steps = ", ".join(dict.fromkeys(type(task.step).__name__ for task in self._tasks))
-            what = f"{steps}: {type(error).__name__}: {error}"
-            rounds = f"round {self._tasks[0].state.round + 1}"
-            raise SiteError(f"site {self._client.name!r}, {rounds}, {what}") from error
+def _at_site(client: Client, doing: str | Sequence[Task], do: Callable[..., T], *given: Any) -> T:
+    """Return what is done at a site; an error names the site, and what it was doing or asked."""
+    try:
+        return do(client, *given)
+    except Exception as error:
+        if not isinstance(doing, str):
+            steps = ", ".join(dict.fromkeys(type(task.step).__name__ for task in doing))
+            doing = f"round {doing[0].state.round + 1}, {steps}: "
+        what = f"{type(error).__name__}: {error}"
+        raise SiteError(f"site {client.name!r}, {doing}{what}") from error
 
 
 class PooledEngine:
@@ -222,14 +194,9 @@ class PooledEngine:
         self, *, columns: bool = False, texts: Collection[str] = (), labels: bool = False
     ) -> tuple[SiteInfo, ...]:
         """Return what the sites tell of themselves, as one site."""
-        site = SiteInfo(
-            self.name,
-            tuple(map(Limit.from_filter, self.filters)),
-            columns=self._all.describe(texts) if columns else (),
-            labels=self._all.classes() if labels else None,
-            n_rows=len(self._data),
-        )
-        return (site,)
+        site = self._all.introduce(columns=columns, texts=texts, labels=labels)
+        limits = tuple(map(Limit.from_filter, self.filters))
+        return (replace(site, limits=limits, n_rows=len(self._data)),)
 
     def ask(self, tasks: Sequence[Task], sites: Iterable[str] | None = None) -> list[Answers]:
         """Answer all tasks for this round's sample of the sites."""
@@ -258,8 +225,7 @@ class PooledEngine:
         """Return the answer of the union of sites."""
         every = bool((chosen == self._heard).all())
         union = self._all if every else self._union(chosen)
-        with _AtSite(union, [task]):
-            return union.answer(task)
+        return _at_site(union, [task], Client.answer, task)
 
     def _union(self, chosen: NDArray[np.bool_]) -> Client:
         """Return sites as one client, whose limits have been seen to."""
@@ -271,8 +237,7 @@ class PooledEngine:
         for i in np.flatnonzero(chosen):
             rows = self._data.take(slice(self._bounds[i], self._bounds[i + 1]))
             client = Client(self._names[i], rows, self.filters)
-            with _AtSite(client, [task]):
-                yield client.answer(task)
+            yield _at_site(client, [task], Client.answer, task)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

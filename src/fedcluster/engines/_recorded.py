@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from fedcluster.core import Answers, Engine, SiteInfo, Task
 from fedcluster.engines._wire import (
+    LEARNT,
     Arrays,
     Header,
     WireError,
@@ -31,8 +30,6 @@ from fedcluster.errors import InputError
 from fedcluster.io._outputs import atomic_write
 
 FORMAT = {"format": "fedcluster-exchange", "format_version": 1}
-KNOWN = ("answered", "n_rows", "weight")
-"""Facts that a coordinator knows of a site besides those that `write_site` writes."""
 LARGEST = 1 << 40
 """Bytes of the largest file that is read; it is our own."""
 
@@ -94,10 +91,12 @@ class RecordedEngine:
         path, question = self._folder / "-".join(parts), digest(pack(asked, {}))
         if not path.exists():
             sites = self._engine.introduce(columns=columns, texts=texts, labels=labels)
-            _write(path, question, {"sites": [*map(_plain_site, sites)]}, {})
+            known = [{key: getattr(site, key) for key in LEARNT} for site in sites]
+            plain = [write_site(site) | more for site, more in zip(sites, known, strict=True)]
+            _write(path, question, {"sites": plain}, {})
         with _reading(path, question) as (header, _):
             told = tuple(
-                replace(read_site(str(each["name"]), each), **{key: each[key] for key in KNOWN})
+                read_site(SiteInfo(**{key: each[key] for key in LEARNT}), each)
                 for each in header["sites"]
             )
         if not (columns or labels):
@@ -116,21 +115,11 @@ class RecordedEngine:
             self.replayed += 1
         else:
             answers = self._engine.ask(tasks, asked)
-            _write_answers(path, question, answers)
+            every = [summary for answer in answers for summary in answer.by_site.values()]
+            told = {"answered": list(answers[0].by_site), "missing": answers[0].missing}
+            _write(path, question, told, write_summaries(every))
         self._done += 1
         return answers
-
-
-def _plain_site(site: SiteInfo) -> dict[str, Any]:
-    """Return what is known of a site, as JSON can hold it."""
-    return {**write_site(site), "name": site.name, **{key: getattr(site, key) for key in KNOWN}}
-
-
-def _write_answers(path: Path, question: str, answers: Sequence[Answers]) -> None:
-    """Record the answers to an exchange: those to the first task, then to the next."""
-    sites = {"answered": list(answers[0].by_site), "missing": answers[0].missing}
-    every = [summary for answer in answers for summary in answer.by_site.values()]
-    _write(path, question, sites, write_summaries(every))
 
 
 def _read_answers(path: Path, question: str, n_tasks: int) -> list[Answers]:

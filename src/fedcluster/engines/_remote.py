@@ -9,6 +9,7 @@ import logging
 import secrets
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -31,8 +32,6 @@ from fedcluster.metrics._moments import SiteSize
 LOGGER = logging.getLogger(__name__)
 
 SITE_SIZE = Task(SiteSize(), State())
-SITE_SIZES = ("n_columns", "n_rows", "weight")
-"""Facts of a site that its answer to `SiteSize` tells."""
 SLACK = 1 + 1e-9
 """Factor, for rounding, by which a line may weigh more than all rows."""
 T = TypeVar("T")
@@ -49,7 +48,6 @@ class Transport(Protocol):
         Returns what came, by site, and why the others' replies did not. May return before its
         deadline where ``enough`` replies are there and no other can be expected.
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +137,7 @@ class RemoteEngine:
         replies = self._round(tasks, self._sites if sites is None else sites, {})
         missing = tuple(name for name in self._sites if name not in replies)
         return [
-            Answers({name: reply.summaries[t] for name, reply in replies.items()}, missing)
+            Answers({name: summaries[t] for name, summaries in replies.items()}, missing)
             for t in range(len(tasks))
         ]
 
@@ -162,7 +160,7 @@ class RemoteEngine:
 
     def give(self, model: Mapping[str, Any]) -> tuple[str, ...]:
         """Send every site the model that they found; return the sites that have it."""
-        question = Question.from_tasks({**self._header(), "model": model})
+        question = Question({**self._header(), "model": model})
         kept, _ = self._exchange(
             dict.fromkeys(self._sites, question.message),
             lambda name, came: open_reply(came, question, name, self._largest),
@@ -171,23 +169,23 @@ class RemoteEngine:
 
     def _round(
         self, tasks: Sequence[Task], sites: Iterable[str], more: Mapping[str, Any]
-    ) -> dict[str, Reply]:
-        """Carry out one exchange; return the replies that are believed, by site in their order.
+    ) -> dict[str, list[Summary]]:
+        """Carry out one exchange; return the answers that are believed, by site in their order.
 
         Sites that have not told yet what they hold are asked that, too.
         """
         asked, header = set(sites), {**self._header(), **more}
-        old, new = (Question.from_tasks(header, each) for each in (tasks, [SITE_SIZE, *tasks]))
+        old, new = (Question(header, each) for each in (tasks, [SITE_SIZE, *tasks]))
         questions = {
             name: new if site.n_columns is None else old
             for name, site in self._sites.items()
             if name in asked
         }
 
-        def read(name: str, came: bytes) -> Reply:
-            reply = read_reply(came, questions[name], self._sites[name], self._largest)
-            self._sites[name] = reply.site
-            return reply
+        def read(name: str, came: bytes) -> list[Summary]:
+            site = self._sites[name]
+            self._sites[name], answers = read_reply(came, questions[name], site, self._largest)
+            return answers
 
         messages = {name: question.message for name, question in questions.items()}
         replies, reasons = self._exchange(messages, read)
@@ -226,7 +224,7 @@ class RemoteEngine:
         return asked if self._quorum is None else min(self._quorum, asked)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Question:
     """Question to a site, to be held against what comes back.
 
@@ -237,35 +235,16 @@ class Question:
         tasks.
     tasks : sequence of Task
         The tasks.
-    message : bytes
-        How they travel.
     """
 
     header: Mapping[str, Any]
-    tasks: Sequence[Task]
-    message: bytes
+    tasks: Sequence[Task] = ()
 
-    @classmethod
-    def from_tasks(cls, header: Mapping[str, Any], tasks: Sequence[Task] = ()) -> Question:
-        """Return the question whether a site answers these tasks, and what the header asks."""
-        headers, arrays = write_tasks(tasks)
-        return cls(header, tasks, pack({"protocol": PROTOCOL, **header, "tasks": headers}, arrays))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Reply:
-    """Checked reply: it comes from the right site and answers the right question.
-
-    Parameters
-    ----------
-    site : SiteInfo
-        What the site tells of itself, and of the size of its rows now or before.
-    summaries : list of Summary
-        Its answers, one for each task.
-    """
-
-    site: SiteInfo
-    summaries: list[Summary]
+    @cached_property
+    def message(self) -> bytes:
+        """Return the question as it travels."""
+        headers, arrays = write_tasks(self.tasks)
+        return pack({"protocol": PROTOCOL, **self.header, "tasks": headers}, arrays)
 
 
 def read_reply(
@@ -273,7 +252,7 @@ def read_reply(
     question: Question,
     before: SiteInfo,
     largest: int = LARGEST,
-) -> Reply:
+) -> tuple[SiteInfo, list[Summary]]:
     """Read and check what one site sent.
 
     Parameters
@@ -288,6 +267,13 @@ def read_reply(
     largest : int
         The most bytes that are read.
 
+    Returns
+    -------
+    site : SiteInfo
+        What the site tells of itself, and of the size of its rows now or before.
+    summaries : list of Summary
+        Its answers, one for each task.
+
     Raises
     ------
     WireError
@@ -298,24 +284,24 @@ def read_reply(
     """
     header, arrays = open_reply(message, question, before.name, largest)
     described, labels = (key in question.header for key in ("described", "labels"))
-    site = read_site(before.name, header, described=described, labels=labels)
+    told = replace(before, answered=True)
+    site = read_site(told, header, described=described, labels=labels)
     summaries, tasks = read_summaries(arrays), question.tasks
-    if before.n_columns is None:
-        before = _sized(before, summaries)
+    if site.n_columns is None:
+        site = _sized(site, summaries)
         summaries, tasks = summaries[1:], tasks[1:]
-    if described and len(site.columns) != before.n_columns:
-        raise WireError(f"{len(site.columns)} columns described, the rows have {before.n_columns}")
+    if described and len(site.columns) != site.n_columns:
+        raise WireError(f"{len(site.columns)} columns described, the rows have {site.n_columns}")
     if len(summaries) != len(tasks):
         raise WireError(f"{len(summaries)} answers to {len(tasks)} tasks")
     for task, summary in zip(tasks, summaries, strict=True):
         try:
-            _check_shape(task, summary, before.n_columns or 0)
+            _check_shape(task, summary, site.n_columns or 0)
             _check_numbers(summary)
-            _check_weights(summary.weights, max(before.weight or 0.0, before.n_rows or 0.0))
+            _check_weights(summary.weights, max(site.weight or 0.0, site.n_rows or 0.0))
         except WireError as error:
             raise WireError(f"{type(task.step).__name__}: {error}") from error
-    sizes = {key: getattr(before, key) for key in SITE_SIZES}
-    return Reply(replace(site, **sizes), summaries)
+    return site, summaries
 
 
 def _sized(site: SiteInfo, answers: Sequence[Summary]) -> SiteInfo:

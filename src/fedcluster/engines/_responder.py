@@ -6,13 +6,14 @@ import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from typing import Any
 
 from fedcluster.client import Client
 from fedcluster.core import SiteInfo, Summary, Task
 from fedcluster.engines._wire import (
+    ASKED,
     PROTOCOL,
+    STATED,
     STEPS,
     Arrays,
     Header,
@@ -33,15 +34,6 @@ LOGGER = logging.getLogger(__name__)
 
 Line = dict[str, Any]
 """One line of the log of what left: sizes, never a value."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Answered:
-    """Reply to a question with its lines of the log, kept for the case that it comes again."""
-
-    question: str
-    reply: bytes
-    lines: list[Line]
 
 
 class Responder:
@@ -95,7 +87,7 @@ class Responder:
         self._clients, self._choose = {(self.columns, False): client}, choose
         self._steps, self._preprocessors = steps, preprocessors
         self._log, self._keep = log, keep
-        self._last: _Answered | None = None
+        self._answers: dict[str, tuple[bytes, list[Line]]] = {}
 
     def reply(self, question: bytes) -> bytes:
         """Return the reply to a question; it never raises."""
@@ -130,29 +122,32 @@ class Responder:
             if self._keep is not None:
                 self._keep(header["model"])
             return pack(echo, {})
-        if self._last is None or self._last.question != me["question"]:
-            self._last = self._answered(header, arrays, echo)
+        if me["question"] not in self._answers:  # the last reply is kept, for a repetition
+            self._answers = {me["question"]: self._answered(header, arrays, echo)}
+        reply, lines = self._answers[me["question"]]
         if self._log is not None:
-            self._log(self._last.lines)
-        return self._last.reply
+            self._log(lines)
+        return reply
 
-    def _answered(self, header: Header, arrays: Arrays, echo: dict[str, Any]) -> _Answered:
-        """Answer a question: what it asks of the site itself, and its tasks."""
+    def _answered(
+        self, header: Header, arrays: Arrays, echo: dict[str, Any]
+    ) -> tuple[bytes, list[Line]]:
+        """Return the reply to what is asked of the site itself and to tasks, and its log lines."""
         tasks = read_tasks(header.get("tasks", ()), arrays, self._steps, self._preprocessors)
         client = self._client(header.get("columns"), raw=header.get("raw") is True)
-        site = client.site
-        if "described" in header:
-            site = replace(site, columns=client.describe(_names(header["described"])))
-        if "labels" in header:
-            site = replace(site, labels=client.classes())
+        texts = _names(header.get("described", ()))
+        asked = {"columns": "described" in header, "labels": "labels" in header}
+        site = client.introduce(texts=texts, **asked)
         answers, told = client.answers(tasks), write_site(site)
-        more = {key: told[key] for key in ("described", "labels") if key in header}
-        always = {key: told[key] for key in ("limits", "streams")}
+        more = {key: told[key] for key in ASKED if key in header}
+        always = {key: told[key] for key in STATED}
         columns = header.get("columns", self.columns)
         reply = pack({**echo, **always, "columns": columns, **more}, write_summaries(answers))
-        which = {"run": echo["run"], "round": _counted(echo["exchange"])}
+        exchange = echo["exchange"]
+        number = exchange + 1 if isinstance(exchange, int) else None  # people count from 1
+        which = {"run": echo["run"], "round": number}
         lines = [*_told_lines(site, more), *map(_line, tasks, answers)]
-        return _Answered(echo["question"], reply, [{**which, **line, **always} for line in lines])
+        return reply, [{**which, **line, **always} for line in lines]
 
     def _client(self, columns: Any, *, raw: bool) -> Client:
         """Return the site with the columns that are asked for, by default with its own."""
@@ -171,11 +166,6 @@ def _names(given: Any) -> tuple[str, ...]:
     if not is_texts(given):
         raise WireError("the columns that are asked for are not a list of names")
     return tuple(given)
-
-
-def _counted(exchange: Any) -> int | None:
-    """Return the number of an exchange as people count, from 1."""
-    return exchange + 1 if isinstance(exchange, int) else None
 
 
 def _told_lines(site: SiteInfo, told: Mapping[str, Any]) -> Iterator[Line]:

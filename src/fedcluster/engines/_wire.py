@@ -284,23 +284,42 @@ def read_summaries(arrays: Arrays) -> list[Summary]:
         raise WireError(f"the answers are not whole: {error}") from error
 
 
+LEARNT = ("name", "answered", "n_rows", "weight", "n_columns")
+"""Facts of a site that no reply states: they follow from who answers, and what."""
+
+ASKED = {"described": "columns", "labels": "labels"}
+"""Facts that a site states only where it is asked, by their keys in a question and its reply."""
+
+STATED = {
+    each.name: each.default
+    for each in fields(SiteInfo)
+    if each.name not in {*LEARNT, *ASKED.values()}
+}
+"""Facts that every reply states: its limits, and scalars of the type of their defaults."""
+
+SAID = {"streams": "whether its rows come in chunks", "labels": "whether it has labels"}
+"""What a site does not say that leaves out a fact, where not the fact by its name."""
+
+
 def write_site(site: SiteInfo) -> dict[str, Any]:
     """Return what a site tells of itself, as JSON can hold it; the number of its rows stays."""
     return {
+        **{name: getattr(site, name) for name in STATED},
         "limits": [limit.plain() for limit in site.limits],
-        "streams": site.streams,
         "described": [astuple(column) for column in site.columns],
         "labels": site.labels,
     }
 
 
-def read_site(name: str, told: Header, *, described: bool = True, labels: bool = True) -> SiteInfo:
+def read_site(
+    before: SiteInfo, told: Header, *, described: bool = True, labels: bool = True
+) -> SiteInfo:
     """Return what a site tells of itself, from `write_site` or the header of a reply.
 
     Parameters
     ----------
-    name : str
-        The site.
+    before : SiteInfo
+        What is known of the site besides.
     told : mapping
         What it told.
     described, labels : bool, default=True
@@ -315,25 +334,28 @@ def read_site(name: str, told: Header, *, described: bool = True, labels: bool =
     --------
     >>> columns = (Column("sex", "text", ("F", "M")),)
     >>> site = SiteInfo("north", (Limit("MinRows", (("n", 2),)),), columns=columns)
-    >>> read_site("north", write_site(site)) == site
+    >>> read_site(SiteInfo("north"), write_site(site)) == site
     True
     """
     if not isinstance(told.get("limits"), list):
         raise WireError("its limits are not a list of names and parameters")
-    if not isinstance(told.get("streams"), bool):
-        raise WireError("it does not say whether its rows come in chunks: use the same fedcluster")
-    if labels and "labels" not in told:
-        raise WireError("it does not say whether it has labels: use the same fedcluster")
+    scalars = {name: type(default) for name, default in STATED.items() if name != "limits"}
+    lacking = [name for name, kind in scalars.items() if type(told.get(name)) is not kind]
+    lacking += ["labels"] if labels and "labels" not in told else []
+    if lacking:
+        what = SAID.get(lacking[0], f"its {lacking[0]}")
+        raise WireError(f"it does not say {what}: use the same fedcluster")
+    facts = {name: told[name] for name in STATED}
     try:
-        limits = tuple(map(Limit.from_plain, told["limits"]))
+        facts["limits"] = tuple(map(Limit.from_plain, told["limits"]))
     except ValueError as error:
         raise WireError(f"its limits are not understood: {error}") from error
     if described:
         columns = _described(told.get("described"))
     else:
         columns = [Column(name) for name in _texts("columns", told.get("columns", []))]
-    known = _labels(told["labels"]) if labels else None
-    return SiteInfo(name, limits, told["streams"], tuple(columns), known)
+    facts["labels"] = _labels(told["labels"]) if labels else None
+    return replace(before, columns=tuple(columns), **facts)
 
 
 def _described(given: Any) -> list[Column]:

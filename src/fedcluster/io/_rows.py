@@ -178,6 +178,13 @@ def chunks_of(rows: Data | RowStream) -> Iterable[Data]:
     return [rows] if isinstance(rows, Data) else rows.chunks()
 
 
+def n_columns_of(rows: Data | RowStream) -> int | None:
+    """Return the number of columns; None of a stream that would have to be read for it."""
+    if isinstance(rows, Data):
+        return int(rows.X.shape[1])
+    return len(rows.columns) if isinstance(rows, StreamedRows) else None
+
+
 def chunk_rows_of(given: int | None, d: int) -> int:
     """Return how many rows a chunk has: few enough for the cache, enough to be worth a call."""
     if given is not None and given < 1:
