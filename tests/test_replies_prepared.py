@@ -19,7 +19,7 @@ from fedcluster.engines import _wire as wire
 from fedcluster.engines._remote import RemoteEngine
 from fedcluster.engines._responder import Responder
 from fedcluster.errors import SiteError
-from fedcluster.federation._messages import log_lines
+from fedcluster.federation._messages import log_line
 from fedcluster.preprocessing import Category, NumericColumn, Preprocessor
 from fedcluster.preprocessing._moments import Missing
 from fedcluster.privacy import MinClusterSize, MinRows
@@ -112,7 +112,7 @@ def test_only_texts_that_the_limits_let_out_are_told_and_the_log_says_how_many()
     limits = [{"name": "MinRows", "n": 2}, {"name": "MinClusterSize", "p": 3}]
     line = {"run": said[0][0]["run"], "round": 1, "task": "describe", "columns": 2, "texts": 2}
     assert said[0][0] == line | {**{"bytes": 60, "limits": limits, "streams": False}}
-    [shown, _] = log_lines(said[0])
+    [shown, _] = map(log_line, said[0])
     assert shown.endswith("round 1  the names and kinds of 2 columns, 2 texts, 60 bytes")
 
 

@@ -12,14 +12,7 @@ from dataclasses import MISSING, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedcluster._choices import (
-    ALGORITHMS,
-    AVERAGINGS,
-    FUZZY_ALGORITHMS,
-    INITS,
-    QUALITIES,
-    RULES,
-)
+from fedcluster._choices import ALGORITHMS, AVERAGINGS, FUZZY_ALGORITHMS, INITS, QUALITIES, RULES
 
 if TYPE_CHECKING:
     from fedcluster.core import Algorithm, Floats, SiteInfo, State

@@ -83,14 +83,12 @@ def start(folder: Folder) -> None:
 
     Runs Flower's SuperLink; what it prints goes to DIR/flower/superlink.log.
     """
-    needs("flwr", "flower")
+    federation = _loaded(folder)
     import time
 
     from fedcluster.cli._screen import until_interrupted
-    from fedcluster.federation._folder import Federation
     from fedcluster.transports.flower._coordinator import serve
 
-    federation = Federation.load(folder)
     with until_interrupted(), serve(federation) as superlink:
         if federation.insecure:
             typer.echo("INSECURE: nothing is encrypted; for trials on this machine only.")
@@ -105,12 +103,10 @@ def start(folder: Folder) -> None:
 @app.command(epilog="Example: fedcluster federation show trial")
 def show(folder: Folder, as_json: AsJson = False) -> None:
     """Show which sites are connected, and the runs."""
-    needs("flwr", "flower")
+    federation = _loaded(folder)
     from fedcluster._report._tables import Table
-    from fedcluster.federation._folder import Federation
     from fedcluster.transports.flower._coordinator import runs, sites_online
 
-    federation = Federation.load(folder)
     with Screen(as_json=as_json, quiet=False) as screen:
         online = sites_online(federation)
         outcomes = runs(federation)
@@ -122,6 +118,14 @@ def show(folder: Folder, as_json: AsJson = False) -> None:
             Table("Runs", ("run", "outcome"), tuple(outcomes.items())),
         ],
     )
+
+
+def _loaded(folder: Path) -> Federation:
+    """Return the federation of a folder; asks first for what only federations need."""
+    needs("flwr", "flower")
+    from fedcluster.federation._folder import Federation
+
+    return Federation.load(folder)
 
 
 Columns = Annotated[
@@ -233,11 +237,9 @@ def resume(
     quiet: Quiet = False,
 ) -> None:
     """Let a run that was broken off go on from its last round."""
-    needs("flwr", "flower")
-    from fedcluster.federation._folder import Federation
+    federation = _loaded(context.obj)
     from fedcluster.transports.flower import _coordinator as coordinator
 
-    federation = Federation.load(context.obj)
     screen = Screen(as_json=as_json, quiet=quiet)
     _follow(federation, screen, lambda: coordinator.resume(federation, name))
 
@@ -247,14 +249,13 @@ def _begin(
 ) -> None:
     """Have a job done and show its outcome."""
     needs("flwr", "flower")
-    from fedcluster.federation._folder import Federation
     from fedcluster.io._columns import column_list
     from fedcluster.transports.flower import _coordinator as coordinator
 
     show.check_folder(options.out)
     if columns is not None:
         options = replace(options, columns=column_list(columns))
-    federation = Federation.load(folder)
+    federation = _loaded(folder)
     screen = Screen(as_json=show.as_json, quiet=show.quiet)
     _follow(federation, screen, lambda: coordinator.begin(federation, job, options))
 

@@ -58,7 +58,7 @@ def log(
     """Show what left this site."""
     from fedcluster._site import SiteFile
     from fedcluster.federation._membership import Membership, read_log
-    from fedcluster.federation._messages import log_lines
+    from fedcluster.federation._messages import log_line
 
     with Screen(as_json=as_json, quiet=False) as screen:
         site = SiteFile.load(site_file)
@@ -67,7 +67,7 @@ def log(
     count = f"{len(lines):,} answers have left site {site.name}: {path}"
     screen.result(
         {"log": str(path), "answers": lines[-last:], "all": len(lines)},
-        [*log_lines(lines[-last:]), count],
+        [*map(log_line, lines[-last:]), count],
     )
 
 

@@ -18,29 +18,6 @@ from fedcluster.io._outputs import atomic_folder
 TEMPLATES = Path(__file__).with_name("templates")
 SITE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
 
-SECURE = """\
-Sites connect to {address}: that port must be open here, none at the sites. Connections are
-encrypted (TLS, `certificates/`), and a site proves by its key who it is (`keys/`).
-
-`certificates/ca.key`, `certificates/server.key` and the sites' `key` are secret."""
-
-INSECURE = """\
-THIS FEDERATION IS INSECURE, for trials on one machine: nothing is encrypted, and whoever reaches
-{address} can pretend to be a site."""
-
-CREDENTIALS = """\
-certificate = "ca.crt"  # by it this site knows the coordinator
-key = "key"               # by it the coordinator knows this site
-"""
-
-NO_CREDENTIALS = """\
-insecure = true  # for trials on one machine: nothing is encrypted
-"""
-
-KEEP = """
-`key` is secret: by it the coordinator knows you.
-"""
-
 
 @dataclass(frozen=True, slots=True)
 class Federation:
@@ -136,10 +113,8 @@ def create(folder: Path, sites: Sequence[str], address: str, *, insecure: bool) 
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder} exists and is not an empty folder; choose another")
     public = _pages(federation)
-    secret: dict[str, bytes] = {}
-    if not insecure:
-        certificates, secret = issue(federation.host, federation.sites)
-        public |= certificates
+    certificates, secret = ({}, {}) if insecure else issue(federation.host, federation.sites)
+    public |= certificates
     with atomic_folder(folder) as partial:
         for name, content in public.items():
             _write(partial / name, content, 0o644)
@@ -192,6 +167,7 @@ def _pages(federation: Federation) -> dict[str, bytes]:
     """Return the texts of a federation, from ``templates/``, by the names of their files."""
     address, sites, insecure = federation.address, list(federation.sites), federation.insecure
     about = {"address": address, "sites": sites, "insecure": insecure}
+    kind = "insecure" if insecure else "secure"
     texts = {
         "federation.toml": "".join(f"{key} = {json.dumps(about[key])}\n" for key in about),
         "README.md": _template("README.md").format(
@@ -199,7 +175,7 @@ def _pages(federation: Federation) -> dict[str, bytes]:
             address=address,
             handed=", ".join(f"`sites/{name}`" for name in sites),
             folder=federation.folder.name,
-            security=(INSECURE if insecure else SECURE).format(address=address),
+            security=_template(f"{kind}/security.md").format(address=address).rstrip(),
         ),
     }
     for site in sites:
@@ -209,8 +185,8 @@ def _pages(federation: Federation) -> dict[str, bytes]:
                 address=address,
                 quoted_site=json.dumps(site),
                 quoted_address=json.dumps(address),
-                credentials=NO_CREDENTIALS if insecure else CREDENTIALS,
-                keep="" if insecure else KEEP,
+                credentials=_template(f"{kind}/credentials.toml"),
+                keep=_template(f"{kind}/keep.md"),
             )
     return {name: text.encode() for name, text in texts.items()}
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,11 @@ def shown(outcome: Mapping[str, Any], width: int) -> list[Table | str]:
         clusters = tuple((str(j), number(w)) for j, w in enumerate(outcome["weights"]))
         total = ("all", number(sum(outcome["weights"])))
         parts.append(Table("Rows by cluster", ("cluster", "rows"), clusters, total))
-    sites = outcome.get("sites", [])
+    sites, missing = outcome.get("sites", []), outcome.get("missing", [])
     if sites:
+        missed = Counter(refusal["site"] for refusal in missing)
         rows = tuple(
-            (s["name"], number(s["weight"] or 0), f"{s['values_sent']:,}", _missed(outcome, s))
+            (s["name"], number(s["weight"] or 0), f"{s['values_sent']:,}", str(missed[s["name"]]))
             for s in sites
         )
         parts.append(Table("Sites", ("site", "rows", "numbers sent", "rounds missed"), rows))
@@ -34,7 +36,7 @@ def shown(outcome: Mapping[str, Any], width: int) -> list[Table | str]:
         inertia = outcome["inertia"]
         measured = "" if inertia is None else f"; inertia {number(inertia)}"
         parts.append(f"{outcome['rounds']} rounds, {outcome['stop_reason']}{measured}.")
-    for refusal in outcome.get("missing", [])[:5]:
+    for refusal in missing[:5]:
         parts.append(f"Round {refusal['exchange']} without {refusal['site']}: {refusal['reason']}.")
     return [*parts, *_written(outcome)]
 
@@ -61,10 +63,6 @@ def _verdict(verdict: Mapping[str, Any]) -> list[Table | str]:
     ]
 
 
-def _missed(outcome: Mapping[str, Any], site: Mapping[str, Any]) -> str:
-    return str(sum(refusal["site"] == site["name"] for refusal in outcome.get("missing", [])))
-
-
 def _written(outcome: Mapping[str, Any]) -> list[str]:
     lines = [f"Wrote {', '.join(outcome['files'])} to {outcome['out']}."]
     if "model.json" in outcome["files"]:
@@ -76,12 +74,8 @@ def _written(outcome: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def log_lines(lines: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return one line for each answer that left a site."""
-    return [_log_line(line) for line in lines]
-
-
-def _log_line(line: Mapping[str, Any]) -> str:
+def log_line(line: Mapping[str, Any]) -> str:
+    """Return what left a site in one answer, in one line."""
     when = str(line.get("time", ""))[:19].replace("T", " ")
     size = f"{line.get('bytes', 0):,} bytes"
     if line.get("task") == "describe":

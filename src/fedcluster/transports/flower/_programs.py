@@ -15,6 +15,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -254,15 +255,6 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-def retry_policy(max_tries: int) -> RetryInvoker:
-    """Return how often a Flower program is asked where nobody answers.
-
-    Flower's own policy ends the process that asks, where the answer is 401: a site whose sign of
-    life came just after its answer, or belongs to a run that is over, would vanish.
-    """
-    return RetryInvoker(lambda: exponential(max_delay=20), httpx.TransportError, max_tries, None)
-
-
 def client(
     kind: type[ClientT],
     address: str,
@@ -271,6 +263,10 @@ def client(
     certificate: bytes | None = None,
 ) -> ClientT:
     """Return a client of one of Flower's interfaces.
+
+    Its retry policy is ours. Flower's own ends the process that asks, where the answer is 401: a
+    site whose sign of life came just after its answer, or belongs to a run that is over, would
+    vanish.
 
     Parameters
     ----------
@@ -285,11 +281,12 @@ def client(
     certificate : bytes, optional
         Of the authority that must vouch for the server; without it nothing is encrypted.
     """
+    waits = partial(exponential, max_delay=20)
     logging.getLogger("flwr").setLevel(logging.CRITICAL)  # we say it in our own words
     return kind.from_server_address(
         server_address=address,
         insecure=certificate is None,
         root_certificates=certificate,
         interceptors=[RuntimeVersionHttpInterceptor(component_name="fedcluster"), *interceptors],
-        retry_invoker=retry_policy(max_tries),
+        retry_invoker=RetryInvoker(waits, httpx.TransportError, max_tries, None),
     )
