@@ -233,5 +233,5 @@ def test_trials_are_two_and_the_logarithm() -> None:
 def test_a_vector_holds_as_many_numbers_as_fit_unless_it_is_said() -> None:
     context: Any = cpu_target.target_context
     for kind, size in ((types.float32, 4), (types.float64, 8)):
-        assert Code(context, None, kind, 0).lanes == VECTOR_BYTES // size  # type: ignore[arg-type]
-        assert Code(context, None, kind, ADD_LANES).lanes == ADD_LANES  # type: ignore[arg-type]
+        assert Code(context, None, kind, 0).lanes == VECTOR_BYTES // size
+        assert Code(context, None, kind, ADD_LANES).lanes == ADD_LANES
