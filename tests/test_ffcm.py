@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from skfuzzy.cluster import cmeans
 
 from fedcluster import Client, Data, LocalEngine, State, Summary, run
-from fedcluster.algorithms import FFCM, Lloyd
+from fedcluster.algorithms import FFCM, Lloyd, _ffcm
 from fedcluster.errors import HeldBackError
 from fedcluster.kernels import fuzzy_cmeans, memberships
 from reproduction.datasets import ffcm_case
@@ -349,3 +349,36 @@ def test_with_m_1_avg_2_clusters_the_sites_k_means() -> None:
 def test_a_fuzzifier_below_1_is_refused(m: float) -> None:
     with pytest.raises(ValueError, match=r"at least 1 \(hard\), not"):
         FFCM(m)
+
+
+def test_the_limits_of_what_runs_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """1000 iterations at a site and 500 at the server, or until little moves."""
+    asked: list[tuple[str, dict]] = []
+
+    def listening(name: str) -> Any:
+        plain = getattr(_ffcm, name)
+
+        def run(*args: Any, **options: Any) -> Any:
+            asked.append((name, options))
+            return plain(*args, **options)
+
+        return run
+
+    for name in ("fuzzy_cmeans", "lloyd", "kmeans"):
+        monkeypatch.setattr(_ffcm, name, listening(name))
+    rows = np.random.default_rng(0).normal(size=(40, 2)) * [1, 5]
+    variance = rows.var(axis=0).mean()
+    for m in (2.0, 1.0):
+        ffcm = FFCM(m, local="converge", averaging="avg_2", local_tol=1e-3)
+        answer = ffcm.client_step(State.at(rows[:3]), Data(rows), np.random.default_rng(0))
+        state = ffcm.server_step(State.at(rows[:3]), [answer], np.random.default_rng(0))
+        ffcm.server_step(state, [answer], np.random.default_rng(0))
+        (local, of_site), (first, start), (later, of_server) = asked[-3:]
+        assert (local, first, later) == ("fuzzy_cmeans" if m > 1 else "lloyd", "kmeans", "lloyd")
+        assert of_site["max_iter"] == 1000
+        tolerated = 1e-3 if m > 1 else 1e-3 * variance
+        assert of_site["tol"] == pytest.approx(tolerated, rel=1e-12)
+        assert start["max_iter"] == of_server["max_iter"] == 500
+        received = answer.sums[:, :2] / answer.weights[:, None]
+        assert of_server["tol"] == pytest.approx(1e-4 * received.var(axis=0).mean(), rel=1e-9)
+        assert of_server["empty"] == "relocate"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -10,7 +10,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.cluster import KMeans
 
 from fedcluster import Client, Data, LocalEngine, MinClusterSize, State, Summary, Task
-from fedcluster.algorithms import FKM
+from fedcluster.algorithms import FKM, _fkm
+from fedcluster.kernels._lloyd import lloyd
 from fedcluster.rounds import run
 
 
@@ -240,3 +241,22 @@ def test_settled_is_a_share_of_the_variance_of_the_centres_received(
     before = State(on_line(8, 1), np.ones(2), round=1)
     after = FKM(2, tol=tol).server_step(before, [sent((0, 5), (8, 5))], np.random.default_rng(0))
     assert after.converged == settled
+
+
+def test_a_local_iteration_ends_where_little_moves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By 1e-4 of the mean variance of a column at the site."""
+    asked: list[dict] = []
+
+    def listening(*args: Any, **options: Any) -> Any:
+        asked.append(options)
+        return lloyd(*args, **options)
+
+    monkeypatch.setattr(_fkm, "lloyd", listening)
+    rows = np.random.default_rng(0).normal(size=(30, 2)) * [1, 5]
+    asked_for = FKM(3, local_iterations=4, init_iterations=2)
+    asked_for.client_step(State(), Data(rows), np.random.default_rng(0))
+    asked_for.client_step(State.at(rows[:3]), Data(rows), np.random.default_rng(0))
+    assert [options["max_iter"] for options in asked] == [2, 4]
+    assert [options["empty"] for options in asked] == ["relocate", "drop"]
+    tolerated = pytest.approx(1e-4 * rows.var(axis=0).mean(), rel=1e-12)
+    assert [options["tol"] for options in asked] == [tolerated] * 2

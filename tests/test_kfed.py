@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from fedcluster import Data, State, Summary
-from fedcluster.algorithms import KFed
+from fedcluster.algorithms import KFed, _kfed
 from fedcluster.algorithms._kfed import core_means, local_start, top_directions
+from fedcluster.kernels import kmeans_plusplus
+from fedcluster.kernels._lloyd import lloyd
 
 CORNERS = {"a": [0.0, 0.0], "b": [0.0, 2.0], "c": [3.0, 0.0], "d": [3.0, 2.0]}
 
@@ -148,3 +152,38 @@ def test_too_few_centres_received_are_an_error() -> None:
 def test_local_clusters_lie_between_1_and_k(local: int) -> None:
     with pytest.raises(ValueError, match=f"between 1 and n_clusters=3, not {local}"):
         KFed(3, local)
+
+
+def test_lloyd_ends_where_little_moves_at_sites_and_at_the_server(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By 1e-4 of the mean variance of a column of what is clustered there."""
+    asked: list[tuple[np.ndarray, dict]] = []
+
+    def listening(X: np.ndarray, *args: Any, **options: Any) -> Any:
+        asked.append((X, options))
+        return lloyd(X, *args, **options)
+
+    monkeypatch.setattr(_kfed, "lloyd", listening)
+    rows = np.random.default_rng(0).normal(size=(30, 2)) * [1, 5]
+    served(
+        KFed(3), sent(rows[:4]), KFed(3).client_step(State(), Data(rows), np.random.default_rng(0))
+    )
+    (at_site, own), (received, of_server) = asked
+    for X, options in ((at_site, own), (received, of_server)):
+        assert options["tol"] == pytest.approx(1e-4 * X.var(axis=0).mean(), rel=1e-12)
+    assert of_server["empty"] == "relocate"
+    assert "empty" not in own
+
+
+def test_local_seeds_are_drawn_without_trials(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[dict] = []
+
+    def listening(*args: Any, **options: Any) -> Any:
+        asked.append(options)
+        return kmeans_plusplus(*args, **options)
+
+    monkeypatch.setattr(_kfed, "kmeans_plusplus", listening)
+    rows = np.random.default_rng(0).normal(size=(30, 2))
+    KFed(3).client_step(State(), Data(rows), np.random.default_rng(0))
+    assert [options["n_local_trials"] for options in asked] == [1]

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -20,6 +20,7 @@ from fedcluster.algorithms._breathing import ErrorAndUtility
 from fedcluster.core import (
     Algorithm,
     Data,
+    FitParameters,
     Metric,
     State,
     Step,
@@ -305,3 +306,35 @@ def test_the_table_of_laws_in_the_design_is_what_the_steps_declare() -> None:
             assert (client, server) == declared, step
         shown |= {type(step).__name__ for step in about}
     assert shown == {type(step).__name__ for step in STEPS}
+
+
+NEEDS = {
+    Lloyd: (True, 1),
+    FedAvg: (True, 1),
+    FFCM: (True, 1),
+    FKM: (False, 2),
+    KFed: (False, 1),
+    SiteSummaries: (False, 1),
+    VarianceTree: (False, 1),
+}
+"""Whether a start must be given, and the smallest cluster that a site sends by default."""
+
+
+@by_name(ALGORITHMS)
+def test_what_an_algorithm_needs(step: Algorithm) -> None:
+    assert (step.needs_centers, step.min_cluster_size) == NEEDS[type(step)]
+
+
+def test_an_algorithm_is_made_from_the_parameters_of_a_fit() -> None:
+    plain, given = FitParameters(3), FitParameters(4, "random", 7, 0.5, 1.5)
+    assert (Lloyd.from_fit(plain), Lloyd.from_fit(given)) == (Lloyd(1e-4), Lloyd(0.5))
+    assert (KFed.from_fit(plain), KFed.from_fit(given)) == (KFed(3), KFed(4))
+    assert FKM.from_fit(plain) == FKM(3, server_n_init=10, tol=1e-4)
+    assert FKM.from_fit(given) == FKM(4, client_init="random", server_n_init=7, tol=0.5)
+    assert FKM.from_fit(FitParameters(3, "summaries")).client_init == "k-means++"
+    assert FKM.from_fit(FitParameters(3, np.zeros((3, 1)))).client_init == "k-means++"
+    assert FKM.from_fit(FitParameters(3, len)).client_init is len
+    assert (FFCM.from_fit(plain), FFCM.from_fit(given)) == (FFCM(2.0), FFCM(1.5, tol=0.5))
+    program: dict[str, Any] = {"averaging": "avg_2", "local": "converge", "support": "u"}
+    assert FFCM.paper_from_fit(given) == FFCM(1.5, tol=0.5, **program)
+    assert FedAvg.from_fit(given) == FedAvg(reassign_share=0)

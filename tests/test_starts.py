@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from fedcluster._random import stream
 from fedcluster._specifications import FitSpec
-from fedcluster.algorithms import FKM, Lloyd
+from fedcluster.algorithms import FKM, Lloyd, SiteSummaries, _summaries
 from fedcluster.client import Client
 from fedcluster.core import Answers, Data, Result, State, Summary, Task
 from fedcluster.engines import LocalEngine
@@ -395,3 +395,24 @@ def test_a_plan_without_a_limit_of_rounds_ends_at_300() -> None:
         iterate(Restless(), State.at(on_line(0))), engine(on_line(0, 1))
     ).value
     assert len(result.history) == 300
+
+
+def test_a_site_s_summaries_are_one_draw(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of as many means as are wanted, or as there are rows; groups below 3 rows are joined."""
+    asked: list[tuple[int, dict[str, Any]]] = []
+
+    def listening(X: np.ndarray, k: int, *args: Any, **options: Any) -> Any:
+        asked.append((k, options))
+        return kmeans(X, k, *args, **options)
+
+    monkeypatch.setattr(_summaries, "kmeans", listening)
+    for X, n_means, groups in (
+        (on_line(0, 1, 2, 100, 101, 102), 2, [3, 3]),
+        (on_line(0, 1, 100, 101, 102), 2, [5]),
+        (on_line(0, 1), 7, [2]),
+    ):
+        rng = np.random.default_rng(0)
+        answer = SiteSummaries(n_means).client_step(State(), Data(X), rng)
+        assert sorted(answer.weights) == groups
+    assert [k for k, _ in asked] == [2, 2, 2]
+    assert {options["n_init"] for _, options in asked} == {1}

@@ -118,3 +118,20 @@ def test_only_a_cut_that_is_fresh_may_be_undone(
     after = VarianceTree(2, min_rows=5).server_step(state, [Summary(sums, each)], RNG)
     assert list(after.memory["undone"]) == ([1, 0] if threshold != 5 else [0, 0])
     assert list(after.memory["threshold"]) == [threshold]
+
+
+@pytest.mark.parametrize(("undone", "leaves"), [(0, 2), (1, 2), (5, 2), (6, 1), (7, 1)])
+def test_a_leaf_is_tried_six_times(undone: int, leaves: int) -> None:
+    """First in the column that varies most, at its mean; then where it is remembered."""
+    memory = {name: np.zeros(0) for name in ("parent", "child", "feature", "threshold")}
+    tried = {"undone": undone, "column": 1, "value": 7}
+    memory |= {name: np.full(1, float(value)) for name, value in tried.items()}
+    state = State(np.array([[2.0, 3.0]]), np.full(1, 12.0), round=1, memory=memory)
+    answer = Summary(np.array([[24.0, 36.0, 60.0, 12.0]]), np.full(1, 12.0))
+    after = VarianceTree(4, min_rows=5).server_step(state, [answer], RNG)
+    assert len(after.centers) == leaves
+    assert after.converged == (leaves == 1)
+    if leaves == 2:
+        cut = after.memory["feature"].item(), after.memory["threshold"].item()
+        assert cut == ((0, 2) if undone == 0 else (1, 7))
+        assert list(after.memory["undone"]) == [undone, 0]
