@@ -585,3 +585,25 @@ def test_a_lower_bound_is_a_distance_and_a_bit_less():
         next_centers(np.array([[0.0], [3.0], [10.0]])), np.array([3, 3, 7]) * (1 - step), rtol=1e-10
     )
     np.testing.assert_allclose(next_centers(np.zeros((1, 2))), [1e15], rtol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("rounding", "ample"), [((1.0, 0.04), 0.5), ((0.2, 0.04), 0.2), ((0.0, 9.0), 3.0)]
+)
+def test_enough_is_more_than_rounding_whatever_the_distance(monkeypatch, rounding, ample):
+    """l^2 - u^2 > r u + s for every u, if l - u is more than r / 2 and than the root of s."""
+    seen = []
+
+    def listening(*chunk):
+        seen.append(chunk[4])
+        return bounded_chunk(*chunk)
+
+    monkeypatch.setattr(hard, "bounded_chunk", listening)
+    monkeypatch.setattr(hard, "_rounding", lambda X, packed: rounding)
+    X = np.linspace(0, 10, 50)[:, np.newaxis]
+    cache: dict[str, Any] = {}
+    with bounds_everywhere():
+        for _ in range(3):
+            hard_sums(X, [[0.0], [9.0]], cache=cache)
+    for moves in seen:
+        np.testing.assert_allclose(moves.enough, ample, rtol=1e-5)
