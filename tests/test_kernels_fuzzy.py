@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from fedcluster.kernels import fuzzy_cmeans, fuzzy_pass, hard_pass, memberships, nearest
-from fedcluster.kernels._fuzzy import FAINTEST, WIDE, FuzzyPass
+from fedcluster.kernels import fuzzy_pass, hard_pass, memberships, nearest
+from fedcluster.kernels._fuzzy import FAINTEST, WIDE, FuzzyPass, fuzzy_cmeans
 from fedcluster.kernels._memberships import DEPTH, WIDE_BLOCK, pack_wide_centers, whole_tiles
 from fedcluster.kernels._tiles import PRODUCT_COLUMNS, PRODUCT_ROWS
 

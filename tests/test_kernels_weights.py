@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from fedcluster.kernels import fuzzy_cmeans, fuzzy_pass, hard_pass, kmeans, kmeans_plusplus
+from fedcluster.kernels import fuzzy_pass, hard_pass, kmeans, kmeans_plusplus
+from fedcluster.kernels._fuzzy import fuzzy_cmeans
 from fedcluster.kernels._lloyd import lloyd
 from fedcluster.kernels._minibatch import minibatch_epochs
 from fedcluster.kernels._seeding import default_trials

@@ -29,9 +29,10 @@ from fedcluster.core import (
     check_step,
 )
 from fedcluster.engines import _wire as wire
-from fedcluster.metrics import FuzzyObjective, FuzzyScatter, Inertia, SiteARI
+from fedcluster.metrics import FuzzyObjective, Inertia
 from fedcluster.metrics._clusters import Scatter, Spread
-from fedcluster.metrics._external import Contingency
+from fedcluster.metrics._external import Contingency, SiteARI
+from fedcluster.metrics._fuzzy import FuzzyScatter
 from fedcluster.metrics._mixture import ColumnSpread, MixtureLikelihood
 from fedcluster.metrics._moments import Means, Moments, SiteSize, Squares
 from fedcluster.metrics._silhouettes import SimplifiedSilhouette, SquaredSilhouette

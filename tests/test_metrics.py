@@ -18,19 +18,14 @@ from fedcluster.client import Client
 from fedcluster.core import Data, Filter, State, Task
 from fedcluster.engines import LocalEngine
 from fedcluster.kernels import memberships, nearest
-from fedcluster.metrics import (
-    METRICS,
-    FuzzyScatter,
-    SiteARI,
-    knowledge_gap,
-    normalised_gap,
-    pooled_silhouette,
-)
-from fedcluster.metrics._external import Contingency
+from fedcluster.metrics import METRICS
+from fedcluster.metrics._external import Contingency, SiteARI
+from fedcluster.metrics._fuzzy import FuzzyScatter
 from fedcluster.privacy import MinClusterSize
 from fedcluster.recipes._evaluation import evaluation
 from fedcluster.rounds import run_plan
 from reproduction.baselines import central_fuzzy_cmeans, central_kmeans
+from reproduction.indices import knowledge_gap, normalised_gap, pooled_silhouette
 
 Rows = NDArray[np.float64]
 

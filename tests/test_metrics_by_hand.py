@@ -11,7 +11,7 @@ from fedcluster.client import Client
 from fedcluster.core import Data, State, Summary
 from fedcluster.engines import LocalEngine
 from fedcluster.kernels import kmeans_plusplus
-from fedcluster.metrics import METRICS, FuzzyObjective, FuzzyScatter, Inertia
+from fedcluster.metrics import METRICS, FuzzyObjective, Inertia
 from fedcluster.metrics._clusters import (
     Clusters,
     Scatter,
@@ -27,6 +27,7 @@ from fedcluster.metrics._external import (
     mutual_information,
     purity,
 )
+from fedcluster.metrics._fuzzy import FuzzyScatter
 from fedcluster.metrics._indices import CHOOSING
 from fedcluster.metrics._mixture import ColumnSpread, MixtureLikelihood, mixture_round
 from fedcluster.metrics._moments import Moments, SiteSize

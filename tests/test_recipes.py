@@ -15,8 +15,8 @@ from fedcluster.algorithms._breathing import ErrorAndUtility
 from fedcluster.client import Client
 from fedcluster.core import Data, State
 from fedcluster.engines import LocalEngine
-from fedcluster.recipes import race
 from fedcluster.recipes._clustering import best_seeds
+from fedcluster.recipes._search import race
 from fedcluster.rounds import run, run_plan
 from reproduction.datasets import plane16
 

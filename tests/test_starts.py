@@ -19,7 +19,7 @@ from fedcluster.errors import HeldBackError
 from fedcluster.kernels import kmeans
 from fedcluster.recipes import _clustering as starts
 from fedcluster.recipes import _search as search
-from fedcluster.recipes._clustering import canonical, clustering
+from fedcluster.recipes._clustering import best_seeds, canonical, clustering
 from fedcluster.recipes._search import INHALED, breathe, dispensable, race
 from fedcluster.rounds import Plan, iterate, run, run_plan
 from reproduction.datasets import plane16
@@ -95,7 +95,7 @@ def test_the_start_from_sums_is_that_of_the_leaves() -> None:
     plan = starts.from_description(step(3, "sums"), 3, 4, seed=7)
     seeds, history = run_plan(plan, engine(X)).value
     leaves = run_plan(means_of_leaves(3, seed=7), engine(X)).value
-    expected = starts.from_means(leaves.state, 3, 4, seed=7)
+    expected = best_seeds(leaves.state, 3, 4, stream(7, leaves.state.round))
     assert len(seeds) == len(expected)
     for seed, other in zip(seeds, expected, strict=True):
         assert_array_equal(seed.centers, other.centers)

@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 from scipy.spatial.distance import cdist
 
-from fedcluster.metrics import knowledge_gap
 from reproduction.datasets import FFCM_CASES, ffcm_case
 from reproduction.ffcm.methods import METHODS, VARIANTS, Array, clustered, sse
+from reproduction.indices import knowledge_gap
 from reproduction.results import (
     HERE,
     Cell,

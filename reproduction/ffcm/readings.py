@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 
-from fedcluster.metrics import knowledge_gap
 from reproduction.ffcm.cases import (
     QUANTITIES,
     SIZES,
@@ -18,6 +17,7 @@ from reproduction.ffcm.cases import (
     true_centers,
 )
 from reproduction.ffcm.methods import VARIANTS
+from reproduction.indices import knowledge_gap
 from reproduction.results import (
     Cell,
     Estimate,

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from fedcluster.metrics import normalised_gap
 from reproduction.datasets import g2
 from reproduction.ffcm.cases import WITHIN_2_PERCENT, Found, published
 from reproduction.ffcm.methods import METHODS, Array, clustered, sse
+from reproduction.indices import normalised_gap
 from reproduction.pictures import OURS, POOLED, RECIPE, panels, save
 from reproduction.results import (
     REFERENCE,

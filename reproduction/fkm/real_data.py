@@ -22,7 +22,6 @@ from scipy.spatial.distance import cdist
 from fedcluster import FederatedKMeans, MinClusterSize, State, nearest, run
 from fedcluster.algorithms import FKM, KFed
 from fedcluster.core import Floats, Labels
-from fedcluster.metrics import pooled_silhouette
 from fedcluster.metrics._silhouettes import silhouettes
 from fedcluster.recipes import evaluation
 from fedcluster.rounds import run_plan
@@ -32,6 +31,7 @@ from reproduction.fkm import published
 from reproduction.fkm.drawing import quartile_box
 from reproduction.fkm.plane import size_cells
 from reproduction.fkm.runs import OF_2023, OF_2024, Sample, engine
+from reproduction.indices import pooled_silhouette
 from reproduction.pictures import (
     OURS,
     PUBLISHED,

@@ -20,7 +20,7 @@ from fedcluster import (
     run,
 )
 from fedcluster.algorithms import FKM, KFed
-from fedcluster.metrics import SiteARI
+from fedcluster.metrics._external import SiteARI
 from reproduction.baselines import central_kmeans
 from reproduction.datasets import SplitRows, plane16, variable_k
 from reproduction.results import REFERENCE

@@ -21,9 +21,9 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from fedcluster import Client, Data, FederatedKMeans, LocalEngine, State, nearest, run
 from fedcluster.algorithms import FFCM
-from fedcluster.core import Floats
+from fedcluster.core import Floats, Task
 from fedcluster.metrics import FuzzyObjective
-from fedcluster.recipes import evaluation, measure
+from fedcluster.recipes import evaluation
 from fedcluster.rounds import run_plan
 from reproduction.baselines import central_fuzzy_cmeans, central_kmeans
 from reproduction.pictures import OURS, POOLED, PUBLISHED, RECIPE, panels, save
@@ -87,7 +87,9 @@ def bank_run(setting: tuple[bool, str, int], seed: int) -> list[float]:
     ours = State.at(model.cluster_centers_)
 
     index = [run_plan(evaluation(s, m=M), asked).value["fuzzy-db"] for s in states]
-    objective = [run_plan(measure(FuzzyObjective(M), s), asked).value for s in states]
+    fuzzy_objective = FuzzyObjective(M)
+    sent = zip(states, asked.ask([Task(fuzzy_objective, s) for s in states]), strict=True)
+    objective = [fuzzy_objective.score(s, answers.total()) for s, answers in sent]
     silhouettes, inertias = zip(
         *(
             (found["squared-silhouette"], found["inertia"])

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from fedcluster import Client, Data, LocalEngine, State, Task, run
 from fedcluster.algorithms import FFCM
-from fedcluster.metrics import METRICS, FuzzyScatter
+from fedcluster.metrics import METRICS
+from fedcluster.metrics._fuzzy import FuzzyScatter
 from reproduction.results import (
     HERE,
 )

@@ -1,6 +1,5 @@
 """Algorithms, one paper a file; each is a frozen dataclass of its hyper-parameters."""
 
-from fedcluster.algorithms._breathing import ErrorAndUtility
 from fedcluster.algorithms._fedavg import FedAvg
 from fedcluster.algorithms._ffcm import FFCM
 from fedcluster.algorithms._fkm import FKM
@@ -13,7 +12,6 @@ from fedcluster.algorithms._variance_tree import VarianceTree
 __all__ = [
     "FFCM",
     "FKM",
-    "ErrorAndUtility",
     "FedAvg",
     "KFed",
     "Lloyd",

@@ -40,8 +40,8 @@ from numpy.random import Generator
 
 from fedcluster.algorithms._merging import mean_variance, means, pool, tolerance, too_few, total
 from fedcluster.core import Data, FitParameters, Floats, Metric, State, Summary
-from fedcluster.kernels import fuzzy_cmeans, fuzzy_pass, hard_pass, kmeans
-from fedcluster.kernels._fuzzy import FuzzyPass
+from fedcluster.kernels import fuzzy_pass, hard_pass, kmeans
+from fedcluster.kernels._fuzzy import FuzzyPass, fuzzy_cmeans
 from fedcluster.kernels._lloyd import lloyd
 from fedcluster.metrics import FuzzyObjective, Inertia
 

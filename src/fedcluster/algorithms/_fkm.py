@@ -34,8 +34,8 @@ from numpy.random import Generator
 
 from fedcluster.algorithms._merging import as_sums, pool, site_tolerance, tolerance, too_few
 from fedcluster.core import Data, FitParameters, Floats, State, Summary
-from fedcluster.kernels import LloydFit, kmeans, kmeans_plusplus
-from fedcluster.kernels._lloyd import lloyd
+from fedcluster.kernels import kmeans, kmeans_plusplus
+from fedcluster.kernels._lloyd import LloydFit, lloyd
 from fedcluster.metrics import Inertia
 
 

@@ -23,14 +23,11 @@ from typing import Any
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import NDArray
 
 from fedcluster.algorithms._merging import means, total
 from fedcluster.core import Data, Floats, State, Summary
-from fedcluster.kernels._rows import Cuts, leaf_sums
+from fedcluster.kernels._rows import Cuts, Places, leaf_sums
 from fedcluster.metrics import Inertia
-
-Places = NDArray[np.intp]
 
 TRIES = 6
 """Cuts of one leaf that are undone before it is left as it is."""

@@ -7,15 +7,12 @@ from typing import TYPE_CHECKING
 from fedcluster._lazy import names_from
 
 if TYPE_CHECKING:
-    from fedcluster.kernels._fuzzy import FuzzyFit, fuzzy_cmeans, fuzzy_pass, memberships
+    from fedcluster.kernels._fuzzy import fuzzy_pass, memberships
     from fedcluster.kernels._hard import hard_pass, hard_sums, nearest
-    from fedcluster.kernels._lloyd import LloydFit, kmeans
+    from fedcluster.kernels._lloyd import kmeans
     from fedcluster.kernels._seeding import kmeans_plusplus
 
 __all__ = [
-    "FuzzyFit",
-    "LloydFit",
-    "fuzzy_cmeans",
     "fuzzy_pass",
     "hard_pass",
     "hard_sums",
@@ -28,9 +25,9 @@ __all__ = [
 __getattr__ = names_from(  # to load a model takes no compiler
     __name__,
     {
-        "FuzzyFit fuzzy_cmeans fuzzy_pass memberships": "_fuzzy",
+        "fuzzy_pass memberships": "_fuzzy",
         "hard_pass hard_sums nearest": "_hard",
-        "LloydFit kmeans": "_lloyd",
+        "kmeans": "_lloyd",
         "kmeans_plusplus": "_seeding",
     },
 )

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from operator import iadd
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -168,7 +169,7 @@ def _sweep(
         enough = -(-n // MOST_CHUNKS)
     chunk_rows = max(enough, FEWEST_CHUNK_ROWS)
     n_chunks = -(-n // chunk_rows)
-    buffers = BufferPool(lambda: np.zeros(shape), lambda buffer: buffer.fill(0.0), _add_to)
+    buffers = BufferPool(lambda: np.zeros(shape), lambda buffer: buffer.fill(0.0), iadd)
     tallies, changes = np.zeros((n_chunks, 4, k)), np.zeros(n_chunks)
 
     def work(chunk: int) -> None:
@@ -184,7 +185,3 @@ def _sweep(
     residual = buffers.total[:k, :d]
     sums = np.where(total[:, None] > 0, residual + total[:, None] * base, 0.0)
     return FuzzyPass(sums, total, *others), float(np.sqrt(changes.sum()))
-
-
-def _add_to(total: Floats, part: Floats) -> None:
-    total += part

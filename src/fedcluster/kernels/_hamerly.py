@@ -27,8 +27,15 @@ from numpy.typing import NDArray
 from fedcluster.core import Floats
 from fedcluster.kernels._rows import PADDING, Rows, Weights
 from fedcluster.kernels._runtime import native
-from fedcluster.kernels._sweep import PackedCenters, Parts, aligned_zeros, squared_distance
-from fedcluster.kernels._tiles import add_row, block_rows, lanes, score_tile_for_two, transpose_tile
+from fedcluster.kernels._sweep import (
+    PackedCenters,
+    Parts,
+    add,
+    aligned_zeros,
+    score_block,
+    squared_distance,
+)
+from fedcluster.kernels._tiles import block_rows
 
 SLACK = np.float32(2.0**-19)  # relative; more than some roundings in float32
 TINY = np.float32(2.0**-64)  # absolute; more than the root of what float32 flushes to 0
@@ -87,13 +94,9 @@ def empty_bounds(n: int) -> Bounds:
 @native
 def displacements(before: Floats, after: Floats) -> Floats:
     """Return at least how far each centre moved, (k,); 0 only where it is the same."""
-    k, d = before.shape
-    moved = np.zeros(k)
-    for j in range(k):
-        is_same = True
-        for f in range(d):
-            is_same &= before[j, f] == after[j, f]
-        if not is_same:
+    moved = np.zeros(len(before))
+    for j in range(len(before)):
+        if (before[j] != after[j]).any():
             moved[j] = np.sqrt(squared_distance(before, j, after, j)) * (1 + SLACK) + TINY
     return moved
 
@@ -239,17 +242,13 @@ def _score_all(
     parts: Parts,
 ) -> None:
     """Score all rows, and add them while they are in the cache."""
-    (labels, _, above), (residuals, weights, counts, errors) = bounds, parts
-    n, step = len(labels), _rows_in_cache(X)
-    _forget(parts, np.zeros(len(weights), np.bool_))
+    n, step = len(bounds.labels), _rows_in_cache(X)
+    _forget(parts, np.zeros(len(parts.weights), np.bool_))
     for start in range(0, n, step):
         stop = min(start + step, n)
         _score(X, packed, bounds, start, stop)
         for i in range(start, stop):
-            j, w = labels[i], sample_weight[i] if len(sample_weight) else 1.0
-            above[i] = add_row(X, (i, j), packed.centers, packed.anchors, w, residuals, errors)
-            weights[j] += w
-            counts[j] += w > 0
+            bounds.above[i] = add(X, sample_weight, i, bounds.labels[i], packed, parts)
         _bound(bounds, moves, start, stop)
 
 
@@ -274,18 +273,12 @@ def _rows_in_cache(X: Rows) -> int:
 @native
 def _score(X: Rows, packed: PackedCenters, bounds: Bounds, start: int, stop: int) -> None:
     """Write the labels of consecutive rows and, for l, the gap of their two lowest scores."""
-    shift, tiles, half_norms = packed.shift, packed.tiles, packed.half_norms
     (labels, gap, _), size = bounds, block_rows(X)
-    block, nearest = aligned_zeros(X.dtype, len(shift), size), np.empty(size, np.int32)
+    block, nearest = aligned_zeros(X.dtype, len(packed.shift), size), np.empty(size, np.int32)
     lowest, second = np.empty(size, X.dtype), np.empty(size, X.dtype)
     for first in range(start, stop, size):
-        for r in range(0, size, lanes(X)):
-            for f in range(0, len(shift), lanes(X)):
-                transpose_tile(X, first + r, f, shift, block, r)
-        for r in range(size):
-            lowest[r], nearest[r], second[r] = np.inf, 0, np.inf
-        for tile in range(len(tiles)):
-            score_tile_for_two(block, tiles, half_norms, tile, lowest, nearest, second)
+        second[:] = np.inf
+        score_block(X, first, packed, block, lowest, nearest, (second,))
         for i in range(first, min(first + size, stop)):
             labels[i], gap[i] = nearest[i - first], second[i - first] - lowest[i - first]
 
@@ -309,10 +302,7 @@ def _add(
     rows: NDArray[np.int32],
 ) -> None:
     """Add rows to the sums of their centres, which gives their u."""
-    (labels, lower, above), (residuals, weights, counts, errors) = bounds, parts
+    labels, lower, above = bounds
     for i in rows:
-        j, w = labels[i], sample_weight[i] if len(sample_weight) else 1.0
-        squared = add_row(X, (i, j), packed.centers, packed.anchors, w, residuals, errors)
-        weights[j] += w
-        counts[j] += w > 0
+        squared = add(X, sample_weight, i, labels[i], packed, parts)
         above[i] = lower[i] - _upper(np.float32(squared))

@@ -20,13 +20,7 @@ from fedcluster.kernels._rows import (
 )
 from fedcluster.kernels._runtime import native
 from fedcluster.kernels._seeding import default_trials, draw_spread
-from fedcluster.kernels._sweep import (
-    HardSums,
-    is_small,
-    squared_distance,
-    sweep,
-    sweep_in_one_thread,
-)
+from fedcluster.kernels._sweep import HardSums, is_small, squared_distance, sweep
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -116,31 +110,11 @@ def lloyd(
     (1.0, 3)
     """
     rows, weights, start = as_rows(X), as_weights(sample_weight), as_centers(centers)
-    how = max_iter, float(tol), empty != "keep"
+    how = max_iter, float(tol), empty != "keep", empty == "drop"
     if is_small(rows):
         given = as_given_weights(weights, len(rows))
-        return LloydFit(*_run_small(pad(rows), given, start, *how, empty == "drop"))
-    if empty == "drop":
-        start = start[sweep(rows, start, weights)[1].counts > 0]
-    return _run(rows, weights, start, *how)
-
-
-def _run(
-    X: Rows, sample_weight: Weights, centers: Floats, max_iter: int, tol: float, relocate: bool
-) -> LloydFit:
-    """Run ``lloyd`` on several threads."""
-    before, shift, has_relocated, n_iter = np.full(len(X), -1, np.int32), np.inf, False, 0
-    while True:
-        labels, sums = sweep(X, centers, sample_weight)
-        if shift <= tol or n_iter == max_iter:
-            break
-        n_iter += 1
-        if np.array_equal(labels, before) and not has_relocated:
-            break
-        moved, has_relocated = move_centers(X, sample_weight, centers, labels, sums, relocate)
-        shift = _squared_shift(moved, centers)
-        before, centers = labels, moved
-    return LloydFit(centers, labels, sums.weights, sums.counts, float(sums.errors.sum()), n_iter)
+        return LloydFit(*_run_in_one_call(pad(rows), given, start, *how))
+    return LloydFit(*_run(rows, weights, start, *how))
 
 
 def kmeans(
@@ -190,7 +164,7 @@ def kmeans(
     [0.5, 5.5]
     """
     rows = as_double_rows(X)
-    weights = as_weights(np.ones(len(rows)) if sample_weight is None else sample_weight)
+    weights = as_given_weights(as_weights(sample_weight), len(rows))
     seed_weights = weights if seeding == "weighted" else as_weights(weights > 0)
     chances = rng.random((n_init, n_clusters, default_trials(n_clusters)))
     padded: NDArray[Any] = pad(rows)
@@ -200,8 +174,8 @@ def kmeans(
     return LloydFit(*best)
 
 
-# centres, labels, weights, counts, inertia and iterations: the fields of LloydFit
-Run = Any
+Fields = tuple[Floats, Labels, Floats, NDArray[np.int64], float, int]
+"""Values of the fields of ``LloydFit``."""
 
 
 @native
@@ -213,6 +187,37 @@ def _mean_variance(columns: Floats) -> float:
     return total / len(columns)
 
 
+def _run(
+    X: Rows,
+    sample_weight: Weights,
+    centers: Floats,
+    max_iter: int,
+    tol: float,
+    relocate: bool,
+    drop: bool,
+) -> Fields:
+    """Run ``lloyd`` on several threads, and return the fields of ``LloydFit``."""
+    if drop:
+        centers = centers[sweep(X, centers, sample_weight)[1].counts > 0]
+    before, shift, has_relocated, n_iter = np.empty(0, np.int32), np.inf, False, 0
+    while True:
+        labels, sums = sweep(X, centers, sample_weight)
+        if shift <= tol or n_iter == max_iter:
+            break
+        n_iter += 1
+        if not has_relocated and np.array_equal(labels, before):
+            break
+        rows = X[: len(labels)]
+        moved, has_relocated = move_centers(rows, sample_weight, centers, labels, sums, relocate)
+        shift = _squared_shift(moved, centers)
+        before, centers = labels, moved
+    return centers, labels, sums.weights, sums.counts, float(sums.errors.sum()), n_iter
+
+
+_run_in_one_call = native(_run)
+"""The same in one thread over padded rows, with a weight for each."""
+
+
 @native
 def _best_of_restarts(
     padded: Floats,
@@ -222,7 +227,7 @@ def _best_of_restarts(
     chances: Floats,
     max_iter: int,
     tol: float,
-) -> Run:
+) -> Fields:
     """Run once for each (n_clusters, n_trials) uniform numbers and keep the least inertia.
 
     A run that is better by no more than rounding is the same clustering, differently numbered.
@@ -230,39 +235,11 @@ def _best_of_restarts(
     lowest = np.inf
     for restart in range(len(chances)):
         start: Any = padded[draw_spread(columns, seed_weight, chances.shape[1], chances[restart])]
-        run = _run_small(padded, sample_weight, start, max_iter, tol, True, False)
+        run = _run_in_one_call(padded, sample_weight, start, max_iter, tol, True, False)
         inertia = run[4]
         if restart == 0 or inertia < lowest * (1 - 1e-12):
             lowest, best = inertia, run
     return best
-
-
-@native
-def _run_small(
-    padded: Rows,
-    sample_weight: Weights,
-    centers: Floats,
-    max_iter: int,
-    tol: float,
-    relocate: bool,
-    drop: bool,
-) -> Run:
-    """Run ``lloyd`` in one thread, compiled as a whole."""
-    if drop:
-        centers = centers[sweep_in_one_thread(padded, centers, sample_weight)[1].counts > 0]
-    X, before = padded[: len(sample_weight)], np.empty(0, np.int32)
-    shift, has_relocated, n_iter = np.inf, False, 0
-    while True:
-        labels, sums = sweep_in_one_thread(padded, centers, sample_weight)
-        if shift <= tol or n_iter == max_iter:
-            break
-        n_iter += 1
-        if not has_relocated and _are_equal(labels, before):
-            break
-        moved, has_relocated = move_centers(X, sample_weight, centers, labels, sums, relocate)
-        shift = _squared_shift(moved, centers)
-        before, centers = labels, moved
-    return centers, labels, sums.weights, sums.counts, sums.errors.sum(), n_iter
 
 
 @native
@@ -272,15 +249,6 @@ def _squared_shift(moved: Floats, centers: Floats) -> float:
     for j in range(len(centers)):
         shift += squared_distance(moved, j, centers, j)
     return shift
-
-
-@native
-def _are_equal(labels: Labels, before: Labels) -> bool:
-    n_changed = len(labels) - len(before)
-    if n_changed == 0:
-        for i in range(len(labels)):
-            n_changed += labels[i] != before[i]
-    return n_changed == 0
 
 
 @native

@@ -15,12 +15,13 @@ from fedcluster.kernels._rows import (
     Weights,
     as_centers,
     as_double_rows,
+    as_given_weights,
     as_rows,
     as_weights,
     pad,
 )
 from fedcluster.kernels._runtime import native
-from fedcluster.kernels._sweep import HardSums, sweep, sweep_in_one_thread
+from fedcluster.kernels._sweep import HardSums, sweep
 
 WORTH_A_CALL = 1 << 16
 """Products of a batch from which on it pays to leave the compiled loop for one with threads."""
@@ -83,60 +84,35 @@ def minibatch_epochs(
     array([3.])
     """
     rows, centers = as_rows(X), as_centers(centers)
-    given = np.ones(len(rows)) if sample_weight is None else sample_weight
-    turns = np.array(orders, np.int64)
+    weights = as_given_weights(as_weights(sample_weight), len(rows))
+    how = weights, centers, batch_size, np.array(orders, np.int64), rate
     if min(batch_size, len(rows)) * centers.size >= WORTH_A_CALL:
-        weights_and_counts = _batch_by_batch(
-            rows, as_weights(given), centers, batch_size, turns, rate
-        )
-    else:
-        double = as_double_rows(pad(as_double_rows(rows)))
-        weights_and_counts = _in_one_call(
-            double, as_weights(given), centers, batch_size, turns, rate
-        )
-    return MiniBatchFit(centers, *weights_and_counts)
+        return MiniBatchFit(centers, *_run(rows, *how))
+    return MiniBatchFit(centers, *_run_in_one_call(pad(as_double_rows(rows)), *how))
 
 
-WeightsAndCounts = tuple[Floats, NDArray[np.int64]]
-
-
-def _batch_by_batch(
+def _run(
     X: Rows,
     sample_weight: Weights,
     centers: Floats,
     batch_size: int,
     orders: NDArray[np.int64],
     rate: float,
-) -> WeightsAndCounts:
+) -> tuple[Floats, NDArray[np.int64]]:
     """Move the centres in place; return the weights and counts of the last epoch."""
-    for order in orders:
-        weights, counts = np.zeros(len(centers)), np.zeros(len(centers), np.int64)
-        for batch in order:
-            rows = slice(batch * batch_size, (batch + 1) * batch_size)
-            _, sums = sweep(X[rows], centers, sample_weight[rows])
-            _move(centers, weights, counts, sums, rate)
-    return weights, counts
-
-
-@native
-def _in_one_call(
-    padded: Floats,
-    sample_weight: Weights,
-    centers: Floats,
-    batch_size: int,
-    orders: NDArray[np.int64],
-    rate: float,
-) -> WeightsAndCounts:
-    """Run ``_batch_by_batch`` over padded rows, compiled as a whole."""
-    k = len(centers)
+    k, padding = len(centers), len(X) - len(sample_weight)
     for order in orders:
         weights, counts = np.zeros(k), np.zeros(k, np.int64)
         for batch in order:
             start = batch * batch_size
             weight = sample_weight[start : start + batch_size]
-            _, sums = sweep_in_one_thread(padded[start:], centers, weight)
+            _, sums = sweep(X[start : start + len(weight) + padding], centers, weight)
             _move(centers, weights, counts, sums, rate)
     return weights, counts
+
+
+_run_in_one_call = native(_run)
+"""The same in one thread over padded rows."""
 
 
 @native

@@ -20,6 +20,7 @@ from typing import Any, Generic, TypeVar, cast
 from numba import njit
 from numba.core import event
 from numba.core.caching import FunctionCache
+from numba.extending import register_jitable
 from threadpoolctl import ThreadpoolController
 
 logger = logging.getLogger("fedcluster")
@@ -39,6 +40,11 @@ def native(function: F) -> F:
 def native_in_any_order(function: F) -> F:
     """Compile a loop whose sum may be added in vectors: always the same for one length."""
     return _compiled(function, fastmath={"contract", "nsz", "reassoc"}, error_model="numpy")
+
+
+def inlined(function: F) -> F:
+    """Compile a function as a part of each that calls it, where LLVM alone would not."""
+    return cast(F, register_jitable(inline="always")(function))
 
 
 def _compiled(function: F, **options: object) -> F:

@@ -4,7 +4,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedcluster.core import Floats
-from fedcluster.kernels._rows import Rows, Weights, as_centers, as_columns, as_rows, as_weights
+from fedcluster.kernels._rows import (
+    Rows,
+    Weights,
+    as_centers,
+    as_columns,
+    as_given_weights,
+    as_rows,
+    as_weights,
+)
 from fedcluster.kernels._runtime import native, native_in_any_order
 from fedcluster.kernels._sweep import assign, squared_distance
 
@@ -56,7 +64,7 @@ def kmeans_plusplus(
     [0, 3]
     """
     rows = as_rows(X)
-    weights = as_weights(np.ones(len(rows)) if sample_weight is None else sample_weight)
+    weights = as_given_weights(as_weights(sample_weight), len(rows))
     n_trials = default_trials(n_clusters) if n_local_trials is None else n_local_trials
     chances = rng.random((n_clusters, n_trials))
     return draw_spread(as_columns(rows), weights, n_clusters, chances)
@@ -170,18 +178,8 @@ def _cumulate(sample_weight: Weights, closest: Floats, masses: Floats) -> None:
 @native
 def _draw(masses: Floats, chance: float) -> int:
     """Return the first row at which the cumulated mass exceeds this share of the whole."""
-    n = len(masses)
-    last = n - 1
-    while last > 0 and masses[last - 1] == masses[last]:
-        last -= 1  # no row behind it has a mass
-    share, low, high = chance * masses[n - 1], 0, last
-    while low < high:
-        middle = (low + high) // 2
-        if masses[middle] > share:
-            high = middle
-        else:
-            low = middle + 1
-    return low
+    row = np.searchsorted(masses, chance * masses[-1], side="right")
+    return min(row, np.searchsorted(masses, masses[-1]))  # no row behind that has a mass
 
 
 @native
@@ -190,11 +188,7 @@ def _farthest(X: Rows, squared: Floats, n_more: int) -> NDArray[np.int64]:
     closest = squared.copy()
     indices = np.empty(n_more, np.int64)
     for c in range(n_more):
-        farthest = 0
+        indices[c] = closest.argmax()
         for i in range(len(X)):
-            if closest[i] > closest[farthest]:
-                farthest = i
-        indices[c] = farthest
-        for i in range(len(X)):
-            closest[i] = min(closest[i], squared_distance(X, i, X, farthest))
+            closest[i] = min(closest[i], squared_distance(X, i, X, indices[c]))
     return indices

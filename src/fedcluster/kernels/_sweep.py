@@ -18,6 +18,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
+from numba.extending import overload
 from numpy.typing import DTypeLike, NDArray
 
 from fedcluster.core import Floats, Labels
@@ -25,6 +26,7 @@ from fedcluster.kernels._rows import PADDING, Rows, Weights, as_given_weights, a
 from fedcluster.kernels._runtime import (
     BufferPool,
     for_each_chunk,
+    inlined,
     native,
     native_in_any_order,
     thread_count,
@@ -170,24 +172,29 @@ def add_all(parts: list[Parts]) -> Parts:
 
 @native
 def _sweep_small(padded: Rows, centers: Floats, sample_weight: Weights) -> Any:
-    """Run ``sweep_in_one_thread``, its sums in a plain tuple: others are slow to hand over."""
-    labels, sums = sweep_in_one_thread(padded, centers, sample_weight)
+    """Sweep in one thread, the sums in a plain tuple: others are slow to hand over."""
+    labels, sums = sweep(padded, centers, sample_weight)
     return labels, sums.residuals, sums.weights, sums.counts, sums.errors, sums.sums
 
 
-@native
-def sweep_in_one_thread(
-    padded: Rows, centers: Floats, sample_weight: Weights
+@overload(sweep)
+def _sweep_if_compiled(X: Rows, centers: Floats, sample_weight: Weights) -> Any:  # noqa: ARG001
+    """Return what compiled callers call as ``sweep``, with padded rows and a weight for each."""
+    return _sweep_in_one_thread
+
+
+def _sweep_in_one_thread(
+    X: Rows, centers: Floats, sample_weight: Weights
 ) -> tuple[Labels, HardSums]:
-    """Sweep over padded rows, for callers that are compiled themselves."""
+    """Sweep over padded rows."""
     n, (k, d) = len(sample_weight), centers.shape
     bounds = chunk_bounds(n, k, d)
-    labels, packed, nowhere = np.empty(n, np.int32), pack_centers(padded, centers), np.empty(0)
+    labels, packed, nowhere = np.empty(n, np.int32), pack_centers(X, centers), np.empty(0)
     total = zero_parts(packed)
     for chunk in range(len(bounds) - 1):
         start, part = bounds[chunk], zero_parts(packed) if chunk else total
         rows = slice(start, bounds[chunk + 1])
-        sweep_chunk(padded[start:], sample_weight[rows], packed, labels[rows], nowhere, part)
+        sweep_chunk(X[start:], sample_weight[rows], packed, labels[rows], nowhere, part)
         if chunk:
             add_up(total, part)
     return labels, finish(total, packed, d)
@@ -288,14 +295,10 @@ def clear(parts: Parts) -> None:
 @native
 def add_up(total: Parts, part: Parts) -> None:
     """Add the sums of one chunk to a total."""
-    k, width = total.residuals.shape
-    for j in range(k):
-        for f in range(width):
-            total.residuals[j, f] += part.residuals[j, f]
-        total.weights[j] += part.weights[j]
-        total.counts[j] += part.counts[j]
-        for lane in range(ADD_LANES):
-            total.errors[j, lane] += part.errors[j, lane]
+    total.residuals[:] += part.residuals
+    total.weights[:] += part.weights
+    total.counts[:] += part.counts
+    total.errors[:] += part.errors
 
 
 @native
@@ -323,26 +326,49 @@ def sweep_chunk(
     parts: Parts,
 ) -> None:
     """Write the labels of the first rows and add each to the sums of its centre."""
-    size, n, centers, anchors = block_rows(X), len(labels), packed.centers, packed.anchors
-    residuals, weights, counts, errors = parts
+    size, n = block_rows(X), len(labels)
     block = aligned_zeros(X.dtype, len(packed.shift), size)
     lowest, nearest = np.empty(size, X.dtype), np.empty(size, np.int32)
     for start in range(0, n, size):
-        for r in range(0, size, lanes(X)):
-            for f in range(0, len(packed.shift), lanes(X)):
-                transpose_tile(X, start + r, f, packed.shift, block, r)
-        for r in range(size):
-            lowest[r], nearest[r] = np.inf, 0
-        for tile in range(len(packed.tiles)):
-            score_tile(block, packed.tiles, packed.half_norms, tile, lowest, nearest)
+        score_block(X, start, packed, block, lowest, nearest, ())
         for i in range(start, min(start + size, n)):
             j = labels[i] = nearest[i - start]
-            w = sample_weight[i] if len(sample_weight) else 1.0
-            error = add_row(X, (i, j), centers, anchors, w, residuals, errors)
-            weights[j] += w
-            counts[j] += w > 0
+            error = add(X, sample_weight, i, j, packed, parts)
             if len(squared):
                 squared[i] = error
+
+
+@inlined
+def score_block(
+    X: Rows,
+    first: int,
+    packed: PackedCenters,
+    block: Rows,
+    lowest: Rows,
+    nearest: Labels,
+    second: tuple[Rows, ...],
+) -> None:
+    """Write the nearest centres and the lowest scores of a block of rows from the first.
+
+    And the second lowest scores, where ``second`` is a tuple of an array of infinity.
+    """
+    for r in range(0, block.shape[1], lanes(X)):
+        for f in range(0, len(block), lanes(X)):
+            transpose_tile(X, first + r, f, packed.shift, block, r)
+    lowest[:], nearest[:] = np.inf, 0
+    for tile in range(len(packed.tiles)):
+        score_tile(block, packed.tiles, packed.half_norms, tile, lowest, nearest, second)
+
+
+@inlined
+def add(
+    X: Rows, sample_weight: Weights, i: int, j: int, packed: PackedCenters, parts: Parts
+) -> float:
+    """Add row i to the sums of centre j and return its squared distance."""
+    w = sample_weight[i] if len(sample_weight) else 1.0
+    parts.weights[j] += w
+    parts.counts[j] += w > 0
+    return add_row(X, (i, j), packed.centers, packed.anchors, w, parts.residuals, parts.errors)
 
 
 @native_in_any_order

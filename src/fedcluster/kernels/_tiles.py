@@ -113,38 +113,14 @@ def score_tile(
     tile: ir.Value,
     lowest: Array,
     nearest: Array,
+    second: list[Array],
 ) -> None:
     """Score a block of rows with one tile of centres: 1/2 ||c||^2 - x.c.
 
-    Lowers ``lowest[r]`` and sets ``nearest[r]`` where a centre's score is less.
+    Lowers ``lowest[r]`` and sets ``nearest[r]`` where a centre's score is less. ``second`` is an
+    empty tuple, or one of an array whose element r becomes the lowest score of the other centres.
     """
-    _score_tile(code, (block, tiles, half_norms, tile), lowest, nearest, [])
-
-
-@intrinsic_of(types.void)
-def score_tile_for_two(
-    code: "Code",
-    block: Array,
-    tiles: Array,
-    half_norms: Array,
-    tile: ir.Value,
-    lowest: Array,
-    nearest: Array,
-    second: Array,
-) -> None:
-    """Score as ``score_tile``; ``second[r]`` becomes the lowest score of the other centres."""
-    _score_tile(code, (block, tiles, half_norms, tile), lowest, nearest, [second])
-
-
-def _score_tile(
-    code: "Code",
-    scored: tuple[Array, Array, Array, ir.Value],
-    lowest: Array,
-    nearest: Array,
-    second: list[Array],
-) -> None:
-    """Lower scores by those of a tile, and second lowest ones where there is an array for them."""
-    builder, (block, tiles, half_norms, tile) = code.builder, scored
+    builder = code.builder
     products, first = _products(code, block, tiles, tile), builder.mul(tile, INT64(TILE_CENTERS))
     for v in range(TILE_VECTORS):
         place = INT64(v * code.lanes)

@@ -8,32 +8,12 @@ from fedcluster._lazy import names_from
 
 if TYPE_CHECKING:
     from fedcluster.metrics._clusters import Inertia
-    from fedcluster.metrics._external import SiteARI, knowledge_gap, normalised_gap
-    from fedcluster.metrics._fuzzy import FuzzyObjective, FuzzyScatter
-    from fedcluster.metrics._indices import METRICS, Choosing, Index, Measurement
-    from fedcluster.metrics._silhouettes import pooled_silhouette
+    from fedcluster.metrics._fuzzy import FuzzyObjective
+    from fedcluster.metrics._indices import METRICS, Index
 
-__all__ = [
-    "METRICS",
-    "Choosing",
-    "FuzzyObjective",
-    "FuzzyScatter",
-    "Index",
-    "Inertia",
-    "Measurement",
-    "SiteARI",
-    "knowledge_gap",
-    "normalised_gap",
-    "pooled_silhouette",
-]
+__all__ = ["METRICS", "FuzzyObjective", "Index", "Inertia"]
 
 __getattr__ = names_from(  # column moments are used where nothing compiled is
     __name__,
-    {
-        "Inertia": "_clusters",
-        "SiteARI knowledge_gap normalised_gap": "_external",
-        "FuzzyObjective FuzzyScatter": "_fuzzy",
-        "METRICS Choosing Index Measurement": "_indices",
-        "pooled_silhouette": "_silhouettes",
-    },
+    {"Inertia": "_clusters", "FuzzyObjective": "_fuzzy", "METRICS Index": "_indices"},
 )

@@ -1,12 +1,10 @@
-"""External indices: agreement of clusters with reference labels, and of centres with known ones.
+"""External indices: agreement of clusters with reference labels.
 
 What counts is how many rows of cluster j have the class c, n_jc: sums, so that the indices of
 all rows are exact. The classes must be agreed on first; they travel with the question.
 
 `SiteARI` needs no agreement, for each site compares with its own labels. It says less: two
 clusters that share a class at two different sites are both right.
-
-Where the true centres are known, as of made-up data, `knowledge_gap` asks no site.
 """
 
 from __future__ import annotations
@@ -14,20 +12,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-from math import sqrt
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import ArrayLike, NDArray
-from scipy.optimize import linear_sum_assignment
-from scipy.spatial.distance import cdist
 
 from fedcluster.core import Data, Floats, Labels, State, Summary
 from fedcluster.kernels import nearest
 from fedcluster.metrics._moments import mean, one_line, one_number, row_weights
-
-Matching = Literal["closest", "one-to-one"]
 
 NO_INFORMATION = float(np.finfo(np.float64).eps)
 
@@ -216,45 +209,6 @@ def purity(table: ArrayLike) -> float:
     """
     counts = np.asarray(table, dtype=np.float64)
     return float(counts.max(axis=1).sum() / counts.sum())
-
-
-def knowledge_gap(centers: ArrayLike, known: ArrayLike, matching: Matching = "closest") -> float:
-    """Return the sum of the distances from centres to known ones, in units of the rows.
-
-    M. Stallmann & A. Wilbik, FFCM (FL-AAAI 2022), after their program: each is compared with the
-    closest known one. So a known centre may be missed unnoticed; matched one to one, it is not.
-
-    Parameters
-    ----------
-    centers : array_like of shape (k, d)
-        The centres to compare.
-    known : array_like of shape (q, d)
-        The true ones.
-    matching : {"closest", "one-to-one"}, default="closest"
-        As published; or each to one of its own by the matching of least sum (H. W. Kuhn, The
-        Hungarian method, 1955), which leaves the surplus out where k and q differ.
-
-    Examples
-    --------
-    >>> centers, known = [[0.0], [1.0]], [[0.0], [9.0]]
-    >>> knowledge_gap(centers, known), knowledge_gap(centers, known, "one-to-one")
-    (1.0, 8.0)
-    """
-    apart = cdist(np.asarray(centers), np.asarray(known))
-    if matching == "closest":
-        return float(apart.min(axis=1).sum())
-    return float(apart[linear_sum_assignment(apart)].sum())
-
-
-def normalised_gap(centers: ArrayLike, known: ArrayLike, matching: Matching = "closest") -> float:
-    """Return the knowledge gap by sqrt(d), to compare data of different width (FFCM, table 5).
-
-    Examples
-    --------
-    >>> normalised_gap([[3.0, 3.0, 3.0, 3.0]], [[0.0, 0.0, 0.0, 0.0]])
-    3.0
-    """
-    return knowledge_gap(centers, known, matching) / sqrt(np.asarray(centers).shape[1])
 
 
 def _entropy(shares: Floats) -> float:

@@ -12,8 +12,7 @@ to all rows of a cluster. Over sites:
 - `SquaredSilhouette`: Rousseeuw's, for squared Euclidean distances, exactly; for the mean of
   |x - y|^2 over the rows y of a cluster is |x - m|^2 + V, with m their mean and V their variance.
   Two rounds: the first brings m, V and n.
-- Rousseeuw's for plain distances takes every pair of rows; `pooled_silhouette` computes it where
-  all rows are in one place. It cannot be federated.
+- Rousseeuw's for plain distances takes every pair of rows, and so cannot be federated.
 
 A site sends two numbers, the sum of s over its rows and their weight. They reveal little, unless
 the site has very few rows; a limit on the size of clusters holds nothing of them back, only one
@@ -26,13 +25,11 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
 from fedcluster.core import Data, Floats, Labels, Rows, State, Summary
 from fedcluster.kernels import nearest
 from fedcluster.metrics._moments import (
-    add_by_cluster,
     in_parts,
     mean,
     one_line,
@@ -138,36 +135,3 @@ def _squared_silhouettes(
     others = np.where(size > 1, size - 1, 1.0)
     s = silhouettes(own * size / others, mean_squares.min(axis=1))
     return np.where(size > 1, s, 0.0)
-
-
-def pooled_silhouette(X: Rows, labels: NDArray[np.integer]) -> float:
-    """Return Rousseeuw's silhouette of rows in one place: for simulation only.
-
-    It takes the Euclidean distances between rows of different sites, and so cannot be federated:
-    no sum over a site's rows gives them. Equal to scikit-learn's ``silhouette_score``; nan for a
-    single cluster.
-
-    Parameters
-    ----------
-    X : ndarray of shape (n, d)
-        The pooled rows.
-    labels : ndarray of shape (n,)
-        The cluster of each row.
-
-    Examples
-    --------
-    >>> round(pooled_silhouette(np.array([[0.0], [1.0], [5.0], [6.0]]), np.array([0, 0, 1, 1])), 6)
-    0.79798
-    """
-    _, codes, sizes = np.unique(labels, return_inverse=True, return_counts=True)
-    if len(sizes) < 2:
-        return float("nan")
-    scores = np.zeros(len(X))
-    for part in np.array_split(np.arange(len(X)), -(-len(X) * len(X) // (1 << 20))):
-        sums = add_by_cluster(codes, cdist(X, X[part]), np.ones(len(X)), len(sizes)).T
-        mine = np.arange(len(part)), codes[part]
-        own_size = sizes[codes[part]]
-        own = sums[mine] / np.maximum(own_size - 1, 1)
-        sums[mine] = np.inf
-        scores[part] = np.where(own_size > 1, silhouettes(own, (sums / sizes).min(axis=1)), 0.0)
-    return float(scores.mean())

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.random import Generator
@@ -45,8 +45,7 @@ class Missing:
     array([0., 1.])
     """
 
-    client_additive: ClassVar[bool] = True
-    server_additive: ClassVar[bool] = True
+    client_additive = server_additive = True
 
     def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
         """Return the shape of an answer: a line for each column."""
@@ -109,8 +108,7 @@ class Covariance:
            [4., 8.]])
     """
 
-    client_additive: ClassVar[bool] = True
-    server_additive: ClassVar[bool] = True
+    client_additive = server_additive = True
 
     def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
         """Return the shape of an answer: a line as wide as rows or basis for each column."""

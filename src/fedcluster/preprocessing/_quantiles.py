@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 from numpy.random import Generator
@@ -45,8 +44,7 @@ class Histogram:
     array([1., 2.])
     """
 
-    client_additive: ClassVar[bool] = True
-    server_additive: ClassVar[bool] = True
+    client_additive = server_additive = True
 
     def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
         """Return the shape of an answer: a line without sums for each cell."""
@@ -130,21 +128,14 @@ def quantiles(
     searched, inverse = np.unique(pairs, axis=0, return_inverse=True)
     columns, rank = searched[:, 0].astype(int), searched[:, 1]
     weight = weights[columns]
-    low, high = _cantelli(rank, mean[columns], np.sqrt(variance)[columns], weight)
+    share = np.clip((rank + 0.5) / np.maximum(weight, 1.0), 1e-12, 1 - 1e-12)
+    reach = 1.001 * np.sqrt(variance)[columns]  # by Cantelli
+    low = mean[columns] - reach * np.sqrt((1 - share) / share)
+    high = mean[columns] + reach * np.sqrt(share / (1 - share))
     low, high = yield from _search(columns, rank, low, high, weight, small, resolution)
     each = inverse.reshape(ranks.shape)
     lower, upper = (low + (high - low) / 2)[each]
     return lower + (places - ranks[0]) * (upper - lower), (high - low)[each].max(axis=0)
-
-
-def _cantelli(
-    rank: Floats, mean: Floats, deviation: Floats, weight: Floats
-) -> tuple[Floats, Floats]:
-    """Return the ends of the intervals in which the values of ranks lie, (s,) each."""
-    share = np.clip((rank + 0.5) / np.maximum(weight, 1.0), 1e-12, 1 - 1e-12)
-    low = mean - 1.001 * deviation * np.sqrt((1 - share) / share)
-    high = mean + 1.001 * deviation * np.sqrt(share / (1 - share))
-    return low, high
 
 
 def _search(

@@ -370,11 +370,10 @@ def aligned(preprocessor: Preprocessor, data: Data) -> Rows:
     array([[ 1.],
            [nan]])
     """
-    prepared = preprocessor.apply(data).X
-    if len(prepared) == len(data):
-        return prepared
-    rows: Rows = np.full((len(data), prepared.shape[1]), np.nan, prepared.dtype)
-    rows[preprocessor.complete(data)] = prepared
+    if preprocessor.missing != "drop":
+        return preprocessor.apply(data).X
+    rows = replace(preprocessor, missing="keep").apply(data).X
+    rows[np.isnan(rows).any(axis=1)] = np.nan
     return rows
 
 

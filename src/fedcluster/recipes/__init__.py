@@ -1,13 +1,12 @@
 """Compositions of runs: the default way to cluster, and its evaluation.
 
 The loss of federated clustering against pooled clustering lies in the start, not in the sums. So:
-a good start from few rounds, many runs from it in the same rounds (`race`), and, if asked for, a
-search that goes on from the winner (`breathe`).
+a good start from few rounds, many runs from it in the same rounds (a race), and, if asked for, a
+search that goes on from the winner (breathing).
 """
 
 from fedcluster._specifications import FitSpec
 from fedcluster.recipes._clustering import clustering
-from fedcluster.recipes._evaluation import evaluation, measure
-from fedcluster.recipes._search import race
+from fedcluster.recipes._evaluation import evaluation
 
-__all__ = ["FitSpec", "clustering", "evaluation", "measure", "race"]
+__all__ = ["FitSpec", "clustering", "evaluation"]

@@ -21,7 +21,6 @@ from fedcluster.algorithms._fkm import site_seeding
 from fedcluster.core import (
     Algorithm,
     FitParameters,
-    Floats,
     Iteration,
     Metric,
     Result,
@@ -147,7 +146,7 @@ def _starts(spec: FitSpec) -> Plan[Starts]:
     if (start := _given_start(spec)) is not None:
         return [start], ()
     if spec.means is not None:
-        return from_means(spec.means, k, n_seeds, seed), ()
+        return best_seeds(spec.means, k, n_seeds, stream(seed, spec.means.round)), ()
     step = description_step(spec)
     if step is None:
         return (yield from drawn(k, n_seeds, site_seeding(spec.init), seed))
@@ -181,7 +180,8 @@ def description(step: Description, n_clusters: int, seed: int) -> Plan[Result]:
 def from_description(step: Description, n_clusters: int, n_seeds: int, seed: int) -> Plan[Starts]:
     """Plan a start from weighted means of all rows: one round of summaries, more of sums alone."""
     described = yield from description(step, n_clusters, seed)
-    return from_means(described.state, n_clusters, n_seeds, seed), described.history
+    means, rng = described.state, stream(seed, described.state.round)
+    return best_seeds(means, n_clusters, n_seeds, rng), described.history
 
 
 def with_fkm(step: Description, n_clusters: int, n_seeds: int, seed: int) -> Plan[Starts]:
@@ -212,11 +212,6 @@ def drawn(n_clusters: int, n_seeds: int, seeding: Seeding, seed: int) -> Plan[St
     return [result.state for result in runs], runs[0].history
 
 
-def from_means(means: State, n_clusters: int, n_seeds: int, seed: int) -> list[State]:
-    """Return the best seeds from weighted means that the server has."""
-    return best_seeds(means, n_clusters, n_seeds, stream(seed, means.round))
-
-
 def best_seeds(state: State, n_clusters: int, n_seeds: int, rng: Generator) -> list[State]:
     """Return the best distinct weighted k-means of the means in a state, best first.
 
@@ -234,7 +229,9 @@ def best_seeds(state: State, n_clusters: int, n_seeds: int, rng: Generator) -> l
             "no site described its rows, every group of rows is smaller than its site's limit: "
             "lower the limit or ask for fewer clusters"
         )
-    points, weights = _filled(state.centers, state.weights, n_clusters)
+    copies = np.resize(np.arange(len(state.centers)), max(0, n_clusters - len(state.centers)))
+    points = np.concatenate([state.centers, state.centers[copies]])
+    weights = np.append(state.weights, np.zeros(len(copies)))
     restarts = int(np.clip(RESTART_WORK // (points.size * n_clusters), n_seeds, 5 * n_seeds))
     fits = [kmeans(points, n_clusters, weights, rng=rng, n_init=1) for _ in range(restarts)]
     fits.sort(key=lambda fit: fit.inertia)
@@ -244,9 +241,3 @@ def best_seeds(state: State, n_clusters: int, n_seeds: int, rng: Generator) -> l
         if i == 0 or fit.inertia > fits[i - 1].inertia * (1 + 1e-9)
     ]
     return [State(f.centers, f.weights, round=state.round) for f in distinct[:n_seeds]]
-
-
-def _filled(points: Floats, weights: Floats, n: int) -> tuple[Floats, Floats]:
-    """Return at least n points, copies of weight 0 among them, with their weights."""
-    copies = np.resize(np.arange(len(points)), max(0, n - len(points)))
-    return np.concatenate([points, points[copies]]), np.append(weights, np.zeros(len(copies)))

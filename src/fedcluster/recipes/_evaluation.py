@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from fedcluster.core import Metric, State, Summary, Task
+from fedcluster.core import State, Summary, Task
 from fedcluster.metrics._indices import METRICS, SHARED, Given, Measurement
 from fedcluster.rounds import Plan
 
@@ -71,9 +71,3 @@ def evaluation(
         for name, index in METRICS.items()
         if index.asks in totals
     }
-
-
-def measure(metric: Metric, state: State, *, seed: int = 0) -> Plan[float]:
-    """Plan one round that scores the centres of a state."""
-    [answers] = yield [Task(metric, state, seed)]
-    return metric.score(state, answers.total())

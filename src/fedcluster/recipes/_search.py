@@ -17,7 +17,8 @@ import numpy as np
 from numpy.random import Generator
 
 from fedcluster._random import stream
-from fedcluster.algorithms import ErrorAndUtility, Lloyd
+from fedcluster.algorithms import Lloyd
+from fedcluster.algorithms._breathing import ErrorAndUtility
 from fedcluster.core import Algorithm, Floats, Iteration, Result, State, Task
 from fedcluster.rounds import EarlyStop, Plan, gather, iterate, reason, server_update
 

@@ -153,10 +153,6 @@ class _Clock:
 
     leader: float = inf
 
-    def over(self, done: int) -> bool:
-        """Return whether one more round of a race would be too many."""
-        return 1 + (done + 1) + AFTERWARDS > MOST_ROUNDS * (1 + self.leader)
-
 
 def _timed(plan: Plan[Result], clock: _Clock, *, leads: bool) -> Plan[Result]:
     """Run a plan that is told once when its time is over."""
@@ -166,7 +162,8 @@ def _timed(plan: Plan[Result], clock: _Clock, *, leads: bool) -> Plan[Result]:
         done += 1
         try:
             tasks = plan.send(answers)
-            if clock.over(done) and not told:
+            is_over = 1 + (done + 1) + AFTERWARDS > MOST_ROUNDS * (1 + clock.leader)
+            if is_over and not told:
                 told, tasks = True, plan.throw(EarlyStop())
         except StopIteration as stop:
             clock.leader = done if leads else clock.leader
