@@ -41,8 +41,9 @@ from fedcluster.engines._remote import RemoteEngine
 from fedcluster.engines._responder import Responder
 from fedcluster.errors import InputError, SiteError
 from fedcluster.federation._folder import Federation, create
-from fedcluster.federation._membership import Membership, append_to_log, keep_results
+from fedcluster.federation._membership import Membership, append_to_log
 from fedcluster.federation._messages import shown
+from fedcluster.federation._results import keep_results
 from fedcluster.jobs import JOBS, Evaluate, Fit, SelectK, plan_of
 from fedcluster.model import Model
 from fedcluster.preprocessing import PreprocessingSpec
@@ -231,7 +232,7 @@ def engine(folder: Path, **how) -> RemoteEngine:
 
 
 def _keep(site: SiteFile, results: Path, model: dict) -> None:
-    keep_results(site, model, results)
+    keep_results(lambda columns, raw: site.opened(columns, raw=raw).chunks(), model, results)
 
 
 def content(out: Path, job: Fit | SelectK | Evaluate, **how) -> dict:
@@ -274,7 +275,8 @@ def test_a_site_labels_its_rows_chunk_by_chunk(folder, tmp_path, monkeypatch, m)
     rows = site.opened(["x", "y"]).load()
     opened = SimpleNamespace(chunks=lambda: chunks(rows))
     monkeypatch.setattr(SiteFile, "opened", lambda *how, **more: opened)
-    keep_results(site, json.loads((tmp_path / "out/model.json").read_text()), tmp_path / "anew")
+    model = json.loads((tmp_path / "out/model.json").read_text())
+    keep_results(lambda *how: site.opened(*how).chunks(), model, tmp_path / "anew")
     assert (tmp_path / "anew/labels.csv").read_text() == (
         folder / "sites/north/results/labels.csv"
     ).read_text()
@@ -560,7 +562,7 @@ def test_a_question_that_is_refused_does_not_end_the_site(refusing, monkeypatch,
         RuntimeHttpClient, f"127.0.0.1:{refusing}", 1, RuntimeTokenHttpInterceptor("token")
     )
     nobody: Any = None
-    member.answer_one(one, client_app(lambda context: nobody), threading.Lock())
+    member.answer_one(one, client_app(lambda context: nobody))
     assert caplog.messages == ["a question was lost, its run may have ended: HTTPStatusError"]
 
     monkeypatch.setattr(member, "POLL", 0.0)

@@ -17,6 +17,7 @@ import fedcluster
 # ``__init__`` is the package's front door: what stands above it may use the public names.
 FLOORS = (
     "core errors _random _lazy",
+    "_worker",
     "_choices kernels io",
     "metrics privacy",
     "algorithms",

@@ -13,6 +13,7 @@ min_cluster_size = 5
 
 from __future__ import annotations
 
+import os
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -29,8 +30,16 @@ from fedcluster.io._cells import COMMA, NAMES, POINT, kind_of, missing_in
 from fedcluster.io._columns import Meanings, first_twice, has_columns, merged_kind
 from fedcluster.io._matrices import Matrix
 from fedcluster.io._reader import ColumnRoles, Reader, Table
-from fedcluster.io._rows import FileSource, SqlSource, StreamedRows, error_prefix, readable
+from fedcluster.io._rows import (
+    FileFingerprint,
+    FileSource,
+    SqlSource,
+    StreamedRows,
+    error_prefix,
+    readable,
+)
 from fedcluster.io._sources import open_rows, open_source
+from fedcluster.io._table_rows import parquet_files
 from fedcluster.privacy import MinClusterSize, MinRows
 from fedcluster.privacy._limits import GroupCounter, Persons
 
@@ -61,6 +70,31 @@ class Limits:
         return (MinRows(self.min_rows), MinClusterSize(self.min_cluster_size))
 
 
+def _most_memory() -> int:
+    """Return three quarters of the memory of this machine, in megabytes."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * 3 // 4 // 10**6
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What one question of a coordinator may cost a site; the process that works on it is ended.
+
+    Parameters
+    ----------
+    seconds : int, default=600
+        Processor time, of all cores together.
+    memory_mb : int, optional
+        Memory in megabytes, with the rows that are held; by default three quarters of what the
+        machine has.
+    message_mb : int, default=100
+        The size of a message in megabytes.
+    """
+
+    seconds: int = 600
+    memory_mb: int = field(default_factory=_most_memory)
+    message_mb: int = 100
+
+
 @dataclass(frozen=True, slots=True)
 class SiteFile:
     r"""The content of a ``site.toml``.
@@ -83,6 +117,8 @@ class SiteFile:
         By column, what all sites call each of the site's own codes.
     limits : Limits
         What the site holds back.
+    cost : Cost
+        What one question may cost.
     values_in_memory : int, default=8388608
         Rows of at most so many values are held in memory, 8 bytes each; others come in chunks.
     federation : mapping
@@ -113,6 +149,7 @@ class SiteFile:
     label_column: str | None = None
     codes: Meanings = field(default_factory=dict)
     limits: Limits = Limits()
+    cost: Cost = field(default_factory=Cost)
     values_in_memory: int = IN_MEMORY
     federation: Mapping[str, Any] = field(default_factory=dict)
     path: Path = Path("site.toml")
@@ -194,6 +231,20 @@ class SiteFile:
                 "makes numbers of: leave out --scale none, or the column"
             )
         return rows
+
+    def fingerprint(self) -> str:
+        """Return what tells whether the rows have changed: of files, their sizes and times.
+
+        Of a database nothing is told.
+
+        Raises
+        ------
+        InputError
+            If a file is not there.
+        """
+        if isinstance(self.source, SqlSource):
+            return ""
+        return repr([FileFingerprint.now(path) for path in parquet_files(self.source.path)])
 
     def client(self, columns: Sequence[str] | None = None, *, raw: bool = False) -> Client:
         """Return the client that answers for the site; its rows are opened at the first task."""
@@ -315,6 +366,7 @@ class _Toml:
             **others,
             codes=self.table("codes").codes(),
             limits=self.table("limits").limits(),
+            cost=self.table("cost").cost(),
             values_in_memory=self.whole("values_in_memory", 0, IN_MEMORY),
             federation=self.table("federation").content,
             path=self.path,
@@ -360,6 +412,11 @@ class _Toml:
         """Return the site's limits."""
         self.only([f.name for f in fields(Limits)])
         return Limits(**{name: self.whole(name, 1) for name in self.content})
+
+    def cost(self) -> Cost:
+        """Return what one question may cost the site."""
+        self.only([f.name for f in fields(Cost)])
+        return Cost(**{name: self.whole(name, 1) for name in self.content})
 
     def only(self, known: Sequence[str]) -> None:
         """Refuse keys that nobody reads."""

@@ -19,6 +19,10 @@ class HeldBackError(ValueError):
     """The sites' limits held back so much that there is nothing to continue with."""
 
 
+class EndedError(RuntimeError):
+    """Work for a question was ended; the message says why, and holds no value."""
+
+
 def listed(names: Sequence[str]) -> str:
     """Return names as a sentence lists them: a, b and c."""
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Protocol
 
-from fedcluster.client import Client
 from fedcluster.core import SiteInfo, Summary, Task
 from fedcluster.engines._wire import (
     ASKED,
@@ -28,12 +27,28 @@ from fedcluster.engines._wire import (
     write_site,
     write_summaries,
 )
-from fedcluster.errors import InputError
+from fedcluster.errors import EndedError, InputError
 
 LOGGER = logging.getLogger(__name__)
 
 Line = dict[str, Any]
 """One line of the log of what left: sizes, never a value."""
+
+
+class SiteClient(Protocol):
+    """Client of a site as far as questions need it, wherever its rows are."""
+
+    @property
+    def name(self) -> str:
+        """Name of the site."""
+
+    def introduce(
+        self, *, columns: bool = False, texts: Collection[str] = (), labels: bool = False
+    ) -> SiteInfo:
+        """Return what the site tells of itself, see `Engine`."""
+
+    def answers(self, tasks: Sequence[Task]) -> list[Summary]:
+        """Return the answers to all tasks of a round."""
 
 
 class Responder:
@@ -45,7 +60,7 @@ class Responder:
 
     Parameters
     ----------
-    client : Client
+    client : Client or the like
         The site.
     columns : sequence of str
         The names of its columns, which it tells the coordinator.
@@ -65,6 +80,7 @@ class Responder:
     Examples
     --------
     >>> import numpy as np
+    >>> from fedcluster.client import Client
     >>> from fedcluster.core import Data
     >>> site = Responder(Client("north", Data(np.eye(3))))
     >>> header, _ = unpack(site.reply(pack({"protocol": 0}, {})))
@@ -74,10 +90,10 @@ class Responder:
 
     def __init__(
         self,
-        client: Client,
+        client: SiteClient,
         *,
         columns: Sequence[str] = (),
-        choose: Callable[..., Client] | None = None,
+        choose: Callable[..., SiteClient] | None = None,
         steps: Steps = STEPS,
         preprocessors: Preprocessors | None = None,
         log: Callable[[list[Line]], None] | None = None,
@@ -89,12 +105,14 @@ class Responder:
         self._log, self._keep = log, keep
         self._answers: dict[str, tuple[bytes, list[Line]]] = {}
 
-    def reply(self, question: bytes) -> bytes:
-        """Return the reply to a question; it never raises."""
+    def reply(self, question: bytes, refused: str = "") -> bytes:
+        """Return the reply to a question, refused unread where a reason is given; never raises."""
         me = {"protocol": PROTOCOL, "question": digest(question), "site": self.name}
         try:
+            if refused:
+                raise WireError(refused)
             return self._reply(question, me)
-        except WireError as error:  # about the question; no value of a row is in it
+        except (WireError, EndedError) as error:  # about the question; no value of a row is in it
             LOGGER.warning("a question was refused: %s", error)
             return self._complaint({**me, "refused": str(error)})
         except Exception as error:
@@ -121,6 +139,8 @@ class Responder:
         if "model" in header:
             if self._keep is not None:
                 self._keep(header["model"])
+            return pack(echo, {})
+        if header.get("cancel") is True:  # what was worked on has been ended before this turn
             return pack(echo, {})
         if me["question"] not in self._answers:  # the last reply is kept, for a repetition
             self._answers = {me["question"]: self._answered(header, arrays, echo)}
@@ -149,7 +169,7 @@ class Responder:
         lines = [*_told_lines(site, more), *map(_line, tasks, answers)]
         return reply, [{**which, **line, **always} for line in lines]
 
-    def _client(self, columns: Any, *, raw: bool) -> Client:
+    def _client(self, columns: Any, *, raw: bool) -> SiteClient:
         """Return the site with the columns that are asked for, by default with its own."""
         chosen = self.columns if columns is None else _names(columns)
         if (chosen, raw) not in self._clients:

@@ -136,7 +136,7 @@ def unpack(message: bytes, largest: int = LARGEST) -> tuple[dict[str, Any], dict
         If it is larger than ``largest`` bytes, or not what `pack` writes.
     """
     if len(message) > largest:
-        raise WireError(f"the message has {len(message):,} bytes; at most {largest:,} are read")
+        raise WireError(too_large(message, largest))
     line, _, numbers = message.partition(b"\n")
     try:
         header = json.loads(line)
@@ -151,6 +151,11 @@ def unpack(message: bytes, largest: int = LARGEST) -> tuple[dict[str, Any], dict
         name: part.reshape(shape).astype(np.float64)
         for (name, shape), part in zip(shapes.items(), parts, strict=True)
     }
+
+
+def too_large(message: bytes, largest: int) -> str:
+    """Return why a message is not read."""
+    return f"the message has {len(message):,} bytes; at most {largest:,} are read"
 
 
 def _shape(shape: Sequence[Any]) -> tuple[int, ...]:

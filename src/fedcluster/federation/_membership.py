@@ -6,20 +6,19 @@ What carries the questions is no matter of this module.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from fedcluster._site import SiteFile
+from fedcluster._worker import MEGABYTE
 from fedcluster.engines._responder import Line, Responder
+from fedcluster.engines._turns import Turns
 from fedcluster.engines._wire import WireError, steps_by_name
 from fedcluster.errors import InputError
-from fedcluster.io._outputs import atomic_folder, json_text, write_labels
-from fedcluster.model import Model
+from fedcluster.federation._site_worker import SiteWorker
 from fedcluster.preprocessing import Preprocessor
 from fedcluster.preprocessing._moments import Covariance, Missing
 from fedcluster.preprocessing._quantiles import Histogram
@@ -28,6 +27,11 @@ PREPARATION = tuple(
     f"{step.__module__}.{step.__name__}" for step in (Histogram, Covariance, Missing)
 )
 """The steps that a preparation asks."""
+
+NO_LABELS = (
+    "no rows were labelled, because they have changed since the run began: label them with "
+    "fedcluster predict"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +96,10 @@ class Membership:
         return membership
 
 
-def site_responder(site: SiteFile, membership: Membership, say: Callable[[str], None]) -> Responder:
-    """Return the responder of a site, which answers questions; reads the names of its columns.
+def site_responder(site: SiteFile, membership: Membership, say: Callable[[str], None]) -> Turns:
+    """Return what answers the questions to a site; reads the names of its columns.
+
+    The rows are in a process of their own, see `SiteWorker`.
 
     Parameters
     ----------
@@ -122,18 +128,24 @@ def site_responder(site: SiteFile, membership: Membership, say: Callable[[str], 
         say(f"site {site.name}: answered {len(lines)} tasks with {size:,} bytes")
 
     def keep(content: dict[str, Any]) -> None:
-        keep_results(site, content, folder / membership.results)
-        say(f"site {site.name}: the model came; labels are in {folder / membership.results}")
+        results = folder / membership.results
+        labelled = worker.keep(content, results)
+        where = f"labels are in {results}" if labelled else f"it is in {results}; {NO_LABELS}"
+        say(f"site {site.name}: the model came; {where}")
 
-    return Responder(
-        site.client(columns),
+    worker = SiteWorker(site)
+    worker.start()
+    responder = Responder(
+        worker.client(columns),
         columns=columns,
-        choose=site.client,
+        choose=worker.client,
         steps=steps,
         preprocessors=Preprocessor.from_plain,
         log=log,
         keep=keep,
     )
+    largest = site.cost.message_mb * MEGABYTE
+    return Turns(responder.reply, worker.end, worker.begin, largest)
 
 
 def append_to_log(path: Path, lines: list[Line]) -> None:
@@ -158,24 +170,3 @@ def read_log(path: Path) -> list[Line]:
         return []
     except (OSError, ValueError) as error:
         raise InputError(f"{path} cannot be read: {error}") from error
-
-
-def keep_results(site: SiteFile, content: Mapping[str, Any], results: Path) -> None:
-    """Write the model that came, and the cluster of each row, chunk by chunk: both stay here."""
-    with atomic_folder(results) as partial:
-        path = partial / "model.json"
-        path.write_text(json_text(content), encoding="utf-8")
-        model = Model.load(path)
-        raw = model.preprocessor is not None
-        predictions = [
-            (model.predict(chunk), model.memberships(chunk))
-            for chunk in site.opened(model.columns, raw=raw).chunks()
-        ]
-        labels = np.concatenate([labels for labels, _ in predictions])
-        memberships = [each for _, each in predictions if each is not None]
-        write_labels(
-            partial / "labels.csv",
-            np.arange(1, len(labels) + 1),
-            labels,
-            np.concatenate(memberships) if memberships else None,
-        )

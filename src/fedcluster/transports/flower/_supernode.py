@@ -26,7 +26,7 @@ from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
 
 from fedcluster._site import SiteFile
-from fedcluster.engines._responder import Responder
+from fedcluster.engines._turns import Turns
 from fedcluster.errors import InputError
 from fedcluster.federation._membership import Membership, site_responder
 from fedcluster.transports.flower import _programs as programs
@@ -166,13 +166,13 @@ def _why_refused(supernode: ManagedProcess, membership: Membership, *, before: b
     return f"the connection to {membership.coordinator} failed: {why}; {where}"
 
 
-def answer(supernode: ManagedProcess, port: int, secret: bytes, responder: Responder) -> None:
-    """Take the questions from the SuperNode while it runs, and answer them one after the other.
+def answer(supernode: ManagedProcess, port: int, secret: bytes, responder: Turns) -> None:
+    """Take the questions from the SuperNode while it runs, and answer them in turn.
 
     Each is fetched by a thread of its own: Flower may announce one that never comes, because its
     run was broken off meanwhile.
     """
-    app, turn = client_app(lambda _context: responder), threading.Lock()
+    app = client_app(lambda _context: responder)
     acquire = "/flwr.proto.Runtime/AcquireTask"
     known = SuperExecAuthHttpInterceptor(master_secret=secret, protected_methods={acquire})
     request = AcquireTaskRequest(supported_task_types=[TaskType.CLIENT_APP])
@@ -184,14 +184,14 @@ def answer(supernode: ManagedProcess, port: int, secret: bytes, responder: Respo
             if task.HasField("task") and task.token:
                 token = RuntimeTokenHttpInterceptor(task.token)
                 one = programs.client(RuntimeHttpClient, address, 1, token)
-                threading.Thread(target=answer_one, args=(one, app, turn), daemon=True).start()
+                threading.Thread(target=answer_one, args=(one, app), daemon=True).start()
                 continue
         except httpx.HTTPError as error:
             LOGGER.warning("the SuperNode does not answer: %s", error)
         time.sleep(POLL)
 
 
-def answer_one(runtime: RuntimeHttpClient, app: ClientApp, turn: threading.Lock) -> None:
+def answer_one(runtime: RuntimeHttpClient, app: ClientApp) -> None:
     """Answer one question, and tell the SuperNode meanwhile that it is being worked on."""
 
     def works() -> bool:
@@ -203,9 +203,7 @@ def answer_one(runtime: RuntimeHttpClient, app: ClientApp, turn: threading.Lock)
     heart.start()
     try:
         message, context, _, _ = pull_task_input(runtime)
-        with turn:
-            reply = app(message, context)
-        push_message(runtime, reply, context)
+        push_message(runtime, app(message, context), context)
         push_task_output(runtime, context, SubStatus.COMPLETED, "")
     except Exception as error:
         LOGGER.warning("a question was lost, its run may have ended: %s", type(error).__name__)

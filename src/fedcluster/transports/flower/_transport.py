@@ -16,6 +16,7 @@ from flwr.serverapp import Grid
 
 from fedcluster.engines._remote import RemoteEngine
 from fedcluster.engines._responder import Responder
+from fedcluster.engines._turns import Turns
 from fedcluster.engines._wire import PROTOCOL, WireError, pack, unpack
 
 KIND = "query"
@@ -201,13 +202,13 @@ def _content(message: Message, key: str) -> bytes:
     return content if isinstance(content, bytes) else b""
 
 
-def client_app(responder: Callable[[Context], Responder]) -> ClientApp:
+def client_app(responder: Callable[[Context], Responder | Turns]) -> ClientApp:
     """Return a Flower ClientApp that answers questions, and nothing else.
 
     Parameters
     ----------
     responder : callable taking a Context
-        Gives the site's responder.
+        Gives what replies for the site.
     """
     app = ClientApp()
 

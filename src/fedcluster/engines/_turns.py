@@ -1,0 +1,108 @@
+"""Turns of a site's questions: one after the other, and what nobody waits for any more is ended."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from threading import Lock
+from typing import Any
+
+from fedcluster.engines._wire import LARGEST, too_large
+
+GRACE = 3.0
+"""Seconds that a question waits for an older one before that one is ended."""
+REMEMBERED = 100
+"""Runs that are remembered, the last ones."""
+LONGEST_HEADER = 1 << 24
+"""Bytes in which the header of a question is looked for."""
+REPLACED = "a newer question came"
+CANCELLED = "the run was cancelled"
+
+Rank = tuple[int, int]
+
+
+class Turns:
+    """Order of the questions to a site, which come in threads of their own.
+
+    One that comes while another is worked on waits for it, but not for long where it is newer: of
+    a run that began later, or of a later round of the same run. Then the older one is ended, as is
+    one whose run is cancelled: its coordinator has gone on without the answer.
+
+    Parameters
+    ----------
+    reply : callable taking bytes and a str
+        Answers a question, or refuses it where the text says why.
+    end : callable taking a str
+        Ends the work on a question, which then gets a reply that says why.
+    begin : callable taking a str
+        Told of the run of each question before it is answered.
+    largest : int
+        Bytes of the largest question that is read.
+    """
+
+    def __init__(
+        self,
+        reply: Callable[[bytes, str], bytes],
+        end: Callable[[str], None],
+        begin: Callable[[str], None],
+        largest: int = LARGEST,
+    ) -> None:
+        self._answer, self.end, self._begin, self._largest = reply, end, begin, largest
+        self._turn, self._look = Lock(), Lock()
+        self._runs: dict[str, int] = {}
+        self._cancelled: set[int] = set()
+        self._working: Rank | None = None
+
+    def reply(self, question: bytes) -> bytes:
+        """Return the reply to a question, when its turn has come."""
+        if len(question) > self._largest:
+            return self._answer(question, too_large(question, self._largest))
+        header = header_of(question)
+        run, exchange = str(header.get("run"))[:100], header.get("exchange")
+        rank = self._rank(run), exchange if type(exchange) is int else -1
+        if header.get("cancel") is True:
+            self._cancel(rank[0])
+        with self._turn_of(rank):
+            if rank[0] in self._cancelled and header.get("cancel") is not True:
+                return self._answer(question, CANCELLED)
+            self._begin(run)
+            return self._answer(question, "")
+
+    def _rank(self, run: str) -> int:
+        """Return the number of a run, in the order in which they were first heard of."""
+        with self._look:
+            if run not in self._runs:
+                self._runs[run] = 1 + max(self._runs.values(), default=0)
+                while len(self._runs) > REMEMBERED:
+                    del self._runs[next(iter(self._runs))]
+            return self._runs[run]
+
+    def _cancel(self, run: int) -> None:
+        with self._look:
+            self._cancelled.add(run)
+            if self._working is not None and self._working[0] == run:
+                self.end(CANCELLED)
+
+    @contextmanager
+    def _turn_of(self, rank: Rank) -> Iterator[None]:
+        while not self._turn.acquire(timeout=GRACE):
+            with self._look:
+                if self._working is not None and self._working < rank:
+                    self.end(REPLACED)
+        try:
+            with self._look:
+                self._working = rank
+            yield
+        finally:
+            with self._look:
+                self._working = None
+            self._turn.release()
+
+
+def header_of(question: bytes) -> dict[str, Any]:
+    """Return the header of a question as far as it can be read."""
+    with suppress(ValueError, RecursionError):
+        header = json.loads(question[:LONGEST_HEADER].partition(b"\n")[0])
+        return header if isinstance(header, dict) else {}
+    return {}

@@ -1,0 +1,130 @@
+"""Rows of a site in a process of their own, which is ended where a question costs too much.
+
+The site's own program reads questions and writes its log; the process holds the rows and answers.
+A run is answered from the rows as they were when it began, or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from fedcluster._site import SiteFile
+from fedcluster._worker import Limits, Worker
+from fedcluster.client import Client
+from fedcluster.core import Data, SiteInfo, Summary, Task
+from fedcluster.engines._wire import WireError
+from fedcluster.federation._results import keep_results
+from fedcluster.io._rows import chunks_of
+
+CLIENTS = 4
+"""Choices of columns whose rows are held at the same time, the last ones that were asked for."""
+RUNS = 100
+"""Runs whose rows are known, the last ones."""
+CHANGED = "the rows have changed since the run began: start it anew"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Call:
+    """Call of a method of the client with some columns, of rows with a fingerprint."""
+
+    fingerprint: str
+    columns: tuple[str, ...]
+    raw: bool
+    method: str
+    arguments: Mapping[str, Any]
+
+
+class SiteWorker:
+    """Site that answers in a process of its own.
+
+    Parameters
+    ----------
+    site : SiteFile
+        The site.
+    """
+
+    def __init__(self, site: SiteFile) -> None:
+        self._site = site
+        limits = Limits(site.cost.seconds, site.cost.memory_mb)
+        self._worker: Worker[_Call, Any] = Worker(partial(_Holder, site), limits)
+        self._runs: dict[str, str] = {}
+        self._run = ""
+        self.start, self.end = self._worker.start, self._worker.end
+
+    def begin(self, run: str) -> None:
+        """From now on answer questions of this run, of the rows as they were when it began."""
+        self._run = run
+        if run not in self._runs:
+            self._runs[run] = self._site.fingerprint()
+            while len(self._runs) > RUNS:
+                del self._runs[next(iter(self._runs))]
+
+    def client(self, columns: Sequence[str], *, raw: bool = False) -> WorkerClient:
+        """Return the client of the site with these columns."""
+        return WorkerClient(self._site.name, partial(self._call, tuple(columns), raw))
+
+    def keep(self, model: Mapping[str, Any], results: Path) -> bool:
+        """Write a model and the labels of the rows that it was made of, see `keep_results`."""
+        kept: bool = self._call((), False, "keep", {"content": model, "results": results})
+        return kept
+
+    def _call(
+        self, columns: tuple[str, ...], raw: bool, method: str, arguments: Mapping[str, Any]
+    ) -> Any:
+        return self._worker(_Call(self._runs[self._run], columns, raw, method, arguments))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WorkerClient:
+    """Client that works in another process; it answers as `Client` does."""
+
+    name: str
+    call: Callable[..., Any]
+
+    def introduce(self, **asked: Any) -> SiteInfo:
+        """Return what the site tells of itself."""
+        return self.call("introduce", asked)  # type: ignore[no-any-return]
+
+    def answers(self, tasks: Sequence[Task]) -> list[Summary]:
+        """Return the answers to all tasks of a round."""
+        return self.call("answers", {"tasks": tasks})  # type: ignore[no-any-return]
+
+
+class _Holder:
+    """Clients of a site by the columns that are asked for, in the process of the worker."""
+
+    def __init__(self, site: SiteFile) -> None:
+        self._site, self._fingerprint = site, ""
+        self._clients: dict[tuple[tuple[str, ...], bool], Client] = {}
+
+    def __call__(self, call: _Call) -> Any:
+        """Return what the method of the client returns."""
+        if call.fingerprint != self._fingerprint:
+            self._clients, self._fingerprint = {}, call.fingerprint
+        if call.method == "keep":
+            return keep_results(self._chunks, **call.arguments)
+        return getattr(self._client(call.columns, raw=call.raw), call.method)(**call.arguments)
+
+    def _client(self, columns: tuple[str, ...], *, raw: bool) -> Client:
+        client = self._clients.pop((columns, raw), None) or self._opened(columns, raw=raw)
+        self._clients[columns, raw] = client  # the last in the order of use
+        while len(self._clients) > CLIENTS:
+            del self._clients[next(iter(self._clients))]
+        return client
+
+    def _opened(self, columns: tuple[str, ...], *, raw: bool) -> Client:
+        client = self._site.client(columns, raw=raw)
+        len(client.rows)
+        if self._site.fingerprint() != self._fingerprint:
+            raise WireError(CHANGED)
+        return client
+
+    def _chunks(self, columns: tuple[str, ...], raw: bool) -> Iterable[Data] | None:
+        """Return the rows that were asked about, None where the site has others by now."""
+        if self._site.fingerprint() != self._fingerprint:
+            return None
+        return chunks_of(self._client(columns, raw=raw).rows)

@@ -1,0 +1,200 @@
+"""A site whose rows are in a process of their own: the same bytes, and no question hangs it."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from grids import KNOWN
+
+from fedcluster._artefacts import write_job
+from fedcluster._site import SiteFile
+from fedcluster.algorithms import FKM, FedAvg, Lloyd
+from fedcluster.core import State, Task
+from fedcluster.engines._remote import RemoteEngine
+from fedcluster.engines._responder import Responder
+from fedcluster.engines._turns import Turns
+from fedcluster.engines._wire import pack, unpack, write_tasks
+from fedcluster.federation._membership import Membership, site_responder
+from fedcluster.jobs import Fit, execute
+from fedcluster.metrics import Inertia
+from fedcluster.preprocessing import PreprocessingSpec, Preprocessor
+from fedcluster.preprocessing._transform import Category, NumericColumn
+
+RNG = np.random.default_rng(5)
+ROWS = RNG.normal(size=(400, 2)) + RNG.choice([-4.0, 4.0], (400, 1))
+START = State.at(ROWS[:2])
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> SiteFile:
+    """A site file with 400 rows of two columns and a text."""
+    write_rows(tmp_path / "rows.csv", ROWS)
+    path = tmp_path / "site.toml"
+    path.write_text(
+        'name = "north"\n[source]\npath = "rows.csv"\n[cost]\nseconds = 3\nmemory_mb = 900\n'
+        'message_mb = 20\n[federation]\ncoordinator = "127.0.0.1:1"\ninsecure = true\n'
+    )
+    return SiteFile.load(path)
+
+
+def write_rows(path: Path, rows: np.ndarray) -> None:
+    lines = [f"{x!r},{y!r},{'left' if x < 0 else 'right'}" for x, y in rows.tolist()]
+    path.write_text("\n".join(["x,y,side", *lines, ""]))
+
+
+@contextmanager
+def started(site: SiteFile, said: list[str] | None = None) -> Iterator[Turns]:
+    """The site as its program starts it."""
+    say = (lambda line: None) if said is None else said.append
+    turns = site_responder(site, Membership.from_site_file(site), say)
+    try:
+        yield turns
+    finally:
+        turns.end("the test is over")
+
+
+def question(*tasks: Task, run: str = "r", exchange: int = 0, **more: Any) -> bytes:
+    headers, arrays = write_tasks(tasks)
+    asked = {"columns": ["x", "y"], "raw": True} | more
+    head = {"protocol": 1, "run": run, "exchange": exchange, "tasks": headers, **asked}
+    return pack(head, arrays)
+
+
+def in_this_process(site: SiteFile) -> Responder:
+    columns = tuple(site.opened(raw=True).columns)
+    return Responder(site.client(columns), columns=columns, choose=site.client, **KNOWN)
+
+
+class ByHand:
+    """A transport to one site in this process."""
+
+    def __init__(self, reply: Callable[[bytes], bytes]) -> None:
+        self.reply = reply
+        self.replies: list[bytes] = []
+
+    def exchange(self, messages, enough):
+        del enough
+        came = {name: self.reply(message) for name, message in messages.items()}
+        self.replies += came.values()
+        return came, {}
+
+
+def test_a_job_has_the_same_bytes_with_and_without_the_process(site, monkeypatch):
+    """Preparation, clustering and a choice of columns: every reply is the same."""
+    monkeypatch.setattr("secrets.token_hex", lambda n: "0" * 2 * n)
+    job = Fit(2, prepare=PreprocessingSpec(scale="standard"), seed=1)
+    replies = []
+    with started(site) as turns:
+        for reply in (in_this_process(site).reply, turns.reply):
+            transport = ByHand(reply)
+            engine = RemoteEngine(transport, ["north"])
+            engine.choose(None, raw=True)
+            execute(job, engine)
+            replies.append(transport.replies)
+    assert len(replies[0]) > 5
+    assert replies[0] == replies[1]
+
+
+TOO_EXPENSIVE = {
+    "restarts": Task(FKM(2, client_n_init=10**9), State()),
+    "epochs": Task(FedAvg(epochs=10**7), START),
+    "levels": Task(
+        Inertia(),
+        State.at(np.zeros((1, 300_001))),
+        preprocessor=Preprocessor(
+            (NumericColumn("x"), Category("side", tuple(map(str, range(300_000)))))
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("task", TOO_EXPENSIVE.values(), ids=TOO_EXPENSIVE)
+def test_a_question_that_costs_too_much_is_refused_and_the_next_one_answered(site, task):
+    with started(site) as turns:
+        before = turns.reply(question(Task(Lloyd(), START)))
+        began = time.monotonic()
+        columns = ["x", "side"] if task.preprocessor else ["x", "y"]
+        header, arrays = unpack(turns.reply(question(task, run="bad", columns=columns)))
+        assert header["refused"].startswith("too expensive for the site's limits"), header
+        assert not arrays
+        assert time.monotonic() - began < 60
+        assert turns.reply(question(Task(Lloyd(), START), run="r")) == before
+        after, _ = unpack(turns.reply(question(Task(Lloyd(), START), run="new")))
+        assert "refused" not in after
+
+
+def test_a_hundred_thousand_tasks_do_not_hang_a_site(site):
+    head = {"step": "Lloyd", "fields": {}, "seed": 0, "round": 0, "inertia": 0.0}
+    tasks = [{**head, "converged": False, "memory": []}] * 100_000
+    message = pack({"protocol": 1, "run": "r", "exchange": 0, "tasks": tasks}, {})
+    with started(site) as turns:
+        began = time.monotonic()
+        header, _ = unpack(turns.reply(message))
+        assert "refused" in header
+        assert time.monotonic() - began < 30
+
+
+def test_a_newer_run_ends_the_question_of_an_older_one(site, monkeypatch):
+    monkeypatch.setattr("fedcluster.engines._turns.GRACE", 0.2)
+    with started(site) as turns:
+        turns.reply(question(Task(Lloyd(), START)))
+        came: list[bytes] = []
+        long = question(TOO_EXPENSIVE["restarts"], run="old")
+        thread = threading.Thread(target=lambda: came.append(turns.reply(long)))
+        thread.start()
+        time.sleep(0.3)
+        header, _ = unpack(turns.reply(question(Task(Lloyd(), START), run="new")))
+        assert "refused" not in header
+        thread.join(10)
+        assert unpack(came[0])[0]["refused"] == "a newer question came"
+
+
+def test_rows_that_change_within_a_run_are_noticed(site):
+    """Old rows as long as the run lasts, new ones for the next run, never some of each."""
+    rows, task = site.path.parent / "rows.csv", Task(Lloyd(), START)
+    with started(site) as turns:
+        _, old = unpack(turns.reply(question(task, run="one")))
+        write_rows(rows, ROWS[:300])
+        _, still = unpack(turns.reply(question(task, run="one", exchange=1)))
+        assert (old["0.weights"].sum(), still["0.weights"].sum()) == (400, 400)
+        _, new = unpack(turns.reply(question(task, run="two")))
+        assert new["0.weights"].sum() == 300
+        header, _ = unpack(turns.reply(question(task, run="one", exchange=2)))
+        assert header["refused"] == "the rows have changed since the run began: start it anew"
+
+
+@pytest.mark.parametrize("change", [False, True])
+def test_rows_are_not_labelled_with_a_model_of_others(site, change):
+    said: list[str] = []
+    results = site.path.parent / "results"
+    results.mkdir()
+    (results / "labels.csv").write_text("of an earlier run")
+    with started(site, said) as turns:
+        engine = RemoteEngine(ByHand(turns.reply), ["north"])
+        engine.choose(["x", "y"])
+        report = execute(Fit(2), engine, columns=["x", "y"])
+        if change:
+            write_rows(site.path.parent / "rows.csv", ROWS[::-1])
+        write_job(site.path.parent, report)
+        model = json.loads((site.path.parent / "model.json").read_text())
+        assert engine.give(model) == ("north",)
+    assert json.loads((results / "model.json").read_text())["columns"] == ["x", "y"]
+    assert (results / "labels.csv").exists() is not change
+    assert ("no rows were labelled, because they have changed" in said[-1]) is change
+
+
+def test_a_model_of_many_centres_does_not_hang_a_site(site):
+    with started(site) as turns:
+        turns.reply(question(Task(Lloyd(), START)))
+        content = {"columns": ["x", "y"], "centers": [[0.0, 0.0]] * 100}
+        header, _ = unpack(turns.reply(pack({"protocol": 1, "run": "r", "model": content}, {})))
+        assert "failed" in header or "refused" in header
+        assert not (site.path.parent / "results" / "labels.csv").exists()

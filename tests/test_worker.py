@@ -1,0 +1,223 @@
+"""Work in a process of its own: the same results, and an end to what costs too much."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from worker_jobs import make
+
+from fedcluster._worker import Limits, Worker
+from fedcluster.engines._turns import CANCELLED, Turns
+from fedcluster.engines._wire import pack
+from fedcluster.errors import EndedError, InputError
+
+
+@contextmanager
+def working(seconds: int, memory_mb: int) -> Iterator[Worker[Any, Any]]:
+    """A worker that is ended with the block."""
+    worker: Worker[Any, Any] = Worker(make, Limits(seconds, memory_mb))
+    try:
+        yield worker
+    finally:
+        worker.end()
+
+
+@pytest.fixture(scope="module")
+def worker() -> Iterator[Worker[Any, Any]]:
+    with working(1, 600) as worker:
+        yield worker
+
+
+def test_one_process_serves_many_calls(worker):
+    first = worker("count")
+    assert [worker("count"), worker("count")] == [first + 1, first + 2]
+    assert worker("pid") != os.getpid()
+    array = np.random.default_rng(0).normal(size=(1000, 7))
+    assert worker(array).tobytes() == array.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("what", "why"),
+    [
+        ("spin", "1 s of processor time"),
+        ("fill", "600 MB of memory"),
+        ("ask too much", "600 MB of memory"),
+        ("kill", "600 MB of memory"),
+        ("abort", "ended with status -6"),
+        ("exit", "ended with status 3"),
+    ],
+)
+def test_what_costs_too_much_is_ended_and_the_next_call_is_answered(worker, what, why):
+    began = time.monotonic()
+    with pytest.raises(EndedError, match=f"too expensive for the site's limits: .*{why}"):
+        worker(what)
+    assert worker("count") == 1
+    assert time.monotonic() - began < 60
+
+
+def test_a_call_that_waits_is_ended_by_the_clock(monkeypatch):
+    monkeypatch.setattr("fedcluster._worker.PATIENCE", 1)
+    with working(1, 600) as worker, pytest.raises(EndedError, match="no answer by the clock"):
+        worker("hold")
+
+
+def test_each_call_has_its_own_time(worker):
+    """The limit is of a call, not of the process: three times 0.5 s pass at a limit of 1 s."""
+    process = worker("pid")
+    for _ in range(3):
+        end = time.process_time() + 0.01
+        while time.process_time() < end:
+            worker(0)
+    assert worker("pid") == process
+
+
+def test_errors_come_as_they_were(worker):
+    with pytest.raises(InputError, match="no such column") as caught:
+        worker("fail")
+    assert "in _fail" in caught.value.__notes__[0]
+    with pytest.raises(RuntimeError, match="Odd: 1 and 2"):
+        worker("fail oddly")
+
+
+def test_a_call_is_ended_from_another_thread(worker):
+    worker("count")
+    threading.Timer(0.3, worker.end, ["a newer question came"]).start()
+    with pytest.raises(EndedError, match=r"^a newer question came$"):
+        worker("spin")
+    assert worker("count") == 1
+    worker.end("nobody knows")  # between two calls nothing is lost
+    assert worker("count") == 1
+
+
+PARENT = """
+import sys, threading, time
+sys.path.insert(0, {tests!r})
+from worker_jobs import make
+from fedcluster._worker import Limits, Worker
+worker = Worker(make, Limits(600, 10_000))
+print(worker("pid"), flush=True)
+if {busy!r}:
+    worker({busy!r})
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("busy", ["", "spin"])
+def test_the_process_ends_with_its_parent_however_that_ends(busy):
+    source = PARENT.format(tests=str(Path(__file__).parent), busy=busy)
+    with subprocess.Popen([sys.executable, "-c", source], stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        time.sleep(0.3)
+        os.kill(child, 0)
+        parent.kill()
+    end = time.monotonic() + 30
+    while Path(f"/proc/{child}").exists():
+        assert time.monotonic() < end, "an orphan works on"
+        time.sleep(0.05)
+
+
+# Turns
+
+
+class Desk:
+    """Answers questions as a site would, each in as many seconds as it says; counts what ends."""
+
+    def __init__(self) -> None:
+        self.ended: list[str] = []
+        self.began: list[str] = []
+        self.stop = threading.Event()
+        self.turns = Turns(self.reply, self.end, self.began.append, 10_000)
+
+    def reply(self, question: bytes, refused: str) -> bytes:
+        if refused:
+            return refused.encode()
+        return b"ended" if self.stop.wait(float(question.rpartition(b"@")[2])) else b"done"
+
+    def end(self, why: str) -> None:
+        self.ended.append(why)
+        self.stop.set()
+        time.sleep(0.05)
+        self.stop.clear()
+
+    def ask(self, run: str, exchange: int, seconds: float, **more: Any) -> tuple[Any, list[bytes]]:
+        message = pack({"run": run, "exchange": exchange, **more}, {}) + b"@%f" % seconds
+        came: list[bytes] = []
+        thread = threading.Thread(target=lambda: came.append(self.turns.reply(message)))
+        thread.start()
+        time.sleep(0.1)
+        return thread, came
+
+
+@pytest.fixture
+def desk(monkeypatch) -> Desk:
+    monkeypatch.setattr("fedcluster.engines._turns.GRACE", 0.3)
+    return Desk()
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "ended"),
+    [
+        (("a", 0), ("b", 0), True),
+        (("a", 0), ("a", 1), True),
+        (("a", 1), ("a", 0), False),
+        (("a", 0), ("a", 0), False),  # asked again: it waits for the answer
+    ],
+)
+def test_a_newer_question_ends_an_older_one_and_no_other(desk, first, second, ended):
+    one, came_first = desk.ask(*first, 2.0)
+    two, came_second = desk.ask(*second, 0.0)
+    one.join(), two.join()
+    assert (came_first, came_second) == ([b"ended" if ended else b"done"], [b"done"])
+    assert desk.ended == ["a newer question came"] * ended
+
+
+def test_a_run_that_began_earlier_does_not_end_a_later_one(desk):
+    desk.ask("old", 0, 0.0)[0].join()
+    new, came = desk.ask("new", 0, 1.5)
+    old, _ = desk.ask("old", 1, 0.0)
+    new.join(), old.join()
+    assert (came, desk.ended) == ([b"done"], [])
+
+
+def test_short_questions_of_two_runs_wait_for_each_other(desk):
+    asked = [desk.ask(run, i, 0.05) for i in range(5) for run in ("a", "b")]
+    for thread, _ in asked:
+        thread.join()
+    assert [came for _, came in asked] == [[b"done"]] * 10
+    assert desk.ended == []
+
+
+def test_a_cancelled_run_is_ended_at_once_and_for_good(desk):
+    running, came = desk.ask("a", 3, 60.0)
+    waiting, came_later = desk.ask("a", 3, 0.0)
+    cancel, told = desk.ask("a", 4, 0.0, cancel=True)
+    for thread in (running, waiting, cancel):
+        thread.join(5)
+    assert (came, came_later, told) == ([b"ended"], [CANCELLED.encode()], [b"done"])
+    other, came = desk.ask("b", 0, 0.0)
+    other.join()
+    assert came == [b"done"]
+
+
+def test_a_large_message_is_refused_unread(desk):
+    said = desk.turns.reply(b"[" * 20_000)
+    assert said == b"the message has 20,000 bytes; at most 10,000 are read"
+    assert desk.began == []
+
+
+@pytest.mark.parametrize(
+    "question", [b"", b"[" * 5_000 + b"@0", b"7\n@0", b"\xff@0", b'{"run":[]}@0']
+)
+def test_what_is_no_question_has_its_turn(desk, question):
+    assert desk.turns.reply(question or b"@0") == b"done"

@@ -1,0 +1,71 @@
+"""What the process of a worker does in tests; it imports little, so that a process starts soon."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fedcluster.errors import InputError
+
+BIG = 1 << 40
+
+
+class Odd(Exception):
+    """An error that cannot be made again of its text."""
+
+    def __init__(self, one: int, two: int) -> None:
+        super().__init__(f"{one} and {two}")
+
+
+def make() -> Callable[[Any], Any]:
+    """Make what the process does: it counts its calls."""
+    calls = []
+
+    def work(asked: Any) -> Any:
+        calls.append(asked)
+        return JOBS[asked](len(calls)) if isinstance(asked, str) else asked
+
+    return work
+
+
+def _spin(_n: int) -> None:
+    while True:
+        pass
+
+
+def _spin_outside(_n: int) -> None:
+    """Take time where Python cannot be interrupted, and hold its lock."""
+    ctypes.PyDLL(None).sleep(1000)
+
+
+def _fill(_n: int) -> int:
+    return len([np.ones(5 * 10**7) for _ in range(2)])
+
+
+def _fail(_n: int) -> None:
+    raise InputError("no such column")
+
+
+def _fail_oddly(_n: int) -> None:
+    raise Odd(1, 2)
+
+
+JOBS: dict[str, Callable[[int], Any]] = {
+    "count": lambda n: n,
+    "pid": lambda _n: os.getpid(),
+    "spin": _spin,
+    "hold": _spin_outside,
+    "fill": _fill,
+    "ask too much": lambda _n: np.empty(BIG),
+    "fail": _fail,
+    "fail oddly": _fail_oddly,
+    "abort": lambda _n: os.abort(),
+    "exit": lambda _n: sys.exit(3),
+    "kill": lambda _n: os.kill(os.getpid(), signal.SIGKILL),
+}
