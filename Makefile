@@ -8,7 +8,7 @@ export MPLCONFIGDIR := $(CURDIR)/.cache/matplotlib
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types unit network faults mutants oldest docs dist bench reproduce reproduce-quick format clean
+.PHONY: help setup demo test lint types unit network faults mutants oldest docs dist bench groups reproduce reproduce-quick format clean
 
 help: ## List what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,6 +52,9 @@ dist: .cache/dist/ready ## Build dist/, the source archive and the wheel; check,
 bench: .venv/ready ## Measure quality and speed beside peers; takes most of an hour
 	@$(BIN)/python -W ignore benchmarks/speed.py
 	@$(BIN)/python -W ignore benchmarks/quality.py
+
+groups: .venv/ready ## Measure what groups of rows cost in inertia and in seconds; ten minutes
+	@$(BIN)/python -W ignore benchmarks/groups.py
 
 faults: .venv/ready ## Kill sites and coordinators of real federations, 20 runs of each; an hour
 	@$(BIN)/python -W ignore benchmarks/faults.py
