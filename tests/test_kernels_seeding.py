@@ -126,3 +126,21 @@ def test_draws_by_hand():
         assert_array_equal(found, rows)
     tiny = draw_spread(1e-9 * columns, weights / 1000, 2, np.array([[0.5, 0.9], [0.1, 0.1]]))
     assert_array_equal(tiny, [1, 0])
+
+
+def test_many_rows_are_tried_as_few_are():
+    """More than a block: greedy trials in plain NumPy, by the same chances."""
+    rng = np.random.default_rng(0)
+    X, weights = rng.normal(size=(1300, 2)), rng.integers(0, 4, 1300).astype(float)
+    chances = rng.random((9, 4))
+    expected: list[int] = []
+    closest = np.full(len(X), np.inf)
+    for c, shares in enumerate(chances):
+        masses = np.cumsum(weights * closest if c else weights)
+        trials = np.searchsorted(masses, (shares if c else shares[:1]) * masses[-1], side="right")
+        squared = [np.minimum(closest, np.square(X - X[t]).sum(axis=1)) for t in trials]
+        best = int(np.argmin([weights @ each for each in squared]))
+        expected.append(int(trials[best]))
+        closest = squared[best]
+    found = draw_spread(np.ascontiguousarray(X.T), weights, 9, chances)
+    assert_array_equal(found, expected)

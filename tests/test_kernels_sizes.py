@@ -32,6 +32,9 @@ from fedcluster.kernels._tiles import (
         (1 << 14, 5, 1, 1, None),  # small
         ((1 << 14) + 1, 5, 1, 1, None),  # and hardly more
         (1_000_000, 16, 32, 62, 16_384),  # 2^24 products, a centre and 16 more for each value
+        (64 + 2 * 16_384 - 1, 16, 32, 2, 16_384),
+        (64 + 2 * 16_384, 16, 32, 2, 16_384),
+        (64 + 2 * 16_384 + 1, 16, 32, 3, 16_384),
         (1_000_000, 1, 1, 16, 65_536),  # no more rows than these,
         (100_000, 1000, 100, 49, 2048),  # no less,
         (100_000_000, 1, 1, 128, 781_251),  # but no more chunks than 128

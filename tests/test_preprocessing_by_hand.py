@@ -24,9 +24,10 @@ from fedcluster.preprocessing import (
     _quantiles,
 )
 from fedcluster.preprocessing._fitting import fit
+from fedcluster.preprocessing._messages import in_words, noticed_in_words
 from fedcluster.preprocessing._moments import Principal, means_from_total, principal, variances
 from fedcluster.preprocessing._quantiles import Histogram, quantiles
-from fedcluster.preprocessing._spec import agree
+from fedcluster.preprocessing._spec import FitReport, agree
 from fedcluster.preprocessing._transform import aligned, on_whole_rows
 from fedcluster.rounds import run_plan
 
@@ -762,3 +763,46 @@ def test_every_value_missing_at_a_site_names_column_and_site() -> None:
     for missing in ("drop", "mean", "error"):
         with pytest.raises(InputError, match=r"^every value is missing of column 'y' at b; leave"):
             run_plan(fit(PreprocessingSpec(missing=missing), schema), engine)
+
+
+# In words
+
+
+@pytest.mark.parametrize(
+    ("n", "said"),
+    [
+        (1, "c0 as they are"),
+        (2, "c0 and c1 as they are"),
+        (7, "c0, c1, c2, c3, c4, c5 and c6 as they are"),  # as long as that six and one more
+        (8, "c0, c1, c2, c3, c4, c5 and 2 more as they are"),
+        (20, "c0, c1, c2, c3, c4, c5 and 14 more as they are"),
+    ],
+)
+def test_a_sentence_lists_a_few_names(n: int, said: str) -> None:
+    preprocessor = Preprocessor(tuple(NumericColumn(f"c{i}") for i in range(n)))
+    found = in_words(PreprocessingSpec("none"), preprocessor, FitReport())
+    assert found == [f"Prepared: {said}."]
+
+
+def test_what_was_prepared_is_told_in_order() -> None:
+    preprocessor = Preprocessor(
+        (NumericColumn("x", log=True), NumericColumn("y"), Category("t", ("a", "b"), other=True)),
+        principal=Principal((0.0,) * 5, ((1.0, 0, 0, 0, 0),) * 2, (1.0, 1.0)),
+    )
+    fit_report = FitReport(
+        {"north": {"x": 1200, "t": 2}, "south": {"x": 1}}, {"note": "only north has it"},
+        {"t": ("c", "d")},
+    )  # fmt: skip
+    assert in_words(PreprocessingSpec(missing="median"), preprocessor, fit_report) == [
+        "Prepared: x and y with mean 0 and variance 1; of x the logarithm; "
+        "t as 3 columns of 0 and 1; of all that 2 principal components.",
+        "Missing values: 1,200 of x at north, 2 of t at north and 1 of x at south; "
+        "filled in with the median, or the commonest text, of all sites.",
+        "Left out: note (only north has it).",
+        "Rare values of t are one: c and d.",
+    ]
+    assert noticed_in_words({}, {}) == []
+    assert noticed_in_words({"north": {"t": 2}}, {"south": {"x": 1}}) == [
+        "Texts that the model does not know, taken for none: 2 of t at north.",
+        "Missing values: 1 of x at south; filled in as in the fit.",
+    ]

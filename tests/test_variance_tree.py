@@ -97,6 +97,7 @@ def test_the_tree_that_comes_back_is_checked() -> None:
         ([[0.0, 5], [10, 5]], [9.0, 3.0], 5),  # they are alike in one column by chance
         ([[0.0, 5], [0, 5]], [9.0, 3.0], 1),  # both are still asked about one mean
         ([[0.0, 5], [0, 5]], [3.0, 9.0], 9),
+        ([[0.0, 5], [0, 5]], [4.0, 4.0], 1),  # the leaf that was cut is the larger of equals
         ([[0.0, 5], [0, 5]], [5.0, 5.0], 5),
     ],
 )
@@ -116,8 +117,11 @@ def test_only_a_cut_that_is_fresh_may_be_undone(
     sums = np.column_stack([each[:, None] * [[1.0, 5.0], [9.0, 5.0]], np.zeros((2, 2))])
     sums[:, 2:] = each[:, None] * (np.array([[1.0, 5.0], [9.0, 5.0]]) - points) ** 2
     after = VarianceTree(2, min_rows=5).server_step(state, [Summary(sums, each)], RNG)
-    assert list(after.memory["undone"]) == ([1, 0] if threshold != 5 else [0, 0])
-    assert list(after.memory["threshold"]) == [threshold]
+    is_undone = threshold != 5
+    assert after.memory["undone"][0] == is_undone
+    assert after.memory["value"][0] == is_undone * threshold
+    if each.sum() >= 10:  # enough for a cut, at once
+        assert list(after.memory["threshold"]) == [threshold]
 
 
 @pytest.mark.parametrize(("undone", "leaves"), [(0, 2), (1, 2), (5, 2), (6, 1), (7, 1)])
