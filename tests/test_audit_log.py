@@ -291,9 +291,9 @@ def test_a_disk_that_fills_in_the_middle_of_a_line_breaks_nothing(path, monkeypa
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(_audit_log, "_append", full)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(InputError, match="No space left"):
         log.append(saying(round=6))
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(InputError, match="No space left"):
         log.append(saying(round=7))
     monkeypatch.setattr(_audit_log, "_append", real)
     log.append(saying(round=8))

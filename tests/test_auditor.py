@@ -113,7 +113,7 @@ def test_questions_have_their_room_and_the_log_says_which_ones_went(auditor, tmp
 
 def test_a_question_that_cannot_be_kept_is_not_answered(auditor, tmp_path):
     (tmp_path / "questions").write_text("a file is in the way")
-    with pytest.raises(OSError, match=r"exists|directory"):
+    with pytest.raises(InputError, match=r"exists|directory"):
         auditor.record(exchange(TASKS))
     assert [line.get("event") for line in read_log(tmp_path / "audit.jsonl")] == ["begun"]
 
@@ -154,7 +154,7 @@ def test_a_run_in_words(auditor, tmp_path):
     assert (first["run"], first["questions"], first["refused"]) == ("r1", 3, 1)
     assert first["columns"] == ["x", "y"]
     assert [task["task"] for task in first["tasks"]] == [
-        *("names and kinds of columns", "texts of labels"),
+        *("describe", "labels"),
         *("Lloyd(tol=0.0001)", "Inertia()"),
     ]
     weights = Client("north", Data(ROWS)).answers(TASKS)[0].weights
@@ -175,7 +175,7 @@ def test_a_run_in_words(auditor, tmp_path):
     assert str(texts).startswith("And up to 2 texts")
     said = [answer_line(answer)[21:] for answer in answers]
     assert said[:2] + said[6:7] == [
-        "round 1  the names and kinds of 2 columns, 2 texts",
-        "round 1  1 texts of labels",
+        "round 1  the names and kinds of 2 columns, 2 texts, 51 bytes",
+        "round 1  1 texts of labels, 5 bytes",
         "refused: step 'X' is not known",
     ]

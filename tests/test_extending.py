@@ -104,6 +104,7 @@ ADDED = {{
     ),
 }}
 {EDITING}
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -113,10 +114,14 @@ from fedcluster.engines import PooledEngine
 from fedcluster.engines._recorded import RecordedEngine
 from fedcluster.engines._remote import RemoteEngine
 from fedcluster.engines._responder import Responder
+from fedcluster.federation._audit_log import AuditLog, read_log
+from fedcluster.federation._auditor import QuestionFolder, SiteAuditor
 
-log = []
 rows = Data(np.eye(3))
-there = {{name: Responder(Client(name, rows), log=log.extend) for name in ("a", "bc")}}
+folder = tempfile.TemporaryDirectory()
+log = AuditLog(Path(folder.name, "audit.jsonl"), "both")
+auditor = SiteAuditor(log, QuestionFolder(Path(folder.name, "questions"), 1 << 20), "us")
+there = {{name: Responder(Client(name, rows), auditor=auditor) for name in ("a", "bc")}}
 
 
 class Wire:
@@ -132,7 +137,8 @@ local = LocalEngine([Client("a", rows), Client("bc", rows)])
 asked = RecordedEngine(RemoteEngine(Wire(), there), Path("record"))
 assert told(local) == told(asked) == [(3, 3), (4, 3)]
 assert told(RecordedEngine(None, Path("record"))) == told(local), "from the checkpoint"
-assert [line["schema_version"] for line in log] == [3, 4], "the log says so"
+told_of = [line["told"]["schema_version"] for line in read_log(log.path) if "told" in line]
+assert told_of == [3, 4], "the log says so"
 assert told(PooledEngine(rows, ["x", "y", "y"])) == [(len("2 sites") + 2, 3)]
 """
 

@@ -41,7 +41,7 @@ from fedcluster.engines._remote import RemoteEngine
 from fedcluster.engines._responder import Responder
 from fedcluster.errors import InputError, SiteError
 from fedcluster.federation._folder import Federation, create
-from fedcluster.federation._membership import Membership, append_to_log
+from fedcluster.federation._membership import Membership, site_auditor
 from fedcluster.federation._messages import shown
 from fedcluster.federation._results import keep_results
 from fedcluster.jobs import JOBS, Evaluate, Fit, SelectK, plan_of
@@ -216,14 +216,14 @@ def engine(folder: Path, **how) -> RemoteEngine:
     for name in SITES:
         site = SiteFile.load(folder / "sites" / name / "site.toml")
         results = folder / "sites" / name / "results"
-        log = folder / "sites" / name / "audit.jsonl"
+        columns = site.opened(raw=True).columns
         given.append(
             Responder(
                 site.client(),
-                columns=site.opened(raw=True).columns,
+                columns=columns,
                 choose=site.client,
                 **KNOWN,
-                log=partial(append_to_log, log),
+                auditor=site_auditor(site, Membership.from_site_file(site), columns, str),
                 keep=partial(_keep, site, results),
             )
         )
@@ -316,7 +316,10 @@ def test_a_resumed_job_asks_only_for_what_is_not_recorded(folder: Path, tmp_path
     again = apps.conduct(engine(folder), job, tmp_path / "run")
     assert {**first, "sites": None} == {**again, "sites": None}
     more = [len((folder / f"sites/{n}/audit.jsonl").read_text().splitlines()) for n in SITES]
-    assert [b - a for a, b in zip(logs, more, strict=True)] == [1, 1]  # what they hold
+    assert [b - a for a, b in zip(logs, more, strict=True)] == [
+        2,
+        2,
+    ]  # what they hold, and the model
 
 
 def test_the_number_of_clusters_and_the_scores_are_those_of_one_process(
@@ -441,8 +444,8 @@ def test_the_log_says_what_left(folder: Path, tmp_path: Path) -> None:
     status, said = invoke("site", "log", toml, "--json")
     lines = json.loads(said)["answers"]
     assert set(lines[0]) == {
-        *("time", "run", "round", "task", "shape", "smallest_weight", "bytes", "limits"),
-        "streams",
+        *("time", "run", "round", "task", "shape", "smallest_weight", "bytes", "numbers", "seed"),
+        *("asked_by", "permit", "columns", "question", "state", "state_round", "preparation"),
     }
     assert lines[1]["task"] == "SiteSummaries(n_means=6, min_rows=3)"
     assert lines[1]["smallest_weight"] >= 3

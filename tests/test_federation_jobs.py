@@ -310,8 +310,8 @@ def test_labels_are_compared_as_on_one_machine(trial, over, model, tmp_path) -> 
     for name, told in zip(SITES, (2, 2), strict=True):
         log = (trial / "sites" / name / "audit.jsonl").read_text()
         assert "rare" not in log
-        [line] = [line for line in map(json.loads, log.splitlines()) if line["task"] == "labels"]
-        assert line["texts"] == told
+        [line] = [line for line in map(json.loads, log.splitlines()) if "labels" in line]
+        assert line["labels"]["texts"] == told
     toml = trial / "sites" / "north" / "site.toml"
     assert "2 texts of labels, " in invoke("site", "log", toml)[1]
 
@@ -360,7 +360,8 @@ def test_a_resumed_comparison_asks_for_no_label_again(trial, model, tmp_path) ->
     again = apps.conduct(engine(trial), given, tmp_path / "run")
     assert {**first, "sites": None} == {**again, "sites": None}
     after = (trial / "sites" / "north" / "audit.jsonl").read_text().removeprefix(before)
-    assert [json.loads(line)["task"] for line in after.splitlines()] == ["SiteSize()"]
+    [line] = map(json.loads, after.splitlines())
+    assert [task["task"] for task in line["tasks"]] == ["SiteSize()"]
     (tmp_path / "run" / "communication_rounds" / "sites-labels").write_bytes(b"{}\n")
     with pytest.raises(InputError, match="sites-labels is damaged"):
         apps.conduct(engine(trial), given, tmp_path / "run")

@@ -13,7 +13,9 @@ import pytest
 from federations import RunningFederation, federation, in_one_process, read_json
 
 from fedcluster.core import Column, Data
+from fedcluster.federation._audit_log import read_log
 from fedcluster.federation._folder import create
+from fedcluster.federation._log_messages import answers_of
 from fedcluster.jobs import Fit
 from fedcluster.kernels import nearest
 from fedcluster.model import Model
@@ -52,9 +54,9 @@ def test_the_same_bits_as_in_one_process(running: RunningFederation, tmp_path: P
     assert "Prepared: x and y with mean 0 and variance 1." in run.said()
     assert "The model and the labels are at east, north, south, west." in run.said()
     for name in ROWS:
-        lines = (running.site(name) / "audit.jsonl").read_text().splitlines()
-        assert [line.split('"task": "')[1].split("(")[0].split('"')[0] for line in lines] == [
-            *("describe", "SiteSize", "Missing", "Means", "Squares", "KFed", "Inertia")
+        answers = answers_of(read_log(running.site(name) / "audit.jsonl"))
+        assert [answer["task"].split("(")[0] for answer in answers] == [
+            *("describe", "SiteSize", "Missing", "Means", "Squares", "KFed", "Inertia", "none")
         ]
 
 

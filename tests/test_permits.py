@@ -65,6 +65,7 @@ class Federation:
             coordinator=authority_digest(self.folder / "certificates/ca.crt"),
             sites=self.sites,
             columns=("age", "bmi"),
+            labels=False,
             steps=("Lloyd", "SiteSize"),
             rounds=3,
             start=date(2020, 1, 1),
@@ -87,7 +88,7 @@ def asked(**changes: object) -> Asked:
     header = {"columns": ["age"], "tasks": [{"step": "Lloyd"}], "permit": "hips-1", **changes}
     question = str(header.pop("question", "q0"))
     given = {key: value for key, value in header.items() if value is not None}
-    return Asked.from_header(given, question, ("age", "bmi", "salary"), "diagnosis")
+    return Asked.from_header(given, question, ("age", "bmi", "salary"))
 
 
 def admitted(trial: Federation, site: str = "north", **changes: object) -> Permit:
@@ -138,7 +139,7 @@ NOT_COVERED = {
     "a column": ({"columns": ["age", "salary"]}, "does not cover all columns: salary"),
     "a column to describe": ({"described": ["salary"]}, "does not cover all columns: salary"),
     "all columns": ({"columns": None}, "does not cover all columns; name those"),
-    "labels": ({"labels": True}, "does not cover all columns: diagnosis"),
+    "labels": ({"labels": True}, "does not cover labels"),
     "a step": ({"tasks": [{"step": "Lloyd"}, {"step": "FKM"}]}, "does not cover step 'FKM'"),
     "no step": ({"tasks": [{}]}, "does not cover step 'None'"),
     "tasks that are none": ({"tasks": ["Lloyd"]}, "the tasks are not a list"),
@@ -222,6 +223,8 @@ BAD = {
     "a time": (text("2090-12-31", "2090-12-31T00:00:00Z"), "start and end must be days"),
     "a text as day": (text("2090-12-31", '"2090-12-31"'), "start and end must be days"),
     "an end before": (text("2090-12-31", "2019-12-31"), "end is before start"),
+    "labels as text": (text("labels = false", 'labels = "no"'), "labels must be true or false"),
+    "labels": (text("labels = false", "labels = true"), "is not granted by the coordinator"),
     "no steps": (text('["Lloyd", "SiteSize"]', "[]"), "steps must be text without control"),
     "steps as text": (text('["Lloyd", "SiteSize"]', '"Lloyd"'), "steps must be text without"),
     "a number as step": (text('"Lloyd"', "3"), "steps must be text without control"),
@@ -431,7 +434,7 @@ def test_a_permit_survives_the_renaming_of_a_full_log(trial, monkeypatch):
 def test_an_acceptance_that_cannot_be_written_down_is_none(trial: Federation) -> None:
     """The log's folder is gone: the files may be there, and nothing is admitted."""
     log = AuditLog(trial.folder / "nowhere/audit.jsonl", "north")
-    with pytest.raises(OSError, match="No such file"):
+    with pytest.raises(InputError, match="No such file"):
         trial.site("north").accept(trial.permit(), log)
     with pytest.raises(WireError, match="answers under a permit only"):
         admitted(trial)

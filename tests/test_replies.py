@@ -19,6 +19,7 @@ from fedcluster.client import Client
 from fedcluster.core import Column, Data, Limit, State, Task
 from fedcluster.engines import LocalEngine
 from fedcluster.engines import _wire as wire
+from fedcluster.engines._audit import Exchange
 from fedcluster.engines._remote import RemoteEngine
 from fedcluster.engines._responder import Responder
 from fedcluster.errors import SiteError
@@ -316,61 +317,79 @@ def test_what_leaves_after_an_error_holds_no_value():
         assert "salary" not in text
 
 
+class Told:
+    """An auditor that remembers what it is told, or fails."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error = error
+        self.exchanges: list[Exchange] = []
+
+    def admit(self, question, header):
+        return "the hash of a line"
+
+    def record(self, exchange):
+        self.exchanges.append(exchange)
+        if self.error is not None:
+            raise self.error
+
+
 def test_a_question_asked_twice_gets_the_same_reply_without_new_work():
-    client = Client("a", Data(ROWS["a"]))
-    said: list[list[dict]] = []
-    site = Responder(client, log=said.append)
+    client, told = Client("a", Data(ROWS["a"])), Told()
+    site = Responder(client, auditor=told)
     headers, arrays = wire.write_tasks(ASKED)
     question = wire.pack({"protocol": wire.PROTOCOL, "tasks": headers}, arrays)
     first = site.reply(question)
     assert site.reply(question) == first
     assert len(client.audit_log) == len(ASKED)  # answered once,
-    assert len(said) == 2  # sent twice
-    assert said[0] == said[1]
+    assert len(told.exchanges) == 2  # sent twice
+    assert told.exchanges[0] is told.exchanges[1]
 
 
 def test_nothing_leaves_that_cannot_be_logged():
-    def full(lines: list[dict]) -> None:
-        raise OSError("no space left on device")
-
-    site = Responder(Client("a", Data(ROWS["a"])), log=full)
+    """Not even why: only that something failed."""
+    told = Told(OSError("no space left on device"))
+    site = Responder(Client("a", Data(ROWS["a"])), auditor=told)
     headers, arrays = wire.write_tasks(ASKED)
-    reply = site.reply(wire.pack({"protocol": wire.PROTOCOL, "tasks": headers}, arrays))
-    header, arrays = wire.unpack(reply)
-    assert header["failed"] == "OSError"
-    assert arrays == {}
+    for message in (wire.pack({"protocol": wire.PROTOCOL, "tasks": headers}, arrays), b"what?"):
+        header, arrays = wire.unpack(site.reply(message))
+        me = {"protocol": wire.PROTOCOL, "question": wire.digest(message), "site": "a"}
+        assert header == me | {"failed": "OSError"}
+        assert arrays == {}
 
 
-def test_the_log_tells_the_sizes_of_each_answer_and_no_value():
-    said: list[list[dict]] = []
-    site = Responder(Client("a", Data(ROWS["a"])), log=said.append)
+def test_the_auditor_is_told_all_of_the_question_and_of_what_leaves():
+    told = Told()
+    site = Responder(Client("a", Data(ROWS["a"])), auditor=told)
     headers, arrays = wire.write_tasks(ASKED)
-    question = {"protocol": wire.PROTOCOL, "run": "r", "exchange": 3, "tasks": headers}
-    _, answers = wire.unpack(site.reply(wire.pack(question, arrays)))
-    assert said[0] == [
-        {
-            "run": "r",
-            "round": 4,
-            "task": "Lloyd(tol=0.0001)",
-            "shape": [3, 3],
-            "smallest_weight": answers["0.weights"].min(),
-            "bytes": 8 * 12,
-            "limits": [{"name": "MinRows", "n": 2}],
-            "streams": False,
-        },
-        {
-            "run": "r",
-            "round": 4,
-            "task": "Inertia()",
-            "shape": [1, 1],
-            "smallest_weight": 30.0,
-            "bytes": 16,
-            "limits": [{"name": "MinRows", "n": 2}],
-            "streams": False,
-        },
-    ]
+    asked = {"protocol": wire.PROTOCOL, "run": "r", "exchange": 3, "tasks": headers}
+    question = wire.pack(asked, arrays)
+    reply = site.reply(question)
+    header, answers = wire.unpack(reply)
+    assert header["log"] == "the hash of a line"
+    [exchange] = told.exchanges
+    assert (exchange.question, exchange.reply, exchange.refused) == (question, reply, "")
+    assert exchange.header["exchange"] == 3
+    assert [task.step for task in exchange.tasks] == [task.step for task in ASKED]
+    assert [answer.sums.shape for answer in exchange.answers] == [(3, 3), (1, 1)]
+    assert exchange.answers[0].weights.tobytes() == answers["0.weights"].tobytes()
+    limits = [{"name": "MinRows", "n": 2}]
+    assert exchange.told == {"limits": limits, "streams": False, "log": "the hash of a line"}
     site.reply(b"what?")
-    assert [line["task"] for line in said[1]] == ["none"]
+    assert told.exchanges[1].question == b"what?"
+    assert told.exchanges[1].refused == "the message has no header that can be read"
+
+
+def test_the_site_is_told_the_kind_of_its_own_error_only():
+    """The log may be handed on; the error's text, which may hold a value, is for the screen."""
+
+    def load() -> Data:
+        raise ValueError("row 17, column 'salary': 4711.50 is not a number")
+
+    told = Told()
+    site = Responder(Client("a", load), auditor=told)
+    headers, arrays = wire.write_tasks(ASKED)
+    site.reply(wire.pack({"protocol": wire.PROTOCOL, "tasks": headers}, arrays))
+    assert told.exchanges[0].refused == "ValueError, see what the site's program says"
 
 
 def test_the_coordinator_chooses_among_columns_and_their_order():

@@ -19,7 +19,9 @@ from fedcluster.engines import _wire as wire
 from fedcluster.engines._remote import RemoteEngine
 from fedcluster.engines._responder import Responder
 from fedcluster.errors import SiteError
-from fedcluster.federation._messages import log_line
+from fedcluster.federation._audit_log import AuditLog, read_log
+from fedcluster.federation._auditor import QuestionFolder, SiteAuditor
+from fedcluster.federation._log_messages import answer_line, answers_of
 from fedcluster.preprocessing import Category, NumericColumn, Preprocessor
 from fedcluster.preprocessing._moments import Missing
 from fedcluster.privacy import MinClusterSize, MinRows
@@ -101,18 +103,21 @@ def test_a_site_that_does_not_describe_its_columns_is_refused():
     assert list(columns_told(engine(silent))) == ["a", "c"]
 
 
-def test_only_texts_that_the_limits_let_out_are_told_and_the_log_says_how_many():
-    said: list[list[dict]] = []
+def test_only_texts_that_the_limits_let_out_are_told_and_the_log_says_how_many(tmp_path):
     X = np.column_stack([np.arange(12.0), np.repeat([0.0, 1.0, 2.0, 3.0], [6, 3, 2, 1])])
     rows = Data(X, columns=(Column("age"), Column("ward", "text", ("east", "north", "hall", "x"))))
     client = Client("a", rows, (MinRows(2), MinClusterSize(3)))
-    site = Responder(client, columns=("age", "ward"), **KNOWN, log=said.append)
+    log = AuditLog(tmp_path / "audit.jsonl", "a")
+    auditor = SiteAuditor(log, QuestionFolder(tmp_path / "questions", 1 << 20), "host:8443")
+    site = Responder(client, columns=("age", "ward"), **KNOWN, auditor=auditor)
     told = columns_told(RemoteEngine(Postman({"a": site}), ["a"]))
     assert told == {"a": (Column("age"), Column("ward", "text", ("east", "north")))}
     limits = [{"name": "MinRows", "n": 2}, {"name": "MinClusterSize", "p": 3}]
-    line = {"run": said[0][0]["run"], "round": 1, "task": "describe", "columns": 2, "texts": 2}
-    assert said[0][0] == line | {**{"bytes": 60, "limits": limits, "streams": False}}
-    [shown, _] = map(log_line, said[0])
+    _, line = read_log(log.path)
+    stated = {"limits": limits, "streams": False, "log": line["previous"]}
+    assert (line["told"], line["round"]) == (stated, 1)
+    assert line["described"] == {"number": 2, "texts": 2, "bytes": 60}
+    [shown, _] = map(answer_line, answers_of([line]))
     assert shown.endswith("round 1  the names and kinds of 2 columns, 2 texts, 60 bytes")
 
 

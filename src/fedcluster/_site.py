@@ -121,8 +121,8 @@ class SiteFile:
         What one question may cost.
     values_in_memory : int, default=8388608
         Rows of at most so many values are held in memory, 8 bytes each; others come in chunks.
-    federation : mapping
-        What a federation over a network adds; read there.
+    federation, permits : mapping
+        What a federation over a network adds, and whether it needs permits; read there.
     path : Path
         The file itself.
 
@@ -152,6 +152,7 @@ class SiteFile:
     cost: Cost = field(default_factory=Cost)
     values_in_memory: int = IN_MEMORY
     federation: Mapping[str, Any] = field(default_factory=dict)
+    permits: Mapping[str, Any] = field(default_factory=dict)
     path: Path = Path("site.toml")
 
     @classmethod
@@ -369,6 +370,7 @@ class _Toml:
             cost=self.table("cost").cost(),
             values_in_memory=self.whole("values_in_memory", 0, IN_MEMORY),
             federation=self.table("federation").content,
+            permits=self.table("permits").content,
             path=self.path,
         )
         used = [*(site.columns or ()), *filter(None, others.values())]

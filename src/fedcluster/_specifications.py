@@ -235,8 +235,11 @@ class RunOptions:
         The smallest number of sites that must answer a round; by default all.
     deadline : float
         Seconds after which a round goes on without those that have not answered.
+    permit : str, optional
+        The permit under which the sites are asked.
     columns : sequence of str, optional
-        What to cluster by; without it all columns, which must then be the same everywhere.
+        What to cluster by; without it those of the permit, or all columns, which must then be the
+        same everywhere.
     """
 
     out: Path = parameter(
@@ -253,5 +256,11 @@ class RunOptions:
         "Seconds to wait for a site in a round. Flower notices after at most 65 that a site has "
         "died.",
         metavar="S",
+    )
+    permit: str | None = parameter(
+        None,
+        "The permit under which the sites are asked; by default about its columns.",
+        metavar="ID",
+        show_default=False,
     )
     columns: Sequence[str] | None = None

@@ -461,6 +461,8 @@ class SiteInfo:
         the same sites: these do not count in a comparison.
     n_columns : int or None
         How many columns its rows have, where it told that; it does not count in a comparison.
+    log : str
+        The hash of the last line of its log, where it keeps one; it does not count either.
     """
 
     name: str
@@ -472,6 +474,7 @@ class SiteInfo:
     n_rows: float | None = field(default=None, compare=False)
     weight: float | None = field(default=None, compare=False)
     n_columns: int | None = field(default=None, compare=False)
+    log: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -126,6 +127,64 @@ def _loaded(folder: Path) -> Federation:
     from fedcluster.federation._folder import Federation
 
     return Federation.load(folder)
+
+
+@app.command(
+    epilog="Example: fedcluster federation permit trial hips-2026 --purpose 'Groups of patients "
+    "after hip surgery' --columns age,bmi --rounds 200 --end 2026-12-31"
+)
+def permit(
+    folder: Folder,
+    name: Annotated[str, typer.Argument(metavar="ID", show_default=False, help="Its name.")],
+    *,
+    purpose: Annotated[str, typer.Option(metavar="TEXT", help="What for.", show_default=False)],
+    columns: Annotated[
+        str, typer.Option(metavar="A,B,C", help="The columns that it covers.", show_default=False)
+    ],
+    rounds: Annotated[
+        int, typer.Option(metavar="N", help="How often a site answers.", show_default=False)
+    ],
+    end: Annotated[
+        datetime, typer.Option(formats=["%Y-%m-%d"], help="The last day, UTC.", show_default=False)
+    ],
+    start: Annotated[
+        datetime | None,
+        typer.Option(formats=["%Y-%m-%d"], help="The first day, UTC.", show_default="today"),
+    ] = None,
+    steps: Annotated[
+        str, typer.Option(metavar="A,B,C", help="The steps that it covers.", show_default="usual")
+    ] = "",
+    labels: Annotated[
+        bool, typer.Option("--labels", help="Labels of rows may be asked for, too.")
+    ] = False,
+    sites: Annotated[
+        str, typer.Option(metavar="A,B,C", help="The sites that it is for.", show_default="all")
+    ] = "",
+) -> None:
+    """Write a permit for a study and sign it; each site accepts it for itself.
+
+    Hand DIR/permits/ID.toml and ID.sig to each site: fedcluster site permit accept. Then name it:
+    fedcluster federation run DIR fit --permit ID.
+    """
+    federation = _loaded(folder)
+    from fedcluster.federation._folder import grant
+    from fedcluster.federation._permits import LABEL_STEPS, STEPS
+    from fedcluster.io._columns import column_list
+
+    usual = STEPS + LABEL_STEPS if labels else STEPS
+    path = grant(
+        federation,
+        id=name,
+        purpose=purpose,
+        sites=tuple(sites.split(",")) if sites else (),
+        columns=tuple(column_list(columns) or ()),
+        labels=labels,
+        steps=tuple(steps.split(",")) if steps else usual,
+        rounds=rounds,
+        start=(start or datetime.now(UTC)).date(),
+        end=end.date(),
+    )
+    typer.echo(f"Wrote {path} and {path.with_suffix('.sig').name}: hand both to each site.")
 
 
 Columns = Annotated[

@@ -17,6 +17,8 @@ from fedcluster.cli._screen import Screen, needs, until_interrupted
 if TYPE_CHECKING:
     from fedcluster._report._tables import Table
     from fedcluster._site import Profile, SiteFile
+    from fedcluster.federation._audit_log import AuditLog
+    from fedcluster.federation._site_permits import SitePermits
 
 app = typer.Typer(
     help="Cluster over a network: for a site.", no_args_is_help=True, rich_markup_mode=None
@@ -55,20 +57,128 @@ def log(
     last: Annotated[int, typer.Option(metavar="N", min=1, help="How many answers are shown.")] = 50,
     as_json: AsJson = False,
 ) -> None:
-    """Show what left this site."""
+    """Show what left this site, who asked for it, and what the answers of each run tell."""
     from fedcluster._site import SiteFile
-    from fedcluster.federation._membership import Membership, read_log
-    from fedcluster.federation._messages import log_line
+    from fedcluster.federation._audit_log import read_log
+    from fedcluster.federation._log_messages import answer_line, answers_of, run_parts, run_records
+    from fedcluster.federation._membership import Membership, site_log
 
     with Screen(as_json=as_json, quiet=False) as screen:
         site = SiteFile.load(site_file)
-        path = site_file.parent / Membership.from_site_file(site).log
-        lines = read_log(path)
-    count = f"{len(lines):,} answers have left site {site.name}: {path}"
+        path = site_log(site, Membership.from_site_file(site)).path
+        answers = list(answers_of(read_log(path)))
+        runs = run_records(answers)
+    count = f"{len(answers):,} answers have left site {site.name}: {path}"
     screen.result(
-        {"log": str(path), "answers": lines[-last:], "all": len(lines)},
-        [*map(log_line, lines[-last:]), count],
+        {"log": str(path), "answers": answers[-last:], "all": len(answers), "runs": runs},
+        [*run_parts(runs), *map(answer_line, answers[-last:]), count],
     )
+
+
+@app.command(
+    "verify-log", epilog="Example: fedcluster site verify-log site.toml --head 3f2a9c41d07b55e8"
+)
+def verify_log(
+    site_file: SiteToml,
+    head: Annotated[
+        str,
+        typer.Option(
+            metavar="HASH",
+            help="The hash of a line, or its first 16 digits, as somebody else holds it.",
+            show_default=False,
+        ),
+    ] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Check that no line of the log was changed, removed, moved or put in, and none cut off.
+
+    With --head also that up to one line it is the log that somebody else knows: of the coordinator,
+    which gets a hash with every answer, or of whoever wrote down what this command shows.
+    """
+    from fedcluster._site import SiteFile
+    from fedcluster.errors import InputError
+    from fedcluster.federation._audit_log import verify
+    from fedcluster.federation._membership import Membership, site_log, site_questions
+
+    with Screen(as_json=as_json, quiet=False) as screen:
+        site = SiteFile.load(site_file)
+        membership = Membership.from_site_file(site)
+        path = site_log(site, membership).path
+        if head and len(head) < 16:
+            raise InputError(f"--head {head!r}: give at least 16 digits of the hash")
+        end, known = verify(path, head)
+        if head and known is None:
+            raise InputError(
+                f"{path}: no line has the hash {head}: it is not the log that was known"
+            )
+        questions = site_questions(site, membership).check(path)
+    told = {"lines": end.line, "files": end.part, "head": end.hash, "known_line": known}
+    lines = [f"{end.line:,} lines in {end.part} files are in order, and {questions:,} questions."]
+    lines += [f"Up to line {known:,} it is the log that was known."] if known else []
+    screen.result({"log": str(path), **told}, [*lines, f"The last line has the hash {end.hash}"])
+
+
+permit_app = typer.Typer(
+    help="Permits of studies: show, accept, revoke.", no_args_is_help=True, rich_markup_mode=None
+)
+app.add_typer(permit_app, name="permit")
+
+
+@permit_app.command("show", epilog="Example: fedcluster site permit show site.toml permit.toml")
+def show_permit(
+    site_file: SiteToml,
+    file: Annotated[
+        Path | None,
+        typer.Argument(metavar="[PERMIT.TOML]", show_default=False, help="One that is offered."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the permits that this site has accepted, or one that is offered to it."""
+    from fedcluster.federation._log_messages import permit_lines
+
+    with Screen(as_json=as_json, quiet=False) as screen:
+        permits, log = _permits(site_file)
+        with log.locked() as head:
+            known = permits.known(head) if file is None else [(permits.read(file), {})]
+    content = [{**permit.plain(), **state} for permit, state in known]
+    screen.result({"permits": content}, permit_lines(content) or ["No permit was accepted here."])
+
+
+@permit_app.command("accept", epilog="Example: fedcluster site permit accept site.toml permit.toml")
+def accept_permit(
+    site_file: SiteToml,
+    file: Annotated[
+        Path, typer.Argument(metavar="PERMIT.TOML", show_default=False, help="The permit.")
+    ],
+) -> None:
+    """Accept a permit that the coordinator has signed: sign it, and answer under it.
+
+    What it allows is shown by fedcluster site permit show SITE.TOML PERMIT.TOML.
+    """
+    permits, log = _permits(site_file)
+    permit = permits.accept(file, log)
+    typer.echo(f"Accepted permit {permit.id} for {permit.rounds:,} rounds, until {permit.end}.")
+
+
+@permit_app.command("revoke", epilog="Example: fedcluster site permit revoke site.toml hips-2026")
+def revoke_permit(
+    site_file: SiteToml,
+    name: Annotated[str, typer.Argument(metavar="ID", show_default=False, help="Its id.")],
+) -> None:
+    """Revoke a permit: from now on nothing is answered under it, by a site that runs, too."""
+    permits, log = _permits(site_file)
+    permits.revoke(name, log)
+    typer.echo(f"Revoked permit {name}.")
+
+
+def _permits(site_file: Path) -> tuple[SitePermits, AuditLog]:
+    """Return the permits of a site and the log in which they stand."""
+    from fedcluster._site import SiteFile
+    from fedcluster.federation._membership import Membership, site_log, site_permits
+
+    site = SiteFile.load(site_file)
+    membership = Membership.from_site_file(site)
+    return site_permits(site, membership), site_log(site, membership)
 
 
 def check(

@@ -76,6 +76,8 @@ class RemoteEngine:
         The smallest number of sites that must answer a round; by default all that are asked.
     largest : int
         Bytes of the largest reply that is read.
+    permit : str, optional
+        The permit under which the sites are asked.
 
     Attributes
     ----------
@@ -95,6 +97,7 @@ class RemoteEngine:
         *,
         quorum: int | None = None,
         largest: int = LARGEST,
+        permit: str | None = None,
     ) -> None:
         self._sites = {name: SiteInfo(name, answered=False) for name in sorted(sites)}
         if not self._sites:
@@ -103,6 +106,7 @@ class RemoteEngine:
             raise ValueError(f"quorum must be from 1 to {len(self._sites)} sites, not {quorum}")
         self._transport, self._quorum, self._largest = transport, quorum, largest
         self._run, self._exchanges = secrets.token_hex(8), 0
+        self._permit = {} if permit is None else {"permit": permit}
         self._chosen: dict[str, Any] = {}
         self.refusals: list[Refusal] = []
 
@@ -199,7 +203,7 @@ class RemoteEngine:
         return replies
 
     def _header(self) -> dict[str, Any]:
-        return {"run": self._run, "exchange": self._exchanges, **self._chosen}
+        return {"run": self._run, "exchange": self._exchanges, **self._permit, **self._chosen}
 
     def _exchange(
         self, messages: Mapping[str, bytes], read: Callable[[str, bytes], T]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 from fedcluster.core import SiteInfo, Summary, Task
+from fedcluster.engines._audit import NO_AUDIT, Auditor, Exchange
 from fedcluster.engines._wire import (
     ASKED,
     PROTOCOL,
@@ -30,9 +30,6 @@ from fedcluster.engines._wire import (
 from fedcluster.errors import EndedError, InputError
 
 LOGGER = logging.getLogger(__name__)
-
-Line = dict[str, Any]
-"""One line of the log of what left: sizes, never a value."""
 
 
 class SiteClient(Protocol):
@@ -71,9 +68,9 @@ class Responder:
         The steps that it knows, as `steps_by_name` gives them.
     preparations : callable, optional
         Makes a preparation of its plain form; without it no rows are prepared.
-    log : callable taking a list of dict, optional
-        Receives the lines of the log of each reply before it leaves; where it fails, nothing
-        leaves.
+    auditor : Auditor, optional
+        Says whether a question may be answered, and writes down each reply before it leaves; where
+        it cannot, nothing leaves but that something failed.
     keep : callable taking a dict, optional
         Receives the model that the sites found, as ``model.json`` holds it.
 
@@ -96,78 +93,80 @@ class Responder:
         choose: Callable[..., SiteClient] | None = None,
         steps: Steps = STEPS,
         preprocessors: Preprocessors | None = None,
-        log: Callable[[list[Line]], None] | None = None,
+        auditor: Auditor = NO_AUDIT,
         keep: Callable[[dict[str, Any]], None] | None = None,
     ) -> None:
         self.name, self.columns = client.name, tuple(columns)
         self._clients, self._choose = {(self.columns, False): client}, choose
         self._steps, self._preprocessors = steps, preprocessors
-        self._log, self._keep = log, keep
-        self._answers: dict[str, tuple[bytes, list[Line]]] = {}
+        self._auditor, self._keep = auditor, keep
+        self._last: Exchange | None = None
 
     def reply(self, question: bytes, refused: str = "") -> bytes:
         """Return the reply to a question, refused unread where a reason is given; never raises."""
         me = {"protocol": PROTOCOL, "question": digest(question), "site": self.name}
+        header: Header = {}
         try:
             if refused:
                 raise WireError(refused)
-            return self._reply(question, me)
+            header, arrays = unpack(question)
+            return self._reply(question, header, arrays, me)
         except (WireError, EndedError) as error:  # about the question; no value of a row is in it
             LOGGER.warning("a question was refused: %s", error)
-            return self._complaint({**me, "refused": str(error)})
+            told, reason = {"refused": str(error)}, str(error)
         except Exception as error:
             whole = not isinstance(error, InputError)
             LOGGER.error("a question could not be answered: %s", error, exc_info=whole)
-            return self._complaint({**me, "failed": type(error).__name__})
+            told = {"failed": type(error).__name__}
+            reason = f"{type(error).__name__}, see what the site's program says"
+        complaint = pack({**me, **told}, {})
+        return self._complaint(Exchange(question, complaint, header, refused=reason), me)
 
-    def _complaint(self, header: dict[str, Any]) -> bytes:
-        """Return a reply without an answer, logged if the log can be written."""
-        reply = pack(header, {})
-        if self._log is not None:
-            with suppress(OSError):
-                self._log([{"task": "none", "bytes": len(reply)}])
-        return reply
+    def _complaint(self, exchange: Exchange, me: dict[str, Any]) -> bytes:
+        """Return a reply without an answer; only that there is none, if it cannot be logged."""
+        try:
+            self._auditor.record(exchange)
+        except Exception as error:
+            LOGGER.error("the log cannot be written: %s", error)
+            return pack({**me, "failed": type(error).__name__}, {})
+        return exchange.reply
 
-    def _reply(self, question: bytes, me: dict[str, Any]) -> bytes:
-        header, arrays = unpack(question)
+    def _reply(self, question: bytes, header: Header, arrays: Arrays, me: dict[str, Any]) -> bytes:
         if header.get("protocol") != PROTOCOL:
             raise WireError(
                 f"the question is of protocol {header.get('protocol')}, this site speaks "
                 f"{PROTOCOL}: use the same fedcluster"
             )
         echo = {**me, "run": header.get("run"), "exchange": header.get("exchange")}
+        if header.get("cancel") is True:  # what was worked on has been ended before this turn
+            cancelled = Exchange(question, pack(echo, {}), header, refused="the run was cancelled")
+            return self._complaint(cancelled, me)
+        log = self._auditor.admit(question, header)
         if "model" in header:
+            self._auditor.record(Exchange(question, pack(echo, {}), header))
             if self._keep is not None:
                 self._keep(header["model"])
             return pack(echo, {})
-        if header.get("cancel") is True:  # what was worked on has been ended before this turn
-            return pack(echo, {})
-        if me["question"] not in self._answers:  # the last reply is kept, for a repetition
-            self._answers = {me["question"]: self._answered(header, arrays, echo)}
-        reply, lines = self._answers[me["question"]]
-        if self._log is not None:
-            self._log(lines)
-        return reply
+        if self._last is None or self._last.question != question:  # else it is a repetition
+            self._last = self._answered(Exchange(question, b"", header), arrays, echo, log)
+        self._auditor.record(self._last)
+        return self._last.reply
 
     def _answered(
-        self, header: Header, arrays: Arrays, echo: dict[str, Any]
-    ) -> tuple[bytes, list[Line]]:
-        """Return the reply to what is asked of the site itself and to tasks, and its log lines."""
+        self, asked: Exchange, arrays: Arrays, echo: dict[str, Any], log: str
+    ) -> Exchange:
+        """Answer what is asked of the site itself and tasks; ``log`` is its log's last hash."""
+        header = asked.header
         tasks = read_tasks(header.get("tasks", ()), arrays, self._steps, self._preprocessors)
         client = self._client(header.get("columns"), raw=header.get("raw") is True)
         texts = _names(header.get("described", ()))
-        asked = {"columns": "described" in header, "labels": "labels" in header}
-        site = client.introduce(texts=texts, **asked)
+        wanted = {"columns": "described" in header, "labels": "labels" in header}
+        site = replace(client.introduce(texts=texts, **wanted), log=log)
         answers, told = client.answers(tasks), write_site(site)
-        more = {key: told[key] for key in ASKED if key in header}
-        always = {key: told[key] for key in STATED}
+        told = {key: told[key] for key in (*STATED, *(key for key in ASKED if key in header))}
         columns = header.get("columns", self.columns)
-        reply = pack({**echo, **always, "columns": columns, **more}, write_summaries(answers))
-        exchange = echo["exchange"]
-        number = exchange + 1 if isinstance(exchange, int) else None  # people count from 1
-        which = {"run": echo["run"], "round": number}
-        lines = [*_told_lines(site, more), *map(_line, tasks, answers)]
-        return reply, [{**which, **line, **always} for line in lines]
+        reply = pack({**echo, "columns": columns, **told}, write_summaries(answers))
+        return replace(asked, reply=reply, tasks=tasks, answers=answers, told=told)
 
     def _client(self, columns: Any, *, raw: bool) -> SiteClient:
         """Return the site with the columns that are asked for, by default with its own."""
@@ -186,25 +185,3 @@ def _names(given: Any) -> tuple[str, ...]:
     if not is_texts(given):
         raise WireError("the columns that are asked for are not a list of names")
     return tuple(given)
-
-
-def _told_lines(site: SiteInfo, told: Mapping[str, Any]) -> Iterator[Line]:
-    """Return what the log says of columns and labels, where they were asked for."""
-    if "described" in told:
-        texts = sum(len(column.levels) for column in site.columns)
-        size = len(json.dumps(told["described"]))
-        yield {"task": "describe", "columns": len(site.columns), "texts": texts, "bytes": size}
-    if site.labels is not None:
-        size = len(json.dumps(site.labels))
-        yield {"task": "labels", "texts": len(site.labels), "bytes": size}
-
-
-def _line(task: Task, answer: Summary) -> Line:
-    """Return what the log says of one answer."""
-    said = answer.weights[answer.weights != 0]
-    return {
-        "task": repr(task.step),
-        "shape": list(answer.sums.shape),
-        "smallest_weight": float(said.min()) if said.size else None,
-        "bytes": answer.sums.nbytes + answer.weights.nbytes,
-    }

@@ -102,14 +102,15 @@ class AuditLog:
         Raises
         ------
         InputError
-            If the chain is broken, or lines were cut off.
-        OSError
-            If the log cannot be read or written.
+            If the chain is broken, lines were cut off, or the log cannot be read or written.
         """
-        with _beside(self.path, ".lock").open("a") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            self._catch_up()
-            yield self._head
+        try:
+            with _beside(self.path, ".lock").open("a") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                self._catch_up()
+                yield self._head
+        except OSError as error:
+            raise InputError(f"{self.path} cannot be written: {error}") from error
 
     def append(self, entry: Callable[[Head], Line]) -> Head:
         """Write a line; it is on the disk when this returns.

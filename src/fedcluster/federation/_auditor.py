@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -13,9 +13,10 @@ import numpy as np
 
 from fedcluster.core import Floats, Summary, Task, first_alike
 from fedcluster.engines._audit import Exchange
-from fedcluster.engines._wire import Header
+from fedcluster.engines._wire import ASKED, Header
 from fedcluster.errors import InputError
 from fedcluster.federation._audit_log import AuditLog, Head, Line, read_log
+from fedcluster.federation._log_messages import printable
 from fedcluster.federation._site_permits import Asked, SitePermits, next_round
 from fedcluster.io._outputs import atomic_write
 
@@ -39,8 +40,8 @@ class SiteAuditor:
         With them, only what a permit covers is answered.
     columns : sequence of str
         The columns that the site has.
-    label : str, optional
-        Its column of labels.
+    say : callable taking a str
+        Receives what is written down, in one line each.
     """
 
     log: AuditLog
@@ -48,13 +49,17 @@ class SiteAuditor:
     asked_by: str
     permits: SitePermits | None = None
     columns: Sequence[str] = ()
-    label: str | None = None
+    say: Callable[[str], object] = str
 
-    def admit(self, question: bytes, header: Header) -> None:
-        """Check that a permit covers a question, where the site demands one."""
-        if self.permits is not None:
-            with self.log.locked() as head:
-                self._used(question, header, head)
+    def admit(self, question: bytes, header: Header) -> str:
+        """Check that a permit covers a question, where the site demands one.
+
+        The reply tells the hash of the last line of the log: the coordinator can show later that
+        the log was the same up to there.
+        """
+        with self.log.locked() as head:
+            self._used(question, header, head)
+            return head.hash
 
     def record(self, exchange: Exchange) -> None:
         """Write a line, and keep the question; the permit is held against it once more."""
@@ -66,14 +71,20 @@ class SiteAuditor:
             kept = self.questions.keep(exchange.question, refused=bool(exchange.refused))
             return {"asked_by": self.asked_by, **used, **kept, **_line(exchange)}
 
-        self.log.append(entry)
+        site = self.log.append(entry).site
+        tasks, size = len(exchange.tasks), len(exchange.reply)
+        self.say(
+            f"site {site}: a question was refused: {printable(exchange.refused)}"
+            if exchange.refused
+            else f"site {site}: answered {tasks} tasks with {size:,} bytes"
+        )
 
     def _used(self, question: bytes, header: Header, head: Head) -> Line:
         """Return what a line says of the permit that covers a question, nothing without permits."""
         if self.permits is None:
             return {}
         digest = sha256(question).hexdigest()
-        asked = Asked.from_header(header, digest, self.columns, self.label)
+        asked = Asked.from_header(header, digest, self.columns)
         return next_round(self.permits.admit(asked, head), asked, head)
 
 
@@ -200,12 +211,13 @@ def _task_line(task: Task, answer: Summary) -> Line:
 
 def _told(told: Mapping[str, Any]) -> Line:
     """Return what the log says of what the site told of itself; of texts, how many there are."""
-    line: Line = {key: told[key] for key in ("limits", "streams") if key in told}
+    line: Line = {"told": {key: told[key] for key in told if key not in ASKED}}
     if "described" in told:
         texts = sum(len(levels) for _, _, levels in told["described"])
-        line["described"] = {"columns": len(told["described"]), "texts": texts}
-    if "labels" in told:
-        line["labels"] = None if told["labels"] is None else len(told["labels"])
+        size = len(json.dumps(told["described"]))
+        line["described"] = {"number": len(told["described"]), "texts": texts, "bytes": size}
+    if told.get("labels") is not None:
+        line["labels"] = {"texts": len(told["labels"]), "bytes": len(json.dumps(told["labels"]))}
     return line
 
 

@@ -17,6 +17,8 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from fedcluster.federation._permits import new_key
+
 LIFETIME = timedelta(days=5 * 365)
 """How long certificates are valid."""
 
@@ -31,7 +33,7 @@ USAGES = (
 
 
 def issue(host: str, sites: Sequence[str]) -> tuple[dict[str, bytes], dict[str, bytes]]:
-    """Make a certificate for the coordinator and a key for each site.
+    """Make a certificate for the coordinator, its key to sign permits, and a key for each site.
 
     Parameters
     ----------
@@ -53,12 +55,13 @@ def issue(host: str, sites: Sequence[str]) -> tuple[dict[str, bytes], dict[str, 
         "certificates/ca.key": _private(authority, PrivateFormat.PKCS8),
         "certificates/server.key": _private(server, PrivateFormat.PKCS8),
     }
+    secret["certificates/permit.key"], granter = new_key()
     for site in sites:
         key = ec.generate_private_key(ec.SECP384R1())
         public[f"keys/{site}.pub"] = key.public_key().public_bytes(
             Encoding.OpenSSH, PublicFormat.OpenSSH
         )
-        public[f"sites/{site}/ca.crt"] = ca
+        public |= {f"sites/{site}/ca.crt": ca, f"sites/{site}/coordinator.pub": granter}
         secret[f"sites/{site}/key"] = _private(key, PrivateFormat.OpenSSH)
     return public, secret
 

@@ -10,10 +10,12 @@ import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from fedcluster.errors import InputError
 from fedcluster.federation._certificates import issue
-from fedcluster.io._outputs import atomic_folder
+from fedcluster.federation._permits import GRANTED, Permit, authority_digest, load_key, sign
+from fedcluster.io._outputs import atomic_folder, atomic_write
 
 TEMPLATES = Path(__file__).with_name("templates")
 SITE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
@@ -123,6 +125,40 @@ def create(folder: Path, sites: Sequence[str], address: str, *, insecure: bool) 
         for name in ("", "sites", *(f"sites/{site}" for site in sites)):
             (partial / name).chmod(0o700)
     return federation
+
+
+def grant(federation: Federation, **terms: Any) -> Path:
+    """Write a permit into the folder of a federation and sign it; return its file.
+
+    Parameters
+    ----------
+    federation : Federation
+        The federation.
+    **terms : object
+        The fields of `Permit` but for the coordinator; without ``sites`` it is for all of them.
+
+    Raises
+    ------
+    InputError
+        If a term means nothing, the federation has no such site or no certificates, or there is
+        another permit with this id.
+    """
+    if (authority := federation.authority) is None:
+        raise InputError(f"{federation.folder} is insecure: a permit needs its certificates")
+    sites = terms.pop("sites", None) or federation.sites
+    if unknown := sorted(set(sites) - set(federation.sites)):
+        raise InputError(f"{federation.folder} has no site {unknown[0]!r}")
+    permit = Permit(coordinator=authority_digest(authority), sites=tuple(sites), **terms)
+    permit.check(f"permit {permit.id!r}")
+    path = federation.file("permits", f"{permit.id}.toml")
+    if path.exists():
+        raise InputError(f"{path} exists; give the permit another id")
+    path.parent.mkdir(exist_ok=True)
+    key = load_key(federation.file("certificates", "permit.key"))
+    sign(path.with_suffix(".sig"), permit, GRANTED, key)
+    with atomic_write(path) as temporary:
+        temporary.write_text(permit.text(), encoding="utf-8")
+    return path
 
 
 def _write(path: Path, content: bytes, mode: int) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 
 from fedcluster._report._tables import Table, number
 
-DESCRIBED, LABELS = "names and kinds of columns", "texts of labels"
+TOLD = {"described": "describe", "labels": "labels"}
+"""What a site told of itself, as the log calls it, and the task under which it is listed."""
 
 
 def answers_of(lines: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -24,10 +25,9 @@ def answers_of(lines: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
         if "refused" in line:
             yield {**about, "task": "none", "refused": line["refused"], "bytes": line["bytes"]}
             continue
-        if (told := line.get("described")) is not None:
-            yield {**about, "task": DESCRIBED, "texts": told["texts"], "columns": told["columns"]}
-        if (told := line.get("labels")) is not None:
-            yield {**about, "task": LABELS, "texts": told}
+        for key, task in TOLD.items():
+            if key in line:
+                yield {**about, "task": task, **line[key]}
         if line.get("model") is not None:
             yield {**about, "task": "none", "model": line["model"], "bytes": line["bytes"]}
         for task in line.get("tasks", ()):
@@ -39,18 +39,20 @@ def answer_line(answer: Mapping[str, Any]) -> str:
     when = str(answer["time"])[:19].replace("T", " ")
     asked = f"{when}  round {answer['round']}  "
     if "refused" in answer:
-        return f"{when}  refused: {_plain(answer['refused'])}"
+        return f"{when}  refused: {printable(answer['refused'])}"
     if "model" in answer:
         return f"{when}  the model came, nothing left"
-    if answer["task"] == DESCRIBED:
-        return f"{asked}the names and kinds of {answer['columns']} columns, {answer['texts']} texts"
-    if answer["task"] == LABELS:
-        return f"{asked}{answer['texts']} texts of labels"
+    size = f"{answer['bytes']:,} bytes"
+    if answer["task"] == "describe":
+        told = f"{answer['number']} columns, {answer['texts']} texts"
+        return f"{asked}the names and kinds of {told}, {size}"
+    if answer["task"] == "labels":
+        return f"{asked}{answer['texts']} texts of labels, {size}"
     smallest = answer["smallest_weight"]
     least = "nothing in it" if smallest is None else f"smallest weight {number(smallest)}"
     lines, width = answer["shape"]
-    task = _plain(answer["task"])
-    return f"{asked}{task}: {lines} x {width + 1}, {least}, {answer['bytes']:,} bytes"
+    task = printable(answer["task"])
+    return f"{asked}{task}: {lines} x {width + 1}, {least}, {size}"
 
 
 def run_records(answers: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -98,8 +100,8 @@ def run_parts(runs: Iterable[Mapping[str, Any]]) -> Iterator[Table | str]:
     """Yield for each run who asked what, as a table, and what the answers allow to know."""
     for run in runs:
         when = f"{str(run['from'])[:16]} to {str(run['to'])[:16]}, UTC".replace("T", " ")
-        permit = f"under permit {_plain(run['permit'])}" if run["permit"] else "without a permit"
-        title = f"Run {_plain(run['run'] or 'without a name')}, {permit}, {when}"
+        permit = f"under permit {printable(run['permit'])}" if run["permit"] else "without a permit"
+        title = f"Run {printable(run['run'] or 'without a name')}, {permit}, {when}"
         rows = [_row(task) for task in run["tasks"]]
         total = sum(task["numbers"] for task in run["tasks"])
         header = ("asked", "times", "smallest weight", "numbers")
@@ -113,14 +115,14 @@ def run_parts(runs: Iterable[Mapping[str, Any]]) -> Iterator[Table | str]:
 def _row(task: Mapping[str, Any]) -> tuple[str, ...]:
     least = task["smallest_weight"]
     weight = "" if least is None else number(least)
-    return (_plain(task["task"])[:60], f"{task['times']:,}", weight, f"{task['numbers']:,}")
+    return (printable(task["task"])[:60], f"{task['times']:,}", weight, f"{task['numbers']:,}")
 
 
 def _sentences(run: Mapping[str, Any]) -> Iterator[str]:
     refused = f", and {run['refused']:,} were refused" if run["refused"] else ""
-    yield f"{run['questions']:,} questions of {_plain(run['asked_by'])} were answered{refused}."
+    yield f"{run['questions']:,} questions of {printable(run['asked_by'])} were answered{refused}."
     weights = [t["smallest_weight"] for t in run["tasks"] if t["smallest_weight"] is not None]
-    about = f" of {_plain(', '.join(run['columns'][:20]))}" if run["columns"] else ""
+    about = f" of {printable(', '.join(run['columns'][:20]))}" if run["columns"] else ""
     if weights:
         yield (
             f"Who has the answers knows sums{about} over rows that weigh {number(min(weights))} "
@@ -130,6 +132,21 @@ def _sentences(run: Mapping[str, Any]) -> Iterator[str]:
         yield f"And up to {texts:,} texts that so many rows share as the limits ask."
 
 
-def _plain(text: Any) -> str:
-    """Return a text that came from elsewhere without signs that a terminal acts on."""
+def permit_lines(permits: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return in words what permits allow, and what became of each."""
+    lines = []
+    for permit in permits:
+        for key in ("id", "purpose", "coordinator", "sites", "columns", "labels", "steps"):
+            value = permit[key]
+            text = ", ".join(map(str, value)) if isinstance(value, list | tuple) else value
+            lines.append(f"{key}: {printable(text)}")
+        lines.append(f"days: {permit['start']} to {permit['end']}, UTC")
+        used = f", {permit['used']:,} used" if "used" in permit else ", not accepted here"
+        revoked = "; REVOKED" if permit.get("revoked") else ""
+        lines += [f"rounds: {permit['rounds']:,}{used}{revoked}", ""]
+    return lines[:-1]
+
+
+def printable(text: Any) -> str:
+    """Return a text that came from elsewhere, without signs that a terminal acts on."""
     return "".join(sign if sign.isprintable() else "?" for sign in str(text))

@@ -5,19 +5,20 @@ What carries the questions is no matter of this module.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from fedcluster._site import SiteFile
 from fedcluster._worker import MEGABYTE
-from fedcluster.engines._responder import Line, Responder
+from fedcluster.engines._responder import Responder
 from fedcluster.engines._turns import Turns
 from fedcluster.engines._wire import WireError, steps_by_name
 from fedcluster.errors import InputError
+from fedcluster.federation._audit_log import AuditLog
+from fedcluster.federation._auditor import QuestionFolder, SiteAuditor
+from fedcluster.federation._permits import authority_digest
+from fedcluster.federation._site_permits import SitePermits
 from fedcluster.federation._site_worker import SiteWorker
 from fedcluster.preprocessing import Preprocessor
 from fedcluster.preprocessing._moments import Covariance, Missing
@@ -51,7 +52,13 @@ class Membership:
     results : str
         The folder that receives the model and the labels.
     log : str
-        The file that says what left.
+        The file that says what was asked and what left.
+    log_megabytes : int
+        From where on a file of the log is full, and another is begun.
+    questions : str
+        The folder that keeps the questions.
+    questions_megabytes : int
+        How much room they have.
     steps : tuple of str
         Steps that may be asked besides those of the package.
     """
@@ -62,6 +69,9 @@ class Membership:
     insecure: bool = False
     results: str = "results"
     log: str = "audit.jsonl"
+    log_megabytes: int = 64
+    questions: str = "questions"
+    questions_megabytes: int = 256
     steps: tuple[str, ...] = ()
 
     @classmethod
@@ -75,6 +85,7 @@ class Membership:
         """
         where = f"{site.path}: [federation],"
         names, types = [field.name for field in fields(cls)], {"insecure": bool, "steps": list}
+        types |= {"log_megabytes": int, "questions_megabytes": int}
         for key, value in site.federation.items():
             if key not in names:
                 raise InputError(f"{where} unknown key {key!r}; known: {', '.join(names)}")
@@ -122,18 +133,13 @@ def site_responder(site: SiteFile, membership: Membership, say: Callable[[str], 
     except WireError as error:
         raise InputError(f"{site.path}: [federation], steps: {error}") from error
 
-    def log(lines: list[Line]) -> None:
-        append_to_log(folder / membership.log, lines)
-        size = sum(line["bytes"] for line in lines)
-        say(f"site {site.name}: answered {len(lines)} tasks with {size:,} bytes")
-
     def keep(content: dict[str, Any]) -> None:
         results = folder / membership.results
         labelled = worker.keep(content, results)
         where = f"labels are in {results}" if labelled else f"it is in {results}; {NO_LABELS}"
         say(f"site {site.name}: the model came; {where}")
 
-    worker = SiteWorker(site)
+    auditor, worker = site_auditor(site, membership, columns, say), SiteWorker(site)
     worker.start()
     responder = Responder(
         worker.client(columns),
@@ -141,32 +147,73 @@ def site_responder(site: SiteFile, membership: Membership, say: Callable[[str], 
         choose=worker.client,
         steps=steps,
         preprocessors=Preprocessor.from_plain,
-        log=log,
+        auditor=auditor,
         keep=keep,
     )
     largest = site.cost.message_mb * MEGABYTE
     return Turns(responder.reply, worker.end, worker.begin, largest)
 
 
-def append_to_log(path: Path, lines: list[Line]) -> None:
-    """Append lines to the log of what left; they are on the disk when this returns."""
-    now = datetime.now(UTC).isoformat(timespec="milliseconds")
-    text = "".join(json.dumps({"time": now, **line}) + "\n" for line in lines)
-    with path.open("a", encoding="utf-8") as file:
-        file.write(text)
+def site_log(site: SiteFile, membership: Membership) -> AuditLog:
+    """Return the log of a site."""
+    path = site.path.absolute().parent / membership.log
+    return AuditLog(path, site.name, membership.log_megabytes << 20)
 
 
-def read_log(path: Path) -> list[Line]:
-    """Return the lines of the log of what left, none where nothing has left.
+def site_questions(site: SiteFile, membership: Membership) -> QuestionFolder:
+    """Return the folder of the questions that the log of a site tells of."""
+    path = site.path.absolute().parent / membership.questions
+    return QuestionFolder(path, membership.questions_megabytes << 20)
+
+
+def site_permits(site: SiteFile, membership: Membership) -> SitePermits:
+    """Return the permits of a site.
 
     Raises
     ------
     InputError
-        If the file cannot be read.
+        If the federation is without certificates, by which a permit is known.
     """
-    try:
-        return [json.loads(line) for line in path.read_text("utf-8").splitlines() if line]
-    except FileNotFoundError:
-        return []
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path} cannot be read: {error}") from error
+    if membership.insecure or membership.certificate is None:
+        raise InputError(
+            f"{site.path}: permits need a federation with certificates, not one that is insecure"
+        )
+    folder = site.path.absolute().parent
+    authority = folder / membership.certificate
+    granter, key = folder / "coordinator.pub", folder / "permit.key"
+    return SitePermits(folder / "permits", site.name, authority, granter, key)
+
+
+def permits_required(site: SiteFile) -> bool:
+    """Return whether a site answers under a permit only.
+
+    Raises
+    ------
+    InputError
+        If ``[permits]`` of the site file says something else.
+    """
+    required = site.permits.get("required", False)
+    if set(site.permits) - {"required"} or not isinstance(required, bool):
+        raise InputError(f"{site.path}: [permits], write required = true or required = false there")
+    return required
+
+
+def site_auditor(
+    site: SiteFile, membership: Membership, columns: Sequence[str], say: Callable[[str], object]
+) -> SiteAuditor:
+    """Return the keeper of a site's permits and log; checks that the log is in order.
+
+    Raises
+    ------
+    InputError
+        If the log was changed or cannot be written, or permits are required and cannot be checked.
+    """
+    log, coordinator = site_log(site, membership), f"{membership.coordinator}, insecure"
+    permits = site_permits(site, membership) if permits_required(site) else None
+    if membership.certificate is not None and not membership.insecure:
+        authority = authority_digest(site.path.absolute().parent / membership.certificate)
+        coordinator = f"{membership.coordinator}, certificate {authority}"
+    with log.locked():
+        pass
+    questions = site_questions(site, membership)
+    return SiteAuditor(log, questions, coordinator, permits, columns, say)

@@ -72,20 +72,3 @@ def _written(outcome: Mapping[str, Any]) -> list[str]:
         if lacking:
             lines.append(f"They are not at {', '.join(lacking)}: send model.json there.")
     return lines
-
-
-def log_line(line: Mapping[str, Any]) -> str:
-    """Return what left a site in one answer, in one line."""
-    when = str(line.get("time", ""))[:19].replace("T", " ")
-    size = f"{line.get('bytes', 0):,} bytes"
-    if line.get("task") == "describe":
-        told = f"{line['columns']} columns, {line['texts']} texts"
-        return f"{when}  round {line['round']}  the names and kinds of {told}, {size}"
-    if line.get("task") == "labels":
-        return f"{when}  round {line['round']}  {line['texts']} texts of labels, {size}"
-    if "shape" not in line:
-        return f"{when}  no answer, {size}"
-    smallest = line["smallest_weight"]
-    least = "nothing in it" if smallest is None else f"smallest weight {number(smallest)}"
-    lines, width = line["shape"]
-    return f"{when}  round {line['round']}  {line['task']}: {lines} x {width + 1}, {least}, {size}"

@@ -39,6 +39,16 @@ GRANTED = "granted by the coordinator"
 """What a coordinator signs that a permit is."""
 
 
+STEPS = (
+    *("SiteSize", "Missing", "Means", "Squares", "SiteSummaries", "VarianceTree", "Lloyd"),
+    *("Inertia", "Moments", "ColumnSpread", "Spread", "Scatter", "SimplifiedSilhouette"),
+    *("SquaredSilhouette", "MixtureLikelihood"),
+)
+"""The steps that fits, choices of k and evaluations ask, as they are by default."""
+LABEL_STEPS = ("Contingency", "SiteARI")
+"""The steps that compare clusters with labels."""
+
+
 @dataclass(frozen=True, slots=True)
 class Permit:
     """What a study may ask.
@@ -54,7 +64,9 @@ class Permit:
     sites : tuple of str
         The sites that may be asked.
     columns : tuple of str
-        The columns that may be used; of labels, too.
+        The columns that may be used.
+    labels : bool
+        Whether the labels of the rows may be asked for.
     steps : tuple of str
         The steps that may be asked, by their registered names.
     rounds : int
@@ -68,6 +80,7 @@ class Permit:
     coordinator: str
     sites: tuple[str, ...]
     columns: tuple[str, ...]
+    labels: bool
     steps: tuple[str, ...]
     rounds: int
     start: date
@@ -118,15 +131,20 @@ class Permit:
             return f"id {self.id!r}: use at most 64 letters, digits, - and _"
         if type(self.rounds) is not int or self.rounds < 1:
             return f"rounds must be a whole number of at least 1, not {self.rounds!r}"
+        if not isinstance(self.labels, bool):
+            return f"labels must be true or false, not {self.labels!r}"
         if type(self.start) is not date or type(self.end) is not date:
             return "start and end must be days, as in end = 2030-12-31"
         return "end is before start" if self.end < self.start else None
 
+    def plain(self) -> dict[str, Any]:
+        """Return the permit as JSON can hold it."""
+        return asdict(self) | {"start": str(self.start), "end": str(self.end)}
+
     @property
     def canonical(self) -> bytes:
         """What is signed: JSON with sorted keys and without spaces."""
-        content = asdict(self) | {"start": str(self.start), "end": str(self.end)}
-        return json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
+        return json.dumps(self.plain(), sort_keys=True, separators=(",", ":")).encode()
 
     @property
     def digest(self) -> str:

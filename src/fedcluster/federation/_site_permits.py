@@ -123,6 +123,10 @@ class SitePermits:
 
         log.append(entry)
 
+    def known(self, head: Head) -> list[tuple[Permit, State]]:
+        """Return the permits that were accepted here, with what became of each."""
+        return [(self._accepted(name, state), state) for name, state in head.permits.items()]
+
     def admit(self, asked: Asked, head: Head) -> Permit:
         """Return the permit that covers a question.
 
@@ -170,6 +174,8 @@ class Asked:
         The columns that it is about.
     named : bool
         Whether it names them itself; else they are those that the site has.
+    labels : bool
+        Whether it asks for the labels of the rows.
     steps : frozenset of str
         The steps that it asks.
     question : str
@@ -179,14 +185,13 @@ class Asked:
     permit: str
     columns: tuple[str, ...]
     named: bool
+    labels: bool
     steps: frozenset[str]
     question: str
 
     @classmethod
-    def from_header(
-        cls, header: Header, question: str, own: Sequence[str], label: str | None
-    ) -> Asked:
-        """Read what the header of a question asks of a site with its own columns and labels.
+    def from_header(cls, header: Header, question: str, own: Sequence[str]) -> Asked:
+        """Read what the header of a question asks of a site that has its own columns.
 
         Raises
         ------
@@ -199,11 +204,13 @@ class Asked:
             raise WireError("the columns that are asked for are not a list of names")
         if not isinstance(tasks, list) or not all(isinstance(task, dict) for task in tasks):
             raise WireError("the tasks are not a list")
-        names = [*(own if columns is None else columns), *described]
-        names += [label] if label and "labels" in header else []
-        steps = frozenset(str(task.get("step")) for task in tasks)
         return cls(
-            str(header.get("permit", "")), tuple(names), columns is not None, steps, question
+            permit=str(header.get("permit", "")),
+            columns=(*(own if columns is None else columns), *described),
+            named=columns is not None,
+            labels="labels" in header,
+            steps=frozenset(str(task.get("step")) for task in tasks),
+            question=question,
         )
 
 
@@ -226,6 +233,8 @@ def _not_covered(permit: Permit, state: State, asked: Asked, head: Head) -> str 
     if columns := [name for name in asked.columns if name not in permit.columns]:
         listed = f": {', '.join(columns)}" if asked.named else "; name those that it does"
         return f"does not cover all columns{listed}"
+    if asked.labels and not permit.labels:
+        return "does not cover labels"
     if steps := sorted(asked.steps - set(permit.steps)):
         return f"does not cover step {steps[0]!r}"
     return None

@@ -24,6 +24,9 @@ from fedcluster.transports.flower._transport import discover_nodes, flower_engin
 
 LOGGER = logging.getLogger(__name__)
 
+HASH_DIGITS = 64
+"""Digits of the hash of a line of a site's log."""
+
 client = ClientApp()
 """An app that does nothing: a site answers by its own package, ``fedcluster site start``."""
 
@@ -63,7 +66,8 @@ def engine_for(grid: Grid, content: Mapping[str, Any]) -> RemoteEngine:
         enough = content["quorum"] or len(content["sites"])
         if len(nodes) < enough:
             raise SiteError(f"not connected: {', '.join(lacking)}; {enough} sites are needed")
-    return flower_engine(grid, nodes, quorum=content["quorum"], deadline=deadline)
+    terms = {"quorum": content["quorum"], "permit": content.get("permit")}
+    return flower_engine(grid, nodes, deadline=deadline, **terms)
 
 
 def conduct(engine: RemoteEngine, content: Mapping[str, Any], folder: Path) -> dict[str, Any]:
@@ -89,6 +93,8 @@ def conduct(engine: RemoteEngine, content: Mapping[str, Any], folder: Path) -> d
     recorded = RecordedEngine(engine, folder / "communication_rounds")
     report = execute(job, recorded, columns=columns)
     report = replace(report, sites=engine.introduce(), refusals=tuple(engine.refusals))
+    heads = {site.name: site.log for site in report.sites if len(site.log) == HASH_DIGITS}
+    write_json(folder / "log-heads.json", heads)
     out = Path(content["out"])
     with atomic_folder(out) as partial:
         shown = write_job(partial, report)

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from fedcluster._specifications import RunOptions
 from fedcluster.errors import InputError, SiteError
 from fedcluster.federation._folder import Federation
+from fedcluster.federation._permits import Permit
 from fedcluster.io._outputs import write_json
 from fedcluster.jobs import JOBS, Job
 from fedcluster.transports.flower import _programs as programs
@@ -233,6 +234,9 @@ def begin(federation: Federation, job: Job, options: RunOptions) -> Path:
         )
     if not options.deadline > 0:
         raise InputError(f"--deadline must be above 0 seconds, not {options.deadline:g}")
+    if options.permit is not None:
+        permit = Permit.load(federation.file("permits", f"{options.permit}.toml"))
+        options = replace(options, columns=options.columns or permit.columns)
     name = datetime.now(UTC).strftime("%Y%m%d-%H%M%S-") + os.urandom(2).hex()
     folder = federation.file("runs", name)
     content = {

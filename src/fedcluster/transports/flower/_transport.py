@@ -38,6 +38,7 @@ def flower_engine(
     *,
     quorum: int | None = None,
     deadline: float = 120.0,
+    permit: str | None = None,
 ) -> RemoteEngine:
     """Return an engine that asks sites through Flower.
 
@@ -52,6 +53,8 @@ def flower_engine(
     deadline : float, default=120
         Seconds after which a round goes on without those that have not replied. Flower tells of a
         site that died after at most 65.
+    permit : str, optional
+        The permit under which the sites are asked.
 
     Raises
     ------
@@ -59,7 +62,8 @@ def flower_engine(
         If there is no site, two nodes have one name, or the quorum is not between 1 and their
         number.
     """
-    return RemoteEngine(FlowerTransport(grid, nodes, deadline), nodes.values(), quorum=quorum)
+    transport = FlowerTransport(grid, nodes, deadline)
+    return RemoteEngine(transport, nodes.values(), quorum=quorum, permit=permit)
 
 
 @dataclass(slots=True)

@@ -1,0 +1,322 @@
+"""Permits and the log by the commands, and over the whole way of a question."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from grids import KNOWN, process_grid
+from typer.testing import CliRunner
+
+from fedcluster._site import SiteFile
+from fedcluster._specifications import RunOptions
+from fedcluster.cli import app
+from fedcluster.engines import _wire as wire
+from fedcluster.engines._remote import RemoteEngine
+from fedcluster.engines._responder import Responder
+from fedcluster.errors import InputError, SiteError
+from fedcluster.federation._audit_log import read_log
+from fedcluster.federation._folder import Federation, create
+from fedcluster.federation._membership import Membership, site_auditor, site_log
+from fedcluster.jobs import Evaluate, Fit, SelectK
+from fedcluster.preprocessing import PreprocessingSpec
+from fedcluster.transports.flower import _app as apps
+from fedcluster.transports.flower import _coordinator as coordinator
+from fedcluster.transports.flower import flower_engine
+
+SITES = ["north", "south"]
+RNG = np.random.default_rng(0)
+ROWS = RNG.normal(size=(2, 60, 2)) + 6 * RNG.integers(0, 3, (2, 60, 1))
+TERMS = ["--purpose", "Groups of patients", "--rounds", 40, "--end", "2090-12-31"]
+PREPARED = PreprocessingSpec(missing="mean")
+
+
+def invoke(*arguments: object) -> tuple[int, str]:
+    result = CliRunner().invoke(app, list(map(str, arguments)))
+    return result.exit_code, result.output
+
+
+@pytest.fixture
+def trial(tmp_path: Path) -> Path:
+    """A federation whose sites demand permits."""
+    folder = tmp_path / "trial"
+    create(folder, SITES, "cluster.example.org:8443", insecure=False)
+    for name, X in zip(SITES, ROWS, strict=True):
+        home = folder / "sites" / name
+        lines = [f"{x!r},{y!r},{3 * y!r},{'ab'[x > 3]}" for x, y in X.tolist()]
+        (home / "rows.csv").write_text("\n".join(["age,bmi,salary,side", *lines, ""]))
+        toml = (home / "site.toml").read_text()
+        toml = toml.replace("[source]", 'label_column = "side"\n\n[source]')
+        (home / "site.toml").write_text(toml + "\n[permits]\nrequired = true\n")
+    return folder
+
+
+def toml(trial: Path, name: str = "north") -> Path:
+    return trial / "sites" / name / "site.toml"
+
+
+def grant(trial: Path, *more: object, columns: str = "age,bmi") -> Path:
+    command = ["federation", "permit", trial, "hips-1", "--columns", columns, *TERMS, *more]
+    status, said = invoke(*command)
+    assert status == 0, said
+    return trial / "permits" / "hips-1.toml"
+
+
+def granted(trial: Path, *more: object, **how: str) -> Path:
+    """A permit that all sites have accepted."""
+    path = grant(trial, *more, **how)
+    for name in SITES:
+        status, said = invoke("site", "permit", "accept", toml(trial, name), path)
+        assert (status, said[:22]) == (0, "Accepted permit hips-1"), said
+    return path
+
+
+def responder(trial: Path, name: str) -> Responder:
+    """A site as its program answers, but in this process."""
+    site = SiteFile.load(toml(trial, name))
+    columns = site.opened(raw=True).columns
+    auditor = site_auditor(site, Membership.from_site_file(site), columns, str)
+    return Responder(
+        site.client(columns),
+        columns=columns,
+        choose=site.client,
+        **KNOWN,
+        auditor=auditor,
+        keep=lambda model: None,
+    )
+
+
+def engine(trial: Path, permit: str | None = "hips-1") -> RemoteEngine:
+    sites = [responder(trial, name) for name in SITES]
+    return flower_engine(*process_grid(sites), deadline=3600.0, permit=permit)
+
+
+def content(out: Path, kind: str, job: Fit | SelectK | Evaluate, **more: object) -> dict:
+    columns = ["age", "bmi"]
+    return {"job": kind, "parameters": asdict(job), "columns": columns, "out": str(out)} | more
+
+
+def test_every_job_goes_through_under_a_permit_with_the_usual_steps(trial, tmp_path):
+    """Evaluation with labels, too; the log names the permit, and the run has the logs' heads."""
+    granted(trial, "--labels")
+    fit = content(tmp_path / "fit", "fit", Fit(3, prepare=PREPARED))
+    done = apps.conduct(engine(trial), fit, tmp_path / "run-fit")
+    assert done["model_at"] == SITES
+    select = content(tmp_path / "k", "select-k", SelectK(k_max=4, prepare=PREPARED))
+    apps.conduct(engine(trial), select, tmp_path / "run-k")
+    model = Evaluate(str(tmp_path / "fit" / "model.json"), labels=True)
+    scored = content(tmp_path / "scores", "evaluate", model)
+    apps.conduct(engine(trial), scored, tmp_path / "run-scores")
+    lines = [*read_log(trial / "sites/north/audit.jsonl")]
+    assert {line["permit"] for line in lines if "question" in line} == {"hips-1"}
+    heads = json.loads((tmp_path / "run-scores" / "log-heads.json").read_text())
+    for name in SITES:
+        verify = ["site", "verify-log", toml(trial, name), "--head", heads[name]]
+        status, said = invoke(*verify)
+        assert status == 0, said
+        assert re.search(r"Up to line \d+ it is the log that was known", said)
+    status, said = invoke("site", "permit", "show", toml(trial))
+    used = sum("question" in line and line.get("permit") == "hips-1" for line in lines)
+    assert f"rounds: 40, {used} used" in said
+    assert "columns: age, bmi" in said
+
+
+@pytest.mark.parametrize("permit", [None, "hips-2"])
+def test_a_site_that_demands_a_permit_says_nothing_without_one(permit, trial, tmp_path):
+    """Not its columns, not how many rows it has, not its limits: its name alone."""
+    granted(trial)
+    with pytest.raises(SiteError, match="north: refused the question: this site answers under a"):
+        apps.conduct(engine(trial, permit), content(tmp_path / "o", "fit", Fit(3)), tmp_path / "r")
+    site = responder(trial, "north")
+    asked: list[dict[str, object]] = [
+        {},
+        {"described": []},
+        {"labels": True},
+        {"model": {"format_version": 1}},
+        {"columns": ["age"], "permit": "../hips-1"},
+    ]
+    for header in asked:
+        question = wire.pack({"protocol": 1, "tasks": [], **header}, {})
+        reply, arrays = wire.unpack(site.reply(question))
+        assert set(reply) == {"protocol", "question", "site", "refused"}
+        assert arrays == {}
+    assert not (trial / "sites/north/results").exists()
+
+
+def test_what_the_permit_does_not_cover_is_refused_by_name(trial, tmp_path):
+    granted(trial)
+    for job, columns, reason in (
+        (Fit(3), ["age", "salary"], "permit 'hips-1' does not cover all columns: salary"),
+        (Fit(3), None, "permit 'hips-1' does not cover all columns; name those that it does"),
+        (Fit(3, algorithm="fkm"), ["age"], "permit 'hips-1' does not cover step 'FKM'"),
+    ):
+        given = content(tmp_path / "out", "fit", job, columns=columns)
+        with pytest.raises(SiteError, match=f"north: refused the question: {reason}"):
+            apps.conduct(engine(trial), given, tmp_path / "run")
+
+
+def test_rounds_run_out_and_no_restart_gives_them_back(trial, tmp_path):
+    granted(trial, "--rounds", 2)
+    given = content(tmp_path / "out", "fit", Fit(3))
+    with pytest.raises(SiteError, match="is for 2 rounds, and all are used"):
+        apps.conduct(engine(trial), given, tmp_path / "run")
+    with pytest.raises(SiteError, match="is for 2 rounds, and all are used"):
+        engine(trial).introduce()
+
+
+def test_a_permit_that_is_revoked_ends_a_site_that_runs(trial):
+    granted(trial)
+    running = engine(trial)
+    running.choose(["age"])
+    running.introduce()
+    status, said = invoke("site", "permit", "revoke", toml(trial), "hips-1")
+    assert (status, said) == (0, "Revoked permit hips-1.\n")
+    running.choose(["bmi"])
+    with pytest.raises(SiteError, match="north: refused the question: permit 'hips-1' was revoked"):
+        running.introduce()
+    assert "REVOKED" in invoke("site", "permit", "show", toml(trial))[1]
+    assert invoke("site", "permit", "revoke", toml(trial), "x")[1].startswith(
+        "error: permit 'x' was never accepted here; there is hips-1"
+    )
+
+
+def test_an_offered_permit_is_shown_before_it_is_accepted(trial):
+    path = grant(trial)
+    status, said = invoke("site", "permit", "show", toml(trial), path)
+    assert status == 0
+    assert "purpose: Groups of patients" in said
+    assert "rounds: 40, not accepted here" in said
+    assert invoke("site", "permit", "show", toml(trial)) == (0, "No permit was accepted here.\n")
+    path.write_text(path.read_text().replace("rounds = 40", "rounds = 41"))
+    status, said = invoke("site", "permit", "show", toml(trial), path)
+    assert (status, said.count("\n")) == (2, 1)
+    assert "is not granted by the coordinator" in said
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        (["--sites", "north,east"], "has no site 'east'"),
+        (["--rounds", 0], "permit 'hips-1': rounds must be a whole number of at least 1"),
+        (["--end", "2001-01-01"], "permit 'hips-1': end is before start"),
+        (["--purpose", "a\x1b[2Jb"], "permit 'hips-1': purpose must be text without control"),
+        (["--end", "soon"], "soon"),
+    ],
+)
+def test_terms_of_a_permit_that_mean_nothing_are_refused(more, reason, trial):
+    command = ["federation", "permit", trial, "hips-1", "--columns", "age", *TERMS, *more]
+    status, said = invoke(*command)
+    assert (status, reason in said, said.count("\n")) == (2, True, 1), said
+    assert not (trial / "permits" / "hips-1.toml").exists()
+
+
+def test_a_permit_is_not_written_over_another(trial):
+    grant(trial)
+    command = ["federation", "permit", trial, "hips-1", "--columns", "age", *TERMS]
+    status, said = invoke(*command)
+    assert (status, "hips-1.toml exists; give the permit another id" in said) == (2, True)
+
+
+def test_without_certificates_there_are_no_permits(tmp_path):
+    create(tmp_path / "f", ["a"], "127.0.0.1:8443", insecure=True)
+    command = ["federation", "permit", tmp_path / "f", "hips-1", "--columns", "age", *TERMS]
+    status, said = invoke(*command)
+    assert (status, "is insecure: a permit needs its certificates" in said) == (2, True)
+    home = tmp_path / "f/sites/a"
+    (home / "rows.csv").write_text("x\n1\n2\n3\n")
+    content = (home / "site.toml").read_text()
+    (home / "site.toml").write_text(content + "\n[permits]\nrequired = true\n")
+    status, said = invoke("site", "start", home / "site.toml")
+    assert (status, "permits need a federation with certificates" in said) == (2, True), said
+
+
+@pytest.mark.parametrize("wrong", ["required = 1", "requird = true", 'required = "yes"'])
+def test_a_wrong_table_of_permits_is_refused(wrong, trial):
+    path = toml(trial)
+    path.write_text(path.read_text().replace("required = true", wrong))
+    status, said = invoke("site", "start", path)
+    assert (status, "[permits], write required = true or" in said) == (2, True), said
+
+
+def test_a_permit_brings_its_columns(trial, tmp_path, monkeypatch):
+    """Unless others are named."""
+    granted(trial)
+    begun: list[dict] = []
+    monkeypatch.setattr(coordinator, "_submit", lambda _, folder, content: begun.append(content))
+    federation = Federation.load(trial)
+    options = RunOptions(tmp_path / "out", permit="hips-1")
+    coordinator.begin(federation, Fit(3), options)
+    coordinator.begin(federation, Fit(3), replace(options, columns=["age"]))
+    assert [(c["permit"], list(c["columns"])) for c in begun] == [
+        ("hips-1", ["age", "bmi"]),
+        ("hips-1", ["age"]),
+    ]
+    with pytest.raises(InputError, match=r"other.toml cannot be read"):
+        coordinator.begin(federation, Fit(3), replace(options, permit="other"))
+
+
+def test_a_log_that_was_touched_keeps_the_site_from_starting(trial, tmp_path):
+    """And verify-log names the line; with another head, that it is another log."""
+    granted(trial)
+    apps.conduct(engine(trial), content(tmp_path / "out", "fit", Fit(3)), tmp_path / "run")
+    status, said = invoke("site", "verify-log", toml(trial), "--json")
+    told = json.loads(said)
+    assert (status, told["lines"], told["files"]) == (0, len([*read_log(Path(told["log"]))]), 1)
+    for head, reason in (("0" * 64, "no line has the hash 0000"), ("12", "at least 16 digits")):
+        status, said = invoke("site", "verify-log", toml(trial), "--head", head)
+        assert (status, reason in said) == (2, True), said
+    log = trial / "sites/north/audit.jsonl"
+    log.write_bytes(log.read_bytes().replace(b'"Lloyd(tol=0.0001)"', b'"Inertia()"', 1))
+    number = 1 + next(
+        i for i, raw in enumerate(log.read_bytes().splitlines()) if b'"Inertia()"' in raw
+    )
+    for command in ("verify-log", "start"):
+        status, said = invoke("site", command, toml(trial))
+        assert (status, said.count("\n")) == (2, 1), said
+        assert f"audit.jsonl, line {number}: was changed" in said
+
+
+def test_a_question_that_is_gone_is_named_by_verify_log(trial, tmp_path):
+    granted(trial)
+    running = engine(trial)
+    running.choose(["age"])
+    running.introduce()
+    [question, *_] = (trial / "sites/north/questions").iterdir()
+    question.unlink()
+    status, said = invoke("site", "verify-log", toml(trial))
+    assert (status, "the question of line 3 of the log is gone" in said) == (2, True), said
+
+
+def test_a_log_that_breaks_while_a_site_runs_stops_its_answers(trial):
+    """Nothing but the kind of the error leaves."""
+    granted(trial)
+    site = responder(trial, "north")
+    question = wire.pack({"protocol": 1, "tasks": [], "columns": ["age"], "permit": "hips-1"}, {})
+    assert "limits" in wire.unpack(site.reply(question))[0]
+    log = trial / "sites/north/audit.jsonl"
+    content = log.read_bytes()
+    for broken in (content[:-200], content + b'{"line":9}\n', b""):
+        log.write_bytes(broken)
+        reply, arrays = wire.unpack(site.reply(question))
+        assert set(reply) == {"protocol", "question", "site", "failed"}, broken
+        assert arrays == {}
+        log.write_bytes(content)
+    assert "limits" in wire.unpack(responder(trial, "north").reply(question))[0]
+
+
+def test_who_asked_is_the_certificate_that_was_checked(trial):
+    site = SiteFile.load(toml(trial))
+    membership = Membership.from_site_file(site)
+    asked_by = site_auditor(site, membership, ["age"], str).asked_by
+    assert re.fullmatch("cluster.example.org:8443, certificate [0-9a-f]{64}", asked_by)
+    assert site_log(site, membership).path == trial / "sites/north/audit.jsonl"
+
+
+def test_known_steps_cover_the_usual_ones():
+    from fedcluster.federation._permits import LABEL_STEPS, STEPS
+
+    assert set(STEPS + LABEL_STEPS) <= set(KNOWN["steps"])
