@@ -8,7 +8,7 @@ export MPLCONFIGDIR := $(CURDIR)/.cache/matplotlib
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types unit network faults mutants oldest docs dist bench groups reproduce reproduce-quick format clean
+.PHONY: help setup demo test lint types unit network faults hostile mutants oldest docs dist bench groups reproduce reproduce-quick format clean
 
 help: ## List what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -58,6 +58,9 @@ groups: .venv/ready ## Measure what groups of rows cost in inertia and in second
 
 faults: .venv/ready ## Kill sites and coordinators of real federations, 20 runs of each; an hour
 	@$(BIN)/python -W ignore benchmarks/faults.py
+
+hostile: .venv/ready ## Ask a site 10,000 hostile questions of each step; an hour
+	@FEDCLUSTER_HOSTILE=10000 nice -n 10 $(BIN)/pytest --quiet -n 2 --dist worksteal tests/test_hostile.py
 
 mutants: .venv/ready ## Change the code a little, 60 times: do tests notice? An hour; ARGS="--seed 1"
 	@nice -n 10 $(BIN)/python benchmarks/mutants.py $(ARGS)

@@ -18,7 +18,7 @@ import fedcluster
 FLOORS = (
     "core errors _random _lazy",
     "_worker",
-    "_choices kernels io",
+    "_choices _ranges kernels io",
     "metrics privacy",
     "algorithms",
     "client",

@@ -41,6 +41,7 @@ from fedcluster.io._rows import (
 from fedcluster.io._sources import open_rows, open_source
 from fedcluster.io._table_rows import parquet_files
 from fedcluster.privacy import MinClusterSize, MinRows
+from fedcluster.privacy._ledger import PolicyLimits
 from fedcluster.privacy._limits import GroupCounter, Persons
 
 ROWS = 1 << 14
@@ -119,6 +120,8 @@ class SiteFile:
         What the site holds back.
     cost : Cost
         What one question may cost.
+    policy : PolicyLimits
+        Bounds on what is answered at all.
     values_in_memory : int, default=8388608
         Rows of at most so many values are held in memory, 8 bytes each; others come in chunks.
     federation, permits : mapping
@@ -150,6 +153,7 @@ class SiteFile:
     codes: Meanings = field(default_factory=dict)
     limits: Limits = Limits()
     cost: Cost = field(default_factory=Cost)
+    policy: PolicyLimits = field(default_factory=PolicyLimits)
     values_in_memory: int = IN_MEMORY
     federation: Mapping[str, Any] = field(default_factory=dict)
     permits: Mapping[str, Any] = field(default_factory=dict)
@@ -368,6 +372,7 @@ class _Toml:
             codes=self.table("codes").codes(),
             limits=self.table("limits").limits(),
             cost=self.table("cost").cost(),
+            policy=self.table("policy").policy(),
             values_in_memory=self.whole("values_in_memory", 0, IN_MEMORY),
             federation=self.table("federation").content,
             permits=self.table("permits").content,
@@ -414,6 +419,14 @@ class _Toml:
         """Return the site's limits."""
         self.only([f.name for f in fields(Limits)])
         return Limits(**{name: self.whole(name, 1) for name in self.content})
+
+    def policy(self) -> PolicyLimits:
+        """Return the bounds on what is answered at all."""
+        names = ("steps", "denied")
+        self.only([f.name for f in fields(PolicyLimits)])
+        given: dict[str, Any] = {key: self.texts(key) or () for key in names}
+        given |= {key: self.whole(key, 1) for key in self.content if key not in names}
+        return PolicyLimits(**given)
 
     def cost(self) -> Cost:
         """Return what one question may cost the site."""

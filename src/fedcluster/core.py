@@ -227,6 +227,10 @@ class State:
         return cls(start, np.zeros(len(start)))
 
 
+Describe = Callable[[Collection[str]], Sequence[Column]]
+"""Describes the columns of a site, those that are named as text."""
+
+
 class RowTransform(Protocol):
     """Transform that a site applies to its rows, each for itself, before a step sees them.
 
@@ -239,6 +243,12 @@ class RowTransform(Protocol):
 
     def apply(self, data: Data) -> Data:
         """Return the prepared rows."""
+
+    def check(self, columns: Sequence[str]) -> None:
+        """Raise ValueError, with the rule, where no site with these columns may be asked so."""
+
+    def told_only(self, describe: Describe) -> Self:
+        """Return the transform bound to what a site tells of its columns; it may refuse, too."""
 
     def plain(self) -> Mapping[str, Any]:
         """Return the transform as JSON can hold it, to travel to the sites."""

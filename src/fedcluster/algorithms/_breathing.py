@@ -17,6 +17,7 @@ import numpy as np
 from numpy.random import Generator
 from scipy.spatial.distance import cdist
 
+from fedcluster._ranges import CENTERS, Allowed
 from fedcluster.core import Data, State, Summary
 from fedcluster.metrics._moments import by_cluster, no_rows
 
@@ -41,6 +42,7 @@ class ErrorAndUtility:
            [ 0., 64.]])
     """
 
+    allowed = Allowed(centers=CENTERS)
     client_additive = server_additive = True
 
     def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:

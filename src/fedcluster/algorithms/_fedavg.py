@@ -37,6 +37,7 @@ import numpy as np
 from numpy.random import Generator
 
 from fedcluster._random import stream
+from fedcluster._ranges import CENTERS, LARGEST, TOLERANCE, Allowed, Array, OneOf, Real, Whole
 from fedcluster.algorithms._merging import as_sums, means, total
 from fedcluster.core import Data, FitParameters, Floats, State, Summary
 from fedcluster.kernels._minibatch import minibatch_epochs
@@ -95,6 +96,22 @@ class FedAvg:
     array([0.5, 9. ])
     """
 
+    allowed = Allowed(
+        {  # in batches, or at other rates, a centre may end beside a single row
+            "epochs": Whole(1, 100),
+            "server_rate": TOLERANCE,
+            "schedule": OneOf(tuple(SCHEDULES)),
+            "momentum": Real(0, 1),
+            "reassign_share": Real(0, 1),
+            "reassign_after": Whole(1, 1_000_000),
+            "total_rows": Real(0, LARGEST, none=True),
+            "low": Real(-LARGEST, LARGEST),
+            "high": Real(-LARGEST, LARGEST, none=True),
+        },
+        CENTERS,
+        memory={"velocity": Array(("k", "d")), "small_for": Array(("k",), least=0.0)},
+        optional=True,
+    )
     client_additive = False
     server_additive = needs_centers = True
     min_cluster_size = 1

@@ -38,6 +38,7 @@ from typing import Literal, Self
 import numpy as np
 from numpy.random import Generator
 
+from fedcluster._ranges import CENTERS, EITHER, FUZZIFIER, TOLERANCE, Allowed, OneOf
 from fedcluster.algorithms._merging import mean_variance, means, pool, tolerance, too_few, total
 from fedcluster.core import Data, FitParameters, Floats, Metric, State, Summary
 from fedcluster.kernels import fuzzy_pass, hard_pass, kmeans
@@ -88,6 +89,19 @@ class FFCM:
            [3.9703]])
     """
 
+    allowed = Allowed(
+        {
+            "m": FUZZIFIER,
+            "averaging": OneOf(("avg_1", "avg_2")),
+            "local": OneOf(("step", "converge")),
+            "support": OneOf(("u^m", "u")),
+            "weighted": EITHER,
+            "tol": TOLERANCE,
+            "relative": EITHER,
+            "local_tol": TOLERANCE,
+        },
+        CENTERS,
+    )
     needs_centers = True
     min_cluster_size = 1
 

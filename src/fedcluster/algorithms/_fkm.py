@@ -32,6 +32,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.random import Generator
 
+from fedcluster._ranges import ANY_CENTERS, CLUSTERS, EITHER, TOLERANCE, Allowed, OneOf, Whole
 from fedcluster.algorithms._merging import as_sums, pool, site_tolerance, tolerance, too_few
 from fedcluster.core import Data, FitParameters, Floats, State, Summary
 from fedcluster.kernels import kmeans, kmeans_plusplus
@@ -86,6 +87,19 @@ class FKM:
            [8.]])
     """
 
+    allowed = Allowed(
+        {
+            "n_clusters": CLUSTERS,
+            "client_init": OneOf(("k-means++", "random")),
+            "client_n_init": Whole(1, 10),
+            "init_iterations": Whole(1, 20),  # seeds themselves are rows
+            "weighted": EITHER,
+            "server_seeding": OneOf(("weighted", "unweighted")),
+            "server_n_init": Whole(1, 1_000_000),
+            "tol": TOLERANCE,
+        },
+        ANY_CENTERS,
+    )
     client_additive = server_additive = needs_centers = False
     min_cluster_size = 2
     objective = Inertia

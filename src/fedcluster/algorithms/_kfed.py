@@ -18,13 +18,14 @@ the farthest row. A site with at most K_l rows sends them all: hold them back wi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
 from numpy.random import Generator
 from scipy.spatial.distance import cdist
 
+from fedcluster._ranges import ANY_CENTERS, CLUSTERS, Allowed
 from fedcluster.algorithms._merging import as_sums, pool, tolerance
 from fedcluster.core import Data, FitParameters, Floats, State, Summary
 from fedcluster.errors import HeldBackError
@@ -59,6 +60,9 @@ class KFed:
     array([2., 2.])
     """
 
+    allowed = Allowed(
+        {"n_clusters": CLUSTERS, "local_clusters": replace(CLUSTERS, none=True)}, ANY_CENTERS
+    )
     client_additive = server_additive = needs_centers = False
     min_cluster_size = 1
     objective = Inertia

@@ -18,6 +18,7 @@ from typing import Self
 import numpy as np
 from numpy.random import Generator
 
+from fedcluster._ranges import CENTERS, TOLERANCE, Allowed
 from fedcluster.algorithms._merging import mean_variance, means, total
 from fedcluster.core import Data, FitParameters, State, Summary
 from fedcluster.kernels import hard_sums
@@ -53,6 +54,7 @@ class Lloyd:
            [8. ]])
     """
 
+    allowed = Allowed({"tol": TOLERANCE}, CENTERS)
     client_additive = server_additive = needs_centers = True
     min_cluster_size = 1
     objective = Inertia

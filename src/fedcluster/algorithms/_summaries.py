@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.random import Generator
 
+from fedcluster._ranges import MEANS, NO_CENTERS, Allowed, Whole
 from fedcluster.algorithms._merging import pool
 from fedcluster.core import Data, Floats, State, Summary
 from fedcluster.kernels import hard_pass, kmeans
@@ -47,6 +48,7 @@ class SiteSummaries:
     array([3., 4.])
     """
 
+    allowed = Allowed({"n_means": MEANS, "min_rows": Whole(1, 1_000_000)}, NO_CENTERS)
     client_additive = server_additive = needs_centers = False
     min_cluster_size = 1
     objective = Inertia

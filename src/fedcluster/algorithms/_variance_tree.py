@@ -18,12 +18,13 @@ centres, and nobody's own centres are seen. About log2(L) + 2 rounds.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
 from numpy.random import Generator
 
+from fedcluster._ranges import LEAVES, Allowed, Array, Whole
 from fedcluster.algorithms._merging import means, total
 from fedcluster.core import Data, Floats, State, Summary
 from fedcluster.kernels._rows import Cuts, Places, leaf_sums
@@ -64,6 +65,21 @@ class VarianceTree:
     (array([0.5, 8.5]), array([2., 2.]))
     """
 
+    allowed = Allowed(
+        {"n_leaves": LEAVES, "min_rows": Whole(1, 1_000_000)},
+        replace(LEAVES, least=0),
+        memory={
+            "parent": Array(("cuts",), below="k"),
+            "child": Array(("cuts",), below="k"),
+            "feature": Array(("cuts",), below="d"),
+            "threshold": Array(("cuts",)),
+            "undone": Array(("k",), least=0.0),
+            "column": Array(("k",), below="d"),
+            "value": Array(("k",)),
+        },
+        optional=True,
+        sizes={"cuts": Whole(0, 1, "k")},
+    )
     client_additive = server_additive = True
     needs_centers = False
     min_cluster_size = 1

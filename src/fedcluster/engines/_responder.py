@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
-from fedcluster.core import SiteInfo, Summary, Task
 from fedcluster.engines._audit import NO_AUDIT, Auditor, Exchange
+from fedcluster.engines._told import SiteClient, Told
 from fedcluster.engines._wire import (
     ASKED,
     PROTOCOL,
@@ -28,24 +28,16 @@ from fedcluster.engines._wire import (
     write_summaries,
 )
 from fedcluster.errors import EndedError, InputError
+from fedcluster.privacy._ledger import PolicyError
+from fedcluster.privacy._policy import Policy
 
 LOGGER = logging.getLogger(__name__)
 
+LONGEST = 300
+"""Characters of the reason for a refusal, which may quote the question."""
 
-class SiteClient(Protocol):
-    """Client of a site as far as questions need it, wherever its rows are."""
-
-    @property
-    def name(self) -> str:
-        """Name of the site."""
-
-    def introduce(
-        self, *, columns: bool = False, texts: Collection[str] = (), labels: bool = False
-    ) -> SiteInfo:
-        """Return what the site tells of itself, see `Engine`."""
-
-    def answers(self, tasks: Sequence[Task]) -> list[Summary]:
-        """Return the answers to all tasks of a round."""
+MOST_CLIENTS = 3
+"""Choices of columns that are remembered besides the site's own."""
 
 
 class Responder:
@@ -68,6 +60,8 @@ class Responder:
         The steps that it knows, as `steps_by_name` gives them.
     preparations : callable, optional
         Makes a preparation of its plain form; without it no rows are prepared.
+    policy : Policy, optional
+        Says what may be asked at all; by default what the steps declare.
     auditor : Auditor, optional
         Says whether a question may be answered, and writes down each reply before it leaves; where
         it cannot, nothing leaves but that something failed.
@@ -93,11 +87,13 @@ class Responder:
         choose: Callable[..., SiteClient] | None = None,
         steps: Steps = STEPS,
         preprocessors: Preprocessors | None = None,
+        policy: Policy | None = None,
         auditor: Auditor = NO_AUDIT,
         keep: Callable[[dict[str, Any]], None] | None = None,
     ) -> None:
         self.name, self.columns = client.name, tuple(columns)
-        self._clients, self._choose = {(self.columns, False): client}, choose
+        self._first, self._policy = Told(client), policy or Policy()
+        self._clients, self._choose = {(self.columns, False): self._first}, choose
         self._steps, self._preprocessors = steps, preprocessors
         self._auditor, self._keep = auditor, keep
         self._last: Exchange | None = None
@@ -111,9 +107,10 @@ class Responder:
                 raise WireError(refused)
             header, arrays = unpack(question)
             return self._reply(question, header, arrays, me)
-        except (WireError, EndedError) as error:  # about the question; no value of a row is in it
-            LOGGER.warning("a question was refused: %s", error)
-            told, reason = {"refused": str(error)}, str(error)
+        except (EndedError, PolicyError, WireError) as error:  # no value of a row is in it
+            reason = str(error)[:LONGEST]
+            LOGGER.warning("a question was refused: %s", reason)
+            told = {"refused": reason}
         except Exception as error:
             whole = not isinstance(error, InputError)
             LOGGER.error("a question could not be answered: %s", error, exc_info=whole)
@@ -143,6 +140,7 @@ class Responder:
             return self._complaint(cancelled, me)
         log = self._auditor.admit(question, header)
         if "model" in header:
+            self._policy.check(header)
             self._auditor.record(Exchange(question, pack(echo, {}), header))
             if self._keep is not None:
                 self._keep(header["model"])
@@ -158,27 +156,37 @@ class Responder:
         """Answer what is asked of the site itself and tasks; ``log`` is its log's last hash."""
         header = asked.header
         tasks = read_tasks(header.get("tasks", ()), arrays, self._steps, self._preprocessors)
-        client = self._client(header.get("columns"), raw=header.get("raw") is True)
-        texts = _names(header.get("described", ()))
+        columns, texts = self._columns(header.get("columns")), _names(header.get("described", ()))
+        self._policy.check(header, tasks, columns, len(columns) or self._first.width)
+        known = self._client(columns, raw=header.get("raw") is True)
+        known.begin(echo["run"])
         wanted = {"columns": "described" in header, "labels": "labels" in header}
-        site = replace(client.introduce(texts=texts, **wanted), log=log)
-        answers, told = client.answers(tasks), write_site(site)
+        site = replace(known.introduce(texts=texts, **wanted), log=log)
+        answers, told = known.answers(tasks), write_site(site)
         told = {key: told[key] for key in (*STATED, *(key for key in ASKED if key in header))}
-        columns = header.get("columns", self.columns)
         reply = pack({**echo, "columns": columns, **told}, write_summaries(answers))
         return replace(asked, reply=reply, tasks=tasks, answers=answers, told=told)
 
-    def _client(self, columns: Any, *, raw: bool) -> SiteClient:
-        """Return the site with the columns that are asked for, by default with its own."""
+    def _columns(self, columns: Any) -> tuple[str, ...]:
+        """Return the columns that are asked for, by default those of the site."""
         chosen = self.columns if columns is None else _names(columns)
-        if (chosen, raw) not in self._clients:
+        if not set(chosen) <= set(self.columns) or len(set(chosen)) < len(chosen):
+            raise self._no_others()
+        return chosen
+
+    def _client(self, columns: tuple[str, ...], *, raw: bool) -> Told:
+        """Return the site with these columns."""
+        key = columns, raw
+        if key not in self._clients:
             if self._choose is None:
-                raise WireError(
-                    f"this site has the columns {', '.join(self.columns)} and no others"
-                )
-            how = {"raw": True} if raw else {}
-            self._clients[chosen, raw] = self._choose(chosen, **how)
-        return self._clients[chosen, raw]
+                raise self._no_others()
+            chosen = self._choose(columns, **({"raw": True} if raw else {}))
+            first, *others = self._clients.items()
+            self._clients = dict([first, *others[-MOST_CLIENTS:], (key, Told(chosen))])
+        return self._clients[key]
+
+    def _no_others(self) -> WireError:
+        return WireError(f"this site has the columns {', '.join(self.columns)} and no others")
 
 
 def _names(given: Any) -> tuple[str, ...]:

@@ -219,24 +219,36 @@ def read_tasks(
         If a step is not among ``steps``, rows are to be prepared and there are no
         ``preprocessors``, or a task is not understood.
     """
+    if not isinstance(headers, list | tuple):
+        raise WireError("the tasks are not a list")
     tasks: list[Task] = []
     for i, header in enumerate(headers):
         try:
-            state = State(
-                arrays[f"{i}.centers"],
-                arrays[f"{i}.weights"],
-                round=int(header["round"]),
-                inertia=float(header["inertia"]),
-                converged=bool(header["converged"]),
-                memory={str(key): arrays[f"{i}.memory.{key}"] for key in header["memory"]},
-            )
-            step, seed = (header["step"], header["fields"]), int(header["seed"])
-        except (LookupError, TypeError, ValueError) as error:
+            state = _read_state(i, header, arrays)
+            (name, given), seed = (header["step"], header["fields"]), _whole(header["seed"])
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             raise WireError(f"task {i} is not whole") from error
-        task = Task(_read_step(*step, steps), state, seed)
+        task = Task(_read_step(name, given, steps), state, seed)
         transform = _read_preprocessor(header.get("preprocessing"), tasks, preprocessors)
         tasks.append(replace(task, preprocessor=transform))
     return tasks
+
+
+def _read_state(i: int, header: Header, arrays: Arrays) -> State:
+    return State(
+        arrays[f"{i}.centers"],
+        arrays[f"{i}.weights"],
+        round=_whole(header["round"]),
+        inertia=float(header["inertia"]),
+        converged=bool(header["converged"]),
+        memory={str(key): arrays[f"{i}.memory.{key}"] for key in header["memory"]},
+    )
+
+
+def _whole(number: Any) -> int:
+    if type(number) is not int:
+        raise TypeError("not a whole number")
+    return number
 
 
 def _read_preprocessor(
@@ -250,7 +262,7 @@ def _read_preprocessor(
         raise WireError("this site prepares no rows")
     try:
         return preprocessors(given)
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise WireError(f"the preparation of task {len(before)} is not understood") from error
 
 

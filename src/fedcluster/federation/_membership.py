@@ -23,6 +23,8 @@ from fedcluster.federation._site_worker import SiteWorker
 from fedcluster.preprocessing import Preprocessor
 from fedcluster.preprocessing._moments import Covariance, Missing
 from fedcluster.preprocessing._quantiles import Histogram
+from fedcluster.privacy._ledger import Ledger
+from fedcluster.privacy._policy import Policy
 
 PREPARATION = tuple(
     f"{step.__module__}.{step.__name__}" for step in (Histogram, Covariance, Missing)
@@ -33,6 +35,9 @@ NO_LABELS = (
     "no rows were labelled, because they have changed since the run began: label them with "
     "fedcluster predict"
 )
+
+ASKED = "asked.json"
+"""The file, beside the site file, that counts what was asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +137,9 @@ def site_responder(site: SiteFile, membership: Membership, say: Callable[[str], 
         steps = steps_by_name([*PREPARATION, *membership.steps])
     except WireError as error:
         raise InputError(f"{site.path}: [federation], steps: {error}") from error
+    if unknown := {*site.policy.steps, *site.policy.denied} - steps.keys():
+        known = ", ".join(sorted(steps))
+        raise InputError(f"{site.path}: [policy], no step is called {min(unknown)!r}; {known}")
 
     def keep(content: dict[str, Any]) -> None:
         results = folder / membership.results
@@ -147,6 +155,7 @@ def site_responder(site: SiteFile, membership: Membership, say: Callable[[str], 
         choose=worker.client,
         steps=steps,
         preprocessors=Preprocessor.from_plain,
+        policy=Policy(site.policy, Ledger(folder / ASKED)),
         auditor=auditor,
         keep=keep,
     )

@@ -22,6 +22,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
+from fedcluster._ranges import CENTERS, Allowed, Array
 from fedcluster.core import Data, Floats, State, Summary
 from fedcluster.kernels import nearest
 from fedcluster.metrics._moments import (
@@ -51,6 +52,7 @@ class Inertia:
     2.0
     """
 
+    allowed = Allowed(centers=CENTERS)
     client_additive = server_additive = True
     maximise = False
     answer_shape = one_number
@@ -81,6 +83,7 @@ class Scatter:
            [-2.,  4.,  2.]])
     """
 
+    allowed = Allowed(centers=CENTERS)
     client_additive = server_additive = True
 
     def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
@@ -111,6 +114,10 @@ class Spread:
     A site sends 2 k numbers: sums of w |x - m_j| and weights.
     """
 
+    allowed = Allowed(
+        centers=CENTERS,
+        memory={"means": Array(("k", "d")), "variances": Array(("k",), least=0.0)},
+    )
     client_additive = server_additive = True
 
     def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:

@@ -10,14 +10,15 @@ clusters that share a class at two different sites are both right.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import ArrayLike, NDArray
 
+from fedcluster._ranges import CENTERS, EITHER, UNTOLD, Allowed, Texts
 from fedcluster.core import Data, Floats, Labels, State, Summary
 from fedcluster.kernels import nearest
 from fedcluster.metrics._moments import mean, one_line, one_number, row_weights
@@ -58,6 +59,7 @@ class Contingency:
            [0., 1.]])
     """
 
+    allowed = Allowed({"classes": Texts(), "complete": EITHER}, CENTERS)
     client_additive = server_additive = True
 
     classes: str = "[]"
@@ -73,6 +75,11 @@ class Contingency:
         """Return the classes."""
         names: list[str] = json.loads(self.classes)
         return names
+
+    def told_only(self, labels: Collection[str]) -> Self:
+        """Return the same step; a class that is none of these labels is none that a row has."""
+        names = [name if name in labels else UNTOLD + name for name in self.names]
+        return replace(self, classes=json.dumps(names))
 
     def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
         """Return the shape of an answer: a line without sums for each pair of cluster and class."""
@@ -123,6 +130,7 @@ class SiteARI:
         If the rows have no labels.
     """
 
+    allowed = Allowed(centers=CENTERS)
     client_additive = False
     server_additive = maximise = True
     answer_shape = one_number

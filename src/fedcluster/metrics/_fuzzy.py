@@ -20,6 +20,7 @@ import numpy as np
 from numpy.random import Generator
 from scipy.spatial.distance import cdist, pdist
 
+from fedcluster._ranges import CENTERS, FUZZIFIER, Allowed
 from fedcluster.core import Data, Floats, State, Summary
 from fedcluster.kernels import fuzzy_pass, memberships
 from fedcluster.metrics._clusters import davies_bouldin
@@ -46,6 +47,7 @@ class FuzzyObjective:
     0.9
     """
 
+    allowed = Allowed({"m": FUZZIFIER}, CENTERS)
     client_additive = server_additive = True
     maximise = False
     answer_shape = one_number
@@ -84,6 +86,7 @@ class FuzzyScatter:
            [ 1.1 ,  1.01,  0.09,  7.  , 25.  ,  0.5 ]])
     """
 
+    allowed = Allowed({"m": FUZZIFIER}, CENTERS)
     client_additive = server_additive = True
 
     m: float = 2.0

@@ -22,6 +22,7 @@ from numpy.random import Generator
 from scipy.spatial.distance import cdist
 from scipy.special import logsumexp
 
+from fedcluster._ranges import CENTERS, Allowed, Array
 from fedcluster.core import Data, State, Summary
 from fedcluster.kernels import nearest
 from fedcluster.metrics._clusters import Clusters
@@ -53,6 +54,7 @@ class ColumnSpread:
     array([[2., 9.]])
     """
 
+    allowed = Allowed(centers=CENTERS)
     client_additive = server_additive = True
 
     def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
@@ -102,6 +104,10 @@ class MixtureLikelihood:
     -11.1846
     """
 
+    allowed = Allowed(
+        centers=CENTERS,
+        memory={"means": Array(("k", "d")), "columns": Array(("d",), least=0.0)},
+    )
     client_additive = server_additive = maximise = True
     answer_shape = one_number
 

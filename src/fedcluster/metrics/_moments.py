@@ -16,6 +16,7 @@ from numpy.random import Generator
 from numpy.typing import ArrayLike
 from scipy.sparse import csr_array
 
+from fedcluster._ranges import NO_CENTERS, ONE_CENTER, Allowed, Whole
 from fedcluster.core import Data, Floats, Labels, State, Step, Summary
 
 PART_BYTES = 1 << 23
@@ -97,6 +98,7 @@ class SiteSize:
     (array([[5., 5.]]), array([10.]))
     """
 
+    allowed = Allowed(centers=NO_CENTERS)
     client_additive = server_additive = maximise = True
 
     def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
@@ -132,6 +134,7 @@ class Moments:
     array([[2., 4.]])
     """
 
+    allowed = Allowed(centers=Whole(0, 1))
     client_additive = server_additive = True
 
     def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
@@ -171,6 +174,7 @@ class Means:
     (array([3., 5.]), array([2., 1.]))
     """
 
+    allowed = Allowed(centers=NO_CENTERS)
     client_additive = server_additive = True
 
     def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
@@ -196,6 +200,7 @@ class Squares:
     array([[ 0., 14.]])
     """
 
+    allowed = Allowed(centers=ONE_CENTER)
     client_additive = server_additive = True
 
     def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:

@@ -27,6 +27,7 @@ import numpy as np
 from numpy.random import Generator
 from scipy.spatial.distance import cdist
 
+from fedcluster._ranges import CENTERS, Allowed, Array
 from fedcluster.core import Data, Floats, Labels, Rows, State, Summary
 from fedcluster.kernels import nearest
 from fedcluster.metrics._moments import (
@@ -59,6 +60,7 @@ class SimplifiedSilhouette:
     array([[2.66666667]])
     """
 
+    allowed = Allowed(centers=CENTERS)
     client_additive = server_additive = maximise = True
     answer_shape = one_number
 
@@ -93,6 +95,10 @@ class SquaredSilhouette:
     cluster is nobody's neighbour. nan for a single cluster.
     """
 
+    allowed = Allowed(
+        centers=CENTERS,
+        memory={"means": Array(("k", "d")), "variances": Array(("k",), least=0.0)},
+    )
     client_additive = server_additive = maximise = True
     answer_shape = one_number
 

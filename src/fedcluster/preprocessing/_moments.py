@@ -18,6 +18,7 @@ import numpy as np
 from numpy.random import Generator
 
 from fedcluster._random import stream
+from fedcluster._ranges import LARGEST, NO_CENTERS, ONE_CENTER, Allowed, Array, Whole
 from fedcluster.core import Data, Floats, State, Summary, Task
 from fedcluster.errors import HeldBackError, InputError
 from fedcluster.metrics._moments import Means, Squares
@@ -27,6 +28,8 @@ WHOLE = 2000
 """Columns up to which the whole scatter is sent."""
 OVERSAMPLING = 10
 """Columns of the basis in addition to the components."""
+ORTHONORMAL = 1e-6
+"""Deviation of products of components from 0 and 1 at and below which they are orthonormal."""
 MOST_ROUNDS = 40
 SETTLED = 1e-10
 """Relative change of the spectrum in a round at and below which it is taken for exact."""
@@ -45,6 +48,7 @@ class Missing:
     array([0., 1.])
     """
 
+    allowed = Allowed(centers=NO_CENTERS)
     client_additive = server_additive = True
 
     def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
@@ -108,6 +112,12 @@ class Covariance:
            [4., 8.]])
     """
 
+    allowed = Allowed(
+        centers=ONE_CENTER,
+        memory={"basis": Array(("d", "q"))},
+        optional=True,
+        sizes={"q": Whole(1, 1, "d")},
+    )
     client_additive = server_additive = True
 
     def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
@@ -153,6 +163,24 @@ class Principal:
         """Return rows (n, q) in the d columns."""
         back: Floats = X @ np.array(self.components) + np.array(self.mean)
         return back
+
+    def check(self, width: int) -> None:
+        """Check that they are orthonormal directions in so many columns.
+
+        Raises
+        ------
+        ValueError
+            If they are not.
+        """
+        components, mean = np.array(self.components), np.array(self.mean)
+        if components.ndim != 2 or components.shape[1] != width or len(components) > width:
+            raise ValueError("principal components must be of as many columns as there are")
+        if not (np.abs(mean) <= LARGEST).all() or not (np.abs(self.variances) <= LARGEST**2).all():
+            raise ValueError("means and variances of principal components must be finite")
+        with np.errstate(all="ignore"):
+            apart = np.abs(components @ components.T - np.eye(len(components)))
+        if not (apart <= ORTHONORMAL).all():
+            raise ValueError("principal components must be orthonormal")
 
     @classmethod
     def from_plain(cls, content: Mapping[str, Any]) -> Self:

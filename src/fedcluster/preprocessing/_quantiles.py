@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import ArrayLike, NDArray
 
+from fedcluster._ranges import NO_CENTERS, Allowed, Array, Whole
 from fedcluster.core import Data, Floats, State, Summary, Task
 from fedcluster.rounds import Plan
 
@@ -44,6 +46,14 @@ class Histogram:
     array([1., 2.])
     """
 
+    allowed = Allowed(
+        centers=NO_CENTERS,
+        memory={
+            "columns": Array(("intervals",), below="d"),
+            "edges": Array(("intervals", "edges"), -inf, inf, rising=True),
+        },
+        sizes={"intervals": Whole(1, 6, "d"), "edges": Whole(2, 100_000)},
+    )
     client_additive = server_additive = True
 
     def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:

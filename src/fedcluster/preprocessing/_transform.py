@@ -9,12 +9,16 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcluster.core import Data, Floats, Rows
+from fedcluster._ranges import LARGEST, UNTOLD
+from fedcluster.core import Column, Data, Describe, Floats, Rows
 from fedcluster.errors import InputError
 from fedcluster.io._columns import codes, columns_of
 from fedcluster.preprocessing._moments import Principal
 
 OTHER = "(other)"
+MOST_LEVELS = 20_000
+MOST_COLUMNS = 100_000
+LARGEST_SCALE = 1e50
 BLOCK = 1 << 16
 """Values that are prepared at a time."""
 
@@ -65,6 +69,21 @@ class NumericColumn:
         if self.fill is not None:
             x[np.isnan(x)] = self.fill
         return ((x - self.shift) / self.scale)[:, None]
+
+    def check(self) -> None:
+        """Refuse numbers that no preparation of real rows has; their squares would overflow."""
+        low, high = self.bounds or (0.0, 0.0)
+        given = (low, high, self.shift, 0.0 if self.fill is None else self.fill)
+        if not all(abs(x) <= LARGEST for x in given) or low > high:
+            raise ValueError(f"bounds, shift and fill must be numbers up to {LARGEST:g}")
+        if not 1 / LARGEST_SCALE <= self.scale <= LARGEST_SCALE:
+            raise ValueError(f"scale must be {1 / LARGEST_SCALE:g} to {LARGEST_SCALE:g}")
+
+    def told_only(self, told: Column) -> Self:
+        """Return the same column; refuse one whose values are the codes of texts."""
+        if told.kind not in ("number", "empty"):
+            raise ValueError("a column of numbers must hold numbers")
+        return self
 
     def unknown(self, data: Data, j: int) -> int:
         """Return how many values are of no known level: none, as a number has no levels."""
@@ -123,6 +142,22 @@ class Category:
         prepared: Floats = columns.astype(np.float64)
         prepared[lacking] = np.nan
         return prepared
+
+    def check(self) -> None:
+        """Refuse more levels than all sites together tell, and one that comes twice."""
+        if len(self.levels) > MOST_LEVELS or len(set(self.levels)) < len(self.levels):
+            raise ValueError(f"a category must have at most {MOST_LEVELS:,} different levels")
+
+    def told_only(self, told: Column) -> Self:
+        """Return the same column, in which no value has a level that the site does not tell.
+
+        Such a level keeps its place, under a name that no text has.
+        """
+        names = {
+            level: level if level in told.levels else f"{UNTOLD}{level}" for level in self.levels
+        }
+        fill = None if self.fill is None else names.get(self.fill)
+        return replace(self, levels=tuple(names.values()), fill=fill)
 
     def unknown(self, data: Data, j: int) -> int:
         """Return how many values are of no known level, unless another column counts those."""
@@ -259,6 +294,47 @@ class Preprocessor:
         parts = zip(self.columns, np.split(X, stops[:-1], axis=1), strict=True)
         return np.concatenate([column.invert(part) for column, part in parts], axis=1)
 
+    def check(self, columns: Sequence[str]) -> None:
+        """Check that no row need be read to refuse it.
+
+        Parameters
+        ----------
+        columns : sequence of str
+            The columns that there are; none where they have no names.
+
+        Raises
+        ------
+        ValueError
+            Naming the rule that it breaks, and no value.
+        """
+        names = [column.name for column in self.columns]
+        if not names or len(set(names)) < len(names) or not set(names) <= set(columns or names):
+            raise ValueError("its columns must be some of those asked about, each once")
+        for column in self.columns:
+            column.check()
+        if len(self.names) > MOST_COLUMNS:
+            raise ValueError(f"at most {MOST_COLUMNS:,} prepared columns")
+        if self.principal is not None:
+            self.principal.check(len(self.names))
+
+    def told_only(self, describe: Describe) -> Self:
+        """Return the same preprocessor, bound to what a site tells of its columns.
+
+        Parameters
+        ----------
+        describe : callable
+            Describes them, those named as text, see `Client.describe`.
+
+        Raises
+        ------
+        ValueError
+            If a column of text is taken for one of numbers.
+        """
+        told = {column.name: column for column in describe([c.name for c in self.categories])}
+        if not told.keys() >= {column.name for column in self.columns}:
+            raise ValueError("its columns must be some of those asked about, each once")
+        return replace(self, columns=tuple(c.told_only(told[c.name]) for c in self.columns))
+
     def plain(self) -> dict[str, Any]:
         """Return the preprocessor as JSON can hold it."""
         return asdict(self) | {"columns": [{"kind": c.kind, **asdict(c)} for c in self.columns]}
@@ -336,10 +412,14 @@ def _column_from_plain(content: Mapping[str, Any]) -> AnyColumn:
     kind = _one_of(given.pop("kind"), ("number", "category"))
     if not isinstance(given["name"], str):
         raise TypeError("the name of a column is not a text")
+    if not all(type(given[key]) is bool for key in {"log", "other", "coded"} & given.keys()):
+        raise TypeError("expected a truth value")
     if kind == "category":
         levels = given["levels"]
         if not isinstance(levels, list | tuple) or not all(isinstance(v, str) for v in levels):
             raise TypeError("expected a list of str")
+        if given["fill"] not in (None, *levels):
+            raise ValueError("a missing value becomes no level")
         return Category(**given | {"levels": tuple(levels)})
     bounds = given["bounds"]
     for key in ("shift", "scale", *(["fill"] if given["fill"] is not None else [])):

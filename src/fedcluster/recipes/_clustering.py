@@ -120,7 +120,7 @@ def _from_starts(algorithm: Algorithm, spec: FitSpec) -> Plan[list[Result]]:
 
 def _best(results: Sequence[Result], metric: Metric, seed: int) -> Plan[Result]:
     """Plan the last round: the exact score of every finalist, at the same sites."""
-    tasks = [Task(metric, result.state, seed) for result in results]
+    tasks = [Task(metric, replace(result.state, memory={}), seed) for result in results]
     try:
         answers = yield tasks
     except EarlyStop:  # that there shall be no more rounds is no reason to end without this one

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from fedcluster.core import State, Summary, Task
@@ -54,6 +55,7 @@ def evaluation(
     >>> len(outcome.communication_rounds), outcome.values_sent()
     (2, {'north': 22, 'south': 22})
     """
+    state = replace(state, memory={})  # what an algorithm remembers is no metric's business
     given = Given(m, None if classes is None else tuple(classes), complete)
     wanted = [*SHARED, *(index.asks for index in METRICS.values())]
     steps = {each: step for each in wanted if (step := each.step(given)) is not None}

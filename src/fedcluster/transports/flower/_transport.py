@@ -6,6 +6,7 @@ Both ends are thin. `FlowerTransport` pushes one message a round to each site an
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -232,7 +233,8 @@ def discover_nodes(grid: Grid, sites: Iterable[str], deadline: float) -> dict[in
     wanted = set(sites)
     names: dict[int, str] = {}
     end = time.monotonic() + deadline
-    question = pack({"protocol": PROTOCOL, "tasks": []}, {})
+    header = {"protocol": PROTOCOL, "run": secrets.token_hex(8), "exchange": 0, "tasks": []}
+    question = pack(header, {})
     while wanted - set(names.values()) and time.monotonic() < end:
         new = {node: str(node) for node in grid.get_node_ids() if node not in names}
         came, _ = FlowerTransport(grid, new, min(5.0, deadline)).exchange(

@@ -1,0 +1,266 @@
+"""Ranges of what a step may be asked: its parameters, and the state that it is asked about.
+
+A step declares them as its ``allowed``; a site answers what lies within, see `fedcluster.privacy`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from math import isnan
+from typing import Any, Protocol
+
+import numpy as np
+
+from fedcluster.core import Floats, State
+
+LARGEST = 1e100
+"""Largest size of a number in a question: its square is finite, and so is a sum of squares."""
+
+MOST_ROUNDS = 1_000_000
+MOST_TEXTS = 1000
+LONGEST_TEXT = 10_000
+
+Sizes = Mapping[str, int]
+"""Sizes that a range may depend on: ``max_clusters`` of the site, ``d`` columns, ``k`` centres."""
+
+
+class Range(Protocol):
+    """Set of values, which says in words what it holds."""
+
+    def holds(self, value: Any, sizes: Sizes) -> bool:
+        """Return whether a value is among them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """Whole numbers from ``least`` to ``most``, or to ``most`` times a size.
+
+    Examples
+    --------
+    >>> str(Whole(1, 2, "max_clusters")), Whole(1, 2, "max_clusters").holds(7, {"max_clusters": 3})
+    ('1 to 2 max_clusters', False)
+    """
+
+    least: int
+    most: int
+    of: str = ""
+    none: bool = False
+
+    def holds(self, value: Any, sizes: Sizes) -> bool:
+        """Return whether a value is among them; a truth value is none."""
+        if value is None:
+            return self.none
+        return type(value) is int and self.least <= value <= self.most * sizes.get(self.of, 1)
+
+    def __str__(self) -> str:
+        most = f"{self.most:,}" if not self.of else f"{self.most} {self.of}".removeprefix("1 ")
+        single = self.least == self.most and not self.of
+        words = most if single else f"{self.least:,} to {most}"
+        return f"None, {words}" if self.none else words
+
+
+@dataclass(frozen=True, slots=True)
+class Real:
+    """Numbers from ``least`` to ``most``."""
+
+    least: float
+    most: float
+    none: bool = False
+
+    def holds(self, value: Any, sizes: Sizes) -> bool:
+        """Return whether a value is among them; NaN is in no interval."""
+        if value is None:
+            return self.none
+        return type(value) in (int, float) and self.least <= value <= self.most
+
+    def __str__(self) -> str:
+        return f"{'None, ' * self.none}{self.least:g} to {self.most:g}"
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """The values given; a truth value is no number."""
+
+    values: tuple[Any, ...]
+
+    def holds(self, value: Any, sizes: Sizes) -> bool:
+        """Return whether a value is among them."""
+        booleans = isinstance(value, bool)
+        return any(each == value and isinstance(each, bool) == booleans for each in self.values)
+
+    def __str__(self) -> str:
+        return ", ".join(map(repr, self.values))
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """JSON lists of different texts, at most ``MOST_TEXTS``."""
+
+    def holds(self, value: Any, sizes: Sizes) -> bool:
+        """Return whether a text is such a list."""
+        try:
+            texts = json.loads(value)
+        except (TypeError, ValueError, RecursionError):
+            return False
+        if not isinstance(texts, list) or len(texts) > MOST_TEXTS:
+            return False
+        short = all(isinstance(text, str) and len(text) <= LONGEST_TEXT for text in texts)
+        return short and len(set(texts)) == len(texts)
+
+    def __str__(self) -> str:
+        return f"a JSON list of at most {MOST_TEXTS:,} texts"
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """Arrays of a shape, whose numbers lie between ``least`` and ``most``.
+
+    Parameters
+    ----------
+    *shape : str
+        The name of each length: ``k`` centres, ``d`` columns, or another in ``Allowed.sizes``.
+    least, most : float
+        Of each number; NaN is none.
+    below : str
+        Where they are places: whole numbers from 0, below this size.
+    rising : bool
+        Whether no number of a line is smaller than the one before.
+    """
+
+    shape: tuple[str, ...]
+    least: float = -LARGEST
+    most: float = LARGEST
+    below: str = ""
+    rising: bool = False
+
+    def holds(self, value: Floats, sizes: Sizes) -> bool:
+        """Return whether an array is one of them."""
+        if value.shape != tuple(sizes.get(name) for name in self.shape):
+            return False
+        least, most = (0, sizes[self.below] - 1) if self.below else (self.least, self.most)
+        within = (value >= least).all() and (value <= most).all()
+        whole = not self.below or (value == np.floor(value)).all()
+        sorted_ = not self.rising or (value[..., 1:] >= value[..., :-1]).all()
+        return bool(within and whole and sorted_)
+
+    def __str__(self) -> str:
+        shape = f"({', '.join(self.shape)})"
+        return f"{shape} of {self.numbers}{', rising' * self.rising}"
+
+    @property
+    def numbers(self) -> str:
+        """Return in words what each number is."""
+        if self.below:
+            return f"places below {self.below}"
+        return f"{self.least:g} to {self.most:g}"
+
+
+CLUSTERS, MEANS, LEAVES = (Whole(1, times, "max_clusters") for times in (1, 2, 4))
+"""Clusters; means that a site describes itself by; leaves of a tree."""
+CENTERS = MEANS
+"""Centres of a state: breathing tries up to as many besides."""
+NO_CENTERS, ONE_CENTER = Whole(0, 0), Whole(1, 1)
+TOLERANCE, FUZZIFIER = Real(0, LARGEST), Real(1, 100)
+EITHER = OneOf((True, False))
+UNTOLD = "\0untold "
+"""Beginning of what a site calls texts of a question that it does not tell of; none begins so."""
+WEIGHTS = Array(("k",), least=0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """Declaration of what a step may be asked. What is not declared is its default, or not there.
+
+    Parameters
+    ----------
+    fields : mapping of str to Range
+        The values of its parameters; those of others are their defaults.
+    centers : Whole
+        How many centres its state has.
+    memory : mapping of str to Array
+        The arrays of the state's memory: all of them or, if ``optional``, none.
+    optional : bool
+        Whether the memory may be empty.
+    sizes : mapping of str to Whole
+        Other lengths of these arrays.
+
+    Examples
+    --------
+    >>> allowed = Allowed({"rate": Real(0, 1)}, centers=Whole(1, 10))
+    >>> allowed.check_state(State.at([[0.0], [np.inf]]), {"d": 1})
+    Traceback (most recent call last):
+    ValueError: centers must be 1 to 10 lines (d,) of -1e+100 to 1e+100
+    """
+
+    fields: Mapping[str, Range] = field(default_factory=dict)
+    centers: Whole = CENTERS
+    memory: Mapping[str, Array] = field(default_factory=dict)
+    optional: bool = False
+    sizes: Mapping[str, Whole] = field(default_factory=dict)
+
+    def check_fields(self, step: Any, sizes: Sizes) -> None:
+        """Check the parameters of a step, a dataclass.
+
+        Raises
+        ------
+        ValueError
+            Naming the parameter and its range.
+        """
+        for each in fields(step):
+            held = self.fields.get(each.name, OneOf((each.default,)))
+            if not held.holds(getattr(step, each.name), sizes):
+                raise ValueError(f"{each.name} must be {held}")
+
+    def lines(self, step: Any) -> int:
+        """Return the most lines of an answer of any number of lines, by the step's parameters."""
+        counts = [name for name, held in self.fields.items() if held in (CLUSTERS, MEANS, LEAVES)]
+        return max((int(getattr(step, name, None) or 0) for name in counts), default=0)
+
+    def check_state(self, state: State, sizes: Sizes) -> None:
+        """Check a state: numbers that are finite, and arrays of the shapes that are declared.
+
+        Raises
+        ------
+        ValueError
+            Naming the part of the state, and its range.
+        """
+        k = len(state.centers) if state.centers.ndim == 2 else -1
+        sizes = {**sizes, "k": k}
+        every = Array(("k", "d"))
+        if not self.centers.holds(k, sizes) or (k and not every.holds(state.centers, sizes)):
+            raise ValueError(f"centers must be {self.centers} lines (d,) of {every.numbers}")
+        if not WEIGHTS.holds(state.weights, sizes):
+            raise ValueError(f"weights must be an array {WEIGHTS}")
+        if not 0 <= state.round <= MOST_ROUNDS:
+            raise ValueError(f"round must be 0 to {MOST_ROUNDS:,}")
+        if not (isnan(state.inertia) or abs(state.inertia) <= LARGEST**2):
+            raise ValueError("inertia must be finite")
+        self._check_memory(state.memory, sizes)
+
+    def _check_memory(self, memory: Mapping[str, Floats], sizes: Sizes) -> None:
+        if self.optional and not memory:
+            return
+        if memory.keys() != self.memory.keys():
+            declared = ", ".join(self.memory) or "nothing"
+            raise ValueError(f"memory must hold {declared}, and that alone")
+        found = dict(sizes)
+        for name, array in self.memory.items():
+            for length, size in zip(array.shape, memory[name].shape, strict=False):
+                if length in self.sizes and not self.sizes[length].holds(size, sizes):
+                    raise ValueError(f"{length} of {name} must be {self.sizes[length]}")
+                found.setdefault(length, size)
+            if not array.holds(memory[name], found):
+                raise ValueError(f"{name} must be an array {array}")
+
+
+ANY_CENTERS = Whole(0, 2, "max_clusters")
+UNDECLARED = Allowed({"n_clusters": CLUSTERS}, ANY_CENTERS)
+"""What a step of one's own may be asked that declares nothing: its defaults, and its k."""
+
+
+def allowed_of(step: Any) -> Allowed:
+    """Return what a step, or its class, declares; `UNDECLARED` where it does not."""
+    declared: Allowed = getattr(step, "allowed", UNDECLARED)
+    return declared

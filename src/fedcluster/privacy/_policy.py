@@ -1,0 +1,113 @@
+"""The policy of a site: what it may be asked, decided before any row is read.
+
+Everything is denied that no step declares (`fedcluster._ranges`). What a coordinator reads of a
+refusal is the rule, never a value; the site's log gets the question's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fedcluster._ranges import Sizes, Whole, allowed_of
+from fedcluster.core import RowTransform, Task
+from fedcluster.privacy._ledger import Ledger, PolicyError, PolicyLimits
+
+SEEDS = Whole(0, 2**63 - 1)
+
+
+class Policy:
+    """The policy of a site.
+
+    Parameters
+    ----------
+    limits : PolicyLimits
+        How far the site narrows what steps declare.
+    ledger : Ledger, optional
+        Where rounds and runs are counted; by default in memory.
+    """
+
+    def __init__(self, limits: PolicyLimits | None = None, ledger: Ledger | None = None) -> None:
+        self.limits = limits or PolicyLimits()
+        self._ledger = ledger or Ledger()
+
+    def check(
+        self,
+        header: Mapping[str, Any],
+        tasks: Sequence[Task] = (),
+        columns: Sequence[str] = (),
+        width: int = 0,
+    ) -> None:
+        """Check a question, and count it; no row is read.
+
+        Parameters
+        ----------
+        header : mapping
+            The run and the number of the question in it, as they came.
+        tasks : sequence of Task
+            What is asked.
+        columns : sequence of str
+            The names of the columns that are asked about; none where they have no names.
+        width : int
+            How many columns that are.
+
+        Raises
+        ------
+        PolicyError
+            Saying which rule the question breaks.
+        """
+        if len(tasks) > self.limits.max_tasks:
+            raise PolicyError(f"at most {self.limits.max_tasks:,} tasks in a message")
+        preparations = {id(task.preprocessor): task.preprocessor for task in tasks}
+        for how in preparations.values():
+            _check_preparation(how, columns)
+        received = sent = 0
+        for task in tasks:
+            name = type(task.step).__name__
+            d = width if task.preprocessor is None else task.preprocessor.n_columns_out
+            try:
+                self._check_task(name, task, {"max_clusters": self.limits.max_clusters, "d": d})
+            except ValueError as error:
+                raise PolicyError(f"{name}: {error}") from error
+            sent += _answered(task, d)
+            received += _asked(task)
+        if max(received, sent) > self.limits.max_numbers:
+            most = self.limits.max_numbers
+            raise PolicyError(f"at most {most:,} numbers in a message, and in the answer to it")
+        self._ledger.admit(header, [p for p in preparations.values() if p], self.limits)
+
+    def _check_task(self, name: str, task: Task, sizes: Sizes) -> None:
+        """Check one task, whose rows have ``d`` columns."""
+        if name in self.limits.denied or (self.limits.steps and name not in self.limits.steps):
+            raise ValueError("the step is not among those that this site allows")
+        if not SEEDS.holds(task.seed, sizes):
+            raise ValueError(f"seed must be {SEEDS}")
+        allowed = allowed_of(task.step)
+        allowed.check_fields(task.step, sizes)
+        allowed.check_state(task.state, sizes)
+
+
+def _check_preparation(how: RowTransform | None, columns: Sequence[str]) -> None:
+    if how is None:
+        return
+    try:
+        how.check(columns)
+    except (ValueError, TypeError) as error:
+        raise PolicyError(f"preparation: {error}") from error
+
+
+def _asked(task: Task) -> int:
+    """Return how many numbers travel with a task."""
+    state = task.state
+    arrays = (state.centers, state.weights, *state.memory.values())
+    return sum(array.size for array in arrays)
+
+
+def _answered(task: Task, width: int) -> int:
+    """Return the most numbers of the answer to a task."""
+    try:
+        lines, sums = task.step.answer_shape(task.state, width)
+    except Exception as error:  # of a step of one's own
+        name = type(task.step).__name__
+        raise PolicyError(f"{name} does not tell the shape of an answer") from error
+    return (allowed_of(task.step).lines(task.step) if lines is None else lines) * (sums + 1)

@@ -1,0 +1,228 @@
+"""Questions that no coordinator of this package asks: answered within the policy or refused.
+
+FEDCLUSTER_HOSTILE says how many of each step; ``make hostile`` asks 10,000.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import resource
+import sys
+import time
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from grids import KNOWN
+from test_laws import STEPS, asked, by_name
+
+from fedcluster.algorithms import FedAvg
+from fedcluster.client import Client
+from fedcluster.core import Column, Data, State, Step, Task
+from fedcluster.engines import _wire as wire
+from fedcluster.engines._responder import Responder
+from fedcluster.metrics._external import Contingency
+from fedcluster.metrics._moments import Means, Moments, SiteSize, Squares
+from fedcluster.preprocessing import Category, NumericColumn, Preprocessor
+from fedcluster.preprocessing._moments import Covariance, Missing, Principal
+from fedcluster.privacy import MinClusterSize, MinRows
+from fedcluster.privacy._ledger import PolicyLimits
+from fedcluster.privacy._policy import Policy
+
+MANY = int(os.environ.get("FEDCLUSTER_HOSTILE", "200"))
+SECONDS, MEGABYTES = 2.0, 600
+P = 5
+"""The smallest number of rows behind a line."""
+
+NASTY: list[Any] = [
+    *(None, True, False, 0, 1, -1, 2, 7, 500, 501, 10**6, 10**9, 2**63, 10**30, -(2**63)),
+    *(0.0, -0.0, 1.0, 0.5, 1e-320, 1e-100, 1e100, 1e101, 1e308, float("nan"), float("inf")),
+    *("", "a", "\0", "\x1b[2J", "\u202e", "\U0001f600" * 9, "x" * 100_000, "[]", "[" * 5000),
+    *("k-means++", "random", "converge", "u", "Lloyd", "__class__", "1e400", "NaN", "-inf"),
+    *([], [[]], [1, 2], ["age"], {}, {"a": 1}, {"step": "Lloyd"}, [None] * 50),
+]
+SIZES = (0, 1, 2, 3, 7, 1000, 1001, 5000)
+
+
+def rows() -> Data:
+    rng = np.random.default_rng(1)
+    numbers = rng.normal(50, 9, size=(400, 2))
+    ward = np.where(np.arange(400) < 399, rng.integers(0, 3, 400), 3).astype(float)
+    labels = np.where(np.arange(400) < 398, rng.choice(["ill", "well"], 400), "rare")
+    columns = (Column("age"), Column("bmi"), Column("ward", "text", ("a", "b", "c", "zell")))
+    return Data(np.column_stack([numbers, ward]), y=labels, columns=columns)
+
+
+def site() -> Responder:
+    most = 10**9
+    limits = PolicyLimits(max_rounds_per_day=most, max_runs_per_day=most)
+    client = Client("a", rows(), [MinRows(20), MinClusterSize(P)])
+    names = tuple(column.name for column in rows().columns)
+    return Responder(client, columns=names, policy=Policy(limits), **KNOWN)
+
+
+def preparation(step: Step) -> Preprocessor | None:
+    """A preparation with all that one may have; none for steps that look at rows as they are."""
+    if isinstance(step, SiteSize | Missing):
+        return None
+    numbers = (NumericColumn("age", (0.0, 120.0), True, 50.0, 4.0, 0.5), NumericColumn("bmi"))
+    mean, lines = (0.0,) * 6, tuple(map(tuple, np.eye(6)[:3].tolist()))
+    principal = Principal(mean, lines, (1.0,) * 3)
+    return Preprocessor((*numbers, Category("ward", ("a", "b", "c"), True, "a")), "drop", principal)
+
+
+def base(step: Step) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """A question about a step that is answered: header and arrays."""
+    centers = np.array([[0.0, 0.0, 0.0], [1.0, 9.0, 0.0], [2.0, 50.0, 1.0]])
+    state = asked(step, centers)
+    if isinstance(step, Covariance | Squares | Moments):
+        state = State.at(centers[:1])
+    elif not getattr(step, "needs_centers", True) or isinstance(step, Means | SiteSize | Missing):
+        state = State()
+    if isinstance(step, FedAvg):
+        step = FedAvg()
+    if isinstance(step, Contingency):
+        step = Contingency.from_classes(["ill", "well"], complete=False)
+    headers, arrays = wire.write_tasks([Task(step, state, 7, preparation(step))] * 2)
+    return {"protocol": wire.PROTOCOL, "run": "r", "exchange": 0, "tasks": headers}, arrays
+
+
+def any_of(rng: np.random.Generator, values: Any) -> Any:
+    return copy.deepcopy(values[int(rng.integers(len(values)))])
+
+
+def places(content: Any) -> list[tuple[Any, Any]]:
+    """Every place in a JSON value: its container, and its key or index there."""
+    items = content.items() if isinstance(content, dict) else enumerate(content)
+    found = []
+    for key, value in list(items):
+        found.append((content, key))
+        if isinstance(value, dict | list):
+            found += places(value)
+    return found
+
+
+def change_header(header: dict[str, Any], rng: np.random.Generator) -> None:
+    """Put something else into a place of the header, or take it out; or say more."""
+    kind = rng.integers(8)
+    if kind == 0:
+        more = ("columns", "raw", "described", "labels", "model", "arrays", "permit", "x")
+        header[any_of(rng, more)] = any_of(rng, NASTY)
+        return
+    tasks = header.get("tasks")
+    inside = tasks if kind < 6 and isinstance(tasks, list) else header
+    if not (spots := places(inside)):
+        return
+    container, key = spots[int(rng.integers(len(spots)))]
+    if kind == 7 and isinstance(container, dict):
+        del container[key]
+    else:
+        container[key] = any_of(rng, NASTY)
+
+
+def change_arrays(arrays: dict[str, np.ndarray], rng: np.random.Generator) -> None:
+    """Change the shape or the numbers of an array, take it out, or put in another."""
+    if not arrays:
+        return
+    name = any_of(rng, list(arrays))
+    array, kind = arrays[name], rng.integers(5)
+    if kind == 0:
+        del arrays[name]
+    elif kind == 1:
+        arrays[f"0.memory.{any_of(rng, ('means', 'basis', 'x', ''))}"] = np.ones((3, 3))
+    elif kind == 2:
+        shape = tuple(any_of(rng, SIZES) for _ in range(rng.integers(3)))
+        arrays[name] = np.resize(array, shape) if array.size else np.zeros(shape)
+    elif array.size:
+        array = arrays[name] = array.astype(float)
+        values = (np.nan, np.inf, -np.inf, 1e308, -1e308, 1e100, 1e-320, -1.0, 0.5, 0.0, 1e20)
+        array.flat[int(rng.integers(array.size))] = any_of(rng, values)
+        if kind == 4:
+            arrays[name] = array * any_of(rng, (0.0, -1.0, 1e30, 1e99, 1e-99))
+
+
+def change_bytes(message: bytes, rng: np.random.Generator) -> bytes:
+    """Flip, cut, double or insert some bytes, mostly of the header."""
+    content, kind = bytearray(message), rng.integers(4)
+    end = len(content) if rng.integers(2) else content.index(b"\n") + 1
+    at = int(rng.integers(end))
+    if kind == 0:
+        for _ in range(rng.integers(1, 8)):
+            content[int(rng.integers(end))] = int(rng.integers(256))
+    elif kind == 1:
+        del content[at : at + int(rng.integers(1, 200))]
+    elif kind == 2:
+        content[at:at] = content[at : at + int(rng.integers(1, 2000))]
+    else:
+        content[at:at] = rng.bytes(int(rng.integers(1, 50)))
+    return bytes(content)
+
+
+def packed(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> bytes:
+    """Write a message as `wire.pack` does, of anything."""
+    shapes = [[name, *array.shape] for name, array in arrays.items()]
+    line = json.dumps({"arrays": shapes, **header}).encode()
+    return b"".join([line, b"\n", *(a.astype("<f8").tobytes() for a in arrays.values())])
+
+
+def question(given: tuple[dict[str, Any], dict[str, np.ndarray]], i: int) -> bytes:
+    """Return the i-th hostile question made of another: one to three things are changed."""
+    rng = np.random.default_rng([i, *json.dumps(given[0]).encode()])
+    header, arrays = copy.deepcopy(given)
+    header["run"] = f"r{i}"
+    for _ in range(rng.integers(1, 4)):
+        if rng.integers(3):
+            change_header(header, rng)
+        else:
+            change_arrays(arrays, rng)
+    message = packed(header, arrays)
+    return change_bytes(message, rng) if rng.integers(5) == 0 else message
+
+
+def check(reply: bytes) -> str:
+    """Return what a reply is; what is answered must be within the site's limits."""
+    header, arrays = wire.unpack(reply)
+    assert header["site"] == "a"
+    for key in ("refused", "failed"):
+        if key in header:
+            assert not arrays
+            assert len(str(header[key])) <= 400
+            assert "zell" not in str(header[key])
+            return f"{key} {header[key]}" if key == "failed" else key
+    for summary in wire.read_summaries(arrays):
+        assert np.isfinite(summary.sums).all()
+        assert np.isfinite(summary.weights).all()
+    assert "zell" not in json.dumps(header.get("described", ""))
+    return "answered"
+
+
+def memory() -> float:
+    """Return the most megabytes that this process had."""
+    used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return used / (1 << 20 if sys.platform == "darwin" else 1 << 10)
+
+
+@by_name(STEPS)
+def test_the_question_that_is_changed_is_answered(step: Step) -> None:
+    header, arrays = base(step)
+    assert check(site().reply(packed(header, arrays))) == "answered"
+
+
+@by_name(STEPS)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_a_hostile_question_is_answered_within_the_policy_or_refused(step: Step) -> None:
+    responder, kinds, given = site(), Counter[str](), base(step)
+    responder.reply(packed(*given))
+    before, slowest = memory(), (0.0, -1)
+    for i in range(MANY):
+        message = question(given, i)
+        begin = time.perf_counter()
+        reply = responder.reply(message)
+        slowest = max(slowest, (time.perf_counter() - begin, i))
+        kinds[check(reply)] += 1
+    assert slowest[0] < SECONDS, slowest
+    assert memory() - before < MEGABYTES
+    assert kinds["refused"] > MANY / 3, kinds

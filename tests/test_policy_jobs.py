@@ -1,0 +1,160 @@
+"""Every documented job over a network, within the policy that sites have by default."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+from grids import KNOWN
+from test_replies import Postman
+
+from fedcluster._choices import ALGORITHMS, FUZZY_ALGORITHMS, INITS, QUALITIES, RULES
+from fedcluster.client import Client
+from fedcluster.core import Column, Data, Task
+from fedcluster.engines._remote import RemoteEngine
+from fedcluster.engines._responder import Responder
+from fedcluster.privacy import MinClusterSize, MinRows
+from fedcluster.privacy._ledger import PolicyLimits
+from fedcluster.privacy._policy import Policy
+from fedcluster.transports.flower._app import conduct
+
+NUMBERS, SITES = ("age", "bmi", "hb"), "abc"
+
+
+def rows_of(site: str) -> Data:
+    """Return 90 rows around three centres, with two columns of text and some missing values."""
+    rng = np.random.default_rng(list(site.encode()))
+    about = np.repeat([[40.0, 22.0, 9.0], [60.0, 31.0, 12.0], [75.0, 25.0, 15.0]], 30, axis=0)
+    numbers = about + rng.normal(size=(90, 3))
+    texts = np.column_stack([rng.integers(0, 2, 90), rng.integers(0, 3, 90)]).astype(float)
+    X = np.column_stack([numbers, texts, np.where(rng.random(90) < 0.1, np.nan, numbers[:, 0])])
+    columns = (
+        *map(Column, NUMBERS),
+        Column("sex", "text", ("F", "M")),
+        Column("ward", "text", ("east", "north", site)),
+        Column("late"),
+    )
+    return Data(X, None, np.repeat(["ill", "well", "mild"], 30), columns)
+
+
+def chosen(site: str, names: Sequence[str], *, raw: bool = False) -> Client:
+    rows = rows_of(site)
+    places = [[column.name for column in rows.columns].index(name) for name in names]
+    columns = tuple(rows.columns[j] for j in places) if raw else ()
+    rows = replace(rows, X=np.ascontiguousarray(rows.X[:, places]), columns=columns)
+    return Client(site, rows, [MinRows(2), MinClusterSize(2)])
+
+
+class Counting(Policy):
+    """A policy that counts what it is asked: the most of each."""
+
+    most: ClassVar[Counter[str]] = Counter()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rounds: Counter[str] = Counter()
+        self.preparations: dict[str, set[str]] = defaultdict(set)
+
+    def check(self, header: Any, tasks: Sequence[Task] = (), *about: Any) -> None:
+        super().check(header, tasks, *about)
+        run = header["run"]
+        self.rounds[run] += 1
+        hows = [task.preprocessor for task in tasks if task.preprocessor is not None]
+        self.preparations[run] |= {json.dumps(how.plain()) for how in hows}
+        states = [task.state for task in tasks]
+        arrays = [array for s in states for array in (s.centers, s.weights, *s.memory.values())]
+        now = {
+            "tasks": len(tasks),
+            "numbers": sum(array.size for array in arrays),
+            "rounds": self.rounds[run],
+            "preparations": len(self.preparations[run]),
+        }
+        for name, n in now.items():
+            self.most[name] = max(self.most[name], n)
+
+
+def carried_out(
+    job: str, parameters: dict[str, Any], folder: Path, columns: Sequence[str] | None = NUMBERS
+) -> dict[str, Any]:
+    names = tuple(column.name for column in rows_of("a").columns)
+    sites = {
+        site: Responder(
+            chosen(site, names, raw=True),
+            columns=names,
+            choose=partial(chosen, site),
+            policy=Counting(),
+            **KNOWN,
+        )
+        for site in SITES
+    }
+    asked = {"columns": columns and list(columns), "out": str(folder / "out")}
+    content = {"job": job, "parameters": parameters, **asked}
+    return conduct(RemoteEngine(Postman(sites), SITES), content, folder)
+
+
+FITS = [
+    *({"algorithm": name} for name in ALGORITHMS),
+    *({"algorithm": name, "m": 1.5} for name in FUZZY_ALGORITHMS),
+    *({"algorithm": "lloyd", "init": init} for init in INITS),
+    *({"algorithm": "fkm", "init": init} for init in INITS),
+    *({"quality": quality} for quality in QUALITIES),
+    {"quality": "best", "n_clusters": 12},
+    {"sums_only": True},
+    {"n_clusters": "auto"},
+    {"algorithm": "fedavg", "max_iter": 5},
+    {"algorithm": "fedcluster.algorithms.KFed"},
+    {"algorithm": "fedcluster.algorithms.FedAvg", "max_iter": 30},
+]
+PREPARATIONS: list[dict[str, Any]] = [
+    {},
+    {"scale": "robust", "missing": "median", "pca": 2, "log": ["bmi"]},
+    {"scale": "minmax", "bounds": {name: [0, 100] for name in (*NUMBERS, "late")}},
+    {"missing": "mean", "scale": "none"},
+    {"missing": "drop", "scale": "robust", "pca": 3, "categories": ["sex", "ward"]},
+    {"missing": "median", "scale": "standard", "categories": "none", "pca": 1},
+    {"missing": "drop", "scale": "none", "pca": 1, "rare": 40},
+]
+
+
+@pytest.mark.parametrize("how", FITS, ids=str)
+def test_every_fit_is_within_the_policy(how: dict[str, Any], tmp_path: Path) -> None:
+    assert carried_out("fit", {"n_clusters": 3, **how}, tmp_path)["out"]
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_every_choice_of_k_is_within_the_policy(rule: str, tmp_path: Path) -> None:
+    assert carried_out("select-k", {"rule": rule, "k_max": 6}, tmp_path)["out"]
+
+
+@pytest.mark.parametrize("how", PREPARATIONS, ids=str)
+def test_every_preparation_is_within_the_policy(how: dict[str, Any], tmp_path: Path) -> None:
+    """And the scores of its model, in a run of their own."""
+    columns = None if "missing" in how else [*NUMBERS, "sex", "ward"]
+    if "bounds" in how:
+        how = {**how, "bounds": {name: [0, 100] for name in NUMBERS}}
+    carried_out("fit", {"n_clusters": 3, "prepare": how}, tmp_path / "fit", columns)
+    model = str(tmp_path / "fit" / "out" / "model.json")
+    asked = {"model": model, "labels": True}
+    named = json.loads(Path(model).read_text("utf-8"))["columns"]
+    assert carried_out("evaluate", asked, tmp_path / "scores", named)["out"]
+
+
+def test_a_choice_of_k_up_to_twelve_with_preparation(tmp_path: Path) -> None:
+    how = {"scale": "robust", "missing": "median", "pca": 2}
+    assert carried_out("select-k", {"prepare": how}, tmp_path, None)["out"]
+
+
+def test_there_is_head_room() -> None:
+    """After the jobs above, of most bounds at most a fifth was needed; of preparations all."""
+    limits = PolicyLimits()
+    assert Counting.most["tasks"] * 5 <= limits.max_tasks
+    assert Counting.most["rounds"] * 5 <= limits.max_rounds_per_run
+    assert Counting.most["numbers"] * 5 <= limits.max_numbers
+    assert Counting.most["preparations"] <= limits.max_preparations
