@@ -51,6 +51,12 @@ KINDS = {
     "lognormal": lambda rng, n, d: np.exp(2 * rng.normal(size=(n, d))),
     "cauchy": lambda rng, n, d: rng.standard_cauchy((n, d)),
     "sorted": lambda rng, n, d: np.sort(rng.normal(size=(n, d)), axis=0),
+    "mostly one value": lambda rng, n, d: np.hstack(
+        [
+            np.exp(20 * rng.normal(size=(n, 1))) * (rng.random((n, 1)) < 0.1),
+            1e-25 * rng.normal(size=(n, d - 1)),
+        ]
+    ),
     "huge": lambda rng, n, d: 1e200 * rng.normal(size=(n, d)),
     "tiny": lambda rng, n, d: 1e-200 * rng.normal(size=(n, d)),
     "lines": lambda rng, n, d: np.outer(np.arange(n), np.ones(d)),

@@ -4,12 +4,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcluster.core import Floats
-from fedcluster.kernels._runtime import native, native_in_any_order
+from fedcluster.kernels._runtime import native_in_any_order
 
 SAMPLE_ROWS, SORTED_ROWS, ITERATIONS = 2048, 8192, 6
 
 
-@native
 def cut(rows: Floats, order: NDArray[np.int64], least: int) -> int:
     """Cut rows in two, reorder them in place, and return how many come first.
 
@@ -22,64 +21,64 @@ def cut(rows: Floats, order: NDArray[np.int64], least: int) -> int:
     least : int
         The fewest rows of a part; at most n / 2.
     """
-    places = _along(rows, _widest_axis(rows))
+    places = _along(rows, _widest_axis(rows[:: -(-len(rows) // SAMPLE_ROWS)].copy()))
     is_first = places < _threshold(places, least)
-    count = is_first.sum()
+    count = int(is_first.sum())
     if not least <= count <= len(rows) - least:  # too many places are equal
         count = len(rows) // 2
         is_first[:] = False
-        is_first[np.argsort(places, kind="mergesort")[:count]] = True
-    _partition(rows, order, is_first, count)
+        is_first[places.argsort(kind="stable")[:count]] = True
+    for array in (rows, order):
+        array[:count], array[count:] = array[is_first], array[~is_first]
     return count
 
 
-@native
 def _threshold(places: Floats, least: int) -> float:
-    """Return the place that leaves the least squares: balanced cuts first, then any."""
+    """Return the first place of the second part, so that the cut leaves the least squares.
+
+    Both parts have at least an eighth of the rows, unless more than that are equal: then these are
+    parted from the greater of the other parts.
+    """
     step = 1 if len(places) <= SORTED_ROWS else len(places) // SAMPLE_ROWS
     ordered = np.sort(places[::step])
-    least = max(1, least // step)
-    balanced = _best_place(ordered, max(least, len(ordered) // 8))
-    return balanced if np.isfinite(balanced) else _best_place(ordered, least)
-
-
-@native
-def _best_place(ordered: Floats, least: int) -> float:
-    """Return the first place of the second part; NaN where the places do not differ."""
     n, middle = len(ordered), ordered[len(ordered) // 2]
-    total = 0.0
-    for place in ordered:
-        total += place - middle
-    best, threshold, before = -1.0, np.nan, 0.0
-    for i in range(1, n - least + 1):
-        before += ordered[i - 1] - middle
-        if i >= least and ordered[i - 1] < ordered[i]:
-            gap = total / n - before / i
-            between = gap * gap * i / (n - i)
-            if between > best:
-                best, threshold = between, ordered[i]
-    return threshold
+    fewest = max(1, least // step, n // 8)
+    sizes = np.arange(fewest, n - fewest + 1)
+    sizes = sizes[ordered[sizes - 1] < ordered[sizes]]
+    if not len(sizes):
+        before, until = np.searchsorted(ordered, middle), np.searchsorted(ordered, middle, "right")
+        return float(middle if before >= n - until else ordered[until])
+    totals = np.cumsum(ordered - middle)
+    before = totals[sizes - 1]
+    gaps = (totals[-1] - before) / (n - sizes) - before / sizes
+    return float(ordered[sizes[np.argmax(gaps * gaps * sizes * (n - sizes))]])
 
 
 @native_in_any_order
 def _widest_axis(rows: Floats) -> Floats:
-    """Return the first principal axis of some of the rows, (d,), nearly; 0 where all are equal."""
-    step = (len(rows) + SAMPLE_ROWS - 1) // SAMPLE_ROWS
-    sample = rows[::step].copy()
-    for j in range(sample.shape[1]):
-        sample[:, j] -= sample[:, j].mean()
-    squares = (sample * sample).sum(axis=0)
-    axis = np.zeros(len(squares))
+    """Return the first principal axis, (d,), nearly; the rows are centred in place."""
+    n, d = rows.shape
+    axis, squares = np.zeros(d), np.zeros(d)
+    for j in range(d):
+        mean = 0.0
+        for i in range(n):
+            mean += rows[i, j] / n
+        for i in range(n):
+            rows[i, j] -= mean
+            squares[j] += rows[i, j] ** 2
     axis[squares.argmax()] = 1.0
     for _ in range(ITERATIONS):
-        turned = np.zeros(len(axis))
-        for row in sample:
-            place = (row * axis).sum()
-            turned += place * row
-        length = np.sqrt((turned * turned).sum())
-        if not 0 < length < np.inf:
-            break
-        axis = turned / length
+        turned, length = np.zeros(d), 0.0
+        for i in range(n):
+            place = 0.0
+            for j in range(d):
+                place += rows[i, j] * axis[j]
+            for j in range(d):
+                turned[j] += place * rows[i, j]
+        for j in range(d):
+            length += turned[j] ** 2
+        if length > 0:
+            axis = turned / np.sqrt(length)
     return axis
 
 
@@ -93,18 +92,3 @@ def _along(rows: Floats, axis: Floats) -> Floats:
             place += (rows[i, j] - rows[0, j]) * axis[j]
         places[i] = place
     return places
-
-
-@native
-def _partition(
-    rows: Floats, order: NDArray[np.int64], is_first: NDArray[np.bool_], count: int
-) -> None:
-    """Bring the rows of the first part to the front; the order within the parts stays."""
-    old_rows, old_order, here, there = rows.copy(), order.copy(), 0, count
-    for i in range(len(rows)):
-        if is_first[i]:
-            rows[here], order[here] = old_rows[i], old_order[i]
-            here += 1
-        else:
-            rows[there], order[there] = old_rows[i], old_order[i]
-            there += 1

@@ -6,7 +6,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcluster.core import Floats, Labels
-from fedcluster.kernels._cuts import cut
 from fedcluster.kernels._runtime import native, native_in_any_order
 
 N_NEAR = 5  # groups that a row, or a group, is compared with
@@ -52,7 +51,8 @@ def improve(rows: Floats, labels: Labels, p: int, n_passes: int) -> None:
     n_passes : int
         The most passes over the rows.
     """
-    groups, n_groups = _groups(rows, labels, p), labels.max() + 1
+    groups = _groups(rows, labels, p)
+    n_groups = int(np.count_nonzero(groups.sizes))
     for _ in range(n_passes):
         n_before = n_groups
         for group in range(n_before):
@@ -69,8 +69,11 @@ def _groups(rows: Floats, labels: Labels, p: int) -> Groups:
     most = len(labels) // p
     sizes, members = np.zeros(most, np.int64), np.empty((most, 2 * p - 1), np.int64)
     groups = Groups(labels, sizes, members, np.full((rows.shape[1], most), np.inf))
-    for group in range(labels.max() + 1):
-        _write(rows, groups, group, np.flatnonzero(labels == group))
+    for i in range(len(labels)):
+        members[labels[i], sizes[labels[i]]] = i
+        sizes[labels[i]] += 1
+    for group in range(np.count_nonzero(sizes)):
+        _average(rows, groups, group)
     return groups
 
 
@@ -78,9 +81,9 @@ def _groups(rows: Floats, labels: Labels, p: int) -> Groups:
 def _write(rows: Floats, groups: Groups, group: int, members: Members) -> None:
     """Let these rows be a group."""
     groups.sizes[group] = len(members)
-    groups.members[group, : len(members)] = members
-    for i in members:
-        groups.labels[i] = group
+    for k in range(len(members)):
+        groups.members[group, k] = members[k]
+        groups.labels[members[k]] = group
     _average(rows, groups, group)
 
 
@@ -177,23 +180,20 @@ def _split(rows: Floats, groups: Groups, home: int, new: int, p: int) -> bool:
     near = _near_with(groups, home, 3 * p)
     if near < 0 or new == len(groups.sizes):
         return False
-    mine, theirs = _members(groups, home), _members(groups, near)
-    order = np.concatenate((mine, theirs))
-    order = order[_from_farthest(rows[order])]
-    size = p + cut(rows[order[p:]], order[p:], p)
-    parts = (order[:p], order[p:size], order[size:])
-    after = _scatter(rows[parts[0]]) + _scatter(rows[parts[1]]) + _scatter(rows[parts[2]])
-    if not after < _scatter(rows[mine]) + _scatter(rows[theirs]):
+    size, total = groups.sizes[home], groups.sizes[home] + groups.sizes[near]
+    order = np.empty(total, np.int64)
+    order[:size] = groups.members[home, :size]
+    order[size:] = groups.members[near, : total - size]
+    before = _scatter(rows, order[:size]) + _scatter(rows, order[size:])
+    _bring_apart(rows, order, p)
+    _bring_apart(rows, order[p:], p)
+    first, second, third = order[:p], order[p : 2 * p], order[2 * p :]
+    if _scatter(rows, first) + _scatter(rows, second) + _scatter(rows, third) >= before:
         return False
-    _write(rows, groups, home, parts[0])
-    _write(rows, groups, near, parts[1])
-    _write(rows, groups, new, parts[2])
+    _write(rows, groups, home, first)
+    _write(rows, groups, near, second)
+    _write(rows, groups, new, third)
     return True
-
-
-@native
-def _members(groups: Groups, group: int) -> Members:
-    return groups.members[group, : groups.sizes[group]]
 
 
 @native
@@ -210,19 +210,41 @@ def _near_with(groups: Groups, home: int, n_rows: int) -> int:
 
 
 @native
-def _from_farthest(rows: Floats) -> Members:
-    """Return the order of rows by their distance from the row that is farthest from the mean."""
-    columns = rows.T.copy()
-    farthest = _squares(columns, _mean(rows)).argmax()
-    return np.argsort(_squares(columns, rows[farthest]), kind="mergesort")
+def _bring_apart(rows: Floats, order: Members, p: int) -> None:
+    """Bring the row that is farthest from the mean to the front, and the p - 1 nearest to it."""
+    mean = _mean(rows, order)
+    for place in range(p):
+        best, least = place, np.inf
+        for k in range(place, len(order)):
+            square = (
+                _square(rows, order[k], rows[order[0]]) if place else -_square(rows, order[k], mean)
+            )
+            if square < least:
+                best, least = k, square
+        order[place], order[best] = order[best], order[place]
 
 
 @native
-def _mean(rows: Floats) -> Floats:
-    return rows.sum(axis=0) / len(rows)
-
-
-@native
-def _scatter(rows: Floats) -> float:
+def _scatter(rows: Floats, members: Members) -> float:
     """Return the sum of squares about the mean."""
-    return ((rows - _mean(rows)) ** 2).sum()
+    mean, total = _mean(rows, members), 0.0
+    for i in members:
+        total += _square(rows, i, mean)
+    return total
+
+
+@native
+def _mean(rows: Floats, members: Members) -> Floats:
+    mean = np.zeros(rows.shape[1])
+    for i in members:
+        for j in range(len(mean)):
+            mean[j] += rows[i, j] / len(members)
+    return mean
+
+
+@native_in_any_order
+def _square(rows: Floats, i: int, point: Floats) -> float:
+    total = 0.0
+    for j in range(len(point)):
+        total += (rows[i, j] - point[j]) ** 2
+    return total

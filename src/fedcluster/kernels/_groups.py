@@ -22,7 +22,8 @@ from fedcluster.kernels._rows import as_double_rows
 from fedcluster.kernels._runtime import for_each_chunk, native, thread_count
 from fedcluster.kernels._ward import join_nearest, ward_groups
 
-SCALES, PULL, ROWS_A_CENTER = (2, 4, 8, 16, 32), 0.15, 8  # of the last, p times as many
+SCALES, PULL = (2, 3, 4, 6, 8, 12, 16, 24, 32), 0.1
+ROWS_A_CENTER = 4  # times p
 SAMPLE_ROWS = 4096
 BLOCK_ROWS, PASSES = 1024, 8
 MANY_ROWS, MANY_BLOCK_ROWS, MANY_PASSES = 30_000, 384, 2
@@ -167,27 +168,26 @@ def _blocks(rows: Floats, order: NDArray[np.int64], p: int, most: int) -> list[s
     return sorted(blocks, key=lambda block: block.start)
 
 
-@native
 def _block_groups(rows: Floats, p: int, n_passes: int) -> Labels:
     """Return the groups of the rows of a block, (n,)."""
-    if len(rows) < 2 * p:
-        return np.zeros(len(rows), np.int32)
-    labels = ward_groups(rows.T.copy(), p)
-    join_nearest(rows, labels)
-    _cut_large(rows, labels, p)
-    improve(rows, labels, p, n_passes)
+    labels = np.zeros(len(rows), np.int32)
+    if len(rows) >= 2 * p:
+        labels = ward_groups(np.ascontiguousarray(rows.T), p)
+        join_nearest(rows, labels)
+        _cut_large(rows, labels, p)
+        improve(rows, labels, p, n_passes)
     return labels
 
 
-@native
 def _cut_large(rows: Floats, labels: Labels, p: int) -> None:
     """Cut groups of 2 p rows and more until there are none."""
-    n_groups, group = labels.max() + 1, 0
-    while group < n_groups:
-        members = np.flatnonzero(labels == group)
-        if len(members) < 2 * p:
-            group += 1
-            continue
+    large = [
+        np.flatnonzero(labels == group) for group in np.flatnonzero(np.bincount(labels) >= 2 * p)
+    ]
+    n_groups = labels.max() + 1
+    while large:
+        members = large.pop()
         size = cut(rows[members], members, p)
         labels[members[size:]] = n_groups
         n_groups += 1
+        large += [part for part in (members[:size], members[size:]) if len(part) >= 2 * p]
