@@ -18,7 +18,7 @@ import numpy as np
 from introductions import columns_told
 
 from fedcluster.client import Client
-from fedcluster.core import Column, Data, Filter, Result
+from fedcluster.core import Column, Data, Result
 from fedcluster.engines import LocalEngine
 from fedcluster.engines import _wire as wire
 from fedcluster.federation._folder import create
@@ -26,7 +26,7 @@ from fedcluster.jobs import Fit, drawn, plan_of
 from fedcluster.preprocessing import Preprocessor
 from fedcluster.preprocessing._fitting import fit as fit_preprocessor
 from fedcluster.preprocessing._spec import agree
-from fedcluster.privacy import MinClusterSize, MinRows
+from fedcluster.privacy import Groups
 from fedcluster.rounds import run_plan, with_preprocessing
 from fedcluster.transports.flower._programs import free_port
 
@@ -224,10 +224,11 @@ def federation(folder: Path, rows: Mapping[str, np.ndarray]) -> Iterator[Running
 def in_one_process(
     job: Fit, rows: Mapping[str, np.ndarray], silent: Callable[[str, int], bool] | None = None
 ) -> tuple[Preprocessor | None, Result]:
-    """What the sites of a federation find, with the limits that a new site file has."""
+    """What the sites of a federation find, with the protection that a new site file has."""
     columns = (Column("x"), Column("y"))
-    limits: list[Filter] = [MinRows(2), MinClusterSize(2)]
-    clients = (Client(name, Data(X, columns=columns), limits) for name, X in rows.items())
+    clients = (
+        Client(name, Data(X, columns=columns), protection=Groups()) for name, X in rows.items()
+    )
     sites, preprocessor = LocalEngine(clients, silent=silent), None
     if job.prepare is not None:
         fitted = run_plan(fit_preprocessor(job.prepare, agree(columns_told(sites))), sites)

@@ -66,10 +66,21 @@ def invoke(*arguments: object) -> tuple[int, str]:
     return result.exit_code, result.output
 
 
+def with_limits(folder: Path, smallest: int = 2) -> None:
+    """Let a site answer exactly, as one that trusts the coordinator with its rows."""
+    toml = (folder / "site.toml").read_text()
+    assert 'protection = "groups"' in toml
+    limits = f"\n[limits]\nmin_rows = 2\nmin_cluster_size = {smallest}\n"
+    exact = toml.replace('protection = "groups"', 'protection = "limits"')
+    (folder / "site.toml").write_text(exact + limits)
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A federation whose sites have rows."""
+    """A federation whose sites have rows, and answer exactly."""
     create(tmp_path / "trial", SITES, "cluster.example.org:8443", insecure=False)
+    for name in SITES:
+        with_limits(tmp_path / "trial" / "sites" / name)
     for name, X in ROWS.items():
         names, X = ("x,y", X) if name == "north" else ("y,x", X[:, ::-1])
         lines = [names, *(",".join(map(repr, row)) for row in X.tolist()), ""]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_federation import SITES, content, engine, invoke, site_tomls
+from test_federation import SITES, content, engine, invoke, site_tomls, with_limits
 
 from fedcluster.client import Client
 from fedcluster.errors import HeldBackError, InputError, SiteError
@@ -40,6 +40,7 @@ def trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         toml = (site / "site.toml").read_text()
         assert LABELLED[0] in toml
         (site / "site.toml").write_text(toml.replace(*LABELLED))
+        with_limits(site)
     return tmp_path / "trial"
 
 

@@ -32,6 +32,7 @@ FUZZY_ALGORITHMS: Mapping[str, str] = {
 """Values of ``algorithm`` for fuzzy clusters."""
 
 INITS = ("auto", "summaries", "sums", "k-means++", "random")
+PROTECTIONS = ("groups", "limits")
 QUALITIES = ("good", "better", "best")
 
 RULES = (

@@ -23,6 +23,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from fedcluster._choices import PROTECTIONS
 from fedcluster.client import Client
 from fedcluster.core import Data, Filter, RowStream
 from fedcluster.errors import InputError
@@ -40,7 +41,7 @@ from fedcluster.io._rows import (
 )
 from fedcluster.io._sources import open_rows, open_source
 from fedcluster.io._table_rows import parquet_files
-from fedcluster.privacy import MinClusterSize, MinRows
+from fedcluster.privacy import Grouping, Groups, MinClusterSize, MinRows
 from fedcluster.privacy._ledger import PolicyLimits
 from fedcluster.privacy._limits import GroupCounter, Persons
 
@@ -116,8 +117,14 @@ class SiteFile:
         The column with reference labels, for metrics that compare with them.
     codes : mapping of str to mapping of str to str
         By column, what all sites call each of the site's own codes.
+    protection : {"groups", "limits"}, optional
+        Whether steps see the means of groups of rows alone, or the rows themselves: "limits" is
+        for a site that trusts the coordinator with its rows. By default groups over a network, and
+        limits on the site's own machine.
+    groups : Groups
+        How rows are grouped.
     limits : Limits
-        What the site holds back.
+        What the site holds back where rows are not grouped.
     cost : Cost
         What one question may cost.
     policy : PolicyLimits
@@ -151,6 +158,8 @@ class SiteFile:
     group_column: str | None = None
     label_column: str | None = None
     codes: Meanings = field(default_factory=dict)
+    protection: str | None = None
+    groups: Groups = field(default_factory=Groups)
     limits: Limits = Limits()
     cost: Cost = field(default_factory=Cost)
     policy: PolicyLimits = field(default_factory=PolicyLimits)
@@ -250,6 +259,20 @@ class SiteFile:
         if isinstance(self.source, SqlSource):
             return ""
         return repr([FileFingerprint.now(path) for path in parquet_files(self.source.path)])
+
+    @property
+    def groups_file(self) -> Path:
+        """Where the site keeps who is grouped with whom: its own secret."""
+        return self.path.with_suffix(".groups")
+
+    @property
+    def grouping(self) -> Grouping:
+        """Groups of the site's rows, as they are kept from run to run."""
+        return Grouping(self.groups, self.groups_file)
+
+    def grouped_client(self) -> Client:
+        """Return the client that answers with the means of groups, of all columns it may tell."""
+        return Client(self.name, lambda: self.rows(raw=True), protection=self.grouping)
 
     def client(self, columns: Sequence[str] | None = None, *, raw: bool = False) -> Client:
         """Return the client that answers for the site; its rows are opened at the first task."""
@@ -370,6 +393,8 @@ class _Toml:
             source=self.table("source").source(),
             **others,
             codes=self.table("codes").codes(),
+            protection=self.one_of("protection", PROTECTIONS),
+            groups=self.table("groups").groups(),
             limits=self.table("limits").limits(),
             cost=self.table("cost").cost(),
             policy=self.table("policy").policy(),
@@ -415,6 +440,17 @@ class _Toml:
             codes[name] = {code.strip(): text.strip() for code, text in given.items()}
         return codes
 
+    def groups(self) -> Groups:
+        """Return how the site groups its rows."""
+        self.only([f.name for f in fields(Groups)])
+        given: dict[str, Any] = {key: self.whole(key, 2) for key in self.content if key != "scale"}
+        if (scale := self.one_of("scale", ("standard", "none"))) is not None:
+            given["scale"] = scale
+        try:
+            return Groups(**given)
+        except ValueError as error:
+            self.complain(str(error))
+
     def limits(self) -> Limits:
         """Return the site's limits."""
         self.only([f.name for f in fields(Limits)])
@@ -453,6 +489,13 @@ class _Toml:
         value = self.content.get(key)
         if value is not None and (not isinstance(value, str) or not value.strip()):
             self.complain(f"{key} must be a text, not {value!r}")
+        return value
+
+    def one_of(self, key: str, names: Sequence[str]) -> str | None:
+        """Return one of some texts, if it is there."""
+        value = self.maybe(key)
+        if value is not None and value not in names:
+            self.complain(f"{key} must be one of {', '.join(names)}, not {value!r}")
         return value
 
     def whole(self, key: str, least: int, default: int = 0) -> int:

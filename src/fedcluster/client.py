@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import nullcontext
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
@@ -25,10 +26,15 @@ from fedcluster.core import (
     Task,
     first_alike,
 )
-from fedcluster.io._columns import classes, described
+from fedcluster.io._columns import (
+    chosen_columns,
+    classes,
+    described,
+    described_groups,
+)
 from fedcluster.io._rows import in_order, n_columns_of
 from fedcluster.kernels._runtime import blas_on_one_thread, thread_count
-from fedcluster.privacy import MinRows
+from fedcluster.privacy import Grouping, Groups, MinRows
 from fedcluster.privacy._limits import GroupCounter, Persons
 
 __all__ = ["Client"]
@@ -86,6 +92,9 @@ class Client:
         Where the rows come from; a callable is called once, when rows are first needed.
     filters : sequence of Filter, default=(MinRows(2),)
         What the site holds back, applied in this order to every summary.
+    protection : Groups or Grouping, optional
+        Makes groups of the rows: then steps see the means of groups alone, whatever is asked, and
+        the filters, which could hold back nothing more, are not asked.
 
     Examples
     --------
@@ -99,38 +108,69 @@ class Client:
     array([2., 0.])
     """
 
+    _prepared: tuple[RowTransform, Data] | None = None
+
     def __init__(
         self,
         name: str,
         load: Callable[[], Data | RowStream] | Data | RowStream,
         filters: Sequence[Filter] = (MinRows(2),),
+        protection: Groups | Grouping | None = None,
     ) -> None:
         self.name = name
-        self.filters = tuple(filters)
+        self.filters = tuple(filters) if protection is None else ()
+        grouping = Grouping(protection) if isinstance(protection, Groups) else protection
+        self.protection = grouping
         self.audit_log: list[AuditRecord] = []
         self._last_step: tuple[Step, str] | None = None
         self._load = load
         self._persons: Persons | None = None
-        self._prepared: tuple[RowTransform, Data] | None = None
 
     def __repr__(self) -> str:
         return f"Client({self.name!r}, filters={list(self.filters)})"
 
     @cached_property
-    def rows(self) -> Data | RowStream:
-        """Rows or stream of rows, opened once."""
+    def source(self) -> Data | RowStream:
+        """Rows of the site as they are, or a stream of them, opened once; no step sees them."""
         if isinstance(self._load, Data | RowStream):
             return self._load
         return self._load()
 
     @cached_property
+    def rows(self) -> Data | RowStream:
+        """Rows that steps see: those of the site, or the means of its groups."""
+        return self.source if self.protection is None else self.protection.grouped(self.source)
+
+    @cached_property
     def data(self) -> Data:
-        """Rows of the site that have a weight, loaded once."""
+        """Rows that steps see and that have a weight, loaded once."""
         data = (self.rows if isinstance(self.rows, Data) else self.rows.load()).weighed()
-        if not len(data):
+        if not len(data) and self.protection is None:
             raise ValueError(NO_ROW)
         [data] = self._counted([data])
         return data
+
+    def with_columns(self, columns: Sequence[str], *, raw: bool = False) -> Client:
+        """Return the client of the same groups with some of their columns, in this order.
+
+        Parameters
+        ----------
+        columns : sequence of str
+            The columns.
+        raw : bool
+            Whether they are still to be prepared: text and missing values are allowed.
+
+        Raises
+        ------
+        InputError
+            If there is no such column, or one that must be prepared.
+        """
+        chosen = copy(self)
+        chosen.rows = chosen_columns(self.data, columns, f"site {self.name!r}", raw=raw)
+        chosen.audit_log = []
+        for kept in ("data", "_prepared"):
+            chosen.__dict__.pop(kept, None)
+        return chosen
 
     @property
     def streams(self) -> bool:
@@ -140,13 +180,11 @@ class Client:
     @cached_property
     def site(self) -> SiteInfo:
         """Facts that the site tells of itself without being asked for more; opens the rows."""
-        return SiteInfo(
-            self.name,
-            tuple(map(Limit.from_filter, self.filters)),
-            self.streams,
-            n_rows=len(self.rows),
-            n_columns=n_columns_of(self.rows),
-        )
+        limits, rows = tuple(map(Limit.from_filter, self.filters)), float(len(self.rows))
+        if self.protection is not None:
+            limits, rows = (self.protection.groups.limit,), self.data.n_rows
+        width = n_columns_of(self.rows)
+        return SiteInfo(self.name, limits, self.streams, n_rows=rows, n_columns=width)
 
     def introduce(
         self, *, columns: bool = False, texts: Collection[str] = (), labels: bool = False
@@ -177,7 +215,14 @@ class Client:
         ----------
         texts : collection of str
             Columns whose numbers are names, and are described as text.
+
+        Raises
+        ------
+        InputError
+            If rows are grouped, and one of the texts is a column of numbers.
         """
+        if self.protection is not None:
+            return described_groups(self.data, texts)
         return described(self._chunks(), texts, self._passes)
 
     def classes(self) -> tuple[str, ...] | None:
@@ -189,6 +234,8 @@ class Client:
         >>> Client("north", rows).classes()
         ('sick',)
         """
+        if self.protection is not None:
+            return self.data.grouped.classes if self.data.grouped else None
         return classes(self._chunks(), self._passes)
 
     def answer(self, task: Task) -> Summary:
@@ -197,6 +244,8 @@ class Client:
 
     def answers(self, tasks: Sequence[Task]) -> list[Summary]:
         """Return the answers to all tasks of a round: load, step, filter."""
+        if self.protection is not None and not len(self.data):
+            return [self._no_answer(task) for task in tasks]
         with blas_on_one_thread() if self._is_large else nullcontext():
             additive = [task for task in tasks if self.streams and task.step.client_additive]
             added = iter(self._chunk_by_chunk(additive) if additive else ())
@@ -206,6 +255,13 @@ class Client:
                 full, n_rows = next(added) if streamed else self._step(task, self._rows_for(task))
                 answers.append(self._leaving(task, full, n_rows))
             return answers
+
+    def _no_answer(self, task: Task) -> Summary:
+        """Return the answer of a site with too few rows for groups: nothing."""
+        how = task.preprocessor
+        d = self.data.X.shape[1] if how is None else how.n_columns_out
+        lines, width = task.step.answer_shape(task.state, d)
+        return Summary(np.zeros((lines or 0, width)), np.zeros(lines or 0))
 
     @property
     def _is_large(self) -> bool:
@@ -276,7 +332,10 @@ class Client:
     def _leaving(self, task: Task, full: Summary, n_rows: int) -> Summary:
         """Filter a summary and log what leaves."""
         summary = self._filtered(full, n_rows)
-        self.audit_log.append(_sent(task, self._written(task.step), full, summary))
+        sent = _sent(task, self._written(task.step), full, summary)
+        if self.protection is not None:  # no line stands for a single row
+            sent = replace(sent, lone_rows=0)
+        self.audit_log.append(sent)
         return summary.leaving()
 
     def _filtered(self, summary: Summary, n_rows: int) -> Summary:

@@ -6,7 +6,7 @@ Values are frozen dataclasses, protocols are structural. This module imports not
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field, fields, is_dataclass
+from dataclasses import KW_ONLY, dataclass, field, fields, is_dataclass, replace
 from functools import reduce
 from operator import add
 from types import NoneType
@@ -62,6 +62,50 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Grouped:
+    """What stands behind rows each of which is the mean of a group of rows.
+
+    Parameters
+    ----------
+    counts : ndarray of shape (n,)
+        How many rows each stands for.
+    shares : mapping of int to sparse array of shape (n, l)
+        Of each column of text, by its place: the share of each of its l levels.
+    classes : tuple of str, optional
+        The reference labels; None of rows without labels.
+    labels : ndarray of shape (n, q), optional
+        The weight of the rows of each label.
+    scatter : ndarray of shape (e, e), optional
+        Sum of w (x - m) (x - m)^T over all rows, m being the mean of the row's group: one matrix
+        for the whole site, never one for a group.
+    scattered : tuple of (str, str or None)
+        What its e lines are: a column of numbers, or a column and one of its levels.
+    """
+
+    counts: Floats
+    shares: Mapping[int, Any] = field(default_factory=dict)
+    classes: tuple[str, ...] | None = None
+    labels: Floats | None = None
+    scatter: Floats | None = None
+    scattered: tuple[tuple[str, str | None], ...] = ()
+
+    def take(self, rows: NDArray[Any] | slice) -> Grouped:
+        """Return what stands behind some of the groups."""
+        shares = {j: share[rows] for j, share in self.shares.items()}
+        labels = None if self.labels is None else self.labels[rows]
+        return replace(self, counts=self.counts[rows], shares=shares, labels=labels)
+
+    def scatter_of(self, columns: Sequence[str]) -> Floats | None:
+        """Return the scatter of columns of numbers, (d, d), 0 where it is not known."""
+        if self.scatter is None:
+            return None
+        place = {column: i for i, (column, level) in enumerate(self.scattered) if level is None}
+        known = np.array([place.get(name, -1) for name in columns], dtype=np.intp)
+        scatter = np.pad(self.scatter, (0, 1))[np.ix_(known, known)]
+        return np.asarray(scatter, dtype=np.float64)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Data:
     """The rows that one site holds. They never leave it.
 
@@ -78,6 +122,8 @@ class Data:
     groups : ndarray of shape (n,), int64, optional
         Whose row each is, as numbers that mean nothing else: where one person has many rows,
         limits count persons.
+    grouped : Grouped, optional
+        What stands behind rows that are means of groups of rows; see `fedcluster.privacy.Groups`.
 
     Attributes
     ----------
@@ -90,6 +136,7 @@ class Data:
     y: NDArray[Any] | None = None
     columns: tuple[Column, ...] = ()
     groups: NDArray[np.int64] | None = None
+    grouped: Grouped | None = None
     cache: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __len__(self) -> int:
@@ -100,7 +147,29 @@ class Data:
         weight = None if self.sample_weight is None else self.sample_weight[rows]
         y = None if self.y is None else self.y[rows]
         groups = None if self.groups is None else self.groups[rows]
-        return Data(self.X[rows], weight, y, self.columns, groups)
+        grouped = None if self.grouped is None else self.grouped.take(rows)
+        return Data(self.X[rows], weight, y, self.columns, groups, grouped)
+
+    @property
+    def n_rows(self) -> float:
+        """Number of rows that stand behind these, which is their own where they are not grouped."""
+        return float(len(self) if self.grouped is None else self.grouped.counts.sum())
+
+    @property
+    def within(self) -> Floats | None:
+        """Scatter (d, d) of the rows about the means of their groups; None where not grouped."""
+        if self.grouped is None or self.grouped.scatter is None:
+            return None
+        names = [column.name for column in self.columns]
+        return self.grouped.scatter_of(names or [f"x{j}" for j in range(self.X.shape[1])])
+
+    def labelled(self) -> Data:
+        """Return rows with one label each: of groups, one for each label that occurs in one."""
+        if self.grouped is None or self.grouped.labels is None:
+            return self
+        group, label = np.nonzero(self.grouped.labels)
+        weight, y = self.grouped.labels[group, label], np.array(self.grouped.classes)[label]
+        return Data(self.X[group], weight, y)
 
     def weighed(self) -> Data:
         """Return the rows without those of weight 0, which say nothing."""

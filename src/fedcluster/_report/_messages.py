@@ -10,13 +10,18 @@ from typing import Any
 import numpy as np
 
 from fedcluster._report._tables import SiteRecord, number
-from fedcluster.core import Labels, Limit
+from fedcluster.core import Labels, Limit, SiteInfo
 from fedcluster.errors import listed
 
 LIMITS = {
     "MinRows": "a site with fewer than {} rows sends nothing",
     "MinClusterSize": "a site does not send a cluster of fewer than {} of its rows",
 }
+LOSS = ((0, 8, 7.0, 24.0), (8, 15, 5.0, 13.0), (15, 30, 1.1, 1.9))
+"""Rows by clusters and p, from and below; median and largest loss of inertia in per cent."""
+GROUPS = (
+    "rows are seen in groups of at least {p}, and a site of fewer than {min_rows} sends nothing"
+)
 
 
 def summary_line(content: Mapping[str, Any]) -> str:
@@ -79,6 +84,9 @@ def _in_words(limits: Sequence[Limit]) -> list[str]:
     """Return limits in words; those that hold nothing back are left out."""
     words = []
     for limit in limits:
+        if limit.name == "Groups":
+            words.append(GROUPS.format(**dict(limit.parameters)))
+            continue
         if limit.name not in LIMITS:
             words.append(str(limit))
             continue
@@ -103,6 +111,32 @@ def few_clusters_line(labels: Iterable[Labels], k: int) -> list[str]:
     return [
         f"only {with_rows} of {k} clusters have rows: fewer distinct rows, or fewer centres from "
         "the sites, than clusters"
+    ]
+
+
+def groups_line(sites: Sequence[SiteInfo], k: int) -> list[str]:
+    """Return the line that says that groups of rows are large beside k clusters, if they are.
+
+    Examples
+    --------
+    >>> from fedcluster.privacy import Groups
+    >>> [line] = groups_line([SiteInfo("north", (Groups(p=5).limit,), n_rows=600)], 10)
+    >>> line[:53]
+    'rows are seen in groups, and a cluster has 12 groups '
+    >>> groups_line([SiteInfo("north", (Groups(p=5).limit,), n_rows=6000)], 10)
+    []
+    """
+    told = [limit for site in sites for limit in site.limits if limit.name == "Groups"]
+    if not told:
+        return []
+    p = max(dict(limit.parameters)["p"] for limit in told)
+    ratio = sum(site.n_rows or 0.0 for site in sites) / (k * p)
+    return [
+        f"rows are seen in groups, and a cluster has {ratio:.0f} groups of {p} rows on average: "
+        f"expect about {median:g} % more inertia than without groups, {largest:g} % at worst; take "
+        "fewer clusters, or more rows"
+        for at_least, below, median, largest in LOSS
+        if at_least <= ratio < below
     ]
 
 

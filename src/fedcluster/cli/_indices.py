@@ -162,7 +162,7 @@ def evaluate(model: Model, tables: Mapping[str, SiteRows], min_cluster_size: int
 
 def _labels(model: Model, client: Client) -> Labels:
     """Return the clusters of a site's rows that have a weight."""
-    return np.concatenate([model.predict(chunk.weighed()) for chunk in chunks_of(client.rows)])
+    return np.concatenate([model.predict(chunk.weighed()) for chunk in chunks_of(client.source)])
 
 
 def _classes(tables: Iterable[SiteRows]) -> tuple[str, ...] | None:

@@ -15,7 +15,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from fedcluster._choices import MISSING as MISSING_TREATMENTS
-from fedcluster._choices import SCALES
+from fedcluster._choices import PROTECTIONS, SCALES
 from fedcluster._specifications import SEED, parameter
 from fedcluster.errors import InputError
 
@@ -95,6 +95,13 @@ class FileOptions:
         None, "Column that says whose row it is: limits count persons.", metavar="NAME"
     )
     decimal: str = parameter(".", DECIMAL, choices=SIGNS)
+    protection: str | None = parameter(
+        None,
+        "Whether rows are seen in groups, as a federation over a network sees them, or as they "
+        "are; by default as they are, or as a site file says.",
+        choices=PROTECTIONS,
+        show_default=False,
+    )
     columns: str | None = None
     label_column: str | None = None
 

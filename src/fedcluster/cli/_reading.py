@@ -7,6 +7,7 @@ import shlex
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from fedcluster._site import SiteFile
 from fedcluster.cli._options import FileOptions
+from fedcluster.client import Client
 from fedcluster.core import Data
 from fedcluster.errors import InputError
 from fedcluster.io._cells import POINT
@@ -25,6 +27,7 @@ from fedcluster.io._rows import FileSource, SiteRows
 from fedcluster.io._sources import CSV, FORMATS, load, names_of, open_source, suffix_of
 from fedcluster.model import Model
 from fedcluster.preprocessing import Category, PreprocessingSpec
+from fedcluster.privacy import Groups
 
 ADDRESS = re.compile(r"^(?:[^=/]+=)?([\w+]+)://")
 Doing = Callable[[str], None]
@@ -87,12 +90,22 @@ def _read(
                 "--site-column, --weight-column, --group-column and --decimal are what a site "
                 "file says itself"
             )
-        return _open_sites(files, roles, doing)
+        return _open_sites(files, roles, options.protection, doing)
     if options.site_column is not None and len(files) > 1:
         raise InputError(f"--site-column is for one file of all sites, not for {len(files)} files")
-    return read_sites(
-        named_sources(files, options.decimal), replace(roles, **roles_of(options)), doing
-    )
+    sources, roles = named_sources(files, options.decimal), replace(roles, **roles_of(options))
+    tables = read_sites(sources, roles, doing)
+    if options.protection != "groups":
+        return tables
+    groups = Groups(scale="standard" if roles.raw else "none")
+    return {
+        name: replace(table, protected=_grouped(table, groups)) for name, table in tables.items()
+    }
+
+
+def _grouped(table: SiteRows, groups: Groups) -> Callable[[Sequence[str]], Client]:
+    """Return what makes the client of a file's rows, which is asked for the columns it has."""
+    return lambda _columns: Client(table.name, table.rows, protection=groups)
 
 
 def _are_site_files(files: Sequence[str]) -> bool:
@@ -104,7 +117,9 @@ def _are_site_files(files: Sequence[str]) -> bool:
     return bool(tomls)
 
 
-def _open_sites(files: Sequence[str], roles: ColumnRoles, doing: Doing) -> dict[str, SiteRows]:
+def _open_sites(
+    files: Sequence[str], roles: ColumnRoles, protection: str | None, doing: Doing
+) -> dict[str, SiteRows]:
     """Open the sites of site files; rows of databases and text files are read.
 
     Without columns all sites must have the same, unless the rows are still to be prepared, which
@@ -130,7 +145,10 @@ def _open_sites(files: Sequence[str], roles: ColumnRoles, doing: Doing) -> dict[
         doing(f"reading {name}")
         rows, columns = site.held(streams[name]), streams[name].columns
         ids = range(1, len(rows) + 1)
-        opened[name] = SiteRows(name, rows, columns, ids, limits=site.limits.filters)
+        own: dict[str, Any] = {"limits": site.limits.filters}
+        if (protection or site.protection) == "groups":
+            own["protected"] = partial(site.grouped_client().with_columns, raw=roles.raw)
+        opened[name] = SiteRows(name, rows, columns, ids, **own)
     return opened
 
 

@@ -21,7 +21,7 @@ from fedcluster._artefacts import (
     write_selection,
 )
 from fedcluster._choices import ALGORITHMS, FUZZY_ALGORITHMS
-from fedcluster._report._messages import few_clusters_line
+from fedcluster._report._messages import few_clusters_line, groups_line
 from fedcluster._report._tables import (
     SiteRecord,
     Table,
@@ -79,6 +79,7 @@ class FittedSites:
     def warnings(self) -> list[str]:
         """Return what casts a doubt on the result."""
         line = few_clusters_line(self.labels.values(), len(self.model.centers))
+        line += groups_line(self.report.sites, len(self.model.centers))
         return [*line, *(self.selection.warnings if self.selection else ())]
 
     def shown(self, width: int, elsewhere: str) -> list[Table | str]:
@@ -135,8 +136,14 @@ def clients_of(
     """
     if min_cluster_size is not None and any(each.limits is not None for each in tables.values()):
         raise InputError("--min-cluster-size is what each site file says itself, in [limits]")
+    if min_cluster_size is not None and any(each.protected for each in tables.values()):
+        raise InputError(
+            "--min-cluster-size is for rows as they are; leave out --protection groups"
+        )
     return [
         Client(name, table.rows, limits if table.limits is None else table.limits)
+        if table.protected is None
+        else table.protected(table.columns)
         for name, table in tables.items()
     ]
 

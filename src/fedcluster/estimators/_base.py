@@ -21,8 +21,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from fedcluster._choices import QUALITIES, RULES
-from fedcluster._report._messages import few_clusters_line
+from fedcluster._choices import PROTECTIONS, QUALITIES, RULES
+from fedcluster._report._messages import few_clusters_line, groups_line
 from fedcluster.client import Client
 from fedcluster.core import Data, Engine, Labels, Result, Rows
 from fedcluster.engines import LocalEngine
@@ -47,6 +47,7 @@ from fedcluster.jobs import Fit, execute, limits_of
 from fedcluster.kernels import nearest
 from fedcluster.preprocessing import Category, Preprocessor
 from fedcluster.preprocessing._transform import on_whole_rows
+from fedcluster.privacy import Groups
 from fedcluster.selection import Rule, Selection
 
 JOB = frozenset(each.name for each in fields(Fit))
@@ -71,6 +72,7 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
     sums_only: bool = False
     prepare: Any = None
     rule: Any = "vote"
+    protection: Any = None
 
     _names: ClassVar[Collection[str]]
 
@@ -115,7 +117,9 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
         data = self._read(parts)
         job = self._job(sum(map(len, data.values())))
         limits = limits_of(job, self._smallest(), alone=len(parts) == 1 and not parts[0].where)
-        engine = LocalEngine(Client(name, rows, limits) for name, rows in data.items())
+        engine = LocalEngine(
+            Client(name, rows, limits, self._protection()) for name, rows in data.items()
+        )
         self._fit(engine, job, getattr(self, "feature_names_in_", None))
         self._label(engine)
         self.labels_: Labels = np.empty_like(self.labels_)
@@ -151,7 +155,7 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
                [9.]])
         """
         engine = LocalEngine(clients)
-        rows = [client.rows for client in engine.clients.values()]
+        rows = [client.source for client in engine.clients.values()]
         self.n_features_in_ = next(iter(chunks_of(rows[0]))).X.shape[1]
         self._fit(engine, self._job(sum(map(len, rows))), columns)
         self._label(engine)
@@ -215,6 +219,8 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
         self.communication_rounds_ = report.outcome.account()
         self.sites_, self.steps_ = report.sites, list(report.outcome.steps)
         self._keep_clusters(report.outcome.value)
+        for line in groups_line(report.sites, self.n_clusters_):
+            warnings.warn(line, UserWarning, stacklevel=3)
 
     def predict(self, X: Any) -> Labels:
         """Return the nearest centre of each row, (n,); of a dict or list, site after site.
@@ -271,6 +277,14 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
         """Return what to fit by: a name or an algorithm object, checked."""
         return checked_algorithm(self.algorithm, self.n_clusters, self._names)
 
+    def _protection(self) -> Groups | None:
+        """Return how rows are grouped, None where they are not."""
+        if self.protection is None or isinstance(self.protection, Groups):
+            return self.protection
+        one_of("protection", self.protection, PROTECTIONS)
+        scale = "none" if wanted(self.prepare) is None else "standard"
+        return Groups(scale=scale) if self.protection == "groups" else None
+
     def _smallest(self) -> int | None:
         """Return the smallest cluster that a site sends; None where the algorithm decides."""
         if self.min_cluster_size == "auto":
@@ -291,12 +305,12 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
     def _label(self, engine: LocalEngine) -> None:
         """Label the rows of each site chunk by chunk, and keep what the sites' logs say."""
         clients = engine.clients
-        self.labels_ = np.empty(sum(len(c.rows) for c in clients.values()), dtype=np.int32)
+        self.labels_ = np.empty(sum(len(c.source) for c in clients.values()), dtype=np.int32)
         self.site_labels_: dict[str, Labels] = {}
         start = 0
         for name, client in clients.items():
             first = start
-            for chunk in chunks_of(client.rows):
+            for chunk in chunks_of(client.source):
                 labels = self._labels(self._prepared(chunk))
                 self.labels_[start : start + len(chunk)] = labels
                 start += len(chunk)

@@ -74,6 +74,10 @@ class FederatedKMeans(Federated):
         ``predict`` prepares new rows alike.
     rule : str or Rule, default="vote"
         How k is chosen where ``n_clusters`` leaves a choice, as in `select_k`.
+    protection : None, "groups" or Groups, default=None
+        "groups" lets every step see the means of groups of at least 5 rows alone, as sites of a
+        federation over a network do, to see what it costs; labels are those of the rows. With it,
+        ``min_cluster_size`` has no use. See `fedcluster.privacy.Groups`.
 
     Attributes
     ----------
@@ -181,8 +185,8 @@ class FederatedFuzzyCMeans(Federated):
         from ``init``; "ffcm" is the algorithm of Stallmann & Wilbik with k-means averaging (see
         `FFCM` for all its switches).
     init, n_init, max_iter, random_state, min_cluster_size, participation, quality, sums_only
-        As in `FederatedKMeans`, and so are ``prepare`` and ``rule``; a limit on the size of a
-        cluster looks at sums of memberships.
+        As in `FederatedKMeans`, and so are ``prepare``, ``rule`` and ``protection``; a limit on the
+        size of a cluster looks at sums of memberships.
     tol : float, default=1e-4
         Converged when the Euclidean norm of the centres' move is at most ``tol`` times the root
         of the mean variance of a column.

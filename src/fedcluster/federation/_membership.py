@@ -30,6 +30,8 @@ PREPARATION = tuple(
     f"{step.__module__}.{step.__name__}" for step in (Histogram, Covariance, Missing)
 )
 """The steps that a preparation asks."""
+LEAST = 5
+"""Smallest cluster that a site with limits sends over a network."""
 
 NO_LABELS = (
     "no rows were labelled, because they have changed since the run began: label them with "
@@ -129,8 +131,10 @@ def site_responder(site: SiteFile, membership: Membership, say: Callable[[str], 
     Raises
     ------
     InputError
-        If the rows cannot be read, or ``steps`` of the site file names something else.
+        If the rows cannot be read, ``steps`` of the site file names something else, or its limits
+        are too small for a network.
     """
+    _check_protection(site)
     folder = site.path.absolute().parent
     columns = tuple(site.opened(raw=True).columns)
     try:
@@ -161,6 +165,16 @@ def site_responder(site: SiteFile, membership: Membership, say: Callable[[str], 
     )
     largest = site.cost.message_mb * MEGABYTE
     return Turns(responder.reply, worker.end, worker.begin, largest)
+
+
+def _check_protection(site: SiteFile) -> None:
+    """Refuse a site that trusts the coordinator with its rows, and would send sums of very few."""
+    smallest = site.limits.min_cluster_size
+    if site.protection == "limits" and smallest < LEAST:
+        raise InputError(
+            f"{site.path}: [limits], min_cluster_size must be at least {LEAST} over a network, not "
+            f"{smallest}; or leave out protection, for groups of rows"
+        )
 
 
 def site_log(site: SiteFile, membership: Membership) -> AuditLog:

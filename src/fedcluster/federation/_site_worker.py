@@ -100,11 +100,12 @@ class _Holder:
     def __init__(self, site: SiteFile) -> None:
         self._site, self._fingerprint = site, ""
         self._clients: dict[tuple[tuple[str, ...], bool], Client] = {}
+        self._groups: Client | None = None
 
     def __call__(self, call: _Call) -> Any:
         """Return what the method of the client returns."""
         if call.fingerprint != self._fingerprint:
-            self._clients, self._fingerprint = {}, call.fingerprint
+            self._clients, self._groups, self._fingerprint = {}, None, call.fingerprint
         if call.method == "keep":
             return keep_results(self._chunks, **call.arguments)
         return getattr(self._client(call.columns, raw=call.raw), call.method)(**call.arguments)
@@ -117,14 +118,22 @@ class _Holder:
         return client
 
     def _opened(self, columns: tuple[str, ...], *, raw: bool) -> Client:
-        client = self._site.client(columns, raw=raw)
+        client = self._protected(columns, raw=raw)
         len(client.rows)
         if self._site.fingerprint() != self._fingerprint:
             raise WireError(CHANGED)
         return client
 
+    def _protected(self, columns: tuple[str, ...], *, raw: bool) -> Client:
+        """Return the client of rows as they are, or of some columns of the groups."""
+        if self._site.protection == "limits":
+            return self._site.client(columns, raw=raw)
+        if self._groups is None:
+            self._groups = self._site.grouped_client()
+        return self._groups.with_columns(columns, raw=raw)
+
     def _chunks(self, columns: tuple[str, ...], raw: bool) -> Iterable[Data] | None:
         """Return the rows that were asked about, None where the site has others by now."""
         if self._site.fingerprint() != self._fingerprint:
             return None
-        return chunks_of(self._client(columns, raw=raw).rows)
+        return chunks_of(self._site.client(columns, raw=raw).source)

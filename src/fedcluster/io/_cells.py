@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -215,6 +216,10 @@ def mostly_numbers(levels: Sequence[str], codes: Floats) -> bool:
 def numbered_groups(names: Any) -> NDArray[np.int64]:
     """Return names of persons as numbers that mean nothing, (n,): equal where the names are."""
     coded = pa.array(names).dictionary_encode()
-    numbers = np.array([hash(name.strip()) for name in coded.dictionary.to_pylist()], np.int64)
+    digests = b"".join(
+        blake2b(name.strip().encode(), digest_size=8).digest()
+        for name in coded.dictionary.to_pylist()
+    )
+    numbers = np.frombuffer(digests, np.int64)
     groups: NDArray[np.int64] = numbers[coded.indices.to_numpy()]
     return groups

@@ -314,6 +314,62 @@ def _named(levels: Counter[str], n_rows: int, passes: Passes) -> tuple[str, ...]
     return tuple(sorted(level for level, keep in zip(frequent, kept, strict=True) if keep))
 
 
+def described_groups(data: Data, texts: Collection[str]) -> tuple[Column, ...]:
+    """Return what a site tells of the columns of its groups.
+
+    Raises
+    ------
+    InputError
+        If a column of numbers is to be text: how often each number occurs in a group would tell
+        the values of its rows.
+    """
+    columns = []
+    for j, column in enumerate(columns_of(data)):
+        if column.name in texts and column.kind == "number":
+            raise InputError(
+                f"column {column.name!r} has numbers, which groups do not tell one by one; where "
+                "they are names, write what they mean under [codes] of the site file"
+            )
+        is_empty = column.kind in ("number", "text") and bool(np.isnan(data.X[:, j]).all())
+        columns.append(Column(column.name, "empty") if is_empty else column)
+    return tuple(columns)
+
+
+def chosen_columns(data: Data, names: Sequence[str], owner: str, *, raw: bool) -> Data:
+    """Return groups with some of their columns, in this order.
+
+    Parameters
+    ----------
+    data : Data
+        The means of groups, with all columns.
+    names : sequence of str
+        The columns.
+    owner : str
+        Whose they are, for errors.
+    raw : bool
+        Whether they are still to be prepared: text and missing values are allowed.
+
+    Raises
+    ------
+    InputError
+        If there is no such column, or one that must be prepared.
+    """
+    columns = columns_of(data)
+    place = {column.name: j for j, column in enumerate(columns)}
+    has_columns(owner, list(place), names)
+    chosen = [place[name] for name in names]
+    X = np.ascontiguousarray(data.X[:, chosen])
+    for name, j in zip(names, chosen, strict=True):
+        if not raw and (columns[j].kind != "number" or np.isnan(data.X[:, j]).any()):
+            what = "is no number" if columns[j].kind != "number" else "has missing values"
+            raise InputError(f"{owner}: column {name!r} {what}; leave it out, or prepare the rows")
+    grouped = data.grouped
+    if grouped is not None:
+        shares = {i: grouped.shares[j] for i, j in enumerate(chosen) if j in grouped.shares}
+        grouped = replace(grouped, shares=shares)
+    return replace(data, X=X, columns=tuple(columns[j] for j in chosen), grouped=grouped)
+
+
 def classes(chunks: Iterable[Data], passes: Passes) -> tuple[str, ...] | None:
     """Return the reference labels that a site tells of: those that at least two rows have.
 

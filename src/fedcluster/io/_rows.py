@@ -11,7 +11,7 @@ import gzip
 import time
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -150,6 +150,8 @@ class SiteRows:
         The other columns of its file.
     limits : tuple of Filter, optional
         What its site file holds back; None for rows that came without a site file.
+    protected : callable, optional
+        Returns the client that answers with some columns of the groups that its site file keeps.
     """
 
     name: str
@@ -158,6 +160,7 @@ class SiteRows:
     row_ids: NDArray[np.int64] | range
     ignored: tuple[str, ...] = ()
     limits: tuple[Filter, ...] | None = None
+    protected: Callable[[Sequence[str]], Any] | None = None
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -60,7 +60,10 @@ class Inertia:
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
         """Return the site's part of the sum and the weight of its rows."""
         _, squared = nearest(data.X, state.centers)
-        return one_line(squared @ row_weights(data), data)
+        total = squared @ row_weights(data)
+        if data.within is not None:
+            total += np.trace(data.within)
+        return one_line(total, data)
 
     def score(self, state: State, total: Summary) -> float:
         """Return the sum."""

@@ -87,6 +87,7 @@ class Contingency:
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
         """Return the weights of the rows of each pair of cluster and class, and nothing else."""
+        data = data.labelled()
         labels, _ = nearest(data.X, state.centers)
         places = self._places(_reference(data))
         known = places >= 0
@@ -137,6 +138,7 @@ class SiteARI:
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
         """Return the site's index times its weight, and its weight."""
+        data = data.labelled()
         labels, _ = nearest(data.X, state.centers)
         weight = row_weights(data)
         table = _crossed(labels, _reference(data), weight, len(state.centers))

@@ -107,8 +107,7 @@ class SiteSize:
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
         """Count rows, once for each column."""
-        n, d = data.X.shape
-        return one_line(np.full(d, n), data)
+        return one_line(np.full(data.X.shape[1], data.n_rows), data)
 
     def score(self, state: State, total: Summary) -> float:
         """Return the number of rows of all sites."""
@@ -149,6 +148,8 @@ class Moments:
         for part in in_parts(data, 2 * d):
             apart = part.X - about
             sums += np.concatenate([row_weights(part) @ apart, row_weights(part) @ apart**2])
+        if data.within is not None:
+            sums[d:] += np.diag(data.within)
         return one_line(sums, data)
 
     @staticmethod
@@ -215,7 +216,10 @@ class Squares:
             apart[np.isnan(data.X)] = 0.0
         first = _sums(apart, data)
         apart *= apart
-        return Summary(np.column_stack([first, _sums(apart, data)]), weights, counts)
+        squares = _sums(apart, data)
+        if data.within is not None:
+            squares += np.diag(data.within)
+        return Summary(np.column_stack([first, squares]), weights, counts)
 
 
 def observed(data: Data) -> tuple[Floats, Floats, Floats]:

@@ -90,6 +90,10 @@ def _sorted(data: Data, j: int) -> Sorted:
 
     Without weights of rows, that is their number, and None stands for it.
     """
+    if data.grouped is not None and j in data.grouped.shares:
+        share = data.grouped.shares[j]
+        of_code = np.cumsum(data.sample_weight @ share)
+        return np.arange(share.shape[1], dtype=np.float64), np.concatenate([[0.0], of_code])
     kept: dict[int, Sorted] = data.cache.setdefault("sorted columns", {})
     if j in kept:
         return kept[j]

@@ -8,9 +8,10 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from fedcluster._ranges import LARGEST, UNTOLD
-from fedcluster.core import Column, Data, Describe, Floats, Rows
+from fedcluster.core import Column, Data, Describe, Floats, Grouped, Rows
 from fedcluster.errors import InputError
 from fedcluster.io._columns import codes, columns_of
 from fedcluster.preprocessing._moments import Principal
@@ -135,6 +136,9 @@ class Category:
 
     def apply(self, data: Data, j: int) -> Floats:
         """Return the prepared columns, (n, number of levels), NaN where a value is missing."""
+        if data.grouped is not None:
+            shares = self.shares(data, j)
+            return 0.0 * shares[:, :1] if self.coded else shares[:, : len(self.names)]
         number, missing = self._numbers(data, j)
         lacking = missing & (number < 0)
         number[number < 0] = len(self.levels)  # the column of other texts, if there is one
@@ -142,6 +146,31 @@ class Category:
         prepared: Floats = columns.astype(np.float64)
         prepared[lacking] = np.nan
         return prepared
+
+    def shares(self, data: Data, j: int) -> Floats:
+        """Return the share of each level in each group, the last one of all others, (n, l + 1).
+
+        NaN where a group tells nothing, unless that is filled in.
+
+        Raises
+        ------
+        InputError
+            If the column is no text at this site.
+        """
+        told = None if data.grouped is None else data.grouped.shares.get(j)
+        if told is None:
+            raise InputError(f"column {self.name!r} has no texts that its groups tell")
+        here = {level: i for i, level in enumerate(columns_of(data)[j].levels)}
+        agreed = [(i, here[level]) for i, level in enumerate(self.levels) if level in here]
+        shares = np.zeros((len(data), len(self.levels) + 1))
+        for i, own in agreed:
+            shares[:, i] = told[:, [own]].toarray()[:, 0]
+        shares[:, -1] = np.maximum(1.0 - shares[:, :-1].sum(axis=1), 0.0)
+        absent = np.isnan(data.X[:, j])
+        shares[absent] = np.nan
+        if self.fill is not None:
+            shares[absent] = np.array([*self.levels, None]) == self.fill
+        return shares
 
     def check(self) -> None:
         """Refuse more levels than all sites together tell, and one that comes twice."""
@@ -263,8 +292,43 @@ class Preprocessor:
                 block = slice(start, start + size)
                 X[block] = self._block(data.take(block), columns)
             is_missing = bool(np.isnan(X.max(initial=-np.inf)))
-        prepared = Data(X, data.sample_weight, data.y, groups=data.groups)
+        grouped = self._grouped(data, columns)
+        prepared = Data(X, data.sample_weight, data.y, groups=data.groups, grouped=grouped)
         return self._complete(prepared) if is_missing else prepared
+
+    def _grouped(self, data: Data, columns: Sequence[tuple[AnyColumn, int]]) -> Grouped | None:
+        """Return what stands behind prepared groups; their scatter where columns are scaled."""
+        if data.grouped is None:
+            return None
+        places = np.cumsum([0, *(len(column.names) for column, _ in columns)]).tolist()
+        shares = {
+            place: csr_array(np.nan_to_num(column.shares(data, j)))
+            for place, (column, j) in zip(places, columns, strict=False)
+            if isinstance(column, Category) and column.coded
+        }
+        scatter, named = data.grouped.scatter, [(f"x{i}", None) for i in range(self.n_columns_out)]
+        if scatter is not None:
+            change = self._linear(data.grouped.scattered)
+            scatter = change @ scatter @ change.T
+        return replace(data.grouped, shares=shares, scatter=scatter, scattered=tuple(named))
+
+    def _linear(self, scattered: Sequence[tuple[str, str | None]]) -> Floats:
+        """Return the matrix (p, e) that prepares differences of rows, 0 where that is no matrix."""
+        lines = []
+        for column in self.columns:
+            if isinstance(column, NumericColumn):
+                factor = 0.0 if column.log or column.bounds is not None else 1 / column.scale
+                lines.append([factor * (each == (column.name, None)) for each in scattered])
+                continue
+            levels = [
+                [float(each == (column.name, level)) for each in scattered]
+                for level in column.levels
+            ]
+            others = [-sum(each) for each in zip(*levels, strict=True)]
+            lines += [[0.0] * len(scattered)] if column.coded else levels
+            lines += [others] if column.other and not column.coded else []
+        change = np.array(lines, dtype=np.float64).reshape(len(self.names), len(scattered))
+        return change if self.principal is None else np.array(self.principal.components) @ change
 
     def complete(self, data: Data) -> NDArray[np.bool_]:
         """Return whether each row is among the prepared ones, (n,)."""

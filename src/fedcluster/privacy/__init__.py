@@ -1,5 +1,6 @@
-"""Filters of a site on what leaves, and the persons that they count."""
+"""Protection of a site: groups of rows, or filters on what leaves."""
 
-from fedcluster.privacy._limits import MinClusterSize, MinRows
+from fedcluster.privacy._groups import Grouping
+from fedcluster.privacy._limits import Groups, MinClusterSize, MinRows
 
-__all__ = ["MinClusterSize", "MinRows"]
+__all__ = ["Grouping", "Groups", "MinClusterSize", "MinRows"]

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcluster.core import Floats, Summary
+from fedcluster.core import Floats, Limit, Summary
 
 MANY = 32
 """Parts whose counts are kept apart before they are added."""
@@ -74,6 +74,52 @@ class MinRows:
     def __call__(self, summary: Summary, n_rows: int) -> Summary:
         """Return the summary, without any line if the site has fewer than ``n`` rows."""
         return summary if n_rows >= self.n else summary.keep(summary.rows < 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """Protection of a site: every step sees the means of groups of at least p rows.
+
+    Parameters
+    ----------
+    p : int, default=5
+        The smallest number of rows, or of persons where rows say whose they are, in a group.
+    min_rows : int, default=20
+        With fewer rows (persons) in all, a site sends nothing.
+    scale : {"standard", "none"}, default="standard"
+        Whether rows that are alike are sought in standard deviations of the site's own columns, or
+        in the columns as they are.
+
+    Raises
+    ------
+    ValueError
+        If p is below 2, min_rows below p, or the scale another.
+
+    Examples
+    --------
+    >>> from fedcluster import Client, Data
+    >>> rows = Data(np.arange(40.0)[:, None])
+    >>> client = Client("north", rows, protection=Groups(p=5))
+    >>> len(client.source), client.data.sample_weight.min() >= 5
+    (40, np.True_)
+    """
+
+    p: int = 5
+    min_rows: int = 20
+    scale: str = "standard"
+
+    def __post_init__(self) -> None:
+        if self.p < 2:
+            raise ValueError(f"groups must have at least 2 rows, not {self.p}")
+        if self.min_rows < self.p:
+            raise ValueError(f"min_rows must be at least p={self.p}, not {self.min_rows}")
+        if self.scale not in ("standard", "none"):
+            raise ValueError(f"scale must be 'standard' or 'none', not {self.scale!r}")
+
+    @property
+    def limit(self) -> Limit:
+        """Return what a site tells of its protection."""
+        return Limit("Groups", (("p", self.p), ("min_rows", self.min_rows)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,0 +1,120 @@
+"""Groups (microaggregation): steps see means of at least p rows, and nothing else of a site.
+
+J. Domingo-Ferrer & J. M. Mateo-Sanz, Practical data-oriented microaggregation for statistical
+disclosure control, IEEE Trans. Knowledge and Data Engineering 14 (2002).
+
+A site's rows are partitioned once. What leaves it, whatever is asked and however often, is a
+function of one fixed set of sums, each over at least p rows (persons, where rows say whose they
+are), and of what is the same for the whole site: names of columns and levels, the number of
+groups, and one matrix of scatter within groups.
+
+The partition is secret, kept by the site, and never made anew: the same rows give the same groups.
+Rows that were never grouped form groups of their own once there are p of them; where a row is
+changed or removed, its group leaves for good. The rest of such a group may join a new group, which
+has at least p rows that stood in no sum before. So no linear combination of the sums of all
+versions stands for fewer than p rows: in the newest group of the combination are p rows that no
+other sum of it holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedcluster.core import Data, Floats, RowStream
+from fedcluster.io._columns import columns_of
+from fedcluster.io._rows import chunks_of
+from fedcluster.privacy._limits import Groups
+from fedcluster.privacy._means import GroupMeans
+from fedcluster.privacy._partition import NewGroups, Numbers, Partition
+from fedcluster.privacy._survey import Chunks, SiteTable, placed, survey
+
+BATCH = 1 << 17
+"""Rows of a stream that are partitioned together, at least."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Grouping:
+    """The groups of one site, kept in a file where its rows change from run to run.
+
+    Parameters
+    ----------
+    groups : Groups
+        The protection.
+    file : Path, optional
+        Where the site keeps the partition; without it, rows are grouped for this process alone.
+    """
+
+    groups: Groups
+    file: Path | None = None
+
+    def grouped(self, rows: Data | RowStream) -> Data:
+        """Return the means of the groups of a site's rows; no rows where there are too few.
+
+        Raises
+        ------
+        InputError
+            If the file is of other columns or of another p, or cannot be read.
+        """
+
+        def chunks() -> Iterator[Data]:
+            return filter(len, map(Data.weighed, chunks_of(rows)))
+
+        before = self._kept(chunks)
+        table = survey(chunks(), self.groups.p, before.key if self.file else b"")
+        after = before.without_broken(table.units)
+        if len(table.units) >= self.groups.min_rows:
+            after = _with_new_groups(after, table, chunks, self.groups)
+        means = GroupMeans(table, after, chunks)
+        after = means.partition
+        if self.file is not None and after is not before:
+            after.save(self.file)
+        return means.data()
+
+    def _kept(self, chunks: Chunks) -> Partition:
+        """Return the partition that the site has kept."""
+        first = next(iter(chunks()), None)
+        names = [] if first is None else [column.name for column in columns_of(first)]
+        if self.file is None:
+            return Partition.empty(self.groups.p, names)
+        return Partition.load(self.file, self.groups.p, names)
+
+
+def _with_new_groups(
+    before: Partition, table: SiteTable, chunks: Chunks, groups: Groups
+) -> Partition:
+    """Return the partition with groups of units that were never in one, if there are enough."""
+    place = before.places(table.units)
+    is_new = place < 0
+    if np.count_nonzero(is_new) < groups.p:
+        return before
+    made = NewGroups(before.n_groups, groups.p)
+    waiting: list[tuple[Numbers, Floats]] = []
+    is_waiting = ~is_new & (np.append(before.members, -1)[place] < 0)
+    for units, points in _batches(table, chunks, groups.scale, is_new):
+        made.add(units[is_new[units]], points[is_new[units]])
+        waiting.append((units[is_waiting[units]], points[is_waiting[units]]))
+    if made.units:
+        made.take_in(*map(np.concatenate, zip(*waiting, strict=True)))
+    return before.with_groups(table.units, made)
+
+
+def _batches(
+    table: SiteTable, chunks: Chunks, scale: str, is_new: NDArray[np.bool_]
+) -> Iterator[tuple[Numbers, Floats]]:
+    """Yield units with their points, many at once; persons as the means of their rows, all."""
+    units, points, n_new = [], [], 0
+    for start, chunk in placed(chunks()):
+        here = table.units.of_rows[start : start + len(chunk)]
+        units.append(here)
+        points.append(table.points(chunk, scale))
+        n_new += int(np.count_nonzero(is_new[here]))
+        if n_new >= BATCH and not table.units.are_persons:
+            yield np.concatenate(units), np.concatenate(points)
+            units, points, n_new = [], [], 0
+    if units:
+        yield table.units.means_of(np.concatenate(units), np.concatenate(points))

@@ -1,0 +1,241 @@
+"""Means of the groups of one site, as steps see them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from fedcluster.core import Column, Data, Floats, Grouped
+from fedcluster.kernels._runtime import blas_on_one_thread
+from fedcluster.privacy._partition import Partition
+from fedcluster.privacy._survey import FEW_LEVELS, SiteTable, one_hot, placed, told_codes
+
+ENOUGH = 10
+"""Groups that must be new before the scatter is computed anew."""
+DOMINATES = 0.8
+"""Share of the weight of a sum that one unit may have at most; else the sum is not told."""
+DIGITS = 2.0**-26
+"""Relative step of the scatter: the order of the rows does not show in it."""
+GROUPS_OF_A_LINE = 10
+"""Groups for each line of the scatter, at least; with fewer, only its diagonal is told."""
+WIDE = 512
+"""Lines up to which the scatter is a matrix at all."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Part:
+    """Rows of a chunk that are in a group.
+
+    Parameters
+    ----------
+    rows : Data
+        The rows (n, d).
+    group, unit : ndarray of shape (n,)
+        The place of the group, and of the unit, of each.
+    weight : ndarray of shape (n,)
+        What each weighs.
+    there : ndarray of shape (n, d), or (n, 1) where no value of the site is missing
+        Whether a value is there.
+    """
+
+    rows: Data
+    group: NDArray[np.intp]
+    unit: NDArray[np.intp]
+    weight: Floats
+    there: NDArray[np.bool_]
+
+
+class GroupMeans:
+    """Sums over the live groups of a site.
+
+    Parameters
+    ----------
+    table : SiteTable
+        What is known of the rows.
+    partition : Partition
+        Their groups.
+    chunks : callable
+        Returns the rows anew.
+    """
+
+    def __init__(
+        self, table: SiteTable, partition: Partition, chunks: Callable[[], Iterable[Data]]
+    ) -> None:
+        place = partition.places(table.units)
+        member = np.append(partition.members, -1)[place]
+        self._fresh = np.append(partition.fresh, False)[place]
+        self.numbers, group = np.unique(member[member >= 0], return_inverse=True)
+        self._group = np.full(len(member), -1)
+        self._group[member >= 0] = group
+        self._table, self._chunks = table, chunks
+        g, d = len(self.numbers), len(table.columns)
+        self._counts, self._sums = np.zeros(g), np.zeros((g, d))
+        shape = g, d if table.missing.any() else 1
+        self._weights, self._behind, self._largest = np.zeros((3, *shape))
+        width = shape[1] if table.units.are_persons else 0
+        self._of_unit = np.zeros((len(table.units), width))
+        texts = [j for j, column in enumerate(table.columns) if column.levels]
+        self._levels = {j: self._none(len(table.columns[j].levels)) for j in texts}
+        self._labels = self._none(len(table.classes or ()))
+        for part in self._parts():
+            self._add(part)
+        self._count_units()
+        self._told = (self._behind >= partition.p) & (self._largest <= DOMINATES * self._weights)
+        self.partition = self._with_scatter(partition)
+
+    def _none(self, width: int) -> csr_array:
+        return csr_array((len(self.numbers), width))
+
+    def _parts(self) -> Iterator[_Part]:
+        """Read the rows that are in a group."""
+        for start, chunk in placed(self._chunks()):
+            unit = self._table.units.of_rows[start : start + len(chunk)]
+            grouped = self._group[unit] >= 0
+            rows, unit = chunk.take(grouped), unit[grouped]
+            weight = np.ones(len(rows)) if rows.sample_weight is None else rows.sample_weight
+            there = np.ones((len(rows), 1), dtype=bool)
+            if self._table.missing.any():
+                there = ~np.isnan(rows.X)
+            yield _Part(rows, self._group[unit], unit, weight, there)
+
+    def _add(self, part: _Part) -> None:
+        """Add the rows of a chunk."""
+        self._counts += self._by_group(part, np.ones(len(part.rows)))
+        for j in range(part.there.shape[1]):
+            weight = part.weight * part.there[:, j]
+            self._weights[:, j] += self._by_group(part, weight)
+            if self._of_unit.size:
+                self._of_unit[:, j] += np.bincount(part.unit, weight, len(self._of_unit))
+            else:
+                new = part.there[:, j] & self._fresh[part.unit]
+                self._behind[:, j] += self._by_group(part, new.astype(np.float64))
+                np.maximum.at(self._largest[:, j], part.group, weight)
+        for j, column in enumerate(self._table.columns):
+            if column.kind == "number":
+                values = np.nan_to_num(part.rows.X[:, j].astype(np.float64))
+                self._sums[:, j] += self._by_group(part, part.weight * values)
+            elif column.levels:
+                self._levels[j] += self._crossed(
+                    part, told_codes(part.rows, j, column), column.levels
+                )
+        if part.rows.y is not None and self._table.classes is not None:
+            codes = self._label_codes(part.rows.y)
+            self._labels += self._crossed(part, codes, self._table.classes)
+
+    def _by_group(self, part: _Part, values: Floats) -> Floats:
+        sums: Floats = np.bincount(part.group, values, len(self.numbers)).astype(np.float64)
+        return sums
+
+    def _crossed(self, part: _Part, codes: NDArray[np.intp], names: Sequence[str]) -> csr_array:
+        """Return the weight of each name in each group, (g, l), without codes below 0."""
+        named = codes >= 0
+        pairs = part.group[named], codes[named]
+        return csr_array((part.weight[named], pairs), shape=(len(self.numbers), len(names)))
+
+    def _label_codes(self, y: NDArray[Any]) -> NDArray[np.intp]:
+        """Return the place of each label among those that are told, (n,); -1 for others."""
+        place = {name: i for i, name in enumerate(self._table.classes or ())}
+        names, code = np.unique(y.astype(str), return_inverse=True)
+        return np.array([place.get(name, -1) for name in names.tolist()], dtype=np.intp)[code]
+
+    def _count_units(self) -> None:
+        """Count persons behind each sum, when all their rows are added."""
+        here = np.flatnonzero(self._group >= 0)
+        for j in range(self._of_unit.shape[1]):
+            weight, group = self._of_unit[here, j], self._group[here]
+            new = (weight > 0) & self._fresh[here]
+            self._behind[:, j] = np.bincount(group, new, len(self.numbers))
+            np.maximum.at(self._largest[:, j], group, weight)
+
+    def _with_scatter(self, partition: Partition) -> Partition:
+        """Return the partition with the scatter within its groups, if enough of them are new."""
+        if len(np.setdiff1d(self.numbers, partition.scatter_groups)) < ENOUGH:
+            return partition
+        names = [
+            (column.name, level) for column in self._table.columns for level in _scattered(column)
+        ]
+        scatter = np.zeros((len(names), len(names)))
+        # a large matrix of few rows could be taken apart into them
+        is_matrix = len(names) <= min(WIDE, len(self.numbers) // GROUPS_OF_A_LINE)
+        with blas_on_one_thread():
+            for part in self._parts():
+                apart = self._apart(part) * np.sqrt(part.weight)[:, None]
+                if is_matrix:
+                    scatter += apart.T @ apart
+                else:
+                    scatter[np.diag_indices(len(names))] += (apart**2).sum(axis=0)
+        numbers = np.union1d(partition.scatter_groups, self.numbers)
+        return replace(
+            partition, scatter=_rounded(scatter), scattered=tuple(names), scatter_groups=numbers
+        )
+
+    def _apart(self, part: _Part) -> Floats:
+        """Return rows less the mean of their group, (n, e); 0 where that is not told."""
+        columns = []
+        for j, column in enumerate(self._table.columns):
+            told = self._is_told(j)[part.group] & part.there[:, j % part.there.shape[1]]
+            if column.kind == "number":
+                mean = self._mean(j)[part.group]
+                columns.append(np.where(told, part.rows.X[:, j] - mean, 0.0)[:, None])
+            elif _scattered(column):
+                shares = self._shares(j).toarray()[part.group]
+                columns.append(told[:, None] * (one_hot(part.rows, j, column) - shares))
+        return np.concatenate(columns, axis=1)
+
+    def _is_told(self, j: int) -> NDArray[np.bool_]:
+        told: NDArray[np.bool_] = self._told[:, j % self._told.shape[1]]
+        return told
+
+    def _weight(self, j: int) -> Floats:
+        """Return the weight of the values of a column in each group, 1 where it is not told."""
+        return np.where(self._is_told(j), self._weights[:, j % self._weights.shape[1]], 1.0)
+
+    def _mean(self, j: int) -> Floats:
+        return np.where(self._is_told(j), self._sums[:, j] / self._weight(j), np.nan)
+
+    def _shares(self, j: int) -> csr_array:
+        """Return the share of each level in each group, 0 where the column is not told."""
+        return csr_array(self._levels[j].multiply((self._is_told(j) / self._weight(j))[:, None]))
+
+    def data(self) -> Data:
+        """Return the means of the groups, with what stands behind them."""
+        columns = self._table.columns
+        X = np.full((len(self.numbers), len(columns)), np.nan, self._table.dtype)
+        for j, column in enumerate(columns):
+            if column.kind == "number":
+                X[:, j] = self._mean(j)
+            elif column.levels:
+                X[:, j] = np.where(self._is_told(j), 0.0, np.nan)
+        has_labels = self._table.classes is not None
+        grouped = Grouped(
+            self._counts,
+            {j: self._shares(j) for j in self._levels},
+            self._table.classes,
+            self._labels.toarray() if has_labels else None,
+            self.partition.scatter,
+            self.partition.scattered,
+        )
+        weight = np.where(self._told, self._weights, 0.0).max(axis=1, initial=0.0)
+        every = Data(X, weight, None, columns, None, grouped)
+        return every.take(np.asarray(self._told.any(axis=1)))
+
+
+def _scattered(column: Column) -> tuple[str | None, ...]:
+    """Return a column's lines of the scatter: None for numbers, its levels where they are few."""
+    if column.kind == "number":
+        return (None,)
+    return column.levels if len(column.levels) <= FEW_LEVELS else ()
+
+
+def _rounded(scatter: Floats) -> Floats:
+    """Return the scatter in steps that are small beside its diagonal."""
+    scale = np.sqrt(np.diag(scatter))
+    step = np.outer(scale, scale) * DIGITS
+    step = np.where(step > 0, 2.0 ** np.round(np.log2(np.where(step > 0, step, 1.0))), 1.0)
+    rounded: Floats = np.round(scatter / step) * step
+    return rounded

@@ -1,0 +1,236 @@
+"""First reading of a site's rows before they are grouped: columns, levels, scales, identities."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedcluster.core import Column, Data, Floats
+from fedcluster.io._columns import columns_of, merged_kind
+from fedcluster.privacy._partition import Numbers, UnitReader, Units
+
+MOST_LEVELS = 1000
+"""Levels of one column of text that are told, the most frequent ones."""
+FEW_LEVELS = 20
+"""Levels up to which a column of text counts in the distances and in the scatter."""
+MISSING = 1.5
+"""What a missing value weighs in the distances, in standard deviations of a column."""
+
+Chunks = Callable[[], Iterable[Data]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SiteTable:
+    """What a first reading of a site's rows finds out.
+
+    Parameters
+    ----------
+    columns : tuple of Column
+        The d columns; of text with the levels that are told.
+    mean, deviation : ndarray of shape (d,)
+        Of the numbers that are there.
+    missing : ndarray of shape (d,)
+        Whether a value is missing.
+    units : Units
+        Rows, or persons.
+    classes : tuple of str, optional
+        The labels that are told; None of rows without labels.
+    log_weight : tuple of float, optional
+        Mean and deviation of the logarithm of the rows' weights, where these differ.
+    dtype : dtype
+        Of the rows.
+    """
+
+    columns: tuple[Column, ...]
+    mean: Floats
+    deviation: Floats
+    missing: NDArray[np.bool_]
+    units: Units
+    classes: tuple[str, ...] | None
+    log_weight: tuple[float, float] | None
+    dtype: np.dtype[Any]
+
+    def points(self, chunk: Data, scale: str) -> Floats:
+        """Return rows as points (n, e) of which near ones are alike, as `Groups` scales them."""
+        parts = [self._points_of(chunk, j, scale) for j in range(len(self.columns))]
+        if self.log_weight is not None and chunk.sample_weight is not None:
+            mean, deviation = self.log_weight
+            parts.append((np.log(chunk.sample_weight)[:, None] - mean) / deviation)
+        return np.ascontiguousarray(np.concatenate(parts, axis=1))
+
+    def _points_of(self, chunk: Data, j: int, scale: str) -> Floats:
+        """Return one column's part of the points, with a flag for missing values."""
+        column, values = self.columns[j], chunk.X[:, j].astype(np.float64)
+        unit = self.deviation[j] if scale == "none" and column.kind == "number" else 1.0
+        flag = [MISSING * unit * np.isnan(values)[:, None]] if self.missing[j] else []
+        if column.kind == "number":
+            apart = np.nan_to_num((values - self.mean[j]) / self.deviation[j]) * unit
+            return np.column_stack([apart, *flag])
+        if column.kind == "text" and len(column.levels) <= FEW_LEVELS:
+            return np.column_stack([one_hot(chunk, j, column), *flag])
+        return np.empty((len(chunk), 0))
+
+
+def told_codes(chunk: Data, j: int, column: Column) -> NDArray[np.intp]:
+    """Return the place of each row's text among the levels that are told, (n,); -1 for others."""
+    place = {level: i for i, level in enumerate(column.levels)}
+    own = [place.get(level, -1) for level in columns_of(chunk)[j].levels]
+    codes = np.nan_to_num(chunk.X[:, j], nan=len(own)).astype(np.intp)
+    return np.array([*own, -1], dtype=np.intp)[codes]
+
+
+def one_hot(chunk: Data, j: int, column: Column) -> Floats:
+    """Return 1 where a row has a level that is told, (n, l)."""
+    is_level = told_codes(chunk, j, column)[:, None] == np.arange(len(column.levels))
+    return np.asarray(is_level, dtype=np.float64)
+
+
+def placed(chunks: Iterable[Data]) -> Iterator[tuple[int, Data]]:
+    """Yield chunks with the place of their first row."""
+    start = 0
+    for chunk in chunks:
+        yield start, chunk
+        start += len(chunk)
+
+
+class _Texts:
+    """Counter of the units behind each of some texts, over chunks."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, int] = {}
+        self._persons: dict[str, set[int]] = {}
+
+    def add(self, names: Sequence[str], codes: NDArray[np.intp], groups: Numbers | None) -> None:
+        """Count the rows of each code, or whose they are."""
+        for name, n in zip(names, np.bincount(codes, minlength=len(names)).tolist(), strict=True):
+            if n:
+                self._rows[name] = self._rows.get(name, 0) + n
+        if groups is not None:
+            for code, person in np.unique(np.column_stack([codes, groups]), axis=0).tolist():
+                self._persons.setdefault(names[code], set()).add(person)
+
+    def told(self, p: int) -> tuple[str, ...]:
+        """Return the texts of at least p units, in alphabetical order; the others are as many."""
+        behind = {name: self._behind([name]) for name in self._rows}
+        shared = [name for name, n in behind.items() if n >= p]
+        kept = sorted(shared, key=lambda name: (-behind[name], name))[:MOST_LEVELS]
+        if 0 < self._behind(set(behind).difference(kept)) < p:
+            kept = kept[:-1]
+        return tuple(sorted(kept))
+
+    def _behind(self, names: Iterable[str]) -> int:
+        """Return how many units have one of these texts."""
+        if self._persons:
+            return len(set().union(*(self._persons[name] for name in names)))
+        return sum(self._rows[name] for name in names)
+
+
+class _Numbers:
+    """Mean and deviation of columns (or of one series of numbers), over chunks."""
+
+    def __init__(self) -> None:
+        self._first: Floats | None = None
+        self._sums, self._squares, self._n = np.zeros((3, 1))
+
+    def add(self, values: NDArray[Any]) -> None:
+        """Add values (n, d), NaN where one is missing."""
+        values = values.astype(np.float64)
+        there = ~np.isnan(values)
+        if self._first is None:  # sums of differences from it keep their digits
+            first = np.nan_to_num(values)[there.argmax(axis=0), np.arange(values.shape[1])]
+            self._first = np.where(there.any(axis=0), first, 0.0)
+        apart = np.where(there, values - self._first, 0.0)
+        self._sums = self._sums + apart.sum(axis=0)
+        self._squares = self._squares + (apart**2).sum(axis=0)
+        self._n = self._n + there.sum(axis=0)
+
+    def mean_and_deviation(self) -> tuple[Floats, Floats]:
+        """Return both, (d,) each; 1 in the place of a deviation of 0."""
+        n = np.maximum(self._n, 1.0)
+        apart = self._sums / n
+        deviation = np.sqrt(np.maximum(self._squares / n - apart**2, 0.0))
+        first = np.zeros_like(n) if self._first is None else self._first
+        return first + apart, np.where(deviation > 0, deviation, 1.0)
+
+
+class _Survey:
+    """Accumulator of a first reading."""
+
+    def __init__(self, first: Data, key: bytes) -> None:
+        self.names = [column.name for column in columns_of(first)]
+        self.kinds: list[set[str]] = [set() for _ in self.names]
+        self.texts = [_Texts() for _ in self.names]
+        self.labels = _Texts()
+        self.numbers, self.weights = _Numbers(), _Numbers()
+        self.missing = np.zeros(len(self.names), dtype=bool)
+        self.units = UnitReader(key)
+
+    def add(self, chunk: Data) -> None:
+        """Read a chunk."""
+        self.units.add(chunk)
+        self.numbers.add(chunk.X)
+        absent = np.isnan(chunk.X)
+        self.missing |= absent.any(axis=0)
+        for j, column in enumerate(columns_of(chunk)):
+            empty = bool(absent[:, j].all()) and column.kind == "number"
+            self.kinds[j].add("empty" if empty else column.kind)
+            if column.levels:
+                there = ~absent[:, j]
+                persons = None if chunk.groups is None else chunk.groups[there]
+                self.texts[j].add(column.levels, chunk.X[there, j].astype(np.intp), persons)
+        if chunk.sample_weight is not None:
+            self.weights.add(np.log(chunk.sample_weight)[:, None])
+        if chunk.y is not None:
+            names, codes = np.unique(chunk.y.astype(str), return_inverse=True)
+            self.labels.add(names.tolist(), codes, chunk.groups)
+
+    def table(self, p: int, first: Data) -> SiteTable:
+        """Return what was found out."""
+        mean, deviation = self.numbers.mean_and_deviation()
+        (log_mean,), (log_deviation,) = self.weights.mean_and_deviation()
+        kinds = map(merged_kind, self.kinds)
+        columns = [
+            Column(name, kind, texts.told(p) if kind == "text" else ())
+            for name, kind, texts in zip(self.names, kinds, self.texts, strict=True)
+        ]
+        return SiteTable(
+            tuple(columns),
+            mean,
+            deviation,
+            self.missing,
+            self.units.units(),
+            None if first.y is None else self.labels.told(p),
+            None if first.sample_weight is None else (float(log_mean), float(log_deviation)),
+            first.X.dtype,
+        )
+
+
+def survey(chunks: Iterable[Data], p: int, key: bytes) -> SiteTable:
+    """Read rows once and return what there is to know before they are grouped.
+
+    Parameters
+    ----------
+    chunks : iterable of Data
+        The rows that have a weight.
+    p : int
+        The smallest number of units behind a text that is told.
+    key : bytes
+        The site's key of identities; empty where none are kept.
+
+    Raises
+    ------
+    ValueError
+        If there is no row.
+    """
+    reading: _Survey | None = None
+    for chunk in chunks:
+        if reading is None:
+            first, reading = chunk, _Survey(chunk, key)
+        reading.add(chunk)
+    if reading is None:
+        raise ValueError("there is no row of positive weight")
+    return reading.table(p, first)

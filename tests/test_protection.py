@@ -1,0 +1,427 @@
+"""Groups: what leaves a site is a function of sums over at least p rows, whatever is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from test_laws import STEPS, asked
+
+from fedcluster.algorithms import FFCM, FKM, FedAvg, KFed, Lloyd, SiteSummaries
+from fedcluster.client import Client
+from fedcluster.core import Column, Data, State, Step, Task
+from fedcluster.engines import LocalEngine
+from fedcluster.errors import InputError
+from fedcluster.jobs import Fit, execute
+from fedcluster.metrics._external import Contingency, SiteARI
+from fedcluster.metrics._moments import Moments, Squares
+from fedcluster.preprocessing import PreprocessingSpec, Preprocessor
+from fedcluster.preprocessing._moments import Covariance, Principal
+from fedcluster.preprocessing._transform import Category, NumericColumn
+from fedcluster.privacy import Grouping, Groups
+from fedcluster.privacy import _partition as partitions
+
+TOWNS = ("Ahlen", "Bonn", "Celle", "Zell")
+COLUMNS = (Column("age"), Column("bmi"), Column("town", "text", TOWNS))
+P = 5
+
+
+class Chunks:
+    """Rows that come in chunks."""
+
+    def __init__(self, data: Data, size: int) -> None:
+        self._data, self._size = data, size
+
+    def __len__(self) -> int:
+        return len(self._data)
+
+    def chunks(self) -> Iterator[Data]:
+        for start in range(0, len(self), self._size):
+            yield self._data.take(slice(start, start + self._size))
+
+    def load(self) -> Data:
+        return self._data
+
+
+def patients(n: int = 320, seed: int = 0, missing: float = 0.05) -> Data:
+    """Whole numbers, so that every sum is exact in any order."""
+    rng = np.random.default_rng(seed)
+    X = np.column_stack(
+        [rng.integers(18, 95, n), rng.integers(15, 45, n), rng.integers(0, len(TOWNS), n)]
+    ).astype(np.float64)
+    X[rng.random(X.shape) < missing] = np.nan
+    y = rng.choice(["ill", "well"], n)
+    return Data(X, None, y, COLUMNS)
+
+
+def grouped(data: Data | Chunks, protection: Groups | Grouping) -> Any:
+    """What steps see."""
+    return Client("north", data, protection=protection).data
+
+
+def members(data: Data, p: int = P) -> list[np.ndarray]:
+    """The rows of each group, found as the site finds them."""
+    seen: dict[int, list[int]] = {}
+
+    class Spy(partitions.NewGroups):
+        def add(self, units: np.ndarray, points: np.ndarray) -> None:
+            super().add(units, points)
+            for unit, group in zip(self.units[-1], self.groups[-1], strict=True):
+                seen.setdefault(int(group), []).append(int(unit))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fedcluster.privacy._groups.NewGroups", Spy)
+        grouped(data, Groups(p))
+    return [np.array(rows) for _, rows in sorted(seen.items())]
+
+
+def hold(patch: pytest.MonkeyPatch, groups: list[np.ndarray]) -> None:
+    """Hold the partition, whatever the rows are."""
+    labels = np.empty(sum(map(len, groups)), np.int32)
+    for number, rows in enumerate(groups):
+        labels[rows] = number
+    patch.setattr(partitions, "partition", lambda points, p: labels)
+
+
+def test_steps_see_the_means_of_groups_and_their_weights() -> None:
+    data = patients(missing=0.0)
+    groups = members(data)
+    seen = grouped(data, Groups(P))
+    assert min(map(len, groups)) >= P
+    assert sorted(np.concatenate(groups)) == list(range(len(data)))
+    assert np.array_equal(seen.sample_weight, [len(rows) for rows in groups])
+    assert np.allclose(seen.X[:, :2], [data.X[rows, :2].mean(axis=0) for rows in groups])
+    shares = seen.grouped.shares[2].toarray()
+    towns = [data.X[rows, 2].astype(int) for rows in groups]
+    assert np.allclose(shares, [np.bincount(each, minlength=4) / len(each) for each in towns])
+    assert data.y is not None
+    labels = [[np.sum(data.y[rows] == name) for name in ("ill", "well")] for rows in groups]
+    assert np.array_equal(seen.grouped.labels, labels)
+    assert seen.y is None
+    assert seen.groups is None
+
+
+def test_mean_variance_and_covariance_are_those_of_the_rows() -> None:
+    data = patients(800, missing=0.0)
+    numbers = Preprocessor((NumericColumn("age", shift=50.0, scale=10.0), NumericColumn("bmi")))
+    about = State.at(np.array([[0.5, 30.0]]))
+    exact, grouped = Client("n", data), Client("n", data, protection=Groups(P))
+    for step in (Moments(), Squares(), Covariance()):
+        task = Task(step, about, preprocessor=numbers)
+        one, other = exact.answer(task), grouped.answer(task)
+        assert np.allclose(one.sums, other.sums, rtol=1e-7), step
+        assert np.allclose(one.weights, other.weights)
+    towns = Preprocessor((Category("town", ("Bonn", "Celle"), other=True), NumericColumn("age")))
+    task = Task(Covariance(), State.at(np.zeros((1, 4))), preprocessor=towns)
+    assert np.allclose(exact.answer(task).sums, grouped.answer(task).sums, rtol=1e-7, atol=1e-6)
+    turned = replace(
+        numbers, principal=Principal((0.5, 30.0), ((0.6, 0.8), (0.8, -0.6)), (1.0, 1.0))
+    )
+    task = Task(Covariance(), State.at(np.zeros((1, 2))), preprocessor=turned)
+    assert np.allclose(exact.answer(task).sums, grouped.answer(task).sums, rtol=1e-7, atol=1e-6)
+
+
+def test_few_groups_tell_the_diagonal_of_their_scatter_and_very_few_nothing() -> None:
+    """A matrix of many columns over few rows could be taken apart into the rows."""
+    full, some, few = (grouped(patients(n, missing=0.0), Groups(P)) for n in (800, 200, 40))
+    assert full.grouped.scatter[0, 1]  # of age and bmi
+    assert np.array_equal(some.grouped.scatter, np.diag(np.diag(some.grouped.scatter)))
+    assert np.diag(some.grouped.scatter)[:2].all()
+    assert few.within is None
+
+
+def test_a_group_with_fewer_values_than_p_tells_nothing_of_a_column() -> None:
+    data = patients(400, missing=0.3)
+    groups = members(data)
+    seen = grouped(data, Groups(P))
+    there = np.array([(~np.isnan(data.X[rows])).sum(axis=0) for rows in groups])
+    told = there[(there >= P).any(axis=1)] >= P
+    assert np.array_equal(~np.isnan(seen.X), told)
+    assert 0 < told.mean() < 1
+    kept = [rows for rows, n in zip(groups, there, strict=True) if (n >= P).any()]
+    ages = [data.X[rows, 0] for rows, has_age in zip(kept, told[:, 0], strict=True) if has_age]
+    assert np.allclose(seen.X[told[:, 0], 0], [np.nanmean(age) for age in ages])
+
+
+@pytest.mark.parametrize(
+    ("counts", "expected"),
+    [
+        ((40, 40, 20, 4), ("Ahlen", "Bonn")),
+        ((40, 40, 20, 5), TOWNS),
+        ((92, 4, 2, 2), ("Ahlen",)),
+        ((60, 37, 3, 0), ("Ahlen",)),
+    ],
+)
+def test_texts_of_fewer_rows_than_p_do_not_exist(counts, expected) -> None:
+    """Nor does the smallest level that is left where the others together are fewer."""
+    codes = np.repeat(np.arange(4.0), counts)
+    data = Data(codes[:, None], None, np.array(TOWNS)[codes.astype(int)], COLUMNS[2:])
+    client = Client("north", data, protection=Groups(P))
+    [column] = client.describe()
+    assert column.levels == expected
+    assert client.classes() == expected
+    assert client.data.grouped is not None
+    assert client.data.grouped.shares[0].shape[1] == len(expected)
+
+
+def test_a_column_of_numbers_cannot_become_text() -> None:
+    client = Client("north", patients(), protection=Groups(P))
+    with pytest.raises(InputError, match=r"age.*numbers"):
+        client.describe(["age"])
+    guess = Preprocessor((Category("age", tuple(map(str, range(18, 95)))),))
+    with pytest.raises(InputError, match="age"):
+        client.answer(Task(Moments(), State(), preprocessor=guess))
+
+
+def test_a_site_with_too_few_rows_sends_nothing() -> None:
+    data = patients(19, missing=0.0)
+    client = Client("north", data, protection=Groups(P, min_rows=20))
+    answer = client.answer(Task(Lloyd(), State.at(np.zeros((2, 3)))))
+    assert answer.sums.shape == (2, 4)
+    assert not answer.weights.any()
+    assert not answer.sums.any()
+    assert all(not column.levels for column in client.describe())
+    assert len(grouped(patients(20, missing=0.0), Groups(P, 20))) >= 2
+
+
+def test_persons_count_and_their_rows_stay_together() -> None:
+    rng = np.random.default_rng(3)
+    persons = np.repeat(np.arange(60), rng.integers(1, 8, 60))
+    data = Data(rng.normal(size=(len(persons), 2)), groups=persons)
+    seen = grouped(data, Groups(P))
+    assert len(seen) <= 60 // P
+    assert seen.grouped.counts.sum() <= len(persons)
+    few = Data(rng.normal(size=(100, 2)), groups=np.repeat(np.arange(19), 6)[:100])
+    assert len(grouped(few, Groups(P, 20))) == 0
+
+
+def test_a_sum_that_one_row_or_person_dominates_is_not_told() -> None:
+    rng = np.random.default_rng(0)
+    weights = np.ones(60)
+    weights[7] = 1e6
+    data = Data(rng.normal(size=(60, 2)), weights)
+    seen = grouped(data, Groups(P))
+    assert seen.sample_weight.max() < 100
+    persons = np.concatenate([np.arange(40), np.full(1000, 40)])
+    rows = Data(rng.normal(size=(1040, 2)), groups=persons)
+    assert grouped(rows, Groups(P)).sample_weight.max() < 100
+
+
+@pytest.mark.parametrize("persons", [False, True])
+def test_rows_in_chunks_are_grouped_too(persons) -> None:
+    data = patients(500, seed=4)
+    if persons:
+        data = replace(data, groups=np.arange(500) % 120)
+    whole = grouped(data, Groups(P))
+    chunked = grouped(Chunks(data, 64), Groups(P))
+    assert np.array_equal(whole.X, chunked.X, equal_nan=True)
+    assert np.array_equal(whole.sample_weight, chunked.sample_weight)
+    assert np.allclose(whole.within, chunked.within)
+
+
+# No function of a proper part of a group
+
+
+def balanced(seed: int, n_groups: int = 24) -> tuple[Data, Data, list[np.ndarray]]:
+    """Rows, others with the same sums and the same scatter, and their groups.
+
+    A group's rows stand in pairs on both sides of its mean; where the pairs change places, towns
+    and labels stay, so that every row of at least two values is another.
+    """
+    rng = np.random.default_rng(seed)
+    parts, others, labels = [], [], []
+    for number in range(n_groups):
+        middle, apart = rng.integers(20, 90, (1, 2)), rng.integers(1, 15, (4, 2))
+        pairs = (apart[:, None, :] * np.array([1, -1])[None, :, None]).astype(np.float64)
+        if number % 3 == 0:
+            pairs[0, :, 0] = np.nan  # one pair has no age
+        towns = np.repeat(rng.integers(0, len(TOWNS), 4), 2)[:, None]
+        turned = pairs[[1, 2, 3, 0]] * rng.choice([1, -1], (4, 1, 1))
+        parts.append(np.hstack([middle + pairs.reshape(8, 2), towns]))
+        others.append(np.hstack([middle + turned.reshape(8, 2), towns]))
+        labels.append(rng.choice(["ill", "well"], 8))
+    y = np.concatenate(labels)
+    other_y = np.concatenate([np.roll(each, 3) for each in labels])
+    groups = [np.arange(8 * i, 8 * i + 8) for i in range(n_groups)]
+    rows, changed = np.concatenate(parts), np.concatenate(others)
+    return Data(rows, None, y, COLUMNS), Data(changed, None, other_y, COLUMNS), groups
+
+
+def preparations(rng: np.random.Generator) -> list[Preprocessor]:
+    """One that is honest, and others that a site may be asked to make."""
+    low = float(rng.uniform(20, 60))
+    age = NumericColumn("age", shift=low, scale=float(rng.uniform(0.1, 30)), fill=low)
+    bmi = NumericColumn("bmi", fill=0.0)
+    town = Category("town", TOWNS[: rng.integers(1, 5)], other=True, fill=TOWNS[0])
+    angle = rng.uniform(0, 6)
+    turn = ((np.cos(angle), np.sin(angle)), (-np.sin(angle), np.cos(angle)))
+    return [
+        Preprocessor((age, bmi)),
+        Preprocessor((age, bmi, town)),
+        Preprocessor((replace(age, bounds=(low, low + 1e-3)), replace(bmi, bounds=(30.0, 31.0)))),
+        Preprocessor((replace(age, log=True), replace(town, levels=("nowhere", "Zell")))),
+        Preprocessor((age, bmi), principal=Principal((0.0, 0.0), turn, (1.0, 1.0))),
+        Preprocessor((NumericColumn("age"), NumericColumn("bmi")), missing="drop"),
+    ]
+
+
+HOSTILE: list[Step] = [
+    FKM(1, client_init="random", init_iterations=0),
+    FKM(4, client_init="k-means++", init_iterations=0),
+    FedAvg(batch_size=1, client_rate=8.0),
+    FedAvg(epochs=3, batch_size=1, client_rate=1.0),
+    KFed(3),
+    SiteSummaries(200),
+    FFCM(m=1.01),
+    Contingency.from_classes(["ill", "well"]),
+    SiteARI(),
+]
+
+
+def questions(rng: np.random.Generator) -> Iterator[Task]:
+    """Every step about random states, near and far, of rows prepared in many ways."""
+    for how in preparations(rng):
+        d = how.n_columns_out
+        for step in [*STEPS, *HOSTILE]:
+            if isinstance(step, Contingency) and step.names != ["ill", "well"]:
+                continue
+            far = 10.0 ** rng.integers(0, 4)
+            centers = np.sort(rng.normal(0, far, (int(rng.integers(2, 6)), d)), axis=0)
+            state = asked(step, centers)
+            if not getattr(step, "needs_centers", True):
+                state = State()
+            if isinstance(step, Squares | Covariance):
+                state = State.at(centers[:1])
+            yield Task(step, state, int(rng.integers(1 << 30)), how)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_bit_of_any_answer_depends_on_a_proper_part_of_a_group(seed, monkeypatch) -> None:
+    """Rows change within their groups, so that the sums and the site's scatter stay."""
+    rows, changed, groups = balanced(seed)
+    assert not np.array_equal(rows.X, changed.X, equal_nan=True)
+    hold(monkeypatch, groups)
+    one, other = (Client("north", data, protection=Groups(P)) for data in (rows, changed))
+    assert one.describe() == other.describe()
+    assert one.classes() == other.classes()
+    assert one.site == other.site
+    n_answers = n_exact = 0
+    exact_one, exact_other = (Client("north", data, filters=()) for data in (rows, changed))
+    for task in questions(np.random.default_rng(seed)):
+        a, b = one.answer(task), other.answer(task)
+        assert np.array_equal(a.sums, b.sums, equal_nan=True), task.step
+        assert np.array_equal(a.weights, b.weights), task.step
+        n_answers += 1
+        with np.errstate(all="ignore"):
+            n_exact += not np.array_equal(
+                exact_one.answer(task).sums, exact_other.answer(task).sums, equal_nan=True
+            )
+    assert n_answers > 150
+    assert n_exact > n_answers / 3  # without groups, the same questions tell the rows apart
+
+
+# Versions of the rows
+
+
+def test_the_same_rows_in_any_order_give_the_same_groups(tmp_path) -> None:
+    data = patients(200)
+    grouping = Grouping(Groups(P), tmp_path / "north.groups")
+    first = grouped(data, grouping)
+    order = np.random.default_rng(1).permutation(200)
+    again = grouped(data.take(order), grouping)
+    assert np.array_equal(first.X, again.X, equal_nan=True)
+    assert np.array_equal(first.sample_weight, again.sample_weight)
+    assert np.array_equal(first.within, again.within)
+    assert (tmp_path / "north.groups").stat().st_mode & 0o077 == 0
+
+
+class Site:
+    """A site whose rows come and go, and the sets of rows whose sums it told."""
+
+    def __init__(self, folder: Path) -> None:
+        self.file, self.values = (
+            folder / "north.groups",
+            np.random.default_rng(0).normal(size=(400, 2)),
+        )
+        self.told: dict[int, set[int]] = {}
+
+    def opened(self, rows: list[int]) -> list[int]:
+        """Open these rows; return the groups that are new."""
+        data = Data(self.values[rows])
+        seen = grouped(data, Grouping(Groups(P), self.file))
+        kept = partitions.Partition.load(self.file, P, ["x0", "x1"])
+        ids = partitions.told_apart(partitions.row_ids(data, kept.key))
+        member = dict(zip(kept.units.tolist(), kept.members.tolist(), strict=True))
+        live: dict[int, set[int]] = {}
+        for row, unit in zip(rows, ids.tolist(), strict=True):
+            if member.get(unit, -1) >= 0:
+                live.setdefault(member[unit], set()).add(row)
+        sums = [self.values[sorted(group)].sum(axis=0) for _, group in sorted(live.items())]
+        assert np.allclose(seen.X * seen.sample_weight[:, None], sums)
+        new = sorted(set(live) - set(self.told))
+        assert all(self.told[number] == live[number] for number in live if number in self.told)
+        self.told |= {number: live[number] for number in new}
+        return new
+
+
+def test_over_many_versions_every_sum_has_p_rows_that_no_sum_before_had(tmp_path) -> None:
+    """Then no combination of them stands for fewer than p rows, and no row can be solved for."""
+    rng, site = np.random.default_rng(0), Site(tmp_path)
+    rows, n = list(range(120)), 120
+    for _ in range(20):
+        before = set().union(*site.told.values())
+        for number in site.opened(rows):
+            assert len(site.told[number] - before) >= P
+            before |= site.told[number]
+        gone = rng.choice(rows, 3, replace=False).tolist()
+        rows, n = [row for row in rows if row not in gone] + list(range(n, n + 5)), n + 5
+    sums = np.array([[row in group for row in range(n)] for group in site.told.values()], float)
+    assert len(sums) > 30
+    rank = np.linalg.matrix_rank(sums)
+    alone = np.eye(n)
+    assert all(np.linalg.matrix_rank(np.vstack([sums, row])) == rank + 1 for row in alone)
+
+
+def test_another_p_or_other_columns_are_refused(tmp_path) -> None:
+    data, file = patients(100), tmp_path / "north.groups"
+    grouped(data, Grouping(Groups(5), file))
+    with pytest.raises(InputError, match="grouped with p 5, not 6"):
+        grouped(data, Grouping(Groups(6), file))
+    fewer = Data(data.X[:, :2], columns=COLUMNS[:2])
+    with pytest.raises(InputError, match="grouped with columns age, bmi, town, not age, bmi"):
+        grouped(fewer, Grouping(Groups(5), file))
+    file.write_bytes(file.read_bytes()[:100])
+    with pytest.raises(InputError, match="is not a partition into groups, or is damaged"):
+        grouped(data, Grouping(Groups(5), file))
+
+
+def test_a_fit_on_groups_is_near_the_exact_one() -> None:
+    rng = np.random.default_rng(0)
+    centers = rng.uniform(-40, 40, (4, 2))
+    X = np.concatenate([rng.normal(c, 1.0, (300, 2)) for c in centers])
+    sites = {name: X[i::3] for i, name in enumerate("abc")}
+    inertia = []
+    for protection in (None, Groups(P)):
+        clients = [Client(name, Data(x), protection=protection) for name, x in sites.items()]
+        found = execute(Fit(4, seed=0), LocalEngine(clients)).outcome.value.state.centers
+        inertia.append(((X[:, None] - found) ** 2).sum(-1).min(1).sum())
+    assert inertia[1] <= 1.003 * inertia[0]
+
+
+@pytest.mark.parametrize("how", ["standard", "robust"])
+@pytest.mark.parametrize("missing", ["mean", "median", "drop"])
+def test_every_preparation_works_on_groups(how, missing) -> None:
+    clients = [Client(n, patients(400, seed), protection=Groups(P)) for seed, n in enumerate("ab")]
+    job = Fit(3, prepare=PreprocessingSpec(how, missing=missing), seed=0)
+    report = execute(job, LocalEngine(clients))
+    exact = execute(job, LocalEngine(Client(n, patients(400, s)) for s, n in enumerate("ab")))
+    assert report.preprocessor is not None
+    assert exact.preprocessor is not None
+    assert report.preprocessor.names == exact.preprocessor.names
+    for one, other in zip(report.preprocessor.numeric, exact.preprocessor.numeric, strict=True):
+        assert one.shift == pytest.approx(other.shift, abs=0.15 * other.scale)
+        assert one.scale == pytest.approx(other.scale, rel=0.5 if how == "robust" else 0.05)
