@@ -41,7 +41,8 @@ def site(tmp_path: Path) -> SiteFile:
     write_rows(tmp_path / "rows.csv", ROWS)
     path = tmp_path / "site.toml"
     path.write_text(
-        'name = "north"\n[source]\npath = "rows.csv"\n[cost]\nseconds = 3\nmemory_mb = 900\n'
+        'name = "north"\nprotection = "limits"\n[source]\npath = "rows.csv"\n'
+        "[limits]\nmin_cluster_size = 5\n[cost]\nseconds = 3\nmemory_mb = 900\n"
         'message_mb = 20\n[federation]\ncoordinator = "127.0.0.1:1"\ninsecure = true\n'
     )
     return SiteFile.load(path)

@@ -1,0 +1,157 @@
+"""Groups at a site of a network: what its site file says, over the wire, and at home."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_federation import invoke
+
+from fedcluster._site import SiteFile
+from fedcluster.algorithms import Lloyd
+from fedcluster.core import State, Task
+from fedcluster.engines._remote import RemoteEngine
+from fedcluster.errors import InputError
+from fedcluster.federation._membership import Membership, site_responder
+from fedcluster.jobs import Evaluate, Fit, SelectK, execute
+from fedcluster.preprocessing import PreprocessingSpec
+
+SITES = ("north", "south")
+
+
+def write_site(
+    folder: Path, name: str, seed: int, n: int = 300, more: str = "", missing: float = 0.05
+) -> Path:
+    """A site with numbers, texts, missing values, labels and a column that is not told."""
+    rng = np.random.default_rng(seed)
+    kind = rng.integers(0, 3, n)
+    age, bmi = 40 + 15 * kind + rng.normal(0, 3, n), 22 + 4 * kind + rng.normal(0, 1, n)
+    town = np.array(["Ahlen", "Bonn", "Celle"])[(kind + rng.integers(0, 2, n)) % 3]
+    town[:2] = f"Zell-{name}"
+    lines = ["id,age,bmi,town,diagnosis"]
+    for i in range(n):
+        shown = "" if rng.random() < missing else f"{age[i]:.1f}"
+        lines.append(f"{i},{shown},{bmi[i]:.2f},{town[i]},{'abc'[kind[i]]}")
+    (folder / name).mkdir(parents=True)
+    (folder / name / "rows.csv").write_text("\n".join([*lines, ""]))
+    toml = folder / name / "site.toml"
+    toml.write_text(
+        f'name = "{name}"\ncolumns = ["age", "bmi", "town"]\nlabel_column = "diagnosis"\n{more}'
+        '[source]\npath = "rows.csv"\n[federation]\ncoordinator = "127.0.0.1:1"\ninsecure = true\n'
+    )
+    return toml
+
+
+class InProcess:
+    """Transport to sites of this process."""
+
+    def __init__(self, tomls: list[Path]) -> None:
+        sites = [SiteFile.load(toml) for toml in tomls]
+        self.sites = {
+            site.name: site_responder(site, Membership.from_site_file(site), lambda _line: None)
+            for site in sites
+        }
+
+    def exchange(
+        self, messages: Mapping[str, bytes], enough: int
+    ) -> tuple[Mapping[str, bytes], Mapping[str, str]]:
+        return {name: self.sites[name].reply(message) for name, message in messages.items()}, {}
+
+
+@contextmanager
+def network(tomls: list[Path]) -> Iterator[RemoteEngine]:
+    """An engine that asks sites in processes of their own, which end with it."""
+    transport = InProcess(tomls)
+    try:
+        yield RemoteEngine(transport, transport.sites)
+    finally:
+        for site in transport.sites.values():
+            site.end("")
+
+
+@pytest.fixture
+def tomls(tmp_path: Path) -> list[Path]:
+    return [write_site(tmp_path, name, seed) for seed, name in enumerate(SITES)]
+
+
+def test_a_network_finds_the_same_bits_as_one_machine_with_groups(tomls, tmp_path) -> None:
+    with network(tomls) as engine:
+        engine.choose(None, raw=True)
+        job = Fit(3, prepare=PreprocessingSpec(missing="mean"), seed=3)
+        there = execute(job, engine)
+    out = tmp_path / "here"
+    options = ["-k", 3, "--missing", "mean", "--seed", 3, "--protection", "groups", "--json"]
+    status, said = invoke("fit", *tomls, *options, "--out", out)
+    assert status == 0, said
+    model = json.loads((out / "model.json").read_text())
+    assert model["centers"] == there.outcome.value.state.centers.tolist()
+    assert model["sites"][0]["limits"] == [{"name": "Groups", "p": 5, "min_rows": 20}]
+    assert sum(map(len, (out / "labels" / "north.csv").read_text().splitlines())) > 300
+    assert there.preprocessor is not None
+    [town] = there.preprocessor.categories
+    assert town.levels == ("Ahlen", "Bonn", "Celle")  # no text of two rows
+
+
+def test_a_choice_of_k_and_scores_with_labels_work_on_groups(tomls, tmp_path) -> None:
+    with network(tomls) as engine:
+        engine.choose(None, raw=True)
+        how = PreprocessingSpec(missing="median", scale="robust", columns=("age", "bmi"))
+        chosen = execute(SelectK(1, 5, prepare=how, seed=0), engine)
+        assert chosen.outcome.value.n_clusters == 3
+        fit = tmp_path / "fit"
+        invoke("fit", *tomls, "-k", 3, "--missing", "mean", "--out", fit)
+        scores = execute(Evaluate(str(fit / "model.json"), labels=True), engine).outcome.value
+    assert scores["ari"] > 0.8
+    exact = json.loads(invoke("evaluate", fit, *tomls, "--json")[1])["scores"]
+    for index in ("ari", "inertia"):
+        assert scores[index] == pytest.approx(exact[index], rel=0.05), index
+
+
+def test_what_columns_are_asked_for_never_changes_who_is_grouped(tmp_path) -> None:
+    north, told = write_site(tmp_path, "north", 0, missing=0.0), []
+    for columns in (["bmi", "age"], ["bmi"], ["age", "bmi"]):
+        with network([north]) as engine:
+            engine.choose(columns)
+            [answers] = engine.ask([Task(Lloyd(), State.at(np.full((1, len(columns)), 20.0)))])
+        told.append((answers.total(), (north.parent / "site.groups").read_bytes()))
+    sums = [answer.sums[0] for answer, _ in told]
+    assert sums[0][0] == sums[1][0] == sums[2][1]
+    assert len({groups for _, groups in told}) == 1
+
+
+def test_text_that_the_site_does_not_tell_is_nobody_s(tomls) -> None:
+    with network(tomls) as engine:
+        engine.choose(None, raw=True)
+        [north, _] = engine.introduce(columns=True, labels=True)
+    assert [column.name for column in north.columns] == ["age", "bmi", "town"]
+    assert north.columns[2].levels == ("Ahlen", "Bonn")  # Celle hides the two rows of Zell
+    assert north.labels == ("a", "b", "c")
+
+
+@pytest.mark.parametrize(
+    ("more", "line"),
+    [
+        ('protection = "none"\n', "protection must be one of groups, limits, not 'none'"),
+        ("[groups]\np = 1\n", "[groups], p must be a whole number of at least 2, not 1"),
+        ("[groups]\np = 9\nmin_rows = 8\n", "[groups], min_rows must be at least p=9, not 8"),
+        ('[groups]\nscale = "log"\n', "scale must be one of standard, none, not 'log'"),
+        ("[groups]\nq = 9\n", "unknown key 'q'"),
+    ],
+)
+def test_a_site_file_that_says_nonsense_of_groups_is_one_line(tmp_path, more, line) -> None:
+    toml = write_site(tmp_path, "north", 0, 30, more)
+    with pytest.raises(InputError) as raised:
+        SiteFile.load(toml)
+    assert line in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_limits_that_are_too_small_for_a_network_are_refused(tmp_path) -> None:
+    more = 'protection = "limits"\n[limits]\nmin_cluster_size = 4\n'
+    site = SiteFile.load(write_site(tmp_path, "north", 0, 30, more))
+    with pytest.raises(InputError, match=r"min_cluster_size must be at least 5 over a network"):
+        site_responder(site, Membership.from_site_file(site), lambda _line: None)
