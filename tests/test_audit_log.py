@@ -284,18 +284,18 @@ def test_a_line_that_no_head_tells_of_yet_is_kept(path: Path) -> None:
 
 def test_a_disk_that_fills_in_the_middle_of_a_line_breaks_nothing(path, monkeypatch):
     log = written(path)
-    real = vars(_audit_log)["_append"]
+    real = _audit_log.write_durably
 
     def full(path: Path, content: bytes) -> None:
         real(path, content[:20])
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(_audit_log, "_append", full)
+    monkeypatch.setattr(_audit_log, "write_durably", full)
     with pytest.raises(InputError, match="No space left"):
         log.append(saying(round=6))
     with pytest.raises(InputError, match="No space left"):
         log.append(saying(round=7))
-    monkeypatch.setattr(_audit_log, "_append", real)
+    monkeypatch.setattr(_audit_log, "write_durably", real)
     log.append(saying(round=8))
     assert [line.get("round") for line in read_log(path)][-2:] == [None, 8]
     verify(path)

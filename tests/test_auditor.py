@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from hashlib import sha256
 from pathlib import Path
 
@@ -15,13 +16,16 @@ from fedcluster.client import Client
 from fedcluster.core import Data, State, Task
 from fedcluster.engines import _wire as wire
 from fedcluster.engines._audit import Exchange
+from fedcluster.engines._wire import WireError
 from fedcluster.errors import InputError
 from fedcluster.federation._audit_log import AuditLog, read_log, verify
 from fedcluster.federation._auditor import QuestionFolder, SiteAuditor
 from fedcluster.federation._log_messages import answer_line, answers_of, run_parts, run_records
+from fedcluster.federation._site_permits import SitePermits
 from fedcluster.metrics import Inertia
 
 ROWS = np.random.default_rng(0).normal(size=(40, 2))
+STATED = {"limits": [{"name": "MinRows", "n": 20}], "streams": False}
 CENTERS = np.array([[0.0, 0.5], [1.0, 1.5]])
 
 
@@ -37,7 +41,7 @@ def exchange(tasks: list[Task], run: str = "r1", number: int = 0, **more: object
     question = wire.pack({**header, "tasks": headers}, arrays)
     answers = Client("north", Data(ROWS)).answers(tasks)
     reply = wire.pack({"site": "north"}, wire.write_summaries(answers))
-    return Exchange(question, reply, header, tasks, answers, {"limits": [], "streams": False})
+    return Exchange(question, reply, header, tasks, answers, STATED)
 
 
 TASKS = [Task(Lloyd(), State.at(CENTERS), seed=7), Task(Inertia(), State.at(CENTERS))]
@@ -118,6 +122,36 @@ def test_a_question_that_cannot_be_kept_is_not_answered(auditor, tmp_path):
     assert [line.get("event") for line in read_log(tmp_path / "audit.jsonl")] == ["begun"]
 
 
+def test_a_question_for_nothing_but_the_site_itself_is_listed(auditor, tmp_path):
+    """It is told what a site states in every reply."""
+    auditor.record(exchange([]))
+    [answer] = answers_of(read_log(tmp_path / "audit.jsonl"))
+    assert re.search(
+        r"round 1  its limits and the names of its columns, \d+ bytes$", answer_line(answer)
+    )
+    [run] = run_records([answer])
+    assert (run["questions"], run["limits"]) == (1, ["MinRows(n=20)"])
+
+
+def test_a_permit_that_is_revoked_during_the_work_keeps_the_answer_here(tmp_path):
+    """It is held against the question once more before the answer leaves."""
+
+    class Revoked(SitePermits):
+        def admit(self, asked, head):
+            raise WireError("permit 'hips-1' was revoked by this site")
+
+    log = AuditLog(tmp_path / "audit.jsonl", "north")
+    nowhere = Path("nowhere")
+    permits = Revoked(tmp_path, "north", nowhere, nowhere, nowhere)
+    auditor = SiteAuditor(log, QuestionFolder(tmp_path / "questions", 1 << 20), "host", permits)
+    with pytest.raises(WireError, match="was revoked"):
+        auditor.record(exchange(TASKS))
+    assert [line.get("event") for line in read_log(log.path)] == ["begun"]
+    assert not (tmp_path / "questions").exists()
+    auditor.record(Exchange(b"?", b"!", refused="permit 'hips-1' was revoked by this site"))
+    assert [*read_log(log.path)][-1]["refused"].startswith("permit 'hips-1'")
+
+
 @pytest.mark.parametrize(
     "header",
     [
@@ -163,7 +197,8 @@ def test_a_run_in_words(auditor, tmp_path):
         "smallest_weight": weights.min(),
     }
     assert second["run"] == "r2"
-    table, by, what, texts, *_ = run_parts([first])
+    table, by, what, limits, texts, *_ = run_parts([first])
+    assert limits == "Limits in force: MinRows(n=20)."
     assert isinstance(table, Table)
     assert table.title.startswith("Run r1, without a permit, 20")
     assert table.rows[2] == ("Lloyd(tol=0.0001)", "2", f"{weights.min():g}", "16")

@@ -457,6 +457,7 @@ def test_the_log_says_what_left(folder: Path, tmp_path: Path) -> None:
     assert set(lines[0]) == {
         *("time", "run", "round", "task", "shape", "smallest_weight", "bytes", "numbers", "seed"),
         *("asked_by", "permit", "columns", "question", "state", "state_round", "preparation"),
+        "limits",
     }
     assert lines[1]["task"] == "SiteSummaries(n_means=6, min_rows=3)"
     assert lines[1]["smallest_weight"] >= 3

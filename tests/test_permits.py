@@ -140,6 +140,7 @@ NOT_COVERED = {
     "a column to describe": ({"described": ["salary"]}, "does not cover all columns: salary"),
     "all columns": ({"columns": None}, "does not cover all columns; name those"),
     "labels": ({"labels": True}, "does not cover labels"),
+    "a step with labels": ({"tasks": [{"step": "Contingency"}]}, "does not cover labels"),
     "a step": ({"tasks": [{"step": "Lloyd"}, {"step": "FKM"}]}, "does not cover step 'FKM'"),
     "no step": ({"tasks": [{}]}, "does not cover step 'None'"),
     "tasks that are none": ({"tasks": ["Lloyd"]}, "the tasks are not a list"),

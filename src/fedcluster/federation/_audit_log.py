@@ -158,7 +158,7 @@ class AuditLog:
     def _set_aside(self, torn: bytes) -> None:
         """Move half a line, left by a crash, out of the log, and say so in it."""
         aside = _beside(self.path, ".torn")
-        _append(aside, torn + b"\n")
+        write_durably(aside, torn + b"\n")
         os.truncate(self.path, self._offset)
         if not self._offset:
             self._resume()
@@ -192,12 +192,12 @@ class AuditLog:
         body = json.dumps(line, separators=(",", ":"))[:-1].encode()
         own_hash = sha256(body).hexdigest()
         raw = body + MARK + own_hash.encode() + b'"}\n'
-        _append(self.path, raw)
+        write_durably(self.path, raw)
         self._offset += len(raw)
         self._head = head.after(line, own_hash)
         with atomic_write(_beside(self.path, ".head")) as temporary:
             end = {"part": self._head.part, "line": self._head.line, "hash": own_hash}
-            _append(temporary, json.dumps(end).encode())
+            write_durably(temporary, json.dumps(end).encode())
 
 
 def parts_of(path: Path) -> list[Path]:
@@ -254,6 +254,14 @@ def verify(path: Path, known: str = "") -> tuple[Head, int | None]:
                     known_line = head.line
         _check_end(path, content, end)
     return end, known_line
+
+
+def write_durably(path: Path, content: bytes) -> None:
+    """Append to a file; the content is on the disk when this returns."""
+    with path.open("ab") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _chain(
@@ -321,14 +329,6 @@ def _content(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
-
-
-def _append(path: Path, content: bytes) -> None:
-    """Append to a file; the bytes are on the disk when this returns."""
-    with path.open("ab") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def _beside(path: Path, suffix: str) -> Path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from fedcluster.core import Floats, Summary, Task, first_alike
 from fedcluster.engines._audit import Exchange
 from fedcluster.engines._wire import ASKED, Header
 from fedcluster.errors import InputError
-from fedcluster.federation._audit_log import AuditLog, Head, Line, read_log
+from fedcluster.federation._audit_log import AuditLog, Head, Line, read_log, write_durably
 from fedcluster.federation._log_messages import printable
 from fedcluster.federation._site_permits import Asked, SitePermits, next_round
 from fedcluster.io._outputs import atomic_write
@@ -101,10 +101,16 @@ class QuestionFolder:
         The folder.
     room : int
         Bytes that all take together.
+
+    Attributes
+    ----------
+    sizes : dict of Path to int
+        How many bytes are in a folder, as far as this program knows.
     """
 
     path: Path
     room: int
+    sizes: dict[Path, int] = field(default_factory=dict, init=False, compare=False)
 
     def keep(self, question: bytes, *, refused: bool = False) -> Line:
         """Keep a question; return what the log's line says of it and of those that went."""
@@ -118,9 +124,13 @@ class QuestionFolder:
             file.touch()
         elif len(question) <= room:
             with atomic_write(file) as temporary:
-                temporary.write_bytes(question)
+                write_durably(temporary, question)
+            if folder in self.sizes:
+                self.sizes[folder] += len(question)
         about = {"question": digest, "question_bytes": len(question), "kept": len(question) <= room}
-        dropped = _drop(folder, room)
+        dropped: list[str] = []
+        if self.sizes.get(folder, room + 1) > room:
+            self.sizes[folder], dropped = _drop(folder, room)
         return {**about, "dropped": dropped} if dropped else about
 
     def check(self, log: Path) -> int:
@@ -146,20 +156,21 @@ class QuestionFolder:
         return len(kept)
 
 
-def _drop(folder: Path, room: int) -> list[str]:
-    """Remove the oldest files of a folder until the others fit; return their names."""
+def _drop(folder: Path, room: int) -> tuple[int, list[str]]:
+    """Remove the oldest files of a folder until the others fit; return their size, and who went."""
     files = sorted(
-        (file for file in folder.iterdir() if file.is_file()),
-        key=lambda file: (file.stat().st_mtime_ns, file.name),
+        (about.st_mtime_ns, file.name, about.st_size)
+        for file in folder.iterdir()
+        if file.is_file() and (about := file.stat())
     )
-    size, dropped = sum(file.stat().st_size for file in files), []
-    for file in files:
+    size, dropped = sum(each for _, _, each in files), []
+    for _, name, each in files:
         if size <= room:
             break
-        size -= file.stat().st_size
-        file.unlink()
-        dropped.append(file.name)
-    return dropped
+        (folder / name).unlink(missing_ok=True)
+        size -= each
+        dropped.append(name)
+    return size, dropped
 
 
 def _line(exchange: Exchange) -> Line:

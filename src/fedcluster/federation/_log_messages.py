@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from fedcluster._report._tables import Table, number
+from fedcluster.core import Limit
 
 TOLD = {"described": "describe", "labels": "labels"}
 """What a site told of itself, as the log calls it, and the task under which it is listed."""
@@ -14,20 +15,23 @@ TOLD = {"described": "describe", "labels": "labels"}
 def answers_of(lines: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
     """Yield what a log says of each answer: all that was asked by one question, one after another.
 
-    Each has the ``time``, ``run``, ``round``, ``asked_by`` and ``permit`` of its question, and what
-    was asked as ``task``; events that are no questions are left out.
+    Each has the ``time``, ``run``, ``round``, ``asked_by``, ``permit`` and ``limits`` of its
+    question, and what was asked as ``task``; events that are no questions are left out.
     """
     for line in lines:
         if "question" not in line:
             continue
         keys = ("time", "run", "round", "asked_by", "permit", "columns", "question")
         about = {key: line.get(key) for key in keys}
+        about["limits"] = line.get("told", {}).get("limits", [])
         if "refused" in line:
             yield {**about, "task": "none", "refused": line["refused"], "bytes": line["bytes"]}
             continue
         for key, task in TOLD.items():
             if key in line:
                 yield {**about, "task": task, **line[key]}
+        if not any(line.get(key) for key in (*TOLD, "tasks", "model")):
+            yield {**about, "task": "introduce", "bytes": line["bytes"]}
         if line.get("model") is not None:
             yield {**about, "task": "none", "model": line["model"], "bytes": line["bytes"]}
         for task in line.get("tasks", ()):
@@ -43,6 +47,8 @@ def answer_line(answer: Mapping[str, Any]) -> str:
     if "model" in answer:
         return f"{when}  the model came, nothing left"
     size = f"{answer['bytes']:,} bytes"
+    if answer["task"] == "introduce":
+        return f"{asked}its limits and the names of its columns, {size}"
     if answer["task"] == "describe":
         told = f"{answer['number']} columns, {answer['texts']} texts"
         return f"{asked}the names and kinds of {told}, {size}"
@@ -83,6 +89,7 @@ def _record(key: Sequence[str | None], answers: Sequence[Mapping[str, Any]]) -> 
         "questions": len(questions),
         "refused": refused,
         "columns": sorted({name for names in named for name in names}),
+        "limits": sorted({str(Limit.from_plain(each)) for a in answers for each in a["limits"]}),
         "tasks": [{"task": task, **_sum(given)} for task, given in tasks.items()],
     }
 
@@ -128,6 +135,8 @@ def _sentences(run: Mapping[str, Any]) -> Iterator[str]:
             f"Who has the answers knows sums{about} over rows that weigh {number(min(weights))} "
             "or more together, and their weights."
         )
+    if run["limits"]:
+        yield f"Limits in force: {printable(', '.join(run['limits']))}."
     if texts := max((task["texts"] for task in run["tasks"]), default=0):
         yield f"And up to {texts:,} texts that so many rows share as the limits ask."
 

@@ -14,6 +14,7 @@ from fedcluster.errors import InputError
 from fedcluster.federation._audit_log import AuditLog, Head, Line
 from fedcluster.federation._permits import (
     GRANTED,
+    LABEL_STEPS,
     Permit,
     accepted,
     authority_digest,
@@ -204,12 +205,13 @@ class Asked:
             raise WireError("the columns that are asked for are not a list of names")
         if not isinstance(tasks, list) or not all(isinstance(task, dict) for task in tasks):
             raise WireError("the tasks are not a list")
+        steps = frozenset(str(task.get("step")) for task in tasks)
         return cls(
             permit=str(header.get("permit", "")),
             columns=(*(own if columns is None else columns), *described),
             named=columns is not None,
-            labels="labels" in header,
-            steps=frozenset(str(task.get("step")) for task in tasks),
+            labels="labels" in header or not steps.isdisjoint(LABEL_STEPS),
+            steps=steps,
             question=question,
         )
 
