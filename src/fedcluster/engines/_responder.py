@@ -93,8 +93,7 @@ class Responder:
     ) -> None:
         self.name, self.columns = client.name, tuple(columns)
         self._first, self._policy = Told(client), policy or Policy()
-        given = {(self.columns, False): self._first}
-        self._clients, self._choose = given if choose is None else {}, choose
+        self._clients, self._choose = {(self.columns, False): self._first}, choose
         self._steps, self._preprocessors = steps, preprocessors
         self._auditor, self._keep = auditor, keep
         self._last: Exchange | None = None
