@@ -181,8 +181,8 @@ class Responder:
             if self._choose is None:
                 raise self._no_others()
             chosen = self._choose(columns, **({"raw": True} if raw else {}))
-            first, *others = self._clients.items()
-            self._clients = dict([first, *others[-MOST_CLIENTS:], (key, Told(chosen))])
+            kept = list(self._clients.items())
+            self._clients = dict([*kept[:1], *kept[1:][-MOST_CLIENTS:], (key, Told(chosen))])
         return self._clients[key]
 
     def _no_others(self) -> WireError:
