@@ -150,22 +150,25 @@ def test_a_group_with_fewer_values_than_p_tells_nothing_of_a_column() -> None:
 @pytest.mark.parametrize(
     ("counts", "expected"),
     [
-        ((40, 40, 20, 4), ("Ahlen", "Bonn")),
+        ((40, 40, 20, 4), ("Ahlen", "Bonn", "Celle")),
         ((40, 40, 20, 5), TOWNS),
         ((92, 4, 2, 2), ("Ahlen",)),
-        ((60, 37, 3, 0), ("Ahlen",)),
+        ((60, 37, 3, 0), ("Ahlen", "Bonn")),
     ],
 )
 def test_texts_of_fewer_rows_than_p_do_not_exist(counts, expected) -> None:
-    """Nor does the smallest level that is left where the others together are fewer."""
+    """Where all others together are fewer too, they count as missing; and of labels, one more."""
     codes = np.repeat(np.arange(4.0), counts)
     data = Data(codes[:, None], None, np.array(TOWNS)[codes.astype(int)], COLUMNS[2:])
     client = Client("north", data, protection=Groups(P))
     [column] = client.describe()
     assert column.levels == expected
-    assert client.classes() == expected
+    few = 0 < sum(n for n in counts if n < P) < P
+    assert client.classes() == expected[: len(expected) - few]
     assert client.data.grouped is not None
+    shares = client.data.grouped.shares[0].sum(axis=1)
     assert client.data.grouped.shares[0].shape[1] == len(expected)
+    assert np.allclose(shares, 1) == (few or min(counts) >= P)
 
 
 def test_a_column_of_numbers_cannot_become_text() -> None:

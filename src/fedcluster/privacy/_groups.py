@@ -111,7 +111,7 @@ def _batches(
     for start, chunk in placed(chunks()):
         here = table.units.of_rows[start : start + len(chunk)]
         units.append(here)
-        points.append(table.points(chunk, scale))
+        points.append(table.points(table.shown(chunk), scale))
         n_new += int(np.count_nonzero(is_new[here]))
         if n_new >= BATCH and not table.units.are_persons:
             yield np.concatenate(units), np.concatenate(points)

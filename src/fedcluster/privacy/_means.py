@@ -96,7 +96,7 @@ class GroupMeans:
         for start, chunk in placed(self._chunks()):
             unit = self._table.units.of_rows[start : start + len(chunk)]
             grouped = self._group[unit] >= 0
-            rows, unit = chunk.take(grouped), unit[grouped]
+            rows, unit = self._table.shown(chunk.take(grouped)), unit[grouped]
             weight = np.ones(len(rows)) if rows.sample_weight is None else rows.sample_weight
             there = np.ones((len(rows), 1), dtype=bool)
             if self._table.missing.any():

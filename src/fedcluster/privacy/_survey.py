@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,8 @@ class SiteTable:
         Of the numbers that are there.
     missing : ndarray of shape (d,)
         Whether a value is missing.
+    hiding : tuple of int
+        Columns of which the texts that are not told are of so few units that they count as missing.
     units : Units
         Rows, or persons.
     classes : tuple of str, optional
@@ -49,10 +51,20 @@ class SiteTable:
     mean: Floats
     deviation: Floats
     missing: NDArray[np.bool_]
+    hiding: tuple[int, ...]
     units: Units
     classes: tuple[str, ...] | None
     log_weight: tuple[float, float] | None
     dtype: np.dtype[Any]
+
+    def shown(self, chunk: Data) -> Data:
+        """Return rows without the texts that count as missing."""
+        if not self.hiding:
+            return chunk
+        X = chunk.X.copy()
+        for j in self.hiding:
+            X[told_codes(chunk, j, self.columns[j]) < 0, j] = np.nan
+        return replace(chunk, X=X)
 
     def points(self, chunk: Data, scale: str) -> Floats:
         """Return rows as points (n, e) of which near ones are alike, as `Groups` scales them."""
@@ -113,14 +125,15 @@ class _Texts:
             for code, person in np.unique(np.column_stack([codes, groups]), axis=0).tolist():
                 self._persons.setdefault(names[code], set()).add(person)
 
-    def told(self, p: int) -> tuple[str, ...]:
-        """Return the texts of at least p units, in alphabetical order; the others are as many."""
+    def told(self, p: int) -> list[str]:
+        """Return the texts of at least p units, the most frequent first."""
         behind = {name: self._behind([name]) for name in self._rows}
         shared = [name for name, n in behind.items() if n >= p]
-        kept = sorted(shared, key=lambda name: (-behind[name], name))[:MOST_LEVELS]
-        if 0 < self._behind(set(behind).difference(kept)) < p:
-            kept = kept[:-1]
-        return tuple(sorted(kept))
+        return sorted(shared, key=lambda name: (-behind[name], name))[:MOST_LEVELS]
+
+    def others(self, told: Iterable[str]) -> int:
+        """Return how many units have a text that is not among those that are told."""
+        return self._behind(set(self._rows).difference(told))
 
     def _behind(self, names: Iterable[str]) -> int:
         """Return how many units have one of these texts."""
@@ -194,19 +207,30 @@ class _Survey:
         (log_mean,), (log_deviation,) = self.weights.mean_and_deviation()
         kinds = map(merged_kind, self.kinds)
         columns = [
-            Column(name, kind, texts.told(p) if kind == "text" else ())
+            Column(name, kind, tuple(sorted(texts.told(p))) if kind == "text" else ())
             for name, kind, texts in zip(self.names, kinds, self.texts, strict=True)
         ]
+        told = enumerate(zip(columns, self.texts, strict=True))
+        hiding = tuple(j for j, (c, t) in told if c.levels and 0 < t.others(c.levels) < p)
+        self.missing[list(hiding)] = True
         return SiteTable(
             tuple(columns),
             mean,
             deviation,
             self.missing,
+            hiding,
             self.units.units(),
-            None if first.y is None else self.labels.told(p),
+            None if first.y is None else self._classes(p),
             None if first.sample_weight is None else (float(log_mean), float(log_deviation)),
             first.X.dtype,
         )
+
+    def _classes(self, p: int) -> tuple[str, ...]:
+        """Return the labels that are told: the others are of as many units, or there are none."""
+        told = self.labels.told(p)
+        if 0 < self.labels.others(told) < p:
+            told = told[:-1]
+        return tuple(sorted(told))
 
 
 def survey(chunks: Iterable[Data], p: int, key: bytes) -> SiteTable:
