@@ -295,7 +295,8 @@ def test_a_log_that_breaks_while_a_site_runs_stops_its_answers(trial):
     """Nothing but the kind of the error leaves."""
     granted(trial)
     site = responder(trial, "north")
-    question = wire.pack({"protocol": 1, "tasks": [], "columns": ["age"], "permit": "hips-1"}, {})
+    asked = {"columns": ["age"], "permit": "hips-1", "run": "r", "exchange": 0, "tasks": []}
+    question = wire.pack({"protocol": 1, **asked}, {})
     assert "limits" in wire.unpack(site.reply(question))[0]
     log = trial / "sites/north/audit.jsonl"
     content = log.read_bytes()
