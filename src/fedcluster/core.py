@@ -75,34 +75,23 @@ class Grouped:
         The reference labels; None of rows without labels.
     labels : ndarray of shape (n, q), optional
         The weight of the rows of each label.
-    scatter : ndarray of shape (e, e), optional
-        Sum of w (x - m) (x - m)^T over all rows, m being the mean of the row's group: one matrix
-        for the whole site, never one for a group.
-    scattered : tuple of (str, str or None)
-        What its e lines are: a column of numbers, or a column and one of its levels.
+    scatter : mapping of str to float
+        Of columns of numbers: the sum of w (x - m)^2 over all rows, m being the mean of the row's
+        group, nearly. One number for the whole site, never one for a group; and none of products
+        of two columns: where one of them is rare, these are values of its few rows.
     """
 
     counts: Floats
     shares: Mapping[int, Any] = field(default_factory=dict)
     classes: tuple[str, ...] | None = None
     labels: Floats | None = None
-    scatter: Floats | None = None
-    scattered: tuple[tuple[str, str | None], ...] = ()
+    scatter: Mapping[str, float] = field(default_factory=dict)
 
     def take(self, rows: NDArray[Any] | slice) -> Grouped:
         """Return what stands behind some of the groups."""
         shares = {j: share[rows] for j, share in self.shares.items()}
         labels = None if self.labels is None else self.labels[rows]
         return replace(self, counts=self.counts[rows], shares=shares, labels=labels)
-
-    def scatter_of(self, columns: Sequence[str]) -> Floats | None:
-        """Return the scatter of columns of numbers, (d, d), 0 where it is not known."""
-        if self.scatter is None:
-            return None
-        place = {column: i for i, (column, level) in enumerate(self.scattered) if level is None}
-        known = np.array([place.get(name, -1) for name in columns], dtype=np.intp)
-        scatter = np.pad(self.scatter, (0, 1))[np.ix_(known, known)]
-        return np.asarray(scatter, dtype=np.float64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -157,11 +146,12 @@ class Data:
 
     @property
     def within(self) -> Floats | None:
-        """Scatter (d, d) of the rows about the means of their groups; None where not grouped."""
-        if self.grouped is None or self.grouped.scatter is None:
+        """Scatter (d,) of the rows about the means of their groups; None where not grouped."""
+        if self.grouped is None:
             return None
         names = [column.name for column in self.columns]
-        return self.grouped.scatter_of(names or [f"x{j}" for j in range(self.X.shape[1])])
+        names = names or [f"x{j}" for j in range(self.X.shape[1])]
+        return np.array([self.grouped.scatter.get(name, 0.0) for name in names])
 
     def labelled(self) -> Data:
         """Return rows with one label each: of groups, one for each label that occurs in one."""

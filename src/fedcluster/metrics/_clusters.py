@@ -62,7 +62,7 @@ class Inertia:
         _, squared = nearest(data.X, state.centers)
         total = squared @ row_weights(data)
         if data.within is not None:
-            total += np.trace(data.within)
+            total += data.within.sum()
         return one_line(total, data)
 
     def score(self, state: State, total: Summary) -> float:

@@ -149,7 +149,7 @@ class Moments:
             apart = part.X - about
             sums += np.concatenate([row_weights(part) @ apart, row_weights(part) @ apart**2])
         if data.within is not None:
-            sums[d:] += np.diag(data.within)
+            sums[d:] += data.within
         return one_line(sums, data)
 
     @staticmethod
@@ -218,7 +218,7 @@ class Squares:
         apart *= apart
         squares = _sums(apart, data)
         if data.within is not None:
-            squares += np.diag(data.within)
+            squares += data.within
         return Summary(np.column_stack([first, squares]), weights, counts)
 
 

@@ -134,7 +134,7 @@ class Covariance:
         d = X.shape[1]
         sums = X.T @ (weight[:, None] * onto)
         if data.within is not None:
-            sums += data.within if basis is None else data.within @ basis
+            sums += np.diag(data.within) if basis is None else data.within[:, None] * basis
         return Summary(sums, np.full(d, float(weight.sum())), np.full(d, float(len(X))))
 
 

@@ -94,6 +94,11 @@ class NumericColumn:
         """Return how many values are filled in."""
         return 0 if self.fill is None else int(np.count_nonzero(np.isnan(data.X[:, j])))
 
+    def within(self, grouped: Grouped, weight: Floats, share: Floats) -> Floats:
+        """Return the scatter (1,) within groups, 0 where logarithm or bounds bend the column."""
+        bent = self.log or self.bounds is not None
+        return np.array([0.0 if bent else grouped.scatter.get(self.name, 0.0) / self.scale**2])
+
     def invert(self, prepared: Floats) -> Floats:
         """Return prepared values (n, 1) in the column's own units."""
         x = prepared * self.scale + self.shift
@@ -200,6 +205,12 @@ class Category:
         number, missing = self._numbers(data, j)
         return int(np.count_nonzero(missing & (number >= 0)))
 
+    def within(self, grouped: Grouped, weight: Floats, share: Floats) -> Floats:
+        """Return the scatter within groups that the shares (n, l) of the levels have, (l,)."""
+        there = np.nan_to_num(share)
+        within: Floats = weight @ (there * (1.0 - there))
+        return within
+
     def invert(self, prepared: Floats) -> Floats:
         """Return prepared values as they are: the shares of the levels."""
         return prepared
@@ -298,7 +309,7 @@ class Preprocessor:
 
     def _grouped(self, data: Data, columns: Sequence[tuple[AnyColumn, int]]) -> Grouped | None:
         """Return what stands behind prepared groups; their scatter where columns are scaled."""
-        if data.grouped is None:
+        if data.grouped is None or data.sample_weight is None:
             return None
         places = np.cumsum([0, *(len(column.names) for column, _ in columns)]).tolist()
         shares = {
@@ -306,29 +317,16 @@ class Preprocessor:
             for place, (column, j) in zip(places, columns, strict=False)
             if isinstance(column, Category) and column.coded
         }
-        scatter, named = data.grouped.scatter, [(f"x{i}", None) for i in range(self.n_columns_out)]
-        if scatter is not None:
-            change = self._linear(data.grouped.scattered)
-            scatter = change @ scatter @ change.T
-        return replace(data.grouped, shares=shares, scatter=scatter, scattered=tuple(named))
-
-    def _linear(self, scattered: Sequence[tuple[str, str | None]]) -> Floats:
-        """Return the matrix (p, e) that prepares differences of rows, 0 where that is no matrix."""
-        lines = []
-        for column in self.columns:
-            if isinstance(column, NumericColumn):
-                factor = 0.0 if column.log or column.bounds is not None else 1 / column.scale
-                lines.append([factor * (each == (column.name, None)) for each in scattered])
-                continue
-            levels = [
-                [float(each == (column.name, level)) for each in scattered]
-                for level in column.levels
+        within = np.concatenate(
+            [
+                column.within(data.grouped, data.sample_weight, column.apply(data, j))
+                for column, j in columns
             ]
-            others = [-sum(each) for each in zip(*levels, strict=True)]
-            lines += [[0.0] * len(scattered)] if column.coded else levels
-            lines += [others] if column.other and not column.coded else []
-        change = np.array(lines, dtype=np.float64).reshape(len(self.names), len(scattered))
-        return change if self.principal is None else np.array(self.principal.components) @ change
+        )
+        if self.principal is not None:
+            within = np.array(self.principal.components) ** 2 @ within
+        scatter = {f"x{i}": float(each) for i, each in enumerate(within)}
+        return replace(data.grouped, shares=shares, scatter=scatter)
 
     def complete(self, data: Data) -> NDArray[np.bool_]:
         """Return whether each row is among the prepared ones, (n,)."""

@@ -6,7 +6,7 @@ disclosure control, IEEE Trans. Knowledge and Data Engineering 14 (2002).
 A site's rows are partitioned once. What leaves it, whatever is asked and however often, is a
 function of one fixed set of sums, each over at least p rows (persons, where rows say whose they
 are), and of what is the same for the whole site: names of columns and levels, the number of
-groups, and one matrix of scatter within groups.
+groups, and of each column of numbers one scatter within groups.
 
 The partition is secret, kept by the site, and never made anew: the same rows give the same groups.
 Rows that were never grouped form groups of their own once there are p of them; where a row is

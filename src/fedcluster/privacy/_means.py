@@ -10,21 +10,18 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from fedcluster.core import Column, Data, Floats, Grouped
-from fedcluster.kernels._runtime import blas_on_one_thread
+from fedcluster.core import Data, Floats, Grouped
 from fedcluster.privacy._partition import Partition
-from fedcluster.privacy._survey import FEW_LEVELS, SiteTable, one_hot, placed, told_codes
+from fedcluster.privacy._survey import SiteTable, placed, told_codes
 
 ENOUGH = 10
 """Groups that must be new before the scatter is computed anew."""
 DOMINATES = 0.8
 """Share of the weight of a sum that one unit may have at most; else the sum is not told."""
-DIGITS = 2.0**-26
-"""Relative step of the scatter: the order of the rows does not show in it."""
-GROUPS_OF_A_LINE = 10
-"""Groups for each line of the scatter, at least; with fewer, only its diagonal is told."""
-WIDE = 512
-"""Lines up to which the scatter is a matrix at all."""
+LARGEST = 5
+"""No group counts more in the scatter of a column than the one whose scatter is fifth largest."""
+DIGITS = 2.0**-7
+"""Relative step of the scatter: with more digits it would tell whole numbers that are rare."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -156,36 +153,18 @@ class GroupMeans:
         """Return the partition with the scatter within its groups, if enough of them are new."""
         if len(np.setdiff1d(self.numbers, partition.scatter_groups)) < ENOUGH:
             return partition
-        names = [
-            (column.name, level) for column in self._table.columns for level in _scattered(column)
-        ]
-        scatter = np.zeros((len(names), len(names)))
-        # a large matrix of few rows could be taken apart into them
-        is_matrix = len(names) <= min(WIDE, len(self.numbers) // GROUPS_OF_A_LINE)
-        with blas_on_one_thread():
-            for part in self._parts():
-                apart = self._apart(part) * np.sqrt(part.weight)[:, None]
-                if is_matrix:
-                    scatter += apart.T @ apart
-                else:
-                    scatter[np.diag_indices(len(names))] += (apart**2).sum(axis=0)
-        numbers = np.union1d(partition.scatter_groups, self.numbers)
-        return replace(
-            partition, scatter=_rounded(scatter), scattered=tuple(names), scatter_groups=numbers
-        )
-
-    def _apart(self, part: _Part) -> Floats:
-        """Return rows less the mean of their group, (n, e); 0 where that is not told."""
-        columns = []
-        for j, column in enumerate(self._table.columns):
-            told = self._is_told(j)[part.group] & part.there[:, j % part.there.shape[1]]
-            if column.kind == "number":
-                mean = self._mean(j)[part.group]
-                columns.append(np.where(told, part.rows.X[:, j] - mean, 0.0)[:, None])
-            elif _scattered(column):
-                shares = self._shares(j).toarray()[part.group]
-                columns.append(told[:, None] * (one_hot(part.rows, j, column) - shares))
-        return np.concatenate(columns, axis=1)
+        numbers = [j for j, column in enumerate(self._table.columns) if column.kind == "number"]
+        squares = np.zeros((len(numbers), len(self.numbers)))
+        for part in self._parts():
+            for i, j in enumerate(numbers):
+                told = self._is_told(j)[part.group] & part.there[:, j % part.there.shape[1]]
+                apart = np.where(told, part.rows.X[:, j] - self._mean(j)[part.group], 0.0)
+                squares[i] += self._by_group(part, part.weight * apart**2)
+        scatter = {
+            self._table.columns[j].name: _told_scatter(squares[i]) for i, j in enumerate(numbers)
+        }
+        every = np.union1d(partition.scatter_groups, self.numbers)
+        return replace(partition, scatter=scatter, scatter_groups=every)
 
     def _is_told(self, j: int) -> NDArray[np.bool_]:
         told: NDArray[np.bool_] = self._told[:, j % self._told.shape[1]]
@@ -218,24 +197,28 @@ class GroupMeans:
             self._table.classes,
             self._labels.toarray() if has_labels else None,
             self.partition.scatter,
-            self.partition.scattered,
         )
         weight = np.where(self._told, self._weights, 0.0).max(axis=1, initial=0.0)
         every = Data(X, weight, None, columns, None, grouped)
         return every.take(np.asarray(self._told.any(axis=1)))
 
 
-def _scattered(column: Column) -> tuple[str | None, ...]:
-    """Return a column's lines of the scatter: None for numbers, its levels where they are few."""
-    if column.kind == "number":
-        return (None,)
-    return column.levels if len(column.levels) <= FEW_LEVELS else ()
+def _told_scatter(squares: Floats) -> float:
+    """Return the scatter of a column that may be told, from that of each group, (g,).
 
+    Few groups that vary, or one that varies most, would be told by it: a sum and a sum of squares
+    are the values, where these are whole numbers.
 
-def _rounded(scatter: Floats) -> Floats:
-    """Return the scatter in steps that are small beside its diagonal."""
-    scale = np.sqrt(np.diag(scatter))
-    step = np.outer(scale, scale) * DIGITS
-    step = np.where(step > 0, 2.0 ** np.round(np.log2(np.where(step > 0, step, 1.0))), 1.0)
-    rounded: Floats = np.round(scatter / step) * step
-    return rounded
+    Examples
+    --------
+    >>> _told_scatter(np.array([1.0, 1.0, 2.0, 0.0]))
+    0.0
+    >>> _told_scatter(np.append(np.full(63, 4.0), 1e9))
+    256.0
+    """
+    varied = np.sort(squares[squares > 0])
+    if len(varied) < ENOUGH:
+        return 0.0
+    total = np.minimum(varied, varied[-LARGEST]).sum()
+    step = 2.0 ** np.round(np.log2(total * DIGITS))
+    return float(np.round(total / step) * step)

@@ -10,7 +10,7 @@ import json
 import os
 import secrets
 import zipfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
@@ -58,7 +58,7 @@ class Partition:
         The number of each unit's group; -1 where that has left.
     fresh : ndarray of shape (u,)
         Whether the unit was in no group before its own.
-    scatter, scattered
+    scatter : mapping of str to float
         As of `fedcluster.core.Grouped`; of the groups numbered ``scatter_groups``.
     n_groups : int
         How many groups were ever made.
@@ -71,8 +71,7 @@ class Partition:
     contents: Ids = field(default_factory=lambda: np.empty(0, np.uint64))
     members: Numbers = field(default_factory=_no_numbers)
     fresh: NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, np.bool_))
-    scatter: Floats | None = None
-    scattered: tuple[tuple[str, str | None], ...] = ()
+    scatter: Mapping[str, float] = field(default_factory=dict)
     scatter_groups: Numbers = field(default_factory=_no_numbers)
     n_groups: int = 0
 
@@ -157,8 +156,7 @@ class Partition:
             arrays["contents"],
             arrays["members"],
             arrays["fresh"],
-            scatter=arrays["scatter"] if head["scattered"] else None,
-            scattered=tuple((name, level) for name, level in head["scattered"]),
+            scatter=head["scatter"],
             scatter_groups=arrays["scatter_groups"],
             n_groups=head["n_groups"],
         )
@@ -166,7 +164,7 @@ class Partition:
     def save(self, file: Path) -> None:
         """Write the partition, readable by its owner alone; whole or not at all."""
         head = {"format": FORMAT, "p": self.p, "columns": self.columns}
-        head |= {"scattered": self.scattered, "n_groups": self.n_groups}
+        head |= {"scatter": self.scatter, "n_groups": self.n_groups}
         arrays = {name: getattr(self, name) for name in ("units", "contents", "members", "fresh")}
         with atomic_write(file) as draft, open(os.open(draft, _NEW, 0o600), "wb") as stream:
             np.savez(
@@ -174,7 +172,6 @@ class Partition:
                 allow_pickle=False,
                 head=np.frombuffer(json.dumps(head).encode(), np.uint8),
                 key=np.frombuffer(self.key, np.uint8),
-                scatter=np.empty((0, 0)) if self.scatter is None else self.scatter,
                 scatter_groups=self.scatter_groups,
                 **arrays,
             )
