@@ -19,7 +19,8 @@ import pytest
 from grids import KNOWN
 from test_laws import STEPS, asked, by_name
 
-from fedcluster.algorithms import FedAvg
+from fedcluster._ranges import Array, OneOf, Texts, Whole, allowed_of
+from fedcluster.algorithms import FFCM, FedAvg
 from fedcluster.client import Client
 from fedcluster.core import Column, Data, State, Step, Task
 from fedcluster.engines import _wire as wire
@@ -33,7 +34,7 @@ from fedcluster.privacy._ledger import PolicyLimits
 from fedcluster.privacy._policy import Policy
 
 MANY = int(os.environ.get("FEDCLUSTER_HOSTILE", "200"))
-SECONDS, MEGABYTES = 2.0, 600
+SECONDS, MEGABYTES = 3.0, 600
 P = 5
 """The smallest number of rows behind a line."""
 
@@ -182,6 +183,54 @@ def question(given: tuple[dict[str, Any], dict[str, np.ndarray]], i: int) -> byt
     return change_bytes(message, rng) if rng.integers(5) == 0 else message
 
 
+EDGES = (0.0, 1e-300, 1e-100, 0.5, 1.0, -1.0, 1e20, -1e100, 1e100)
+
+
+def value_in(held: Any, sizes: dict[str, int], rng: np.random.Generator) -> Any:
+    """Return a value of a range: mostly one of its ends, or near it."""
+    if isinstance(held, Texts):
+        names = [f"label {i}" for i in range(int(rng.integers(1001)))]
+        return json.dumps(["ill", *names][:1000])
+    if isinstance(held, OneOf):
+        return any_of(rng, held.values)
+    if isinstance(held, Whole):
+        most = held.most * sizes.get(held.of, 1)
+        near = any_of(rng, (held.least, held.least + 1, 7, most - 1, most))
+        return min(most, max(held.least, near))
+    return any_of(rng, (held.least, held.most, min(held.most, held.least + 1e-9), 1.0))
+
+
+def array_in(held: Array, sizes: dict[str, int], rng: np.random.Generator) -> np.ndarray:
+    """Return an array of a range, of a few numbers at its ends or of moderate ones."""
+    shape = tuple(sizes[name] for name in held.shape)
+    if held.below:
+        return rng.integers(0, max(1, sizes[held.below]), shape).astype(float)
+    least, most = max(held.least, -1e100), min(held.most, 1e100)
+    if rng.integers(2):
+        values = rng.choice(np.clip(EDGES, least, most), shape)
+    else:
+        values = np.clip(rng.normal(0, 10.0 ** rng.integers(-9, 9), shape), least, most)
+    return np.sort(values, axis=-1) if held.rising else values
+
+
+def within(step: Step, i: int) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Return the i-th question about a step at the ends of what it declares."""
+    rng = np.random.default_rng([i, *type(step).__name__.encode()])
+    allowed, (header, _) = allowed_of(step), copy.deepcopy(base(step))
+    many = (1, 3, 30) if isinstance(step, FFCM) else (1, 3, 30, 500)  # FFCM: 1,000 iterations
+    how, most = preparation(step), {"max_clusters": any_of(rng, many)}
+    sizes = {**most, "d": 3 if how is None else how.n_columns_out}
+    sizes["k"] = value_in(allowed.centers, sizes, rng)
+    sizes |= {name: min(200, value_in(held, sizes, rng)) for name, held in allowed.sizes.items()}
+    memory = {} if allowed.optional and rng.integers(2) else allowed.memory
+    arrays = {"0.centers": array_in(Array(("k", "d")), sizes, rng)}
+    arrays["0.weights"] = array_in(Array(("k",), 0.0), sizes, rng)
+    arrays |= {f"0.memory.{name}": array_in(each, sizes, rng) for name, each in memory.items()}
+    task = header["tasks"][0] | {"memory": list(memory)}
+    task["fields"] |= {name: value_in(each, most, rng) for name, each in allowed.fields.items()}
+    return {**header, "run": f"w{i}", "tasks": [task]}, arrays
+
+
 def check(reply: bytes) -> str:
     """Return what a reply is; what is answered must be within the site's limits."""
     header, arrays = wire.unpack(reply)
@@ -199,6 +248,14 @@ def check(reply: bytes) -> str:
     return "answered"
 
 
+def timed(responder: Responder, message: bytes) -> tuple[float, bytes]:
+    """Return the seconds that a reply takes, by the clock or the processor, and the reply."""
+    clocks = time.perf_counter, time.process_time
+    begun = [clock() for clock in clocks]
+    reply = responder.reply(message)
+    return min(clock() - begin for clock, begin in zip(clocks, begun, strict=True)), reply
+
+
 def memory() -> float:
     """Return the most megabytes that this process had."""
     used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -213,15 +270,29 @@ def test_the_question_that_is_changed_is_answered(step: Step) -> None:
 
 @by_name(STEPS)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_a_question_at_the_ends_of_what_is_declared_is_answered_in_time(step: Step) -> None:
+    """Or its answer is not finite, and does not leave."""
+    responder, kinds, slowest = site(), Counter[str](), (0.0, -1)
+    responder.reply(packed(*base(step)))
+    for i in range(MANY // 4):
+        message = packed(*within(step, i))
+        seconds, reply = timed(responder, message)
+        slowest = max(slowest, (seconds, i))
+        kinds[check(reply)] += 1
+    assert slowest[0] < SECONDS, slowest
+    assert kinds["answered"] > MANY / 20, kinds
+
+
+@by_name(STEPS)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_a_hostile_question_is_answered_within_the_policy_or_refused(step: Step) -> None:
     responder, kinds, given = site(), Counter[str](), base(step)
     responder.reply(packed(*given))
     before, slowest = memory(), (0.0, -1)
     for i in range(MANY):
         message = question(given, i)
-        begin = time.perf_counter()
-        reply = responder.reply(message)
-        slowest = max(slowest, (time.perf_counter() - begin, i))
+        seconds, reply = timed(responder, message)
+        slowest = max(slowest, (seconds, i))
         kinds[check(reply)] += 1
     assert slowest[0] < SECONDS, slowest
     assert memory() - before < MEGABYTES

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import tomllib
 from dataclasses import dataclass, fields, replace
 from datetime import date
@@ -215,8 +216,11 @@ def test_a_refusal_names_the_rule_and_no_value() -> None:
 
 def test_tasks_and_numbers_of_a_message_are_bounded() -> None:
     two = [Task(Inertia(), CENTERS)] * 2
-    check(*two, max_tasks=2, max_numbers=12)
-    refused("at most 1 tasks", *two, max_tasks=1)
+    check(*two, max_numbers=12)
+    no_lists: list[Any] = [[{}, {}], {}, 7]
+    for headers in no_lists:
+        with pytest.raises(PolicyError, match="at most 1 tasks"):
+            Policy(PolicyLimits(max_tasks=1)).check_tasks(headers)
     refused("at most 11 numbers", *two, max_numbers=11)
     refused("at most 8 numbers", Task(SiteSummaries(3), State()), max_numbers=8)  # 3 (d + 1)
     check(Task(SiteSummaries(3), State()), max_numbers=9)
@@ -492,6 +496,17 @@ def test_the_coordinator_and_the_log_are_told_of_a_refusal() -> None:
         engine.ask([Task(FKM(2, init_iterations=0), State())])
     assert "init_iterations must be 1 to 20" in log.exchanges[0].refused
     assert engine.ask([Task(FKM(2), State())])[0].missing == ()
+
+
+def test_many_tasks_are_refused_before_they_are_read() -> None:
+    site = Responder(Client("a", Data(np.eye(9))), columns=())
+    question = {"protocol": wire.PROTOCOL, "run": "r", "exchange": 0, "tasks": [1] * 900_000}
+    began = time.process_time()
+    header, _ = wire.unpack(site.reply(wire.pack(question, {})))
+    assert header["refused"].endswith("at most 4,000 tasks in a message, as a list")
+    header, _ = wire.unpack(site.reply(wire.pack({**question, "tasks": [[]] * 10**6}, {})))
+    assert header["refused"] == "the header of the message has more than 1,000,000 lists"
+    assert time.process_time() - began < 2
 
 
 def test_no_row_is_opened_for_a_question_that_is_refused() -> None:

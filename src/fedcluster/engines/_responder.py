@@ -155,7 +155,9 @@ class Responder:
     ) -> Exchange:
         """Answer what is asked of the site itself and tasks; ``log`` is its log's last hash."""
         header = asked.header
-        tasks = read_tasks(header.get("tasks", ()), arrays, self._steps, self._preprocessors)
+        headers = header.get("tasks", ())
+        self._policy.check_tasks(headers)
+        tasks = read_tasks(headers, arrays, self._steps, self._preprocessors)
         columns, texts = self._columns(header.get("columns")), _names(header.get("described", ()))
         self._policy.check(header, tasks, columns, len(columns) or self._first.width)
         known = self._client(columns, raw=header.get("raw") is True)

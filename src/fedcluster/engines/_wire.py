@@ -42,6 +42,9 @@ PROTOCOL = 1
 LARGEST = 100_000_000
 """Bytes of the largest message that is read."""
 
+MOST_LISTS = 1_000_000
+"""Lists and objects of the largest header that is read: each takes many times its bytes."""
+
 MOST_DIMENSIONS = 2
 
 Header = Mapping[str, Any]
@@ -138,6 +141,8 @@ def unpack(message: bytes, largest: int = LARGEST) -> tuple[dict[str, Any], dict
     if len(message) > largest:
         raise WireError(too_large(message, largest))
     line, _, numbers = message.partition(b"\n")
+    if line.count(b"[") + line.count(b"{") > MOST_LISTS:
+        raise WireError(f"the header of the message has more than {MOST_LISTS:,} lists")
     try:
         header = json.loads(line)
         shapes = {str(name): _shape(shape) for name, *shape in header.pop("arrays")}

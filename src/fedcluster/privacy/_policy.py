@@ -31,6 +31,17 @@ class Policy:
         self.limits = limits or PolicyLimits()
         self._ledger = ledger or Ledger()
 
+    def check_tasks(self, headers: Any) -> None:
+        """Check how many tasks there are, before any is read.
+
+        Raises
+        ------
+        PolicyError
+            If they are too many, or no list.
+        """
+        if not isinstance(headers, list | tuple) or len(headers) > self.limits.max_tasks:
+            raise PolicyError(f"at most {self.limits.max_tasks:,} tasks in a message, as a list")
+
     def check(
         self,
         header: Mapping[str, Any],
@@ -56,8 +67,6 @@ class Policy:
         PolicyError
             Saying which rule the question breaks.
         """
-        if len(tasks) > self.limits.max_tasks:
-            raise PolicyError(f"at most {self.limits.max_tasks:,} tasks in a message")
         preparations = {id(task.preprocessor): task.preprocessor for task in tasks}
         for how in preparations.values():
             _check_preparation(how, columns)
