@@ -17,8 +17,10 @@ from fedcluster.core import Column, Data, State, Step, Task
 from fedcluster.engines import LocalEngine
 from fedcluster.errors import InputError
 from fedcluster.jobs import Fit, execute
-from fedcluster.metrics._clusters import Inertia
+from fedcluster.metrics import Inertia
+from fedcluster.metrics._clusters import Scatter
 from fedcluster.metrics._external import Contingency, SiteARI
+from fedcluster.metrics._mixture import ColumnSpread
 from fedcluster.metrics._moments import Moments, Squares
 from fedcluster.preprocessing import PreprocessingSpec, Preprocessor
 from fedcluster.preprocessing._moments import Covariance, Principal
@@ -451,3 +453,31 @@ def test_every_preparation_works_on_groups(how, missing) -> None:
     for one, other in zip(report.preprocessor.numeric, exact.preprocessor.numeric, strict=True):
         assert one.shift == pytest.approx(other.shift, abs=0.15 * other.scale)
         assert one.scale == pytest.approx(other.scale, rel=0.5 if how == "robust" else 0.05)
+
+
+def test_the_inertia_that_is_told_is_that_of_whole_groups() -> None:
+    """That of the means and that within groups, which is told to two digits."""
+    rng = np.random.default_rng(0)
+    centers = np.array([[0.0, 0.0], [60.0, 0.0], [0.0, 60.0]])
+    X = np.concatenate([rng.normal(c, 1.0, (100, 2)) for c in centers])
+    state, data = State.at(centers), Data(X)
+    exact, near = Client("n", data), Client("n", data, protection=Groups(P))
+    for step, column in ((Lloyd(), -1), (Scatter(), 2), (Inertia(), 0)):
+        task = Task(step, state)
+        one, other = (each.answer(task).sums[:, column].sum() for each in (exact, near))
+        assert other == pytest.approx(one, rel=0.02), step
+    one, other = (client.answer(Task(ColumnSpread(), state)).sums for client in (exact, near))
+    assert np.allclose(one, other, rtol=0.02)
+
+
+def test_a_site_that_is_too_small_does_not_stop_the_others() -> None:
+    """Its columns are told, and nothing else."""
+    clients = [
+        Client("large", patients(400), protection=Groups(P)),
+        Client("small", patients(12), protection=Groups(P)),
+    ]
+    job = Fit(3, prepare=PreprocessingSpec(missing="mean"), seed=0)
+    report = execute(job, LocalEngine(clients))
+    alone = execute(job, LocalEngine(clients[:1]))
+    assert np.array_equal(report.outcome.value.state.centers, alone.outcome.value.state.centers)
+    assert report.outcome.values_sent()["small"] == 0

@@ -235,7 +235,8 @@ class Client:
         ('sick',)
         """
         if self.protection is not None:
-            return self.data.grouped.classes if self.data.grouped else None
+            told = None if self.data.grouped is None else self.data.grouped.classes
+            return told if len(self.data) or told is None else ()
         return classes(self._chunks(), self._passes)
 
     def answer(self, task: Task) -> Summary:

@@ -153,6 +153,14 @@ class Data:
         names = names or [f"x{j}" for j in range(self.X.shape[1])]
         return np.array([self.grouped.scatter.get(name, 0.0) for name in names])
 
+    def spread_within(self, weights: Floats) -> Floats:
+        """Return each cluster's part of the squares within groups, by its weight, (k,)."""
+        within, total = self.within, weights.sum()
+        if within is None or not total:
+            return np.zeros(len(weights))
+        spread: Floats = within.sum() * (weights / total)
+        return spread
+
     def labelled(self) -> Data:
         """Return rows with one label each: of groups, one for each label that occurs in one."""
         if self.grouped is None or self.grouped.labels is None:

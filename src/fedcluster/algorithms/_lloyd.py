@@ -73,7 +73,10 @@ class Lloyd:
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
         """Return sums, squared distances and counts of the rows nearest to each centre."""
         local = hard_sums(data.X, state.centers, data.sample_weight, cache=data.cache)
-        sums = np.column_stack([local.sums, local.errors])
+        errors = local.errors
+        if data.grouped is not None:
+            errors = errors + data.spread_within(local.weights)
+        sums = np.column_stack([local.sums, errors])
         return Summary(sums, local.weights, local.counts.astype(np.float64))
 
     def server_step(self, state: State, answers: Sequence[Summary], rng: Generator) -> State:

@@ -190,7 +190,8 @@ def check(
 ) -> None:
     """Read a site's rows as its file says, and show what a federation would meet.
 
-    Shows rows, columns, what they hold, what is missing, and what the site's limits would do.
+    Shows rows, columns, what they hold, what is missing, and how many rows would be seen in groups,
+    or what the site's limits would do.
     Nothing is sent, and nothing is written.
     """
     with Screen(as_json=as_json, quiet=quiet) as screen:
@@ -213,11 +214,19 @@ def check(
             for _ in site.opened(coded, raw=True).chunks():  # a code without a meaning is an error
                 pass
         content = _content(site, profile)
+        if site.protection == "groups" or (site.protection is None and site.federation):
+            screen.doing(f"grouping the rows of {site.name}")
+            content["groups"] = _groups(site)
         for line in _refused(site, profile):
             warnings.warn(line, stacklevel=1)
     screen.result(
         content,
-        [_table(site, profile), *_decimals(profile), *_limits(content), "Nothing was sent."],
+        [
+            _table(site, profile),
+            *_decimals(profile),
+            *(_grouped(content) if "groups" in content else _limits(content)),
+            "Nothing was sent.",
+        ],
     )
 
 
@@ -243,6 +252,29 @@ def _content(site: SiteFile, profile: Profile) -> dict[str, Any]:
             "sent_from_rows": int(sent_from) if sent_from <= profile.rows else None,
         },
     }
+
+
+def _groups(site: SiteFile) -> dict[str, Any]:
+    """Return how many rows are in groups now, without keeping new ones."""
+    data = site.grouping.grouped(site.rows(raw=True), save=False)
+    there = 0 if data.grouped is None else int(data.grouped.counts.sum())
+    return {"p": site.groups.p, "groups": len(data), "rows_in_groups": there}
+
+
+def _grouped(content: dict[str, Any]) -> Iterator[str]:
+    """Yield sentences on what is seen of the rows."""
+    from fedcluster._report._messages import counted
+
+    groups, unit = content["groups"], "rows" if content["persons"] is None else "persons"
+    if not groups["groups"]:
+        yield f"Nothing leaves: there are too few {unit} for groups of {groups['p']}."
+        return
+    yield (
+        f"Questions see {counted(groups['groups'], 'group')} of at least {groups['p']} {unit}, and "
+        "nothing of single ones."
+    )
+    if waiting := content["rows"] - groups["rows_in_groups"]:
+        yield f"{counted(waiting, 'row')} are in no group, and wait for new rows to join."
 
 
 def _role(site: SiteFile, name: str) -> str:

@@ -330,8 +330,12 @@ def described_groups(data: Data, texts: Collection[str]) -> tuple[Column, ...]:
                 f"column {column.name!r} has numbers, which groups do not tell one by one; where "
                 "they are names, write what they mean under [codes] of the site file"
             )
-        is_empty = column.kind in ("number", "text") and bool(np.isnan(data.X[:, j]).all())
-        columns.append(Column(column.name, "empty") if is_empty else column)
+        if not len(data):  # a site with too few rows tells no text
+            columns.append(Column(column.name, column.kind))
+            continue
+        is_empty = bool(np.isnan(data.X[:, j]).all())
+        told = column.kind in ("number", "text")
+        columns.append(Column(column.name, "empty") if is_empty and told else column)
     return tuple(columns)
 
 

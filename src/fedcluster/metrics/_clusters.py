@@ -102,6 +102,8 @@ class Scatter:
             differences = part.X - state.centers[labels]
             values = np.column_stack([differences, squared, np.sqrt(squared)])
             summary += by_cluster(part, labels, values, k)
+        if data.grouped is not None:
+            summary.sums[:, d] += data.spread_within(summary.weights)
         return summary
 
 

@@ -57,10 +57,11 @@ class Missing:
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
         """Count NaN in each column."""
-        n, d = data.X.shape
-        return Summary(
-            np.isnan(data.X).sum(axis=0, dtype=np.float64)[:, None], np.full(d, float(n))
-        )
+        missing = np.isnan(data.X)
+        n = missing.sum(axis=0, dtype=np.float64)
+        if data.grouped is not None:
+            n = data.grouped.counts @ missing
+        return Summary(n[:, None], np.full(len(n), data.n_rows))
 
 
 def means() -> Plan[tuple[Floats, Floats]]:

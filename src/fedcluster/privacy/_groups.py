@@ -52,8 +52,15 @@ class Grouping:
     groups: Groups
     file: Path | None = None
 
-    def grouped(self, rows: Data | RowStream) -> Data:
+    def grouped(self, rows: Data | RowStream, *, save: bool = True) -> Data:
         """Return the means of the groups of a site's rows; no rows where there are too few.
+
+        Parameters
+        ----------
+        rows : Data or RowStream
+            The rows.
+        save : bool, default=True
+            Whether new groups are kept; without, nothing may be made of them but to look.
 
         Raises
         ------
@@ -71,7 +78,7 @@ class Grouping:
             after = _with_new_groups(after, table, chunks, self.groups)
         means = GroupMeans(table, after, chunks)
         after = means.partition
-        if self.file is not None and after is not before:
+        if save and self.file is not None and after is not before:
             after.save(self.file)
         return means.data()
 
