@@ -16,7 +16,7 @@ import fedcluster
 # From the ground up. A room may import from every floor below its own, and from no other room.
 # ``__init__`` is the package's front door: what stands above it may use the public names.
 FLOORS = (
-    "core errors _random _lazy",
+    "core errors _random _lazy _texts",
     "_worker",
     "_choices _ranges kernels io",
     "metrics privacy",

@@ -15,8 +15,10 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from fedcluster.core import Answers, Floats, SiteInfo, State, Summary, Task
+from fedcluster.engines._plausible import implausible
 from fedcluster.engines._wire import (
     LARGEST,
+    LARGEST_NUMBER,
     PROTOCOL,
     WireError,
     digest,
@@ -32,6 +34,8 @@ from fedcluster.metrics._moments import SiteSize
 LOGGER = logging.getLogger(__name__)
 
 SITE_SIZE = Task(SiteSize(), State())
+MOST_ROWS = 1e12
+"""Rows that a site is believed to have."""
 SLACK = 1 + 1e-9
 """Factor, for rounding, by which a line may weigh more than all rows."""
 T = TypeVar("T")
@@ -193,6 +197,10 @@ class RemoteEngine:
 
         messages = {name: question.message for name, question in questions.items()}
         replies, reasons = self._exchange(messages, read)
+        for name, reason in implausible(replies).items():
+            del replies[name]
+            reasons[name] = reason
+            self._refuse(name, reason)
         enough = self._enough(len(questions))
         if len(replies) < enough:
             each = "; ".join(f"{name}: {reasons[name]}" for name in questions if name in reasons)
@@ -207,7 +215,7 @@ class RemoteEngine:
 
     def _exchange(
         self, messages: Mapping[str, bytes], read: Callable[[str, bytes], T]
-    ) -> tuple[dict[str, T], Mapping[str, str]]:
+    ) -> tuple[dict[str, T], dict[str, str]]:
         """Return what could be read of the replies, by site, and why others could not."""
         came, absent = self._transport.exchange(messages, self._enough(len(messages)))
         self._exchanges += 1
@@ -220,9 +228,12 @@ class RemoteEngine:
                 except WireError as error:
                     reasons[name] = str(error)
         for name in sorted(reasons):
-            self.refusals.append(Refusal(name, self._exchanges, reasons[name]))
-            LOGGER.warning("round %d, site %r: %s", self._exchanges, name, reasons[name])
+            self._refuse(name, reasons[name])
         return replies, reasons
+
+    def _refuse(self, name: str, reason: str) -> None:
+        self.refusals.append(Refusal(name, self._exchanges, reason))
+        LOGGER.warning("round %d, site %r: %s", self._exchanges, name, reason)
 
     def _enough(self, asked: int) -> int:
         return asked if self._quorum is None else min(self._quorum, asked)
@@ -294,6 +305,8 @@ def read_reply(
     if site.n_columns is None:
         site = _sized(site, summaries)
         summaries, tasks = summaries[1:], tasks[1:]
+    if not described and len(site.columns) > (site.n_columns or 0):
+        raise WireError(f"{len(site.columns)} columns named, the rows have {site.n_columns}")
     if described and len(site.columns) != site.n_columns:
         raise WireError(f"{len(site.columns)} columns described, the rows have {site.n_columns}")
     if len(summaries) != len(tasks):
@@ -315,6 +328,11 @@ def _sized(site: SiteInfo, answers: Sequence[Summary]) -> SiteInfo:
     size = answers[0]
     _check_numbers(size)
     n_rows, weight = float(size.sums.max(initial=0.0)), float(size.weights[0])
+    if n_rows != size.sums.min(initial=n_rows) or not n_rows.is_integer() or n_rows > MOST_ROWS:
+        raise WireError(f"it claims {n_rows:g} rows, or not as many of each column: not believed")
+    for what, before, now in (("rows", site.n_rows, n_rows), ("weight", site.weight, weight)):
+        if before is not None and before != now:
+            raise WireError(f"it told of {before:g} {what} before and tells of {now:g} now")
     return replace(site, n_columns=size.sums.shape[1], n_rows=n_rows, weight=weight)
 
 
@@ -357,12 +375,16 @@ def _check_shape(task: Task, summary: Summary, n_columns: int) -> None:
 
 
 def _check_numbers(summary: Summary) -> None:
+    """Check that numbers are finite, and will be in sums, products and means of all sites."""
     if not (np.isfinite(summary.sums).all() and np.isfinite(summary.weights).all()):
         raise WireError("it holds NaN or infinity")
     if (summary.weights < 0).any():
         raise WireError(f"a weight is negative: {summary.weights.min():g}")
     if summary.sums[summary.weights == 0].any():
         raise WireError("a line of weight 0 has sums")
+    largest = np.maximum(np.abs(summary.sums).max(axis=1, initial=0.0), summary.weights)
+    if (largest > LARGEST_NUMBER * np.minimum(summary.weights, 1.0)).any():
+        raise WireError(f"it holds {largest.max():g}, or as much for each row: not believed")
 
 
 def _check_weights(weights: Floats, at_most: float) -> None:

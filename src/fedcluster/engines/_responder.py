@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from fedcluster._texts import printable
 from fedcluster.engines._audit import NO_AUDIT, Auditor, Exchange
 from fedcluster.engines._told import SiteClient, Told
 from fedcluster.engines._wire import (
@@ -108,7 +109,7 @@ class Responder:
             header, arrays = unpack(question)
             return self._reply(question, header, arrays, me)
         except (EndedError, PolicyError, WireError) as error:  # no value of a row is in it
-            reason = str(error)[:LONGEST]
+            reason = printable(str(error)[:LONGEST])
             LOGGER.warning("a question was refused: %s", reason)
             told = {"refused": reason}
         except Exception as error:

@@ -8,6 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
+from fedcluster._texts import is_plain
 from fedcluster.core import Column, RowTransform, SiteInfo, Summary, Task
 from fedcluster.metrics._external import Contingency
 from fedcluster.privacy._ledger import PolicyError
@@ -55,7 +56,7 @@ class Told:
         self, *, columns: bool = False, texts: Collection[str] = (), labels: bool = False
     ) -> SiteInfo:
         """Return what the site tells of itself."""
-        site = self._client.introduce(columns=columns, texts=texts, labels=labels)
+        site = _tellable(self._client.introduce(columns=columns, texts=texts, labels=labels))
         if columns:
             self._descriptions = [site.columns, *self._descriptions][:KEPT]
         if labels:
@@ -103,3 +104,10 @@ class Told:
             if not any(column.name in texts and column.kind == "number" for column in known):
                 return known
         return self.introduce(columns=True, texts=texts).columns
+
+
+def _tellable(site: SiteInfo) -> SiteInfo:
+    """Return a site without the texts and labels that no message may hold: see `is_plain`."""
+    columns = (replace(c, levels=tuple(filter(is_plain, c.levels))) for c in site.columns)
+    labels = None if site.labels is None else tuple(filter(is_plain, site.labels))
+    return replace(site, columns=tuple(columns), labels=labels)

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from fedcluster import algorithms, metrics
+from fedcluster._texts import first_not_plain, printable
 from fedcluster.core import (
     SCALARS,
     Column,
@@ -44,6 +45,19 @@ LARGEST = 100_000_000
 
 MOST_LISTS = 1_000_000
 """Lists and objects of the largest header that is read: each takes many times its bytes."""
+
+LARGEST_HEADER = 16_000_000
+"""Bytes of the largest header that is read."""
+
+MOST_ARRAYS = 100_000
+MOST_LIMITS = 20
+"""Limits that a site tells of, and parameters of each, at most."""
+
+LONGEST_LIMIT = 200
+"""Characters of a limit as it is written, at most."""
+
+LARGEST_NUMBER = 1e150
+"""Largest number that a site is believed, for a row or in all: products of two are finite."""
 
 MOST_DIMENSIONS = 2
 
@@ -140,7 +154,8 @@ def unpack(message: bytes, largest: int = LARGEST) -> tuple[dict[str, Any], dict
     """
     if len(message) > largest:
         raise WireError(too_large(message, largest))
-    line, _, numbers = message.partition(b"\n")
+    end = message.find(b"\n", 0, LARGEST_HEADER)
+    line = message[: max(end, 0)]
     if line.count(b"[") + line.count(b"{") > MOST_LISTS:
         raise WireError(f"the header of the message has more than {MOST_LISTS:,} lists")
     try:
@@ -148,6 +163,11 @@ def unpack(message: bytes, largest: int = LARGEST) -> tuple[dict[str, Any], dict
         shapes = {str(name): _shape(shape) for name, *shape in header.pop("arrays")}
     except (ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
         raise WireError("the message has no header that can be read") from error
+    if len(shapes) > MOST_ARRAYS:
+        raise WireError(f"{len(shapes):,} arrays; at most {MOST_ARRAYS:,} are read")
+    if (text := first_not_plain(header)) is not None:
+        raise WireError(f"a text is too long or holds control characters: {printable(text)[:60]!r}")
+    numbers = memoryview(message)[end + 1 :]
     sizes = [math.prod(shape) for shape in shapes.values()]
     if 8 * sum(sizes) != len(numbers):
         raise WireError(f"{8 * sum(sizes):,} bytes of numbers announced, {len(numbers):,} received")
@@ -368,16 +388,33 @@ def read_site(
         what = SAID.get(lacking[0], f"its {lacking[0]}")
         raise WireError(f"it does not say {what}: use the same fedcluster")
     facts = {name: told[name] for name in STATED}
-    try:
-        facts["limits"] = tuple(map(Limit.from_plain, told["limits"]))
-    except ValueError as error:
-        raise WireError(f"its limits are not understood: {error}") from error
+    facts["limits"] = _limits(told["limits"])
     if described:
         columns = _described(told.get("described"))
     else:
         columns = [Column(name) for name in _texts("columns", told.get("columns", []))]
     facts["labels"] = _labels(told["labels"]) if labels else None
     return replace(before, columns=tuple(columns), **facts)
+
+
+def _limits(given: Sequence[Any]) -> tuple[Limit, ...]:
+    """Read the limits of a site, which stand in every model: few, short, and finite."""
+    try:
+        limits = tuple(map(Limit.from_plain, given[: MOST_LIMITS + 1]))
+    except ValueError as error:
+        raise WireError(f"its limits are not understood: {error}") from error
+    values = [value for limit in limits for _, value in limit.parameters]
+    numbers = [value for value in values if isinstance(value, int | float)]
+    if len(limits) > MOST_LIMITS or len(values) > MOST_LIMITS**2 or not all(map(_is_sane, numbers)):
+        raise WireError("its limits are too many, or hold a number that is not finite or too large")
+    if any(len(str(limit)) > LONGEST_LIMIT for limit in limits):
+        raise WireError(f"a limit is longer than {LONGEST_LIMIT} characters")
+    return limits
+
+
+def _is_sane(value: float) -> bool:
+    """Return whether a number is finite and not absurd."""
+    return -LARGEST_NUMBER <= value <= LARGEST_NUMBER
 
 
 def _described(given: Any) -> list[Column]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from fedcluster._site import SiteFile
+from fedcluster._texts import first_not_plain, printable
 from fedcluster._worker import MEGABYTE
 from fedcluster.engines._responder import Responder
 from fedcluster.engines._turns import Turns
@@ -137,6 +138,11 @@ def site_responder(site: SiteFile, membership: Membership, say: Callable[[str], 
     _check_protection(site)
     folder = site.path.absolute().parent
     columns = tuple(site.opened(raw=True).columns)
+    if (name := first_not_plain(columns)) is not None:
+        raise InputError(
+            f"{site.path}: the name of column {printable(name)!r} is too long or holds control "
+            "characters, as ends of lines are: rename it, or name the others as columns"
+        )
     try:
         steps = steps_by_name([*PREPARATION, *membership.steps])
     except WireError as error:

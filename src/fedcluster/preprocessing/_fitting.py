@@ -20,12 +20,9 @@ from fedcluster.preprocessing._moments import (
     variances,
 )
 from fedcluster.preprocessing._quantiles import histogram_task, quantiles
-from fedcluster.preprocessing._spec import FitReport, PreprocessingSpec, Schema
+from fedcluster.preprocessing._spec import MOST_CATEGORIES, FitReport, PreprocessingSpec, Schema
 from fedcluster.preprocessing._transform import AnyColumn, Category, NumericColumn, Preprocessor
 from fedcluster.rounds import Plan, with_preprocessing
-
-MOST_LEVELS = 20
-"""Levels up to which a column of text is taken for a category, unless it is named as one."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,6 +75,9 @@ def _first(prepare: PreprocessingSpec, schema: Schema) -> tuple[Preprocessor, di
     columns: list[AnyColumn] = []
     left_out = dict(schema.left_out)
     for column in schema.columns:
+        if prepare.categories == "auto" and column.name in schema.flooded:
+            column, what = _without_flood(column, schema)
+            left_out |= what
         if column.name not in prepare.named and column.kind == "number":
             bounds = prepare.bounds.get(column.name)
             columns.append(NumericColumn(column.name, bounds, column.name in prepare.log))
@@ -90,6 +90,14 @@ def _first(prepare: PreprocessingSpec, schema: Schema) -> tuple[Preprocessor, di
     return Preprocessor(tuple(columns), missing="keep"), left_out
 
 
+def _without_flood(column: Column, schema: Schema) -> tuple[Column, dict[str, str]]:
+    """Return a column without the levels of the one site with too many, and what is left out."""
+    site, name = schema.flooded[column.name], column.name
+    kept = tuple(level for level in column.levels if schema.only_at.get((name, level)) != site)
+    what = f"{len(column.levels) - len(kept)} texts of {name}"
+    return replace(column, levels=kept), {what: f"too many, and only {site} has them"}
+
+
 def _unfit(prepare: PreprocessingSpec, column: Column) -> str | None:
     """Return the reason for which a column of text is no category, or None if it is one."""
     if not column.levels:
@@ -98,8 +106,8 @@ def _unfit(prepare: PreprocessingSpec, column: Column) -> str | None:
         return None
     if prepare.categories != "auto":
         return "text, and not among the categories"
-    if len(column.levels) > MOST_LEVELS:
-        return f"text with more than {MOST_LEVELS} different values"
+    if len(column.levels) > MOST_CATEGORIES:
+        return f"text with more than {MOST_CATEGORIES} different values"
     return None
 
 

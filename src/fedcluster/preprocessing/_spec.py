@@ -7,6 +7,7 @@ are rows' values: a site names those that several of its rows share and that its
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -90,6 +91,10 @@ class PreprocessingSpec:
         return () if isinstance(self.categories, str) else tuple(self.categories)
 
 
+MOST_CATEGORIES = 20
+"""Levels up to which a column of text is taken for a category, unless it is named as one."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class FitReport:
     """Facts about the columns that fitting a preprocessor has found.
@@ -125,11 +130,15 @@ class Schema:
         The others, each with the reason.
     only_at : mapping of (str, str) to str
         Levels (column, level) that a single one of several sites named, and that site.
+    flooded : mapping of str to str
+        Columns with more than `MOST_CATEGORIES` levels because of one of at least three sites, and
+        that site.
     """
 
     columns: tuple[Column, ...]
     left_out: Mapping[str, str]
     only_at: Mapping[tuple[str, str], str]
+    flooded: Mapping[str, str] = field(default_factory=dict)
 
 
 def agree(described: Mapping[str, Sequence[Column]], chosen: Sequence[str] | None = None) -> Schema:
@@ -177,7 +186,24 @@ def agree(described: Mapping[str, Sequence[Column]], chosen: Sequence[str] | Non
         kind = next(iter(by_site.values()))[name].kind
         columns.append(Column(name, kind, tuple(sites)))
         only_at |= {(name, level): s[0] for level, s in sites.items() if len(s) == 1 < len(by_site)}
-    return Schema(tuple(columns), left_out, only_at)
+    flooded = _flooded(columns, only_at) if len(by_site) > 2 else {}
+    return Schema(tuple(columns), left_out, only_at, flooded)
+
+
+def _flooded(columns: Sequence[Column], only_at: Mapping[tuple[str, str], str]) -> dict[str, str]:
+    """Return the columns that would have few levels without one site, and that site."""
+    own = Counter((name, site) for (name, _), site in only_at.items())
+    flooded = {}
+    for column in columns:
+        many = len(column.levels)
+        sites = [
+            site
+            for (name, site), n in own.items()
+            if name == column.name and 0 < many - n <= MOST_CATEGORIES < many
+        ]
+        if len(sites) == 1:
+            flooded[column.name] = sites[0]
+    return flooded
 
 
 def _sites_by_level(by_site: _Sites, name: str) -> dict[str, list[str]]:

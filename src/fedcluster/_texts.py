@@ -1,0 +1,52 @@
+"""Texts that another machine sent: what a terminal would obey in them, and how it is shown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+LONGEST = 4_000
+"""Characters of the longest text that is taken."""
+CONTROLS = re.compile(
+    "[\x00-\x1f\x7f-\x9f"  # C0 and C1, with escape sequences and ends of lines
+    "\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"  # ends of lines and directions of writing
+    "\ud800-\udfff\ufff9-\ufffb\U000e0000-\U000e007f]"  # halves of characters, notes, tags
+)
+
+
+def is_plain(text: str) -> bool:
+    r"""Return whether a text is not too long and holds nothing that a terminal would obey.
+
+    Examples
+    --------
+    >>> [is_plain(text) for text in ("Zürich", "a\tb", "\x1b[2J", "\u202egpj.exe", "a" * 5000)]
+    [True, False, False, False, False]
+    """
+    return len(text) <= LONGEST and CONTROLS.search(text) is None
+
+
+def printable(text: str) -> str:
+    r"""Return a text with what a terminal would obey written as its code, cut to length.
+
+    Examples
+    --------
+    >>> print(printable("no\x1b[31m such\ncolumn"))
+    no\x1b[31m such\ncolumn
+    """
+    return CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text[:LONGEST])
+
+
+def first_not_plain(value: Any) -> str | None:
+    """Return the first text in what was JSON that is not plain, keys included; None without any."""
+    waiting = [value]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, str):
+            if not is_plain(each):
+                return each
+        elif isinstance(each, Mapping):
+            waiting += [*each.keys(), *each.values()]
+        elif isinstance(each, list | tuple):
+            waiting += each
+    return None
