@@ -481,3 +481,38 @@ def test_a_site_that_is_too_small_does_not_stop_the_others() -> None:
     alone = execute(job, LocalEngine(clients[:1]))
     assert np.array_equal(report.outcome.value.state.centers, alone.outcome.value.state.centers)
     assert report.outcome.values_sent()["small"] == 0
+
+
+def visits(values: np.ndarray) -> Data:
+    """One row for each of some persons, who are known by number."""
+    return Data(values, groups=np.arange(len(values), dtype=np.int64))
+
+
+def test_a_group_stays_where_nobody_of_it_changed_or_p_did(tmp_path) -> None:
+    """Else the difference of its sums, before and now, would stand for fewer persons than p."""
+    grouping, X = (
+        Grouping(Groups(P), tmp_path / "s.groups"),
+        np.random.default_rng(0).normal(size=(120, 2)),
+    )
+    first = grouped(visits(X), grouping)
+    again = grouped(visits(X + 1.0), grouping)  # everybody changed: the groups are as before
+    assert np.allclose(again.X, first.X + 1.0)
+    assert np.array_equal(again.sample_weight, first.sample_weight)
+    X = X + 1.0
+    X[3] += 5.0
+    one = grouped(visits(X), grouping)
+    assert len(one) == len(first) - 1
+    assert all((np.abs(again.X - mean).sum(axis=1) == 0).any() for mean in one.X)
+
+
+def test_rows_that_are_mostly_others_are_refused_until_it_is_said_that_they_are(tmp_path) -> None:
+    file, rng = tmp_path / "s.groups", np.random.default_rng(0)
+    X = rng.normal(size=(200, 2))
+    grouped(Data(X), Grouping(Groups(P), file))
+    X[:90] += 1.0
+    assert len(grouped(Data(X), Grouping(Groups(P), file))) > 15
+    with pytest.raises(InputError, match=r"rows that were grouped are gone or have changed"):
+        grouped(Data(X + 1.0), Grouping(Groups(P), file))
+    before = file.read_bytes()
+    assert len(grouped(Data(X + 1.0), Grouping(Groups(P, generation=2), file))) > 20
+    assert file.read_bytes() != before

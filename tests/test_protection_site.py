@@ -155,3 +155,14 @@ def test_limits_that_are_too_small_for_a_network_are_refused(tmp_path) -> None:
     site = SiteFile.load(write_site(tmp_path, "north", 0, 30, more))
     with pytest.raises(InputError, match=r"min_cluster_size must be at least 5 over a network"):
         site_responder(site, Membership.from_site_file(site), lambda _line: None)
+
+
+def test_groups_that_were_lost_are_not_made_anew(tmp_path) -> None:
+    toml = write_site(tmp_path, "north", 0, missing=0.0)
+    with network([toml]) as engine:
+        engine.choose(["age", "bmi"])
+        engine.ask([Task(Lloyd(), State.at([[20.0, 30.0]]))])
+    (toml.parent / "site.groups").unlink()
+    site = SiteFile.load(toml)
+    with pytest.raises(InputError, match=r"site\.groups is missing, and answers have left"):
+        site_responder(site, Membership.from_site_file(site), lambda _line: None)

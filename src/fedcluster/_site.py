@@ -443,7 +443,10 @@ class _Toml:
     def groups(self) -> Groups:
         """Return how the site groups its rows."""
         self.only([f.name for f in fields(Groups)])
-        given: dict[str, Any] = {key: self.whole(key, 2) for key in self.content if key != "scale"}
+        least = {"p": 2, "min_rows": 2, "generation": 1}
+        given: dict[str, Any] = {
+            key: self.whole(key, least[key]) for key in self.content if key in least
+        }
         if (scale := self.one_of("scale", ("standard", "none"))) is not None:
             given["scale"] = scale
         try:

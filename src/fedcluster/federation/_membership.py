@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any
 
 from fedcluster._site import SiteFile
@@ -132,11 +133,11 @@ def site_responder(site: SiteFile, membership: Membership, say: Callable[[str], 
     Raises
     ------
     InputError
-        If the rows cannot be read, ``steps`` of the site file names something else, or its limits
-        are too small for a network.
+        If the rows cannot be read, ``steps`` of the site file names something else, its limits are
+        too small for a network, or its groups were lost.
     """
-    _check_protection(site)
     folder = site.path.absolute().parent
+    _check_protection(site, folder / membership.log)
     columns = tuple(site.opened(raw=True).columns)
     if (name := first_not_plain(columns)) is not None:
         raise InputError(
@@ -173,13 +174,20 @@ def site_responder(site: SiteFile, membership: Membership, say: Callable[[str], 
     return Turns(responder.reply, worker.end, worker.begin, largest)
 
 
-def _check_protection(site: SiteFile) -> None:
-    """Refuse a site that trusts the coordinator with its rows, and would send sums of very few."""
+def _check_protection(site: SiteFile, log: Path) -> None:
+    """Refuse limits that would let sums of very few rows leave, and groups that were lost."""
     smallest = site.limits.min_cluster_size
     if site.protection == "limits" and smallest < LEAST:
         raise InputError(
             f"{site.path}: [limits], min_cluster_size must be at least {LEAST} over a network, not "
             f"{smallest}; or leave out protection, for groups of rows"
+        )
+    grouped = site.protection != "limits" and site.groups.generation == 1
+    if grouped and log.exists() and not site.groups_file.exists():
+        raise InputError(
+            f"{site.groups_file} is missing, and answers have left, as {log.name} shows: put back "
+            "a copy, since grouping rows anew would tell of single ones; if it never was there, or "
+            "the rows are those of others, write generation = 2 under [groups]"
         )
 
 

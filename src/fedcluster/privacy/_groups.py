@@ -65,7 +65,7 @@ class Grouping:
         Raises
         ------
         InputError
-            If the file is of other columns or of another p, or cannot be read.
+            If the file is of other columns, of another p or of other rows, or cannot be read.
         """
 
         def chunks() -> Iterator[Data]:
@@ -73,6 +73,8 @@ class Grouping:
 
         before = self._kept(chunks)
         table = survey(chunks(), self.groups.p, before.key if self.file else b"")
+        if self.file is not None:
+            before.check_rows(table.units, self.file)
         after = before.without_broken(table.units)
         if len(table.units) >= self.groups.min_rows:
             after = _with_new_groups(after, table, chunks, self.groups)
@@ -88,7 +90,7 @@ class Grouping:
         names = [] if first is None else [column.name for column in columns_of(first)]
         if self.file is None:
             return Partition.empty(self.groups.p, names)
-        return Partition.load(self.file, self.groups.p, names)
+        return Partition.load(self.file, self.groups.p, names, self.groups.generation)
 
 
 def _with_new_groups(

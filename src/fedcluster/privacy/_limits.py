@@ -89,6 +89,9 @@ class Groups:
     scale : {"standard", "none"}, default="standard"
         Whether rows that are alike are sought in standard deviations of the site's own columns, or
         in the columns as they are.
+    generation : int, default=1
+        Raised by one when a site's rows are those of other persons than before: they are then
+        grouped as if none ever were.
 
     Raises
     ------
@@ -107,6 +110,7 @@ class Groups:
     p: int = 5
     min_rows: int = 20
     scale: str = "standard"
+    generation: int = 1
 
     def __post_init__(self) -> None:
         if self.p < 2:

@@ -62,6 +62,8 @@ class Partition:
         As of `fedcluster.core.Grouped`; of the groups numbered ``scatter_groups``.
     n_groups : int
         How many groups were ever made.
+    generation : int
+        As of `fedcluster.privacy.Groups`.
     """
 
     key: bytes
@@ -74,21 +76,50 @@ class Partition:
     scatter: Mapping[str, float] = field(default_factory=dict)
     scatter_groups: Numbers = field(default_factory=_no_numbers)
     n_groups: int = 0
+    generation: int = 1
 
     @classmethod
-    def empty(cls, p: int, columns: Sequence[str]) -> Partition:
+    def empty(cls, p: int, columns: Sequence[str], generation: int = 1) -> Partition:
         """Return the partition of a site that has not grouped a row yet."""
-        return cls(secrets.token_bytes(32), p, tuple(columns))
+        return cls(secrets.token_bytes(32), p, tuple(columns), generation=generation)
 
     def without_broken(self, units: Units) -> Partition:
-        """Return the partition without groups of which a unit is gone or looks otherwise now."""
+        """Return the partition as it stands with the units of now.
+
+        A group leaves if a unit of it is gone, or if some have changed and they are fewer than p:
+        the difference of its sums, before and now, would tell of these.
+        """
         place = _places(units.ids, self.units)
-        same = place >= 0
-        same[same] = units.contents[place[same]] == self.contents[same]
-        broken = np.unique(self.members[~same & (self.members >= 0)])
-        if not len(broken):
+        there, live = place >= 0, self.members >= 0
+        contents = np.where(there, units.contents[place], self.contents)
+        changed = live & (contents != self.contents)
+        if (there | ~live).all() and not changed.any():
             return self
-        return replace(self, members=np.where(np.isin(self.members, broken), -1, self.members))
+        n_changed = np.bincount(self.members[changed], minlength=self.n_groups)
+        few = np.flatnonzero((n_changed > 0) & (n_changed < self.p))
+        broken = np.union1d(self.members[live & ~there], few)
+        members = np.where(np.isin(self.members, broken), -1, self.members)
+        return replace(self, contents=contents, members=members)
+
+    def check_rows(self, units: Units, file: Path) -> None:
+        """Refuse rows most of which are other ones than those that were grouped.
+
+        Raises
+        ------
+        InputError
+            If so, and it is not said whose rows they are: the same persons, with values that have
+            changed, would be grouped again and again.
+        """
+        live = self.units[self.members >= 0]
+        n_there = int(np.count_nonzero(_places(units.ids, live) >= 0))
+        if units.are_persons or 2 * n_there >= len(live) or 2 * len(units) < len(live):
+            return
+        raise InputError(
+            f"{file}: {len(live) - n_there:,} of {len(live):,} rows that were grouped are gone or "
+            "have changed. If they are of the same persons, name whose they are by group_column, "
+            "as grouping them anew would tell of single ones; if they are of others, write "
+            f"generation = {self.generation + 1} under [groups]"
+        )
 
     def places(self, units: Units) -> NDArray[np.intp]:
         """Return the place of each unit in the partition, (u,); -1 of one that was in no group."""
@@ -115,8 +146,8 @@ class Partition:
     # The file
 
     @classmethod
-    def load(cls, file: Path, p: int, columns: Sequence[str]) -> Partition:
-        """Read the partition; make an empty one where there is no file.
+    def load(cls, file: Path, p: int, columns: Sequence[str], generation: int = 1) -> Partition:
+        """Read the partition; make an empty one where there is none of the generation.
 
         Raises
         ------
@@ -125,7 +156,7 @@ class Partition:
             tell of single ones.
         """
         if not file.exists():
-            return cls.empty(p, columns)
+            return cls.empty(p, columns, generation)
         try:
             with file.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
                 kept = cls._from_arrays(arrays)
@@ -134,12 +165,14 @@ class Partition:
                 f"{file} is not a partition into groups, or is damaged ({type(error).__name__}); "
                 "put back a copy: without it rows would be grouped anew, which tells of single ones"
             ) from error
+        if kept.generation < generation:
+            return cls.empty(p, columns, generation)
         for what, old, new in (("p", kept.p, p), ("columns", kept.columns, tuple(columns))):
             if old != new:
                 raise InputError(
                     f"{file}: the rows were grouped with {what} {_shown(old)}, not {_shown(new)}; "
                     "other groups of the same rows would tell of single ones: write it as it was, "
-                    "or remove the file if no answer ever left"
+                    f"or generation = {kept.generation + 1} under [groups] for rows of others"
                 )
         return kept
 
@@ -159,12 +192,13 @@ class Partition:
             scatter=head["scatter"],
             scatter_groups=arrays["scatter_groups"],
             n_groups=head["n_groups"],
+            generation=head["generation"],
         )
 
     def save(self, file: Path) -> None:
         """Write the partition, readable by its owner alone; whole or not at all."""
         head = {"format": FORMAT, "p": self.p, "columns": self.columns}
-        head |= {"scatter": self.scatter, "n_groups": self.n_groups}
+        head |= {name: getattr(self, name) for name in ("scatter", "n_groups", "generation")}
         arrays = {name: getattr(self, name) for name in ("units", "contents", "members", "fresh")}
         with atomic_write(file) as draft, open(os.open(draft, _NEW, 0o600), "wb") as stream:
             np.savez(
