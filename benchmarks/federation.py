@@ -9,12 +9,12 @@ an empty message, the same loop for pushing and pulling. Ours: a default fit ove
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +25,7 @@ from federations import federation, read_json
 
 from fedcluster.transports.flower import _coordinator as coordinator
 from fedcluster.transports.flower._programs import (
-    ManagedProcess,
+    end,
     environment,
     free_port,
     is_healthy,
@@ -67,13 +67,30 @@ def main(grid, context):
 """
 
 
+@contextmanager
+def of_flower(program: str, options: list[str], home: Path) -> Iterator[None]:
+    """Run a program of Flower's as it is, without our guard."""
+    command = [str(Path(sys.executable).with_name(f"flower-{program}")), *options]
+    with (home / f"{program}.log").open("ab") as log:
+        process = subprocess.Popen(
+            command, stdout=log, stderr=log, env=environment(home), start_new_session=True
+        )
+    try:
+        yield
+    finally:
+        end(process)
+
+
 def empty_rounds(folder: Path) -> list[float]:
     """Seconds of each empty round of Flower's own."""
     app, out, home = folder / "app", folder / "seconds.json", folder / "flower"
     app.mkdir(parents=True)
     home.mkdir()
-    shutil.copy(coordinator.APP / "pyproject.toml", app)
-    (app / "fedcluster_app.py").write_text(EMPTY.format(rounds=ROUNDS, out=str(out)))
+    about = coordinator.APP.read_text()
+    for part in ("server", "client"):
+        about = about.replace("fedcluster:none", f"empty:{part}", 1)
+    (app / "pyproject.toml").write_text(about)
+    (app / "empty.py").write_text(EMPTY.format(rounds=ROUNDS, out=str(out)))
     address = f"127.0.0.1:{free_port()}"
     (home / "config.toml").write_text(
         f'[superlink]\ndefault = "own"\n[superlink.own]\naddress = "{address}"\ninsecure = true\n'
@@ -81,14 +98,12 @@ def empty_rounds(folder: Path) -> list[float]:
     with ExitStack() as stack:
         port = address.split(":")[1]
         link = ["--insecure", "--port", port, "--disable-runtime-dependency-installation"]
-        stack.enter_context(ManagedProcess.running("superlink", link, folder / "link.log", home))
+        stack.enter_context(of_flower("superlink", link, home))
         while not is_healthy(address, None):
             time.sleep(0.2)
-        for i in range(3):
+        for _ in range(3):
             node = ["--insecure", "--superlink", address, "--port", str(free_port())]
-            stack.enter_context(
-                ManagedProcess.running("supernode", node, folder / f"{i}.log", home)
-            )
+            stack.enter_context(of_flower("supernode", node, home))
         flwr = [sys.executable, "-c", "from flwr.cli.app import app; app()"]
         submit = [*flwr, "run", str(app), "own", "--format", "json"]
         done = subprocess.run(submit, env=environment(home), check=True, capture_output=True)

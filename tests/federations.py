@@ -144,7 +144,12 @@ class RunningFederation:
     def end_supernode(self, name: str) -> None:
         """Flower's program at a site, and not ours."""
         site = self.sites[name].process.pid
-        [supernode] = [pid for pid in self._marked() if parent_of(pid) == site]
+        [supernode] = [
+            pid
+            for pid in self.pids()
+            if parent_of(pid) == site
+            and b"_launcher.py" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        ]
         os.kill(supernode, signal.SIGTERM)
 
     def run(self, *arguments: object) -> Command:
@@ -192,11 +197,12 @@ class RunningFederation:
     def left_over(self, seconds: float = 120) -> list[int]:
         """Processes of this federation that still run."""
         end = time.monotonic() + seconds
-        while (left := self._marked()) and time.monotonic() < end:
+        while (left := self.pids()) and time.monotonic() < end:
             time.sleep(0.2)
         return left
 
-    def _marked(self) -> list[int]:
+    def pids(self) -> list[int]:
+        """The processes of this federation."""
         mark, found = f"{MARK}={self.mark}".encode(), []
         for environ in Path("/proc").glob("[0-9]*/environ"):
             try:

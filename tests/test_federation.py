@@ -12,7 +12,6 @@ import subprocess
 import sys
 import threading
 import time
-import tomllib
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -27,9 +26,11 @@ import numpy as np
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-from cryptography.hazmat.primitives.serialization import load_ssh_public_key
-from flwr.supercore.interceptors import RuntimeTokenHttpInterceptor
-from flwr.supercore.runtime import RuntimeHttpClient
+from cryptography.hazmat.primitives.serialization import (
+    load_pem_private_key,
+    load_ssh_private_key,
+    load_ssh_public_key,
+)
 from grids import KNOWN, process_grid
 from typer.testing import CliRunner
 
@@ -50,10 +51,16 @@ from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.rounds import run_plan
 from fedcluster.transports.flower import _app as apps
 from fedcluster.transports.flower import _coordinator as coordinator
+from fedcluster.transports.flower import _programs as programs
 from fedcluster.transports.flower import _supernode as member
 from fedcluster.transports.flower import flower_engine
-from fedcluster.transports.flower._launcher import FleetOnly
-from fedcluster.transports.flower._programs import ManagedProcess, client, free_port, is_healthy
+from fedcluster.transports.flower._launcher import SECRET, FleetOnly
+from fedcluster.transports.flower._programs import (
+    Access,
+    ManagedProcess,
+    free_port,
+    is_healthy,
+)
 from fedcluster.transports.flower._transport import client_app, discover_nodes
 
 SITES = ["north", "south"]
@@ -89,13 +96,23 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_private_keys_are_for_their_owner_only(folder: Path) -> None:
-    secret = {"ca.key", "server.key", "key"}
-    for path in folder.rglob("*"):
+    before = os.umask(0)
+    create(folder / "inner", ["a"], "cluster.example.org:8443", insecure=False)
+    assert os.umask(before) == 0
+    for path in ((folder / "inner"), *(folder / "inner").rglob("*")):
         mode = stat.S_IMODE(path.stat().st_mode)
-        if path.name in secret:
-            assert mode == 0o600, path
-    for name in ("", "sites", "sites/north"):
-        assert stat.S_IMODE((folder / name).stat().st_mode) == 0o700
+        assert mode == (0o700 if path.is_dir() else 0o600), path
+
+
+def test_the_authority_s_key_is_not_kept(folder: Path) -> None:
+    """It has signed what it is for; a site is known by a key of its own."""
+    authority = x509.load_pem_x509_certificate((folder / "certificates/ca.crt").read_bytes())
+    public = authority.public_key().public_numbers()  # type: ignore[union-attr]
+    for path in folder.rglob("*"):
+        if path.is_file() and b"PRIVATE KEY" in (content := path.read_bytes()):
+            of_site = b"OPENSSH" in content
+            load: Any = load_ssh_private_key if of_site else load_pem_private_key
+            assert load(content, None).public_key() != public
 
 
 def test_certificates_say_what_they_are_for(folder: Path) -> None:
@@ -128,12 +145,6 @@ def test_the_site_s_folder_is_ready_to_use(folder: Path) -> None:
     readme = (folder / "sites/north/README.md").read_text()
     assert "fedcluster site start site.toml" in readme
     assert "{" not in readme + (folder / "README.md").read_text()
-
-
-def test_the_thin_app_is_what_flower_asks_for() -> None:
-    content = tomllib.loads((coordinator.APP / "pyproject.toml").read_text())
-    assert content["tool"]["flwr"]["app"]["components"]["serverapp"] == "fedcluster_app:server"
-    assert content["project"]["dependencies"] == []
 
 
 def test_a_federation_reads_what_was_written(folder: Path) -> None:
@@ -568,33 +579,68 @@ def refusing(request: pytest.FixtureRequest) -> Iterator[int]:
         server.shutdown()
 
 
+def program_for(looks: int) -> Any:
+    """A SuperNode that has ended after so many looks whether it runs."""
+    left = iter([True] * looks)
+    members = {"name": "supernode", "runs": property(lambda _: next(left, False))}
+    return type("Program", (), members)()
+
+
 @pytest.mark.parametrize("refusing", [401, 403, 500], indirect=True)
 def test_a_question_that_is_refused_does_not_end_the_site(refusing, monkeypatch, caplog):
     """A run may end, or a sign of life come late, at any time."""
     ended: list[tuple[int, int]] = []
     monkeypatch.setattr(os, "kill", lambda *whom: ended.append(whom))
-    one = client(
-        RuntimeHttpClient, f"127.0.0.1:{refusing}", 1, RuntimeTokenHttpInterceptor("token")
-    )
+    access = Access(f"127.0.0.1:{refusing}", None, b"secret")
     nobody: Any = None
-    member.answer_one(one, client_app(lambda context: nobody))
+    member.answer_one(access, "token", client_app(lambda context: nobody))
     assert caplog.messages == ["a question was lost, its run may have ended: HTTPStatusError"]
 
-    monkeypatch.setattr(member, "POLL", 0.0)
+    monkeypatch.setattr(programs, "POLL", 0.0)
 
-    class Twice:
-        runs = property(lambda self: next(looks))
-
-    looks = iter([True, True, False])
-    twice: Any = Twice()
-    member.answer(twice, refusing, b"secret", nobody)
+    member.answer(program_for(2), access, nobody)
     assert [text.split(":")[0] for text in caplog.messages[1:]] == (
-        ["the SuperNode does not answer"] * 2
+        ["Flower's supernode does not answer"] * 2
     )
     assert not ended
 
 
-def status_of(path: str, host: str) -> int:
+@pytest.mark.parametrize("encrypted", [True, False])
+def test_a_stranger_at_the_port_of_a_supernode_is_not_believed(
+    encrypted, tmp_path, monkeypatch, caplog
+):
+    """He may take it as soon as the SuperNode gives it back, while its process still runs."""
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    for folder in (ours, theirs):
+        folder.mkdir()
+        member.certify(folder)
+    heard: list[str] = []
+
+    class Stranger(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            heard.append(str(self.headers))
+
+        def log_message(self, *what: object) -> None:
+            pass
+
+    monkeypatch.setattr(programs, "POLL", 0.0)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Stranger) as server:
+        if encrypted:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(theirs / "server.crt", theirs / "server.key")
+            server.socket = context.wrap_socket(server.socket, server_side=True)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        access = Access(f"127.0.0.1:{server.server_port}", ours / "ca.crt", b"secret")
+        nobody: Any = None
+        member.answer(program_for(2), access, nobody)
+        server.shutdown()
+    assert heard == []
+    assert [text.split(":")[0] for text in caplog.messages] == (
+        ["Flower's supernode does not answer"] * 2
+    )
+
+
+def status_of(path: str, host: str, secret: bytes | None) -> int:
     """What the gate before the SuperLink answers; 200 is the app behind it."""
     said: list[int] = []
 
@@ -605,9 +651,10 @@ def status_of(path: str, host: str) -> int:
         if message["type"] == "http.response.start":
             said.append(message["status"])
 
-    scope = {"type": "http", "path": path, "client": (host, 1)}
+    headers = [] if secret is None else [(SECRET.encode(), secret)]
+    scope = {"type": "http", "path": path, "client": (host, 1), "headers": headers}
     nothing: Any = None
-    asyncio.run(FleetOnly(behind)(scope, nothing, send))
+    asyncio.run(FleetOnly(behind, b"secret")(scope, nothing, send))
     return said[0]
 
 
@@ -626,7 +673,16 @@ def status_of(path: str, host: str) -> int:
     ],
 )
 def test_from_elsewhere_one_may_ask_what_sites_ask_and_no_more(path, host, status):
-    assert status_of(path, host) == status
+    """Who knows the secret, too."""
+    assert status_of(path, host, b"secret") == status
+
+
+@pytest.mark.parametrize("secret", [None, b"", b"Secret", b"secret ", b"\xff"])
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "10.0.0.7"])
+def test_without_the_secret_nobody_asks_more_than_sites_do(host, secret):
+    for path in ("/v1/control/start-run", "/v1/runtime/acquire-task", "/docs", "/", "/v1/fleet"):
+        assert status_of(path, host, secret) == 403
+    assert status_of("/v1/fleet/activate-node", host, secret) == 200
 
 
 def test_a_program_that_does_not_start_is_complained_of(tmp_path: Path) -> None:

@@ -17,18 +17,18 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
+from io import BytesIO
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import _Call, call
+from zipfile import ZipFile
 
 import flwr.supernode.fleet_http_client
 import pytest
 import uvicorn
 from cryptography.hazmat.primitives.asymmetric import ec
 from fastapi.routing import iter_route_contexts
-from flwr.cli.constant import SuperLinkConnectionTomlKey
-from flwr.cli.flower_config import read_superlink_connection
 from flwr.common import constant
 from flwr.supercore.error import ApiErrorCode
 from flwr.supercore.http_logging import get_uvicorn_log_config
@@ -46,7 +46,8 @@ from fedcluster.transports.flower import _coordinator as coordinator
 from fedcluster.transports.flower import _launcher as launcher
 from fedcluster.transports.flower import _programs as programs
 from fedcluster.transports.flower import _supernode as supernode
-from fedcluster.transports.flower._programs import environment
+from fedcluster.transports.flower._app import RunGrid
+from fedcluster.transports.flower._programs import Access, environment
 
 PACKAGE = Path(launcher.__file__).parent
 
@@ -56,18 +57,25 @@ CALLS: dict[str, _Call | None] = {
     "flwr.app.Context": None,
     "flwr.app.Message": call(None, 1, "query", ttl=1.0, group_id="1"),
     "flwr.app.RecordDict": call({}),
+    "flwr.cli.build.build_fab_from_files": call({"pyproject.toml": b""}),
     "flwr.clientapp.ClientApp": call(),
     "flwr.common.constant.SubStatus": None,
+    "flwr.common.serde.fab_to_proto": call(None),
+    "flwr.common.serde.run_from_proto": call(None),
+    "flwr.common.serde.user_config_to_proto": call({}),
     "flwr.proto.control_pb2.ListNodesRequest": None,
     "flwr.proto.control_pb2.ListRunsRequest": None,
     "flwr.proto.control_pb2.RegisterNodeRequest": None,
+    "flwr.proto.control_pb2.StartRunRequest": None,
     "flwr.proto.control_pb2.StopRunRequest": None,
     "flwr.proto.runtime_pb2.AcquireTaskRequest": None,
+    "flwr.proto.runtime_pb2.PullTaskInputRequest": None,
+    "flwr.proto.runtime_pb2.PushTaskOutputRequest": None,
     "flwr.proto.runtime_pb2.SendTaskHeartbeatRequest": None,
     "flwr.serverapp.Grid": None,
-    "flwr.serverapp.ServerApp": call(),
     "flwr.supercore.constant.TaskType": None,
     "flwr.supercore.control.ControlHttpClient": None,
+    "flwr.supercore.fab.Fab": call("hash", b"", {}),
     "flwr.supercore.heartbeat.HeartbeatSender": call(bool),
     "flwr.supercore.interceptors.RuntimeTokenHttpInterceptor": call("token"),
     "flwr.supercore.interceptors.RuntimeVersionHttpInterceptor": call(component_name="name"),
@@ -75,11 +83,15 @@ CALLS: dict[str, _Call | None] = {
         master_secret=b"", protected_methods=set()
     ),
     "flwr.supercore.primitives.asymmetric.public_key_to_bytes": call(None),
+    "flwr.supercore.protobuf.client.ProtobufCall": None,
+    "flwr.supercore.protobuf.client.ProtobufRequestContext": None,
     "flwr.supercore.retry.RetryInvoker": call(iter, Exception, 1, None),
     "flwr.supercore.retry.exponential": call(max_delay=20),
     "flwr.supercore.runtime.RuntimeHttpClient": None,
+    "flwr.supercore.task_identity.TaskIdentity": None,
     "flwr.superlink.cli.flower_superlink": None,
     "flwr.superlink.extensions": None,
+    "flwr.superlink.grid.HttpGrid": call(token="token"),
     "flwr.supernode.cli.flower_supernode": None,
     "flwr.supernode.runtime.run_clientapp.pull_task_input": call(None),
     "flwr.supernode.runtime.run_clientapp.push_message": call(None, None, None),
@@ -93,10 +105,10 @@ METHODS = {
     "flwr.serverapp.Grid.get_node_ids": call(None),
     "flwr.serverapp.Grid.pull_messages": call(None, []),
     "flwr.serverapp.Grid.push_messages": call(None, []),
-    "flwr.serverapp.ServerApp.main": call(None),
     "flwr.supercore.control.ControlHttpClient.ListNodes": call(None, None),
     "flwr.supercore.control.ControlHttpClient.ListRuns": call(None, None),
     "flwr.supercore.control.ControlHttpClient.RegisterNode": call(None, None),
+    "flwr.supercore.control.ControlHttpClient.StartRun": call(None, None),
     "flwr.supercore.control.ControlHttpClient.StopRun": call(None, None),
     "flwr.supercore.control.ControlHttpClient.close": call(None),
     "flwr.supercore.control.ControlHttpClient.from_server_address": call(
@@ -105,11 +117,14 @@ METHODS = {
     "flwr.supercore.heartbeat.HeartbeatSender.start": call(None),
     "flwr.supercore.heartbeat.HeartbeatSender.stop": call(None),
     "flwr.supercore.runtime.RuntimeHttpClient.AcquireTask": call(None, None),
+    "flwr.supercore.runtime.RuntimeHttpClient.PullTaskInput": call(None, None),
+    "flwr.supercore.runtime.RuntimeHttpClient.PushTaskOutput": call(None, None),
     "flwr.supercore.runtime.RuntimeHttpClient.SendTaskHeartbeat": call(None, None),
     "flwr.supercore.runtime.RuntimeHttpClient.close": call(None),
     "flwr.supercore.runtime.RuntimeHttpClient.from_server_address": call(
         server_address="", insecure=True, root_certificates=None, interceptors=[], retry_invoker=1
     ),
+    "flwr.superlink.grid.HttpGrid.set_run": call(None, None),
 }
 
 FIELDS = {
@@ -119,11 +134,16 @@ FIELDS = {
     "flwr.proto.control_pb2.ListRunsResponse": "run_dict",
     "flwr.proto.control_pb2.RegisterNodeRequest": "public_key name",
     "flwr.proto.control_pb2.RegisterNodeResponse": "node_id",
+    "flwr.proto.control_pb2.StartRunRequest": "fab override_config",
+    "flwr.proto.control_pb2.StartRunResponse": "run_id",
     "flwr.proto.control_pb2.StopRunRequest": "run_id",
     "flwr.proto.node_pb2.NodeInfo": "node_id public_key status",
     "flwr.proto.run_pb2.RunStatus": "status sub_status details",
     "flwr.proto.runtime_pb2.AcquireTaskRequest": "supported_task_types",
     "flwr.proto.runtime_pb2.AcquireTaskResponse": "task token",
+    "flwr.proto.runtime_pb2.PullTaskInputRequest": "",
+    "flwr.proto.runtime_pb2.PullTaskInputResponse": "task_id run context",
+    "flwr.proto.runtime_pb2.PushTaskOutputRequest": "sub_status details",
     "flwr.proto.runtime_pb2.SendTaskHeartbeatRequest": "",
 }
 
@@ -133,9 +153,11 @@ VALUES = {
     "flwr.common.constant.ErrorCode.CLIENT_APP_CRASHED": 8,
     "flwr.common.constant.Status.FINISHED": "finished",
     "flwr.common.constant.SubStatus.COMPLETED": "completed",
+    "flwr.common.constant.SubStatus.FAILED": "failed",
     "flwr.supercore.constant.NodeStatus.ONLINE": "online",
     "flwr.supercore.constant.NodeStatus.UNREGISTERED": "unregistered",
     "flwr.supercore.constant.TaskType.CLIENT_APP": "flwr-clientapp",
+    "flwr.supercore.constant.TaskType.SERVER_APP": "flwr-serverapp",
 }
 
 
@@ -212,38 +234,46 @@ def parser(program: str) -> argparse.ArgumentParser:
 @pytest.mark.parametrize("insecure", [True, False])
 def test_flower_understands_the_options_of_its_programs(insecure, tmp_path):
     federation = create(tmp_path / "trial", ["a"], "127.0.0.1:8443", insecure=insecure)
-    options = coordinator.superlink_options(federation)
+    options = coordinator.superlink_options(federation, tmp_path / "s")
     given = parser("superlink").parse_args(options)
     assert (given.host, given.port, given.insecure) == ("127.0.0.1", 8443, insecure)
     assert given.enable_supernode_auth is not insecure
+    assert (given.isolation, given.superexec_auth_secret_file) == ("process", str(tmp_path / "s"))
     site = Membership("127.0.0.1:8443", None if insecure else "ca.crt", "key", insecure)
-    options = supernode.supernode_options(site, tmp_path / "trial/sites/a", 4711, tmp_path / "s")
+    access = Access("127.0.0.1:4711", tmp_path / "ca.crt", b"")
+    options = supernode.supernode_options(site, tmp_path / "trial/sites/a", access, tmp_path)
     given = parser("supernode").parse_args(options)
     assert (given.superlink, given.port, given.isolation) == ("127.0.0.1:8443", 4711, "process")
-    assert (given.insecure, given.superexec_auth_secret_file) == (insecure, str(tmp_path / "s"))
+    assert (given.insecure, given.superexec_auth_secret_file) == (
+        insecure,
+        str(tmp_path / "secret"),
+    )
+    assert (given.host, given.ssl_keyfile) == ("127.0.0.1", str(tmp_path / "server.key"))
 
 
-def test_flower_s_command_finds_the_superlink(federation, monkeypatch):
-    for name, value in environment(federation.file("flower")).items():
-        monkeypatch.setenv(name, value)
-    federation.file("flower").mkdir()
-    coordinator.write_connection(federation)
-    connection = read_superlink_connection(coordinator.CONNECTION)
-    assert (connection.address, connection.insecure) == (federation.address, True)
-    assert SuperLinkConnectionTomlKey.ROOT_CERTIFICATES == "root-certificates"
+def test_flower_takes_an_app_without_code():
+    """What makes a run is its job; the app is what Flower asks for."""
+    build: Any = of_flower("flwr.cli.build.build_fab_from_files")
+    fab, _ = build({"pyproject.toml": coordinator.APP.read_bytes()})
+    with ZipFile(BytesIO(fab)) as archive:
+        assert not [name for name in archive.namelist() if name.endswith(".py")]
+    read: Any = of_flower("flwr.superlink.servicer.control.control_handlers.get_fab_config")
+    assert read(fab)["tool"]["flwr"]["app"]["config"] == {"job": ""}
 
 
-def test_flower_s_command_says_in_json_whether_it_took_a_run():
-    source = inspect.getsource(import_module("flwr.cli.run.run"))
-    assert '"success": ' in source
-    assert '"run-id": ' in source
+def test_a_grid_takes_the_client_that_it_is_given():
+    """As Flower's own has it: by a property that returns the one that is there."""
+    runtime: Any = object()
+    assert RunGrid(runtime)._runtime_client is runtime  # noqa: SLF001
 
 
-def test_flower_reads_the_environment_that_is_set_for_it():
+def test_flower_reads_the_environment_that_is_set_for_it_and_no_other(monkeypatch):
+    monkeypatch.setenv("FLWR_INTERNAL_GRPC_CONTROL_API", "1")
     names = [name for name in environment(Path("home")) if name.startswith("FLWR_")]
+    assert "FLWR_INTERNAL_GRPC_CONTROL_API" not in names
     sources = ["supercore.telemetry", "common.constant", "supercore.constant"]
     text = "".join(inspect.getsource(import_module(f"flwr.{name}")) for name in sources)
-    assert {name for name in names if f'"{name}"' not in text and name not in os.environ} == set()
+    assert {name for name in names if f'"{name}"' not in text} == set()
 
 
 # What the programs print
@@ -312,9 +342,56 @@ def served(app) -> Iterator[str]:
         thread.join()
 
 
+SECRET = b"the secret of this start"
+
+
+def check_guard(address: str) -> None:
+    programs.check_guard(Access(address, None, SECRET))
+
+
 def test_a_guarded_port_passes():
-    with served(launcher.FleetOnly(Renamed(200))) as address:
-        programs.check_guard(address, None)
+    with served(launcher.FleetOnly(Renamed(200), SECRET)) as address:
+        check_guard(address)
+
+
+def test_a_guard_that_knows_another_secret_is_of_another_coordinator():
+    with (
+        served(launcher.FleetOnly(Renamed(200), b"another")) as address,
+        pytest.raises(InputError, match=f"another coordinator answers at {address}"),
+    ):
+        check_guard(address)
+
+
+class Lax(launcher.FleetOnly):
+    """A guard that overlooks one thing."""
+
+    def __init__(self, overlooks: str) -> None:
+        super().__init__(Renamed(200), SECRET)
+        self.overlooks = overlooks
+
+    async def __call__(self, scope, receive, send):
+        given = dict(scope["headers"]).get(launcher.SECRET.encode())
+        here = scope["client"][0] == "127.0.0.1"
+        strangers = {
+            "without the secret": given is None,
+            "with another secret": given not in {None, SECRET},
+            "from another machine": not here,
+        }
+        if strangers[self.overlooks]:
+            await Renamed(200)(scope, receive, send)
+        else:
+            await super().__call__(scope, receive, send)
+
+
+@pytest.mark.parametrize(
+    "who", ["without the secret", "with another secret", "from another machine"]
+)
+def test_a_guard_that_lets_one_stranger_in_is_none(who):
+    with (
+        served(Lax(who)) as address,
+        pytest.raises(InputError, match=f"{address} is not guarded: asked {who} for"),
+    ):
+        check_guard(address)
 
 
 @pytest.mark.parametrize(("status", "body"), [(200, b""), (404, b""), (403, b""), (405, b"no")])
@@ -324,12 +401,12 @@ def test_a_port_whose_guard_does_not_answer_is_refused(status, body):
         served(Renamed(status, body)) as address,
         pytest.raises(InputError, match=f"{address} is not guarded: .* answers {status} instead"),
     ):
-        programs.check_guard(address, None)
+        check_guard(address)
 
 
 def test_a_port_where_nobody_answers_is_refused():
     with pytest.raises(InputError, match=r"is not guarded: .* answers .*refused.* instead of 403"):
-        programs.check_guard(f"127.0.0.1:{programs.free_port()}", None)
+        check_guard(f"127.0.0.1:{programs.free_port()}")
 
 
 def test_start_ends_with_an_error_where_flower_has_renamed_the_guard_s_place(
@@ -349,15 +426,27 @@ def test_start_ends_with_an_error_where_flower_has_renamed_the_guard_s_place(
         pass
     assert not coordinator.is_started(federation)
     assert not federation.file("flower", "nodes.json").exists()
+    assert not federation.file("flower", "secret").exists()
 
 
-def test_the_superlink_takes_its_outermost_middleware_from_the_launcher(monkeypatch):
+def test_the_superlink_takes_its_outermost_middleware_from_the_launcher(monkeypatch, tmp_path):
     monkeypatch.setattr(extensions, "get_middleware", extensions.get_middleware)
     monkeypatch.setattr("flwr.superlink.cli.flower_superlink", lambda: None)
-    monkeypatch.setattr(sys, "argv", ["launcher", str(os.getppid()), "superlink"])
+    secret = tmp_path / "secret"
+    secret.write_bytes(SECRET)
+    options = ["launcher", str(os.getppid()), "superlink", launcher.SECRET_FILE, str(secret)]
+    monkeypatch.setattr(sys, "argv", options)
     launcher.main()
     outermost: Any = superlink_main._get_middleware()[0]  # noqa: SLF001
     assert outermost.cls is launcher.FleetOnly
+    assert outermost.kwargs == {"secret": SECRET}
+
+
+def test_the_superlink_is_not_started_without_a_secret(monkeypatch):
+    monkeypatch.setattr("flwr.superlink.cli.flower_superlink", lambda: pytest.fail("started"))
+    monkeypatch.setattr(sys, "argv", ["launcher", str(os.getppid()), "superlink"])
+    with pytest.raises(ValueError, match=launcher.SECRET_FILE):
+        launcher.main()
 
 
 def paths(router) -> set[str]:

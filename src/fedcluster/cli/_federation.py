@@ -85,19 +85,15 @@ def start(folder: Folder) -> None:
     Runs Flower's SuperLink; what it prints goes to DIR/flower/superlink.log.
     """
     federation = _loaded(folder)
-    import time
-
     from fedcluster.cli._screen import until_interrupted
-    from fedcluster.transports.flower._coordinator import serve
+    from fedcluster.transports.flower._coordinator import carry_out, serve
 
     with until_interrupted(), serve(federation) as superlink:
         if federation.insecure:
             typer.echo("INSECURE: nothing is encrypted; for trials on this machine only.")
         typer.echo(f"The sites can connect to {federation.address}; Ctrl-C ends it.")
         sys.stdout.flush()
-        while True:
-            superlink.check()
-            time.sleep(0.5)
+        carry_out(federation, superlink)
     typer.echo("Ended.")
 
 

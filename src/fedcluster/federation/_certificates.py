@@ -35,6 +35,8 @@ USAGES = (
 def issue(host: str, sites: Sequence[str]) -> tuple[dict[str, bytes], dict[str, bytes]]:
     """Make a certificate for the coordinator, its key to sign permits, and a key for each site.
 
+    The key of the authority that signs the certificate is not kept, so that nobody finds it.
+
     Parameters
     ----------
     host : str
@@ -51,10 +53,7 @@ def issue(host: str, sites: Sequence[str]) -> tuple[dict[str, bytes], dict[str, 
     ca = _certificate(None, authority, authority)
     chain = _certificate(host, server, authority) + ca
     public = {"certificates/ca.crt": ca, "certificates/server.crt": chain}
-    secret = {
-        "certificates/ca.key": _private(authority, PrivateFormat.PKCS8),
-        "certificates/server.key": _private(server, PrivateFormat.PKCS8),
-    }
+    secret = {"certificates/server.key": _private(server, PrivateFormat.PKCS8)}
     secret["certificates/permit.key"], granter = new_key()
     for site in sites:
         key = ec.generate_private_key(ec.SECP384R1())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ipaddress
 import json
-import os
 import re
 import tomllib
 from collections.abc import Sequence
@@ -15,9 +14,14 @@ from typing import Any
 from fedcluster.errors import InputError
 from fedcluster.federation._certificates import issue
 from fedcluster.federation._permits import GRANTED, Permit, authority_digest, load_key, sign
+from fedcluster.federation._private import check_private, private_files
 from fedcluster.io._outputs import atomic_folder, atomic_write
 
 TEMPLATES = Path(__file__).with_name("templates")
+INNER = ("certificates", "certificates/*", "flower", "keys", "keys/*", "permits", "runs", "*.toml")
+SECRET = ("certificates/*.key", "flower/secret")
+"""What only the owner of a federation's folder may write, and read."""
+
 SITE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
 
 
@@ -49,9 +53,11 @@ class Federation:
         Raises
         ------
         InputError
-            If it is not there, or damaged.
+            If it is not there, or damaged, or others may write in the folder or read its keys.
         """
         path = folder / "federation.toml"
+        inner, secret = ([p for g in globs for p in folder.glob(g)] for globs in (INNER, SECRET))
+        check_private([folder, *inner], secret=secret)
         try:
             content = tomllib.loads(path.read_text("utf-8"))
             sites = tuple(map(str, content["sites"]))
@@ -90,6 +96,7 @@ class Federation:
         return self.folder.joinpath(*parts)
 
 
+@private_files()
 def create(folder: Path, sites: Sequence[str], address: str, *, insecure: bool) -> Federation:
     """Write the folder of a new federation, whole or not at all.
 
@@ -116,17 +123,15 @@ def create(folder: Path, sites: Sequence[str], address: str, *, insecure: bool) 
         raise InputError(f"{folder} exists and is not an empty folder; choose another")
     public = _pages(federation)
     certificates, secret = ({}, {}) if insecure else issue(federation.host, federation.sites)
-    public |= certificates
     with atomic_folder(folder) as partial:
-        for name, content in public.items():
-            _write(partial / name, content, 0o644)
-        for name, content in secret.items():
-            _write(partial / name, content, 0o600)
-        for name in ("", "sites", *(f"sites/{site}" for site in sites)):
-            (partial / name).chmod(0o700)
+        for name, content in (public | certificates | secret).items():
+            path = partial / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
     return federation
 
 
+@private_files()
 def grant(federation: Federation, **terms: Any) -> Path:
     """Write a permit into the folder of a federation and sign it; return its file.
 
@@ -159,12 +164,6 @@ def grant(federation: Federation, **terms: Any) -> Path:
     with atomic_write(path) as temporary:
         temporary.write_text(permit.text(), encoding="utf-8")
     return path
-
-
-def _write(path: Path, content: bytes, mode: int) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
-        file.write(content)
 
 
 def _check_sites(sites: Sequence[str]) -> None:

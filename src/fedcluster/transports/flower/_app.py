@@ -1,25 +1,44 @@
-"""Flower's ServerApp: it does the coordinator's part of one job; sites answer by themselves."""
+"""The coordinator's part of one run, in a process of its own; sites answer by themselves.
+
+    python -m fedcluster.transports.flower._app PARENT FOLDER
+
+The token of the run's task comes on standard input: arguments are there for all to read. What is
+done stands in ``job.json`` of a run in the federation's folder; no code comes with a run.
+"""
 
 from __future__ import annotations
 
 import json
 import logging
+import signal
+import sys
+import threading
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from flwr.app import Context
-from flwr.clientapp import ClientApp
-from flwr.serverapp import Grid, ServerApp
+import httpx
+from flwr.common.constant import SubStatus
+from flwr.common.serde import run_from_proto
+from flwr.proto.runtime_pb2 import PullTaskInputRequest, PushTaskOutputRequest
+from flwr.serverapp import Grid
+from flwr.supercore.runtime import RuntimeHttpClient
+from flwr.supercore.task_identity import TaskIdentity
+from flwr.superlink.grid import HttpGrid
 
 from fedcluster._artefacts import write_job
 from fedcluster.engines._recorded import RecordedEngine
 from fedcluster.engines._remote import RemoteEngine
 from fedcluster.engines._wire import WireError
 from fedcluster.errors import HeldBackError, InputError, SiteError
+from fedcluster.federation._folder import Federation
+from fedcluster.federation._private import private_files
 from fedcluster.io._outputs import atomic_folder, atomic_write, write_json
 from fedcluster.jobs import Job, execute, job_from_json, preprocessing_of
+from fedcluster.transports.flower import _launcher as launcher
+from fedcluster.transports.flower import _programs as programs
+from fedcluster.transports.flower._coordinator import access_to
 from fedcluster.transports.flower._transport import discover_nodes, flower_engine
 
 LOGGER = logging.getLogger(__name__)
@@ -27,27 +46,63 @@ LOGGER = logging.getLogger(__name__)
 HASH_DIGITS = 64
 """Digits of the hash of a line of a site's log."""
 
-client = ClientApp()
-"""An app that does nothing: a site answers by its own package, ``fedcluster site start``."""
-
-server = ServerApp()
+TRIES = 5
+"""How often the SuperLink is asked where it does not answer."""
 
 
-@server.main()
-def main(grid: Grid, context: Context) -> None:
-    """Carry out the job in the folder that the run names; its outcome comes there."""
-    folder = Path(str(context.run_config["job"]))
+class RunGrid(HttpGrid):
+    """Flower's grid of one run, over a client of ours.
+
+    Parameters
+    ----------
+    runtime : RuntimeHttpClient
+        The client of the run's task.
+    """
+
+    def __init__(self, runtime: RuntimeHttpClient) -> None:
+        super().__init__(token="the client has it")
+        self._client = runtime
+
+
+def main() -> None:
+    """Carry out the run of the task whose token is on standard input."""
+    parent, home = sys.argv[1:]
+    threading.Thread(target=launcher.end_with, args=[int(parent)], daemon=True).start()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    federation = Federation.load(Path(home))
+    with private_files(), programs.task(access_to(federation), sys.stdin.read(), TRIES) as runtime:
+        given = runtime.PullTaskInput(PullTaskInputRequest())
+        TaskIdentity.task_id, TaskIdentity.run_id = given.task_id, given.run.run_id
+        TaskIdentity.node_id = given.context.node_id
+        run, grid = run_from_proto(given.run), RunGrid(runtime)
+        grid.set_run(run)
+        folder = run_folder(federation, str(run.override_config.get("job")))
+        error = attempt(grid, folder) if folder else "the run has no job in the federation's folder"
+        how = SubStatus.FAILED if error else SubStatus.COMPLETED
+        runtime.PushTaskOutput(PushTaskOutputRequest(sub_status=how, details=error))
+
+
+def run_folder(federation: Federation, name: str) -> Path | None:
+    """Return the folder of a run that a job was written for, None where there is none."""
+    jobs = federation.file("runs").glob("*/job.json")
+    return next((path.parent for path in jobs if path.parent.name == name), None)
+
+
+def attempt(grid: Grid, folder: Path) -> str:
+    """Carry out the job in a folder and write its outcome there; return its error, if any."""
     try:
         content = json.loads((folder / "job.json").read_text("utf-8"))
         outcome = {"done": True, **conduct(engine_for(grid, content), content, folder)}
     except (InputError, HeldBackError, SiteError, WireError) as error:
         outcome = {"done": False, "error": str(error)}
+    except httpx.HTTPStatusError as error:
+        status = error.response.status_code
+        outcome = {"done": False, "error": f"Flower has ended the run (status {status})"}
     except Exception as error:
         LOGGER.exception("the run failed")
         outcome = {"done": False, "error": f"{type(error).__name__}: {error}"}
     write_json(folder / "outcome.json", outcome)
-    if not outcome["done"]:
-        raise RuntimeError(outcome["error"])
+    return str(outcome.get("error", ""))
 
 
 def engine_for(grid: Grid, content: Mapping[str, Any]) -> RemoteEngine:
@@ -136,3 +191,7 @@ def _columns(
         temporary.write_text(json.dumps(columns), encoding="utf-8")
     engine.choose(columns)
     return columns
+
+
+if __name__ == "__main__":
+    main()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
@@ -12,28 +13,36 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 import httpx
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_ssh_public_key
+from flwr.cli.build import build_fab_from_files
+from flwr.common.serde import fab_to_proto, user_config_to_proto
 from flwr.proto.control_pb2 import (
     ListNodesRequest,
     ListRunsRequest,
     RegisterNodeRequest,
+    StartRunRequest,
     StopRunRequest,
 )
+from flwr.supercore.constant import TaskType
 from flwr.supercore.control import ControlHttpClient
+from flwr.supercore.fab import Fab
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 
 from fedcluster._specifications import RunOptions
 from fedcluster.errors import InputError, SiteError
 from fedcluster.federation._folder import Federation
 from fedcluster.federation._permits import Permit
-from fedcluster.io._outputs import write_json
+from fedcluster.federation._private import private_files
+from fedcluster.io._outputs import atomic_write, write_json
 from fedcluster.jobs import JOBS, Job
 from fedcluster.transports.flower import _programs as programs
-from fedcluster.transports.flower._programs import ManagedProcess
+from fedcluster.transports.flower._launcher import SECRET_FILE
+from fedcluster.transports.flower._programs import Access, ManagedProcess
 
 PATIENCE = 300.0
 """Seconds that a SuperLink has to start, on a machine that does much else."""
@@ -47,35 +56,37 @@ ASK = 5.0
 LOCAL = {"127.0.0.1": "127.0.0.1", "localhost": "127.0.0.1", "::1": "::1"}
 """Addresses that the SuperLink listens at where no other machine is to reach it."""
 
-CONNECTION = "federation"
-"""The name of the SuperLink in the configuration of Flower's own command."""
-
-APP = Path(__file__).with_name("app")
-"""The folder of the app that Flower runs; all of its code is in this package."""
+APP = Path(__file__).with_name("app.toml")
+"""What Flower asks for to take a run. No code is in it: a run is carried out by `carry_out`."""
 
 
 @contextmanager
 def serve(federation: Federation) -> Iterator[ManagedProcess]:
     """Run the SuperLink of a federation while the block lasts.
 
+    Its secret changes with each start. What begins or shows runs finds it in ``flower/secret``.
+
     Raises
     ------
     InputError
-        If it does not start, or its interfaces for administrators are open to other machines.
+        If it does not start, or its interfaces for administrators are open to others.
     """
-    home = federation.file("flower")
-    home.mkdir(exist_ok=True)
-    write_connection(federation)
+    home, published = federation.file("flower"), federation.file("flower", "secret")
     log = home / "superlink.log"
-    with ManagedProcess.running("superlink", superlink_options(federation), log, home) as superlink:
-        _wait_until_healthy(federation, superlink)
-        programs.check_guard(federation.local_address, federation.authority)
-        _write_nodes(federation)
-        yield superlink
+    with private_files(), programs.private_folder(home) as private:
+        options = superlink_options(federation, private / "secret")
+        with ManagedProcess.running("superlink", options, log, home) as superlink:
+            _wait_until_healthy(federation, superlink)
+            secret = programs.secret_in(private)
+            programs.check_guard(Access(federation.local_address, federation.authority, secret))
+            with atomic_write(published) as temporary:
+                temporary.write_bytes(secret)
+            _write_nodes(federation)
+            yield superlink
 
 
-def superlink_options(federation: Federation) -> list[str]:
-    """Return the options of Flower's SuperLink."""
+def superlink_options(federation: Federation, secret: Path) -> list[str]:
+    """Return the options of Flower's SuperLink, which starts no app itself."""
     trust = ["--insecure"]
     if not federation.insecure:
         trust = [
@@ -88,20 +99,9 @@ def superlink_options(federation: Federation) -> list[str]:
         *trust,
         *("--host", LOCAL.get(federation.host, "0.0.0.0"), "--port", str(federation.port)),
         *("--database", str(federation.file("flower", "state.db"))),
+        *("--isolation", "process", SECRET_FILE, str(secret)),
         "--disable-runtime-dependency-installation",
     ]
-
-
-def write_connection(federation: Federation) -> None:
-    """Write the file by which Flower's own command ``flwr`` finds the SuperLink."""
-    lines = ["[superlink]", f'default = "{CONNECTION}"', f"[superlink.{CONNECTION}]"]
-    lines.append(f"address = {json.dumps(federation.local_address)}")
-    if (authority := federation.authority) is None:
-        lines.append("insecure = true")
-    else:
-        lines.append(f"root-certificates = {json.dumps(str(authority))}")
-    path = federation.file("flower", "config.toml")
-    path.write_text("\n".join([*lines, ""]), encoding="utf-8")
 
 
 def _wait_until_healthy(federation: Federation, superlink: ManagedProcess) -> None:
@@ -124,11 +124,29 @@ def is_started(federation: Federation) -> bool:
     return False
 
 
+def access_to(federation: Federation) -> Access:
+    """Return how the coordinator's own programs reach its SuperLink.
+
+    Raises
+    ------
+    InputError
+        If the federation was never started.
+    """
+    try:
+        secret = federation.file("flower", "secret").read_bytes()
+    except OSError as error:
+        raise _not_started(federation) from error
+    return Access(federation.local_address, federation.authority, secret)
+
+
+def _not_started(federation: Federation) -> InputError:
+    folder = federation.folder
+    return InputError(f"{folder} is not started: run fedcluster federation start {folder}")
+
+
 def _control(federation: Federation) -> closing[ControlHttpClient]:
     """Return a client of Flower's interface for administrators, to be closed by a block."""
-    address, authority = federation.local_address, federation.authority
-    certificate = authority.read_bytes() if authority else None
-    return closing(programs.client(ControlHttpClient, address, 3, certificate=certificate))
+    return closing(programs.client(ControlHttpClient, access_to(federation), 3))
 
 
 def _write_nodes(federation: Federation) -> None:
@@ -172,33 +190,56 @@ def registered_nodes(federation: Federation) -> dict[int, str]:
         content = json.loads(federation.file("flower", "nodes.json").read_text("utf-8"))
         return {int(node): str(name) for name, node in content.items()}
     except (OSError, ValueError) as error:
-        folder = federation.folder
-        raise InputError(
-            f"{folder} is not started: run fedcluster federation start {folder}"
-        ) from error
+        raise _not_started(federation) from error
+
+
+def carry_out(federation: Federation, superlink: ManagedProcess) -> None:
+    """Carry out the runs that Flower has taken while it runs, each in a process of its own.
+
+    Nothing of an app is run: the process does what ``job.json`` says in a folder of the federation.
+    """
+    apps: list[subprocess.Popen[bytes]] = []
+    try:
+        for token in programs.tokens(superlink, access_to(federation), TaskType.SERVER_APP):
+            apps = [app for app in apps if app.poll() is None]
+            apps.append(_begin_app(federation, token))
+    finally:
+        for app in apps:
+            programs.end(app)
+    superlink.check()
+
+
+def _begin_app(federation: Federation, token: str) -> subprocess.Popen[bytes]:
+    """Start the process of a run; the token of its task is for nobody else, so it is handed in."""
+    home = federation.file("flower")
+    module = "fedcluster.transports.flower._app"
+    with (home / "runs.log").open("ab") as log, TemporaryFile() as handed:
+        handed.write(token.encode())
+        handed.seek(0)
+        return subprocess.Popen(
+            [sys.executable, "-P", "-m", module, str(os.getpid()), str(federation.folder)],
+            stdin=handed,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env=programs.environment(home),
+            start_new_session=True,  # Ctrl-C is for us, and we end it
+        )
 
 
 def _hand_over(federation: Federation, folder: Path) -> None:
     """Hand Flower the run whose job is in a folder."""
-    command = [
-        *(sys.executable, "-c", "from flwr.cli.app import app; app()"),
-        *("run", str(APP), CONNECTION),
-        *("--format", "json", "-c", f"job={json.dumps(str(folder))}"),
-    ]
-    home = programs.environment(federation.file("flower"))
-    done = subprocess.run(command, capture_output=True, text=True, env=home, check=False)
-    reply = _json_in(done.stdout)
-    if not reply.get("success"):
-        why = reply.get("error-message") or done.stderr.strip()[-300:] or done.stdout.strip()[-300:]
-        raise InputError(f"Flower did not take the run: {' '.join(str(why).split())}")
-    (folder / "flower-run").write_text(str(reply["run-id"]), encoding="utf-8")
-
-
-def _json_in(text: str) -> dict[str, Any]:
-    """Return the JSON object that a text ends with, empty where it has none."""
-    with suppress(ValueError):
-        return dict(json.loads(text[text.index("{") :]))
-    return {}
+    fab, _ = build_fab_from_files({"pyproject.toml": APP.read_bytes()})
+    request = StartRunRequest(
+        fab=fab_to_proto(Fab(hashlib.sha256(fab).hexdigest(), fab, {})),
+        override_config=user_config_to_proto({"job": folder.name}),
+    )
+    try:
+        with _control(federation) as control:
+            run = control.StartRun(request).run_id
+    except httpx.HTTPStatusError as error:
+        why = " ".join(error.response.text.split())[:300]
+        raise InputError(f"Flower did not take the run: {why}") from error
+    (folder / "flower-run").write_text(str(run), encoding="utf-8")
 
 
 def _run_id(folder: Path) -> int:
@@ -219,6 +260,7 @@ def sites_online(federation: Federation) -> list[str]:
     return sorted(names.get(n.node_id, str(n.node_id)) for n in nodes if n.status == "online")
 
 
+@private_files()
 def begin(federation: Federation, job: Job, options: RunOptions) -> Path:
     """Hand a job to Flower and return the folder of the run.
 
@@ -251,6 +293,7 @@ def begin(federation: Federation, job: Job, options: RunOptions) -> Path:
     return folder
 
 
+@private_files()
 def resume(federation: Federation, name: str) -> Path:
     """Let a run that was broken off go on.
 

@@ -3,12 +3,14 @@
     python _launcher.py PARENT superlink|supernode OPTIONS...
 
 The SuperLink serves three interfaces at one port, and asks nobody who he is but at the one for
-sites. Here the other two, which start runs and register sites, are for this machine only. This
-file is a script of its own, so that Flower's programs need nothing of fedcluster.
+sites. Here the other two, which start runs and register sites, are for programs of this machine
+that know the secret in a file of the coordinator's own. This file is a script of its own, so that
+Flower's programs need nothing of fedcluster.
 """
 
 from __future__ import annotations
 
+import hmac
 import ipaddress
 import os
 import signal
@@ -16,6 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
+from pathlib import Path
 from typing import Any
 
 Scope = MutableMapping[str, Any]
@@ -23,43 +26,59 @@ Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 FOR_SITES = ("/v1/fleet/", "/health")
-"""Prefixes of the paths that other machines may request."""
+"""Prefixes of the paths that anyone may request; Flower checks the keys of sites itself."""
 
-FORBIDDEN = b"for this machine only"
+SECRET = "fedcluster-secret"
+"""The header by which the coordinator's own programs are known."""
+
+SECRET_FILE = "--superexec-auth-secret-file"
+"""The option of both programs that names the file of the secret of this start."""
+
+FORBIDDEN = b"for the coordinator only"
 """The body of the guard's answer to any other request of theirs, with status 403."""
 
 
 class FleetOnly:
-    """The guard: lets other machines reach the interface for sites only.
+    """The guard: lets strangers reach the interface for sites only.
 
     Parameters
     ----------
     app : callable
         The ASGI app behind it.
+    secret : bytes
+        What the coordinator's own programs send in the header `SECRET`.
     """
 
-    def __init__(self, app: Callable[[Scope, Receive, Send], Awaitable[None]]) -> None:
-        self._app = app
+    def __init__(
+        self, app: Callable[[Scope, Receive, Send], Awaitable[None]], secret: bytes
+    ) -> None:
+        self._app, self._secret = app, secret
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or answer 403."""
-        if scope["type"] == "lifespan" or _is_allowed(scope):
+        if scope["type"] == "lifespan" or self._is_allowed(scope):
             await self._app(scope, receive, send)
             return
         await send({"type": "http.response.start", "status": 403, "headers": []})
         await send({"type": "http.response.body", "body": FORBIDDEN})
 
+    def _is_allowed(self, scope: Scope) -> bool:
+        if scope["type"] == "http" and str(scope["path"]).startswith(FOR_SITES):
+            return True
+        given = dict(scope["headers"]).get(SECRET.encode(), b"")
+        return _is_here(scope) and hmac.compare_digest(given, self._secret)
 
-def _is_allowed(scope: Scope) -> bool:
-    host = (scope.get("client") or ("",))[0]
+
+def _is_here(scope: Scope) -> bool:
+    """Return whether a request comes from this machine."""
     try:
-        here = ipaddress.ip_address(host).is_loopback
+        return ipaddress.ip_address((scope.get("client") or ("",))[0]).is_loopback
     except ValueError:
-        here = False
-    return here or (scope["type"] == "http" and str(scope["path"]).startswith(FOR_SITES))
+        return False
 
 
-def _end_with(parent: int) -> None:
+def end_with(parent: int) -> None:
+    """Interrupt this process as soon as another is not its parent any more."""
     while os.getppid() == parent:
         time.sleep(0.2)
     signal.raise_signal(signal.SIGINT)
@@ -69,13 +88,14 @@ def main() -> None:
     """Run one of Flower's programs."""
     parent, program, *options = sys.argv[1:]
     sys.argv = [f"flower-{program}", *options]
-    threading.Thread(target=_end_with, args=[int(parent)], daemon=True).start()
+    threading.Thread(target=end_with, args=[int(parent)], daemon=True).start()
     if program == "superlink":  # each loads its own part of Flower only: the other's is slow
         from flwr.superlink import extensions
         from flwr.superlink.cli import flower_superlink
         from starlette.middleware import Middleware
 
-        extensions.get_middleware = lambda: (Middleware(FleetOnly),)
+        secret = Path(options[options.index(SECRET_FILE) + 1]).read_bytes()
+        extensions.get_middleware = lambda: (Middleware(FleetOnly, secret=secret),)
         flower_superlink()
     else:
         from flwr.supernode.cli import flower_supernode

@@ -9,26 +9,46 @@ from __future__ import annotations
 import logging
 import os
 import re
+import secrets
 import socket
 import ssl
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 import httpx
+from flwr.proto.runtime_pb2 import AcquireTaskRequest, SendTaskHeartbeatRequest
+from flwr.supercore.constant import TaskType
 from flwr.supercore.control import ControlHttpClient
-from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
+from flwr.supercore.heartbeat import HeartbeatSender
+from flwr.supercore.interceptors import (
+    RuntimeTokenHttpInterceptor,
+    RuntimeVersionHttpInterceptor,
+    SuperExecAuthHttpInterceptor,
+)
+from flwr.supercore.protobuf.client import ProtobufCall, ProtobufRequestContext
 from flwr.supercore.retry import RetryInvoker, exponential
 from flwr.supercore.runtime import RuntimeHttpClient
 
 from fedcluster.errors import InputError
 from fedcluster.transports.flower import _launcher as launcher
 
+LOGGER = logging.getLogger(__name__)
+
 ClientT = TypeVar("ClientT", ControlHttpClient, RuntimeHttpClient)
+
+POLL = 0.1
+"""Seconds between two looks for a task."""
+
+ACQUIRE = "/flwr.proto.Runtime/AcquireTask"
+"""What Flower asks the secret for, too."""
 
 PATIENCE = 5.0
 """Seconds that a program has to end by itself."""
@@ -37,7 +57,7 @@ LOCAL_TIMEOUT = 60.0
 """Seconds that a program of this machine may take to answer, however busy the machine is."""
 
 GUARDED = ("/v1/control/list-nodes", "/v1/runtime/acquire-task")
-"""One path of each interface that is for the coordinator's machine only."""
+"""One path of each interface that is for the coordinator's own programs only."""
 
 ELSEWHERE = "192.0.2.1"
 """An address that is nobody's (RFC 5737)."""
@@ -73,10 +93,11 @@ def reason_of_end(printed: str) -> str:
 def environment(home: Path) -> dict[str, str]:
     """Return the environment of Flower's programs: their files in ``home``, nothing sent elsewhere.
 
-    Nobody but a proxy on this machine may say for whom it asks: the guard of the SuperLink
-    believes that.
+    What else is set for Flower is left out: it can open ports that nothing guards. Nobody but a
+    proxy on this machine may say for whom it asks: the guard of the SuperLink believes that.
     """
-    return os.environ | {
+    own = {name: value for name, value in os.environ.items() if not name.startswith("FLWR_")}
+    return own | {
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
         "FLWR_HOME": str(home),
         "FLWR_TELEMETRY_ENABLED": "0",
@@ -121,7 +142,7 @@ class ManagedProcess:
         try:
             yield cls(name, process, log)
         finally:
-            _end(process)
+            end(process)
 
     @property
     def runs(self) -> bool:
@@ -150,7 +171,7 @@ class ManagedProcess:
             raise InputError(f"Flower's {self.name} has ended: {self.complaint()}; see {self.log}")
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def end(process: subprocess.Popen[bytes]) -> None:
     """End a process, at first by asking, and whatever it has started and left behind."""
     process.terminate()
     with suppress(subprocess.TimeoutExpired):
@@ -201,37 +222,82 @@ def _first_cause(error: BaseException) -> BaseException:
     return error if error.__context__ is None else _first_cause(error.__context__)
 
 
-def check_guard(address: str, authority: Path | None) -> None:
-    """Refuse a SuperLink that lets other machines start runs or register sites.
+@contextmanager
+def private_folder(home: Path) -> Iterator[Path]:
+    """Yield a folder for this user alone, with a new secret in it; it goes with the block."""
+    home.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix="private-", dir=home) as name:
+        (Path(name) / "secret").write_text(secrets.token_hex(32), encoding="ascii")
+        yield Path(name)
 
-    It is asked as by a proxy on this machine that speaks for another machine.
+
+def secret_in(folder: Path) -> bytes:
+    """Return the secret that a folder holds."""
+    return (folder / "secret").read_bytes()
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How our own programs reach one of Flower's on this machine.
 
     Parameters
     ----------
     address : str
-        HOST:PORT on this machine.
+        HOST:PORT.
     authority : Path, optional
-        As of `is_healthy`.
+        The certificate of the authority that must vouch for it; without it nothing is encrypted.
+    secret : bytes
+        The content of the file that both were given.
+    """
+
+    address: str
+    authority: Path | None
+    secret: bytes = field(repr=False)
+
+    def intercept(self, context: ProtobufRequestContext, call: ProtobufCall) -> httpx.Response:
+        """Show the secret with a request, as the guard wants it."""
+        context.request.headers[launcher.SECRET] = self.secret.decode()
+        return call(context)
+
+
+def check_guard(access: Access) -> None:
+    """Refuse a SuperLink that lets strangers start runs or register sites.
+
+    It is asked by one without the secret, by one with another, and as by a proxy on this machine
+    that speaks for another machine.
 
     Raises
     ------
     InputError
-        If the guard of `fedcluster.transports.flower._launcher` does not answer 403.
+        If the guard of `fedcluster.transports.flower._launcher` does not answer 403, or does so
+        to the coordinator's own programs.
     """
+    own = {launcher.SECRET: access.secret.decode()}
+    strangers = {
+        "without the secret": {},
+        "with another secret": {launcher.SECRET: "0" * len(access.secret)},
+        "from another machine": own | {"X-Forwarded-For": ELSEWHERE},
+    }
     for path in GUARDED:
-        try:
-            reply = _get(address, path, authority, LOCAL_TIMEOUT, {"X-Forwarded-For": ELSEWHERE})
-        except httpx.TransportError as error:
-            answer = str(error)
-        else:
-            if reply.status_code == 403 and reply.content == launcher.FORBIDDEN:
-                continue
-            answer = str(reply.status_code)
-        raise InputError(
-            f"the port at {address} is not guarded: asked from another machine for {path}, it "
-            f"answers {answer} instead of 403, so anyone could start runs; is another release of "
-            "flwr installed than this one of fedcluster is made for?"
-        )
+        for who, headers in strangers.items():
+            if (answer := _refusal(access, path, headers)) != launcher.FORBIDDEN.decode():
+                raise InputError(
+                    f"the port at {access.address} is not guarded: asked {who} for {path}, it "
+                    f"answers {answer} instead of 403, so anyone could start runs; is another "
+                    "release of flwr installed than this one of fedcluster is made for?"
+                )
+        if _refusal(access, path, own) == launcher.FORBIDDEN.decode():
+            raise InputError(f"another coordinator answers at {access.address}; end it first")
+
+
+def _refusal(access: Access, path: str, headers: dict[str, str]) -> str:
+    """Return what the guard says where it refuses a request, else what came instead."""
+    try:
+        reply = _get(access.address, path, access.authority, LOCAL_TIMEOUT, headers)
+    except httpx.TransportError as error:
+        return str(error)
+    refused = (reply.status_code, reply.content) == (403, launcher.FORBIDDEN)
+    return reply.text if refused else str(reply.status_code)
 
 
 def _get(
@@ -255,13 +321,7 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-def client(
-    kind: type[ClientT],
-    address: str,
-    max_tries: int,
-    *interceptors: Any,
-    certificate: bytes | None = None,
-) -> ClientT:
+def client(kind: type[ClientT], access: Access, max_tries: int, *interceptors: Any) -> ClientT:
     """Return a client of one of Flower's interfaces.
 
     Its retry policy is ours. Flower's own ends the process that asks, where the answer is 401: a
@@ -272,21 +332,59 @@ def client(
     ----------
     kind : type
         `ControlHttpClient` or `RuntimeHttpClient`.
-    address : str
-        HOST:PORT.
+    access : Access
+        How the program is reached.
     max_tries : int
         How often it asks where nobody answers.
     *interceptors : interceptor of Flower
-        By which it proves who it is.
-    certificate : bytes, optional
-        Of the authority that must vouch for the server; without it nothing is encrypted.
+        By which it proves who it is, besides the secret.
     """
     waits = partial(exponential, max_delay=20)
     logging.getLogger("flwr").setLevel(logging.CRITICAL)  # we say it in our own words
     return kind.from_server_address(
-        server_address=address,
-        insecure=certificate is None,
-        root_certificates=certificate,
-        interceptors=[RuntimeVersionHttpInterceptor(component_name="fedcluster"), *interceptors],
+        server_address=access.address,
+        insecure=access.authority is None,
+        root_certificates=access.authority.read_bytes() if access.authority else None,
+        interceptors=[
+            RuntimeVersionHttpInterceptor(component_name="fedcluster"),
+            access,
+            *interceptors,
+        ],
         retry_invoker=RetryInvoker(waits, httpx.TransportError, max_tries, None),
     )
+
+
+def tokens(program: ManagedProcess, access: Access, kind: TaskType) -> Iterator[str]:
+    """Yield the token of each task that a program hands out, while it runs."""
+    known = SuperExecAuthHttpInterceptor(master_secret=access.secret, protected_methods={ACQUIRE})
+    request = AcquireTaskRequest(supported_task_types=[kind])
+    with closing(client(RuntimeHttpClient, access, 1, known)) as runtime:
+        while program.runs:
+            try:
+                acquired = runtime.AcquireTask(request)
+            except httpx.HTTPError as error:
+                LOGGER.warning("Flower's %s does not answer: %s", program.name, error)
+            else:
+                if acquired.HasField("task") and acquired.token:
+                    yield acquired.token
+                    continue
+            time.sleep(POLL)
+
+
+@contextmanager
+def task(access: Access, token: str, max_tries: int) -> Iterator[RuntimeHttpClient]:
+    """Yield a client for one task; while the block lasts, Flower hears that it is worked on."""
+    runtime = client(RuntimeHttpClient, access, max_tries, RuntimeTokenHttpInterceptor(token))
+
+    def works() -> bool:
+        with suppress(httpx.HTTPError):
+            runtime.SendTaskHeartbeat(SendTaskHeartbeatRequest())
+        return True
+
+    heart = HeartbeatSender(works)
+    heart.start()
+    try:
+        yield runtime
+    finally:
+        heart.stop()
+        runtime.close()

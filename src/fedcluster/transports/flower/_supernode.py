@@ -7,30 +7,26 @@ coordinator sends is not run.
 from __future__ import annotations
 
 import logging
-import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 
-import httpx
 from flwr.clientapp import ClientApp
 from flwr.common.constant import SubStatus
-from flwr.proto.runtime_pb2 import AcquireTaskRequest, SendTaskHeartbeatRequest
 from flwr.supercore.constant import TaskType
-from flwr.supercore.heartbeat import HeartbeatSender
-from flwr.supercore.interceptors import RuntimeTokenHttpInterceptor, SuperExecAuthHttpInterceptor
-from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
 
 from fedcluster._site import SiteFile
 from fedcluster.engines._turns import Turns
 from fedcluster.errors import InputError
+from fedcluster.federation._certificates import issue
 from fedcluster.federation._membership import Membership, site_responder
+from fedcluster.federation._private import check_private, private_files
 from fedcluster.transports.flower import _programs as programs
-from fedcluster.transports.flower._programs import ManagedProcess
+from fedcluster.transports.flower._launcher import SECRET_FILE
+from fedcluster.transports.flower._programs import Access, ManagedProcess
 from fedcluster.transports.flower._transport import client_app
 
 LOGGER = logging.getLogger(__name__)
@@ -39,9 +35,16 @@ FORGOTTEN = 75.0
 """Seconds after which Flower has noticed that a SuperNode was killed."""
 
 POLL = 0.1
-"""Seconds between two looks for a question, or for what a program prints."""
+"""Seconds between two looks for what a program prints."""
+
+TRIES = 1
+"""How often a SuperNode is asked: it is on this machine, and whether it runs we see."""
+
+HERE = "127.0.0.1"
+"""Where the SuperNode listens for this process."""
 
 
+@private_files()
 def take_part(path: Path, say: Callable[[str], None]) -> None:
     """Answer the questions of a federation until interrupted.
 
@@ -60,20 +63,23 @@ def take_part(path: Path, say: Callable[[str], None]) -> None:
     site = SiteFile.load(path)
     membership = Membership.from_site_file(site)
     folder = path.absolute().parent
+    own = (membership.certificate, "coordinator.pub", "flower")
+    check_private(
+        [folder, path, *(folder / name for name in own if name)],
+        secret=[folder / (membership.key or "key"), folder / "permit.key"],
+    )
+    home = folder / "flower"
     responder = site_responder(site, membership, say)
     _wait_for_coordinator(site.name, membership, folder, say)
-    secret = secrets.token_bytes(32)
-    home = folder / "flower"
-    home.mkdir(parents=True, exist_ok=True)
-    with NamedTemporaryFile(prefix="secret-", dir=home) as file:  # for this user's eyes only
-        file.write(secret)
-        file.flush()
+    with programs.private_folder(home) as private:
+        certify(private)
         while True:
-            port = programs.free_port()
-            options = supernode_options(membership, folder, port, Path(file.name))
+            address = f"{HERE}:{programs.free_port()}"
+            access = Access(address, private / "ca.crt", programs.secret_in(private))
+            options = supernode_options(membership, folder, access, private)
             with connected(membership, options, home, say) as supernode:
                 say(f"site {site.name}: connected; Ctrl-C ends it")
-                answer(supernode, port, secret, responder)
+                answer(supernode, access, responder)
                 say(
                     f"site {site.name}: connecting again, as Flower's program has ended: "
                     f"{supernode.complaint()}"
@@ -81,7 +87,19 @@ def take_part(path: Path, say: Callable[[str], None]) -> None:
             time.sleep(1)
 
 
-def supernode_options(membership: Membership, folder: Path, port: int, secret: Path) -> list[str]:
+def certify(private: Path) -> None:
+    """Write a certificate by which this process knows the SuperNode that it starts.
+
+    As soon as that ends, another program of this machine may listen at its port.
+    """
+    public, secret = issue(HERE, ())
+    for name, content in (public | secret).items():
+        (private / Path(name).name).write_bytes(content)
+
+
+def supernode_options(
+    membership: Membership, folder: Path, access: Access, private: Path
+) -> list[str]:
     """Return the options of Flower's SuperNode."""
     trust = ["--insecure"]
     if not membership.insecure:
@@ -92,9 +110,12 @@ def supernode_options(membership: Membership, folder: Path, port: int, secret: P
     return [
         *trust,
         *("--superlink", membership.coordinator),
-        *("--port", str(port)),
+        *("--host", HERE, "--port", access.address.rpartition(":")[2]),
         *("--isolation", "process"),
-        *("--superexec-auth-secret-file", str(secret)),
+        *("--ssl-ca-certfile", str(private / "ca.crt")),
+        *("--ssl-certfile", str(private / "server.crt")),
+        *("--ssl-keyfile", str(private / "server.key")),
+        *(SECRET_FILE, str(private / "secret")),
     ]
 
 
@@ -166,47 +187,23 @@ def _why_refused(supernode: ManagedProcess, membership: Membership, *, before: b
     return f"the connection to {membership.coordinator} failed: {why}; {where}"
 
 
-def answer(supernode: ManagedProcess, port: int, secret: bytes, responder: Turns) -> None:
+def answer(supernode: ManagedProcess, access: Access, responder: Turns) -> None:
     """Take the questions from the SuperNode while it runs, and answer them in turn.
 
     Each is fetched by a thread of its own: Flower may announce one that never comes, because its
     run was broken off meanwhile.
     """
     app = client_app(lambda _context: responder)
-    acquire = "/flwr.proto.Runtime/AcquireTask"
-    known = SuperExecAuthHttpInterceptor(master_secret=secret, protected_methods={acquire})
-    request = AcquireTaskRequest(supported_task_types=[TaskType.CLIENT_APP])
-    address = f"127.0.0.1:{port}"  # within this machine; whether the program runs we see
-    runtime = programs.client(RuntimeHttpClient, address, 1, known)
-    while supernode.runs:
-        try:
-            task = runtime.AcquireTask(request)
-            if task.HasField("task") and task.token:
-                token = RuntimeTokenHttpInterceptor(task.token)
-                one = programs.client(RuntimeHttpClient, address, 1, token)
-                threading.Thread(target=answer_one, args=(one, app), daemon=True).start()
-                continue
-        except httpx.HTTPError as error:
-            LOGGER.warning("the SuperNode does not answer: %s", error)
-        time.sleep(POLL)
+    for token in programs.tokens(supernode, access, TaskType.CLIENT_APP):
+        threading.Thread(target=answer_one, args=(access, token, app), daemon=True).start()
 
 
-def answer_one(runtime: RuntimeHttpClient, app: ClientApp) -> None:
+def answer_one(access: Access, token: str, app: ClientApp) -> None:
     """Answer one question, and tell the SuperNode meanwhile that it is being worked on."""
-
-    def works() -> bool:
-        with suppress(httpx.HTTPError):
-            runtime.SendTaskHeartbeat(SendTaskHeartbeatRequest())
-        return True
-
-    heart = HeartbeatSender(works)
-    heart.start()
     try:
-        message, context, _, _ = pull_task_input(runtime)
-        push_message(runtime, app(message, context), context)
-        push_task_output(runtime, context, SubStatus.COMPLETED, "")
+        with programs.task(access, token, TRIES) as runtime:
+            message, context, _, _ = pull_task_input(runtime)
+            push_message(runtime, app(message, context), context)
+            push_task_output(runtime, context, SubStatus.COMPLETED, "")
     except Exception as error:
         LOGGER.warning("a question was lost, its run may have ended: %s", type(error).__name__)
-    finally:
-        heart.stop()
-        runtime.close()

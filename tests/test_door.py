@@ -1,0 +1,206 @@
+"""Another user of a machine on which a coordinator and its sites run: he starts and reads nothing.
+
+The test plays him as root, with a second user's rights, beside a real federation.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import stat
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from fastapi.routing import iter_route_contexts
+from federations import RunningFederation, federation
+from flwr.cli.build import build_fab_from_files
+from flwr.common.serde import fab_to_proto
+from flwr.proto.control_pb2 import ListRunsRequest, StartRunRequest
+from flwr.supercore.control import ControlHttpClient
+from flwr.supercore.fab import Fab
+from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
+from flwr.supercore.protobuf.client import ProtobufRequestContext
+from flwr.superlink.main import create_app as create_superlink
+from flwr.supernode.main import create_app as create_supernode
+from strangers import listening, stranger
+
+from fedcluster.transports.flower import _coordinator as coordinator
+from fedcluster.transports.flower import _programs as programs
+
+pytestmark = [
+    pytest.mark.network,
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc"),
+    pytest.mark.skipif(
+        not hasattr(os, "geteuid") or os.geteuid() != 0,
+        reason="only root can play another user: run it as root, in a container for example",
+    ),
+]
+
+RNG = np.random.default_rng(0)
+ROWS = {name: RNG.normal(size=(40, 2)) for name in ("north", "south")}
+
+FOR_ALL = {"/health", "/docs", "/docs/oauth2-redirect", "/openapi.json"}
+"""What anybody may ask: whether a program is there, and how Flower's interface looks."""
+
+CODE = """
+import pathlib
+from flwr.clientapp import ClientApp
+from flwr.serverapp import ServerApp
+
+pathlib.Path({out!r}).write_text("loaded")
+server, client = ServerApp(), ClientApp()
+
+
+@server.main()
+def main(grid, context):
+    pathlib.Path({out!r}).write_text("run")
+"""
+
+
+@pytest.fixture(scope="module")
+def folder() -> Iterator[Path]:
+    """A folder that all may enter: what is in it must protect itself."""
+    path = Path(tempfile.mkdtemp(prefix="fedcluster-door-", dir="/tmp"))
+    path.chmod(0o755)
+    yield path
+    shutil.rmtree(path)
+
+
+@pytest.fixture(scope="module")
+def running(folder: Path) -> Iterator[RunningFederation]:
+    """A federation in the middle of a run: a site is asked, and does not answer."""
+    before = os.umask(0)
+    try:
+        with federation(folder, ROWS) as running:
+            os.umask(before)
+            run = running.run("fit", "-k", 2, "--quorum", 1, "--out", folder / "out")
+            running.wait_for_exchange(1)
+            with running.held("south"):
+                time.sleep(5)
+                yield running
+            run.end()
+    finally:
+        os.umask(before)
+
+
+def ports(running: RunningFederation) -> dict[int, Any]:
+    """The ports of the federation, and the app of Flower behind each."""
+    places = [where for _, where in listening(running.pids())]
+    found = {int(where.rpartition(":")[2]): create_supernode() for where in places}
+    return found | {running.federation.port: create_superlink()}
+
+
+def evil(out: Path) -> bytes:
+    """An app that leaves a mark where its code is run."""
+    about = coordinator.APP.read_text().replace("fedcluster:none", "mine:server", 1)
+    about = about.replace("fedcluster:none", "mine:client")
+    files = {"pyproject.toml": about.encode(), "mine.py": CODE.format(out=str(out)).encode()}
+    fab, _ = build_fab_from_files(files)
+    fab_message = fab_to_proto(Fab(hashlib.sha256(fab).hexdigest(), fab, {}))
+    return StartRunRequest(fab=fab_message).SerializeToString()
+
+
+def flower_headers() -> dict[str, str]:
+    """By which Flower's programs tell their version to each other."""
+    request, nothing = httpx.Request("POST", "http://localhost"), ListRunsRequest()
+    own = RuntimeVersionHttpInterceptor(component_name="flwr")
+    context = ProtobufRequestContext("", nothing, request)
+    own.intercept(context, lambda _: httpx.Response(200))
+    return {name: value for name, value in request.headers.items() if "flwr" in name}
+
+
+def routes(app: Any) -> list[str]:
+    """The paths that an app of Flower serves, and two that it does not."""
+    found: list[Any] = [context.route for context in iter_route_contexts(app.routes)]
+    return sorted({route.path for route in found} | {"/", "/x"})
+
+
+def test_the_ports_of_a_federation_are_known(running: RunningFederation) -> None:
+    """One of the coordinator, as its address says; one of each site, on its own machine only."""
+    found = listening(running.pids())
+    assert {kind for kind, _ in found} == {"tcp"}
+    assert ("tcp", f"here:{running.federation.port}") in found
+    assert len(found) == 1 + len(ROWS)
+    assert all(where.startswith("here:") for _, where in found)
+
+
+def test_another_user_is_refused_at_every_port(running: RunningFederation, folder: Path) -> None:
+    """At every path of Flower's, in every way: with the right headers and a run that would do."""
+    body, headers = evil(folder / "mark"), flower_headers()
+    assert headers
+    asked = [
+        (port, method, path, content)
+        for port, app in ports(running).items()
+        for path in routes(app)
+        for method, content in (("POST", b""), ("POST", body), ("GET", b""))
+    ]
+    assert len(asked) > 200
+    answers = stranger(asked, headers=headers)["asked"]
+    let_in = {
+        (port == running.federation.port, path)
+        for (port, _, path, _), status in zip(asked, answers, strict=True)
+        if not (isinstance(status, int) and 400 <= status < 500)
+    }
+    assert let_in <= {(False, path) for path in FOR_ALL} | {(True, "/health")}
+    at_coordinator = {
+        status
+        for (port, _, path, _), status in zip(asked, answers, strict=True)
+        if port == running.federation.port and not path.startswith(("/v1/fleet/", "/health"))
+    }
+    assert at_coordinator == {403}
+    assert not (folder / "mark").exists()
+
+
+def test_another_user_reads_and_writes_no_file(running: RunningFederation) -> None:
+    paths = [running.folder, *running.folder.rglob("*")]
+    assert len(paths) > 30
+    found = stranger(paths=paths)
+    assert found["readable"] == found["writable"] == []
+
+
+def test_what_is_written_while_it_runs_is_for_its_owner_only(running: RunningFederation) -> None:
+    """Whatever the umask; the test's own files aside."""
+    for path in running.folder.rglob("*"):
+        mode = stat.S_IMODE(path.stat().st_mode)
+        if path.name not in {"rows.csv", "site.toml"}:
+            assert mode & 0o077 == 0, path
+
+
+def test_no_process_shows_a_secret(running: RunningFederation) -> None:
+    """What it was started with is there for all to read; its environment and memory are not."""
+    pids = running.pids()
+    secrets = [path.read_text() for path in running.folder.rglob("secret")]
+    assert len(secrets) == 2 + len(ROWS)
+    found = stranger(pids=pids)
+    assert found["inside"] == []
+    shown = "\n".join(found["cmdlines"])
+    assert "transports.flower._app" in shown
+    assert "--token" not in shown
+    assert not [secret for secret in secrets if secret in shown]
+
+
+def test_not_even_the_coordinator_runs_the_code_of_an_app(
+    running: RunningFederation, folder: Path
+) -> None:
+    """Who knows the secret can start a run, but what it does stands in the federation's folder."""
+    access = coordinator.access_to(running.federation)
+    control = programs.client(ControlHttpClient, access, 1)
+    request = StartRunRequest.FromString(evil(folder / "mark"))
+    run = control.StartRun(request).run_id
+    end = time.monotonic() + 120
+    while time.monotonic() < end:
+        status = control.ListRuns(ListRunsRequest(run_id=run)).run_dict[run].status
+        if status.status == "finished":
+            break
+        time.sleep(0.2)
+    control.close()
+    assert status.details == "the run has no job in the federation's folder"
+    assert not (folder / "mark").exists()
