@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from grids import KNOWN, process_grid
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from fedcluster._site import SiteFile
@@ -19,7 +21,7 @@ from fedcluster.engines import _wire as wire
 from fedcluster.engines._remote import RemoteEngine
 from fedcluster.engines._responder import Responder
 from fedcluster.errors import InputError, SiteError
-from fedcluster.federation._audit_log import read_log
+from fedcluster.federation._audit_log import read_log, verify
 from fedcluster.federation._folder import Federation, create
 from fedcluster.federation._membership import Membership, site_auditor, site_log
 from fedcluster.jobs import Evaluate, Fit, SelectK
@@ -115,8 +117,8 @@ def test_every_job_goes_through_under_a_permit_with_the_usual_steps(trial, tmp_p
     assert {line["permit"] for line in lines if "question" in line} == {"hips-1"}
     heads = json.loads((tmp_path / "run-scores" / "log-heads.json").read_text())
     for name in SITES:
-        verify = ["site", "verify-log", toml(trial, name), "--head", heads[name]]
-        status, said = invoke(*verify)
+        command = ["site", "verify-log", toml(trial, name), "--head", heads[name]]
+        status, said = invoke(*command)
         assert status == 0, said
         assert re.search(r"Up to line \d+ it is the log that was known", said)
     status, said = invoke("site", "permit", "show", toml(trial))
@@ -307,6 +309,33 @@ def test_a_log_that_breaks_while_a_site_runs_stops_its_answers(trial):
         assert arrays == {}
         log.write_bytes(content)
     assert "limits" in wire.unpack(responder(trial, "north").reply(question))[0]
+
+
+JUNK = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=8,
+)
+KEYS = ("protocol", "run", "exchange", "permit", "columns", "tasks", "described", "labels", "raw")
+KNOWN_GOOD = {"protocol": 1, "run": "r", "permit": "hips-1", "columns": ["age"], "tasks": []}
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(changed=st.dictionaries(st.sampled_from((*KEYS, "model", "cancel")), JUNK, max_size=4))
+def test_whatever_a_question_holds_one_line_is_written_and_no_more_is_told(changed, trial):
+    """No exception, no answer beside the permit, and the chain holds."""
+    if not (trial / "permits").exists():
+        granted(trial, "--rounds", 1000)
+    path = trial / "sites/north/audit.jsonl"
+    site = responder(trial, "north")
+    before = verify(path)[0].line
+    reply, _ = wire.unpack(site.reply(wire.pack({"exchange": 0, **KNOWN_GOOD, **changed}, {})))
+    assert verify(path)[0].line == before + 1
+    told = set(reply) - {"protocol", "question", "site", "run", "exchange"}
+    if not told & {"refused", "failed"} and told:
+        assert set(reply["columns"]) <= {"age", "bmi"}
+        assert changed.get("permit", "hips-1") == "hips-1"
+    assert "salary" not in json.dumps(reply) or "salary" in str(changed)
 
 
 def test_who_asked_is_the_certificate_that_was_checked(trial):
