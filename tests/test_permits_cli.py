@@ -23,7 +23,7 @@ from fedcluster.engines._responder import Responder
 from fedcluster.errors import InputError, SiteError
 from fedcluster.federation._audit_log import read_log, verify
 from fedcluster.federation._folder import Federation, create
-from fedcluster.federation._membership import Membership, site_auditor, site_log
+from fedcluster.federation._membership import Membership, site_auditor, site_log, site_responder
 from fedcluster.jobs import Evaluate, Fit, SelectK
 from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.transports.flower import _app as apps
@@ -336,6 +336,13 @@ def test_whatever_a_question_holds_one_line_is_written_and_no_more_is_told(chang
         assert set(reply["columns"]) <= {"age", "bmi"}
         assert changed.get("permit", "hips-1") == "hips-1"
     assert "salary" not in json.dumps(reply) or "salary" in str(changed)
+
+
+def test_a_site_that_has_accepted_a_permit_can_start_for_the_first_time(trial):
+    """Its log has lines, but no answer has left: there are no groups of rows yet to be lost."""
+    granted(trial)
+    site = SiteFile.load(toml(trial))
+    site_responder(site, Membership.from_site_file(site), lambda line: None).end("the test is over")
 
 
 def test_who_asked_is_the_certificate_that_was_checked(trial):

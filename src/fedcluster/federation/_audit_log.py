@@ -219,6 +219,11 @@ def read_log(path: Path) -> Iterator[Line]:
         yield from (line for line, _ in _chain(whole, Head(), each))
 
 
+def has_left(line: Line) -> bool:
+    """Return whether a line of the log tells of an answer."""
+    return "question" in line and "refused" not in line
+
+
 def verify(path: Path, known: str = "") -> tuple[Head, int | None]:
     """Check a log: all of its files, line after line.
 

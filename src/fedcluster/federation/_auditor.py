@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from fedcluster._texts import printable
 from fedcluster.core import Floats, Summary, Task, first_alike
 from fedcluster.engines._audit import Exchange
 from fedcluster.engines._wire import ASKED, Header
 from fedcluster.errors import InputError
 from fedcluster.federation._audit_log import AuditLog, Head, Line, read_log, write_durably
-from fedcluster.federation._log_messages import printable
 from fedcluster.federation._site_permits import Asked, SitePermits, next_round
 from fedcluster.io._outputs import atomic_write
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from fedcluster._report._tables import Table, number
+from fedcluster._texts import printable
 from fedcluster.core import Limit
 
 TOLD = {"described": "describe", "labels": "labels"}
@@ -147,15 +148,10 @@ def permit_lines(permits: Iterable[Mapping[str, Any]]) -> list[str]:
     for permit in permits:
         for key in ("id", "purpose", "coordinator", "sites", "columns", "labels", "steps"):
             value = permit[key]
-            text = ", ".join(map(str, value)) if isinstance(value, list | tuple) else value
+            text = ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
             lines.append(f"{key}: {printable(text)}")
         lines.append(f"days: {permit['start']} to {permit['end']}, UTC")
         used = f", {permit['used']:,} used" if "used" in permit else ", not accepted here"
         revoked = "; REVOKED" if permit.get("revoked") else ""
         lines += [f"rounds: {permit['rounds']:,}{used}{revoked}", ""]
     return lines[:-1]
-
-
-def printable(text: Any) -> str:
-    """Return a text that came from elsewhere, without signs that a terminal acts on."""
-    return "".join(sign if sign.isprintable() else "?" for sign in str(text))

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import Any
 
 from fedcluster._site import SiteFile
@@ -15,9 +14,9 @@ from fedcluster._texts import first_not_plain, printable
 from fedcluster._worker import MEGABYTE
 from fedcluster.engines._responder import Responder
 from fedcluster.engines._turns import Turns
-from fedcluster.engines._wire import WireError, steps_by_name
+from fedcluster.engines._wire import Steps, WireError, steps_by_name
 from fedcluster.errors import InputError
-from fedcluster.federation._audit_log import AuditLog
+from fedcluster.federation._audit_log import AuditLog, has_left, read_log
 from fedcluster.federation._auditor import QuestionFolder, SiteAuditor
 from fedcluster.federation._permits import authority_digest
 from fedcluster.federation._site_permits import SitePermits
@@ -136,21 +135,8 @@ def site_responder(site: SiteFile, membership: Membership, say: Callable[[str], 
         If the rows cannot be read, ``steps`` of the site file names something else, its limits are
         too small for a network, or its groups were lost.
     """
-    folder = site.path.absolute().parent
-    _check_protection(site, folder / membership.log)
-    columns = tuple(site.opened(raw=True).columns)
-    if (name := first_not_plain(columns)) is not None:
-        raise InputError(
-            f"{site.path}: the name of column {printable(name)!r} is too long or holds control "
-            "characters, as ends of lines are: rename it, or name the others as columns"
-        )
-    try:
-        steps = steps_by_name([*PREPARATION, *membership.steps])
-    except WireError as error:
-        raise InputError(f"{site.path}: [federation], steps: {error}") from error
-    if unknown := {*site.policy.steps, *site.policy.denied} - steps.keys():
-        known = ", ".join(sorted(steps))
-        raise InputError(f"{site.path}: [policy], no step is called {min(unknown)!r}; {known}")
+    _check_protection(site, membership)
+    folder, steps, columns = site.path.absolute().parent, _steps(site, membership), _columns(site)
 
     def keep(content: dict[str, Any]) -> None:
         results = folder / membership.results
@@ -174,7 +160,30 @@ def site_responder(site: SiteFile, membership: Membership, say: Callable[[str], 
     return Turns(responder.reply, worker.end, worker.begin, largest)
 
 
-def _check_protection(site: SiteFile, log: Path) -> None:
+def _steps(site: SiteFile, membership: Membership) -> Steps:
+    """Return the steps that a site knows, by name."""
+    try:
+        steps = steps_by_name([*PREPARATION, *membership.steps])
+    except WireError as error:
+        raise InputError(f"{site.path}: [federation], steps: {error}") from error
+    if unknown := {*site.policy.steps, *site.policy.denied} - steps.keys():
+        known = ", ".join(sorted(steps))
+        raise InputError(f"{site.path}: [policy], no step is called {min(unknown)!r}; {known}")
+    return steps
+
+
+def _columns(site: SiteFile) -> tuple[str, ...]:
+    """Return the names of the columns that a site has."""
+    columns = tuple(site.opened(raw=True).columns)
+    if (name := first_not_plain(columns)) is not None:
+        raise InputError(
+            f"{site.path}: the name of column {printable(name)!r} is too long or holds control "
+            "characters, as ends of lines are: rename it, or name the others as columns"
+        )
+    return columns
+
+
+def _check_protection(site: SiteFile, membership: Membership) -> None:
     """Refuse limits that would let sums of very few rows leave, and groups that were lost."""
     smallest = site.limits.min_cluster_size
     if site.protection == "limits" and smallest < LEAST:
@@ -183,7 +192,8 @@ def _check_protection(site: SiteFile, log: Path) -> None:
             f"{smallest}; or leave out protection, for groups of rows"
         )
     grouped = site.protection != "limits" and site.groups.generation == 1
-    if grouped and log.exists() and not site.groups_file.exists():
+    log = site_log(site, membership).path
+    if grouped and not site.groups_file.exists() and any(map(has_left, read_log(log))):
         raise InputError(
             f"{site.groups_file} is missing, and answers have left, as {log.name} shows: put back "
             "a copy, since grouping rows anew would tell of single ones; if it never was there, or "
