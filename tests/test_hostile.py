@@ -12,6 +12,7 @@ import resource
 import sys
 import time
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -29,12 +30,12 @@ from fedcluster.metrics._external import Contingency
 from fedcluster.metrics._moments import Means, Moments, SiteSize, Squares
 from fedcluster.preprocessing import Category, NumericColumn, Preprocessor
 from fedcluster.preprocessing._moments import Covariance, Missing, Principal
-from fedcluster.privacy import MinClusterSize, MinRows
+from fedcluster.privacy import Groups, MinClusterSize, MinRows
 from fedcluster.privacy._ledger import PolicyLimits
 from fedcluster.privacy._policy import Policy
 
 MANY = int(os.environ.get("FEDCLUSTER_HOSTILE", "200"))
-SECONDS, MEGABYTES = 3.0, 600
+SECONDS, MEGABYTES = 10.0, 600  # a question takes 0.4 s where nothing else runs
 P = 5
 """The smallest number of rows behind a line."""
 
@@ -51,18 +52,23 @@ SIZES = (0, 1, 2, 3, 7, 1000, 1001, 5000)
 def rows() -> Data:
     rng = np.random.default_rng(1)
     numbers = rng.normal(50, 9, size=(400, 2))
+    numbers[::40, 0] = np.nan
     ward = np.where(np.arange(400) < 399, rng.integers(0, 3, 400), 3).astype(float)
     labels = np.where(np.arange(400) < 398, rng.choice(["ill", "well"], 400), "rare")
     columns = (Column("age"), Column("bmi"), Column("ward", "text", ("a", "b", "c", "zell")))
     return Data(np.column_stack([numbers, ward]), y=labels, columns=columns)
 
 
-def site() -> Responder:
+LIMITS: dict[str, Any] = {"filters": [MinRows(20), MinClusterSize(P)]}
+CLIENTS = [Client("a", rows(), **how) for how in (LIMITS, {"protection": Groups(P)})]
+
+
+def sites() -> list[Responder]:
+    """Return a site with limits, and one that groups its rows."""
     most = 10**9
     limits = PolicyLimits(max_rounds_per_day=most, max_runs_per_day=most)
-    client = Client("a", rows(), [MinRows(20), MinClusterSize(P)])
     names = tuple(column.name for column in rows().columns)
-    return Responder(client, columns=names, policy=Policy(limits), **KNOWN)
+    return [Responder(c, columns=names, policy=Policy(limits), **KNOWN) for c in CLIENTS]
 
 
 def preparation(step: Step) -> Preprocessor | None:
@@ -72,7 +78,8 @@ def preparation(step: Step) -> Preprocessor | None:
     numbers = (NumericColumn("age", (0.0, 120.0), True, 50.0, 4.0, 0.5), NumericColumn("bmi"))
     mean, lines = (0.0,) * 6, tuple(map(tuple, np.eye(6)[:3].tolist()))
     principal = Principal(mean, lines, (1.0,) * 3)
-    return Preprocessor((*numbers, Category("ward", ("a", "b", "c"), True, "a")), "drop", principal)
+    texts = Category("ward", ("a", "b", "c"), True, "a")
+    return Preprocessor((*numbers, texts), "drop", principal)
 
 
 def base(step: Step) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -213,12 +220,34 @@ def array_in(held: Array, sizes: dict[str, int], rng: np.random.Generator) -> np
     return np.sort(values, axis=-1) if held.rising else values
 
 
+def preparation_in(rng: np.random.Generator) -> Preprocessor:
+    """A preparation of ages and wards at the ends of what is allowed."""
+    size = any_of(rng, (0.0, 1.0, 50.0, 1e20, 1e50))
+    bounds = any_of(rng, (None, (0.0, 0.0), (-1e50, 1e50), (40.0, 50.0)))
+    fill, scale = any_of(rng, (None, size, -size)), any_of(rng, (1e-50, 1e-9, 1.0, 1e50))
+    number = NumericColumn("age", bounds, bool(rng.integers(2)), fill, -size, scale)
+    levels = any_of(rng, ((), ("a",), ("zell", "a", "x"), tuple(map(str, range(500)))))
+    text = Category(
+        "ward", levels, *any_of(rng, ((True,), (False, None, True), (True, *levels[:1])))
+    )
+    missing = any_of(rng, ("error", "drop", "keep"))
+    how = Preprocessor(any_of(rng, ((number,), (number, text), (text, number))), missing)
+    if rng.integers(2):
+        return how
+    d = len(how.names)
+    turned = np.linalg.qr(rng.normal(size=(d, d)))[0][: int(rng.integers(1, 4))]
+    lines = tuple(map(tuple, turned.tolist()))
+    return replace(how, principal=Principal((size,) * d, lines, (size,) * len(lines)))
+
+
 def within(step: Step, i: int) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Return the i-th question about a step at the ends of what it declares."""
     rng = np.random.default_rng([i, *type(step).__name__.encode()])
     allowed, (header, _) = allowed_of(step), copy.deepcopy(base(step))
     many = (1, 3, 30) if isinstance(step, FFCM) else (1, 3, 30, 500)  # FFCM: 1,000 iterations
     how, most = preparation(step), {"max_clusters": any_of(rng, many)}
+    if how is not None and rng.integers(2):
+        how = preparation_in(rng)
     sizes = {**most, "d": 3 if how is None else how.n_columns_out}
     sizes["k"] = value_in(allowed.centers, sizes, rng)
     sizes |= {name: min(200, value_in(held, sizes, rng)) for name, held in allowed.sizes.items()}
@@ -227,6 +256,8 @@ def within(step: Step, i: int) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     arrays["0.weights"] = array_in(Array(("k",), 0.0), sizes, rng)
     arrays |= {f"0.memory.{name}": array_in(each, sizes, rng) for name, each in memory.items()}
     task = header["tasks"][0] | {"memory": list(memory)}
+    if how is not None:
+        task["preprocessing"] = how.plain()
     task["fields"] |= {name: value_in(each, most, rng) for name, each in allowed.fields.items()}
     return {**header, "run": f"w{i}", "tasks": [task]}, arrays
 
@@ -265,18 +296,19 @@ def memory() -> float:
 @by_name(STEPS)
 def test_the_question_that_is_changed_is_answered(step: Step) -> None:
     header, arrays = base(step)
-    assert check(site().reply(packed(header, arrays))) == "answered"
+    assert [check(site.reply(packed(header, arrays))) for site in sites()] == ["answered"] * 2
 
 
 @by_name(STEPS)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_a_question_at_the_ends_of_what_is_declared_is_answered_in_time(step: Step) -> None:
     """Or its answer is not finite, and does not leave."""
-    responder, kinds, slowest = site(), Counter[str](), (0.0, -1)
-    responder.reply(packed(*base(step)))
+    asked, kinds, slowest = sites(), Counter[str](), (0.0, -1)
+    for site in asked:
+        site.reply(packed(*base(step)))
     for i in range(MANY // 4):
         message = packed(*within(step, i))
-        seconds, reply = timed(responder, message)
+        seconds, reply = timed(asked[i % 2], message)
         slowest = max(slowest, (seconds, i))
         kinds[check(reply)] += 1
     assert slowest[0] < SECONDS, slowest
@@ -286,12 +318,13 @@ def test_a_question_at_the_ends_of_what_is_declared_is_answered_in_time(step: St
 @by_name(STEPS)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_a_hostile_question_is_answered_within_the_policy_or_refused(step: Step) -> None:
-    responder, kinds, given = site(), Counter[str](), base(step)
-    responder.reply(packed(*given))
+    asked, kinds, given = sites(), Counter[str](), base(step)
+    for site in asked:
+        site.reply(packed(*given))
     before, slowest = memory(), (0.0, -1)
     for i in range(MANY):
         message = question(given, i)
-        seconds, reply = timed(responder, message)
+        seconds, reply = timed(asked[i % 2], message)
         slowest = max(slowest, (seconds, i))
         kinds[check(reply)] += 1
     assert slowest[0] < SECONDS, slowest

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from grids import KNOWN
 from test_laws import STEPS, by_name
 from test_replies import Postman
 from test_replies import Told as Heard
@@ -39,8 +40,9 @@ from fedcluster.metrics import Inertia
 from fedcluster.metrics._clusters import Spread
 from fedcluster.metrics._external import Contingency, contingency_table
 from fedcluster.metrics._mixture import MixtureLikelihood
+from fedcluster.metrics._moments import Means
 from fedcluster.preprocessing import Category, NumericColumn, Preprocessor
-from fedcluster.preprocessing._moments import Covariance, Principal
+from fedcluster.preprocessing._moments import Covariance, Missing, Principal
 from fedcluster.preprocessing._quantiles import Histogram
 from fedcluster.privacy import MinClusterSize, MinRows
 from fedcluster.privacy._ledger import Ledger, PolicyError, PolicyLimits
@@ -333,7 +335,7 @@ def prepared(*columns: Any, principal: Principal | None = None) -> Preprocessor:
 AXES = Principal((0.0, 0.0), ((1.0, 0.0), (0.0, 1.0)), (1.0, 1.0))
 
 
-NOWHERE = (nan, inf, -inf, 1e101)
+NOWHERE = (nan, inf, -inf, 1e51)
 NO_PREPARATIONS = [
     prepared(NumericColumn("z")),
     prepared(NumericColumn("x"), NumericColumn("x")),
@@ -358,6 +360,14 @@ NO_PREPARATIONS = [
 @pytest.mark.parametrize("how", NO_PREPARATIONS, ids=range(len(NO_PREPARATIONS)))
 def test_a_preparation_that_no_plan_makes_is_refused(how: Preprocessor) -> None:
     refused("by the policy of the site: preparation: ", Task(Inertia(), CENTERS, preprocessor=how))
+
+
+def test_only_what_counts_them_is_asked_about_rows_with_missing_values() -> None:
+    kept = replace(prepared(), missing="keep")
+    gaps = [Task(Missing(), State()), Task(Means(), State()), histogram([0], [[0, 1]])]
+    check(*gaps, *(replace(task, preprocessor=kept) for task in gaps), header={**RUN, "raw": True})
+    refused("Lloyd: rows must have no", Task(Lloyd(), CENTERS), header={**RUN, "raw": True})
+    refused("Lloyd: rows must have no", Task(Lloyd(), CENTERS, preprocessor=kept))
 
 
 def test_preparations_of_a_run_are_bounded_and_one_has_principal_components() -> None:
@@ -418,6 +428,22 @@ def test_codes_of_texts_are_no_numbers() -> None:
     how = Preprocessor((NumericColumn("ward"),))
     with pytest.raises(PolicyError, match="must hold numbers"):
         told().bound([Task(Inertia(), CENTERS, preprocessor=how)])
+
+
+def test_what_goes_wrong_while_columns_are_described_is_not_told() -> None:
+    """The text of an error may hold a value."""
+
+    class Broken(Client):
+        def describe(self, texts: Any = ()) -> Any:
+            raise InputError("row 3 is 4711")
+
+    how = Preprocessor((NumericColumn("age"),))
+    site = Responder(Broken("a", WARDS), columns=("age", "ward"), **KNOWN)
+    headers, arrays = wire.write_tasks([Task(Inertia(), State.at([[0.0]]), preprocessor=how)])
+    question = {"protocol": wire.PROTOCOL, "run": "r", "exchange": 0, "tasks": headers}
+    header, _ = wire.unpack(site.reply(wire.pack(question, arrays)))
+    assert header["failed"] == "InputError"
+    assert "4711" not in str(header)
 
 
 def test_tasks_with_one_preparation_share_the_bound_one() -> None:

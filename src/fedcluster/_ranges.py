@@ -185,6 +185,8 @@ class Allowed:
         Whether the memory may be empty.
     sizes : mapping of str to Whole
         Other lengths of these arrays.
+    gaps : bool
+        Whether it may be asked about rows with missing values.
 
     Examples
     --------
@@ -199,6 +201,7 @@ class Allowed:
     memory: Mapping[str, Array] = field(default_factory=dict)
     optional: bool = False
     sizes: Mapping[str, Whole] = field(default_factory=dict)
+    gaps: bool = False
 
     def check_fields(self, step: Any, sizes: Sizes) -> None:
         """Check the parameters of a step, a dataclass.

@@ -15,7 +15,7 @@ CONTROLS = re.compile(
 )
 
 
-def is_plain(text: str) -> bool:
+def is_plain(text: str, longest: int = LONGEST) -> bool:
     r"""Return whether a text is not too long and holds nothing that a terminal would obey.
 
     Examples
@@ -23,7 +23,7 @@ def is_plain(text: str) -> bool:
     >>> [is_plain(text) for text in ("Zürich", "a\tb", "\x1b[2J", "\u202egpj.exe", "a" * 5000)]
     [True, False, False, False, False]
     """
-    return len(text) <= LONGEST and CONTROLS.search(text) is None
+    return len(text) <= longest and CONTROLS.search(text) is None
 
 
 def printable(text: str) -> str:
@@ -37,13 +37,13 @@ def printable(text: str) -> str:
     return CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text[:LONGEST])
 
 
-def first_not_plain(value: Any) -> str | None:
+def first_not_plain(value: Any, longest: int = LONGEST) -> str | None:
     """Return the first text in what was JSON that is not plain, keys included; None without any."""
     waiting = [value]
     while waiting:
         each = waiting.pop()
         if isinstance(each, str):
-            if not is_plain(each):
+            if not is_plain(each, longest):
                 return each
         elif isinstance(each, Mapping):
             waiting += [*each.keys(), *each.values()]

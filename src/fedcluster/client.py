@@ -373,5 +373,5 @@ def _sent(task: Task, step: str, full: Summary, summary: Summary) -> AuditRecord
         lines=lines,
         numbers=lines * (summary.sums.shape[1] + 1),
         lone_rows=int(np.count_nonzero(summary.weights[rows == 1])),
-        held_back=round(float(full.rows @ (rows <= 0))),
+        held_back=round(float(np.nan_to_num(full.rows @ (rows <= 0)))),
     )

@@ -305,6 +305,10 @@ class RowTransform(Protocol):
     """
 
     @property
+    def missing(self) -> str:
+        """What becomes of missing values; where it is "keep", prepared rows may have some."""
+
+    @property
     def n_columns_out(self) -> int:
         """Number of columns of the prepared rows."""
 

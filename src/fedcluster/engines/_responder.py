@@ -34,6 +34,9 @@ from fedcluster.privacy._policy import Policy
 
 LOGGER = logging.getLogger(__name__)
 
+LONGEST_TEXT = 1_000_000
+"""Characters of the longest text of a question: one names all classes."""
+
 LONGEST = 300
 """Characters of the reason for a refusal, which may quote the question."""
 
@@ -106,7 +109,7 @@ class Responder:
         try:
             if refused:
                 raise WireError(refused)
-            header, arrays = unpack(question)
+            header, arrays = unpack(question, longest=LONGEST_TEXT)
             return self._reply(question, header, arrays, me)
         except (EndedError, PolicyError, WireError) as error:  # no value of a row is in it
             reason = printable(str(error)[:LONGEST])

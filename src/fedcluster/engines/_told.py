@@ -84,10 +84,7 @@ class Told:
     def bound(self, tasks: Sequence[Task]) -> list[Task]:
         """Return the tasks without levels and labels that the site does not tell."""
         hows = {id(task.preprocessor): task.preprocessor for task in tasks}
-        try:
-            bound = {key: how and how.told_only(self._describe) for key, how in hows.items()}
-        except ValueError as error:
-            raise PolicyError(f"preparation: {error}") from error
+        bound = {key: how and how.told_only(self._describe) for key, how in hows.items()}
         return [self._bound(task, bound[id(task.preprocessor)]) for task in tasks]
 
     def _bound(self, task: Task, how: RowTransform | None) -> Task:

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from fedcluster import algorithms, metrics
-from fedcluster._texts import first_not_plain, printable
+from fedcluster._texts import LONGEST, first_not_plain, printable
 from fedcluster.core import (
     SCALARS,
     Column,
@@ -144,13 +144,15 @@ def pack(header: Header, arrays: Arrays) -> bytes:
     return b"".join([line.encode(), b"\n", *numbers])
 
 
-def unpack(message: bytes, largest: int = LARGEST) -> tuple[dict[str, Any], dict[str, Floats]]:
-    """Return the header and the arrays of a message.
+def unpack(
+    message: bytes, largest: int = LARGEST, longest: int = LONGEST
+) -> tuple[dict[str, Any], dict[str, Floats]]:
+    """Return the header and the arrays of a message of so many bytes, with texts so long, at most.
 
     Raises
     ------
     WireError
-        If it is larger than ``largest`` bytes, or not what `pack` writes.
+        If it is larger or a text is longer than that, or it is not what `pack` writes.
     """
     if len(message) > largest:
         raise WireError(too_large(message, largest))
@@ -165,7 +167,7 @@ def unpack(message: bytes, largest: int = LARGEST) -> tuple[dict[str, Any], dict
         raise WireError("the message has no header that can be read") from error
     if len(shapes) > MOST_ARRAYS:
         raise WireError(f"{len(shapes):,} arrays; at most {MOST_ARRAYS:,} are read")
-    if (text := first_not_plain(header)) is not None:
+    if (text := first_not_plain(header, longest)) is not None:
         raise WireError(f"a text is too long or holds control characters: {printable(text)[:60]!r}")
     numbers = memoryview(message)[end + 1 :]
     sizes = [math.prod(shape) for shape in shapes.values()]

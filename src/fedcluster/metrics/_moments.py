@@ -98,7 +98,7 @@ class SiteSize:
     (array([[5., 5.]]), array([10.]))
     """
 
-    allowed = Allowed(centers=NO_CENTERS)
+    allowed = Allowed(centers=NO_CENTERS, gaps=True)
     client_additive = server_additive = maximise = True
 
     def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
@@ -175,7 +175,7 @@ class Means:
     (array([3., 5.]), array([2., 1.]))
     """
 
-    allowed = Allowed(centers=NO_CENTERS)
+    allowed = Allowed(centers=NO_CENTERS, gaps=True)
     client_additive = server_additive = True
 
     def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
@@ -201,7 +201,7 @@ class Squares:
     array([[ 0., 14.]])
     """
 
-    allowed = Allowed(centers=ONE_CENTER)
+    allowed = Allowed(centers=ONE_CENTER, gaps=True)
     client_additive = server_additive = True
 
     def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:

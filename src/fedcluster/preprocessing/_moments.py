@@ -48,7 +48,7 @@ class Missing:
     array([0., 1.])
     """
 
-    allowed = Allowed(centers=NO_CENTERS)
+    allowed = Allowed(centers=NO_CENTERS, gaps=True)
     client_additive = server_additive = True
 
     def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:

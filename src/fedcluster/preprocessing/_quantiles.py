@@ -53,6 +53,7 @@ class Histogram:
             "edges": Array(("intervals", "edges"), -inf, inf, rising=True),
         },
         sizes={"intervals": Whole(1, 6, "d"), "edges": Whole(2, 100_000)},
+        gaps=True,
     )
     client_additive = server_additive = True
 

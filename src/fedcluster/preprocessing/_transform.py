@@ -10,11 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from fedcluster._ranges import LARGEST, UNTOLD
+from fedcluster._ranges import UNTOLD
 from fedcluster.core import Column, Data, Describe, Floats, Grouped, Rows
 from fedcluster.errors import InputError
 from fedcluster.io._columns import codes, columns_of
 from fedcluster.preprocessing._moments import Principal
+from fedcluster.privacy._ledger import PolicyError
 
 OTHER = "(other)"
 MOST_LEVELS = 20_000
@@ -75,15 +76,15 @@ class NumericColumn:
         """Refuse numbers that no preparation of real rows has; their squares would overflow."""
         low, high = self.bounds or (0.0, 0.0)
         given = (low, high, self.shift, 0.0 if self.fill is None else self.fill)
-        if not all(abs(x) <= LARGEST for x in given) or low > high:
-            raise ValueError(f"bounds, shift and fill must be numbers up to {LARGEST:g}")
+        if not all(abs(x) <= LARGEST_SCALE for x in given) or low > high:
+            raise ValueError(f"bounds, shift and fill must be numbers up to {LARGEST_SCALE:g}")
         if not 1 / LARGEST_SCALE <= self.scale <= LARGEST_SCALE:
             raise ValueError(f"scale must be {1 / LARGEST_SCALE:g} to {LARGEST_SCALE:g}")
 
     def told_only(self, told: Column) -> Self:
         """Return the same column; refuse one whose values are the codes of texts."""
         if told.kind not in ("number", "empty"):
-            raise ValueError("a column of numbers must hold numbers")
+            raise PolicyError("preparation: a column of numbers must hold numbers")
         return self
 
     def unknown(self, data: Data, j: int) -> int:
@@ -389,12 +390,14 @@ class Preprocessor:
 
         Raises
         ------
-        ValueError
+        PolicyError
             If a column of text is taken for one of numbers.
         """
         told = {column.name: column for column in describe([c.name for c in self.categories])}
         if not told.keys() >= {column.name for column in self.columns}:
-            raise ValueError("its columns must be some of those asked about, each once")
+            raise PolicyError(
+                "preparation: its columns must be some of those asked about, each once"
+            )
         return replace(self, columns=tuple(c.told_only(told[c.name]) for c in self.columns))
 
     def plain(self) -> dict[str, Any]:

@@ -73,8 +73,13 @@ class Policy:
         received = sent = 0
         for task in tasks:
             name = type(task.step).__name__
-            d = width if task.preprocessor is None else task.preprocessor.n_columns_out
+            how = task.preprocessor
+            d, gaps = width, header.get("raw") is True
+            if how is not None:
+                d, gaps = how.n_columns_out, how.missing == "keep"
             try:
+                if gaps and not allowed_of(task.step).gaps:
+                    raise ValueError("rows must have no missing value")
                 self._check_task(name, task, {"max_clusters": self.limits.max_clusters, "d": d})
             except ValueError as error:
                 raise PolicyError(f"{name}: {error}") from error
