@@ -70,7 +70,6 @@ CALLS: dict[str, _Call | None] = {
     "flwr.proto.control_pb2.StopRunRequest": None,
     "flwr.proto.runtime_pb2.AcquireTaskRequest": None,
     "flwr.proto.runtime_pb2.PullTaskInputRequest": None,
-    "flwr.proto.runtime_pb2.PushTaskOutputRequest": None,
     "flwr.proto.runtime_pb2.SendTaskHeartbeatRequest": None,
     "flwr.serverapp.Grid": None,
     "flwr.supercore.constant.TaskType": None,
@@ -118,7 +117,6 @@ METHODS = {
     "flwr.supercore.heartbeat.HeartbeatSender.stop": call(None),
     "flwr.supercore.runtime.RuntimeHttpClient.AcquireTask": call(None, None),
     "flwr.supercore.runtime.RuntimeHttpClient.PullTaskInput": call(None, None),
-    "flwr.supercore.runtime.RuntimeHttpClient.PushTaskOutput": call(None, None),
     "flwr.supercore.runtime.RuntimeHttpClient.SendTaskHeartbeat": call(None, None),
     "flwr.supercore.runtime.RuntimeHttpClient.close": call(None),
     "flwr.supercore.runtime.RuntimeHttpClient.from_server_address": call(
@@ -143,7 +141,6 @@ FIELDS = {
     "flwr.proto.runtime_pb2.AcquireTaskResponse": "task token",
     "flwr.proto.runtime_pb2.PullTaskInputRequest": "",
     "flwr.proto.runtime_pb2.PullTaskInputResponse": "task_id run context",
-    "flwr.proto.runtime_pb2.PushTaskOutputRequest": "sub_status details",
     "flwr.proto.runtime_pb2.SendTaskHeartbeatRequest": "",
 }
 

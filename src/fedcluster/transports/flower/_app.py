@@ -21,11 +21,12 @@ from typing import Any
 import httpx
 from flwr.common.constant import SubStatus
 from flwr.common.serde import run_from_proto
-from flwr.proto.runtime_pb2 import PullTaskInputRequest, PushTaskOutputRequest
+from flwr.proto.runtime_pb2 import PullTaskInputRequest
 from flwr.serverapp import Grid
 from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.grid import HttpGrid
+from flwr.supernode.runtime.run_clientapp import push_task_output
 
 from fedcluster._artefacts import write_job
 from fedcluster.engines._recorded import RecordedEngine
@@ -79,7 +80,7 @@ def main() -> None:
         folder = run_folder(federation, str(run.override_config.get("job")))
         error = attempt(grid, folder) if folder else "the run has no job in the federation's folder"
         how = SubStatus.FAILED if error else SubStatus.COMPLETED
-        runtime.PushTaskOutput(PushTaskOutputRequest(sub_status=how, details=error))
+        push_task_output(runtime, None, how, error)
 
 
 def run_folder(federation: Federation, name: str) -> Path | None:
@@ -97,7 +98,8 @@ def attempt(grid: Grid, folder: Path) -> str:
         outcome = {"done": False, "error": str(error)}
     except httpx.HTTPStatusError as error:
         status = error.response.status_code
-        outcome = {"done": False, "error": f"Flower has ended the run (status {status})"}
+        why = "the run was stopped" if status == 401 else f"Flower answers {status}"
+        outcome = {"done": False, "error": why}
     except Exception as error:
         LOGGER.exception("the run failed")
         outcome = {"done": False, "error": f"{type(error).__name__}: {error}"}
