@@ -198,7 +198,8 @@ def test_a_folder_that_holds_something_is_not_touched(folder: Path) -> None:
 )
 def test_a_wrong_site_file_is_refused_in_one_line(change, reason, folder):
     toml = folder / "sites/north/site.toml"
-    toml.write_text(toml.read_text().replace(*change))
+    least = toml.read_text().replace("min_cluster_size = 2", "min_cluster_size = 5")
+    toml.write_text(least.replace(*change))
     status, said = invoke("site", "start", toml)
     assert (status, reason in said) == (2, True), said
     assert said.count("\n") == 1
