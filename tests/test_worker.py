@@ -81,6 +81,14 @@ def test_each_call_has_its_own_time(worker):
     assert worker("pid") == process
 
 
+def test_reading_rows_has_no_limit_of_time_and_its_call_has_its_own(worker):
+    process = worker("pid")
+    assert worker("read long") > 1
+    assert worker("pid") == process
+    with pytest.raises(EndedError, match="1 s of processor time"):
+        worker("spin")
+
+
 def test_errors_come_as_they_were(worker):
     with pytest.raises(InputError, match="no such column") as caught:
         worker("fail")

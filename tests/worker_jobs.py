@@ -6,7 +6,9 @@ import ctypes
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,15 +25,23 @@ class Odd(Exception):
         super().__init__(f"{one} and {two}")
 
 
-def make() -> Callable[[Any], Any]:
+def make() -> Callable[[Any], Callable[[], Any]]:
     """Make what the process does: it counts its calls."""
     calls = []
 
-    def work(asked: Any) -> Any:
+    def work(asked: Any) -> Callable[[], Any]:
         calls.append(asked)
-        return JOBS[asked](len(calls)) if isinstance(asked, str) else asked
+        if isinstance(asked, str) and asked == "read long":
+            _spend(2.5)
+        return partial(JOBS[asked], len(calls)) if isinstance(asked, str) else lambda: asked
 
     return work
+
+
+def _spend(seconds: float) -> None:
+    end = time.process_time() + seconds
+    while time.process_time() < end:
+        pass
 
 
 def _spin(_n: int) -> None:
@@ -58,6 +68,7 @@ def _fail_oddly(_n: int) -> None:
 
 JOBS: dict[str, Callable[[int], Any]] = {
     "count": lambda n: n,
+    "read long": lambda n: n,
     "pid": lambda _n: os.getpid(),
     "spin": _spin,
     "hold": _spin_outside,

@@ -2,8 +2,8 @@
 
     parent                                    child
     Worker(make, limits)  -- make, limits --> work = make()
-    worker(asked)         -- asked ---------> work(asked)     under limits of time and memory
-                          <-- result --------
+    worker(asked)         -- asked ---------> answer = work(asked)   reads rows, as long as it takes
+                          <-- result -------- answer()               under the limit of time
 
 The child lives from question to question, so that rows are read and kernels are loaded once. One
 that was ended is started anew with the next question. It ends with its parent.
@@ -62,7 +62,8 @@ class Worker(Generic[Asked, Result]):
     Parameters
     ----------
     make : callable
-        Makes the function, there; it and what the function takes and returns can be pickled.
+        Makes the function, there. That prepares for a call, without a limit of time, and returns
+        what carries it out. What it takes, and what comes of it, can be pickled.
     limits : Limits
         The limits of a call.
 
@@ -74,7 +75,9 @@ class Worker(Generic[Asked, Result]):
         What the function raises.
     """
 
-    def __init__(self, make: Callable[[], Callable[[Asked], Result]], limits: Limits) -> None:
+    def __init__(
+        self, make: Callable[[], Callable[[Asked], Callable[[], Result]]], limits: Limits
+    ) -> None:
         self._make, self._limits = make, limits
         self._turn, self._why = Lock(), ""
         self._process: subprocess.Popen[bytes] | None = None
@@ -152,9 +155,7 @@ def serve() -> None:
             work = make()
             while True:
                 asked = pipe.recv()
-                used = resource.getrusage(resource.RUSAGE_SELF)
-                _limit(resource.RLIMIT_CPU, int(used.ru_utime + used.ru_stime) + limits.seconds + 1)
-                pipe.send(_result(work, asked))
+                pipe.send(_result(work, asked, limits.seconds))
                 del asked
         except MemoryError:
             os._exit(OUT_OF_MEMORY)
@@ -167,15 +168,22 @@ def _end_with(parent: int) -> None:
 
 
 def _limit(kind: int, value: int) -> None:
-    """Set a limit of this process, where the machine's own is not lower."""
+    """Set a limit of this process, where the machine's own is not lower; -1 is no limit."""
     _, hard = resource.getrlimit(kind)
-    resource.setrlimit(kind, (value if hard < 0 else min(value, hard), hard))
+    lower = value if hard < 0 else min(value, hard)
+    resource.setrlimit(kind, (hard if value < 0 else lower, hard))
 
 
-def _result(work: Callable[[Any], Any], asked: Any) -> tuple[Any, Exception | None]:
+def _result(
+    work: Callable[[Any], Callable[[], Any]], asked: Any, seconds: int
+) -> tuple[Any, Exception | None]:
     """Return a function's result or its error; one that cannot travel becomes one of its name."""
     try:
-        return work(asked), None
+        _limit(resource.RLIMIT_CPU, -1)
+        answer = work(asked)
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        _limit(resource.RLIMIT_CPU, int(used.ru_utime + used.ru_stime) + seconds + 1)
+        return answer(), None
     except MemoryError:
         raise
     except Exception as error:

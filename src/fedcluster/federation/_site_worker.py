@@ -102,13 +102,14 @@ class _Holder:
         self._clients: dict[tuple[tuple[str, ...], bool], Client] = {}
         self._groups: Client | None = None
 
-    def __call__(self, call: _Call) -> Any:
-        """Return what the method of the client returns."""
+    def __call__(self, call: _Call) -> Callable[[], Any]:
+        """Return what calls the method of the client, whose rows are read and grouped here."""
         if call.fingerprint != self._fingerprint:
             self._clients, self._groups, self._fingerprint = {}, None, call.fingerprint
         if call.method == "keep":
-            return keep_results(self._chunks, **call.arguments)
-        return getattr(self._client(call.columns, raw=call.raw), call.method)(**call.arguments)
+            return partial(keep_results, self._chunks, **call.arguments)
+        client = self._client(call.columns, raw=call.raw)
+        return partial(getattr(client, call.method), **call.arguments)
 
     def _client(self, columns: tuple[str, ...], *, raw: bool) -> Client:
         client = self._clients.pop((columns, raw), None) or self._opened(columns, raw=raw)
