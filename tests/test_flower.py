@@ -14,7 +14,8 @@ from fedcluster.core import Data, State, Task
 from fedcluster.engines import LocalEngine
 from fedcluster.engines._remote import RemoteEngine
 from fedcluster.engines._responder import Responder
-from fedcluster.errors import SiteError
+from fedcluster.engines._wire import unpack
+from fedcluster.errors import CancelledError, SiteError
 from fedcluster.rounds import run
 from fedcluster.transports.flower import _transport as flower
 from fedcluster.transports.flower import flower_engine
@@ -150,3 +151,23 @@ def test_the_model_reaches_every_site_that_is_there():
     engine, grid, nodes = federation(quorum=3, deadline=0.2)
     grid.away.add(nodes["c"])
     assert engine.give({"k": 3}) == ("a", "b", "d")
+
+
+def test_a_cancelled_run_tells_all_its_sites_and_ends():
+    """Also those that are still at work: their message waits at the site, and ends the work."""
+    asked: list[dict] = []
+
+    class Listening(Responder):
+        def reply(self, question: bytes, refused: str = "") -> bytes:
+            asked.append(unpack(question)[0])
+            return super().reply(question, refused)
+
+    sites = [Listening(Client(name, Data(X)), columns=("x", "y")) for name, X in ROWS.items()]
+    engine = flower_engine(*process_grid(sites), cancelled=lambda: len(asked) > 2 * len(ROWS))
+    with pytest.raises(CancelledError, match="the run was cancelled"):
+        for _ in range(9):
+            engine.ask(ASKED)
+    told = [header for header in asked if header.get("cancel") is True]
+    assert len(told) == len(ROWS)
+    assert {header["run"] for header in told} == {asked[0]["run"]}
+    assert asked[-len(ROWS) :] == told

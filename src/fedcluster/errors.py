@@ -23,6 +23,10 @@ class EndedError(RuntimeError):
     """Work for a question was ended; the message says why, and holds no value."""
 
 
+class CancelledError(RuntimeError):
+    """A run was cancelled by those who started it."""
+
+
 def listed(names: Sequence[str]) -> str:
     """Return names as a sentence lists them: a, b and c."""
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))

@@ -28,7 +28,7 @@ from fedcluster.engines._wire import (
     unpack,
     write_tasks,
 )
-from fedcluster.errors import SiteError
+from fedcluster.errors import CancelledError, SiteError
 from fedcluster.metrics._moments import SiteSize
 
 LOGGER = logging.getLogger(__name__)
@@ -50,7 +50,8 @@ class Transport(Protocol):
         """Send each site its message and wait.
 
         Returns what came, by site, and why the others' replies did not. May return before its
-        deadline where ``enough`` replies are there and no other can be expected.
+        deadline where ``enough`` replies are there and no other can be expected. Raises
+        CancelledError, once, where the run is cancelled: then the sites are told.
         """
 
 
@@ -217,7 +218,12 @@ class RemoteEngine:
         self, messages: Mapping[str, bytes], read: Callable[[str, bytes], T]
     ) -> tuple[dict[str, T], dict[str, str]]:
         """Return what could be read of the replies, by site, and why others could not."""
-        came, absent = self._transport.exchange(messages, self._enough(len(messages)))
+        try:
+            came, absent = self._transport.exchange(messages, self._enough(len(messages)))
+        except CancelledError:
+            cancel = pack({"protocol": PROTOCOL, **self._header(), "cancel": True}, {})
+            self._transport.exchange(dict.fromkeys(self._sites, cancel), 0)
+            raise
         self._exchanges += 1
         replies: dict[str, T] = {}
         reasons = dict(absent)

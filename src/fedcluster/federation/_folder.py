@@ -17,6 +17,8 @@ from fedcluster.federation._permits import GRANTED, Permit, authority_digest, lo
 from fedcluster.federation._private import check_private, private_files
 from fedcluster.io._outputs import atomic_folder, atomic_write
 
+CANCEL = "cancel"
+"""File in the folder of a run that says that it is cancelled."""
 TEMPLATES = Path(__file__).with_name("templates")
 INNER = ("certificates", "certificates/*", "flower", "keys", "keys/*", "permits", "runs", "*.toml")
 SECRET = ("certificates/*.key", "flower/secret")

@@ -13,7 +13,7 @@ import logging
 import signal
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,15 +32,15 @@ from fedcluster._artefacts import write_job
 from fedcluster.engines._recorded import RecordedEngine
 from fedcluster.engines._remote import RemoteEngine
 from fedcluster.engines._wire import WireError
-from fedcluster.errors import HeldBackError, InputError, SiteError
-from fedcluster.federation._folder import Federation
+from fedcluster.errors import CancelledError, HeldBackError, InputError, SiteError
+from fedcluster.federation._folder import CANCEL, Federation
 from fedcluster.federation._private import private_files
 from fedcluster.io._outputs import atomic_folder, atomic_write, write_json
 from fedcluster.jobs import Job, execute, job_from_json, preprocessing_of
 from fedcluster.transports.flower import _launcher as launcher
 from fedcluster.transports.flower import _programs as programs
 from fedcluster.transports.flower._coordinator import access_to
-from fedcluster.transports.flower._transport import discover_nodes, flower_engine
+from fedcluster.transports.flower._transport import discover_nodes, flower_engine, never
 
 LOGGER = logging.getLogger(__name__)
 
@@ -93,8 +93,9 @@ def attempt(grid: Grid, folder: Path) -> str:
     """Carry out the job in a folder and write its outcome there; return its error, if any."""
     try:
         content = json.loads((folder / "job.json").read_text("utf-8"))
-        outcome = {"done": True, **conduct(engine_for(grid, content), content, folder)}
-    except (InputError, HeldBackError, SiteError, WireError) as error:
+        engine = engine_for(grid, content, (folder / CANCEL).exists)
+        outcome = {"done": True, **conduct(engine, content, folder)}
+    except (CancelledError, InputError, HeldBackError, SiteError, WireError) as error:
         outcome = {"done": False, "error": str(error)}
     except httpx.HTTPStatusError as error:
         status = error.response.status_code
@@ -107,8 +108,10 @@ def attempt(grid: Grid, folder: Path) -> str:
     return str(outcome.get("error", ""))
 
 
-def engine_for(grid: Grid, content: Mapping[str, Any]) -> RemoteEngine:
-    """Return the engine that asks the sites of a job.
+def engine_for(
+    grid: Grid, content: Mapping[str, Any], cancelled: Callable[[], bool] = never
+) -> RemoteEngine:
+    """Return the engine that asks the sites of a job, until it is cancelled.
 
     Raises
     ------
@@ -124,7 +127,7 @@ def engine_for(grid: Grid, content: Mapping[str, Any]) -> RemoteEngine:
         if len(nodes) < enough:
             raise SiteError(f"not connected: {', '.join(lacking)}; {enough} sites are needed")
     terms = {"quorum": content["quorum"], "permit": content.get("permit")}
-    return flower_engine(grid, nodes, deadline=deadline, **terms)
+    return flower_engine(grid, nodes, deadline=deadline, cancelled=cancelled, **terms)
 
 
 def conduct(engine: RemoteEngine, content: Mapping[str, Any], folder: Path) -> dict[str, Any]:

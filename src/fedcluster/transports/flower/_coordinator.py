@@ -35,7 +35,7 @@ from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 
 from fedcluster._specifications import RunOptions
 from fedcluster.errors import InputError, SiteError
-from fedcluster.federation._folder import Federation
+from fedcluster.federation._folder import CANCEL, Federation
 from fedcluster.federation._permits import Permit
 from fedcluster.federation._private import private_files
 from fedcluster.io._outputs import atomic_write, write_json
@@ -49,6 +49,9 @@ PATIENCE = 300.0
 
 LOOK = 0.2
 """Seconds between two looks for an outcome."""
+
+FAREWELL = 15.0
+"""Seconds that a run has to tell its sites that it is cancelled."""
 
 ASK = 5.0
 """Seconds between two questions whether a run still goes on."""
@@ -310,7 +313,8 @@ def resume(federation: Federation, name: str) -> Path:
         raise InputError(f"there is no run {name!r}; there are: {known}") from error
     if _outcome(folder).get("done"):
         raise InputError(f"run {name!r} has ended; its result is in {content['out']}")
-    (folder / "outcome.json").unlink(missing_ok=True)
+    for ended in ("outcome.json", CANCEL):
+        (folder / ended).unlink(missing_ok=True)
     _submit(federation, folder, content)
     return folder
 
@@ -346,6 +350,11 @@ def wait(federation: Federation, folder: Path, doing: Callable[[str], None]) -> 
                 _check(federation, folder)
                 asked = time.monotonic()
     except KeyboardInterrupt:
+        doing("telling the sites that it is cancelled")
+        (folder / CANCEL).touch()
+        end = time.monotonic() + FAREWELL
+        while not _outcome(folder) and time.monotonic() < end:
+            time.sleep(LOOK)
         _stop(federation, folder)
         raise
     if not outcome["done"]:

@@ -19,6 +19,7 @@ from fedcluster.engines._remote import RemoteEngine
 from fedcluster.engines._responder import Responder
 from fedcluster.engines._turns import Turns
 from fedcluster.engines._wire import PROTOCOL, WireError, pack, unpack
+from fedcluster.errors import CancelledError
 
 KIND = "query"
 KEY = "fedcluster"
@@ -29,8 +30,17 @@ POLL = 0.2
 TRIES = 4
 """How often a site is sent one message, at most."""
 
+FAREWELL = 10.0
+"""Seconds for telling the sites that a run is cancelled."""
+
+
 LOOK_AROUND = 2.0
 """Seconds between two looks for sites that come back."""
+
+
+def never() -> bool:
+    """Return that a run is not cancelled."""
+    return False
 
 
 def flower_engine(
@@ -40,6 +50,7 @@ def flower_engine(
     quorum: int | None = None,
     deadline: float = 120.0,
     permit: str | None = None,
+    cancelled: Callable[[], bool] = never,
 ) -> RemoteEngine:
     """Return an engine that asks sites through Flower.
 
@@ -56,6 +67,8 @@ def flower_engine(
         site that died after at most 65.
     permit : str, optional
         The permit under which the sites are asked.
+    cancelled : callable, optional
+        Says whether the run is cancelled: then the sites are told, and CancelledError is raised.
 
     Raises
     ------
@@ -63,7 +76,7 @@ def flower_engine(
         If there is no site, two nodes have one name, or the quorum is not between 1 and their
         number.
     """
-    transport = FlowerTransport(grid, nodes, deadline)
+    transport = FlowerTransport(grid, nodes, deadline, cancelled)
     return RemoteEngine(transport, nodes.values(), quorum=quorum, permit=permit)
 
 
@@ -107,13 +120,21 @@ class FlowerTransport:
         The name of the site behind each node id.
     deadline : float
         Seconds for one exchange.
+    cancelled : callable, optional
+        Says whether the run is cancelled.
     """
 
-    def __init__(self, grid: Grid, nodes: Mapping[int, str], deadline: float) -> None:
+    def __init__(
+        self,
+        grid: Grid,
+        nodes: Mapping[int, str],
+        deadline: float,
+        cancelled: Callable[[], bool] = never,
+    ) -> None:
         self._nodes = {name: node for node, name in nodes.items()}
         if len(self._nodes) < len(nodes):
             raise ValueError(f"two nodes have one name: {sorted(nodes.values())}")
-        self._grid, self._deadline = grid, deadline
+        self._grid, self._deadline, self._cancelled = grid, deadline, cancelled
         self._sent: dict[str, tuple[str, int]] = {}
         self._silent: set[str] = set()
         self._number = 0
@@ -128,6 +149,9 @@ class FlowerTransport:
         again = time.monotonic() + self._deadline / 3
         look_around = 0.0
         while (now := time.monotonic()) < end:
+            if self._cancelled():
+                self._deadline, self._cancelled = min(self._deadline, FAREWELL), never
+                raise CancelledError("the run was cancelled")
             if now >= look_around:
                 self._send(this, repeat=now >= again)
                 look_around = now + LOOK_AROUND
