@@ -13,7 +13,8 @@ Rows that were never grouped form groups of their own once there are p of them; 
 changed or removed, its group leaves for good. The rest of such a group may join a new group, which
 has at least p rows that stood in no sum before. So no linear combination of the sums of all
 versions stands for fewer than p rows: in the newest group of the combination are p rows that no
-other sum of it holds.
+other sum of it holds. A row that is changed looks like one that is gone and a new one: unless rows
+say whose they are, a new group has p rows beyond as many as are gone.
 """
 
 from __future__ import annotations
@@ -96,12 +97,17 @@ class Grouping:
 def _with_new_groups(
     before: Partition, table: SiteTable, chunks: Chunks, groups: Groups
 ) -> Partition:
-    """Return the partition with groups of units that were never in one, if there are enough."""
+    """Return the partition with groups of units that were never in one, if there are enough.
+
+    A new row may be one that is gone, with another value: a group has p rows beyond as many.
+    """
     place = before.places(table.units)
-    is_new = place < 0
-    if np.count_nonzero(is_new) < groups.p:
+    is_new, p = place < 0, groups.p
+    if not table.units.are_persons:
+        p += len(before.units) - int(np.count_nonzero(~is_new))
+    if np.count_nonzero(is_new) < p:
         return before
-    made = NewGroups(before.n_groups, groups.p)
+    made = NewGroups(before.n_groups, p)
     waiting: list[tuple[Numbers, Floats]] = []
     is_waiting = ~is_new & (np.append(before.members, -1)[place] < 0)
     for units, points in _batches(table, chunks, groups.scale, is_new):
