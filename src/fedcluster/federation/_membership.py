@@ -135,7 +135,6 @@ def site_responder(site: SiteFile, membership: Membership, say: Callable[[str], 
         If the rows cannot be read, ``steps`` of the site file names something else, its limits are
         too small for a network, or its groups were lost.
     """
-    _check_protection(site, membership)
     folder, steps, columns = site.path.absolute().parent, _steps(site, membership), _columns(site)
 
     def keep(content: dict[str, Any]) -> None:
@@ -145,6 +144,7 @@ def site_responder(site: SiteFile, membership: Membership, say: Callable[[str], 
         say(f"site {site.name}: the model came; {where}")
 
     auditor, worker = site_auditor(site, membership, columns, say), SiteWorker(site)
+    _check_protection(site, auditor.log)
     worker.start()
     responder = Responder(
         worker.client(columns),
@@ -183,7 +183,7 @@ def _columns(site: SiteFile) -> tuple[str, ...]:
     return columns
 
 
-def _check_protection(site: SiteFile, membership: Membership) -> None:
+def _check_protection(site: SiteFile, log: AuditLog) -> None:
     """Refuse limits that would let sums of very few rows leave, and groups that were lost."""
     smallest = site.limits.min_cluster_size
     if site.protection == "limits" and smallest < LEAST:
@@ -192,12 +192,11 @@ def _check_protection(site: SiteFile, membership: Membership) -> None:
             f"{smallest}; or leave out protection, for groups of rows"
         )
     grouped = site.protection != "limits" and site.groups.generation == 1
-    log = site_log(site, membership).path
-    if grouped and not site.groups_file.exists() and any(map(has_left, read_log(log))):
+    if grouped and not site.groups_file.exists() and any(map(has_left, read_log(log.path))):
         raise InputError(
-            f"{site.groups_file} is missing, and answers have left, as {log.name} shows: put back "
-            "a copy, since grouping rows anew would tell of single ones; if it never was there, or "
-            "the rows are those of others, write generation = 2 under [groups]"
+            f"{site.groups_file} is missing, and answers have left, as {log.path.name} shows: "
+            "put back a copy, since grouping rows anew would tell of single ones; if it never was "
+            "there, or the rows are those of others, write generation = 2 under [groups]"
         )
 
 
