@@ -28,6 +28,7 @@ from fedcluster._ranges import (
     Whole,
     allowed_of,
 )
+from fedcluster._site import SiteFile
 from fedcluster.algorithms import FFCM, FKM, FedAvg, KFed, Lloyd, SiteSummaries, VarianceTree
 from fedcluster.client import Client
 from fedcluster.core import Column, Data, State, Step, Summary, Task
@@ -36,6 +37,7 @@ from fedcluster.engines._remote import RemoteEngine
 from fedcluster.engines._responder import Responder
 from fedcluster.engines._told import Told
 from fedcluster.errors import InputError, SiteError
+from fedcluster.federation._membership import Membership, site_responder
 from fedcluster.metrics import Inertia
 from fedcluster.metrics._clusters import Spread
 from fedcluster.metrics._external import Contingency, contingency_table
@@ -552,6 +554,47 @@ def test_an_answer_that_is_not_finite_does_not_leave() -> None:
     engine = RemoteEngine(Postman({"a": site}), ["a"])
     with np.errstate(all="ignore"), pytest.raises(SiteError, match="an answer is not finite"):
         engine.ask([Task(Lloyd(), CENTERS)])
+
+
+SITE = """
+name = "north"
+[source]
+path = "rows.csv"
+[federation]
+coordinator = "127.0.0.1:1"
+insecure = true
+[policy]
+"""
+
+
+def site_file(folder: Path, policy: str) -> SiteFile:
+    (folder / "rows.csv").write_text("x,y\n1,2\n3,4\n")
+    (folder / "site.toml").write_text(SITE + policy)
+    return SiteFile.load(folder / "site.toml")
+
+
+def test_a_site_file_narrows_the_policy(tmp_path: Path) -> None:
+    site = site_file(tmp_path, 'max_clusters = 20\ndenied = ["SiteARI"]')
+    assert site.policy == PolicyLimits(max_clusters=20, denied=("SiteARI",))
+
+
+@pytest.mark.parametrize(
+    ("policy", "why"),
+    [
+        ("max_cluster = 3", "unknown key 'max_cluster'; did you mean 'max_clusters'"),
+        ("max_tasks = 0", "max_tasks must be a whole number of at least 1"),
+        ('steps = "Lloyd"', "steps must be a list"),
+    ],
+)
+def test_a_policy_that_makes_no_sense_is_refused(tmp_path: Path, policy: str, why: str) -> None:
+    with pytest.raises(InputError, match=why):
+        site_file(tmp_path, policy)
+
+
+def test_a_policy_names_steps_that_there_are(tmp_path: Path) -> None:
+    site = site_file(tmp_path, 'denied = ["Loyd"]')
+    with pytest.raises(InputError, match="no step is called 'Loyd'"):
+        site_responder(site, Membership.from_site_file(site), print)
 
 
 # The page
