@@ -240,14 +240,13 @@ def test_a_site_allows_and_denies_steps() -> None:
     check(Task(Lloyd(), CENTERS), steps=("Lloyd",), denied=("FKM",))
 
 
-def test_fewer_clusters_bound_centres_means_and_leaves() -> None:
+def test_fewer_clusters_bound_centres_and_leaves() -> None:
     check(
         Task(FKM(3), State()),
-        Task(SiteSummaries(6), State()),
         Task(VarianceTree(12), State()),
         max_clusters=3,
     )
-    for step in (FKM(4), SiteSummaries(7), VarianceTree(13)):
+    for step in (FKM(4), VarianceTree(13)):
         refused("max_clusters", Task(step, State()), max_clusters=3)
     check(Task(Lloyd(), State.at(np.zeros((6, 2)))), max_clusters=3)
     refused("max_clusters", Task(Lloyd(), State.at(np.zeros((7, 2)))), max_clusters=3)

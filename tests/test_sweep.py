@@ -76,6 +76,11 @@ def test_moments_are_measured_in_two_rounds() -> None:
     assert list(swept.results) == list(swept.scores) == [2, 3]
 
 
+def first_rows(X, k, random_state):
+    """Seeds that an init of one's own takes."""
+    return X[:k]
+
+
 @pytest.mark.parametrize(
     ("spec", "asked"),
     [
@@ -85,9 +90,9 @@ def test_moments_are_measured_in_two_rounds() -> None:
         ({"algorithm": "fkm"}, {"SiteSummaries": 0, "VarianceTree": 0}),
         ({"quality": "better"}, {"SiteSummaries": 3}),
         ({"init": "k-means++", "n_init": 2}, {"SiteSummaries": 0, "FKM": 6}),
-        ({"init": lambda X, k, random_state: X[:k]}, {"SiteSummaries": 0}),
+        ({"init": first_rows}, {"SiteSummaries": 0}),
     ],
-    ids=str,
+    ids=lambda each: ", ".join(each),
 )
 def test_sites_describe_themselves_once_where_every_start_comes_from_that(
     spec: dict[str, Any], asked: dict[str, int]

@@ -157,10 +157,10 @@ class Array:
         return f"{self.least:g} to {self.most:g}"
 
 
-CLUSTERS, MEANS, LEAVES = (Whole(1, times, "max_clusters") for times in (1, 2, 4))
-"""Clusters; means that a site describes itself by; leaves of a tree."""
-CENTERS = MEANS
-"""Centres of a state: breathing tries up to as many besides."""
+CLUSTERS, CENTERS, LEAVES = (Whole(1, times, "max_clusters") for times in (1, 2, 4))
+"""Clusters; centres of a state, as breathing tries up to as many besides; leaves of a tree."""
+MEANS = Whole(1, 1000)
+"""Means that a site describes itself by: of groups there may be many more than clusters."""
 NO_CENTERS, ONE_CENTER = Whole(0, 0), Whole(1, 1)
 TOLERANCE, FUZZIFIER = Real(0, LARGEST), Real(1, 100)
 EITHER = OneOf((True, False))

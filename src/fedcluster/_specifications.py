@@ -71,6 +71,8 @@ class FitSpec:
         The fuzzifier, for fuzzy c-means.
     means : State, optional
         Weighted means of the rows to start at, where the server has some already.
+    grouped : bool
+        Whether sites see their rows in groups: these may then be told one by one.
     """
 
     n_clusters: Any = parameter(
@@ -112,6 +114,7 @@ class FitSpec:
     )
     seed: int = parameter(0, SEED, metavar="N")
     means: State | None = None
+    grouped: bool = False
 
     def at(self, sites: Iterable[SiteInfo]) -> Any:
         """Return the specification for these sites: ``init="auto"`` is "sums" where rows stream.
@@ -119,9 +122,11 @@ class FitSpec:
         No site then holds all its rows at once. Over a network, a site that has not answered
         counts as one whose rows do not stream.
         """
+        sites = tuple(sites)
         auto = isinstance(self.init, str) and self.init == "auto"
         streams = any(site.streams for site in sites)
-        return replace(self, init="sums") if auto and streams else self
+        grouped = any(limit.name == "Groups" for site in sites for limit in site.limits)
+        return replace(self, init="sums" if auto and streams else self.init, grouped=grouped)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -39,6 +39,9 @@ N_SEEDS = 32
 RESTART_WORK = 1 << 28
 """Products of a mean's value with a centre's that all restarts of one start may take."""
 
+GROUPS = 512
+"""Means that a site is asked for where its rows are in groups, which are means already."""
+
 FKM_ROUNDS, FKM_STARTS = 10, 4
 """Rounds of FKM beside a start from summaries, and how many of its last states join the starts."""
 
@@ -159,7 +162,11 @@ def description_step(spec: FitSpec) -> Description | None:
     """Return the step that describes all rows by means to start from, if a start needs that."""
     if spec.sums_only or spec.init == "sums":
         return VarianceTree(4 * spec.n_clusters)
-    return SiteSummaries(2 * spec.n_clusters) if spec.init in ("auto", "summaries") else None
+    if spec.init not in ("auto", "summaries"):
+        return None
+    if spec.grouped:  # a group is a mean of rows already
+        return SiteSummaries(max(2 * spec.n_clusters, GROUPS), min_rows=1)
+    return SiteSummaries(2 * spec.n_clusters)
 
 
 def description(step: Description, n_clusters: int, seed: int) -> Plan[Result]:
