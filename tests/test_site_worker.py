@@ -66,7 +66,7 @@ def started(site: SiteFile, said: list[str] | None = None) -> Iterator[Turns]:
 
 def question(*tasks: Task, run: str = "r", exchange: int = 0, **more: Any) -> bytes:
     headers, arrays = write_tasks(tasks)
-    asked = {"columns": ["x", "y"], "raw": True} | more
+    asked = {"columns": ["x", "y"]} | more
     head = {"protocol": 1, "run": run, "exchange": exchange, "tasks": headers, **asked}
     return pack(head, arrays)
 
@@ -129,7 +129,9 @@ def test_a_question_that_costs_too_much_is_refused_and_the_next_one_answered(
         before = turns.reply(question(Task(Lloyd(), START)))
         began = time.monotonic()
         columns = ["x", "side"] if task.preprocessor else ["x", "y"]
-        header, arrays = unpack(turns.reply(question(task, run="bad", columns=columns)))
+        header, arrays = unpack(
+            turns.reply(question(task, run="bad", columns=columns, raw="side" in columns))
+        )
         assert header["refused"].startswith("too expensive for the site's limits"), header
         assert not arrays
         assert time.monotonic() - began < 60
