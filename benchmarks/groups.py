@@ -28,6 +28,7 @@ from sklearn.cluster import KMeans
 from fedcluster import FederatedKMeans
 from fedcluster.kernels import nearest
 from fedcluster.kernels._groups import partition
+from fedcluster.privacy import Groups
 
 Rows = NDArray[np.float64]
 BINS = (0, 15, 30, 60, 150, np.inf)
@@ -89,23 +90,14 @@ def standardised(X: Rows) -> Rows:
     return (X - X.mean(axis=0)) / np.where(scale > 0, scale, 1)
 
 
-def grouped(X: Rows, p: int) -> tuple[Rows, Rows]:
-    """Return the means and sizes of the groups of a site."""
-    labels = partition(standardised(X), p)
-    sizes = np.bincount(labels)
-    sums = np.add.reduceat(X[labels.argsort(kind="stable")], np.cumsum(sizes) - sizes)
-    return sums / sizes[:, None], sizes.astype(float)
-
-
 def inertia(X: Rows, centers: Rows) -> float:
     return float(nearest(X, centers)[1].sum())
 
 
 def losses(X: Rows, sites: list[Rows], p: int, model: FederatedKMeans) -> tuple[float, float]:
     """Return the loss against the same fit on exact rows, and against pooled k-means."""
-    means, sizes = zip(*(grouped(site, p) for site in sites), strict=True)
-    k = model.n_clusters
-    found = inertia(X, clone(model).fit(list(means), sample_weight=list(sizes)).cluster_centers_)
+    k, groups = model.n_clusters, Groups(p, max(p, 20), "standard")
+    found = inertia(X, clone(model).set_params(protection=groups).fit(sites).cluster_centers_)
     exact = inertia(X, clone(model).fit(sites).cluster_centers_)
     pooled = statistics.median(
         KMeans(k, n_init=10, random_state=r).fit(X).inertia_ for r in range(3)
