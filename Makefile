@@ -8,7 +8,7 @@ export MPLCONFIGDIR := $(CURDIR)/.cache/matplotlib
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types unit network faults hostile mutants oldest docs dist bench groups reproduce reproduce-quick format clean
+.PHONY: help setup demo test lint types unit network audit faults hostile mutants oldest docs dist bench groups reproduce reproduce-quick format clean
 
 help: ## List what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,6 +55,9 @@ bench: .venv/ready ## Measure quality and speed beside peers; takes most of an h
 
 groups: .venv/ready ## Measure what groups of rows cost in inertia and in seconds; ten minutes
 	@$(BIN)/python -W ignore benchmarks/groups.py
+
+audit: .venv/ready ## Play attacks against groups of many kinds of rows; half an hour
+	@$(BIN)/python -W ignore benchmarks/audit.py 3
 
 faults: .venv/ready ## Kill sites and coordinators of real federations, 20 runs of each; an hour
 	@$(BIN)/python -W ignore benchmarks/faults.py

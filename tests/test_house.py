@@ -31,7 +31,7 @@ FLOORS = (
     "selection",
     "model _report testing",
     "jobs",
-    "_artefacts estimators",
+    "_artefacts _attacks estimators",
     "__init__",
     "federation",
     "_demo transports",

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from fedcluster.cli import _audit as audits
 from fedcluster.cli import _commands as commands
 from fedcluster.cli import _federation as federation
 from fedcluster.cli import _site as site
@@ -57,6 +58,10 @@ app.command(
     epilog="Example: fedcluster check site.toml",
     short_help="Read a site's rows as its file says, and send nothing.",
 )(site.check)
+app.command(
+    epilog="Example: fedcluster audit site.toml --fail-above 0",
+    short_help="Play known attacks against a site, and count the rows that they read.",
+)(audits.audit)
 app.command(epilog="Example: fedcluster evaluate result/model.json north.csv south.csv west.csv")(
     commands.evaluate
 )

@@ -1,0 +1,151 @@
+"""Attacks on a site: what they read of exact answers, and nothing of groups."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_federation import invoke
+
+from benchmarks.audit import kinds
+from fedcluster._attacks._audit import ATTACKS, PROTECTIONS, Attack, audit, played
+from fedcluster._attacks._claims import Truth
+from fedcluster._attacks._membership import membership
+from fedcluster._attacks._play import Play, solved
+from fedcluster._attacks._simulated import simulated
+from fedcluster._attacks._site import Protection, Subject, public_of, split
+from fedcluster._attacks._tables import audit_table
+from fedcluster.core import Data
+from fedcluster.privacy import Groups
+from fedcluster.privacy._ledger import PolicyLimits
+
+LIMITS, _, GROUPS, _ = PROTECTIONS
+STRONG = {
+    "seeds that are rows": 200,
+    "batches of one row": 200,
+    "sums about far centres": 100,
+    "thresholds of a tree": 100,
+    "fuzzy sums, nearly hard": 50,
+    "random directions": 200,
+    "clipped products": 50,
+    "answers of a run, paired": 50,
+    "trajectories of a run": 100,
+    "a row removed": 5,
+    "a row added": 5,
+    "all rows but one known": 5,
+}
+"""Rows that an attack reads at least of 320, where answers are exact and limits are in force."""
+
+
+def site(data: Data, protection: Protection, folder: Path, seed: int = 0) -> Subject:
+    """A site of four in five rows."""
+    mine, others = split(data, np.random.default_rng(seed))
+    return Subject(mine, others, protection, folder)
+
+
+def reads(data: Data, protection: Protection, folder: Path, attacks=ATTACKS) -> dict[str, int]:
+    """Rows that each attack reads."""
+    public = public_of(data)
+    subject = site(data, protection, folder)
+    return {a.name: played(a, subject, public).score.read for a in attacks}
+
+
+def test_attacks_read_the_rows_of_a_site_with_limits(tmp_path) -> None:
+    some = [attack for attack in ATTACKS if attack.name in STRONG]
+    assert len(some) == len(STRONG)
+    read = reads(simulated(400), LIMITS, tmp_path, some)
+    assert {name: n for name, n in read.items() if n < STRONG[name]} == {}
+
+
+@pytest.mark.parametrize("protection", [PROTECTIONS[1], GROUPS], ids=lambda p: p.name)
+def test_no_attack_reads_a_row_of_a_site_with_groups(protection, tmp_path) -> None:
+    protected = [attack for attack in ATTACKS if attack.protected]
+    assert set(reads(simulated(400, 1), protection, tmp_path, protected).values()) == {0}
+
+
+@pytest.mark.parametrize("kind", ["codes", "persons", "much missing"])
+def test_groups_keep_rows_of_other_kinds(kind, tmp_path) -> None:
+    """`make audit` plays against more."""
+    protected = [attack for attack in ATTACKS if attack.protected]
+    assert set(reads(kinds(5, 250)[kind], GROUPS, tmp_path, protected).values()) == {0}
+
+
+def test_a_policy_refuses_and_the_rest_reads_nothing(tmp_path) -> None:
+    data, public = simulated(300), public_of(simulated(300))
+    default = Protection("default", Groups(), policy=PolicyLimits())
+    seeds, *_, known = ATTACKS
+    refused = played(seeds, site(data, default, tmp_path), public)
+    assert refused.refused == refused.asked > 100
+    assert not known.protected  # what groups do not promise is played all the same
+    assert played(known, site(data, default, tmp_path), public).score.read > 0
+
+
+def test_members_are_known_where_answers_are_exact(tmp_path) -> None:
+    data, public = simulated(400), public_of(simulated(400))
+    advantage = [membership(Play(site(data, p, tmp_path), public)) for p in (LIMITS, GROUPS)]
+    assert advantage[0].value == 1.0
+    assert advantage[1].value - advantage[1].margin < 0.3
+
+
+def test_claims_are_counted_beyond_chance() -> None:
+    rows = np.array([[10.0, 1.0], [20.0, 2.0], [30.0, 3.0], [40.0, 4.0], [40.0, 4.0], [40.0, 4.0]])
+    truth = Truth(rows, np.array([[50.0, 5.0]]), np.ones(2), shared=3)
+    nothing = np.full((1, 2), np.nan)
+    assert truth.score(nothing).read == 0
+    claims = np.array([[10.0, 1.0], [20.4, 2.0], [40.0, 4.0], [99.0, 9.0]])
+    score = truth.score(claims)
+    assert (score.read, score.near, score.alike) == (1, 2, 1)
+    everything = np.stack(np.meshgrid(np.arange(60.0), np.arange(9.0)), axis=-1).reshape(-1, 2)
+    assert truth.score(everything).read == 0  # who claims everything knows nothing
+
+
+def test_rows_are_solved_for_where_a_combination_of_sums_is_one_row() -> None:
+    rows = np.arange(5.0)[:, None] ** 2
+    behind = np.array([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0], [0, 0, 0, 1, 0]], dtype=float)
+    assert np.allclose(np.sort(solved(behind, behind @ rows), axis=0), [[9.0], [16.0]])
+    groups = np.array([[1, 1, 0, 0, 0], [0, 0, 1, 1, 1]], dtype=float)
+    assert not len(solved(groups, groups @ rows))
+
+
+def test_the_command_plays_against_a_site_file_and_touches_nothing(tmp_path) -> None:
+    data = simulated(120, 2)
+    lines = ["age,weight,pressure,flag,town"]
+    for row in data.X:
+        cells = ["" if np.isnan(x) else f"{x:g}" for x in row[:4]]
+        lines.append(",".join([*cells, data.columns[4].levels[int(row[4])]]))
+    (tmp_path / "rows.csv").write_text("\n".join([*lines, ""]))
+    toml, out = tmp_path / "site.toml", tmp_path / "out"
+    source = 'name = "north"\n[source]\npath = "rows.csv"\n'
+    toml.write_text(source)
+    before = sorted(tmp_path.iterdir())
+    status, said = invoke("audit", toml, "-k", 3, "--fail-above", 0, "--json")
+    assert status == 0, said
+    audits = json.loads(said)["audits"]
+    assert [a["protection"] for a in audits] == ["as it is", *(p.name for p in PROTECTIONS)]
+    assert audits[0]["worst"] == 0 < audits[1]["worst"]
+    assert sorted(tmp_path.iterdir()) == before
+    toml.write_text('protection = "limits"\n' + source + "[limits]\nmin_cluster_size = 5\n")
+    status, said = invoke("audit", toml, "-k", 3, "--fail-above", 0, "--out", out)
+    assert status == 1
+    assert "Rows that each attack reads, of 96" in said
+    assert json.loads((out / "audit.json").read_text())["audits"][0]["worst"] > 50
+
+
+def test_the_command_says_what_it_needs() -> None:
+    status, said = invoke("audit")
+    assert status == 2
+    assert "name a site.toml, or give --simulated" in said
+
+
+def test_a_table_has_a_line_for_each_attack_and_what_groups_cost() -> None:
+    nothing = Attack("nothing", lambda play: play.public.claims(0))
+    audits = list(audit(simulated(200), [GROUPS], n_clusters=2, attacks=[nothing]))
+    table = audit_table(audits)
+    assert [row[0] for row in table.rows] == [
+        "nothing",
+        "advantage, members",
+        "J / J of an exact fit",
+    ]
+    assert 0.99 < float(table.rows[-1][1]) < 1.2
