@@ -194,7 +194,7 @@ def test_a_site_that_comes_late_says_how_many_rows_it_has_and_no_others_later():
     task = Task(Inertia(), State.at(SPOTS["a"][:2]))
     assert list(engine.ask([task])[0].by_site) == ["a", "b", "c"]
     post.bend = sized(61.0)
-    engine.choose(["x", "y", "z"], raw=True)
+    engine.choose(["y", "x", "z"])
     assert list(engine.ask([task])[0].by_site) == ["a", "c"]
     assert engine.refusals[-1].reason == "it told of 60 rows before and tells of 61 now"
 

@@ -183,8 +183,13 @@ class Client:
         limits, rows = tuple(map(Limit.from_filter, self.filters)), float(len(self.rows))
         if self.protection is not None:
             limits, rows = (self.protection.groups.limit,), self.data.n_rows
-        width = n_columns_of(self.rows)
-        return SiteInfo(self.name, limits, self.streams, n_rows=rows, n_columns=width)
+        return SiteInfo(
+            self.name,
+            limits,
+            self.streams,
+            n_rows=rows,
+            n_columns=n_columns_of(self.rows),
+        )
 
     def introduce(
         self, *, columns: bool = False, texts: Collection[str] = (), labels: bool = False
