@@ -527,6 +527,22 @@ def test_a_group_stays_where_nobody_of_it_changed_or_p_did(tmp_path) -> None:
     assert all((np.abs(again.X - mean).sum(axis=1) == 0).any() for mean in one.X)
 
 
+def test_a_group_leaves_where_few_of_it_changed_in_a_column(tmp_path) -> None:
+    """Though everybody is a year older: the difference of the sums is the one value that is new."""
+    rng = np.random.default_rng(0)
+    X = rng.integers(20, 90, (120, 3)).astype(np.float64)
+    X[7, 2] = np.nan
+    grouping = Grouping(Groups(P), tmp_path / "s.groups")
+    first = grouped(visits(X), grouping)
+    X[:, 0] += 1.0
+    X[7, 2] = 66.0
+    again = grouped(visits(X), grouping)
+    assert len(again) == len(first) - 1
+    before = np.abs(first.X[:, None, :2] + [1.0, 0.0] - again.X[:, :2]).sum(axis=2) < 1e-9
+    place = before.argmax(axis=0)
+    assert np.array_equal(first.X[place, 2], again.X[:, 2], equal_nan=True)
+
+
 def test_rows_that_are_mostly_others_are_refused_until_it_is_said_that_they_are(tmp_path) -> None:
     file, rng = tmp_path / "s.groups", np.random.default_rng(0)
     X = rng.normal(size=(200, 2))

@@ -52,8 +52,10 @@ class Partition:
         The smallest number of units in a group.
     columns : tuple of str
         The columns that a row is known by.
-    units, contents : ndarray of shape (u,)
-        The identities of all units that were ever grouped, rising, and of what they looked like.
+    units : ndarray of shape (u,)
+        The identities of all units that were ever grouped, rising.
+    contents : ndarray of shape (u, c)
+        Those of what they looked like: rows as a whole, persons in each column.
     members : ndarray of shape (u,)
         The number of each unit's group; -1 where that has left.
     fresh : ndarray of shape (u,)
@@ -70,7 +72,7 @@ class Partition:
     p: int
     columns: tuple[str, ...]
     units: Ids = field(default_factory=lambda: np.empty(0, np.uint64))
-    contents: Ids = field(default_factory=lambda: np.empty(0, np.uint64))
+    contents: Ids = field(default_factory=lambda: np.empty((0, 0), np.uint64))
     members: Numbers = field(default_factory=_no_numbers)
     fresh: NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, np.bool_))
     scatter: Mapping[str, float] = field(default_factory=dict)
@@ -86,17 +88,21 @@ class Partition:
     def without_broken(self, units: Units) -> Partition:
         """Return the partition as it stands with the units of now.
 
-        A group leaves if a unit of it is gone, or if some have changed and they are fewer than p:
-        the difference of its sums, before and now, would tell of these.
+        A group leaves if a unit of it is gone, or if some have changed in a column and they are
+        fewer than p: the difference of its sums, before and now, would tell of these.
         """
+        if not len(self.units):
+            return self
         place = _places(units.ids, self.units)
         there, live = place >= 0, self.members >= 0
-        contents = np.where(there, units.contents[place], self.contents)
-        changed = live & (contents != self.contents)
+        contents = self.contents.copy()
+        contents[there] = units.contents[place[there]]
+        changed = live[:, None] & (contents != self.contents)
         if (there | ~live).all() and not changed.any():
             return self
-        n_changed = np.bincount(self.members[changed], minlength=self.n_groups)
-        few = np.flatnonzero((n_changed > 0) & (n_changed < self.p))
+        n_changed = np.zeros((self.n_groups, changed.shape[1]), np.int64)
+        np.add.at(n_changed, self.members[live], changed[live])
+        few = np.flatnonzero(((n_changed > 0) & (n_changed < self.p)).any(axis=1))
         broken = np.union1d(self.members[live & ~there], few)
         members = np.where(np.isin(self.members, broken), -1, self.members)
         return replace(self, contents=contents, members=members)
@@ -132,7 +138,7 @@ class Partition:
         stays = ~np.isin(self.units, units.ids[some])
         parts = (
             (self.units, units.ids[some]),
-            (self.contents, units.contents[some]),
+            (self.contents.reshape(-1, units.contents.shape[1]), units.contents[some]),
             (self.members, np.concatenate([*made.groups, *made.joined])),
             (self.fresh, is_new),
         )
@@ -223,16 +229,25 @@ def _shown(value: Any) -> str:
 
 def row_ids(data: Data, key: bytes) -> Ids:
     """Return the identity of each row, (n,): of its values, texts, weight and label."""
+    return _digests(_known(data, key), key)
+
+
+def _known(data: Data, key: bytes) -> Ids:
+    """Return what rows are known by, (n, c): their values, texts, weight and label."""
     columns = [_known_by(data, j, key) for j in range(data.X.shape[1])]
     if data.sample_weight is not None:
         columns.append(_bits(data.sample_weight))
     if data.y is not None:
         names, place = np.unique(data.y.astype(str), return_inverse=True)
         columns.append(_text_ids(names.tolist(), key)[place])
-    rows = memoryview(np.column_stack(columns).tobytes())
-    width = 8 * len(columns)
-    starts = range(0, len(rows), width)
-    each = b"".join(_digest(rows[start : start + width], key) for start in starts)
+    return np.column_stack(columns)
+
+
+def _digests(known: Ids, key: bytes) -> Ids:
+    """Return the digest of each line of (n, c) numbers, (n,)."""
+    lines, width = memoryview(np.ascontiguousarray(known).tobytes()), 8 * known.shape[1]
+    starts = range(0, len(lines), width)
+    each = b"".join(_digest(lines[start : start + width], key) for start in starts)
     return np.frombuffer(each, np.uint64).copy()
 
 
@@ -299,8 +314,10 @@ class Units:
 
     Parameters
     ----------
-    ids, contents : ndarray of shape (u,)
-        Their identities, and those of what they look like.
+    ids : ndarray of shape (u,)
+        Their identities.
+    contents : ndarray of shape (u, c)
+        The identities of what they look like: rows as a whole, persons in each column.
     of_rows : ndarray of shape (n,)
         The place of each row's unit.
     are_persons : bool
@@ -342,20 +359,23 @@ class UnitReader:
     def add(self, chunk: Data) -> None:
         """Read a chunk."""
         numbers = np.arange(self._n, self._n + len(chunk), dtype=np.uint64)
-        self._rows.append(row_ids(chunk, self._key) if self._key else numbers)
         self._n += len(chunk)
         if chunk.groups is not None:
             self._persons.append(chunk.groups)
+        known = _known(chunk, self._key) if self._key else numbers[:, None]
+        is_rows = bool(self._key) and chunk.groups is None
+        self._rows.append(_digests(known, self._key)[:, None] if is_rows else known)
 
     def units(self) -> Units:
         """Return all units."""
         rows = np.concatenate(self._rows)
         if not self._persons:
-            ids = told_apart(rows) if self._key else rows
-            return Units(ids, ids, np.arange(len(rows)), are_persons=False)
+            ids = told_apart(rows[:, 0]) if self._key else rows[:, 0]
+            return Units(ids, ids[:, None], np.arange(len(rows)), are_persons=False)
         persons, unit = np.unique(np.concatenate(self._persons), return_inverse=True)
-        contents = np.zeros(len(persons), np.uint64)
-        np.add.at(contents, unit, rows)
+        contents = np.zeros((len(persons), rows.shape[1]), np.uint64)
+        np.add.at(contents, unit, rows + COPIES)  # so that a row of zeros counts, too
+        contents = _digests(contents.reshape(-1, 1), self._key).reshape(contents.shape)
         ids = person_ids(persons, self._key) if self._key else persons.view(np.uint64)
         return Units(ids, contents, unit, are_persons=True)
 
