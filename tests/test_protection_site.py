@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_federation import invoke
+from test_federation import content, invoke
 
 from fedcluster._site import SiteFile
 from fedcluster.algorithms import Lloyd
@@ -19,6 +19,7 @@ from fedcluster.errors import InputError
 from fedcluster.federation._membership import Membership, site_responder
 from fedcluster.jobs import Evaluate, Fit, SelectK, execute
 from fedcluster.preprocessing import PreprocessingSpec
+from fedcluster.transports.flower import _app as apps
 
 SITES = ("north", "south")
 
@@ -166,3 +167,11 @@ def test_groups_that_were_lost_are_not_made_anew(tmp_path) -> None:
     site = SiteFile.load(toml)
     with pytest.raises(InputError, match=r"site\.groups is missing, and answers have left"):
         site_responder(site, Membership.from_site_file(site), lambda _line: None)
+
+
+def test_a_run_over_a_network_says_that_groups_are_large_beside_clusters(tomls, tmp_path) -> None:
+    for k, lines in ((12, 1), (3, 0)):
+        job = Fit(k, prepare=PreprocessingSpec(missing="mean"), seed=0)
+        with network(tomls) as engine:
+            outcome = apps.conduct(engine, content(tmp_path / f"{k}", job), tmp_path / f"run {k}")
+        assert len(outcome["doubts"]) == lines

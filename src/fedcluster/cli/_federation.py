@@ -323,4 +323,5 @@ def _follow(federation: Federation, screen: Screen, begin: Callable[[], Path]) -
     with screen:
         screen.doing("handing the job to Flower")
         outcome = coordinator.wait(federation, begin(), screen.doing)
+        screen.warnings += outcome.pop("doubts", [])
     screen.result(outcome, shown(outcome, screen.width))

@@ -29,6 +29,7 @@ from flwr.superlink.grid import HttpGrid
 from flwr.supernode.runtime.run_clientapp import push_task_output
 
 from fedcluster._artefacts import write_job
+from fedcluster._report._messages import groups_line
 from fedcluster.engines._recorded import RecordedEngine
 from fedcluster.engines._remote import RemoteEngine
 from fedcluster.engines._wire import WireError
@@ -160,9 +161,12 @@ def conduct(engine: RemoteEngine, content: Mapping[str, Any], folder: Path) -> d
         shown = write_job(partial, report)
         files = sorted(path.name for path in partial.iterdir())
     kept: tuple[str, ...] = ()
+    doubts: list[str] = []
     if "model.json" in files:
-        kept = engine.give(json.loads((out / "model.json").read_text("utf-8")))
-    return {**shown, "out": str(out), "files": files, "model_at": list(kept)}
+        model = json.loads((out / "model.json").read_text("utf-8"))
+        kept, doubts = engine.give(model), groups_line(report.sites, len(model["centers"]))
+    written = {"out": str(out), "files": files, "model_at": list(kept), "doubts": doubts}
+    return {**shown, **written}
 
 
 def _columns(
