@@ -17,6 +17,8 @@ EXACT = 1e-3
 NEAR = 0.5
 """And up to which it is right when rounded."""
 MOVES = 20
+DEVIATIONS = 3.0
+"""Standard deviations that chance is allowed for: many attacks are tried."""
 MOST = 100_000
 """Claims of one attack that are looked at."""
 
@@ -88,7 +90,8 @@ class Truth:
                 elsewhere.sum() * len(rows) / max(len(others), 1),
                 sum(int(each.sum()) for each in missed) / MOVES,
             )
-        return max(0, int(hit.sum()) - ceil(by_chance - 0.1)), int(alike.sum())
+        most = ceil(by_chance + DEVIATIONS * by_chance**0.5)
+        return max(0, int(hit.sum()) - most), int(alike.sum())
 
 
 def _moved(claims: Floats, rows: Floats) -> Iterator[Floats]:

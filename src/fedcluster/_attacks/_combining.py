@@ -239,11 +239,11 @@ def changed_rows(play: Play) -> Floats:
 
 def _moved(plays: Sequence[Play], column: int) -> Floats:
     """Return values before they changed, from the sums of a column and of its squares."""
-    public = plays[0].public
+    public, places = plays[0].public, [column, len(plays[0].public.numbers) + column]
     answers = [p.coordinator.ask_one(Moments(), how=public.plain()) for p in plays]
-    values = [a.sums[0, [column, len(public.numbers) + column]] for a in answers if a is not None]
-    apart = np.diff(np.array(values).reshape(-1, 2), axis=0)
-    moved = apart[abs(apart[:, 0]) > 1e-9]
+    values = [[*a.sums[0, places], a.weights[0]] for a in answers if a is not None]
+    apart = np.diff(np.array(values).reshape(-1, 3), axis=0)
+    moved = apart[(abs(apart[:, 0]) > 1e-9) & (apart[:, 2] == 0)]  # else a group has left
     claims = public.claims(len(moved))
     claims[:, column] = (moved[:, 1] / moved[:, 0] - moved[:, 0]) / 2
     return claims
