@@ -52,7 +52,7 @@ def test_the_same_bits_as_in_one_process(running: RunningFederation, tmp_path: P
         Fit(3, algorithm="kfed", prepare=PreprocessingSpec(missing="mean")),
     )
     assert "Prepared: x and y with mean 0 and variance 1." in run.said()
-    assert "The model and the labels are at east, north, south, west." in run.said()
+    assert "The model is at east, north, south, west; each labels its own rows by it." in run.said()
     for name in ROWS:
         answers = answers_of(read_log(running.site(name) / "audit.jsonl"))
         assert [answer["task"].split("(")[0] for answer in answers] == [

@@ -15,6 +15,7 @@ from fedcluster._site import SiteFile
 from fedcluster.algorithms import Lloyd
 from fedcluster.core import State, Task
 from fedcluster.engines._remote import RemoteEngine
+from fedcluster.engines._wire import PROTOCOL, pack, unpack
 from fedcluster.errors import InputError
 from fedcluster.federation._membership import Membership, site_responder
 from fedcluster.jobs import Evaluate, Fit, SelectK, execute
@@ -175,3 +176,18 @@ def test_a_run_over_a_network_says_that_groups_are_large_beside_clusters(tomls, 
         with network(tomls) as engine:
             outcome = apps.conduct(engine, content(tmp_path / f"{k}", job), tmp_path / f"run {k}")
         assert len(outcome["doubts"]) == lines
+
+
+def test_whether_rows_can_be_labelled_is_not_told(tmp_path) -> None:
+    """Else a model with a logarithm would ask whether any single row is negative."""
+    toml = write_site(tmp_path, "north", 0, missing=0.0)
+    model = {"columns": ["age", "bmi"], "nonsense": True}
+    site = SiteFile.load(toml)
+    turns = site_responder(site, Membership.from_site_file(site), lambda _line: None)
+    try:
+        header = {"protocol": PROTOCOL, "run": "r", "exchange": 0, "model": model}
+        reply, _ = unpack(turns.reply(pack(header, {})))
+    finally:
+        turns.end("")
+    assert "failed" not in reply
+    assert "refused" not in reply

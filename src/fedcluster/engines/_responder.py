@@ -146,13 +146,24 @@ class Responder:
         if "model" in header:
             self._policy.check(header)
             self._auditor.record(Exchange(question, pack(echo, {}), header))
-            if self._keep is not None:
-                self._keep(header["model"])
+            self._kept(header["model"])
             return pack(echo, {})
         if self._last is None or self._last.question != question:  # else it is a repetition
             self._last = self._answered(Exchange(question, b"", header), arrays, echo, log)
         self._auditor.record(self._last)
         return self._last.reply
+
+    def _kept(self, model: dict[str, Any]) -> None:
+        """Keep the model that came, if it can be kept; the reply does not tell.
+
+        Whether rows can be labelled by a model of the coordinator's making depends on single rows,
+        such as on one that has a negative value or lacks one.
+        """
+        try:
+            if self._keep is not None:
+                self._keep(model)
+        except Exception as error:
+            LOGGER.error("the model that came could not be kept: %s", error)
 
     def _answered(
         self, asked: Exchange, arrays: Arrays, echo: dict[str, Any], log: str

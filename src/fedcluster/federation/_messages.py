@@ -68,7 +68,8 @@ def _written(outcome: Mapping[str, Any]) -> list[str]:
     if "model.json" in outcome["files"]:
         kept = outcome["model_at"]
         lacking = [s["name"] for s in outcome.get("sites", []) if s["name"] not in kept]
-        lines.append(f"The model and the labels are at {', '.join(kept) or 'no site'}.")
+        where = ", ".join(kept) or "no site"
+        lines.append(f"The model is at {where}; each labels its own rows by it.")
         if lacking:
-            lines.append(f"They are not at {', '.join(lacking)}: send model.json there.")
+            lines.append(f"It is not at {', '.join(lacking)}: send model.json there.")
     return lines
