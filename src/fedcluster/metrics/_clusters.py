@@ -61,8 +61,8 @@ class Inertia:
         """Return the site's part of the sum and the weight of its rows."""
         _, squared = nearest(data.X, state.centers)
         total = squared @ row_weights(data)
-        if data.within is not None:
-            total += data.within.sum()
+        if (within := data.within) is not None:
+            total += within.sum()
         return one_line(total, data)
 
     def score(self, state: State, total: Summary) -> float:

@@ -67,8 +67,8 @@ class ColumnSpread:
         for part in in_parts(data, 2 * len(sums)):
             labels, _ = nearest(part.X, state.centers)
             sums += row_weights(part) @ (part.X - state.centers[labels]) ** 2
-        if data.within is not None:
-            sums += data.within
+        if (within := data.within) is not None:
+            sums += within
         return one_line(sums, data)
 
 

@@ -148,8 +148,8 @@ class Moments:
         for part in in_parts(data, 2 * d):
             apart = part.X - about
             sums += np.concatenate([row_weights(part) @ apart, row_weights(part) @ apart**2])
-        if data.within is not None:
-            sums[d:] += data.within
+        if (within := data.within) is not None:
+            sums[d:] += within
         return one_line(sums, data)
 
     @staticmethod
@@ -217,8 +217,8 @@ class Squares:
         first = _sums(apart, data)
         apart *= apart
         squares = _sums(apart, data)
-        if data.within is not None:
-            squares += data.within
+        if (within := data.within) is not None:
+            squares += within
         return Summary(np.column_stack([first, squares]), weights, counts)
 
 

@@ -134,8 +134,8 @@ class Covariance:
         onto = X if basis is None else X @ basis
         d = X.shape[1]
         sums = X.T @ (weight[:, None] * onto)
-        if data.within is not None:
-            sums += np.diag(data.within) if basis is None else data.within[:, None] * basis
+        if (within := data.within) is not None:
+            sums += np.diag(within) if basis is None else within[:, None] * basis
         return Summary(sums, np.full(d, float(weight.sum())), np.full(d, float(len(X))))
 
 

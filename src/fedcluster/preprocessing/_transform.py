@@ -14,6 +14,7 @@ from fedcluster._ranges import UNTOLD
 from fedcluster.core import Column, Data, Describe, Floats, Grouped, Rows
 from fedcluster.errors import InputError
 from fedcluster.io._columns import codes, columns_of
+from fedcluster.metrics._moments import row_weights
 from fedcluster.preprocessing._moments import Principal
 from fedcluster.privacy._ledger import PolicyError
 
@@ -95,10 +96,11 @@ class NumericColumn:
         """Return how many values are filled in."""
         return 0 if self.fill is None else int(np.count_nonzero(np.isnan(data.X[:, j])))
 
-    def within(self, grouped: Grouped, weight: Floats, share: Floats) -> Floats:
+    def within(self, data: Data, j: int) -> Floats:
         """Return the scatter (1,) within groups, 0 where logarithm or bounds bend the column."""
-        bent = self.log or self.bounds is not None
-        return np.array([0.0 if bent else grouped.scatter.get(self.name, 0.0) / self.scale**2])
+        if data.grouped is None or self.log or self.bounds is not None:
+            return np.zeros(1)
+        return np.array([data.grouped.scatter.get(self.name, 0.0) / self.scale**2])
 
     def invert(self, prepared: Floats) -> Floats:
         """Return prepared values (n, 1) in the column's own units."""
@@ -206,10 +208,10 @@ class Category:
         number, missing = self._numbers(data, j)
         return int(np.count_nonzero(missing & (number >= 0)))
 
-    def within(self, grouped: Grouped, weight: Floats, share: Floats) -> Floats:
+    def within(self, data: Data, j: int) -> Floats:
         """Return the scatter within groups that the shares (n, l) of the levels have, (l,)."""
-        there = np.nan_to_num(share)
-        within: Floats = weight @ (there * (1.0 - there))
+        share = np.nan_to_num(self.apply(data, j))
+        within: Floats = row_weights(data) @ (share * (1.0 - share))
         return within
 
     def invert(self, prepared: Floats) -> Floats:
@@ -310,7 +312,7 @@ class Preprocessor:
 
     def _grouped(self, data: Data, columns: Sequence[tuple[AnyColumn, int]]) -> Grouped | None:
         """Return what stands behind prepared groups; their scatter where columns are scaled."""
-        if data.grouped is None or data.sample_weight is None:
+        if data.grouped is None:
             return None
         places = np.cumsum([0, *(len(column.names) for column, _ in columns)]).tolist()
         shares = {
@@ -318,12 +320,7 @@ class Preprocessor:
             for place, (column, j) in zip(places, columns, strict=False)
             if isinstance(column, Category) and column.coded
         }
-        within = np.concatenate(
-            [
-                column.within(data.grouped, data.sample_weight, column.apply(data, j))
-                for column, j in columns
-            ]
-        )
+        within = np.concatenate([column.within(data, j) for column, j in columns])
         if self.principal is not None:
             within = np.array(self.principal.components) ** 2 @ within
         scatter = {f"x{i}": float(each) for i, each in enumerate(within)}
