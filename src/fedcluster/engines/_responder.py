@@ -154,14 +154,16 @@ class Responder:
         return self._last.reply
 
     def _kept(self, model: dict[str, Any]) -> None:
-        """Keep the model that came, if it can be kept; the reply does not tell.
+        """Keep the model that came; the reply does not tell whether rows can be labelled by it.
 
-        Whether rows can be labelled by a model of the coordinator's making depends on single rows,
-        such as on one that has a negative value or lacks one.
+        With a model of the coordinator's making that depends on single rows, such as on one that
+        has a negative value or lacks one. A file or a disk that fails does not, and is told.
         """
         try:
             if self._keep is not None:
                 self._keep(model)
+        except OSError:
+            raise
         except Exception as error:
             LOGGER.error("the model that came could not be kept: %s", error)
 
