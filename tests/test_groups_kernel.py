@@ -12,7 +12,7 @@ from scipy.cluster.hierarchy import to_tree, ward
 from fedcluster.kernels import _groups
 from fedcluster.kernels._cuts import cut
 from fedcluster.kernels._exchange import improve
-from fedcluster.kernels._groups import expected_loss, partition
+from fedcluster.kernels._groups import partition
 from fedcluster.kernels._ward import ward_groups
 
 
@@ -250,8 +250,3 @@ def test_means_of_groups_have_the_mean_of_the_rows():
         [rows[i].mean(axis=0) for i in groups], axis=0, weights=list(map(len, groups))
     )
     assert_allclose(means, rows.mean(axis=0), atol=1e-14)
-
-
-def test_the_expected_loss_falls_with_the_rows():
-    assert expected_loss(15) == pytest.approx(0.02)
-    assert expected_loss(150) == pytest.approx(0.002)

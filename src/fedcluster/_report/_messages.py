@@ -17,8 +17,8 @@ LIMITS = {
     "MinRows": "a site with fewer than {} rows sends nothing",
     "MinClusterSize": "a site does not send a cluster of fewer than {} of its rows",
 }
-LOSS = ((0, 8, 7.0, 24.0), (8, 15, 5.0, 13.0), (15, 30, 1.1, 1.9))
-"""Rows by clusters and p, from and below; median and largest loss of inertia in per cent."""
+LOSS, FEW_GROUPS = 0.3, 30
+"""Loss of inertia times groups in a cluster (docs/quality.md), and how many are too few."""
 GROUPS = (
     "rows are seen in groups of at least {p}, and a site of fewer than {min_rows} sends nothing"
 )
@@ -121,8 +121,8 @@ def groups_line(sites: Sequence[SiteInfo], k: int) -> list[str]:
     --------
     >>> from fedcluster.privacy import Groups
     >>> [line] = groups_line([SiteInfo("north", (Groups(p=5).limit,), n_rows=600)], 10)
-    >>> line[:53]
-    'rows are seen in groups, and a cluster has 12 groups '
+    >>> line[25:53], line[75:104]
+    ('and a cluster has 12 groups ', 'expect about 2 % more inertia')
     >>> groups_line([SiteInfo("north", (Groups(p=5).limit,), n_rows=6000)], 10)
     []
     """
@@ -131,12 +131,13 @@ def groups_line(sites: Sequence[SiteInfo], k: int) -> list[str]:
         return []
     p = max(dict(limit.parameters)["p"] for limit in told)
     ratio = sum(site.n_rows or 0.0 for site in sites) / (k * p)
+    if ratio >= FEW_GROUPS:
+        return []
     return [
         f"rows are seen in groups, and a cluster has {ratio:.0f} groups of {p} rows on average: "
-        f"expect about {median:g} % more inertia than without groups, {largest:g} % at worst; take "
-        "fewer clusters, or more rows"
-        for at_least, below, median, largest in LOSS
-        if at_least <= ratio < below
+        f"expect about {100 * LOSS / max(ratio, 1):.1g} % more inertia than without groups, "
+        "several times as much where clusters overlap or are small; take fewer clusters, or more "
+        "rows"
     ]
 
 

@@ -72,26 +72,6 @@ def partition(Z: ArrayLike, p: int) -> Labels:
     return labels
 
 
-def expected_loss(n_over_kp: float) -> float:
-    """Return by what part of it the inertia is likely to grow if groups take the place of rows.
-
-    A median over many kinds of rows (``benchmarks/groups.py``): nothing where rows lie in clear
-    clusters, several times as much where clusters overlap, and without bound where a few far rows
-    are a cluster.
-
-    Parameters
-    ----------
-    n_over_kp : float
-        The rows of all sites over the clusters and the fewest rows of a group, N / (K p).
-
-    Examples
-    --------
-    >>> expected_loss(30)
-    0.01
-    """
-    return 0.3 / n_over_kp
-
-
 @native
 def _content_keys(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Return a number for each row (n,), the same for equal rows, and in no order of values."""
