@@ -17,10 +17,11 @@ from fedcluster.core import Answers, Data, Result, State, Summary, Task
 from fedcluster.engines import LocalEngine
 from fedcluster.errors import HeldBackError
 from fedcluster.kernels import kmeans
+from fedcluster.recipes import _breathing as breathing
 from fedcluster.recipes import _clustering as starts
-from fedcluster.recipes import _search as search
+from fedcluster.recipes._breathing import INHALED, breathe, dispensable
 from fedcluster.recipes._clustering import best_seeds, canonical, clustering
-from fedcluster.recipes._search import INHALED, breathe, dispensable, race
+from fedcluster.recipes._search import race
 from fedcluster.rounds import Plan, iterate, run, run_plan
 from reproduction.datasets import plane16
 
@@ -331,7 +332,7 @@ def test_two_breaths_in_a_row_without_a_gain_end_the_search(
         return np.random.default_rng(0)
 
     for name, instead in (("race", raced), ("_exhale", exhaled), ("stream", drawn)):
-        monkeypatch.setattr(search, name, instead)
+        monkeypatch.setattr(breathing, name, instead)
     start = Result(State(on_line(0, 8), np.ones(2), inertia=1.0), (), "begun")
     plan, n_breaths = breathe(start, seed=5), 0
     tasks = next(plan)

@@ -30,7 +30,8 @@ from fedcluster.core import (
 )
 from fedcluster.errors import HeldBackError, InputError
 from fedcluster.kernels import kmeans
-from fedcluster.recipes._search import HALVING, breathe, race
+from fedcluster.recipes._breathing import breathe
+from fedcluster.recipes._search import HALVING, race
 from fedcluster.rounds import EarlyStop, Plan, gather, iterate
 
 N_SEEDS = 32

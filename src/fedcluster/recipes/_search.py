@@ -1,39 +1,14 @@
-"""Searches for the best of many runs: a race, and breathing from its winner.
-
-In a race, runs of one algorithm from many starts share their rounds, fewer and fewer of them.
-
-Breathing goes on from a Lloyd optimum: B. Fritzke, The breathing k-means algorithm, 2020
-(arXiv 2006.15666). A breath adds m centres beside those of the largest errors, iterates, drops
-the m of the smallest utilities, and iterates again; it is kept if it made the inertia smaller.
-There, one breath follows another. A round costs the same whatever it carries, so here breaths of
-many depths m race each other.
-"""
+"""Race of runs of one algorithm from many starts: they share their rounds, fewer and fewer."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-from numpy.random import Generator
-
-from fedcluster._random import stream
-from fedcluster.algorithms import Lloyd
-from fedcluster.algorithms._breathing import ErrorAndUtility
-from fedcluster.core import Algorithm, Floats, Iteration, Result, State, Task
-from fedcluster.rounds import EarlyStop, Plan, gather, iterate, reason, server_update
+from fedcluster.core import Algorithm, Iteration, Result, State, Task
+from fedcluster.rounds import EarlyStop, Plan, reason, server_update
 
 HALVING = {4: 12, 8: 4, 12: 2}
 """Runs that stay in a race after so many rounds."""
-
-DEPTHS = (1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 7, 8, 10, 12, 15)
-"""m of each of the racing breaths."""
-
-ASIDE = 0.01
-"""How far from the old centre a new one lies, in standard deviations of the cluster. The less,
-the more evenly both share its rows: far aside, in many dimensions, no row is nearest."""
-
-INHALED = 5
-"""Rounds with more centres, before some are dropped."""
 
 Runner = tuple[State, tuple[Iteration, ...]]
 
@@ -92,68 +67,3 @@ def race(
 def _ranked(runners: Sequence[Runner]) -> list[Runner]:
     """Return runners by rising inertia."""
     return sorted(runners, key=lambda runner: runner[0].inertia)
-
-
-def breathe(
-    result: Result, *, seed: int = 0, tol: float = 1e-4, max_rounds: int = 300, patience: int = 2
-) -> Plan[Result]:
-    """Plan breaths from a Lloyd optimum until ``patience`` of them in a row gain nothing.
-
-    Parameters
-    ----------
-    result : Result
-        A converged run of Lloyd.
-    seed, tol, max_rounds
-        As in `Lloyd` and `iterate`, for each breath.
-    patience : int, default=2
-        Breaths without gain after which the search is over.
-    """
-    best, history, failed, breath = result.state, result.history, 0, 0
-    lloyd = Lloyd(tol)
-    while failed < patience and len(best.centers) > 1:
-        [answers] = yield [Task(ErrorAndUtility(), best, seed)]
-        summary = answers.total()
-        errors = summary.sums[:, 0]
-        spread = np.sqrt(errors / np.maximum(summary.weights, 1.0) / best.centers.shape[1])
-        rng = stream(seed, 1_000_000 + breath)
-        inhaled = [_inhale(best.centers, errors, spread, m, rng) for m in DEPTHS]
-        exhaled = yield from gather([_exhale(lloyd, state, best, seed) for state in inhaled])
-        winner, *_ = yield from race(lloyd, exhaled, seed=seed, max_rounds=max_rounds, keep=HALVING)
-        history, breath = history + winner.history, breath + 1
-        gained = winner.state.inertia < best.inertia * (1 - 1e-6)
-        failed = 0 if gained else failed + 1
-        best = winner.state if gained else best
-    return Result(best, history, f"{result.reason}; no gain in the last {patience} breaths")
-
-
-def _inhale(centers: Floats, errors: Floats, spread: Floats, m: int, rng: Generator) -> State:
-    """Return the centres and, beside those of the m largest errors, one more each."""
-    crowded = np.argsort(-errors, kind="stable")[:m]
-    aside = ASIDE * rng.normal(size=(len(crowded), centers.shape[1])) * spread[crowded, None]
-    return State.at(np.concatenate([centers, centers[crowded] + aside]))
-
-
-def _exhale(lloyd: Lloyd, inhaled: State, before: State, seed: int) -> Plan[State]:
-    """Plan Lloyd with more centres; then as many as before, without the least useful."""
-    result = yield from iterate(lloyd, inhaled, seed=seed, max_rounds=INHALED)
-    [answers] = yield [Task(ErrorAndUtility(), result.state, seed)]
-    centers, utility = result.state.centers, answers.total().sums[:, 1]
-    surplus = len(centers) - len(before.centers)
-    return State.at(np.delete(centers, dispensable(centers, utility, surplus), axis=0))
-
-
-def dispensable(centers: Floats, utility: Floats, m: int) -> list[int]:
-    """Return the m centres of smallest utility, sparing the nearest neighbour of each that goes.
-
-    Where that leaves too few to choose from, the next smallest go all the same.
-    """
-    distance = ((centers[:, None] - centers) ** 2).sum(axis=2)
-    np.fill_diagonal(distance, np.inf)
-    order = np.argsort(utility, kind="stable").tolist()
-    spared: set[int] = set()
-    gone: list[int] = []
-    for j in order:
-        if len(gone) < m and j not in spared:
-            gone.append(j)
-            spared.add(int(distance[j].argmin()))
-    return (gone + [j for j in order if j not in gone])[:m]
