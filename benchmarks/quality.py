@@ -1,11 +1,17 @@
 """Every algorithm on every data set: how close it comes to pooled clustering, and at what cost.
 
-    .venv/bin/python benchmarks/quality.py [--seeds 30] [--sets plane,small,...] [--json FILE]
+    .venv/bin/python benchmarks/quality.py [--seeds 30] [--sets plane,families,...] [--json FILE]
 
 J is the inertia (for fuzzy rows J_m) divided by the median of pooled k-means with ten restarts
 (of the best of five central runs). ARI_w is the mean of the sites' adjusted Rand indices weighted
 by their rows, ARI that of all rows. FEMNIST is read where its file lies beside the project
 (../shared/reference) and left out otherwise.
+
+``--sets families`` fits the default and sums only on every set of `families`, drawn anew for each
+of ``--seeds`` seeds and split in every way. Its table has a line for each family: fits; the share
+with J above 1.01 and with J at most 1.001; the largest J, and where; rounds, mean and largest; and
+the largest ratio of numbers that a site sent to values that it holds, over sites of 1,000 rows and
+more with eight columns and more, and over all. ``--cache FILE`` keeps the pooled inertias.
 """
 
 from __future__ import annotations
@@ -15,12 +21,14 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
 
 import numpy as np
+from families import Rows, RowSet, cases
 from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score
 
@@ -165,13 +173,97 @@ def table(arguments: argparse.Namespace) -> Iterator[Row]:
                 yield measured(name, method, rows, best, models)
 
 
+@dataclass(frozen=True)
+class FamilyFit:
+    """One fit on a set of a family: what it reached, and what it cost."""
+
+    family: str
+    data: str
+    split: str
+    seed: int
+    method: str
+    J: float
+    rounds: int
+    ratio: float
+    large_ratio: float
+    seconds: float
+
+    def __str__(self) -> str:
+        return f"{self.data}, {self.split}, seed {self.seed}"
+
+
+class PooledInertias:
+    """Median inertia of five pooled k-means with ten restarts, kept in a file if one is given."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+        self.known = json.loads(path.read_text()) if path and path.exists() else {}
+
+    def of(self, each: RowSet, seed: int, X: Rows) -> float:
+        """Return the median for the rows of a set and seed."""
+        key = f"{each.name}, seed {0 if each.family == 'real' else seed}"
+        if key not in self.known:
+            fits = [KMeans(each.k, n_init=10, random_state=r).fit(X) for r in range(5)]
+            self.known[key] = statistics.median(fit.inertia_ for fit in fits)
+            if self.path:
+                self.path.write_text(json.dumps(self.known, indent=1))
+        return self.known[key]
+
+
+def family_fits(seeds: int, pooled_inertias: PooledInertias, only: str) -> Iterator[FamilyFit]:
+    """Fit what sites of every set find by default and from sums only."""
+    for each, seed, split in cases(seeds):
+        X, y = each.rows(seed)
+        site, reference = each.sites(X, y, split, seed), pooled_inertias.of(each, seed, X)
+        names, sizes = np.unique(site, return_counts=True)
+        for method, sums_only in (("auto", False), ("auto, sums only", True)):
+            if only not in f"{method} {each.name}":
+                continue
+            model = FederatedKMeans(each.k, sums_only=sums_only)
+            model = fitted(model, SplitRows(X, y, site), seed)
+            sent = np.array([model.values_sent_[str(name)] for name in names])
+            ratios = sent / (sizes * X.shape[1])
+            large = ratios[(sizes >= 1000) & (X.shape[1] >= 8)]
+            yield FamilyFit(
+                *(each.family, each.name, split, seed, method),
+                *(model.inertia_ / reference, model.n_iter_),
+                *(float(ratios.max()), float(large.max(initial=0.0)), model.seconds),
+            )
+
+
+def print_families(fits: Sequence[FamilyFit]) -> None:
+    """Print one line for each method and family, and one for all."""
+    groups = defaultdict(list)
+    for fit in fits:
+        groups[fit.method, fit.family].append(fit)
+        groups[fit.method, "all"].append(fit)
+    heads = ("method", "family", "fits", ">1.01", "<1.001", "largest", "rounds", "large", "ratio")
+    print("{:16} {:10} {:>5} {:>6} {:>6} {:>8} {:>9} {:>6} {:>7}  worst".format(*heads))
+    for (method, family), group in groups.items():
+        J, rounds = np.array([fit.J for fit in group]), [fit.rounds for fit in group]
+        print(
+            f"{method:16} {family:10} {len(group):5} {(J > 1.01).mean():6.3f} "
+            f"{(J <= 1.001).mean():6.3f} {J.max():8.5f} {np.mean(rounds):5.1f}/{max(rounds):<3} "
+            f"{max(fit.large_ratio for fit in group):6.2f} {max(fit.ratio for fit in group):7.2f}"
+            f"  {group[int(J.argmax())]}"
+        )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=30)
     parser.add_argument("--sets", default="plane,femnist,fuzzy")
     parser.add_argument("--method", default="", help="only methods whose name has this in it")
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--cache", type=Path, help="with families: where pooled inertias stay")
     arguments = parser.parse_args()
+    if arguments.sets == "families":
+        kept = PooledInertias(arguments.cache)
+        fits = [*family_fits(arguments.seeds, kept, arguments.method)]
+        print_families(fits)
+        if arguments.json:
+            arguments.json.write_text(json.dumps([asdict(fit) for fit in fits], indent=1))
+        return
     heads = ("data", "method", "J", "max", "<1.001", "ARI_w", "sd", "ARI", "rounds", "numbers", "s")
     print("{:17} {:22} {:>8} {:>8} {:>6} {:>6} {:>6} {:>6} {:>9} {:>9} {:>6}".format(*heads))
     rows = []
