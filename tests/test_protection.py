@@ -23,8 +23,8 @@ from fedcluster.metrics._external import Contingency, SiteARI
 from fedcluster.metrics._mixture import ColumnSpread
 from fedcluster.metrics._moments import Moments, Squares
 from fedcluster.preprocessing import PreprocessingSpec, Preprocessor
+from fedcluster.preprocessing._columns import Category, NumericColumn
 from fedcluster.preprocessing._moments import Covariance, Principal
-from fedcluster.preprocessing._transform import Category, NumericColumn
 from fedcluster.privacy import Grouping, Groups
 from fedcluster.privacy import _partition as partitions
 

@@ -27,7 +27,7 @@ from fedcluster.federation._membership import Membership, site_responder
 from fedcluster.jobs import Fit, execute
 from fedcluster.metrics import Inertia
 from fedcluster.preprocessing import PreprocessingSpec, Preprocessor
-from fedcluster.preprocessing._transform import Category, NumericColumn
+from fedcluster.preprocessing._columns import Category, NumericColumn
 from fedcluster.privacy._policy import Policy
 
 RNG = np.random.default_rng(5)

@@ -16,9 +16,9 @@ from fedcluster.metrics._external import Contingency
 from fedcluster.metrics._moments import Means
 from fedcluster.metrics._silhouettes import SimplifiedSilhouette
 from fedcluster.preprocessing import Preprocessor
+from fedcluster.preprocessing._columns import Category
 from fedcluster.preprocessing._moments import Covariance, Principal
 from fedcluster.preprocessing._quantiles import histogram_task
-from fedcluster.preprocessing._transform import Category
 
 SEEDS = 3000
 NOTHING = "(nothing)"

@@ -13,7 +13,7 @@ from fedcluster.engines._remote import Question
 from fedcluster.engines._responder import Responder
 from fedcluster.engines._wire import read_summaries, unpack
 from fedcluster.preprocessing import Preprocessor
-from fedcluster.preprocessing._transform import NumericColumn
+from fedcluster.preprocessing._columns import NumericColumn
 
 TASKS = 4000
 """Tasks of one message; where that is refused, an eighth of it is tried, and so on."""

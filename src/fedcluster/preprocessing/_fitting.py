@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from fedcluster.core import Answers, Column, Floats, State, Task
 from fedcluster.errors import InputError
 from fedcluster.metrics._moments import Means
+from fedcluster.preprocessing._columns import AnyColumn, Category, NumericColumn
 from fedcluster.preprocessing._moments import (
     Missing,
     means,
@@ -21,7 +22,7 @@ from fedcluster.preprocessing._moments import (
 )
 from fedcluster.preprocessing._quantiles import histogram_task, quantiles
 from fedcluster.preprocessing._spec import MOST_CATEGORIES, FitReport, PreprocessingSpec, Schema
-from fedcluster.preprocessing._transform import AnyColumn, Category, NumericColumn, Preprocessor
+from fedcluster.preprocessing._transform import Preprocessor
 from fedcluster.rounds import Plan, with_preprocessing
 
 
