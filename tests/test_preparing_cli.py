@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.cluster import KMeans
 from typer.testing import CliRunner
 
 from fedcluster import FederatedFuzzyCMeans, FederatedKMeans, select_k
@@ -16,6 +17,7 @@ from fedcluster._choices import MISSING, SCALES
 from fedcluster.cli import app
 from fedcluster.cli._options import Scaling
 from fedcluster.errors import InputError
+from fedcluster.io._frames import raw_rows
 from fedcluster.kernels._runtime import announcer
 from fedcluster.model import Model
 from fedcluster.preprocessing import PreprocessingSpec
@@ -141,6 +143,25 @@ def test_scaling_makes_units_no_matter(tables, files):
         assert one.read_text() == other.read_text()
 
 
+def test_a_weight_makes_text_count_less(files, tables):
+    ran = run("fit", *files, "-k", 2, "--weight", "sex=0.01,age=2", "--out", "out")
+    assert ran.stdout.startswith(
+        "Prepared: age and height with mean 0 and variance 1; sex as 2 columns of 0 and 1; "
+        "squares of sex 0.01 times and age 2 times.\n"
+    )
+    prepare = PreprocessingSpec(missing="mean", weights={"sex": 0.01, "age": 2.0})
+    model = FederatedKMeans(2, prepare=prepare, random_state=0).fit(tables)
+    saved = Model.load("out/model.json")
+    np.testing.assert_array_equal(saved.centers, model.cluster_centers_)
+    assert saved.preprocessor == model.preprocessor_
+    assert model.preprocessor_ is not None
+    pooled = model.preprocessor_.apply(
+        raw_rows(pd.concat(tables.values())[["age", "height", "sex"]], where="")
+    )
+    twin = KMeans(2, n_init=10, random_state=0).fit(pooled.X)
+    assert model.inertia_ == pytest.approx(twin.inertia_, rel=1e-9)
+
+
 def test_unknown_texts_of_new_rows_are_told(files):
     run("fit", *files, "-k", 3, "--out", "out")
     Path("new.csv").write_text("age,height,sex\n30,1.6,X\n31,1.7,F\n")
@@ -195,6 +216,10 @@ def test_the_names_to_choose_from_are_those_of_prepare():
             "and largest values are single rows and never leave it",
         ),
         (["--bounds", "age"], "--bounds 'age' must be a column with two numbers, or several of "),
+        (["--weight", "sex"], "--weight 'sex' must be a column with a number, or several of them "),
+        (["--weight", "sex=1:2"], "--weight 'sex=1:2' must be a column with a number, or several "),
+        (["--weight", "sex=-1"], "the weight of 'sex' must be above 0 and at most 1e+12, not -1.0"),
+        (["--bounds", "age=1"], "--bounds 'age=1' must be a column with two numbers, or several "),
         (["--bounds", "age=9:1"], "the bounds of 'age', 9.0 and 1.0, are no interval"),
         (["--log", "size"], "the logarithm of 'size': that is no column of numbers; there are "),
         (["--categories", "size"], "there is no column 'size' to make categories of"),

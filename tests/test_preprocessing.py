@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -26,7 +27,7 @@ from fedcluster.preprocessing._fitting import fit
 from fedcluster.preprocessing._moments import principal
 from fedcluster.preprocessing._quantiles import Histogram, quantiles
 from fedcluster.preprocessing._spec import agree
-from fedcluster.privacy import MinClusterSize, MinRows
+from fedcluster.privacy import Groups, MinClusterSize, MinRows
 from fedcluster.rounds import iterate, run_plan, with_preprocessing
 
 OFFSETS = st.sampled_from([0.0, -3.0, 1e4, 1e8])
@@ -395,6 +396,8 @@ def test_columns_of_few_sites_are_left_out_and_chosen_ones_must_be_everywhere() 
             "categories must be 'auto', 'none' or a list of columns, not 'sex'",
         ),
         ({"pca": 0}, "pca must be at least 1, not 0"),
+        ({"weights": {"x": 0.0}}, "the weight of 'x' must be above 0 and at most 1e.12, not 0.0"),
+        ({"weights": {"x": float("nan")}}, "the weight of 'x' must be above 0 and .*, not nan"),
         ({"bounds": {"x": (2, 1)}}, "the bounds of 'x', 2 and 1, are no interval"),
     ],
 )
@@ -413,6 +416,11 @@ def test_what_means_nothing_is_refused(wrong, message) -> None:
         (PreprocessingSpec(bounds={"y": (0, 1)}), "bounds of 'y': that is no column of numbers"),
         (PreprocessingSpec(scale="minmax"), "scaling by minmax needs bounds of 'age'"),
         (PreprocessingSpec(categories=["size"]), "there is no column 'size' to make categories of"),
+        (PreprocessingSpec(weights={"size": 2}), "no column 'size' to weigh; there are age, sex"),
+        (
+            PreprocessingSpec(categories="none", weights={"sex": 2}),
+            "column 'sex' cannot be used: text, and not among the categories",
+        ),
         (
             PreprocessingSpec(columns=["sex"], categories="none"),
             "column 'sex' cannot be used: text, and not",
@@ -441,6 +449,46 @@ def test_bounds_and_logarithms_come_before_all_else() -> None:
     np.testing.assert_allclose(found.preprocessor.invert(X).ravel(), [1.0, 3.0, 7.0])
 
 
+@pytest.mark.parametrize("scale", ["standard", "robust", "minmax", "none"])
+def test_a_weight_multiplies_the_squared_differences_of_a_column(scale: str) -> None:
+    """Of all levels of a text, and of a number; the others keep their bits."""
+    sites = {"north": people(*[(30, "M")] * 30, *[(41, "F")] * 20, *[(52, "M")] * 12)}
+    how = PreprocessingSpec(scale, bounds={"age": (0, 99)})
+    both, one = (replace(how, weights=w) for w in ({"age": 4.0, "sex": 0.25}, {"age": 4.0}))
+    plain, weighed, only = (
+        fitted(engine_of(sites), each).preprocessor for each in (how, both, one)
+    )
+    X = plain.apply(sites["north"]).X
+    np.testing.assert_array_equal(weighed.apply(sites["north"]).X, X * [2.0, 0.5, 0.5])
+    np.testing.assert_array_equal(only.apply(sites["north"]).X, X * [2.0, 1.0, 1.0])
+    np.testing.assert_allclose(weighed.invert(X * [2.0, 0.5, 0.5]), plain.invert(X), rtol=1e-15)
+
+
+def test_weights_come_before_principal_components() -> None:
+    rng = np.random.default_rng(0)
+    data = Data(rng.normal(size=(50, 3)))
+    how = PreprocessingSpec(scale="none", weights={"x1": 9.0}, pca=2)
+    found = fitted(engine_of({"s": data}), how).preprocessor
+    expected = np.abs(PCA(2).fit_transform(data.X * [1.0, 3.0, 1.0]))
+    np.testing.assert_allclose(np.abs(found.apply(data).X), expected, atol=1e-10)
+
+
+def test_the_scatter_within_groups_is_weighed_as_the_rows_are() -> None:
+    rng = np.random.default_rng(0)
+    columns = (*map(Column, "xyz"), Column("t", "text", ("a", "b")))
+    X = np.column_stack([rng.normal(size=(200, 3)), np.arange(200) % 2])
+    data = Data(X, columns=columns)
+    client = Client("s", data, protection=Groups(5))
+    plain = Preprocessor((NumericColumn("x"), Category("t", ("a", "b"))))
+    weighed = Preprocessor((NumericColumn("x", scale=0.5), Category("t", ("a", "b"), scale=2.0)))
+    before, after = plain.apply(client.data), weighed.apply(client.data)
+    np.testing.assert_array_equal(after.X, before.X * [2.0, 0.5, 0.5])
+    assert before.within is not None
+    assert after.within is not None
+    assert before.within.all()
+    np.testing.assert_allclose(after.within, before.within * [4.0, 0.25, 0.25], rtol=1e-14)
+
+
 # A fitted preparation
 
 
@@ -461,6 +509,7 @@ def preprocessors(draw: st.DrawFn) -> tuple[PreprocessingSpec, dict[str, Data]]:
         categories=draw(st.sampled_from(["auto", "none"])),
         log=draw(st.sampled_from([[], ["x"]])),
         bounds={"x": (0.5, 4.0), "y": (0.0, 5.0)},
+        weights=draw(st.sampled_from([{}, {"x": 2.0}])),
         pca=draw(st.sampled_from([None, 2])),
     )
     return prepare, sites

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -335,6 +336,10 @@ def test_codes_go_to_their_levels_others_to_the_last_column_and_nan_stays() -> N
     assert_array_equal(coded.apply(data, 0), [[1], [0], [2], [nan]])
     assert other.names == ("t=b", "t=a", "t=(other)")
     assert coded.names == ("t",)
+    half = Category("t", ("b", "a"), other=True, scale=2.0)
+    assert_array_equal(half.apply(data, 0), [[0, 0.5, 0], [0.5, 0, 0], [0, 0, 0.5], [nan] * 3])
+    assert_array_equal(half.invert(half.apply(data, 0)), other.apply(data, 0))
+    assert_array_equal(replace(coded, scale=2.0).apply(data, 0), coded.apply(data, 0))
 
 
 def test_numbers_are_moved_within_bounds_logged_filled_and_scaled_in_this_order() -> None:
@@ -680,6 +685,7 @@ NUMBER = {
 }  # fmt: skip
 TEXT = {
     "kind": "category", "name": "t", "levels": ["a"], "other": False, "fill": None, "coded": False,
+    "scale": 1.0,
 }  # fmt: skip
 
 
@@ -697,6 +703,8 @@ TEXT = {
         (TEXT, {"levels": "ab"}),
         (TEXT, {"levels": [1, 2]}),
         (TEXT, {"levels": ["a", 2]}),
+        (TEXT, {"scale": 0.0}),
+        (TEXT, {"scale": "x"}),
     ],
 )
 def test_a_column_that_makes_no_sense_is_refused(

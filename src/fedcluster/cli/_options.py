@@ -276,6 +276,12 @@ class Shaping:
     bounds: str | None = parameter(
         None, "Bounds of columns; values outside are moved there.", metavar="A=LOW:HIGH,..."
     )
+    weight: str | None = parameter(
+        None,
+        "How often squared differences of columns count; text counts as one column.",
+        metavar="A=FACTOR,...",
+        show_default="1",
+    )
     pca: int | None = parameter(None, "Cluster by the first N principal components.", metavar="N")
 
 
@@ -287,8 +293,9 @@ def asked(scaling: Scaling, columns: str | None, shaping: Shaping = NO_SHAPING) 
     from fedcluster.io._columns import column_list
     from fedcluster.preprocessing import PreprocessingSpec
 
-    categories, log, bounds, pca = scaling.categories, shaping.log, shaping.bounds, shaping.pca
-    if scaling.scale == "none" and not any((scaling.missing, categories, log, bounds, pca)):
+    categories = scaling.categories
+    wanted = (scaling.missing, categories, *(getattr(shaping, f.name) for f in fields(shaping)))
+    if scaling.scale == "none" and not any(wanted):
         return None
     given = categories in (None, "auto", "none")
     try:
@@ -298,9 +305,10 @@ def asked(scaling: Scaling, columns: str | None, shaping: Shaping = NO_SHAPING) 
             categories=categories or "auto"
             if given
             else column_list(categories, "--categories") or (),
-            log=column_list(log, "--log") or (),
-            bounds={} if bounds is None else _bounds(bounds),
-            pca=pca,
+            log=column_list(shaping.log, "--log") or (),
+            bounds=_by_column("bounds", shaping.bounds),
+            weights=_by_column("weight", shaping.weight),
+            pca=shaping.pca,
             columns=column_list(columns),
         )
     except InputError:
@@ -310,19 +318,33 @@ def asked(scaling: Scaling, columns: str | None, shaping: Shaping = NO_SHAPING) 
         raise InputError(f"--{said}" if said.startswith("pca") else said) from error
 
 
-def _bounds(text: str) -> dict[str, tuple[float, float]]:
-    """Return A=LOW:HIGH, with commas between, as pairs by column."""
-    by_column = {}
-    for part in text.split(","):
-        name, _, both = part.rpartition("=")
+def _by_column(option: str, text: str | None) -> dict[str, Any]:
+    """Return A=LOW:HIGH or A=FACTOR, with commas between, by column: a pair or a number.
+
+    Examples
+    --------
+    >>> _by_column("bounds", "age=0:120"), _by_column("weight", "sex=0.5, ward=2")
+    ({'age': (0.0, 120.0)}, {'sex': 0.5, 'ward': 2.0})
+    """
+    n, what, example = _GIVEN[option]
+    by_column: dict[str, Any] = {}
+    for part in [] if text is None else text.split(","):
+        name, _, values = part.rpartition("=")
         try:
-            low, high = map(float, both.split(":"))
+            numbers = tuple(map(float, values.split(":")))
         except ValueError:
-            name = ""
-        if not name.strip():
+            numbers = ()
+        if not name.strip() or len(numbers) != n:
             raise InputError(
-                f"--bounds {text!r} must be a column with two numbers, or several of them with "
-                "commas between, as in age=0:120,bmi=10:60"
+                f"--{option} {text!r} must be a column with {what}, or several of them with "
+                f"commas between, as in {example}"
             )
-        by_column[name.strip()] = (low, high)
+        by_column[name.strip()] = numbers if n > 1 else numbers[0]
     return by_column
+
+
+_GIVEN = {
+    "bounds": (2, "two numbers", "age=0:120,bmi=10:60"),
+    "weight": (1, "a number", "sex=0.5,ward=2"),
+}
+"""How many numbers a column has in an option, what they are, and an example."""

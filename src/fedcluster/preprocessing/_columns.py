@@ -74,8 +74,7 @@ class NumericColumn:
         given = (low, high, self.shift, 0.0 if self.fill is None else self.fill)
         if not all(abs(x) <= LARGEST_SCALE for x in given) or low > high:
             raise ValueError(f"bounds, shift and fill must be numbers up to {LARGEST_SCALE:g}")
-        if not 1 / LARGEST_SCALE <= self.scale <= LARGEST_SCALE:
-            raise ValueError(f"scale must be {1 / LARGEST_SCALE:g} to {LARGEST_SCALE:g}")
+        _check_scale(self.scale)
 
     def told_only(self, told: Column) -> Self:
         """Return the same column; refuse one whose values are the codes of texts."""
@@ -120,6 +119,8 @@ class Category:
         The level that a missing value becomes.
     coded : bool, default=False
         Whether the result is the number of the level instead, one more for all other texts.
+    scale : float, default=1
+        A row of a level is 1 / scale in its column, unless ``coded``.
     """
 
     kind: ClassVar[str] = "category"
@@ -128,6 +129,7 @@ class Category:
     other: bool = False
     fill: str | None = None
     coded: bool = False
+    scale: float = 1.0
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -141,12 +143,17 @@ class Category:
         """Return the prepared columns, (n, number of levels), NaN where a value is missing."""
         if data.grouped is not None:
             shares = self.shares(data, j)
-            return 0.0 * shares[:, :1] if self.coded else shares[:, : len(self.names)]
+            if self.coded:
+                return 0.0 * shares[:, :1]
+            scaled: Floats = shares[:, : len(self.names)] / self.scale
+            return scaled
         number, missing = self._numbers(data, j)
         lacking = missing & (number < 0)
         number[number < 0] = len(self.levels)  # the column of other texts, if there is one
         columns = number[:, None] if self.coded else number[:, None] == np.arange(len(self.names))
         prepared: Floats = columns.astype(np.float64)
+        if not self.coded:
+            prepared /= self.scale
         prepared[lacking] = np.nan
         return prepared
 
@@ -179,6 +186,7 @@ class Category:
         """Refuse more levels than all sites together tell, and one that comes twice."""
         if len(self.levels) > MOST_LEVELS or len(set(self.levels)) < len(self.levels):
             raise ValueError(f"a category must have at most {MOST_LEVELS:,} different levels")
+        _check_scale(self.scale)
 
     def told_only(self, told: Column) -> Self:
         """Return the same column, in which no value has a level that the site does not tell.
@@ -205,13 +213,14 @@ class Category:
 
     def within(self, data: Data, j: int) -> Floats:
         """Return the scatter within groups that the shares (n, l) of the levels have, (l,)."""
-        share = np.nan_to_num(self.apply(data, j))
-        within: Floats = row_weights(data) @ (share * (1.0 - share))
+        share = np.nan_to_num(replace(self, scale=1.0).apply(data, j))
+        within: Floats = row_weights(data) @ (share * (1.0 - share)) / self.scale**2
         return within
 
     def invert(self, prepared: Floats) -> Floats:
-        """Return prepared values as they are: the shares of the levels."""
-        return prepared
+        """Return the shares of the levels."""
+        shares: Floats = prepared * self.scale
+        return shares
 
     def _numbers(self, data: Data, j: int) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
         """Return the number of each row's level, (n,), -1 for none; and where one is missing."""
@@ -226,10 +235,19 @@ class Category:
 AnyColumn = NumericColumn | Category
 
 
+def _check_scale(scale: float) -> None:
+    """Refuse a scale that no preparation of real rows has."""
+    if not 1 / LARGEST_SCALE <= scale <= LARGEST_SCALE:
+        raise ValueError(f"scale must be {1 / LARGEST_SCALE:g} to {LARGEST_SCALE:g}")
+
+
 def column_from_plain(content: Mapping[str, Any]) -> AnyColumn:
     """Return a column from JSON, each field of the right type."""
     given = dict(content)
     kind = one_of(given.pop("kind"), ("number", "category"))
+    given["scale"] = float(given["scale"])
+    if not given["scale"] > 0:
+        raise ValueError("a column is divided by what is not above 0")
     if not isinstance(given["name"], str):
         raise TypeError("the name of a column is not a text")
     if not all(type(given[key]) is bool for key in {"log", "other", "coded"} & given.keys()):
@@ -242,10 +260,8 @@ def column_from_plain(content: Mapping[str, Any]) -> AnyColumn:
             raise ValueError("a missing value becomes no level")
         return Category(**given | {"levels": tuple(levels)})
     bounds = given["bounds"]
-    for key in ("shift", "scale", *(["fill"] if given["fill"] is not None else [])):
+    for key in ("shift", *(["fill"] if given["fill"] is not None else [])):
         given[key] = float(given[key])
-    if not given["scale"] > 0:
-        raise ValueError("a column is divided by what is not above 0")
     if bounds is not None:
         low, high = map(float, bounds)
         given["bounds"] = low, high

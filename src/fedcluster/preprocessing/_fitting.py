@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -63,6 +64,7 @@ def fit(prepare: PreprocessingSpec, schema: Schema, *, seed: int = 0) -> Plan[Fi
     chosen = replace(first, columns=columns)
     filled = yield from _fill(prepare, chosen, look)
     scaled = yield from _scale(prepare, filled, look, bool(missing))
+    scaled = _weighted(prepare, scaled)
     if prepare.pca is not None:
         components = yield from with_preprocessing(principal(prepare.pca, seed=seed), scaled)
         scaled = replace(scaled, principal=components)
@@ -116,10 +118,13 @@ def _check_columns(
     prepare: PreprocessingSpec, columns: Sequence[AnyColumn], left_out: Mapping[str, str]
 ) -> None:
     """Refuse to leave out what was named, or everything."""
-    for name in dict.fromkeys([*(prepare.columns or ()), *prepare.named]):
+    used = [column.name for column in columns]
+    for name in dict.fromkeys([*(prepare.columns or ()), *prepare.named, *prepare.weights]):
         if name in left_out:
             raise InputError(f"column {name!r} cannot be used: {left_out[name]}")
-        if name not in [column.name for column in columns]:
+        if name not in used and name in prepare.weights:
+            raise InputError(f"there is no column {name!r} to weigh; there are {', '.join(used)}")
+        if name not in used:
             raise InputError(f"there is no column {name!r} to make categories of")
     if not columns:
         reasons = "; ".join(f"{name!r} is {why}" for name, why in left_out.items())
@@ -311,6 +316,17 @@ def _scales(scale: str, moments: tuple[Floats, Floats] | None) -> Plan[list[tupl
         instead = np.where(_is_constant(mean, deviation**2, weights), 1.0, deviation)
         spread = np.where(told_apart, high - low, instead)
     return list(zip(shift.tolist(), spread.tolist(), strict=True))
+
+
+def _weighted(prepare: PreprocessingSpec, scaled: Preprocessor) -> Preprocessor:
+    """Return the preprocessor with scales that let squares of columns count as often as asked."""
+    columns = (
+        replace(column, scale=column.scale / math.sqrt(prepare.weights[column.name]))
+        if column.name in prepare.weights
+        else column
+        for column in scaled.columns
+    )
+    return replace(scaled, columns=tuple(columns))
 
 
 def _is_constant(mean: Floats, variance: Floats, weights: Floats) -> NDArray[np.bool_]:

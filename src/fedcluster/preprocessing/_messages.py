@@ -36,6 +36,9 @@ def in_words(
     if categories:
         levels = sum(len(c.names) for c in categories)
         said.append(f"{_list([c.name for c in categories])} as {levels} columns of 0 and 1")
+    if prepare.weights:
+        weights = [f"{name} {factor:g} times" for name, factor in prepare.weights.items()]
+        said.append(f"squares of {_list(weights)}")
     if preprocessor.principal is not None:
         said.append(f"of all that {len(preprocessor.names_out)} principal components")
     sentences = [f"Prepared: {'; '.join(said)}."]

@@ -24,6 +24,7 @@ HOLDS = {
     "mixed": "numbers and text",
     "empty": "no value",
 }
+LARGEST_WEIGHT = 1e12
 _Sites = Mapping[str, Mapping[str, Column]]
 """Columns by site and name."""
 
@@ -50,6 +51,9 @@ class PreprocessingSpec:
         Columns of which log(1 + x) is taken, before all else is computed.
     bounds : mapping of str to (float, float)
         Columns with bounds: a value outside is moved to the nearer one.
+    weights : mapping of str to float
+        Factors by column: its squared differences count so many times, those of a category over
+        all its levels; 1 without it.
     pca : int, optional
         How many principal components of all this are clustered by.
     columns : sequence of str, optional
@@ -67,6 +71,7 @@ class PreprocessingSpec:
     rare: int = 10
     log: Sequence[str] = ()
     bounds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    weights: Mapping[str, float] = field(default_factory=dict)
     pca: int | None = None
     columns: Sequence[str] | None = None
 
@@ -84,6 +89,12 @@ class PreprocessingSpec:
         for name, (low, high) in self.bounds.items():
             if not -np.inf < low < high < np.inf:
                 raise ValueError(f"the bounds of {name!r}, {low} and {high}, are no interval")
+        for name, factor in self.weights.items():
+            if not 0 < factor <= LARGEST_WEIGHT:
+                raise ValueError(
+                    f"the weight of {name!r} must be above 0 and at most {LARGEST_WEIGHT:g}, not "
+                    f"{factor}; to leave a column out, name the others in columns"
+                )
 
     @property
     def named(self) -> tuple[str, ...]:
