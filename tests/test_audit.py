@@ -12,7 +12,7 @@ from test_federation import invoke
 from benchmarks.audit import kinds
 from fedcluster._attacks._audit import ATTACKS, PROTECTIONS, Attack, audit, played
 from fedcluster._attacks._claims import Truth
-from fedcluster._attacks._membership import membership
+from fedcluster._attacks._membership import canaries, membership
 from fedcluster._attacks._play import Play, solved
 from fedcluster._attacks._simulated import simulated
 from fedcluster._attacks._site import Protection, Subject, public_of, split
@@ -89,6 +89,16 @@ def test_members_are_known_where_answers_are_exact(tmp_path) -> None:
     assert advantage[1].value - advantage[1].margin < 0.3
 
 
+def test_canaries_are_known_where_answers_are_exact(tmp_path) -> None:
+    data, public = simulated(400), public_of(simulated(400))
+    advantage = [
+        canaries(site(data, p, tmp_path), public, np.random.default_rng(5))
+        for p in (LIMITS, GROUPS)
+    ]
+    assert advantage[0].value > 0.8
+    assert advantage[1].value - advantage[1].margin < 0.1
+
+
 def test_claims_are_counted_beyond_chance() -> None:
     rows = np.array([[10.0, 1.0], [20.0, 2.0], [30.0, 3.0], [40.0, 4.0], [40.0, 4.0], [40.0, 4.0]])
     truth = Truth(rows, np.array([[50.0, 5.0]]), np.ones(2), shared=3)
@@ -146,6 +156,7 @@ def test_a_table_has_a_line_for_each_attack_and_what_groups_cost() -> None:
     assert [row[0] for row in table.rows] == [
         "nothing",
         "advantage, members",
+        "advantage, canaries",
         "J / J of an exact fit",
     ]
     assert 0.99 < float(table.rows[-1][1]) < 1.2

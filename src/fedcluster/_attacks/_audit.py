@@ -13,7 +13,7 @@ from fedcluster._attacks import _asking as asking
 from fedcluster._attacks import _combining as combining
 from fedcluster._attacks._claims import Score
 from fedcluster._attacks._coordinator import Coordinator, Public
-from fedcluster._attacks._membership import Advantage, membership
+from fedcluster._attacks._membership import Advantage, canaries, membership
 from fedcluster._attacks._play import Play
 from fedcluster._attacks._simulated import simulated
 from fedcluster._attacks._site import Protection, Subject, public_of, split
@@ -126,6 +126,8 @@ class Audit:
         One for each attack.
     membership : Advantage
         How well rows of the site can be told from others.
+    canaries : Advantage
+        The same of made-up rows, far from most others, of which the site was given one half.
     quality : float
         Exact inertia of the centres found on groups, as a multiple of that of an exact fit.
     """
@@ -134,6 +136,7 @@ class Audit:
     n_rows: int
     readings: tuple[Reading, ...]
     membership: Advantage
+    canaries: Advantage
     quality: float
 
     @property
@@ -177,6 +180,7 @@ def audit(
                 len(mine),
                 tuple(played(attack, subject, public) for attack in attacks),
                 membership(Play(_apart(subject, "membership"), public)),
+                canaries(_apart(subject, "canaries"), public, np.random.default_rng(seed)),
                 quality(mine, public, protection, n_clusters, seed),
             )
 

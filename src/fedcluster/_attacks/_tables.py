@@ -17,6 +17,7 @@ def audit_table(audits: Sequence[Audit]) -> Table:
     rows = [(readings[0].attack, *map(_cell, readings)) for readings in by_attack]
     rows += [
         ("advantage, members", *(_shown(each.membership) for each in audits)),
+        ("advantage, canaries", *(_shown(each.canaries) for each in audits)),
         ("J / J of an exact fit", *(f"{a.quality:.4f}" for a in audits)),
     ]
     return Table(
