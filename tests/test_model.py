@@ -156,8 +156,8 @@ def test_what_is_no_model_is_refused_in_one_line(path, text, message):
     ("change", "message"),
     [
         (
-            {"format_version": 3, "fedcluster_version": "9.0"},
-            "was made by a newer fedcluster (9.0, format 3, this one reads 2); upgrade fedcluster",
+            {"format_version": 4, "fedcluster_version": "9.0"},
+            "was made by a newer fedcluster (9.0, format 4, this one reads 3); upgrade fedcluster",
         ),
         ({"format_version": "1"}, "'format_version' is not a whole number; fit again"),
         ({"centers": None}, "'centers' is not a list of centres; fit again"),

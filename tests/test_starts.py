@@ -373,7 +373,7 @@ def rng_blob(middle: float) -> np.ndarray:
 
 def test_canonical_order_is_by_falling_weight_then_by_coordinates() -> None:
     centers = np.array([[1.0, 0.0], [0.0, 9.0], [0.0, 1.0], [5.0, 5.0]])
-    state = canonical(State(centers, np.array([2.0, 2.0, 2.0, 3.0])))
+    state = canonical(State(centers, np.array([2.0, 2.0, 2.0, 3.0])), Lloyd())
     assert_array_equal(state.centers, [[5, 5], [0, 1], [0, 9], [1, 0]])
     assert_array_equal(state.weights, [3, 2, 2, 2])
 

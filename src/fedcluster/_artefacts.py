@@ -13,7 +13,7 @@ from fedcluster.core import Result
 from fedcluster.io._outputs import json_text
 from fedcluster.jobs import Evaluate, Fit, JobReport, SelectK, tried
 from fedcluster.metrics import METRICS
-from fedcluster.model import Model, plain_parameters
+from fedcluster.model import Model, plain_parameters, state_fields
 from fedcluster.preprocessing._messages import in_words
 from fedcluster.selection import Selection
 
@@ -41,13 +41,11 @@ def model_of(report: JobReport, *, dtype: str = "float64", **more: Any) -> Model
     optional = {name for name in ("m", "rule") if given[name] is None}
     parameters = {name: given[name] for name in sorted(given.keys() - optional)}
     return Model(
-        centers=result.state.centers,
-        weights=result.state.weights,
+        **state_fields(result.state, result.algorithm),
         columns=report.columns,
         algorithm=plain_parameters(job.algorithm, parameters, report.outcome.steps),
         sites=report.sites,
         rounds=len(report.outcome.communication_rounds),
-        inertia=result.state.inertia,
         seed=job.seed,
         dtype=dtype,
         preprocessor=report.preprocessor,

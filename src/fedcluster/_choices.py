@@ -31,6 +31,10 @@ FUZZY_ALGORITHMS: Mapping[str, str] = {
 }
 """Values of ``algorithm`` for fuzzy clusters."""
 
+ASSIGNING: Mapping[str, str] = {}
+"""Algorithms of the package that assign rows themselves, by class: the module of each in
+`fedcluster.algorithms`. A model file names them so."""
+
 INITS = ("auto", "summaries", "sums", "k-means++", "random")
 PROTECTIONS = ("groups", "limits")
 QUALITIES = ("good", "better", "best")
@@ -54,6 +58,19 @@ SCALES = ("standard", "minmax", "robust", "none")
 MISSING = ("error", "drop", "mean", "median")
 PICKS = ("best", "elbow")
 AVERAGINGS = ("avg_1", "avg_2")
+
+
+def imported(path: str) -> Any:
+    """Return what stands under a dotted name, such as ``"my_module.Mine"``; it is imported."""
+    module, _, name = path.rpartition(".")
+    return getattr(import_module(module), name)
+
+
+def assigning(name: str) -> type[Any]:
+    """Return the algorithm that a model file names; raises KeyError where there is none."""
+    home = import_module(f"fedcluster.algorithms.{ASSIGNING[name]}")
+    algorithm: type[Any] = getattr(home, name)
+    return algorithm
 
 
 def builder(name: str, *, fuzzy: bool) -> Callable[[FitParameters], Algorithm]:

@@ -12,6 +12,7 @@ from math import isnan
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedcluster.core import Floats, State
 
@@ -145,6 +146,23 @@ class Array:
         sorted_ = not self.rising or (value[..., 1:] >= value[..., :-1]).all()
         return bool(within and whole and sorted_)
 
+    def reordered(self, value: Floats, order: NDArray[np.intp]) -> Floats:
+        """Return an array of other clusters' order: cluster i is that of place ``order[i]``.
+
+        Examples
+        --------
+        >>> Array(("k", "d")).reordered(np.array([[1.0], [2.0]]), np.array([1, 0])).ravel()
+        array([2., 1.])
+        >>> Array(("cuts",), below="k").reordered(np.array([0.0, 0.0, 1.0]), np.array([1, 0]))
+        array([1., 1., 0.])
+        """
+        for axis, name in enumerate(self.shape):
+            value = np.take(value, order, axis) if name == "k" else value
+        if self.below != "k":
+            return value
+        places: Floats = np.argsort(order)[value.astype(np.intp)].astype(np.float64)
+        return places
+
     def __str__(self) -> str:
         shape = f"({', '.join(self.shape)})"
         return f"{shape} of {self.numbers}{', rising' * self.rising}"
@@ -241,6 +259,23 @@ class Allowed:
         if not (isnan(state.inertia) or abs(state.inertia) <= LARGEST**2):
             raise ValueError("inertia must be finite")
         self._check_memory(state.memory, sizes)
+
+    def check_kept(self, step: Any, memory: Mapping[str, Floats], sizes: Sizes) -> None:
+        """Check a step and the memory of a final state as far as they are declared.
+
+        Sites are never asked about a final state, so it may hold more.
+
+        Raises
+        ------
+        ValueError
+            Naming the parameter or the array, and its range.
+        """
+        sizes = {"max_clusters": sizes["k"], **sizes}
+        for name, held in self.fields.items():
+            if not held.holds(getattr(step, name), sizes):
+                raise ValueError(f"{name} must be {held}")
+        declared = {name: array for name, array in memory.items() if name in self.memory}
+        self._check_memory(declared, sizes)
 
     def _check_memory(self, memory: Mapping[str, Floats], sizes: Sizes) -> None:
         if self.optional and not memory:

@@ -26,6 +26,7 @@ SCALARS = (bool, int, float, str, NoneType)
 __all__ = [
     "Algorithm",
     "Answers",
+    "Assigns",
     "Column",
     "Data",
     "Engine",
@@ -381,6 +382,31 @@ class Algorithm(Step, Protocol):
         """Compute the next state from the answers, in the order of the sites' names."""
 
 
+@runtime_checkable
+class Assigns(Protocol):
+    """An algorithm that says itself which clusters rows belong to.
+
+    Rows of one that does not belong to the cluster of the nearest centre.
+    """
+
+    def assign(self, state: State, X: Rows) -> Labels | Floats:
+        """Return the cluster of each row, or its membership in each; rows are independent.
+
+        Parameters
+        ----------
+        state : State
+            The final state, with its memory.
+        X : ndarray of shape (n, d)
+            Rows, as they are prepared; without missing values unless ``allowed.gaps``.
+
+        Returns
+        -------
+        ndarray of shape (n,), int, or (n, k), float
+            Labels from 0, -1 of a row of no cluster; or memberships of at least 0, whose row sums
+            to 1. What it lacks to 1 is of no cluster.
+        """
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class FitParameters:
     """The parameters of a fit that an algorithm with a name is built from.
@@ -645,8 +671,9 @@ class Iteration:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Result:
-    """Result of a run: the final state, its rounds, and why it stopped."""
+    """Result of a run: the final state, its rounds, why it stopped, and the algorithm."""
 
     state: State
     history: tuple[Iteration, ...]
     reason: str
+    algorithm: Algorithm | None = None

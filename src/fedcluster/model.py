@@ -5,29 +5,34 @@ It holds nothing but what the server learnt: no rows, no labels, no counts of a 
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, is_dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NoReturn, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedcluster import kernels
-from fedcluster.core import Column, Data, Floats, Labels, Limit, Rows, SiteInfo
-from fedcluster.errors import InputError
+from fedcluster._assignment import Assignment
+from fedcluster._model_file import FORMAT, FORMAT_VERSION, checked, named, read
+from fedcluster.core import (
+    Algorithm,
+    Assigns,
+    Column,
+    Data,
+    Floats,
+    Labels,
+    Rows,
+    SiteInfo,
+    State,
+)
 from fedcluster.io._outputs import write_json
 from fedcluster.preprocessing import Preprocessor
-from fedcluster.preprocessing._transform import aligned, on_whole_rows
+from fedcluster.preprocessing._transform import aligned
 
 __all__ = ["Model"]
-
-FORMAT = "fedcluster-model"
-FORMAT_VERSION = 2
-"""Of models with a preparation; those without one are version 1, which older programs read."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,6 +68,14 @@ class Model:
     preprocessor : Preprocessor or None
         What is done to rows before their nearest centre is looked for. The file then also has the
         centres in the units of the columns, in ``centers_in_units``, for people to read.
+    last_round : int
+        The number of the last round of the run that won.
+    converged : bool
+        Whether that run had converged.
+    memory : mapping of str to ndarray
+        What the algorithm knows of the clusters besides, such as covariances.
+    assigned_by : Algorithm or None
+        The algorithm, where it assigns rows itself (`Assigns`); else the nearest centre does.
     """
 
     centers: Floats
@@ -76,6 +89,10 @@ class Model:
     dtype: str = "float64"
     fedcluster_version: str = field(default_factory=lambda: version("fedcluster"))
     preprocessor: Preprocessor | None = None
+    last_round: int = 0
+    converged: bool = False
+    memory: Mapping[str, Floats] = field(default_factory=dict)
+    assigned_by: Algorithm | None = None
 
     @classmethod
     def from_estimator(
@@ -99,23 +116,22 @@ class Model:
         parameters = dict(estimator.get_params())
         seed = parameters.pop("random_state", None)
         return cls(
-            centers=np.array(estimator.cluster_centers_, dtype=np.float64),
-            weights=np.array(estimator.cluster_weights_, dtype=np.float64),
+            **state_fields(estimator.state_, estimator.algorithm_),
             columns=tuple(map(str, columns)),
             algorithm=plain_parameters(parameters.pop("algorithm"), parameters, estimator.steps_),
             sites=tuple(estimator.sites_),
             rounds=int(estimator.n_iter_),
-            inertia=float(estimator.inertia_),
             seed=seed if isinstance(seed, int) else None,
             dtype=dtype,
             preprocessor=estimator.preprocessor_,
         )
 
     def predict(self, X: ArrayLike | Data) -> Labels:
-        """Return the nearest centre of each row of ``X (n, d)``, its columns in the model's order.
+        """Return the cluster of each row of ``X (n, d)``, its columns in the model's order.
 
-        Rows are prepared first, as those of the fit were; -1 where that drops a row. Of `Data`
-        that know their columns, these are found by name.
+        That of the nearest centre, unless the algorithm assigns rows itself. Rows are prepared
+        first, as those of the fit were; -1 where that drops a row. Of `Data` that know their
+        columns, these are found by name.
 
         Examples
         --------
@@ -123,9 +139,25 @@ class Model:
         >>> model.predict([[1.0], [9.0]])
         array([0, 1], dtype=int32)
         """
-        return on_whole_rows(
-            lambda rows: kernels.nearest(rows, self.centers)[0], self.prepared(X), -1
+        return self.assignment.labels(self.prepared(X))
+
+    @property
+    def state(self) -> State:
+        """Return the final state of the clustering."""
+        return State(
+            self.centers,
+            self.weights,
+            round=self.last_round,
+            inertia=self.inertia,
+            converged=self.converged,
+            memory=self.memory,
         )
+
+    @property
+    def assignment(self) -> Assignment:
+        """Return how prepared rows are assigned to the clusters."""
+        m = self.algorithm.get("m")
+        return Assignment(self.state, self.assigned_by, None if m is None else float(m))
 
     def prepared(self, X: ArrayLike | Data) -> Rows:
         """Return rows as they are clustered, one for each row given; NaN where a row is dropped."""
@@ -144,22 +176,18 @@ class Model:
     @property
     def fuzzy(self) -> bool:
         """Return whether rows belong to clusters by degrees."""
-        return self.algorithm.get("m") is not None
+        d = len(self.columns if self.preprocessor is None else self.preprocessor.names_out)
+        return self.assignment.soft(d)
 
     def memberships(self, X: ArrayLike | Data) -> Floats | None:
         """Return the memberships of the rows, (n, k); None for a hard clustering."""
-        if not self.fuzzy:
-            return None
-        m = float(self.algorithm["m"])
-        return on_whole_rows(
-            lambda rows: kernels.memberships(rows, self.centers, m), self.prepared(X), np.nan
-        )
+        return self.assignment.memberships(self.prepared(X)) if self.fuzzy else None
 
     def save(self, path: str | Path) -> None:
         """Write the model as JSON, whole or not at all."""
         content: dict[str, Any] = {
             "format": FORMAT,
-            "format_version": 1 if self.preprocessor is None else FORMAT_VERSION,
+            "format_version": self._format_version,
             "fedcluster_version": self.fedcluster_version,
             "columns": list(self.columns),
             "centers": self.centers.tolist(),
@@ -168,16 +196,29 @@ class Model:
             "rounds": self.rounds,
             "seed": self.seed,
             "dtype": self.dtype,
+            "last_round": self.last_round,
+            "converged": self.converged,
             "algorithm": dict(self.algorithm),
             "sites": [
                 {"name": site.name, "limits": [limit.plain() for limit in site.limits]}
                 for site in self.sites
             ],
         }
+        if self.memory:
+            content["memory"] = {name: array.tolist() for name, array in self.memory.items()}
+        if self.assigned_by is not None:
+            content["assigned_by"] = named(self.assigned_by)
         if self.preprocessor is not None:
             content["preprocessing"] = self.preprocessor.plain()
             content["centers_in_units"] = self.centers_in_units
         write_json(Path(path), content)
+
+    @property
+    def _format_version(self) -> int:
+        """Return the first version whose readers label rows by this model rightly."""
+        if self.assigned_by is not None:
+            return FORMAT_VERSION
+        return 1 if self.preprocessor is None else 2
 
     @property
     def centers_in_units(self) -> dict[str, list[float]]:
@@ -188,15 +229,37 @@ class Model:
         return dict(zip(self.preprocessor.names, values.T.tolist(), strict=True))
 
     @classmethod
-    def load(cls, path: str | Path) -> Self:
+    def load(cls, path: str | Path, algorithms: Iterable[str | type] = ()) -> Self:
         """Read a model.
+
+        Parameters
+        ----------
+        path : str or Path
+            The file, or the folder of a fit.
+        algorithms : iterable of str or type
+            Algorithms of your own that may assign rows, or their dotted names, such as
+            ``"my_module.Mine"``. Nothing is imported because a file names it.
 
         Raises
         ------
         InputError
-            With one line, if it is not there, not a model, damaged or of a newer version.
+            With one line, if it is not there, not a model, damaged, of a newer version, or names
+            an algorithm that is not allowed.
         """
-        return cls(**_checked(_read(Path(path)), Path(path)))
+        return cls(**checked(read(Path(path)), Path(path), algorithms))
+
+
+def state_fields(state: State, algorithm: Algorithm | None) -> dict[str, Any]:
+    """Return the fields of a model that hold a final state, and how rows are assigned to it."""
+    return {
+        "centers": np.array(state.centers, dtype=np.float64),
+        "weights": np.array(state.weights, dtype=np.float64),
+        "inertia": float(state.inertia),
+        "last_round": int(state.round),
+        "converged": bool(state.converged),
+        "memory": {name: np.array(each, dtype=np.float64) for name, each in state.memory.items()},
+        "assigned_by": algorithm if isinstance(algorithm, Assigns) else None,
+    }
 
 
 def plain_parameters(
@@ -221,134 +284,3 @@ def _plain(value: Any) -> Any:
         fields = {name: _plain(each) for name, each in asdict(value).items()}
         return {"name": type(value).__name__, **fields}
     return getattr(value, "__qualname__", None) or repr(value)
-
-
-def _read(path: Path) -> dict[str, Any]:
-    """Return the content of a model file of a known version; of a folder, its model.json."""
-    if path.is_dir():
-        path /= "model.json"
-    try:
-        content = json.loads(path.read_text("utf-8"), parse_constant=_no_constant)
-    except FileNotFoundError as error:
-        raise InputError(f"{path} does not exist; fedcluster fit writes a model.json") from error
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
-    except (ValueError, RecursionError) as error:  # neither UTF-8 nor JSON, or NaN in it
-        raise InputError(
-            f"{path} is damaged or no model: {error}; give the model.json of a fit, or fit again"
-        ) from error
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise InputError(f"{path} is not a model of fedcluster; give the model.json of a fit")
-    made_by = content.get("format_version")
-    if isinstance(made_by, int) and made_by > FORMAT_VERSION:
-        raise InputError(
-            f"{path} was made by a newer fedcluster ({content.get('fedcluster_version')}, format "
-            f"{made_by}, this one reads {FORMAT_VERSION}); upgrade fedcluster"
-        )
-    return content
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"it holds {name}")
-
-
-def _checked(content: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """Return the fields of a model, each of the right type and shape."""
-    _check(content, path, {"format_version": _WHOLE, "columns": _NAMES, "centers": _CENTERS})
-    preprocessor = _preprocessor(content, path)
-    d = len(content["columns"] if preprocessor is None else preprocessor.names_out)
-    k = len(content["centers"])
-    line, numbers = _is_list_of(_is_number, d), _is_list_of(_is_number, k)
-    shapes = {
-        "centers": (_is_list_of(line), f"a list of centres with {d} numbers each"),
-        "weights": (numbers, f"a list of {k} numbers"),
-    }
-    _check(content, path, {**shapes, **_SCALARS})
-    inertia = content["inertia"]
-    plain = ("algorithm", "rounds", "seed", "dtype", "fedcluster_version")
-    return {
-        **{key: content[key] for key in plain},
-        "centers": np.array(content["centers"], dtype=np.float64),
-        "weights": np.array(content["weights"], dtype=np.float64),
-        "columns": tuple(content["columns"]),
-        "sites": tuple(
-            SiteInfo(site["name"], tuple(map(Limit.from_plain, site["limits"])))
-            for site in content["sites"]
-        ),
-        "inertia": math.nan if inertia is None else float(inertia),
-        "preprocessor": preprocessor,
-    }
-
-
-def _check(content: Mapping[str, Any], path: Path, expected: Mapping[str, _Expected]) -> None:
-    """Refuse content that lacks a key, or whose value is not what is expected of it."""
-    for key, (fits, what) in expected.items():
-        if key not in content or not fits(content[key]):
-            fault = "is missing" if key not in content else f"is not {what}"
-            raise InputError(f"{path} is damaged: {key!r} {fault}; fit again")
-
-
-def _preprocessor(content: Mapping[str, Any], path: Path) -> Preprocessor | None:
-    """Return the preprocessor in a model file, if there is one."""
-    if content.get("preprocessing") is None:
-        return None
-    try:
-        return Preprocessor.from_plain(content["preprocessing"])
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise InputError(
-            f"{path} is damaged: 'preprocessing' is not one ({error}); fit again"
-        ) from error
-
-
-def _is_list_of(fits: Callable[[Any], bool], n: int | None = None) -> Callable[[Any], bool]:
-    """Return a check that a value is a list, of n parts or of at least one, that all fit."""
-    return lambda value: (
-        isinstance(value, list)
-        and (len(value) == n if n is not None else bool(value))
-        and all(map(fits, value))
-    )
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-
-
-def _is_name(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _is_sites(value: Any) -> bool:
-    return isinstance(value, list) and all(
-        isinstance(site, dict)
-        and _is_name(site.get("name"))
-        and isinstance(site.get("limits"), list)
-        and all(map(_is_limit, site["limits"]))
-        for site in value
-    )
-
-
-def _is_limit(value: Any) -> bool:
-    try:
-        Limit.from_plain(value)
-    except ValueError:
-        return False
-    return True
-
-
-_Expected = tuple[Callable[[Any], bool], str]
-_WHOLE: _Expected = (_is_count, "a whole number")
-_NAMES: _Expected = (_is_list_of(_is_name), "a list of names")
-_CENTERS: _Expected = (lambda value: isinstance(value, list), "a list of centres")
-_SCALARS: Mapping[str, _Expected] = {
-    "inertia": (lambda x: x is None or _is_number(x), "a number"),
-    "algorithm": (lambda value: isinstance(value, dict), "an object"),
-    "sites": (_is_sites, "a list of names with limits"),
-    "rounds": _WHOLE,
-    "seed": (lambda seed: seed is None or _is_count(seed), "a whole number"),
-    "dtype": (lambda name: name in ("float32", "float64"), "float32 or float64"),
-    "fedcluster_version": (_is_name, "a text"),
-}

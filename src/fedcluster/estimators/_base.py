@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import KW_ONLY, asdict, dataclass, fields
+from dataclasses import KW_ONLY, asdict, dataclass, fields, replace
 from numbers import Integral
 from typing import Any, ClassVar, Self
 
@@ -19,12 +19,14 @@ from sklearn.base import (
 )
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from fedcluster._assignment import Assignment
 from fedcluster._choices import PROTECTIONS, QUALITIES, RULES
 from fedcluster._report._messages import few_clusters_line, groups_line
 from fedcluster.client import Client
-from fedcluster.core import Data, Engine, Labels, Result, Rows
+from fedcluster.core import Assigns, Data, Engine, Floats, Labels, Result, Rows
 from fedcluster.engines import LocalEngine
 from fedcluster.estimators._inputs import (
     FLOATS,
@@ -44,11 +46,15 @@ from fedcluster.estimators._inputs import (
 from fedcluster.io._frames import GivenTable, ReadPath, by_site, in_order
 from fedcluster.io._rows import chunks_of
 from fedcluster.jobs import Fit, execute, limits_of
-from fedcluster.kernels import nearest
 from fedcluster.preprocessing import Category, Preprocessor
 from fedcluster.preprocessing._transform import on_whole_rows
 from fedcluster.privacy import Groups
 from fedcluster.selection import Rule, Selection
+
+
+def _has_memberships(estimator: Any) -> bool:
+    return hasattr(estimator, "m") or isinstance(estimator.algorithm, Assigns)
+
 
 JOB = frozenset(each.name for each in fields(Fit))
 """The parameters of an estimator that are those of a job."""
@@ -223,11 +229,26 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
             warnings.warn(line, UserWarning, stacklevel=3)
 
     def predict(self, X: Any) -> Labels:
-        """Return the nearest centre of each row, (n,); of a dict or list, site after site.
+        """Return the cluster of each row, (n,); of a dict or list, site after site.
 
-        A row that the preparation drops has the label -1.
+        It is that of the nearest centre, unless ``algorithm`` assigns rows itself (`Assigns`). A
+        row that the preparation drops has the label -1.
         """
         return self._labels(self._rows(X))
+
+    @available_if(_has_memberships)  # type: ignore[untyped-decorator]
+    def predict_proba(self, X: Any) -> Floats:
+        """Return the memberships of rows in clusters, (n, k); each row sums to 1 at most.
+
+        For fuzzy clusters, and with an ``algorithm`` that assigns memberships itself; a row's
+        label is the cluster of the largest. NaN of a row that the preparation drops.
+        """
+        rows = self._rows(X)
+        memberships = self._assignment.memberships(rows)
+        if memberships is None:
+            name = type(self.algorithm_).__name__
+            raise ValueError(f"{name} assigns labels, not memberships: use predict")
+        return memberships
 
     def transform(self, X: Any) -> NDArray[Any]:
         """Return the Euclidean distance of each row to each centre, (n, k)."""
@@ -240,11 +261,17 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
         )
 
     def _labels(self, rows: Rows) -> Labels:
-        return on_whole_rows(lambda whole: nearest(whole, self.cluster_centers_)[0], rows, -1)
+        return self._assignment.labels(rows)
+
+    @property
+    def _assignment(self) -> Assignment:
+        """How prepared rows are assigned to the clusters."""
+        state = replace(self.state_, centers=self.cluster_centers_)
+        return Assignment(state, self.algorithm_, getattr(self, "m", None))
 
     @property
     def _n_features_out(self) -> int:
-        return len(self.cluster_centers_)
+        return int(self.n_clusters_)
 
     def _job(self, n_rows: float) -> Fit:
         """Return the parameters, checked against the number of rows."""
@@ -295,7 +322,8 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
     def _keep_clusters(self, value: Result | Selection) -> None:
         self.selection_ = value if isinstance(value, Selection) else None
         result = value.results[value.n_clusters] if isinstance(value, Selection) else value
-        self.n_clusters_ = len(result.state.centers)
+        self.state_, self.algorithm_ = result.state, result.algorithm
+        self.n_clusters_ = len(result.state.centers) or len(result.state.weights)
         self.cluster_centers_ = result.state.centers
         self.cluster_weights_ = result.state.weights
         self.inertia_ = result.state.inertia

@@ -12,9 +12,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from fedcluster._choices import ALGORITHMS, AVERAGINGS, FUZZY_ALGORITHMS, PICKS, RULES
 from fedcluster.core import Floats
+from fedcluster.errors import InputError
 from fedcluster.estimators._base import Federated
 from fedcluster.estimators._inputs import one_of
-from fedcluster.kernels import fuzzy_pass, memberships, nearest
+from fedcluster.kernels import fuzzy_pass, nearest
 from fedcluster.preprocessing._transform import on_whole_rows
 from fedcluster.selection import Rule, Selection
 from fedcluster.selection._sweep import clustered_by
@@ -89,6 +90,10 @@ class FederatedKMeans(Federated):
         In canonical order, by falling weight, unless ``init`` is an array.
     cluster_weights_ : ndarray of shape (k,)
         The weight behind each centre, as the server learnt it in the last round of training.
+    state_ : State
+        The final state whole: centres, weights, and in ``memory`` what the algorithm knows besides.
+    algorithm_ : Algorithm
+        What found it, with all its parameters.
     labels_ : ndarray of shape (n,)
         Label of each row, in the order of ``X`` (for a dict or list: site after site); -1 where
         ``prepare`` drops the row. After `fit_engine` there are none, as there are no rows here;
@@ -153,10 +158,20 @@ class FederatedKMeans(Federated):
 
         It is for tools that know only that, and clusters rows that are prepared already, as
         ``preprocessor_.apply`` prepares them.
+
+        Raises
+        ------
+        InputError
+            If the algorithm assigns rows itself, which no `KMeans` can.
         """
         from sklearn.cluster import KMeans  # 10 MB that nothing else needs
 
         check_is_fitted(self)
+        if self._assignment.own is not None:
+            raise InputError(
+                f"a KMeans assigns rows to the nearest centre, {type(self.algorithm_).__name__} "
+                "does not: use predict, or Model.from_estimator"
+            )
         centers = self.cluster_centers_
         twin = KMeans(len(centers), init=centers, n_init=1, max_iter=1)
         with warnings.catch_warnings():
@@ -219,12 +234,6 @@ class FederatedFuzzyCMeans(Federated):
     m: float = 2.0
 
     _names = FUZZY_ALGORITHMS
-
-    def predict_proba(self, X: Any) -> Floats:
-        """Return the memberships u of rows in clusters, (n, k); each row sums to 1."""
-        return on_whole_rows(
-            lambda rows: memberships(rows, self.cluster_centers_, self.m), self._rows(X), np.nan
-        )
 
     def score(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> float:
         """Return minus J_m of the rows."""

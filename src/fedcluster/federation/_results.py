@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,21 @@ Chunks = Callable[[tuple[str, ...], bool], Iterable[Data] | None]
 """``chunks(columns, raw)`` gives the rows to label, None where they are others than were asked."""
 
 
-def keep_results(chunks: Chunks, content: Mapping[str, Any], results: Path) -> bool:
+def keep_results(
+    chunks: Chunks, content: Mapping[str, Any], results: Path, algorithms: Sequence[str] = ()
+) -> bool:
     """Write the model that came, and the cluster of each row, chunk by chunk: both stay here.
+
+    Parameters
+    ----------
+    chunks : callable
+        Gives the rows.
+    content : mapping
+        The model, as ``model.json`` holds it.
+    results : Path
+        The folder.
+    algorithms : sequence of str
+        Algorithms besides those of the package that the site lets assign rows, by dotted names.
 
     Returns
     -------
@@ -31,7 +44,7 @@ def keep_results(chunks: Chunks, content: Mapping[str, Any], results: Path) -> b
     with atomic_folder(results, obsolete=["labels.csv"]) as partial:
         path = partial / "model.json"
         path.write_text(json_text(content), encoding="utf-8")
-        model = Model.load(path)
+        model = Model.load(path, algorithms)
         rows = chunks(tuple(model.columns), model.preprocessor is not None)
         if rows is None:
             return False

@@ -107,7 +107,8 @@ class _Holder:
         if call.fingerprint != self._fingerprint:
             self._clients, self._groups, self._fingerprint = {}, None, call.fingerprint
         if call.method == "keep":
-            return partial(keep_results, self._chunks, **call.arguments)
+            steps = tuple(self._site.federation.get("steps", ()))
+            return partial(keep_results, self._chunks, algorithms=steps, **call.arguments)
         client = self._client(call.columns, raw=call.raw)
         return partial(getattr(client, call.method), **call.arguments)
 

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass, replace
-from importlib import import_module
 from typing import Any, Literal
 
 import numpy as np
 from numpy.random import Generator
 
-from fedcluster._choices import builder
+from fedcluster._assignment import Assignment
+from fedcluster._choices import builder, imported
 from fedcluster._random import stream
+from fedcluster._ranges import allowed_of
 from fedcluster._specifications import FitSpec
 from fedcluster.algorithms import FKM, Lloyd, SiteSummaries, VarianceTree
 from fedcluster.algorithms._fkm import site_seeding
@@ -77,9 +78,8 @@ def algorithm_of(spec: FitSpec) -> Algorithm:
 
 def _imported(path: str, spec: FitSpec) -> Algorithm:
     """Return the algorithm that stands under a dotted name."""
-    module, _, name = path.rpartition(".")
     try:
-        kind = getattr(import_module(module), name)
+        kind = imported(path)
         names = {field.name for field in fields(kind)} if is_dataclass(kind) else set()
         given = {name: getattr(spec, name) for name in names & {"n_clusters"}}
         algorithm: Algorithm = kind(**given)
@@ -93,6 +93,11 @@ def clustering(spec: FitSpec) -> Plan[Result]:
     """Plan a whole clustering, and a last round for its exact inertia.
 
     Clusters come in canonical order, unless the start was given as centres.
+
+    Raises
+    ------
+    InputError
+        If the algorithm finds no centres and cannot assign rows without.
     """
     algorithm, start = algorithm_of(spec), _given_start(spec)
     if algorithm.needs_centers:
@@ -101,7 +106,9 @@ def clustering(spec: FitSpec) -> Plan[Result]:
         only = yield from iterate(algorithm, start, seed=spec.seed, max_rounds=spec.max_iter)
         results = [only]
     best = yield from _best(results, algorithm.objective(), spec.seed)
-    return best if start else replace(best, state=canonical(best.state))
+    Assignment(best.state, algorithm)  # refuses clusters that no row could be assigned to
+    state = best.state if start else canonical(best.state, algorithm)
+    return replace(best, state=state, algorithm=algorithm)
 
 
 def _given_start(spec: FitSpec) -> State | None:
@@ -124,23 +131,47 @@ def _from_starts(algorithm: Algorithm, spec: FitSpec) -> Plan[list[Result]]:
 
 def _best(results: Sequence[Result], metric: Metric, seed: int) -> Plan[Result]:
     """Plan the last round: the exact score of every finalist, at the same sites."""
-    tasks = [Task(metric, replace(result.state, memory={}), seed) for result in results]
+    tasks = [Task(metric, told(metric, result.state), seed) for result in results]
     try:
         answers = yield tasks
     except EarlyStop:  # that there shall be no more rounds is no reason to end without this one
         answers = yield tasks
     scores = [
-        metric.score(result.state, answer.total())
-        for result, answer in zip(results, answers, strict=True)
+        metric.score(task.state, answer.total())
+        for task, answer in zip(tasks, answers, strict=True)
     ]
     best = int(np.argmin(scores))
     return replace(results[best], state=replace(results[best].state, inertia=scores[best]))
 
 
-def canonical(state: State) -> State:
-    """Return a state with its clusters by falling weight, ties by coordinates."""
+def told(metric: Metric, state: State) -> State:
+    """Return what a metric is asked about: the clusters, with the memory that it declares."""
+    declared = allowed_of(metric).memory
+    return replace(state, memory={n: a for n, a in state.memory.items() if n in declared})
+
+
+def canonical(state: State, algorithm: Algorithm) -> State:
+    """Return a state with its clusters by falling weight, ties by coordinates.
+
+    Its memory is reordered with them, as the algorithm declares it (``allowed.memory``): each
+    axis of length ``k``, and places below ``k``. With memory that is not declared, the clusters
+    stay in the algorithm's own order.
+
+    Examples
+    --------
+    >>> from fedcluster.algorithms import FedAvg
+    >>> velocity = np.array([[5.0], [6.0]])
+    >>> state = State(velocity - 5, np.array([1.0, 3.0]), memory={"velocity": velocity})
+    >>> canonical(state, FedAvg()).memory["velocity"].ravel()
+    array([6., 5.])
+    """
+    declared = allowed_of(algorithm).memory
+    if not state.memory.keys() <= declared.keys():
+        return state
     order = np.lexsort([*state.centers.T[::-1], -state.weights])
-    return replace(state, centers=state.centers[order], weights=state.weights[order])
+    memory = {name: declared[name].reordered(array, order) for name, array in state.memory.items()}
+    centers = state.centers[order] if len(state.centers) else state.centers
+    return replace(state, centers=centers, weights=state.weights[order], memory=memory)
 
 
 def _starts(spec: FitSpec) -> Plan[Starts]:

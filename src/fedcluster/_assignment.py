@@ -1,0 +1,140 @@
+"""Assignment of rows to clusters: as the algorithm says, or to the nearest centre."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedcluster import kernels
+from fedcluster._ranges import allowed_of
+from fedcluster.core import Assigns, Floats, Labels, Rows, State
+from fedcluster.errors import InputError
+from fedcluster.preprocessing._transform import on_whole_rows
+
+NO_CLUSTER = -1
+"""Label of a row of no cluster."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Assignment:
+    """How rows are assigned to the clusters of a state.
+
+    Parameters
+    ----------
+    state : State
+        The clusters.
+    algorithm : Algorithm, optional
+        What found them; rows are assigned by its `Assigns.assign`, where it has one.
+    m : float, optional
+        The fuzzifier: by default rows have the memberships of fuzzy c-means.
+
+    Raises
+    ------
+    InputError
+        If there are no centres and the algorithm has no ``assign``.
+
+    Examples
+    --------
+    >>> clusters = State.at([[0.0], [10.0]])
+    >>> Assignment(clusters).labels(np.array([[1.0], [9.0], [np.nan]]))
+    array([ 0,  1, -1], dtype=int32)
+    >>> Assignment(clusters, m=2.0).memberships(np.array([[5.0]]))
+    array([[0.5, 0.5]])
+    """
+
+    state: State
+    algorithm: Any = None
+    m: float | None = None
+
+    def __post_init__(self) -> None:
+        if not len(self.state.centers) and self.own is None:
+            name = "the state" if self.algorithm is None else type(self.algorithm).__name__
+            raise InputError(
+                f"{name} has no centres, so rows have no nearest one: give the algorithm a method "
+                "assign(state, X) that returns labels or memberships"
+            )
+
+    @property
+    def own(self) -> Assigns | None:
+        """Return the algorithm if it assigns rows itself."""
+        return self.algorithm if isinstance(self.algorithm, Assigns) else None
+
+    @property
+    def n_clusters(self) -> int:
+        """Return the number of clusters k."""
+        return len(self.state.centers) or len(self.state.weights)
+
+    def soft(self, d: int) -> bool:
+        """Return whether rows of d columns have memberships, and not labels alone."""
+        if self.own is None:
+            return self.m is not None
+        return bool(self._given(np.zeros((1, d))).ndim == 2)
+
+    def labels(self, rows: Rows) -> Labels:
+        """Return the label of each row, (n,); -1 of a row of NaN, and of one of no cluster."""
+        if self.own is None:
+            return on_whole_rows(
+                lambda whole: kernels.nearest(whole, self.state.centers)[0], rows, NO_CLUSTER
+            )
+        labels: Labels = self._of_whole(lambda each: _labels(self._given(each)), rows, NO_CLUSTER)
+        return labels
+
+    def memberships(self, rows: Rows) -> Floats | None:
+        """Return the memberships of rows, (n, k), NaN of a row of NaN; None where they have none.
+
+        A row's label is the cluster of its largest membership.
+        """
+        if not self.soft(rows.shape[1]):
+            return None
+        if self.own is not None:
+            memberships: Floats = self._of_whole(self._given, rows, np.nan)
+            return memberships
+        m = float(self.m)  # type: ignore[arg-type]
+        return on_whole_rows(
+            lambda whole: kernels.memberships(whole, self.state.centers, m), rows, np.nan
+        )
+
+    def _of_whole(self, work: Any, rows: Rows, otherwise: float) -> Any:
+        """Return results for the rows that the algorithm takes, which may have gaps."""
+        if not allowed_of(self.algorithm).gaps:
+            return on_whole_rows(work, rows, otherwise)
+        some = np.logical_not(np.isnan(rows).all(axis=1))
+        results = work(rows[some])
+        every = np.full((len(rows), *results.shape[1:]), otherwise, results.dtype)
+        every[some] = results
+        return every
+
+    def _given(self, rows: Rows) -> Any:
+        """Return what the algorithm says of rows, checked.
+
+        Raises
+        ------
+        ValueError
+            If it is neither labels (n,) nor memberships (n, k).
+        """
+        given, n, k = (
+            np.asarray(self.algorithm.assign(self.state, rows)),
+            len(rows),
+            self.n_clusters,
+        )
+        labels = given.shape == (n,) and np.issubdtype(given.dtype, np.integer)
+        if labels and (given >= NO_CLUSTER).all() and (given < k).all():
+            return given.astype(np.int32)
+        memberships = given.shape == (n, k) and np.issubdtype(given.dtype, np.floating)
+        if memberships and (given >= 0).all():
+            return given.astype(np.float64)
+        raise ValueError(
+            f"{type(self.algorithm).__name__}.assign returned {given.dtype} of shape {given.shape} "
+            f"for {n} rows: return labels ({n},) of -1 to {k - 1}, or memberships ({n}, {k}) of at "
+            "least 0"
+        )
+
+
+def _labels(given: Any) -> Labels:
+    """Return labels, those of the largest share where memberships are given."""
+    if given.ndim == 1:
+        return given  # type: ignore[no-any-return]
+    none = 1.0 - given.sum(axis=1) > given.max(axis=1)
+    return np.where(none, NO_CLUSTER, given.argmax(axis=1)).astype(np.int32)

@@ -1,0 +1,297 @@
+"""A model is more than centres: how rows are assigned, in every place that labels them."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from outsiders import Halves, IsotropicEM, LabelledHalves
+from sklearn.mixture import GaussianMixture
+
+from fedcluster import Client, Data, FederatedFuzzyCMeans, FederatedKMeans, State
+from fedcluster._assignment import Assignment
+from fedcluster._ranges import Allowed, Array
+from fedcluster.algorithms import FedAvg, Lloyd, VarianceTree
+from fedcluster.core import Assigns
+from fedcluster.errors import InputError
+from fedcluster.federation._results import keep_results
+from fedcluster.kernels import memberships, nearest
+from fedcluster.model import Model
+from fedcluster.recipes._clustering import canonical
+
+
+def wide_and_narrow() -> np.ndarray:
+    """200 rows about 0 with deviation 4, 300 about 6 with deviation 1/2."""
+    rng = np.random.default_rng(3)
+    return np.concatenate([rng.normal(0, 4, (200, 2)), rng.normal([6, 0], 0.5, (300, 2))])
+
+
+@pytest.fixture(scope="module")
+def mixture() -> FederatedKMeans:
+    X = wide_and_narrow()
+    model = FederatedKMeans(2, algorithm=IsotropicEM(), random_state=0, max_iter=500)
+    return model.fit({"a": X[::2], "b": X[1::2]})
+
+
+@pytest.fixture(scope="module")
+def pooled() -> GaussianMixture:
+    """scikit-learn's, on the pooled rows; by falling weight the narrow component comes first."""
+    fit = GaussianMixture(2, covariance_type="spherical", tol=1e-10, max_iter=500, random_state=0)
+    return fit.fit(wide_and_narrow())
+
+
+def test_rows_are_labelled_by_the_algorithm_and_not_by_the_nearest_centre(mixture, pooled):
+    X = wide_and_narrow()
+    order = np.argsort(-pooled.weights_)
+    np.testing.assert_allclose(mixture.cluster_centers_, pooled.means_[order], atol=1e-3)
+    variances = mixture.state_.memory["variances"]
+    np.testing.assert_allclose(variances, pooled.covariances_[order], rtol=1e-3)
+    np.testing.assert_allclose(
+        mixture.predict_proba(X), pooled.predict_proba(X)[:, order], atol=1e-3
+    )
+    expected = np.argsort(order)[pooled.predict(X)]
+    np.testing.assert_array_equal(mixture.predict(X), expected)
+    np.testing.assert_array_equal(mixture.site_labels_["a"], expected[::2])
+    assert (nearest(X, mixture.cluster_centers_)[0] != expected).sum() > 20
+
+
+def test_the_whole_state_is_kept(mixture):
+    assert mixture.algorithm_ == IsotropicEM()
+    assert mixture.state_.converged
+    assert mixture.state_.round > 3
+    assert mixture.state_.centers is mixture.cluster_centers_
+    assert mixture.state_.memory["variances"].shape == (2,)
+
+
+def test_the_memory_is_reordered_with_its_clusters(mixture):
+    """By falling weight the narrow component comes first, whatever the start's order."""
+    assert mixture.cluster_weights_[0] > mixture.cluster_weights_[1]
+    assert mixture.state_.memory["variances"][0] < 0.5 < 10 < mixture.state_.memory["variances"][1]
+
+
+def test_canonical_reorders_every_axis_of_length_k_and_places_of_clusters():
+    class Step(Lloyd):
+        allowed = Allowed(
+            memory={
+                "of": Array(("k", "d")),
+                "between": Array(("k", "k")),
+                "place": Array(("cuts",), below="k"),
+                "columns": Array(("d",)),
+            }
+        )
+
+    memory = {
+        "of": np.array([[0.0], [1.0], [2.0]]),
+        "between": np.arange(9.0).reshape(3, 3),
+        "place": np.array([2.0, 0.0]),
+        "columns": np.array([7.0]),
+    }
+    state = State(np.array([[4.0], [5.0], [6.0]]), np.array([1.0, 3.0, 2.0]), memory=memory)
+    there = canonical(state, Step())
+    np.testing.assert_array_equal(there.centers.ravel(), [5, 6, 4])
+    np.testing.assert_array_equal(there.memory["of"].ravel(), [1, 2, 0])
+    np.testing.assert_array_equal(there.memory["between"], [[4, 5, 3], [7, 8, 6], [1, 2, 0]])
+    np.testing.assert_array_equal(there.memory["place"], [1, 2])
+    assert there.memory["columns"].tolist() == [7.0]
+    other = State(state.centers, state.weights, memory={**memory, "undeclared": np.ones(3)})
+    assert canonical(other, Step()) is other, "its order is the algorithm's own"
+
+
+def test_the_leaves_of_a_reordered_tree_are_still_cut_from_the_same_leaves():
+    rng = np.random.default_rng(0)
+    data, tree, state = Data(rng.normal(size=(200, 2)) ** 3), VarianceTree(6), State()
+    while not state.converged:
+        state = tree.server_step(state, [tree.client_step(state, data, rng)], rng)
+    there = canonical(state, tree)
+    assert not np.array_equal(there.centers, state.centers)
+    for name in ("parent", "child"):
+        before, after = (each.centers[each.memory[name].astype(int)] for each in (state, there))
+        np.testing.assert_array_equal(before, after)
+
+
+def test_an_averaged_momentum_is_reordered():
+    X = np.random.default_rng(0).normal(size=(60, 1)) + np.repeat([[0.0], [9.0], [40.0]], 20, 0)
+    step = FedAvg(momentum=0.5)
+    model = FederatedKMeans(3, algorithm=step, random_state=0, max_iter=5).fit([X[::2], X[1::2]])
+    assert set(model.state_.memory) == {"velocity", "small_for"}
+    assert model.state_.memory["velocity"].shape == (3, 1)
+
+
+def test_by_default_rows_belong_to_the_nearest_centre():
+    X = wide_and_narrow()
+    hard = FederatedKMeans(3, random_state=0).fit([X])
+    np.testing.assert_array_equal(hard.predict(X), nearest(X, hard.cluster_centers_)[0])
+    assert not hasattr(hard, "predict_proba")
+    assert not isinstance(hard.algorithm_, Assigns)
+    fuzzy = FederatedFuzzyCMeans(3, random_state=0).fit([X])
+    expected = memberships(X, fuzzy.cluster_centers_, 2.0)
+    np.testing.assert_array_equal(fuzzy.predict_proba(X), expected)
+    np.testing.assert_array_equal(fuzzy.predict(X), expected.argmax(axis=1))
+
+
+def test_the_model_file_holds_the_whole_state_and_labels_alike(tmp_path, mixture):
+    X = wide_and_narrow()
+    Model.from_estimator(mixture).save(tmp_path / "model.json")
+    content = json.loads((tmp_path / "model.json").read_text())
+    assert content["format_version"] == 3
+    assert content["assigned_by"]["name"] == "outsiders.IsotropicEM"
+    assert content["assigned_by"]["parameters"] == {"tol": 1e-8, "broken": False}
+    for known in ([IsotropicEM], ["outsiders.IsotropicEM"]):
+        model = Model.load(tmp_path, known)
+        np.testing.assert_array_equal(model.predict(X), mixture.predict(X))
+        np.testing.assert_array_equal(model.memberships(X), mixture.predict_proba(X))
+        assert (model.state.round, model.state.converged) == (mixture.state_.round, True)
+        assert model.state.inertia == mixture.state_.inertia
+        for name, array in mixture.state_.memory.items():
+            np.testing.assert_array_equal(model.state.memory[name], array)
+    with pytest.raises(
+        InputError, match=r"rows are assigned by outsiders.IsotropicEM, which is no"
+    ):
+        Model.load(tmp_path)
+
+
+def test_memory_that_is_declared_must_be_there(tmp_path, mixture):
+    Model.from_estimator(mixture).save(tmp_path / "model.json")
+    content = json.loads((tmp_path / "model.json").read_text())
+    del content["memory"]
+    content["assigned_by"] = {"name": "test_assignment.Strict", "parameters": {}}
+    (tmp_path / "model.json").write_text(json.dumps(content))
+    with pytest.raises(InputError, match="memory must hold variances, and that alone; fit again"):
+        Model.load(tmp_path, [Strict])
+
+
+class Strict(LabelledHalves):
+    """One that declares what it cannot do without."""
+
+    allowed = Allowed(memory={"variances": Array(("k",))})
+
+
+def test_nothing_is_imported_because_a_file_names_it(tmp_path, mixture):
+    (tmp_path / "trap.py").write_text("raise SystemExit('it was imported')")
+    Model.from_estimator(mixture).save(tmp_path / "model.json")
+    text = (tmp_path / "model.json").read_text()
+    (tmp_path / "model.json").write_text(text.replace("outsiders.IsotropicEM", "trap.Mine"))
+    with pytest.raises(InputError, match=r"allow it by --algorithm trap\.Mine"):
+        Model.load(tmp_path, ["outsiders.IsotropicEM"])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"memory": {"variances": [1.0]}}, "variances must be an array"),
+        ({"memory": {"variances": [1.0, -1.0]}}, "variances must be an array"),
+        ({"memory": {"variances": [[1.0, 1.0]]}}, "variances must be an array"),
+        ({"memory": {"variances": [1.0, "2"]}}, "'memory' is not an object of arrays of numbers"),
+        ({"memory": {"variances": [[1.0], 2.0]}}, "'memory' is not an object of arrays"),
+        ({"memory": {"variances": [True, True]}}, "'memory' is not an object of arrays"),
+        ({"assigned_by": "outsiders.IsotropicEM"}, "'assigned_by' is not a name with parameters"),
+        ({"assigned_by": {"name": "outsiders.IsotropicEM", "parameters": {"x": 1}}}, "cannot be"),
+        ({"assigned_by": {"name": "outsiders.Halves", "parameters": {}}}, "has no assign"),
+        (
+            {"assigned_by": {"name": "outsiders.IsotropicEM", "parameters": {"tol": 9}}},
+            "tol must be 0 to 1",
+        ),
+        ({"centers": [], "weights": []}, "'weights' is not a list"),
+        ({"converged": 1}, "'converged' is not true or false"),
+        ({"last_round": -1}, "'last_round' is not a whole number"),
+    ],
+)
+def test_a_state_that_a_site_would_refuse_is_refused_in_a_file(tmp_path, mixture, change, message):
+    Model.from_estimator(mixture).save(tmp_path / "model.json")
+    content = json.loads((tmp_path / "model.json").read_text()) | change
+    (tmp_path / "model.json").write_text(json.dumps(content))
+    with pytest.raises(InputError, match=message):
+        Model.load(tmp_path, ["outsiders.IsotropicEM", "outsiders.Halves"])
+
+
+def test_sites_label_their_rows_by_an_algorithm_that_they_allow(tmp_path, mixture):
+    X = wide_and_narrow()
+    Model.from_estimator(mixture).save(tmp_path / "model.json")
+    content = json.loads((tmp_path / "model.json").read_text())
+
+    def chunks(_columns: object, _raw: bool) -> list[Data]:
+        return [Data(X[:100]), Data(X[100:])]
+
+    allowed = ["outsiders.IsotropicEM"]
+    assert keep_results(chunks, content, tmp_path / "results", allowed)
+    lines = (tmp_path / "results" / "labels.csv").read_text().splitlines()[1:]
+    written = np.array([line.split(",") for line in lines], dtype=float)
+    np.testing.assert_array_equal(written[:, 1], mixture.predict(X))
+    np.testing.assert_allclose(written[:, 2:], mixture.predict_proba(X), atol=1e-6)
+    with pytest.raises(InputError, match="which is no algorithm of fedcluster"):
+        keep_results(chunks, content, tmp_path / "others")
+
+
+def test_what_has_no_centres_and_assigns_no_row_is_refused():
+    sites = [np.array([[0.0], [1.0]]), np.array([[8.0], [9.0]])]
+    with pytest.raises(InputError, match=r"^Halves has no centres, so rows have no nearest one"):
+        FederatedKMeans(2, algorithm=Halves()).fit(sites)
+    with pytest.raises(InputError, match="the state has no centres"):
+        Assignment(State())
+
+
+def test_clusters_need_no_centres_where_rows_are_assigned(tmp_path):
+    sites = [np.array([[0.0], [1.0]]), np.array([[8.0], [9.0]])]
+    model = FederatedKMeans(2, algorithm=LabelledHalves()).fit(sites)
+    assert model.labels_.tolist() == [0, 0, 1, 1]
+    assert (model.n_clusters_, model.state_.memory["middle"].tolist()) == (2, [4.5])
+    with pytest.raises(ValueError, match="LabelledHalves assigns labels, not memberships"):
+        model.predict_proba(sites[0])
+    Model.from_estimator(model).save(tmp_path / "model.json")
+    read = Model.load(tmp_path, [LabelledHalves])
+    assert read.predict([[0.0], [9.0]]).tolist() == [0, 1]
+    assert read.memberships([[0.0]]) is None
+
+
+def test_a_kmeans_that_labels_otherwise_is_not_made(mixture):
+    with pytest.raises(InputError, match=r"nearest centre, IsotropicEM does not: use predict"):
+        mixture.to_sklearn()
+
+
+class Says:
+    """Assigns what it is told, whatever the rows."""
+
+    def __init__(self, *given: object) -> None:
+        self.given = given
+
+    def assign(self, state: State, X: np.ndarray) -> np.ndarray:
+        return np.array(self.given)
+
+
+CLUSTERS = State.at([[0.0], [1.0]])
+
+
+@pytest.mark.parametrize(
+    "given", [[0, 2], [0, -2], [0], [0.0, 1.0], [[0.5, 0.5]], [[0.5, -0.5], [1.0, 0.0]]]
+)
+def test_what_is_neither_labels_nor_memberships_is_refused(given):
+    with pytest.raises(ValueError, match=r"^Says.assign returned .* for 2 rows: return labels"):
+        Assignment(CLUSTERS, Says(*given)).labels(np.zeros((2, 1)))
+
+
+def test_rows_of_no_cluster_have_the_label_minus_one():
+    rows = np.zeros((3, 1))
+    shares = [[0.5, 0.4], [0.3, 0.3], [0.2, 0.4]]
+    assert Assignment(CLUSTERS, Says(*shares)).labels(rows).tolist() == [0, -1, 1]
+    assert Assignment(CLUSTERS, Says(0, -1, 1)).labels(rows).tolist() == [0, -1, 1]
+    gap = np.array([[0.0], [np.nan], [1.0]])
+    assert Assignment(CLUSTERS, Says(0, 1)).labels(gap).tolist() == [0, -1, 1]
+
+
+def test_an_algorithm_that_takes_gaps_gets_them():
+    class Gaps(Says):
+        allowed = Allowed(gaps=True)
+
+    rows = np.array([[0.0, np.nan], [np.nan, np.nan], [1.0, 1.0]])
+    state = State.at(np.zeros((2, 2)))
+    assert Assignment(state, Gaps(1, 0)).labels(rows).tolist() == [1, -1, 0]
+
+
+def test_clients_of_sites_answer_a_mixture_as_the_estimator_does(mixture):
+    X = wide_and_narrow()
+    clients = [Client("a", Data(X[::2])), Client("b", Data(X[1::2]))]
+    other = FederatedKMeans(2, algorithm=IsotropicEM(), random_state=0, max_iter=500)
+    other.fit_clients(clients)
+    np.testing.assert_array_equal(other.state_.centers, mixture.state_.centers)
+    assert FederatedKMeans(2, algorithm=Lloyd(), random_state=0).fit([X]).algorithm_ == Lloyd()
