@@ -73,6 +73,8 @@ class FitSpec:
         Weighted means of the rows to start at, where the server has some already.
     grouped : bool
         Whether sites see their rows in groups: these may then be told one by one.
+    participation : float
+        The fraction of the sites that is asked in a round.
     """
 
     n_clusters: Any = parameter(
@@ -115,6 +117,9 @@ class FitSpec:
     seed: int = parameter(0, SEED, metavar="N")
     means: State | None = None
     grouped: bool = False
+    participation: float = parameter(
+        1.0, "The fraction of the sites that a round asks; all are, first and last.", metavar="C"
+    )
 
     def at(self, sites: Iterable[SiteInfo]) -> Any:
         """Return the specification for these sites: ``init="auto"`` is "sums" where rows stream.
@@ -139,17 +144,12 @@ class Fit(FitSpec):
     ----------
     n_clusters : int, "auto" or sequence of int
         k, or the numbers to choose from.
-    participation : float
-        The fraction of the sites that is asked in a round.
     prepare : PreprocessingSpec, optional
         What is done to the rows first.
     rule : Rule, optional
         How k is chosen, where it is; by default the vote.
     """
 
-    participation: float = parameter(
-        1.0, "The fraction of the sites that is asked in a round.", metavar="C"
-    )
     prepare: PreprocessingSpec | None = None
     rule: Any = None
 

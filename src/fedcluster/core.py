@@ -482,12 +482,27 @@ class Filter(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Task:
-    """Question to the sites: a step, the state that it is asked about, a seed."""
+    """Question to the sites: a step, the state that it is asked about, a seed.
+
+    Parameters
+    ----------
+    step : Step
+        What is asked.
+    state : State
+        What it is asked about.
+    seed : int, default=0
+        Makes the random choices at the sites.
+    preprocessor : RowTransform, optional
+        What each site does to its rows first.
+    everyone : bool, default=False
+        Whether all sites are asked, also where only a sample of them is asked in a round.
+    """
 
     step: Step
     state: State
     seed: int = 0
     preprocessor: RowTransform | None = None
+    everyone: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from fedcluster._random import sampled, stream
 from fedcluster.core import Algorithm, Answers, Engine, Iteration, Result, RowTransform, State, Task
 from fedcluster.errors import HeldBackError
 
-__all__ = ["Outcome", "Plan", "gather", "iterate", "run", "run_plan", "server_update"]
+__all__ = ["Outcome", "Plan", "everyone", "gather", "iterate", "run", "run_plan", "server_update"]
 
 
 class EarlyStop(Exception):
@@ -130,6 +130,31 @@ def with_preprocessing(plan: Plan[T], preprocessor: RowTransform | None) -> Plan
         ]
 
 
+def everyone(plan: Plan[T]) -> Plan[T]:
+    """Let a plan ask all sites in every round, also where a run asks a sample of them.
+
+    Examples
+    --------
+    >>> from fedcluster.metrics import Inertia
+    >>> def scored():
+    ...     return (yield [Task(Inertia(), State.at([[0.0]]))])
+    >>> [task] = next(everyone(scored()))
+    >>> task.everyone
+    True
+    """
+    try:
+        tasks = next(plan)
+        while True:
+            try:
+                answers = yield [replace(task, everyone=True) for task in tasks]
+            except EarlyStop as stop:
+                tasks = plan.throw(stop)
+            else:
+                tasks = plan.send(answers)
+    except StopIteration as stop:
+        return cast(T, stop.value)
+
+
 @dataclass(frozen=True, slots=True)
 class CommunicationRound:
     """Record of one exchange with the sites: all tasks of a round together.
@@ -230,7 +255,7 @@ def run_plan(
         Who does it.
     participation : float, default=1
         The fraction C of the sites that is asked in a round, a new sample each time; at least one
-        site is.
+        site is. A round with a task for `everyone` asks all of them.
     seed : int, default=0
         Makes the samples.
     watch : callable taking a CommunicationRound, optional
@@ -254,7 +279,8 @@ def run_plan(
             return Outcome(stop.value, tuple(communication_rounds), tuple(steps))
         distinct = {id(task.step): task.step for task in tasks}
         steps.update(dict.fromkeys(map(repr, distinct.values())))
-        asked = sampled(len(names), participation, seed, len(communication_rounds))
+        share = 1.0 if any(task.everyone for task in tasks) else participation
+        asked = sampled(len(names), share, seed, len(communication_rounds))
         answers = engine.ask(tasks, [names[i] for i in asked])
         communication_rounds.append(_exchange(tasks, answers))
         if len(communication_rounds) == 1 and not any(communication_rounds[0].values_sent.values()):

@@ -62,7 +62,11 @@ class FederatedKMeans(Federated):
         held back, for the others, whose result is then exactly the pooled one. A site with a
         single row never takes part, unless this is 1 on purpose.
     participation : float, default=1
-        The fraction of the sites that is asked in a round, a new sample each time.
+        The fraction of the sites that is asked in a round, a new sample each time. Where it is
+        below 1, all sites are asked first, for the preparation, the start and their first sums,
+        and last, until the centres rest and for the score. In between exact algorithms go on with
+        the last sums of those that are not asked. "fkm", "kfed" and "fedavg" ask a sample in each
+        of their rounds, as their papers do.
     quality : {"good", "better", "best"}, default="good"
         "better" lets FKM's centres join the starts; "best" goes on from the winner with breathing
         (Fritzke 2020), for many more rounds. For "auto" and "lloyd".

@@ -32,8 +32,9 @@ from fedcluster.core import (
 from fedcluster.errors import HeldBackError, InputError
 from fedcluster.kernels import kmeans
 from fedcluster.recipes._breathing import breathe
+from fedcluster.recipes._participation import keeps_sums, sampled_run
 from fedcluster.recipes._search import HALVING, race
-from fedcluster.rounds import EarlyStop, Plan, gather, iterate
+from fedcluster.rounds import EarlyStop, Plan, everyone, gather, iterate
 
 N_SEEDS = 32
 """Starts of the default way to cluster."""
@@ -105,7 +106,7 @@ def clustering(spec: FitSpec) -> Plan[Result]:
     else:
         only = yield from iterate(algorithm, start, seed=spec.seed, max_rounds=spec.max_iter)
         results = [only]
-    best = yield from _best(results, algorithm.objective(), spec.seed)
+    best = yield from everyone(_best(results, algorithm.objective(), spec.seed))
     Assignment(best.state, algorithm)  # refuses clusters that no row could be assigned to
     state = best.state if start else canonical(best.state, algorithm)
     return replace(best, state=state, algorithm=algorithm)
@@ -118,6 +119,8 @@ def _given_start(spec: FitSpec) -> State | None:
 
 def _from_starts(algorithm: Algorithm, spec: FitSpec) -> Plan[list[Result]]:
     """Plan an algorithm that needs centres from one or many starts."""
+    if spec.participation < 1 and keeps_sums(algorithm):
+        return (yield from _from_samples(algorithm, spec))
     seeds, history = yield from _starts(spec)
     results = yield from race(
         algorithm, seeds, seed=spec.seed, max_rounds=spec.max_iter, keep=HALVING
@@ -127,6 +130,13 @@ def _from_starts(algorithm: Algorithm, spec: FitSpec) -> Plan[list[Result]]:
             results[0], seed=spec.seed, tol=algorithm.tol, max_rounds=spec.max_iter
         )
     return [replace(result, history=history + result.history) for result in results]
+
+
+def _from_samples(algorithm: Algorithm, spec: FitSpec) -> Plan[list[Result]]:
+    """Plan the same where a round asks a sample of the sites; all of them first and last."""
+    seeds, history = yield from everyone(_starts(spec))
+    best = yield from sampled_run(algorithm, seeds, spec)
+    return [replace(best, history=history + best.history)]
 
 
 def _best(results: Sequence[Result], metric: Metric, seed: int) -> Plan[Result]:

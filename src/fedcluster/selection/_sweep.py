@@ -14,7 +14,7 @@ from fedcluster.core import Floats, Result, State, Task
 from fedcluster.metrics._moments import Moments
 from fedcluster.recipes import FitSpec, clustering, evaluation
 from fedcluster.recipes._clustering import algorithm_of, description, description_step
-from fedcluster.rounds import EarlyStop, Plan, gather
+from fedcluster.rounds import EarlyStop, Plan, everyone, gather
 from fedcluster.selection._gap import box, gaps
 from fedcluster.selection._verdict import Rule, Selection, judged
 
@@ -125,7 +125,7 @@ def sweep(k_range: Sequence[int], spec: FitSpec) -> Plan[Sweep]:
     plans = [clustering(replace(spec, n_clusters=k)) for k in ks]
     results = yield from gather(plans if spec.means is None else _in_time(plans))
     last: list[Plan[Any]] = [evaluation(r.state, m=spec.m, seed=spec.seed) for r in results]
-    measured: list[Any] = yield from gather([*last, _moments(spec.seed)])
+    measured: list[Any] = yield from everyone(gather([*last, _moments(spec.seed)]))
     *scores, moments = measured
     return Sweep(dict(zip(ks, results, strict=True)), dict(zip(ks, scores, strict=True)), *moments)
 
@@ -137,7 +137,7 @@ def _with_means(spec: FitSpec) -> Plan[FitSpec]:
     step = description_step(spec)
     if step is None or not algorithm_of(spec).needs_centers:
         return spec
-    described = yield from description(step, spec.n_clusters, spec.seed)
+    described = yield from everyone(description(step, spec.n_clusters, spec.seed))
     return replace(spec, means=replace(described.state, converged=False))
 
 
