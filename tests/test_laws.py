@@ -15,7 +15,16 @@ from hypothesis import strategies as st
 from partitions import Case, cases
 
 from fedcluster._random import stream
-from fedcluster.algorithms import FFCM, FKM, FedAvg, KFed, Lloyd, SiteSummaries, VarianceTree
+from fedcluster.algorithms import (
+    FFCM,
+    FKM,
+    FedAvg,
+    KFed,
+    Lloyd,
+    SiteSummaries,
+    SphericalKMeans,
+    VarianceTree,
+)
 from fedcluster.algorithms._breathing import ErrorAndUtility
 from fedcluster.core import (
     Algorithm,
@@ -44,6 +53,7 @@ DESIGN = Path(__file__).parents[1] / "docs" / "design.md"
 
 ALGORITHMS: list[Algorithm] = [
     Lloyd(),
+    SphericalKMeans(),
     FKM(2),
     KFed(2),
     FedAvg(epochs=2, batch_size=5, client_rate=0.5),
@@ -311,6 +321,7 @@ def test_the_table_of_laws_in_the_design_is_what_the_steps_declare() -> None:
 
 NEEDS = {
     Lloyd: (True, 1),
+    SphericalKMeans: (True, 1),
     FedAvg: (True, 1),
     FFCM: (True, 1),
     FKM: (False, 2),
@@ -329,6 +340,7 @@ def test_what_an_algorithm_needs(step: Algorithm) -> None:
 def test_an_algorithm_is_made_from_the_parameters_of_a_fit() -> None:
     plain, given = FitParameters(3), FitParameters(4, "random", 7, 0.5, 1.5)
     assert (Lloyd.from_fit(plain), Lloyd.from_fit(given)) == (Lloyd(1e-4), Lloyd(0.5))
+    assert SphericalKMeans.from_fit(given) == SphericalKMeans(0.5)
     assert (KFed.from_fit(plain), KFed.from_fit(given)) == (KFed(3), KFed(4))
     assert FKM.from_fit(plain) == FKM(3, server_n_init=10, tol=1e-4)
     assert FKM.from_fit(given) == FKM(4, client_init="random", server_n_init=7, tol=0.5)

@@ -29,7 +29,7 @@ from fedcluster.preprocessing._messages import in_words, noticed_in_words
 from fedcluster.preprocessing._moments import Principal, means_from_total, principal, variances
 from fedcluster.preprocessing._quantiles import Histogram, quantiles
 from fedcluster.preprocessing._spec import FitReport, agree
-from fedcluster.preprocessing._transform import aligned, on_whole_rows
+from fedcluster.preprocessing._transform import on_whole_rows
 from fedcluster.rounds import run_plan
 
 
@@ -654,17 +654,17 @@ def dropping() -> tuple[Preprocessor, Data]:
 
 def test_rows_that_are_dropped_stay_in_their_place_where_results_are_aligned() -> None:
     preprocessor, data = dropping()
-    rows = aligned(preprocessor, data)
+    rows = preprocessor.aligned(data)
     assert rows.dtype == np.float32
     assert_array_equal(rows, [[0, 1], [np.nan, np.nan], [2, 3]])
     whole = data.take(np.array([0, 2]))
-    assert_array_equal(aligned(preprocessor, whole), [[0, 1], [2, 3]])
+    assert_array_equal(preprocessor.aligned(whole), [[0, 1], [2, 3]])
     assert_array_equal(preprocessor.complete(data), [True, False, True])
 
 
 def test_work_is_done_on_whole_rows_and_the_others_get_something_else() -> None:
     preprocessor, data = dropping()
-    rows = aligned(preprocessor, data)
+    rows = preprocessor.aligned(data)
     seen: list[int] = []
 
     def work(whole: np.ndarray) -> np.ndarray:

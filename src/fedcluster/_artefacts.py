@@ -11,9 +11,10 @@ from fedcluster._report._pictures import pictured
 from fedcluster._report._tables import SiteRecord, plain
 from fedcluster.core import Result
 from fedcluster.io._outputs import json_text
-from fedcluster.jobs import Evaluate, Fit, JobReport, SelectK, tried
+from fedcluster.jobs import Evaluate, Fit, JobReport, SelectK, preprocessing_of, tried
 from fedcluster.metrics import METRICS
 from fedcluster.model import Model, plain_parameters, state_fields
+from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.preprocessing._messages import in_words
 from fedcluster.selection import Selection
 
@@ -183,7 +184,7 @@ def _preprocessing(report: JobReport) -> dict[str, Any]:
 
 def sentences(report: JobReport) -> list[str]:
     """Return what people are told of a preprocessing that was fitted."""
-    job = report.job
-    if isinstance(job, Evaluate) or job.prepare is None or report.preprocessor is None:
+    how = None if isinstance(report.job, Evaluate) else preprocessing_of(report.job)
+    if not isinstance(how, PreprocessingSpec) or report.preprocessor is None:
         return []
-    return in_words(job.prepare, report.preprocessor, report.fit_report)
+    return in_words(how, report.preprocessor, report.fit_report)

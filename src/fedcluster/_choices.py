@@ -35,6 +35,12 @@ ASSIGNING: Mapping[str, str] = {}
 """Algorithms of the package that assign rows themselves, by class: the module of each in
 `fedcluster.algorithms`. A model file names them so."""
 
+INSTEAD_OF_LLOYD: Mapping[str, str] = {
+    "metric='cosine'": "_spherical:SphericalKMeans.from_fit",
+}
+"""Wishes by which "auto" and "lloyd" are another algorithm, and no other name is taken."""
+
+METRICS = ("euclidean", "cosine")
 INITS = ("auto", "summaries", "sums", "k-means++", "random")
 PROTECTIONS = ("groups", "limits")
 QUALITIES = ("good", "better", "best")
@@ -73,9 +79,32 @@ def assigning(name: str) -> type[Any]:
     return algorithm
 
 
-def builder(name: str, *, fuzzy: bool) -> Callable[[FitParameters], Algorithm]:
-    """Return what builds the algorithm of a name from the parameters of a fit."""
-    module, _, path = (FUZZY_ALGORITHMS if fuzzy else ALGORITHMS)[name].partition(":")
+def builder(
+    name: str, *, fuzzy: bool, wish: str | None = None
+) -> Callable[[FitParameters], Algorithm]:
+    """Return what builds the algorithm of a name from the parameters of a fit.
+
+    Parameters
+    ----------
+    name : str
+        The name.
+    fuzzy : bool
+        Whether clusters are fuzzy.
+    wish : str, optional
+        One of `INSTEAD_OF_LLOYD`.
+
+    Raises
+    ------
+    ValueError
+        If the algorithm does not do what is wished.
+    """
+    names = FUZZY_ALGORITHMS if fuzzy else ALGORITHMS
+    if wish is not None:
+        if fuzzy or name not in ("auto", "lloyd"):
+            given = "fuzzy clusters" if fuzzy else f"algorithm {name!r}"
+            raise ValueError(f"{wish} is for the algorithms 'auto' and 'lloyd', not for {given}")
+        names = {name: INSTEAD_OF_LLOYD[wish]}
+    module, _, path = names[name].partition(":")
     home: Any = import_module(f"fedcluster.algorithms.{module}")
     build: Callable[[FitParameters], Algorithm] = attrgetter(path)(home)
     return build

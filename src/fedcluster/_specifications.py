@@ -12,13 +12,22 @@ from dataclasses import MISSING, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedcluster._choices import ALGORITHMS, AVERAGINGS, FUZZY_ALGORITHMS, INITS, QUALITIES, RULES
+from fedcluster._choices import (
+    ALGORITHMS,
+    AVERAGINGS,
+    FUZZY_ALGORITHMS,
+    INITS,
+    METRICS,
+    QUALITIES,
+    RULES,
+)
 
 if TYPE_CHECKING:
     from fedcluster.core import Algorithm, Floats, SiteInfo, State
     from fedcluster.preprocessing import PreprocessingSpec
 
 SUMS_ONLY = "Send sums alone: no site describes its rows by means."
+METRIC = "Of rows. cosine: rows are divided by their lengths, and directions are clustered."
 SEED = "Makes every random choice."
 MOST_CLUSTERS = 12
 """The largest number of clusters that "auto" tries."""
@@ -63,6 +72,8 @@ class FitSpec:
         The largest number of rounds.
     seed : int
         Makes every random choice.
+    metric : {"euclidean", "cosine"}
+        By which rows are near; "cosine" clusters their directions.
     quality : {"good", "better", "best"}
         How long is searched.
     sums_only : bool
@@ -114,12 +125,18 @@ class FitSpec:
     tol: float = parameter(
         1e-4, "Stop when the centres move less, as in scikit-learn.", metavar="T", least=0
     )
+    metric: str = parameter("euclidean", METRIC, choices=METRICS)
     seed: int = parameter(0, SEED, metavar="N")
     means: State | None = None
     grouped: bool = False
     participation: float = parameter(
         1.0, "The fraction of the sites that a round asks; all are, first and last.", metavar="C"
     )
+
+    @property
+    def wish(self) -> str | None:
+        """What another algorithm than Lloyd's is needed for, if anything."""
+        return "metric='cosine'" if self.metric == "cosine" else None
 
     def at(self, sites: Iterable[SiteInfo]) -> Any:
         """Return the specification for these sites: ``init="auto"`` is "sums" where rows stream.
@@ -170,7 +187,7 @@ class SelectK:
         Public bounds of the columns of rows that are taken as they are.
     sums_only : bool
         Whether the start is found from sums alone.
-    seed, participation, prepare
+    metric, seed, participation, prepare
         As of `Fit`.
     """
 
@@ -193,6 +210,7 @@ class SelectK:
         None, "Cluster by fuzzy c-means with this fuzzifier.", "-m", metavar="M"
     )
     sums_only: bool = parameter(False, SUMS_ONLY, "--sums-only")
+    metric: str = parameter("euclidean", METRIC, choices=METRICS)
     seed: int = parameter(0, SEED, metavar="N")
     pick: str = "best"
     bounds: tuple[Sequence[float], Sequence[float]] | None = None

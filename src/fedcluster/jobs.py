@@ -17,7 +17,7 @@ from fedcluster.model import Model
 from fedcluster.preprocessing import FitReport, PreprocessingSpec, Preprocessor
 from fedcluster.preprocessing._fitting import Fitted
 from fedcluster.preprocessing._fitting import fit as fit_preprocessor
-from fedcluster.preprocessing._spec import agree
+from fedcluster.preprocessing._spec import agree, for_metric
 from fedcluster.privacy import MinClusterSize, MinRows
 from fedcluster.recipes import clustering, evaluation
 from fedcluster.recipes._clustering import algorithm_of
@@ -273,7 +273,9 @@ _SHARED = {each.name for each in fields(SelectK)} & {each.name for each in field
 
 def preprocessing_of(job: Job) -> PreprocessingSpec | Preprocessor | None:
     """Return how rows are prepared: what is to be fitted, what was fitted, or not at all."""
-    return _model(job).preprocessor if isinstance(job, Evaluate) else job.prepare
+    if isinstance(job, Evaluate):
+        return _model(job).preprocessor
+    return for_metric(job.prepare, job.metric)
 
 
 def _model(job: Evaluate) -> Model:

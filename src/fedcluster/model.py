@@ -30,7 +30,6 @@ from fedcluster.core import (
 )
 from fedcluster.io._outputs import write_json
 from fedcluster.preprocessing import Preprocessor
-from fedcluster.preprocessing._transform import aligned
 
 __all__ = ["Model"]
 
@@ -171,7 +170,7 @@ class Model:
         if self.preprocessor is None:
             return rows
         known = data if data.columns else replace(data, columns=tuple(map(Column, self.columns)))
-        return aligned(self.preprocessor, known)
+        return self.preprocessor.aligned(known)
 
     @property
     def fuzzy(self) -> bool:

@@ -6,6 +6,7 @@ from fedcluster.algorithms._fkm import FKM
 from fedcluster.algorithms._kfed import KFed
 from fedcluster.algorithms._lloyd import Lloyd
 from fedcluster.algorithms._merging import means, total
+from fedcluster.algorithms._spherical import SphericalKMeans
 from fedcluster.algorithms._summaries import SiteSummaries
 from fedcluster.algorithms._variance_tree import VarianceTree
 
@@ -16,6 +17,7 @@ __all__ = [
     "KFed",
     "Lloyd",
     "SiteSummaries",
+    "SphericalKMeans",
     "VarianceTree",
     "means",
     "total",

@@ -26,7 +26,7 @@ from fedcluster._assignment import Assignment
 from fedcluster._choices import PROTECTIONS, QUALITIES, RULES
 from fedcluster._report._messages import few_clusters_line, groups_line
 from fedcluster.client import Client
-from fedcluster.core import Assigns, Data, Engine, Floats, Labels, Result, Rows
+from fedcluster.core import Assigns, Column, Data, Engine, Floats, Labels, Result, Rows
 from fedcluster.engines import LocalEngine
 from fedcluster.estimators._inputs import (
     FLOATS,
@@ -355,7 +355,8 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
         first = next(iter(data.values()))
         if not raw and not isinstance(table, Data):
             validate_data(self, table, skip_check_array=True)
-            return data
+            columns = tuple(map(Column, getattr(self, "feature_names_in_", ())))
+            return {name: replace(rows, columns=columns) for name, rows in data.items()}
         if first.columns:
             self.feature_names_in_ = np.array([c.name for c in first.columns], dtype=object)
         else:

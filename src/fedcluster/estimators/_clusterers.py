@@ -10,7 +10,14 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
-from fedcluster._choices import ALGORITHMS, AVERAGINGS, FUZZY_ALGORITHMS, PICKS, RULES
+from fedcluster._choices import (
+    ALGORITHMS,
+    AVERAGINGS,
+    FUZZY_ALGORITHMS,
+    METRICS,
+    PICKS,
+    RULES,
+)
 from fedcluster.core import Floats
 from fedcluster.errors import InputError
 from fedcluster.estimators._base import Federated
@@ -24,6 +31,7 @@ if TYPE_CHECKING:
     from sklearn.cluster import KMeans
 
 
+@dataclass(eq=False, repr=False)
 class FederatedKMeans(Federated):
     """K-means over the rows of several sites, as if they lay in one place.
 
@@ -79,6 +87,11 @@ class FederatedKMeans(Federated):
         ``predict`` prepares new rows alike.
     rule : str or Rule, default="vote"
         How k is chosen where ``n_clusters`` leaves a choice, as in `select_k`.
+    metric : {"euclidean", "cosine"}, default="euclidean"
+        By which rows are near. "cosine" is spherical k-means (Dhillon & Modha 2001): after
+        ``prepare``, each row is divided by its length, and so are centres; a row of zeros has the
+        label -1, and ``inertia_`` is twice the sum of 1 - cos. For "auto" and "lloyd"; an algorithm
+        object sees rows of length 1.
     protection : None, "groups" or Groups, default=None
         "groups" lets every step see the means of groups of at least 5 rows alone, as sites of a
         federation over a network do, to see what it costs; labels are those of the rows. With it,
@@ -147,6 +160,9 @@ class FederatedKMeans(Federated):
     array([0, 1], dtype=int32)
     """
 
+    _: KW_ONLY
+    metric: str = "euclidean"
+
     _names = ALGORITHMS
 
     def score(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> float:
@@ -156,6 +172,10 @@ class FederatedKMeans(Federated):
         )
         weight = 1.0 if sample_weight is None else np.asarray(sample_weight)
         return -float((squared * weight).sum())
+
+    def _algorithm(self) -> Any:
+        one_of("metric", self.metric, METRICS)
+        return super()._algorithm()
 
     def to_sklearn(self) -> KMeans:
         """Return a fitted scikit-learn `KMeans` with the same centres.

@@ -28,7 +28,6 @@ from fedcluster.io._frames import (
 )
 from fedcluster.jobs import tried
 from fedcluster.preprocessing import PreprocessingSpec, Preprocessor
-from fedcluster.preprocessing._transform import aligned
 
 FLOATS = [np.float64, np.float32]
 
@@ -208,7 +207,7 @@ def prepared_rows(table: Any, preprocessor: Preprocessor, n_features: int, where
             known = zip(names, columns_of(data), strict=True)
             columns = tuple(Column(name, each.kind, each.levels) for name, each in known)
             data = Data(data.X, columns=columns)
-    return aligned(preprocessor, data)
+    return preprocessor.aligned(data)
 
 
 # Parameters

@@ -68,6 +68,7 @@ def fit(prepare: PreprocessingSpec, schema: Schema, *, seed: int = 0) -> Plan[Fi
     if prepare.pca is not None:
         components = yield from with_preprocessing(principal(prepare.pca, seed=seed), scaled)
         scaled = replace(scaled, principal=components)
+    scaled = replace(scaled, unit=prepare.unit)
     used = {(c.name, level) for c in chosen.categories for level in c.levels}
     only_at = {key: site for key, site in schema.only_at.items() if key in used}
     return Fitted(scaled, FitReport(missing, left_out, pooled, only_at))

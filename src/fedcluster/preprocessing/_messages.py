@@ -41,6 +41,8 @@ def in_words(
         said.append(f"squares of {_list(weights)}")
     if preprocessor.principal is not None:
         said.append(f"of all that {len(preprocessor.names_out)} principal components")
+    if preprocessor.unit:
+        said.append("each row divided by its length; rows of zeros have the label -1")
     sentences = [f"Prepared: {'; '.join(said)}."]
     if fit_report.missing:
         where = _where(fit_report.missing)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -58,6 +58,9 @@ class PreprocessingSpec:
         How many principal components of all this are clustered by.
     columns : sequence of str, optional
         The columns to use; by default those that all sites have.
+    unit : bool, default=False
+        Whether each row is divided by its length at the end, so that its direction alone counts,
+        as ``metric="cosine"`` does; a row of zeros has none, is dropped and gets no label.
 
     Raises
     ------
@@ -74,6 +77,7 @@ class PreprocessingSpec:
     weights: Mapping[str, float] = field(default_factory=dict)
     pca: int | None = None
     columns: Sequence[str] | None = None
+    unit: bool = False
 
     def __post_init__(self) -> None:
         for name, known in (("scale", SCALES), ("missing", MISSING)):
@@ -100,6 +104,21 @@ class PreprocessingSpec:
     def named(self) -> tuple[str, ...]:
         """Columns that are named as categories."""
         return () if isinstance(self.categories, str) else tuple(self.categories)
+
+
+def for_metric(prepare: PreprocessingSpec | None, metric: str) -> PreprocessingSpec | None:
+    """Return the preprocessing that a metric needs: rows of unit length for "cosine".
+
+    Examples
+    --------
+    >>> for_metric(None, "euclidean") is None
+    True
+    >>> for_metric(PreprocessingSpec("robust"), "cosine") == PreprocessingSpec("robust", unit=True)
+    True
+    """
+    if metric != "cosine":
+        return prepare
+    return replace(prepare or PreprocessingSpec("none", categories="none"), unit=True)
 
 
 MOST_CATEGORIES = 20

@@ -42,7 +42,9 @@ class Preprocessor:
         What becomes of a value that is missing and not filled in: an error, its row is dropped,
         or it stays NaN.
     principal : Principal, optional
-        Applied at the end.
+        Applied after the columns.
+    unit : bool, default=False
+        Whether each row is divided by its length at the end; a row of zeros is dropped.
 
     Examples
     --------
@@ -63,6 +65,7 @@ class Preprocessor:
     columns: tuple[AnyColumn, ...]
     missing: str = "error"
     principal: Principal | None = None
+    unit: bool = False
 
     @property
     def numeric(self) -> tuple[NumericColumn, ...]:
@@ -93,6 +96,28 @@ class Preprocessor:
 
     def apply(self, data: Data) -> Data:
         """Return prepared rows (n, p), without those that are dropped, of the type of the rows."""
+        X, dropped = self._made(data)
+        grouped = self._grouped(data, self._columns_of(data))
+        prepared = Data(X, data.sample_weight, data.y, groups=data.groups, grouped=grouped)
+        return prepared if dropped is None else prepared.take(~dropped)
+
+    def aligned(self, data: Data) -> Rows:
+        """Return prepared rows, one for each row given, (n, p); NaN where a row is dropped.
+
+        Examples
+        --------
+        >>> rows = Data(np.array([[3.0], [np.nan]]))
+        >>> Preprocessor((NumericColumn("x0", scale=3.0),), missing="drop").aligned(rows)
+        array([[ 1.],
+               [nan]])
+        """
+        X, dropped = self._made(data)
+        if dropped is not None:
+            X[dropped] = np.nan
+        return X
+
+    def _made(self, data: Data) -> tuple[Rows, NDArray[np.bool_] | None]:
+        """Return prepared rows (n, p), and whether each is dropped, (n,); None where none is."""
         columns = self._columns_of(data)
         X = np.empty((len(data), self.n_columns_out), data.X.dtype)
         if self._is_scaled:
@@ -103,9 +128,11 @@ class Preprocessor:
                 block = slice(start, start + size)
                 X[block] = self._block(data.take(block), columns)
             is_missing = bool(np.isnan(X.max(initial=-np.inf)))
-        grouped = self._grouped(data, columns)
-        prepared = Data(X, data.sample_weight, data.y, groups=data.groups, grouped=grouped)
-        return self._complete(prepared) if is_missing else prepared
+        dropped = self._incomplete(X) if is_missing else None
+        if self.unit:
+            zero = to_unit_length(X)
+            dropped = zero if dropped is None else dropped | zero
+        return X, dropped
 
     def _grouped(self, data: Data, columns: Sequence[tuple[AnyColumn, int]]) -> Grouped | None:
         """Return what stands behind prepared groups; their scatter where columns are scaled."""
@@ -117,6 +144,8 @@ class Preprocessor:
             for place, (column, j) in zip(places, columns, strict=False)
             if isinstance(column, Category) and column.coded
         }
+        if self.unit:  # the scatter of directions is none of columns
+            return replace(data.grouped, shares=shares, scatter={})
         within = np.concatenate([column.within(data, j) for column, j in columns])
         if self.principal is not None:
             within = np.array(self.principal.components) ** 2 @ within
@@ -125,10 +154,8 @@ class Preprocessor:
 
     def complete(self, data: Data) -> NDArray[np.bool_]:
         """Return whether each row is among the prepared ones, (n,)."""
-        if self.missing != "drop":
-            return np.ones(len(data), dtype=bool)
-        kept = replace(self, missing="keep", principal=None).apply(data).X
-        return np.logical_not(np.isnan(kept).any(axis=1))
+        _, dropped = self._made(data)
+        return np.ones(len(data), dtype=bool) if dropped is None else ~dropped
 
     def unknown(self, data: Data) -> dict[str, int]:
         """Count texts of no known level, by column, where there are some."""
@@ -142,7 +169,7 @@ class Preprocessor:
         """Return prepared rows (k, p) in the units of the columns, as `names` names them.
 
         Of a text, the result is the share of each of its levels; of a logarithm, the value whose
-        logarithm was meant.
+        logarithm was meant; of rows of unit length, rows at the distance 1 from what became 0.
         """
         X = np.asarray(centers, dtype=np.float64)
         if self.principal is not None:
@@ -207,11 +234,14 @@ class Preprocessor:
         ValueError, LookupError, TypeError
             If it is something else.
         """
-        principal = content["principal"]
+        principal, unit = content["principal"], content.get("unit", False)
+        if not isinstance(unit, bool):
+            raise TypeError("expected a truth value")
         return cls(
             tuple(column_from_plain(each) for each in content["columns"]),
             one_of(content["missing"], ("error", "drop", "keep")),
             None if principal is None else Principal.from_plain(principal),
+            unit,
         )
 
     @property
@@ -252,35 +282,44 @@ class Preprocessor:
         X = np.concatenate([column.apply(data, j) for column, j in columns], axis=1)
         return X if self.principal is None else self.principal.apply(X)
 
-    def _complete(self, prepared: Data) -> Data:
-        """Return prepared rows without those that have a missing value, or raise an error."""
+    def _incomplete(self, X: Rows) -> NDArray[np.bool_] | None:
+        """Return whether each prepared row is dropped for a missing value, or raise an error."""
         if self.missing == "keep":
-            return prepared
-        lacking = np.asarray(np.isnan(prepared.X).any(axis=1))
+            return None
+        lacking = np.asarray(np.isnan(X).any(axis=1))
         if self.missing == "drop":
-            return prepared.take(~lacking)
+            return lacking
         raise InputError(
-            f"{np.count_nonzero(lacking)} of {len(prepared)} rows have a missing value, the first "
+            f"{np.count_nonzero(lacking)} of {len(X)} rows have a missing value, the first "
             f"one is row {int(np.argmax(lacking)) + 1}; fill them or drop these rows"
         )
 
 
-def aligned(preprocessor: Preprocessor, data: Data) -> Rows:
-    """Return prepared rows, one for each row given, (n, p); NaN where a row is dropped.
+def to_unit_length(X: Rows) -> NDArray[np.bool_]:
+    """Divide rows (n, p) by their Euclidean lengths, in place; return which are zero, (n,).
+
+    Zero rows stay, as they have no direction.
 
     Examples
     --------
-    >>> from fedcluster.preprocessing import NumericColumn
-    >>> rows = Data(np.array([[3.0], [np.nan]]))
-    >>> aligned(Preprocessor((NumericColumn("x0", scale=3.0),), missing="drop"), rows)
-    array([[ 1.],
-           [nan]])
+    >>> rows = np.array([[3.0, 4.0], [0.0, 0.0], [0.0, -1e-200]])
+    >>> to_unit_length(rows)
+    array([False,  True, False])
+    >>> rows
+    array([[ 0.6,  0.8],
+           [ 0. ,  0. ],
+           [ 0. , -1. ]])
     """
-    if preprocessor.missing != "drop":
-        return preprocessor.apply(data).X
-    rows = replace(preprocessor, missing="keep").apply(data).X
-    rows[np.isnan(rows).any(axis=1)] = np.nan
-    return rows
+    zero = np.zeros(len(X), dtype=bool)
+    size = max(1, BLOCK // max(1, X.shape[1]))
+    for start in range(0, len(X), size):
+        rows = X[start : start + size].astype(np.float64)
+        largest = np.abs(rows).max(axis=1, initial=0.0, keepdims=True)
+        zero[start : start + size] = largest[:, 0] == 0
+        rows /= np.where(largest == 0, 1.0, largest)  # squares of tiny or huge values are none
+        length = np.sqrt((rows**2).sum(axis=1, keepdims=True))
+        X[start : start + size] = rows / np.where(length == 0, 1.0, length)
+    return zero
 
 
 def on_whole_rows(
@@ -290,7 +329,8 @@ def on_whole_rows(
     whole = np.logical_not(np.isnan(rows).any(axis=1))
     if whole.all():
         return work(rows)
-    results = work(rows[whole])
+    none = np.zeros((1, rows.shape[1]), rows.dtype)  # to see the shape of results
+    results = work(rows[whole]) if whole.any() else work(none)[:0]
     every: NDArray[Any] = np.full((len(rows), *results.shape[1:]), otherwise, results.dtype)
     every[whole] = results
     return every

@@ -62,7 +62,7 @@ def algorithm_of(spec: FitSpec) -> Algorithm:
     Raises
     ------
     InputError
-        If the name leads to no algorithm.
+        If the name leads to no algorithm, or to one that does not know the metric.
 
     Examples
     --------
@@ -73,7 +73,10 @@ def algorithm_of(spec: FitSpec) -> Algorithm:
         return spec.algorithm
     if "." in spec.algorithm:
         return _imported(spec.algorithm, spec)
-    build = builder(spec.algorithm, fuzzy=spec.m is not None)
+    try:
+        build = builder(spec.algorithm, fuzzy=spec.m is not None, wish=spec.wish)
+    except ValueError as error:
+        raise InputError(str(error)) from error
     return build(FitParameters(spec.n_clusters, spec.init, spec.n_init, spec.tol, spec.m))
 
 
