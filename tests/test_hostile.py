@@ -243,12 +243,14 @@ def preparation_in(rng: np.random.Generator) -> Preprocessor:
 def within(step: Step, i: int) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Return the i-th question about a step at the ends of what it declares."""
     rng = np.random.default_rng([i, *type(step).__name__.encode()])
-    allowed, (header, _) = allowed_of(step), copy.deepcopy(base(step))
+    (header, _) = copy.deepcopy(base(step))
     many = (1, 3, 30) if isinstance(step, FFCM) else (1, 3, 30, 500)  # FFCM: 1,000 iterations
     how, most = preparation(step), {"max_clusters": any_of(rng, many)}
     if how is not None and rng.integers(2):
         how = preparation_in(rng)
     sizes = {**most, "d": 3 if how is None else how.n_columns_out}
+    given = {name: value_in(each, most, rng) for name, each in allowed_of(step).fields.items()}
+    allowed = allowed_of(replace(step, **given))  # type: ignore[type-var]
     sizes["k"] = value_in(allowed.centers, sizes, rng)
     sizes |= {name: min(200, value_in(held, sizes, rng)) for name, held in allowed.sizes.items()}
     memory = {} if allowed.optional and rng.integers(2) else allowed.memory
@@ -258,7 +260,7 @@ def within(step: Step, i: int) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     task = header["tasks"][0] | {"memory": list(memory)}
     if how is not None:
         task["preprocessing"] = how.plain()
-    task["fields"] |= {name: value_in(each, most, rng) for name, each in allowed.fields.items()}
+    task["fields"] |= given
     return {**header, "run": f"w{i}", "tasks": [task]}, arrays
 
 

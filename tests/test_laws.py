@@ -19,6 +19,7 @@ from fedcluster.algorithms import (
     FFCM,
     FKM,
     FedAvg,
+    GaussianMixture,
     KFed,
     Lloyd,
     SiteSummaries,
@@ -42,6 +43,7 @@ from fedcluster.metrics import FuzzyObjective, Inertia
 from fedcluster.metrics._clusters import Scatter, Spread
 from fedcluster.metrics._external import Contingency, SiteARI
 from fedcluster.metrics._fuzzy import FuzzyScatter
+from fedcluster.metrics._gaussians import LogLikelihood
 from fedcluster.metrics._mixture import ColumnSpread, MixtureLikelihood
 from fedcluster.metrics._moments import Means, Moments, SiteSize, Squares
 from fedcluster.metrics._silhouettes import SimplifiedSilhouette, SquaredSilhouette
@@ -62,6 +64,10 @@ ALGORITHMS: list[Algorithm] = [
     FFCM(m=1.5, averaging="avg_2", local="converge", support="u"),
     SiteSummaries(4),
     VarianceTree(4),
+    GaussianMixture(),
+    GaussianMixture("tied", log_noise=-9.0, shrinkage=2.0),
+    GaussianMixture("diag", levels=True, floors=True),
+    GaussianMixture("spherical", min_weight=2.0),
 ]
 METRICS: list[Step] = [
     Inertia(),
@@ -73,6 +79,7 @@ METRICS: list[Step] = [
     FuzzyScatter(1.5),
     ColumnSpread(),
     MixtureLikelihood(),
+    LogLikelihood("spherical"),
     Moments(),
     Contingency.from_classes(range(3)),
     Contingency.from_classes(range(2), complete=False),
@@ -94,6 +101,9 @@ def asked(step: Step, centers: np.ndarray) -> State:
         return State(memory={"columns": np.zeros(1), "edges": edges[None, :]})
     if isinstance(step, VarianceTree):
         return State()
+    if isinstance(step, LogLikelihood):
+        memory = {"precisions_cholesky": 1.0 / np.arange(1.0, len(centers) + 1)}
+        return State(centers, np.arange(1.0, len(centers) + 1), memory=memory)
     if isinstance(
         step, Spread | SquaredSilhouette | MixtureLikelihood
     ):  # what a first round tells of the clusters
@@ -326,6 +336,7 @@ NEEDS = {
     FFCM: (True, 1),
     FKM: (False, 2),
     KFed: (False, 1),
+    GaussianMixture: (True, 1),
     SiteSummaries: (False, 1),
     VarianceTree: (False, 1),
 }

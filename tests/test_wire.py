@@ -57,8 +57,8 @@ def test_arrays_come_back_as_the_same_bits_and_can_be_written():
 def test_nothing_but_float64_is_sent():
     with pytest.raises(WireError, match="centers is float32 of shape"):
         wire.pack({}, {"centers": CENTERS.astype(np.float32)})
-    with pytest.raises(WireError, match="of at most 2 dimensions"):
-        wire.pack({}, {"centers": np.zeros((2, 2, 2))})
+    with pytest.raises(WireError, match="of at most 3 dimensions"):
+        wire.pack({}, {"centers": np.zeros((2, 2, 2, 2))})
 
 
 def announced(shapes: object, numbers: bytes = b"") -> bytes:
@@ -76,7 +76,7 @@ def announced(shapes: object, numbers: bytes = b"") -> bytes:
         (announced([["a", -1]]), "no header that can be read"),
         (announced([["a", 1.5]]), "no header that can be read"),
         (announced([["a", True]]), "no header that can be read"),
-        (announced([["a", 1, 1, 1]]), "no header that can be read"),
+        (announced([["a", 1, 1, 1, 1]]), "no header that can be read"),
         (announced([["a", 2]], bytes(8)), "16 bytes of numbers announced, 8 received"),
         (announced([["a", 10**12, 10**12]]), "received"),
         (announced([], bytes(8)), "0 bytes of numbers announced, 8 received"),
@@ -196,9 +196,9 @@ def test_as_many_numbers_come_as_are_announced(numbers):
 
 
 @pytest.mark.parametrize(
-    "shape", ["[-1]", "[1,1,1]", "[1.0]", "[true]", '["1"]', "[null]", "[[1]]"]
+    "shape", ["[-1]", "[1,1,1,1]", "[1.0]", "[true]", '["1"]', "[null]", "[[1]]"]
 )
-def test_a_shape_is_at_most_two_whole_numbers(shape):
+def test_a_shape_is_at_most_three_whole_numbers(shape):
     message = f'{{"arrays":[["a",{shape[1:-1]}]]}}\n'.encode()
     with pytest.raises(WireError, match="no header that can be read"):
         wire.unpack(message + bytes(8))

@@ -3,6 +3,7 @@
 from fedcluster.algorithms._fedavg import FedAvg
 from fedcluster.algorithms._ffcm import FFCM
 from fedcluster.algorithms._fkm import FKM
+from fedcluster.algorithms._gaussian_mixture import GaussianMixture
 from fedcluster.algorithms._kfed import KFed
 from fedcluster.algorithms._lloyd import Lloyd
 from fedcluster.algorithms._merging import means, total
@@ -14,6 +15,7 @@ __all__ = [
     "FFCM",
     "FKM",
     "FedAvg",
+    "GaussianMixture",
     "KFed",
     "Lloyd",
     "SiteSummaries",

@@ -59,7 +59,7 @@ LONGEST_LIMIT = 200
 LARGEST_NUMBER = 1e150
 """Largest number that a site is believed, for a row or in all: products of two are finite."""
 
-MOST_DIMENSIONS = 2
+MOST_DIMENSIONS = 3
 
 Header = Mapping[str, Any]
 Steps = Mapping[str, type[Any]]

@@ -42,6 +42,14 @@ def native_in_any_order(function: F) -> F:
     return _compiled(function, fastmath={"contract", "nsz", "reassoc"}, error_model="numpy")
 
 
+def native_as_written(function: F) -> F:
+    """Compile a function none of whose additions may be left out, though its caller's may.
+
+    One that does not say so is compiled as the function that calls it first.
+    """
+    return _compiled(function, fastmath=False)
+
+
 def inlined(function: F) -> F:
     """Compile a function as a part of each that calls it, where LLVM alone would not."""
     return cast(F, register_jitable(inline="always")(function))

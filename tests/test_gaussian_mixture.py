@@ -1,0 +1,137 @@
+"""Federated EM: equal to scikit-learn's on pooled rows, by hand, with limits, groups and levels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.mixture import GaussianMixture as PooledMixture
+
+from fedcluster import Client, Data, LocalEngine, State, run
+from fedcluster.algorithms import GaussianMixture
+from fedcluster.core import Algorithm
+from fedcluster.metrics._gaussians import COVARIANCES
+from fedcluster.privacy import MinClusterSize
+
+K, D = 3, 4
+SHARES = np.array([0.2, 0.3, 0.5])
+PRECISIONS = {
+    "full": np.repeat(np.diag([0.5, 0.25, 1.0, 0.5])[None], K, axis=0),
+    "tied": np.diag([0.5, 0.25, 1.0, 0.5]),
+    "diag": np.full((K, D), 0.5),
+    "spherical": np.full(K, 0.5),
+}
+every_type = pytest.mark.parametrize("kind", COVARIANCES)
+
+
+def rows(seed: int = 0, n: int = 240, offset: float = 0.0) -> np.ndarray:
+    """Three correlated clouds that overlap; the offset is a multiple of all digits of a row."""
+    rng = np.random.default_rng(seed)
+    clouds = [
+        rng.normal(size=(n // K, D)) @ rng.normal(size=(D, D)) + 2 * rng.normal(size=D)
+        for _ in range(K)
+    ]
+    return np.round(rng.permutation(np.concatenate(clouds)) * 1024) / 1024 + offset
+
+
+def pooled(kind: str, X: np.ndarray, means: np.ndarray, n_iter: int) -> PooledMixture:
+    model = PooledMixture(
+        K,
+        covariance_type=kind,
+        weights_init=SHARES,
+        means_init=means,
+        precisions_init=PRECISIONS[kind],
+        max_iter=n_iter,
+        tol=1e-300,
+    )
+    return model.fit(X)
+
+
+def start(em: GaussianMixture, means: np.ndarray, n: float) -> State:
+    factors = np.sqrt(PRECISIONS[em.covariance_type])
+    return em.start(means, SHARES * n, precisions_cholesky=factors)
+
+
+def sites(*parts: Data, **how: Any) -> LocalEngine:
+    return LocalEngine([Client(f"site {i}", part, **how) for i, part in enumerate(parts)])
+
+
+def assert_same(state: State, model: PooledMixture, offset: float = 0.0) -> None:
+    """Means, precisions, shares and the lower bound agree to 1e-9."""
+    n = state.weights.sum()
+    np.testing.assert_allclose(state.centers - offset, model.means_, rtol=1e-9, atol=1e-9)
+    factors = state.memory["precisions_cholesky"]
+    np.testing.assert_allclose(factors, model.precisions_cholesky_, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(state.weights / n, model.weights_, rtol=1e-9)
+    np.testing.assert_allclose(-state.inertia / n, model.lower_bound_, rtol=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@every_type
+@pytest.mark.parametrize("split", [1, 2, 7])
+def test_ten_iterations_are_scikit_learns_on_the_pooled_rows(kind: str, split: int) -> None:
+    X, em = rows(split), GaussianMixture(kind, tol=0)  # type: ignore[arg-type]
+    means = X[:K] + 0.25
+    ours = run(
+        em,
+        sites(*(Data(X[i::split]) for i in range(split))),
+        start(em, means, 240.0),
+        max_rounds=10,
+    ).state
+    assert_same(ours, pooled(kind, X, means, 10))
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@every_type
+def test_rows_far_from_0_lose_no_digits(kind: str) -> None:
+    """At 2^20 scikit-learn's squares do; it is given the rows without the offset."""
+    X, em = rows(5), GaussianMixture(kind, tol=0)  # type: ignore[arg-type]
+    means, offset = X[:K] + 0.25, float(1 << 20)
+    far = sites(Data(X[:100] + offset), Data(X[100:] + offset))
+    ours = run(em, far, start(em, means + offset, 240.0), max_rounds=10).state
+    assert_same(ours, pooled(kind, X, means, 10), offset)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@every_type
+def test_a_weight_is_a_repetition(kind: str) -> None:
+    X, em = rows(6), GaussianMixture(kind, tol=0)  # type: ignore[arg-type]
+    weight = np.random.default_rng(0).integers(0, 4, len(X)).astype(float)
+    means, repeated = X[:K] + 0.25, np.repeat(X, weight.astype(int), axis=0)
+    parts = [Data(X[i::3], weight[i::3]) for i in range(3)]
+    ours = run(em, sites(*parts), start(em, means, 240.0), max_rounds=10).state
+    assert_same(ours, pooled(kind, repeated, means, 10))
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@every_type
+def test_a_start_without_precisions_takes_rows_for_their_nearest_centres(kind: str) -> None:
+    """As scikit-learn starts from labels: the first step is its first M-step."""
+    X, em = rows(7), GaussianMixture(kind, tol=0)  # type: ignore[arg-type]
+    labels = ((X[:, None] - X[:K]) ** 2).sum(axis=2).argmin(axis=1)
+
+    class FromLabels(PooledMixture):  # type: ignore[misc]
+        def _initialize_parameters(self, X: Any, *_: Any, **__: Any) -> None:
+            self._initialize(X, np.eye(K)[labels])
+
+    model = FromLabels(K, covariance_type=kind, max_iter=5, tol=1e-300)
+    ours = run(em, sites(Data(X[::2]), Data(X[1::2])), State.at(X[:K]), max_rounds=6).state
+    assert_same(ours, model.fit(X))
+
+
+def by_hand(em: Algorithm, state: State, *parts: Data) -> State:
+    rng = np.random.default_rng(0)
+    return em.server_step(state, [em.client_step(state, part, rng) for part in parts], rng)
+
+
+def test_a_component_that_is_held_back_keeps_its_place_and_harms_no_other() -> None:
+    X = np.concatenate([np.linspace(-1, 1, 20), np.linspace(9, 11, 20), [50.0, 51.0]])[:, None]
+    em = GaussianMixture("full", tol=0)
+    limited = sites(Data(X[::2]), Data(X[1::2]), filters=[MinClusterSize(5)])
+    start = em.start(np.array([[0.0], [10.0], [50.0]]), np.array([20.0, 20.0, 2.0]))
+    ours = run(em, limited, start, max_rounds=3).state
+    assert (ours.centers[2], ours.weights[2]) == (50.0, 2.0)
+    assert ours.memory["precisions_cholesky"][2] > 0.5
+    without = run(em, sites(Data(X[:40])), State.at([[0.0], [10.0]]), max_rounds=3).state
+    np.testing.assert_allclose(ours.centers[:2], without.centers, atol=1e-6)
