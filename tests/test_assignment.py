@@ -3,22 +3,38 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
 from outsiders import Halves, IsotropicEM, LabelledHalves
+from sklearn.metrics import adjusted_rand_score, calinski_harabasz_score, silhouette_score
 from sklearn.mixture import GaussianMixture
+from test_replies import Postman
 
 from fedcluster import Client, Data, FederatedFuzzyCMeans, FederatedKMeans, State
+from fedcluster._assigned_rows import AssignedRows, row_transform
 from fedcluster._assignment import Assignment
-from fedcluster._ranges import Allowed, Array
+from fedcluster._ranges import CENTERS, Allowed, Array, Real
 from fedcluster.algorithms import FedAvg, Lloyd, VarianceTree
-from fedcluster.core import Assigns
-from fedcluster.errors import InputError
+from fedcluster.core import Assigns, Column, Summary, Task
+from fedcluster.engines import LocalEngine
+from fedcluster.engines._remote import RemoteEngine
+from fedcluster.engines._responder import Responder
+from fedcluster.engines._wire import STEPS
+from fedcluster.errors import InputError, SiteError
 from fedcluster.federation._results import keep_results
+from fedcluster.jobs import Evaluate, execute
 from fedcluster.kernels import memberships, nearest
+from fedcluster.metrics._clusters import Scatter
 from fedcluster.model import Model
+from fedcluster.privacy import Groups
+from fedcluster.privacy._ledger import PolicyLimits
+from fedcluster.privacy._policy import Policy
 from fedcluster.recipes._clustering import canonical
+from fedcluster.testing import check_laws
 
 
 def wide_and_narrow() -> np.ndarray:
@@ -295,3 +311,194 @@ def test_clients_of_sites_answer_a_mixture_as_the_estimator_does(mixture):
     other.fit_clients(clients)
     np.testing.assert_array_equal(other.state_.centers, mixture.state_.centers)
     assert FederatedKMeans(2, algorithm=Lloyd(), random_state=0).fit([X]).algorithm_ == Lloyd()
+
+
+# Scores of clusters that rows are assigned to
+
+
+def scored(model: Model, X: np.ndarray, y: np.ndarray) -> dict[str, float]:
+    clients = [Client("a", Data(X[::2], y=y[::2])), Client("b", Data(X[1::2], y=y[1::2]))]
+    report = execute(Evaluate(model, labels=True), LocalEngine(clients), columns=model.columns)
+    scores: dict[str, float] = report.outcome.value
+    return scores
+
+
+def test_scores_are_those_of_the_clusters_that_rows_are_assigned_to(mixture):
+    X, y = wide_and_narrow(), np.repeat([0, 1], [200, 300])
+    model, labels = Model.from_estimator(mixture), mixture.predict(X)
+    scores = scored(model, X, y)
+    assert scores["ari"] == pytest.approx(adjusted_rand_score(y, labels), abs=1e-12)
+    assert scores["ari"] > 0.05 + adjusted_rand_score(y, nearest(X, model.centers)[0])
+    expected = silhouette_score(X, labels, metric="sqeuclidean")
+    assert scores["squared-silhouette"] == pytest.approx(expected, abs=1e-9)
+    assert scores["calinski-harabasz"] == pytest.approx(calinski_harabasz_score(X, labels))
+    squares = sum(((X[labels == j] - X[labels == j].mean(axis=0)) ** 2).sum() for j in (0, 1))
+    assert scores["within"] == pytest.approx(squares)
+
+
+def test_rows_of_no_cluster_do_not_count_in_scores():
+    X = np.array([[0.0], [1.0], [50.0], [9.0], [10.0], [60.0]]).repeat(4, axis=0)
+    y = np.array([0, 0, 5, 1, 1, 5]).repeat(4)
+    state = State(np.array([[0.5], [9.5]]), np.array([2.0, 2.0]))
+    model = Model(state.centers, state.weights, ("x",), assigned_by=Near(5.0))
+    scores = scored(model, X, y)
+    assert scores["ari"] == 1.0
+    assert scores["within"] == pytest.approx(4.0)
+
+
+@dataclass(frozen=True)
+class Near(IsotropicEM):
+    """Rows far from every centre are of no cluster."""
+
+    allowed = Allowed({"tol": Real(0, 1000)}, CENTERS)
+
+    def assign(self, state: State, X: np.ndarray) -> np.ndarray:
+        labels, squared = nearest(X, state.centers)
+        return np.where(squared > self.tol**2, -1, labels)
+
+
+def test_a_site_over_a_network_labels_its_rows_for_scores(mixture):
+    """The same scores to the bit; with a preparation and without."""
+    X, y = wide_and_narrow(), np.repeat([0, 1], [200, 300])
+    data = Data(X, y=y, columns=(Column("p"), Column("q")))
+    for prepare in (None, "standard"):
+        fit = FederatedKMeans(
+            2, algorithm=IsotropicEM(), random_state=0, max_iter=50, prepare=prepare
+        )
+        model = Model.from_estimator(fit.fit({"a": data}), columns=["p", "q"])
+        job = Evaluate(model, classes=["0", "1"])
+        here = execute(job, LocalEngine([Client("a", data)]), columns=["p", "q"])
+        steps = {**STEPS, "IsotropicEM": IsotropicEM}
+        there = execute(job, over_bytes(Client("a", data), steps), columns=["p", "q"])
+        assert there.outcome.value == pytest.approx(here.outcome.value, rel=0, nan_ok=True)
+        with pytest.raises(SiteError, match="the preparation of task 0 is not understood"):
+            execute(job, over_bytes(Client("a", data), STEPS), columns=["p", "q"])
+
+
+def test_groups_are_assigned_as_rows_are():
+    X = np.concatenate([np.random.default_rng(0).normal(c, 0.3, (60, 2)) for c in (0, 9)])
+    data, y = Data(X, y=np.repeat(["a", "b"], 60)), np.repeat([0, 1], 60)
+    model = Model.from_estimator(
+        FederatedKMeans(2, algorithm=IsotropicEM(), random_state=0).fit([X])
+    )
+    client = Client("a", data, protection=Groups(5))
+    report = execute(Evaluate(model, labels=True), LocalEngine([client]), columns=["x0", "x1"])
+    assert report.outcome.value["ari"] == 1.0
+    within = sum(((X[y == j] - X[y == j].mean(axis=0)) ** 2).sum() for j in (0, 1))
+    assert report.outcome.value["within"] == pytest.approx(within, rel=0.05)
+
+
+def over_bytes(client: Client, steps: Any, **more: Any) -> RemoteEngine:
+    """An engine that asks one site as over a network."""
+    site = Responder(
+        client,
+        columns=("p", "q"),
+        choose=lambda *_given, **_raw: client,
+        steps=steps,
+        preprocessors=partial(row_transform, steps=steps),
+        **more,
+    )
+    engine = RemoteEngine(Postman({"a": site}), ["a"])
+    engine.choose(["p", "q"], raw=True)
+    return engine
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"memory": {}, "tol": 2.0}, "IsotropicEM: tol must be 0 to 1"),
+        ({"memory": {"variances": np.ones(3)}}, "IsotropicEM: variances must be an array"),
+        ({"memory": {"other": np.ones(2)}}, "IsotropicEM: memory must hold variances"),
+        ({"centers": np.full((2, 2), 1e200)}, "IsotropicEM: centers must be"),
+        ({"policy": PolicyLimits(denied=("IsotropicEM",))}, "IsotropicEM: the step is not among"),
+    ],
+)
+def test_a_site_holds_what_labels_its_rows_against_its_policy(change, message):
+    data = Data(wide_and_narrow(), columns=(Column("p"), Column("q")))
+    given = {"centers": np.eye(2), "memory": {"variances": np.ones(2)}, "tol": 0.5} | change
+    state = State(given["centers"], np.ones(2), memory=given["memory"])
+    how = AssignedRows(None, Task(IsotropicEM(given["tol"]), state))
+    steps = {**STEPS, "IsotropicEM": IsotropicEM}
+    policy = Policy(given.get("policy"))
+    engine = over_bytes(Client("a", data), steps, policy=policy)
+    with pytest.raises(SiteError, match=message):
+        engine.ask([Task(Scatter(), State.at(np.eye(2)), preprocessor=how)])
+
+
+def test_texts_are_not_labelled_as_numbers():
+    texts = Column("p", "text", ("no", "yes"))
+    data = Data(np.eye(2).repeat(9, axis=0), columns=(texts, Column("q")))
+    how = AssignedRows(None, Task(IsotropicEM(), State(np.eye(2), np.ones(2))))
+    engine = over_bytes(Client("a", data), {**STEPS, "IsotropicEM": IsotropicEM})
+    with pytest.raises(SiteError, match="a column of numbers must hold numbers"):
+        engine.ask([Task(Scatter(), State.at(np.eye(2)), preprocessor=how)])
+
+
+# Laws over states and memory
+
+
+STATES = [
+    State(np.array([[4.0, 5.0], [6.0, 5.0]]), weights, memory={"variances": np.array([0.5, 2.0])})
+    for weights in (np.array([9.0, 1.0]), np.array([2.0, 30.0]))
+]
+
+
+def test_a_mixture_keeps_all_laws():
+    check_laws(IsotropicEM(), n_rounds=4)
+    check_laws(IsotropicEM(), states=STATES)
+
+
+def test_a_broken_expectation_step_is_caught():
+    """Responsibilities divided by the site's rows, from the start and from given states."""
+    for states in (None, STATES):
+        with pytest.raises(AssertionError, match='breaks the law "client_additive" in round 1'):
+            check_laws(IsotropicEM(broken=True), states=states)
+
+
+@dataclass(frozen=True)
+class LateBroken(IsotropicEM):
+    """Broken once the memory knows of variances only."""
+
+    def client_step(self, state: State, data: Data, rng: np.random.Generator) -> Summary:
+        sums = super().client_step(state, data, rng)
+        n = len(data) if state.memory else 1
+        return Summary(sums.sums / n, sums.weights / n)
+
+
+def test_a_step_that_breaks_in_a_later_round_is_caught_there_and_by_given_states():
+    check_laws(LateBroken(), n_rounds=1)
+    with pytest.raises(AssertionError, match='"client_additive" in round 2'):
+        check_laws(LateBroken(), n_rounds=2)
+    with pytest.raises(AssertionError, match='"client_additive" in round 1'):
+        check_laws(LateBroken(), states=STATES, n_rounds=1)
+
+
+@dataclass(frozen=True)
+class AllTogether(IsotropicEM):
+    """A row's memberships depend on the rows that are asked about with it."""
+
+    def assign(self, state: State, X: np.ndarray) -> np.ndarray:
+        return super().assign(state, X - X.mean(axis=0))
+
+    def client_step(self, state: State, data: Data, rng: np.random.Generator) -> Summary:
+        return IsotropicEM().client_step(state, data, rng)
+
+
+@dataclass(frozen=True)
+class ByPlace(IsotropicEM):
+    """The first cluster is the largest, whatever the memory says."""
+
+    def assign(self, state: State, X: np.ndarray) -> np.ndarray:
+        memory = {"variances": np.arange(1.0, 1.0 + len(state.weights))}
+        return super().assign(replace(state, memory=memory), X)
+
+    def client_step(self, state: State, data: Data, rng: np.random.Generator) -> Summary:
+        return IsotropicEM().client_step(state, data, rng)
+
+
+@pytest.mark.parametrize(
+    ("step", "message"), [(AllTogether(), "other rows matter"), (ByPlace(), "order of clusters")]
+)
+def test_rows_that_are_not_assigned_each_for_itself_are_caught(step, message):
+    with pytest.raises(AssertionError, match=f'(?s)breaks the law "assign" in round .*{message}'):
+        check_laws(step, states=STATES)

@@ -27,6 +27,7 @@ FLOORS = (
     "rounds",
     "preprocessing",
     "_assignment _specifications",
+    "_assigned_rows",
     "recipes",
     "selection",
     "_model_file",

@@ -31,7 +31,7 @@ FUZZY_ALGORITHMS: Mapping[str, str] = {
 }
 """Values of ``algorithm`` for fuzzy clusters."""
 
-ASSIGNING: Mapping[str, str] = {}
+ASSIGNING: Mapping[str, str] = {"GaussianMixture": "_gaussian_mixture"}
 """Algorithms of the package that assign rows themselves, by class: the module of each in
 `fedcluster.algorithms`. A model file names them so."""
 

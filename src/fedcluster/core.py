@@ -114,6 +114,8 @@ class Data:
         limits count persons.
     grouped : Grouped, optional
         What stands behind rows that are means of groups of rows; see `fedcluster.privacy.Groups`.
+    assigned : ndarray of shape (n,), int32, optional
+        The cluster of each row, where it is not that of the nearest centre.
 
     Attributes
     ----------
@@ -127,6 +129,7 @@ class Data:
     columns: tuple[Column, ...] = ()
     groups: NDArray[np.int64] | None = None
     grouped: Grouped | None = None
+    assigned: Labels | None = None
     cache: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __len__(self) -> int:
@@ -138,7 +141,8 @@ class Data:
         y = None if self.y is None else self.y[rows]
         groups = None if self.groups is None else self.groups[rows]
         grouped = None if self.grouped is None else self.grouped.take(rows)
-        return Data(self.X[rows], weight, y, self.columns, groups, grouped)
+        assigned = None if self.assigned is None else self.assigned[rows]
+        return Data(self.X[rows], weight, y, self.columns, groups, grouped, assigned)
 
     @property
     def n_rows(self) -> float:
@@ -168,7 +172,8 @@ class Data:
             return self
         group, label = np.nonzero(self.grouped.labels)
         weight, y = self.grouped.labels[group, label], np.array(self.grouped.classes)[label]
-        return Data(self.X[group], weight, y)
+        assigned = None if self.assigned is None else self.assigned[group]
+        return Data(self.X[group], weight, y, assigned=assigned)
 
     def weighed(self) -> Data:
         """Return the rows without those of weight 0, which say nothing."""
@@ -312,6 +317,10 @@ class RowTransform(Protocol):
     @property
     def n_columns_out(self) -> int:
         """Number of columns of the prepared rows."""
+
+    @property
+    def assigned(self) -> Any:
+        """Task of the algorithm and the state that assign prepared rows; None where none does."""
 
     def apply(self, data: Data) -> Data:
         """Return the prepared rows."""

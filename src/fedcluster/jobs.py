@@ -10,8 +10,9 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.random import RandomState
 
+from fedcluster._assigned_rows import AssignedRows
 from fedcluster._specifications import MOST_CLUSTERS, Evaluate, Fit, SelectK
-from fedcluster.core import Engine, Filter, SiteInfo, State
+from fedcluster.core import Engine, Filter, RowTransform, SiteInfo, State, Task
 from fedcluster.errors import InputError
 from fedcluster.model import Model
 from fedcluster.preprocessing import FitReport, PreprocessingSpec, Preprocessor
@@ -118,7 +119,7 @@ def execute(
         columns = [column.name for column in before.value.preprocessor.columns]
     preprocessor = before.value.preprocessor
     _check_width(job, len(preprocessor.names_out) if preprocessor else len(columns))
-    plan = with_preprocessing(plan, preprocessor)
+    plan = with_preprocessing(plan, _row_transform(job, preprocessor))
     outcome = run_plan(plan, engine, participation=job.participation, seed=seed, watch=watch)
     return JobReport(
         job,
@@ -128,6 +129,17 @@ def execute(
         preprocessor,
         before.value.fit_report,
     )
+
+
+def _row_transform(job: Job, preprocessor: Preprocessor | None) -> RowTransform | None:
+    """Return what sites do to their rows: prepare them and, for scores, maybe assign them."""
+    model = _model(job) if isinstance(job, Evaluate) else None
+    if model is None or model.assigned_by is None:
+        return preprocessor
+    if not len(model.centers):
+        raise InputError("the model has no centres, which its scores are about")
+    state = replace(model.state, inertia=0.0, converged=False)
+    return AssignedRows(preprocessor, Task(model.assigned_by, state))
 
 
 def _fitting(how: PreprocessingSpec, engine: Engine) -> Plan[Fitted]:

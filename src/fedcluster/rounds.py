@@ -59,7 +59,7 @@ def iterate(
         history.append(done)
         if state.converged:
             break
-    return Result(state, tuple(history), reason(state, len(history)))
+    return Result(state, tuple(history), reason(state, len(history)), algorithm)
 
 
 def reason(state: State, rounds: int) -> str:

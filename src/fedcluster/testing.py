@@ -30,20 +30,34 @@ import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
+from scipy.spatial.distance import cdist
 
+from fedcluster._assignment import Assignment
 from fedcluster._random import stream
 from fedcluster.algorithms import Lloyd
 from fedcluster.algorithms._merging import total
 from fedcluster.client import Client
-from fedcluster.core import Data, State, Step, Summary, Task, check_step
+from fedcluster.core import (
+    Algorithm,
+    Assigns,
+    Data,
+    Floats,
+    Rows,
+    State,
+    Step,
+    Summary,
+    Task,
+    check_step,
+)
 from fedcluster.engines import LocalEngine
 from fedcluster.engines import _wire as wire
 from fedcluster.errors import HeldBackError
+from fedcluster.recipes._clustering import canonical
 
 __all__ = ["Example", "check_laws"]
 
@@ -240,6 +254,34 @@ def _wire(step: Step, state: State, example: Example) -> None:
     _assert_same(arrived, client.answer(task).leaving())
 
 
+def _assign(step: Step, state: State, example: Example) -> None:
+    """Where it assigns rows, each row for itself, and alike if its clusters have another order.
+
+    From the second round on, when the server knows of clusters; the order of clusters is that of
+    `canonical`, by the arrays of the memory that ``allowed`` declares.
+    """
+    if not isinstance(step, Assigns) or not state.weights.any():
+        return
+    X, every = example.data.X, Assignment(state, step)
+    turned = canonical(state, cast(Algorithm, step))
+    some = np.random.default_rng(1).permutation(len(X))[: len(X) // 2]
+    given, alone = _shares(every, X), _shares(every, X[some])
+    assert_allclose(alone, given[some], rtol=ROUNDING, atol=ROUNDING, err_msg="other rows matter")
+    place = cdist(turned.centers, state.centers).argmin(axis=1)
+    if len(np.unique(place)) == len(place):
+        there = _shares(Assignment(turned, step), X)
+        assert_allclose(there, given[:, place], rtol=1e-9, atol=1e-9, err_msg="order of clusters")
+
+
+def _shares(assignment: Assignment, X: Rows) -> Floats:
+    """Return the memberships of rows, 0 and 1 where they have labels."""
+    memberships = assignment.memberships(X)
+    if memberships is None:
+        labels = assignment.labels(X)
+        memberships = np.equal(labels[:, None], np.arange(assignment.n_clusters)).astype(np.float64)
+    return memberships
+
+
 def _assert_close(a: Summary, b: Summary) -> None:
     scale = 1.0 + np.abs(a.sums).max(initial=0.0)
     assert_allclose(a.sums, b.sums, rtol=ROUNDING, atol=ROUNDING * scale, err_msg="sums")
@@ -268,6 +310,7 @@ LAWS: Mapping[str, Callable[[Step, State, Example], None]] = MappingProxyType(
         "purity": _purity,
         "fields": _fields,
         "wire": _wire,
+        "assign": _assign,
     }
 )
-"""What is checked, by name: two laws that a step declares, and six that every step keeps."""
+"""What is checked, by name: two laws that a step declares, and seven that every step keeps."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedcluster._assigned_rows import row_transform
 from fedcluster._attacks._claims import Truth
 from fedcluster._attacks._coordinator import Coordinator, Public
 from fedcluster.client import Client
@@ -17,7 +19,6 @@ from fedcluster.core import Column, Data, Filter, Floats
 from fedcluster.engines._responder import Responder
 from fedcluster.engines._wire import steps_by_name
 from fedcluster.io._columns import chosen_columns, columns_of
-from fedcluster.preprocessing import Preprocessor
 from fedcluster.preprocessing._moments import Covariance, Missing
 from fedcluster.preprocessing._quantiles import Histogram
 from fedcluster.privacy import Grouping, Groups, MinClusterSize, MinRows
@@ -116,7 +117,7 @@ class Subject:
             columns=columns,
             choose=choose,
             steps=STEPS,
-            preprocessors=Preprocessor.from_plain,
+            preprocessors=partial(row_transform, steps=STEPS),
             policy=Anything() if self.protection.policy is None else Policy(self.protection.policy),
         )
         return Coordinator(responder, public)

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import Any
 
+from fedcluster._assigned_rows import row_transform
 from fedcluster._site import SiteFile
 from fedcluster._texts import first_not_plain, printable
 from fedcluster._worker import MEGABYTE
@@ -21,7 +23,6 @@ from fedcluster.federation._auditor import QuestionFolder, SiteAuditor
 from fedcluster.federation._permits import authority_digest
 from fedcluster.federation._site_permits import SitePermits
 from fedcluster.federation._site_worker import SiteWorker
-from fedcluster.preprocessing import Preprocessor
 from fedcluster.preprocessing._moments import Covariance, Missing
 from fedcluster.preprocessing._quantiles import Histogram
 from fedcluster.privacy._ledger import Ledger
@@ -151,7 +152,7 @@ def site_responder(site: SiteFile, membership: Membership, say: Callable[[str], 
         columns=columns,
         choose=worker.client,
         steps=steps,
-        preprocessors=Preprocessor.from_plain,
+        preprocessors=partial(row_transform, steps=steps),
         policy=Policy(site.policy, Ledger(folder / ASKED)),
         auditor=auditor,
         keep=keep,

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
 from fedcluster._ranges import CENTERS, Allowed, Array
-from fedcluster.core import Data, Floats, State, Summary
+from fedcluster.core import Data, Floats, Labels, State, Summary
 from fedcluster.kernels import nearest
 from fedcluster.metrics._moments import (
     by_cluster,
@@ -36,6 +36,25 @@ from fedcluster.metrics._moments import (
 
 ROUNDING = 1e-14
 """What is left of a difference of equal sums, by these."""
+
+
+def clusters_of(part: Data, centers: Floats) -> tuple[Labels, Floats]:
+    """Return the cluster of each row, (n,), and its squared distance to that centre, (n,).
+
+    It is that of the nearest centre, unless the rows came with their clusters.
+
+    Examples
+    --------
+    >>> rows, centers = np.array([[1.0], [4.0]]), np.array([[0.0], [5.0]])
+    >>> clusters_of(Data(rows), centers)
+    (array([0, 1], dtype=int32), array([1., 1.]))
+    >>> clusters_of(Data(rows, assigned=np.array([1, 1], dtype=np.int32)), centers)
+    (array([1, 1], dtype=int32), array([16.,  1.]))
+    """
+    if part.assigned is None:
+        return nearest(part.X, centers)
+    squared: Floats = ((part.X - centers[part.assigned]) ** 2).sum(axis=1)
+    return part.assigned, squared
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +117,7 @@ class Scatter:
         k, d = state.centers.shape
         summary = no_rows(k, d + 2)
         for part in in_parts(data, 2 * d + 8):
-            labels, squared = nearest(part.X, state.centers)
+            labels, squared = clusters_of(part, state.centers)
             differences = part.X - state.centers[labels]
             values = np.column_stack([differences, squared, np.sqrt(squared)])
             summary += by_cluster(part, labels, values, k)
@@ -135,7 +154,7 @@ class Spread:
         k, d = means.shape
         summary = no_rows(k, 1)
         for part in in_parts(data, 2 * d + 8):
-            labels, _ = nearest(part.X, state.centers)
+            labels, _ = clusters_of(part, state.centers)
             distances = np.sqrt(((part.X - means[labels]) ** 2).sum(axis=1))
             summary += by_cluster(part, labels, distances, k)
         return summary

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedcluster._ranges import CENTERS, EITHER, UNTOLD, Allowed, Texts
 from fedcluster.core import Data, Floats, Labels, State, Summary
-from fedcluster.kernels import nearest
+from fedcluster.metrics._clusters import clusters_of
 from fedcluster.metrics._moments import mean, one_line, one_number, row_weights
 
 NO_INFORMATION = float(np.finfo(np.float64).eps)
@@ -88,7 +88,7 @@ class Contingency:
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
         """Return the weights of the rows of each pair of cluster and class, and nothing else."""
         data = data.labelled()
-        labels, _ = nearest(data.X, state.centers)
+        labels, _ = clusters_of(data, state.centers)
         places = self._places(_reference(data))
         known = places >= 0
         pairs = labels[known] * len(self.names) + places[known]
@@ -139,7 +139,7 @@ class SiteARI:
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
         """Return the site's index times its weight, and its weight."""
         data = data.labelled()
-        labels, _ = nearest(data.X, state.centers)
+        labels, _ = clusters_of(data, state.centers)
         weight = row_weights(data)
         table = _crossed(labels, _reference(data), weight, len(state.centers))
         return one_line(weight.sum() * adjusted_rand_index(table), data)

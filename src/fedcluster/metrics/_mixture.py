@@ -24,8 +24,7 @@ from scipy.special import logsumexp
 
 from fedcluster._ranges import CENTERS, Allowed, Array
 from fedcluster.core import Data, State, Summary
-from fedcluster.kernels import nearest
-from fedcluster.metrics._clusters import Clusters
+from fedcluster.metrics._clusters import Clusters, clusters_of
 from fedcluster.metrics._moments import in_parts, one_line, one_number, row_weights
 
 LEAST = 1e-6
@@ -65,7 +64,7 @@ class ColumnSpread:
         """Return sums of squared differences to the nearest centre, by column."""
         sums = np.zeros(data.X.shape[1])
         for part in in_parts(data, 2 * len(sums)):
-            labels, _ = nearest(part.X, state.centers)
+            labels, _ = clusters_of(part, state.centers)
             sums += row_weights(part) @ (part.X - state.centers[labels]) ** 2
         if (within := data.within) is not None:
             sums += within

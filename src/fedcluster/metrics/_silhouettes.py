@@ -29,7 +29,7 @@ from scipy.spatial.distance import cdist
 
 from fedcluster._ranges import CENTERS, Allowed, Array
 from fedcluster.core import Data, Floats, Labels, Rows, State, Summary
-from fedcluster.kernels import nearest
+from fedcluster.metrics._clusters import clusters_of
 from fedcluster.metrics._moments import (
     in_parts,
     mean,
@@ -107,7 +107,7 @@ class SquaredSilhouette:
         sizes, total = state.weights, 0.0
         if np.count_nonzero(sizes > 0) > 1:
             for part in in_parts(data, 2 * len(sizes)):
-                labels, _ = nearest(part.X, state.centers)
+                labels, _ = clusters_of(part, state.centers)
                 s = _squared_silhouettes(part.X, labels, sizes, **state.memory)
                 total += float(row_weights(part) @ s)
         return one_line(total, data)

@@ -178,6 +178,10 @@ class Preprocessor:
         parts = zip(self.columns, np.split(X, stops[:-1], axis=1), strict=True)
         return np.concatenate([column.invert(part) for column, part in parts], axis=1)
 
+    @property
+    def assigned(self) -> None:
+        """Nothing: the rows are not assigned to clusters."""
+
     def check(self, columns: Sequence[str]) -> None:
         """Check that no row need be read to refuse it.
 

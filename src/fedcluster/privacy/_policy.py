@@ -70,7 +70,8 @@ class Policy:
         preparations = {id(task.preprocessor): task.preprocessor for task in tasks}
         for how in preparations.values():
             _check_preparation(how, columns)
-        received = sent = 0
+        received = sum(self._check_assigned(how) for how in preparations.values() if how)
+        sent = 0
         for task in tasks:
             name = type(task.step).__name__
             how = task.preprocessor
@@ -89,6 +90,17 @@ class Policy:
             most = self.limits.max_numbers
             raise PolicyError(f"at most {most:,} numbers in a message, and in the answer to it")
         self._ledger.admit(header, [p for p in preparations.values() if p], self.limits)
+
+    def _check_assigned(self, how: RowTransform) -> int:
+        """Check what assigns prepared rows as a question; return how many numbers travel for it."""
+        if (task := how.assigned) is None:
+            return 0
+        name, sizes = type(task.step).__name__, {"max_clusters": self.limits.max_clusters}
+        try:
+            self._check_task(name, task, {**sizes, "d": how.n_columns_out})
+        except ValueError as error:
+            raise PolicyError(f"{name}: {error}") from error
+        return _asked(task)
 
     def _check_task(self, name: str, task: Task, sizes: Sizes) -> None:
         """Check one task, whose rows have ``d`` columns."""

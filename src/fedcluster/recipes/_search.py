@@ -59,7 +59,7 @@ def race(
             break
     best = f", best of {len(starts)} starts" if len(starts) > 1 else ""
     return [
-        Result(state, history, reason(state, len(history)) + best)
+        Result(state, history, reason(state, len(history)) + best, algorithm)
         for state, history in _ranked(runners)
     ]
 

@@ -1,0 +1,109 @@
+"""Rows that come with their clusters, where the nearest centre does not say them.
+
+An evaluation asks about clusters by labels. Where an algorithm assigns rows itself, the sites label
+their rows by it, as a part of preparing them; no metric need know how.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+
+from fedcluster._assignment import NO_CLUSTER, Assignment
+from fedcluster.core import Data, Describe, RowTransform, Task
+from fedcluster.engines import _wire as wire
+from fedcluster.preprocessing import Preprocessor
+from fedcluster.privacy._ledger import PolicyError
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AssignedRows:
+    """Transform that prepares rows and assigns them to clusters; those of no cluster are dropped.
+
+    Parameters
+    ----------
+    preprocessor : Preprocessor or None
+        What is done to the rows first; without it they have numbers alone, and rows with a missing
+        value are dropped.
+    assigned : Task
+        The algorithm that assigns rows, and the state with its clusters. A site holds them
+        against its policy as any question.
+    """
+
+    preprocessor: Preprocessor | None
+    assigned: Task
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, AssignedRows) and self.plain() == other.plain()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def missing(self) -> str:
+        """What becomes of missing values."""
+        return "drop" if self.preprocessor is None else self.preprocessor.missing
+
+    @property
+    def n_columns_out(self) -> int:
+        """Number of columns of the prepared rows."""
+        d: int = self.assigned.state.centers.shape[1]
+        return d if self.preprocessor is None else self.preprocessor.n_columns_out
+
+    def apply(self, data: Data) -> Data:
+        """Return the prepared rows with their clusters."""
+        if self.preprocessor is None:
+            rows = data.take(np.logical_not(np.isnan(data.X).any(axis=1)))
+        else:
+            rows = self.preprocessor.apply(data)
+        labels = Assignment(self.assigned.state, self.assigned.step).labels(rows.X)
+        return replace(rows, assigned=labels).take(labels != NO_CLUSTER)
+
+    def check(self, columns: Sequence[str]) -> None:
+        """Raise ValueError, with the rule, where no site with these columns may be asked so."""
+        if self.preprocessor is not None:
+            self.preprocessor.check(columns)
+
+    def told_only(self, describe: Describe) -> Self:
+        """Return the transform bound to what a site tells of its columns.
+
+        Raises
+        ------
+        PolicyError
+            If a column of text is taken for one of numbers.
+        """
+        if self.preprocessor is not None:
+            return replace(self, preprocessor=self.preprocessor.told_only(describe))
+        if any(column.kind not in ("number", "empty") for column in describe(())):
+            raise PolicyError("preparation: a column of numbers must hold numbers")
+        return self
+
+    def plain(self) -> dict[str, Any]:
+        """Return the transform as JSON can hold it."""
+        headers, arrays = wire.write_tasks([self.assigned])
+        told = {"task": headers[0], "arrays": {name: a.tolist() for name, a in arrays.items()}}
+        before = {} if self.preprocessor is None else self.preprocessor.plain()
+        return {**before, "assigned": told}
+
+
+def row_transform(content: Mapping[str, Any], steps: wire.Steps = wire.STEPS) -> RowTransform:
+    """Return the transform of a plain form; the algorithm is one of the steps that a site knows.
+
+    Raises
+    ------
+    ValueError, LookupError, TypeError
+        If it is something else.
+    """
+    if "assigned" not in content:
+        return Preprocessor.from_plain(content)
+    told = content["assigned"]
+    arrays = {name: np.array(each, dtype=np.float64) for name, each in told["arrays"].items()}
+    if not all(np.isfinite(array).all() for array in arrays.values()):
+        raise ValueError("arrays must have finite numbers")
+    [task] = wire.read_tasks([told["task"]], arrays, steps)
+    before = Preprocessor.from_plain(content) if "columns" in content else None
+    transform = AssignedRows(before, task)
+    Assignment(task.state, task.step)  # refuses a state that no row could be assigned to
+    return transform
