@@ -108,6 +108,7 @@ def test_the_order_of_rows_matters_by_less_than_1e_12(algorithm: str) -> None:
     np.testing.assert_array_equal(one.labels_[order], other.labels_)
 
 
+@pytest.mark.filterwarnings("ignore:stopped at the limit")
 @pytest.mark.parametrize("threads", ["1", "2", "5"])
 def test_the_number_of_threads_does_not_touch_a_bit(
     threads: str, monkeypatch: pytest.MonkeyPatch

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from sklearn.cluster import KMeans
 from sklearn.datasets import make_blobs
+from sklearn.exceptions import ConvergenceWarning
 
 from fedcluster import FederatedFuzzyCMeans, FederatedKMeans, select_k
 from fedcluster.algorithms import FFCM, FKM, FedAvg, KFed, Lloyd, SiteSummaries, VarianceTree
@@ -105,6 +106,7 @@ def test_one_site_is_always_asked() -> None:
     assert [len(done.answered) for done in result.history] == [1] * 4
 
 
+@pytest.mark.filterwarnings("ignore:stopped at the limit")
 @pytest.mark.parametrize("algorithm", ["fkm", "kfed", "fedavg"])
 def test_a_papers_algorithm_asks_a_sample_in_each_of_its_rounds(algorithm: str) -> None:
     model = FederatedKMeans(
@@ -215,7 +217,8 @@ def test_sampled_sites_of_different_rows_end_at_a_pooled_optimum(
 def test_a_limit_of_rounds_holds_for_the_sampled_and_the_full_ones_together() -> None:
     rows = np.random.default_rng(0).uniform(size=(900, 2))
     model = FederatedKMeans(15, participation=0.2, random_state=0, max_iter=9, tol=0)
-    model.fit(rows, sites=np.arange(900) % 5)
+    with pytest.warns(ConvergenceWarning, match="stopped at the limit of 9 rounds"):
+        model.fit(rows, sites=np.arange(900) % 5)
     rounds = model.communication_rounds_
     lloyd = [done for done in rounds if "Lloyd" in done["tasks"]]
     assert len(lloyd) == 9

@@ -10,13 +10,16 @@ from typing import Any
 import numpy as np
 
 from fedcluster._report._tables import SiteRecord, number
-from fedcluster.core import Labels, Limit, SiteInfo
+from fedcluster._specifications import Fit
+from fedcluster.core import Labels, Limit, Result, SiteInfo
 from fedcluster.errors import listed
 
 LIMITS = {
     "MinRows": "a site with fewer than {} rows sends nothing",
     "MinClusterSize": "a site does not send a cluster of fewer than {} of its rows",
 }
+UNLIKE = 0.01
+"""The spread of the centres in one column beside that in another, where scales differ much."""
 LOSS, FEW_GROUPS = 0.3, 30
 """Loss of inertia times groups in a cluster (docs/quality.md), and how many are too few."""
 GROUPS = (
@@ -139,6 +142,40 @@ def groups_line(sites: Sequence[SiteInfo], k: int) -> list[str]:
         "several times as much where clusters overlap or are small; take fewer clusters, or more "
         "rows"
     ]
+
+
+def limit_line(job: Fit, result: Result, *, options: bool = False) -> list[str]:
+    """Return the line that says what to try where the limit of rounds ended a run, if it did.
+
+    An algorithm without a test of convergence has no other end: of it nothing is said.
+
+    Parameters
+    ----------
+    job : Fit
+        What was asked for.
+    result : Result
+        What came of it.
+    options : bool, default=False
+        Whether parameters are named as the command line names them.
+    """
+    algorithm, step = result.algorithm, type(result.algorithm).__name__
+    tol = getattr(algorithm, "tol", None)
+    moves = [done.shift for done in result.history if done.step == step]
+    endless = tol is None or (not tol and algorithm and not algorithm.client_additive)
+    if endless or result.state.converged or len(moves) < job.max_iter:
+        return []
+    named = (lambda name: "--" + name.replace("_", "-")) if options else str
+    ways = [f"a larger {named('max_iter')}", f"a {named('tol')} above {tol:g}"]
+    if job.n_init in (None, 1) and job.algorithm in ("lloyd", "fcm") and isinstance(job.init, str):
+        ways.append(f"{named('n_init')} above 1, as it ends with the first of the best starts")
+    spread = np.ptp(result.state.centers, axis=0)
+    if job.prepare is None and spread.min() < UNLIKE * spread.max():
+        scale = "--scale standard" if options else "prepare='standard'"
+        ways.append(f"{scale}, as columns differ much in scale")
+    additive = algorithm is not None and algorithm.server_additive  # else others come each time
+    moved = f", centres still moved by up to {number(moves[-1])}" if additive else ""
+    limit = counted(job.max_iter, "round")
+    return [f"stopped at the limit of {limit}{moved}; try {', or '.join(ways)}"]
 
 
 def ignored_lines(ignored: Mapping[str, Sequence[str]]) -> list[str]:

@@ -16,12 +16,13 @@ from fedcluster._artefacts import (
     HISTORY,
     fit_content,
     model_of,
+    result_of,
     sentences,
     write_history,
     write_selection,
 )
 from fedcluster._choices import ALGORITHMS, FUZZY_ALGORITHMS
-from fedcluster._report._messages import few_clusters_line, groups_line
+from fedcluster._report._messages import few_clusters_line, groups_line, limit_line
 from fedcluster._report._tables import (
     SiteRecord,
     Table,
@@ -80,6 +81,8 @@ class FittedSites:
         """Return what casts a doubt on the result."""
         line = few_clusters_line(self.labels.values(), len(self.model.centers))
         line += groups_line(self.report.sites, len(self.model.centers))
+        assert isinstance(self.report.job, Fit)
+        line += limit_line(self.report.job, result_of(self.report), options=True)
         return [*line, *(self.selection.warnings if self.selection else ())]
 
     def shown(self, width: int, elsewhere: str) -> list[Table | str]:

@@ -24,7 +24,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fedcluster._assignment import Assignment
 from fedcluster._choices import PROTECTIONS, QUALITIES, RULES
-from fedcluster._report._messages import few_clusters_line, groups_line
+from fedcluster._report._messages import few_clusters_line, groups_line, limit_line
 from fedcluster.client import Client
 from fedcluster.core import Assigns, Column, Data, Engine, Floats, Labels, Result, Rows
 from fedcluster.engines import LocalEngine
@@ -224,7 +224,9 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
         self.values_sent_ = report.outcome.values_sent()
         self.communication_rounds_ = report.outcome.account()
         self.sites_, self.steps_ = report.sites, list(report.outcome.steps)
-        self._keep_clusters(report.outcome.value)
+        result = self._keep_clusters(report.outcome.value)
+        for line in limit_line(job, result):
+            warnings.warn(line, ConvergenceWarning, stacklevel=3)
         for line in groups_line(report.sites, self.n_clusters_):
             warnings.warn(line, UserWarning, stacklevel=3)
 
@@ -319,7 +321,7 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
         whole("min_cluster_size", self.min_cluster_size)
         return int(self.min_cluster_size)
 
-    def _keep_clusters(self, value: Result | Selection) -> None:
+    def _keep_clusters(self, value: Result | Selection) -> Result:
         self.selection_ = value if isinstance(value, Selection) else None
         result = value.results[value.n_clusters] if isinstance(value, Selection) else value
         self.state_, self.algorithm_ = result.state, result.algorithm
@@ -329,6 +331,7 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
         self.inertia_ = result.state.inertia
         self.history_ = [asdict(done) for done in result.history]
         self.stop_reason_ = result.reason
+        return result
 
     def _label(self, engine: LocalEngine) -> None:
         """Label the rows of each site chunk by chunk, and keep what the sites' logs say."""

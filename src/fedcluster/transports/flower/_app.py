@@ -28,8 +28,8 @@ from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.grid import HttpGrid
 from flwr.supernode.runtime.run_clientapp import push_task_output
 
-from fedcluster._artefacts import write_job
-from fedcluster._report._messages import groups_line
+from fedcluster._artefacts import result_of, write_job
+from fedcluster._report._messages import groups_line, limit_line
 from fedcluster.engines._recorded import RecordedEngine
 from fedcluster.engines._remote import RemoteEngine
 from fedcluster.engines._wire import WireError
@@ -37,7 +37,7 @@ from fedcluster.errors import CancelledError, HeldBackError, InputError, SiteErr
 from fedcluster.federation._folder import CANCEL, Federation
 from fedcluster.federation._private import private_files
 from fedcluster.io._outputs import atomic_folder, atomic_write, write_json
-from fedcluster.jobs import Job, execute, job_from_json, preprocessing_of
+from fedcluster.jobs import Fit, Job, execute, job_from_json, preprocessing_of
 from fedcluster.transports.flower import _launcher as launcher
 from fedcluster.transports.flower import _programs as programs
 from fedcluster.transports.flower._coordinator import access_to
@@ -165,6 +165,8 @@ def conduct(engine: RemoteEngine, content: Mapping[str, Any], folder: Path) -> d
     if "model.json" in files:
         model = json.loads((out / "model.json").read_text("utf-8"))
         kept, doubts = engine.give(model), groups_line(report.sites, len(model["centers"]))
+    if isinstance(job, Fit):
+        doubts += limit_line(job, result_of(report), options=True)
     written = {"out": str(out), "files": files, "model_at": list(kept), "doubts": doubts}
     return {**shown, **written}
 
