@@ -20,6 +20,7 @@ from fedcluster.algorithms import (
     FKM,
     FedAvg,
     GaussianMixture,
+    IncompleteKMeans,
     KFed,
     Lloyd,
     SiteSummaries,
@@ -44,6 +45,7 @@ from fedcluster.metrics._clusters import Scatter, Spread
 from fedcluster.metrics._external import Contingency, SiteARI
 from fedcluster.metrics._fuzzy import FuzzyScatter
 from fedcluster.metrics._gaussians import LogLikelihood
+from fedcluster.metrics._incomplete import PresentInertia
 from fedcluster.metrics._mixture import ColumnSpread, MixtureLikelihood
 from fedcluster.metrics._moments import Means, Moments, SiteSize, Squares
 from fedcluster.metrics._silhouettes import SimplifiedSilhouette, SquaredSilhouette
@@ -56,6 +58,7 @@ DESIGN = Path(__file__).parents[1] / "docs" / "design.md"
 ALGORITHMS: list[Algorithm] = [
     Lloyd(),
     SphericalKMeans(),
+    IncompleteKMeans(),
     FKM(2),
     KFed(2),
     FedAvg(epochs=2, batch_size=5, client_rate=0.5),
@@ -71,6 +74,7 @@ ALGORITHMS: list[Algorithm] = [
 ]
 METRICS: list[Step] = [
     Inertia(),
+    PresentInertia(),
     FuzzyObjective(1.5),
     Scatter(),
     Spread(),
@@ -332,6 +336,7 @@ def test_the_table_of_laws_in_the_design_is_what_the_steps_declare() -> None:
 NEEDS = {
     Lloyd: (True, 1),
     SphericalKMeans: (True, 1),
+    IncompleteKMeans: (True, 1),
     FedAvg: (True, 1),
     FFCM: (True, 1),
     FKM: (False, 2),
@@ -352,6 +357,7 @@ def test_an_algorithm_is_made_from_the_parameters_of_a_fit() -> None:
     plain, given = FitParameters(3), FitParameters(4, "random", 7, 0.5, 1.5)
     assert (Lloyd.from_fit(plain), Lloyd.from_fit(given)) == (Lloyd(1e-4), Lloyd(0.5))
     assert SphericalKMeans.from_fit(given) == SphericalKMeans(0.5)
+    assert IncompleteKMeans.from_fit(given) == IncompleteKMeans(0.5)
     assert (KFed.from_fit(plain), KFed.from_fit(given)) == (KFed(3), KFed(4))
     assert FKM.from_fit(plain) == FKM(3, server_n_init=10, tol=1e-4)
     assert FKM.from_fit(given) == FKM(4, client_init="random", server_n_init=7, tol=0.5)

@@ -208,7 +208,7 @@ def test_the_names_to_choose_from_are_those_of_prepare():
         (
             ["--missing", "error"],
             "values are missing: 1 of 'height' at west; 1 of 'sex' at west; drop their rows or "
-            "fill them in: missing is one of drop, mean and median",
+            "fill them in: missing is one of drop, mean, median and ignore",
         ),
         (
             ["--scale", "minmax"],

@@ -23,6 +23,8 @@ from fedcluster.privacy._ledger import PolicyError
 class AssignedRows:
     """Transform that prepares rows and assigns them to clusters; those of no cluster are dropped.
 
+    Missing values that the preprocessor ignores are filled in when rows are assigned.
+
     Parameters
     ----------
     preprocessor : Preprocessor or None
@@ -44,7 +46,12 @@ class AssignedRows:
     @property
     def missing(self) -> str:
         """What becomes of missing values."""
-        return "drop" if self.preprocessor is None else self.preprocessor.missing
+        how = self.preprocessor
+        return "drop" if how is None or how.missing == "ignore" else how.missing
+
+    def completing(self) -> Self:
+        """Return the transform itself, which leaves no missing value that it ignores."""
+        return self
 
     @property
     def n_columns_out(self) -> int:
@@ -54,11 +61,16 @@ class AssignedRows:
 
     def apply(self, data: Data) -> Data:
         """Return the prepared rows with their clusters."""
-        if self.preprocessor is None:
+        how = self.preprocessor
+        if how is None:
             rows = data.take(np.logical_not(np.isnan(data.X).any(axis=1)))
         else:
-            rows = self.preprocessor.apply(data)
+            ignoring = how.missing == "ignore"
+            data = data.take(how.complete(data)) if ignoring else data
+            rows = how.apply(data)
         labels = Assignment(self.assigned.state, self.assigned.step).labels(rows.X)
+        if how is not None and ignoring:
+            rows = how.completing().apply(data)
         return replace(rows, assigned=labels).take(labels != NO_CLUSTER)
 
     def check(self, columns: Sequence[str]) -> None:

@@ -31,12 +31,16 @@ FUZZY_ALGORITHMS: Mapping[str, str] = {
 }
 """Values of ``algorithm`` for fuzzy clusters."""
 
-ASSIGNING: Mapping[str, str] = {"GaussianMixture": "_gaussian_mixture"}
+ASSIGNING: Mapping[str, str] = {
+    "GaussianMixture": "_gaussian_mixture",
+    "IncompleteKMeans": "_incomplete",
+}
 """Algorithms of the package that assign rows themselves, by class: the module of each in
 `fedcluster.algorithms`. A model file names them so."""
 
 INSTEAD_OF_LLOYD: Mapping[str, str] = {
     "metric='cosine'": "_spherical:SphericalKMeans.from_fit",
+    "missing='ignore'": "_incomplete:IncompleteKMeans.from_fit",
 }
 """Wishes by which "auto" and "lloyd" are another algorithm, and no other name is taken."""
 
@@ -61,7 +65,7 @@ RULES = (
 """What ``rule`` takes: the vote, or an index that can choose the number of clusters alone."""
 
 SCALES = ("standard", "minmax", "robust", "none")
-MISSING = ("error", "drop", "mean", "median")
+MISSING = ("error", "drop", "mean", "median", "ignore")
 PICKS = ("best", "elbow")
 AVERAGINGS = ("avg_1", "avg_2")
 

@@ -86,6 +86,8 @@ class FitSpec:
         Whether sites see their rows in groups: these may then be told one by one.
     participation : float
         The fraction of the sites that is asked in a round.
+    prepare : PreprocessingSpec, optional
+        What is done to the rows first.
     """
 
     n_clusters: Any = parameter(
@@ -132,11 +134,15 @@ class FitSpec:
     participation: float = parameter(
         1.0, "The fraction of the sites that a round asks; all are, first and last.", metavar="C"
     )
+    prepare: PreprocessingSpec | None = None
 
     @property
     def wish(self) -> str | None:
         """What another algorithm than Lloyd's is needed for, if anything."""
-        return "metric='cosine'" if self.metric == "cosine" else None
+        if self.metric == "cosine":
+            return "metric='cosine'"
+        ignores = self.prepare is not None and self.prepare.missing == "ignore"
+        return "missing='ignore'" if ignores else None
 
     def at(self, sites: Iterable[SiteInfo]) -> Any:
         """Return the specification for these sites: ``init="auto"`` is "sums" where rows stream.
@@ -161,13 +167,10 @@ class Fit(FitSpec):
     ----------
     n_clusters : int, "auto" or sequence of int
         k, or the numbers to choose from.
-    prepare : PreprocessingSpec, optional
-        What is done to the rows first.
     rule : Rule, optional
         How k is chosen, where it is; by default the vote.
     """
 
-    prepare: PreprocessingSpec | None = None
     rule: Any = None
 
 

@@ -312,7 +312,10 @@ class RowTransform(Protocol):
 
     @property
     def missing(self) -> str:
-        """What becomes of missing values; where it is "keep", prepared rows may have some."""
+        """What becomes of missing values; prepared rows may have some where they are kept.
+
+        "keep" and "ignore" do; "ignore" has values to fill them in for steps that take none.
+        """
 
     @property
     def n_columns_out(self) -> int:
@@ -324,6 +327,9 @@ class RowTransform(Protocol):
 
     def apply(self, data: Data) -> Data:
         """Return the prepared rows."""
+
+    def completing(self) -> Self:
+        """Return the transform that fills in missing values which this one ignores."""
 
     def check(self, columns: Sequence[str]) -> None:
         """Raise ValueError, with the rule, where no site with these columns may be asked so."""

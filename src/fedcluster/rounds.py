@@ -16,6 +16,7 @@ from typing import Any, Generic, Self, TypeVar, cast
 import numpy as np
 
 from fedcluster._random import sampled, stream
+from fedcluster._ranges import allowed_of
 from fedcluster.core import Algorithm, Answers, Engine, Iteration, Result, RowTransform, State, Task
 from fedcluster.errors import HeldBackError
 
@@ -117,16 +118,22 @@ def gather(plans: Sequence[Plan[T]]) -> Plan[list[T]]:
 
 
 def with_preprocessing(plan: Plan[T], preprocessor: RowTransform | None) -> Plan[T]:
-    """Let a plan ask about rows that the sites prepare first, where it does not say itself how."""
+    """Let a plan ask about rows that the sites prepare first, where it does not say itself how.
+
+    Where missing values are ignored, steps that take none are asked about rows filled in.
+    """
     answers: Any = None
+    ignoring = preprocessor is not None and preprocessor.missing == "ignore"
+    whole = preprocessor.completing() if preprocessor and ignoring else preprocessor
     while True:
         try:
             tasks = plan.send(answers)
         except StopIteration as stop:
             return cast(T, stop.value)
+        hows = [preprocessor if allowed_of(task.step).gaps else whole for task in tasks]
         answers = yield [
-            task if task.preprocessor else replace(task, preprocessor=preprocessor)
-            for task in tasks
+            task if task.preprocessor else replace(task, preprocessor=how)
+            for task, how in zip(tasks, hows, strict=True)
         ]
 
 

@@ -4,6 +4,7 @@ from fedcluster.algorithms._fedavg import FedAvg
 from fedcluster.algorithms._ffcm import FFCM
 from fedcluster.algorithms._fkm import FKM
 from fedcluster.algorithms._gaussian_mixture import GaussianMixture
+from fedcluster.algorithms._incomplete import IncompleteKMeans
 from fedcluster.algorithms._kfed import KFed
 from fedcluster.algorithms._lloyd import Lloyd
 from fedcluster.algorithms._merging import means, total
@@ -16,6 +17,7 @@ __all__ = [
     "FKM",
     "FedAvg",
     "GaussianMixture",
+    "IncompleteKMeans",
     "KFed",
     "Lloyd",
     "SiteSummaries",

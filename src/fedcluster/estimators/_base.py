@@ -253,12 +253,20 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
         return memberships
 
     def transform(self, X: Any) -> NDArray[Any]:
-        """Return the Euclidean distance of each row to each centre, (n, k)."""
-        from sklearn.metrics.pairwise import euclidean_distances  # 7 MB that a fit does not need
+        """Return the Euclidean distance of each row to each centre, (n, k).
 
+        Of a row with missing values that are ignored: that over the values it has, times the root
+        of the columns in all by those (Dixon 1979).
+        """
+        from sklearn.metrics.pairwise import euclidean_distances  # 7 MB that a fit does not need
+        from sklearn.metrics.pairwise import nan_euclidean_distances as over_present
+
+        rows = self._rows(X)
+        if self._has_gaps:
+            return np.asarray(over_present(rows, self.cluster_centers_))
         return on_whole_rows(
             lambda rows: np.asarray(euclidean_distances(rows, self.cluster_centers_)),
-            self._rows(X),
+            rows,
             np.nan,
         )
 
@@ -270,6 +278,11 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
         """How prepared rows are assigned to the clusters."""
         state = replace(self.state_, centers=self.cluster_centers_)
         return Assignment(state, self.algorithm_, getattr(self, "m", None))
+
+    @property
+    def _has_gaps(self) -> bool:
+        """Whether prepared rows keep missing values."""
+        return self.preprocessor_ is not None and self.preprocessor_.missing == "ignore"
 
     @property
     def _n_features_out(self) -> int:

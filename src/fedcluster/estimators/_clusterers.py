@@ -23,6 +23,7 @@ from fedcluster.errors import InputError
 from fedcluster.estimators._base import Federated
 from fedcluster.estimators._inputs import one_of
 from fedcluster.kernels import fuzzy_pass, nearest
+from fedcluster.metrics._incomplete import nearest_present
 from fedcluster.preprocessing._transform import on_whole_rows
 from fedcluster.selection import Rule, Selection
 from fedcluster.selection._sweep import clustered_by
@@ -167,9 +168,13 @@ class FederatedKMeans(Federated):
 
     def score(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> float:
         """Return minus the sum of the squared distances of the rows to their nearest centres."""
-        squared = on_whole_rows(
-            lambda rows: nearest(rows, self.cluster_centers_)[1], self._rows(X), 0.0
-        )
+        rows = self._rows(X)
+        if self._has_gaps:
+            squared = nearest_present(rows, self.cluster_centers_)[1]
+        else:
+            squared = on_whole_rows(
+                lambda whole: nearest(whole, self.cluster_centers_)[1], rows, 0.0
+            )
         weight = 1.0 if sample_weight is None else np.asarray(sample_weight)
         return -float((squared * weight).sum())
 

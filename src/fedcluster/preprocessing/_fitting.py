@@ -201,7 +201,7 @@ def _missing_values(
         where = "; ".join(f"{n} of {name!r} at {site}" for n, name, site in counts)
         raise InputError(
             f"values are missing: {where}; drop their rows or fill them in: missing is one of "
-            "drop, mean and median"
+            "drop, mean, median and ignore"
         )
     return missing
 
@@ -226,7 +226,7 @@ def _pool(
             left_out[column.name] = reason
             continue
         commonest = column.levels[int(np.argmax(each))]
-        fill = commonest if prepare.missing in ("mean", "median") else None
+        fill = None if prepare.missing in ("error", "drop") else commonest
         kept.append(Category(column.name, levels, others > 0, fill))
         if rare:
             pooled[column.name] = rare
@@ -253,7 +253,8 @@ def _fill(prepare: PreprocessingSpec, chosen: Preprocessor, look: _Look) -> Plan
         numbers = replace(chosen, columns=chosen.numeric)
         [fills], *_ = yield from with_preprocessing(_quantiles([0.5], *look.moments), numbers)
     changes = [{"fill": value} for value in fills.tolist()]
-    return _changed(replace(chosen, missing="error"), changes)
+    missing = "ignore" if prepare.missing == "ignore" else "error"
+    return _changed(replace(chosen, missing=missing), changes)
 
 
 def _changed(preprocessor: Preprocessor, changes: Sequence[Mapping[str, Any]]) -> Preprocessor:
@@ -285,10 +286,13 @@ def _scale(
     if prepare.scale == "minmax":
         scales = {column.name: _scale_from_bounds(column) for column in numbers}
     else:
-        known = not is_missing or (prepare.missing == "mean" and prepare.scale == "standard")
+        ignored = prepare.missing == "ignore"
+        standard_mean = prepare.missing == "mean" and prepare.scale == "standard"
+        known = not is_missing or ignored or standard_mean
         # a row is dropped for what any column lacks; else the numbers are all that is needed
         all_of_it = is_missing and prepare.missing == "drop"
         asked = filled if all_of_it else replace(filled, columns=numbers)
+        asked = asked.keeping() if ignored else asked
         plan = _scales(prepare.scale, look.moments if known else None)
         fitted = yield from with_preprocessing(plan, asked)
         scales = dict(zip(asked.names, fitted, strict=True))

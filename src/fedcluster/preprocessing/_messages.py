@@ -19,6 +19,7 @@ SCALED = {
 FILLED = {
     "drop": "their rows are dropped and have the label -1",
     "mean": "filled in with the mean, or the commonest text, of all sites",
+    "ignore": "they count in no distance; rows without any value have the label -1",
     "median": "filled in with the median, or the commonest text, of all sites",
 }
 

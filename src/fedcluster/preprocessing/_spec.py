@@ -38,10 +38,10 @@ class PreprocessingSpec:
     scale : {"standard", "minmax", "robust", "none"}
         Of the columns of numbers: mean 0 and variance 1; the given ``bounds`` become 0 and 1;
         median 0 and distance of the quartiles 1; as they are. Categories are 0 and 1.
-    missing : {"error", "drop", "mean", "median"}
+    missing : {"error", "drop", "mean", "median", "ignore"}
         What becomes of missing values: an error; their rows are dropped and get no label; they
         are filled in with the mean or the median of all sites, categories with the most frequent
-        level.
+        level; or they stay missing, and distances are over the columns that a row has.
     categories : "auto", "none" or sequence of str
         The columns that are categories, and become a column of 0 and 1 for each level; "auto" are
         those of text with at most 20 levels, and other text is left out.
@@ -88,6 +88,9 @@ class PreprocessingSpec:
             raise ValueError(
                 f"categories must be 'auto', 'none' or a list of columns, not {self.categories!r}"
             )
+        if self.missing == "ignore" and (self.pca is not None or self.unit):
+            what = "rows of length 1" if self.pca is None else "principal components"
+            raise ValueError(f"{what} need whole rows: missing must not be 'ignore'")
         if self.pca is not None and self.pca < 1:
             raise ValueError(f"pca must be at least 1, not {self.pca}")
         for name, (low, high) in self.bounds.items():
@@ -118,6 +121,8 @@ def for_metric(prepare: PreprocessingSpec | None, metric: str) -> PreprocessingS
     """
     if metric != "cosine":
         return prepare
+    if prepare is not None and prepare.missing == "ignore":
+        raise InputError("metric='cosine' needs whole rows: missing must not be 'ignore'")
     return replace(prepare or PreprocessingSpec("none", categories="none"), unit=True)
 
 

@@ -38,9 +38,9 @@ class Preprocessor:
     ----------
     columns : tuple of NumericColumn or Category
         In the order of the prepared columns.
-    missing : {"error", "drop", "keep"}
+    missing : {"error", "drop", "keep", "ignore"}
         What becomes of a value that is missing and not filled in: an error, its row is dropped,
-        or it stays NaN.
+        or it stays NaN. With "ignore" all stay NaN, and rows without any value are dropped.
     principal : Principal, optional
         Applied after the columns.
     unit : bool, default=False
@@ -118,6 +118,10 @@ class Preprocessor:
 
     def _made(self, data: Data) -> tuple[Rows, NDArray[np.bool_] | None]:
         """Return prepared rows (n, p), and whether each is dropped, (n,); None where none is."""
+        if self.missing == "ignore":
+            X = self.keeping().aligned(data)
+            empty = np.asarray(np.isnan(X).all(axis=1))
+            return X, empty if empty.any() else None
         columns = self._columns_of(data)
         X = np.empty((len(data), self.n_columns_out), data.X.dtype)
         if self._is_scaled:
@@ -133,6 +137,15 @@ class Preprocessor:
             zero = to_unit_length(X)
             dropped = zero if dropped is None else dropped | zero
         return X, dropped
+
+    def keeping(self) -> Self:
+        """Return the preprocessor that fills nothing in and keeps what is missing."""
+        columns = tuple(replace(column, fill=None) for column in self.columns)
+        return replace(self, columns=columns, missing="keep")
+
+    def completing(self) -> Self:
+        """Return the preprocessor that fills in missing values which this one ignores."""
+        return replace(self, missing="error") if self.missing == "ignore" else self
 
     def _grouped(self, data: Data, columns: Sequence[tuple[AnyColumn, int]]) -> Grouped | None:
         """Return what stands behind prepared groups; their scatter where columns are scaled."""
@@ -163,7 +176,8 @@ class Preprocessor:
 
     def filled(self, data: Data) -> dict[str, int]:
         """Count values that are missing and filled in, by column, where there are some."""
-        return {c.name: n for c, j in self._columns_of(data) if (n := c.filled(data, j))}
+        columns = [] if self.missing == "ignore" else self._columns_of(data)
+        return {c.name: n for c, j in columns if (n := c.filled(data, j))}
 
     def invert(self, centers: Floats) -> Floats:
         """Return prepared rows (k, p) in the units of the columns, as `names` names them.
@@ -243,7 +257,7 @@ class Preprocessor:
             raise TypeError("expected a truth value")
         return cls(
             tuple(column_from_plain(each) for each in content["columns"]),
-            one_of(content["missing"], ("error", "drop", "keep")),
+            one_of(content["missing"], ("error", "drop", "keep", "ignore")),
             None if principal is None else Principal.from_plain(principal),
             unit,
         )

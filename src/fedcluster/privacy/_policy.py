@@ -77,7 +77,7 @@ class Policy:
             how = task.preprocessor
             d, gaps = width, header.get("raw") is True
             if how is not None:
-                d, gaps = how.n_columns_out, how.missing == "keep"
+                d, gaps = how.n_columns_out, how.missing in ("keep", "ignore")
             try:
                 if gaps and not allowed_of(task.step).gaps:
                     raise ValueError("rows must have no missing value")

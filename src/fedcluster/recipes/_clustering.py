@@ -70,14 +70,24 @@ def algorithm_of(spec: FitSpec) -> Algorithm:
     True
     """
     if not isinstance(spec.algorithm, str):
-        return spec.algorithm
+        return _checked(spec.algorithm, spec)
     if "." in spec.algorithm:
-        return _imported(spec.algorithm, spec)
+        return _checked(_imported(spec.algorithm, spec), spec)
     try:
         build = builder(spec.algorithm, fuzzy=spec.m is not None, wish=spec.wish)
     except ValueError as error:
         raise InputError(str(error)) from error
     return build(FitParameters(spec.n_clusters, spec.init, spec.n_init, spec.tol, spec.m))
+
+
+def _checked(algorithm: Algorithm, spec: FitSpec) -> Algorithm:
+    """Return an algorithm of one's own; refuse one that takes no missing values where some stay."""
+    if spec.wish == "missing='ignore'" and not allowed_of(algorithm).gaps:
+        raise InputError(
+            f"missing='ignore' needs an algorithm that takes missing values; "
+            f"{type(algorithm).__name__} does not declare that, by allowed = Allowed(gaps=True)"
+        )
+    return algorithm
 
 
 def _imported(path: str, spec: FitSpec) -> Algorithm:

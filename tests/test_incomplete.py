@@ -1,0 +1,318 @@
+"""K-means of rows with missing values as they are: that of the pooled rows, nothing filled in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.metrics import adjusted_rand_score
+from sklearn.metrics.pairwise import nan_euclidean_distances
+from typer.testing import CliRunner
+
+from fedcluster import Client, Data, FederatedKMeans, LocalEngine, PreprocessingSpec, State
+from fedcluster.algorithms import IncompleteKMeans, Lloyd
+from fedcluster.cli import app
+from fedcluster.core import Column, Floats, Task
+from fedcluster.errors import InputError
+from fedcluster.jobs import Evaluate, SelectK, execute
+from fedcluster.metrics._incomplete import PresentInertia, nearest_present
+from fedcluster.model import Model
+from fedcluster.preprocessing import NumericColumn, Preprocessor
+from fedcluster.privacy import Groups, MinClusterSize
+from fedcluster.rounds import run, with_preprocessing
+from fedcluster.testing import Example, check_laws
+
+NAN = float("nan")
+AS_THEY_ARE = PreprocessingSpec("none", missing="ignore")
+
+
+def planted(
+    seed: int, n: int = 240, d: int = 6, share: float = 0.3
+) -> tuple[Floats, np.ndarray[Any, Any]]:
+    """Rows about four centres with gaps, and the cluster of each; no row is all gaps."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, 4, n)
+    X = (rng.normal(size=(4, d)) * 2)[y] + rng.normal(size=(n, d))
+    gaps = rng.random(X.shape) < share
+    gaps[gaps.all(axis=1), 0] = False
+    X[gaps] = NAN
+    return X, y
+
+
+def parts(X: Floats, n_sites: int) -> dict[str, Floats]:
+    return {f"s{i}": X[i::n_sites] for i in range(n_sites)}
+
+
+def pooled(X: Floats, centers: Floats, rounds: int) -> tuple[Floats, Floats]:
+    """Centres after some rounds, and J before each, as the formulas say it."""
+    C, js = centers.copy(), []
+    for _ in range(rounds):
+        distances = np.nansum((X[:, None, :] - C) ** 2, axis=2)
+        labels = distances.argmin(axis=1)
+        js.append(distances.min(axis=1).sum())
+        for j in range(len(C)):
+            there = ~np.isnan(X[labels == j])
+            sums = np.nansum(X[labels == j], axis=0)
+            C[j] = np.where(there.any(axis=0), sums / np.maximum(there.sum(axis=0), 1), C[j])
+    return C, np.array(js)
+
+
+# Against pooled rows
+
+
+@given(seed=st.integers(0, 2**32 - 1), n_sites=st.integers(1, 4), rounds=st.integers(1, 8))
+def test_its_centres_are_those_of_the_pooled_rows(seed: int, n_sites: int, rounds: int) -> None:
+    X, _ = planted(seed)
+    start = np.nan_to_num(X[:4])
+    found = FederatedKMeans(
+        4, algorithm="lloyd", init=start, tol=0.0, max_iter=rounds, prepare=AS_THEY_ARE
+    ).fit(parts(X, n_sites))
+    expected, js = pooled(X, start, rounds)
+    np.testing.assert_allclose(found.cluster_centers_, expected, rtol=1e-9, atol=1e-12)
+    inertias = [done["inertia"] for done in found.history_]
+    np.testing.assert_allclose(inertias, js[: len(inertias)], rtol=1e-9)
+    assert (np.diff(inertias) <= 1e-9 * inertias[0]).all()
+    labels, squared = nearest_present(X, found.cluster_centers_)
+    np.testing.assert_array_equal(found.predict(X), labels)
+    assert found.inertia_ == pytest.approx(squared.sum())
+    assert found.score(X) == pytest.approx(-found.inertia_)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_of_whole_rows_it_is_lloyd(seed: int) -> None:
+    example = Example.random(seed)
+    rows, state = example.data, example.start(Lloyd())
+    engine = LocalEngine([Client("s", rows, ())])
+    a, b = (run(step, engine, state) for step in (Lloyd(), IncompleteKMeans()))
+    np.testing.assert_allclose(b.state.centers, a.state.centers, rtol=1e-9)
+    np.testing.assert_allclose(b.state.weights, a.state.weights)
+    assert b.reason == a.reason
+    assert b.state.inertia == pytest.approx(a.state.inertia)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_its_default_start_is_as_good_as_many_starts(seed: int) -> None:
+    X, _ = planted(seed)
+    found = FederatedKMeans(4, prepare=AS_THEY_ARE, random_state=0).fit(parts(X, 3))
+    rng = np.random.default_rng(seed)
+    filled = np.where(np.isnan(X), np.nanmean(X, axis=0), X)
+    starts = [filled[rng.choice(len(X), 4, replace=False)] for _ in range(20)]
+    best = min(pooled(X, start, 30)[1][-1] for start in starts)
+    assert found.inertia_ <= best * 1.001
+
+
+@given(seed=st.integers(0, 2**32 - 1), weighed=st.booleans())
+def test_every_law_holds_with_gaps(seed: int, weighed: bool) -> None:
+    X, _ = planted(seed, 40, 3)
+    weight = np.random.default_rng(seed).integers(0, 4, len(X)).astype(float) if weighed else None
+    data = Data(X, weight)
+    for step in (IncompleteKMeans(), PresentInertia()):
+        example = Example(data, np.arange(len(X)) % 3)
+        check_laws(step, example, [State.at(np.nan_to_num(X[:4]))], n_rounds=1)
+
+
+def test_by_hand() -> None:
+    """A centre without a value in a column stays there; distances are over what there is."""
+    rows = Data(np.array([[1.0, NAN], [NAN, 7.0], [3.0, NAN]]), np.array([1.0, 2.0, 3.0]))
+    state = State.at([[0.0, 9.0], [50.0, 0.0]])
+    step, rng = IncompleteKMeans(tol=0.0), np.random.default_rng(0)
+    answer = step.client_step(state, rows, rng)
+    np.testing.assert_array_equal(answer.sums[:, 0], [10, 14, 0, 0, 0, 0])
+    np.testing.assert_array_equal(answer.sums[:, 1], [28, 8, 0, 0, 0, 0])
+    np.testing.assert_array_equal(answer.weights, [4, 2, 0, 0, 6, 0])
+    np.testing.assert_array_equal(answer.rows, [2, 1, 0, 0, 3, 0])
+    after = step.server_step(state, [answer], rng)
+    np.testing.assert_array_equal(after.centers, [[2.5, 7], [50, 0]])
+    np.testing.assert_array_equal(after.weights, [6, 0])
+    assert after.inertia == 36
+    assert PresentInertia().client_step(state, rows, rng).sums.tolist() == [[36.0]]
+    assert step.objective() == PresentInertia()
+    assert step.answer_shape(state, 2) == answer.sums.shape
+
+
+def test_a_limit_counts_values_and_not_rows() -> None:
+    """A sum over one value is that value, however many rows the cluster has."""
+    rows = Data(np.array([[1.0, NAN], [2.0, NAN], [3.0, 7.0]]))
+    client = Client("s", rows, [MinClusterSize(2)])
+    answer = client.answer(Task(IncompleteKMeans(), State.at([[0.0, 0.0]])))
+    np.testing.assert_array_equal(answer.sums[:, 0], [6, 0, 0])
+    np.testing.assert_array_equal(answer.weights, [3, 0, 3])
+
+
+# Rows as they come
+
+
+def test_scales_are_those_of_the_values_there_are() -> None:
+    X, _ = planted(3)
+    X = X * [1, 10, 100, 1, 1, 1] + 5
+    how = PreprocessingSpec(missing="ignore")
+    found = FederatedKMeans(4, prepare=how, random_state=0).fit(parts(X, 2))
+    Z = (X - np.nanmean(X, axis=0)) / np.nanstd(X, axis=0)
+    assert found.preprocessor_ is not None
+    prepared = found.preprocessor_.aligned(Data(X))
+    np.testing.assert_allclose(prepared, Z, rtol=1e-9, atol=1e-9)
+    labels, squared = nearest_present(Z, found.cluster_centers_)
+    np.testing.assert_array_equal(found.predict(X), labels)
+    assert found.inertia_ == pytest.approx(squared.sum())
+    expected = nan_euclidean_distances(Z, found.cluster_centers_)
+    np.testing.assert_allclose(found.transform(X), expected)
+    robust = FederatedKMeans(4, prepare=PreprocessingSpec("robust", missing="ignore"))
+    robust.set_params(random_state=0).fit(parts(X, 2))
+    assert robust.preprocessor_ is not None
+    quartiles = np.nanpercentile(robust.preprocessor_.aligned(Data(X)), [25, 50, 75], axis=0)
+    np.testing.assert_allclose(quartiles[2] - quartiles[0], 1.0, atol=0.2)
+    np.testing.assert_allclose(quartiles[1], 0.0, atol=0.1)
+
+
+def test_a_row_without_any_value_has_no_label_and_moves_nothing() -> None:
+    X, _ = planted(4)
+    more = np.insert(X, [0, 9], NAN, axis=0)
+    a, b = (
+        FederatedKMeans(4, prepare=AS_THEY_ARE, algorithm="lloyd", init=np.nan_to_num(X[:4]))
+        .fit({"s": rows, "t": X[::3]})
+        for rows in (X, more)
+    )  # fmt: skip
+    np.testing.assert_array_equal(a.cluster_centers_, b.cluster_centers_)
+    assert np.flatnonzero(b.site_labels_["s"] < 0).tolist() == [0, 10]
+    np.testing.assert_array_equal(b.predict(np.full((2, 6), NAN)), [-1, -1])
+    assert np.isnan(b.transform(np.full((1, 6), NAN))).all()
+
+
+def test_text_may_be_missing_too() -> None:
+    rng = np.random.default_rng(0)
+    sex = np.array(["F", "M", None], dtype=object)[rng.choice(3, 300, p=[0.4, 0.4, 0.2])]
+    age = np.where(sex == "F", 30.0, 60.0) + rng.normal(size=300)
+    age[rng.random(300) < 0.2] = NAN
+    frame = pd.DataFrame({"age": age, "sex": sex})
+    how = PreprocessingSpec(missing="ignore")
+    found = FederatedKMeans(2, prepare=how, random_state=0).fit(
+        {"n": frame[:150], "s": frame[150:]}
+    )
+    assert found.preprocessor_ is not None
+    assert found.preprocessor_.names == ("age", "sex=F", "sex=M")
+    shown = found.labels_ >= 0
+    known = shown & (frame["sex"].notna().to_numpy())
+    assert adjusted_rand_score(sex[known].astype(str), found.labels_[known]) == 1.0
+    gone = frame["age"].isna() & frame["sex"].isna()
+    np.testing.assert_array_equal(shown, ~gone.to_numpy())
+
+
+def test_steps_that_take_no_gaps_see_rows_filled_in() -> None:
+    how = Preprocessor((NumericColumn("x0", fill=4.0, shift=1.0),), missing="ignore")
+    data = Data(np.array([[1.0], [NAN]]))
+    tasks = [Task(IncompleteKMeans(), State.at([[0.0]])), Task(Lloyd(), State.at([[0.0]]))]
+
+    def plan() -> Any:
+        return (yield tasks)
+
+    asked, other = next(with_preprocessing(plan(), how))
+    assert asked.preprocessor is how
+    assert other.preprocessor == Preprocessor(how.columns)
+    np.testing.assert_array_equal(how.apply(data).X, [[0]])
+    np.testing.assert_array_equal(how.completing().apply(data).X, [[0], [3]])
+    assert how.filled(data) == {}
+    assert how.completing().filled(data) == {"x0": 1}
+    assert Preprocessor.from_plain(how.plain()) == how
+
+
+def test_every_way_in_gives_the_same_clusters(tmp_path: Path) -> None:
+    X, _ = planted(5)
+    columns = tuple(map(Column, "abcdef"))
+    frames = {name: pd.DataFrame(x, columns=list("abcdef")) for name, x in parts(X, 2).items()}
+    how = PreprocessingSpec(missing="ignore")
+    one = FederatedKMeans(4, prepare=how, random_state=0).fit(frames)
+    clients = [Client(name, Data(f.to_numpy(), columns=columns)) for name, f in frames.items()]
+    other = FederatedKMeans(4, prepare=how, random_state=0).fit_clients(clients, list("abcdef"))
+    np.testing.assert_array_equal(other.cluster_centers_, one.cluster_centers_)
+    Model.from_estimator(one).save(tmp_path / "model.json")
+    model = Model.load(tmp_path / "model.json")
+    np.testing.assert_array_equal(model.predict(X), one.predict(X))
+    assert model.assigned_by == IncompleteKMeans(1e-4)
+    scores = execute(Evaluate(model), LocalEngine(clients)).outcome.value
+    assert np.isfinite(scores["squared-silhouette"])
+    assert one.preprocessor_ is not None
+    filled = one.preprocessor_.completing().apply(Data(X, columns=columns)).X
+    labels = one.predict(X)
+    apart = filled - one.cluster_centers_[labels]
+    assert (labels != nearest_present(filled, one.cluster_centers_)[0]).any()
+    assert scores["inertia"] == pytest.approx((apart**2).sum())
+    chosen = execute(SelectK(2, 6, prepare=how), LocalEngine(clients)).outcome.value
+    assert set(chosen.results) == {2, 3, 4, 5, 6}
+    assert "PresentInertia()" in one.steps_
+
+
+def test_the_command_line_ignores_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    X, _ = planted(6)
+    X[3] = NAN
+    frames = {name: pd.DataFrame(x, columns=list("abcdef")) for name, x in parts(X, 2).items()}
+    for name, frame in frames.items():
+        frame.to_csv(f"{name}.csv", index=False)
+    files = ["s0.csv", "s1.csv"]
+    fit = ["fit", *files, "-k", "4", "--missing", "ignore", "--out", "out"]
+    ran = CliRunner().invoke(app, fit)
+    assert ran.exit_code == 0, ran.output
+    assert "they count in no distance; rows without any value have the label -1." in ran.stdout
+    assert "Rows without a cluster (-1): 1 of s1." in ran.stdout
+    how = PreprocessingSpec(missing="ignore")
+    found = FederatedKMeans(4, prepare=how, random_state=0).fit(frames)
+    np.testing.assert_array_equal(Model.load("out").centers, found.cluster_centers_)
+    again = CliRunner().invoke(app, ["predict", "out/model.json", *files, "--out", "again"])
+    assert again.exit_code == 0, again.output
+    assert "filled in" not in again.stdout
+    for file in files:
+        assert Path("again/labels", file).read_text() == Path("out/labels", file).read_text()
+
+
+def test_groups_with_missing_values_are_means_of_what_they_tell() -> None:
+    """Steps see means of groups, without those columns of which a group tells nothing."""
+    X, y = planted(7, 900, 5, 0.15)
+    clients = [Client(n, Data(x), protection=Groups(5)) for n, x in parts(X, 2).items()]
+    assert np.isnan(clients[0].data.X).any()
+    how = PreprocessingSpec(missing="ignore")
+    found = FederatedKMeans(4, prepare=how, random_state=0).fit_clients(clients)
+    labels = np.concatenate([y[i::2] for i in range(2)])
+    exact = FederatedKMeans(4, prepare=how, random_state=0).fit(parts(X, 2))
+    agrees = adjusted_rand_score(labels, found.labels_)
+    assert agrees >= adjusted_rand_score(y, exact.labels_) - 0.1
+    state = State.at([[0.0] * 5, [1.0] * 5])
+    answer = clients[0].answer(Task(IncompleteKMeans(), state))
+    data = clients[0].data
+    within = data.within
+    assert within is not None
+    _, squared = nearest_present(data.X, state.centers)
+    weight = data.sample_weight
+    assert weight is not None
+    assert answer.sums[:10, 1].sum() == pytest.approx(squared @ weight + within.sum())
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        ({"algorithm": "fkm"}, "missing='ignore' is for the algorithms 'auto' and 'lloyd', not"),
+        (
+            {"algorithm": Lloyd()},
+            "missing='ignore' needs an algorithm that takes missing values; L",
+        ),
+        ({"metric": "cosine"}, "metric='cosine' needs whole rows: missing must not be 'ignore'"),
+    ],
+)
+def test_what_needs_whole_rows_is_one_line(options: dict[str, Any], line: str) -> None:
+    with pytest.raises(InputError, match=line):
+        FederatedKMeans(2, prepare=AS_THEY_ARE, **options).fit(planted(0)[0])
+
+
+def test_no_preparation_of_whole_rows_takes_gaps() -> None:
+    for wrong in ({"pca": 2}, {"unit": True}):
+        with pytest.raises(ValueError, match="need whole rows: missing must not be 'ignore'"):
+            PreprocessingSpec(missing="ignore", **wrong)
+    model = FederatedKMeans(2, prepare=AS_THEY_ARE, random_state=0).fit(planted(0)[0])
+    with pytest.raises(InputError, match="IncompleteKMeans does not"):
+        model.to_sklearn()
