@@ -226,10 +226,13 @@ def test_a_site_with_fewer_rows_than_clusters_works() -> None:
         assert len(model.site_labels_["few"]) == 2
 
 
-def test_no_row_is_sent_as_it_is_by_default() -> None:
-    """Nor as a seed: the defect of systems that start from rows of a site."""
+def test_a_limit_keeps_every_row_from_being_sent_as_it_is() -> None:
+    """Nor as a seed: without a limit, a row may be a mean of its own, and is counted."""
     model = FederatedKMeans(3, random_state=0).fit(PARTS)
-    assert set(model.lone_rows_.values()) == {0}
+    assert max(model.lone_rows_.values()) > 0
+    for smallest in (2, 5):
+        model = FederatedKMeans(3, min_cluster_size=smallest, random_state=0).fit(PARTS)
+        assert set(model.lone_rows_.values()) == {0}
 
 
 def test_fkm_holds_lone_rows_back_as_in_the_paper() -> None:

@@ -216,7 +216,9 @@ def test_sampled_sites_of_different_rows_end_at_a_pooled_optimum(
 
 def test_a_limit_of_rounds_holds_for_the_sampled_and_the_full_ones_together() -> None:
     rows = np.random.default_rng(0).uniform(size=(900, 2))
-    model = FederatedKMeans(15, participation=0.2, random_state=0, max_iter=9, tol=0)
+    model = FederatedKMeans(
+        15, init="k-means++", n_init=1, participation=0.2, random_state=0, max_iter=9, tol=0
+    )
     with pytest.warns(ConvergenceWarning, match="stopped at the limit of 9 rounds"):
         model.fit(rows, sites=np.arange(900) % 5)
     rounds = model.communication_rounds_

@@ -125,7 +125,7 @@ def test_every_step_of_the_package_declares_what_it_may_be_asked(step: Step) -> 
         FedAvg(epochs=10**7),
         SiteSummaries(1001),
         SiteSummaries(4, min_rows=0),
-        VarianceTree(2001),
+        VarianceTree(8001),
         FFCM(m=1e300),
         FFCM(local_tol=-1.0),
         FFCM(tol=nan),
@@ -243,10 +243,10 @@ def test_a_site_allows_and_denies_steps() -> None:
 def test_fewer_clusters_bound_centres_and_leaves() -> None:
     check(
         Task(FKM(3), State()),
-        Task(VarianceTree(12), State()),
+        Task(VarianceTree(48), State()),
         max_clusters=3,
     )
-    for step in (FKM(4), VarianceTree(13)):
+    for step in (FKM(4), VarianceTree(49)):
         refused("max_clusters", Task(step, State()), max_clusters=3)
     check(Task(Lloyd(), State.at(np.zeros((6, 2)))), max_clusters=3)
     refused("max_clusters", Task(Lloyd(), State.at(np.zeros((7, 2)))), max_clusters=3)

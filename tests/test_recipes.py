@@ -15,8 +15,8 @@ from fedcluster.algorithms._breathing import ErrorAndUtility
 from fedcluster.client import Client
 from fedcluster.core import Data, State
 from fedcluster.engines import LocalEngine
-from fedcluster.recipes._clustering import best_seeds
 from fedcluster.recipes._search import race
+from fedcluster.recipes._seeds import best_seeds
 from fedcluster.rounds import run, run_plan
 from reproduction.datasets import plane16
 
@@ -78,10 +78,10 @@ def test_seeds_are_distinct_and_sorted() -> None:
     assert (np.diff(inertia) > 0).all()
 
 
-def test_summaries_count_every_row_and_send_none_as_it_is() -> None:
+def test_summaries_count_every_row_and_of_three_rows_send_none_as_it_is() -> None:
     for name in np.unique(PLANE.site):
         rows = Data(PLANE.X[PLANE.site == name])
-        answer = SiteSummaries(32).client_step(State(), rows, stream(0, 0, str(name)))
+        answer = SiteSummaries(32, min_rows=3).client_step(State(), rows, stream(0, 0, str(name)))
         assert answer.weights.sum() == len(rows)
         assert answer.weights.min() >= 3
         np.testing.assert_allclose(answer.sums.sum(axis=0), rows.X.sum(axis=0))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -11,17 +13,20 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from fedcluster._random import stream
 from fedcluster._specifications import FitSpec
-from fedcluster.algorithms import FKM, Lloyd, SiteSummaries, _summaries
+from fedcluster.algorithms import FKM, Lloyd, SiteSummaries, VarianceTree, _summaries
 from fedcluster.client import Client
-from fedcluster.core import Answers, Data, Result, State, Summary, Task
+from fedcluster.core import Answers, Data, Limit, Result, SiteInfo, State, Summary, Task
 from fedcluster.engines import LocalEngine
 from fedcluster.errors import HeldBackError
-from fedcluster.kernels import kmeans
+from fedcluster.kernels import kmeans, nearest
+from fedcluster.kernels._lloyd import lloyd
 from fedcluster.recipes import _breathing as breathing
 from fedcluster.recipes import _clustering as starts
+from fedcluster.recipes import _seeds as seeds
 from fedcluster.recipes._breathing import INHALED, breathe, dispensable
-from fedcluster.recipes._clustering import best_seeds, canonical, clustering
+from fedcluster.recipes._clustering import canonical, clustering
 from fedcluster.recipes._search import race
+from fedcluster.recipes._seeds import best_seeds
 from fedcluster.rounds import Plan, iterate, run, run_plan
 from reproduction.datasets import plane16
 
@@ -62,33 +67,69 @@ def means_of_leaves(k: int, seed: int = 0) -> Plan[Result]:
     return starts.description(step(k, "sums"), k, seed)
 
 
-def test_sites_tell_twice_as_many_means_as_clusters_are_wanted() -> None:
-    """Eight groups far apart at one site: k = 4 asks for all, k = 3 for six."""
-    X = (100.0 * np.arange(8)[:, None] + np.arange(5.0)).reshape(-1, 1)
-    for k in (3, 4):
-        found = run_plan(means_of_sites(k), engine(X))
-        assert len(found.value.state.centers) == 2 * k
-        assert steps(found) == [{"SiteSummaries": 1}]
+@pytest.mark.parametrize(
+    ("site_rows", "smallest", "expected"),
+    [
+        ((5000.0,) * 5, 1, SiteSummaries(160, 1, 2)),  # 80 means for each of ten clusters, in all
+        ((9000.0, 9000.0), 1, SiteSummaries(256, 1, 2)),  # but no more than 256 of one site
+        ((100.0,) * 500, 1, SiteSummaries(20, 1, 2)),  # and no fewer than two for each cluster
+        ((5000.0,) * 5, 7, SiteSummaries(160, 7, 14)),  # of as many rows as every site lets through
+        ((19.0,) * 9 + (170.0,), 1, VarianceTree(160, 1)),  # most rows at sites of 19: no site can
+        ((19.0,) * 9 + (172.0,), 1, SiteSummaries(80, 1, 2)),
+        ((20.0,) * 9, 1, SiteSummaries(88, 1, 2)),
+        ((19.0,), 1, SiteSummaries(256, 1, 2)),  # a site alone describes itself
+        ((), 1, SiteSummaries(256, 1, 2)),
+    ],
+    ids=str,
+)
+def test_how_sites_are_asked_to_describe_ten_clusters(
+    site_rows: tuple[float, ...], smallest: int, expected: starts.Description
+) -> None:
+    spec = FitSpec(10, site_rows=site_rows, smallest=smallest)
+    assert starts.description_step(spec) == expected
 
 
-def test_a_tree_has_four_times_as_many_leaves_as_clusters_are_wanted() -> None:
-    X = np.random.default_rng(0).uniform(size=(2000, 2))
-    for k in (2, 3):
-        found = run_plan(means_of_leaves(k), engine(X)).value.state
-        assert len(found.centers) == 4 * k
-        assert found.weights.sum() == 2000
+def test_groups_are_told_one_by_one_however_few_they_are() -> None:
+    spec = FitSpec(10, site_rows=(5.0, 5.0), smallest=3, grouped=True)
+    assert starts.description_step(spec) == SiteSummaries(512)
+    assert starts.description_step(replace(spec, n_clusters=300)) == SiteSummaries(600)
 
 
-@pytest.mark.parametrize("plan", [means_of_sites, means_of_leaves])
-def test_means_that_are_enough_are_not_asked_for_again(plan: Any) -> None:
+def test_a_tree_is_coarse_where_sites_hold_back_small_groups() -> None:
+    """Each of its leaves needs so many rows at every site that has some of it."""
+    for smallest, leaves, rows in ((1, 160, 1), (2, 40, 5), (9, 40, 9)):
+        spec = FitSpec(10, sums_only=True, smallest=smallest)
+        assert starts.description_step(spec) == VarianceTree(leaves, rows)
+
+
+def test_a_specification_knows_the_sites_rows_and_their_largest_limit() -> None:
+    told = [
+        SiteInfo("a", (Limit("MinClusterSize", (("p", 4),)), Limit("MinRows", (("n", 9),)))),
+        SiteInfo("b", (Limit("MinClusterSize", (("p", 6),)),), n_rows=30.0),
+        SiteInfo("c", n_rows=50.0),
+    ]
+    spec = FitSpec(3).at(told)
+    assert (spec.smallest, spec.site_rows) == (6, (30.0, 50.0))
+    assert FitSpec(3).at(told[2:]).smallest == 1
+
+
+@pytest.mark.parametrize("step", [SiteSummaries(9, 5), SiteSummaries(9, 1, 5), VarianceTree(9, 5)])
+def test_means_that_are_enough_are_not_asked_for_again(step: starts.Description) -> None:
     """As many distinct ones as clusters: two groups of five are enough for k = 2, not for 3."""
-    X = on_line(0, 0, 0, 0, 0, 9, 9, 9, 9, 9)
-    enough, short = (run_plan(plan(k), engine(X)) for k in (2, 3))
+    X = on_line(0, 0, 0, 0, 0, 9, 9, 9, 9, 8)
+    enough, short = (run_plan(starts.description(step, k, 0), engine(X)) for k in (2, 3))
     assert len(enough.value.state.centers) == 2
     once, twice = len(enough.communication_rounds), len(short.communication_rounds)
-    assert twice == 2 * once
+    assert twice > once
     assert len(short.value.history) == twice
-    assert len(short.value.state.centers) >= len(enough.value.state.centers)
+    assert len(np.unique(short.value.state.centers)) == 3
+
+
+def test_means_of_single_rows_are_asked_for_once() -> None:
+    for step in (SiteSummaries(9), VarianceTree(9, 1)):
+        found = run_plan(starts.description(step, 3, 0), engine(on_line(0, 0, 9)))
+        alone = run_plan(iterate(step), engine(on_line(0, 0, 9)))
+        assert len(found.communication_rounds) == len(alone.communication_rounds)
 
 
 def test_the_start_from_sums_is_that_of_the_leaves() -> None:
@@ -106,28 +147,62 @@ def test_the_start_from_sums_is_that_of_the_leaves() -> None:
 # Seeds from means
 
 
-@pytest.mark.parametrize(("work", "restarts"), [(1 << 28, 15), (0, 3), (7 * 12, 7)])
-def test_five_restarts_are_made_for_each_seed_if_there_is_time(
-    monkeypatch: pytest.MonkeyPatch, work: int, restarts: int
+@pytest.mark.parametrize(
+    ("work", "restarts", "children"), [(1 << 28, 40, 160), (0, 3, 0), (50 * 24, 40, 50)]
+)
+def test_restarts_and_children_are_as_many_as_there_is_time_for(
+    monkeypatch: pytest.MonkeyPatch, work: int, restarts: int, children: int
 ) -> None:
-    """Three means of two values with two centres: at most 15 for three seeds, at least 3."""
-    calls: list[int] = []
+    """Six means of two values, two centres: 24 products an iteration; at least 3 for 3 seeds."""
+    made = {"restarts": 0, "children": 0}
 
-    def counted(*args: Any, **options: Any) -> Any:
-        calls.append(1)
-        return kmeans(*args, **options)
+    def counted(name: str, make: Any) -> Any:
+        def counting(*args: Any, **options: Any) -> Any:
+            made[name] += 1
+            return make(*args, **options)
 
-    monkeypatch.setattr(starts, "kmeans", counted)
-    monkeypatch.setattr(starts, "RESTART_WORK", work)
-    state = State(np.random.default_rng(0).normal(size=(3, 2)), np.ones(3))
-    starts.best_seeds(state, 2, 3, stream(0, 0))
-    assert len(calls) == restarts
+        return counting
+
+    monkeypatch.setattr(seeds, "kmeans", counted("restarts", kmeans))
+    monkeypatch.setattr(seeds, "lloyd", counted("children", lloyd))
+    monkeypatch.setattr(seeds, "SEARCH_WORK", work)
+    monkeypatch.setattr(seeds, "PATIENCE", 1000)
+    state = State(np.random.default_rng(0).normal(size=(6, 2)), np.ones(6))
+    best_seeds(state, 2, 3, stream(0, 0))
+    assert made == {"restarts": restarts, "children": children}
+
+
+def test_children_end_after_so_many_without_gain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two pairs of means: every restart finds the best clustering, and no child a better one."""
+    made: list[int] = []
+
+    def counting(*args: Any, **options: Any) -> Any:
+        made.append(1)
+        return lloyd(*args, **options)
+
+    monkeypatch.setattr(seeds, "lloyd", counting)
+    state = State(on_line(0, 1, 10, 11), np.ones(4))
+    best, *_ = best_seeds(state, 2, 3, stream(0, 0))
+    assert len(made) == seeds.PATIENCE
+    assert_allclose(np.sort(best.centers.ravel()), [0.5, 10.5])
+
+
+def test_children_find_what_restarts_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    points = np.random.default_rng(0).uniform(size=(400, 2))
+
+    def least() -> float:
+        best, *_ = best_seeds(State(points, np.ones(400)), 30, 4, stream(0, 0))
+        return float(nearest(points, best.centers)[1].sum())
+
+    crossed = least()
+    monkeypatch.setattr(seeds, "CHILDREN", 0)
+    assert crossed < 0.98 * least()
 
 
 def test_seeds_are_weighted_and_know_the_rows_behind_them() -> None:
     """Means 0 and 1 of 99 and 1 rows and 10 of 50: two centres are 0.01 and 10."""
     state = State(on_line(0, 1, 10), np.array([99.0, 1.0, 50.0]), round=3)
-    best, *_ = starts.best_seeds(state, 2, 5, stream(0, 0))
+    best, *_ = best_seeds(state, 2, 5, stream(0, 0))
     order = np.argsort(best.centers.ravel())
     assert_allclose(best.centers[order], on_line(0.01, 10))
     assert_allclose(best.weights[order], [100, 50])
@@ -135,7 +210,7 @@ def test_seeds_are_weighted_and_know_the_rows_behind_them() -> None:
 
 
 def test_fewer_means_than_clusters_are_filled_up_with_copies() -> None:
-    [seed] = starts.best_seeds(State(on_line(0, 8), np.array([3.0, 5.0])), 5, 4, stream(0, 0))
+    [seed] = best_seeds(State(on_line(0, 8), np.array([3.0, 5.0])), 5, 4, stream(0, 0))
     assert seed.centers.shape == (5, 1)
     assert set(seed.centers.ravel()) == {0.0, 8.0}
     assert sorted(seed.weights[seed.weights > 0]) == [3, 5]
@@ -143,7 +218,7 @@ def test_fewer_means_than_clusters_are_filled_up_with_copies() -> None:
 
 def test_no_mean_is_an_error_that_says_what_to_do() -> None:
     with pytest.raises(HeldBackError, match="lower the limit or ask for fewer clusters"):
-        starts.best_seeds(State(), 2, 4, stream(0, 0))
+        best_seeds(State(), 2, 4, stream(0, 0))
 
 
 def test_fkm_s_last_states_join_the_seeds_of_the_summaries() -> None:
@@ -181,10 +256,10 @@ def test_fits_that_differ_by_rounding_are_one_seed(monkeypatch: pytest.MonkeyPat
             self.inertia = next(inertias)
             self.centers, self.weights = on_line(self.inertia, 0), np.ones(2)
 
-    monkeypatch.setattr(starts, "kmeans", lambda *args, **options: Fit())
-    monkeypatch.setattr(starts, "RESTART_WORK", 5 * 6)
-    state = State(on_line(0, 1, 2), np.ones(3))
-    found = starts.best_seeds(state, 2, 4, stream(0, 0))
+    monkeypatch.setattr(seeds, "kmeans", lambda *args, **options: Fit())
+    monkeypatch.setattr(seeds, "RESTARTS", 5)
+    monkeypatch.setattr(seeds, "CHILDREN", 0)
+    found = best_seeds(State(on_line(0, 1, 2), np.ones(3)), 2, 4, stream(0, 0))
     assert [seed.centers[0, 0] for seed in found] == [5.0, 9.0, 9.0 * (1 + 2e-9)]
 
 
@@ -212,16 +287,30 @@ def test_what_the_first_round_asks_for(spec: dict[str, Any], asked: dict[str, in
 # The race
 
 
-def test_of_32_starts_12_then_4_then_2_go_on() -> None:
-    """After the fourth, the eighth and the twelfth round; the last round scores the finalists."""
+@pytest.mark.parametrize(
+    ("n_init", "racing"),
+    [(None, {0: 8, 2: 4, 4: 2}), (8, {0: 8, 2: 4, 4: 2}), (32, {0: 32, 4: 12, 8: 4})],
+)
+def test_of_few_starts_and_of_many_fewer_go_on(n_init: int | None, racing: dict[int, int]) -> None:
+    """So many from so many rounds on; the last round scores the finalists."""
     X = np.random.default_rng(0).uniform(size=(3000, 2))
-    asked = steps(run_plan(clustering(FitSpec(20, seed=0, tol=0.0)), engine(X)))
+    spec = FitSpec(20, n_init=n_init, seed=0, tol=0.0)
+    asked = steps(run_plan(clustering(spec), engine(X)))
     assert asked[0] == {"SiteSummaries": 1}
     races = [each["Lloyd"] for each in asked[1:-1]]
-    assert races[:4] == [32] * 4
-    assert [max(races[rounds]) for rounds in (slice(4, 8), slice(8, 12))] == [12, 4]
-    assert max(races[12:]) == 2
+    for (begin, runs), (end, _) in pairwise([*racing.items(), (len(races), 0)]):
+        assert max(races[begin:end]) == runs
     assert asked[-1] == {"Inertia": 2}
+
+
+def test_runs_that_have_met_are_one() -> None:
+    """Numbered differently, the same centres are the same run."""
+    X = np.random.default_rng(0).uniform(size=(400, 2))
+    starts_ = [State.at(X[:9]), State.at(X[9:18]), State.at(X[:9][::-1])]
+    for keep, racing in (({9: 3}, [3, 2, 2]), (None, [3, 3, 3])):
+        found = run_plan(race(Lloyd(tol=0), starts_, keep=keep), engine(X))
+        assert [len(each.steps) for each in found.communication_rounds][:3] == racing
+        assert len(found.value) == racing[-1]
 
 
 def test_a_race_ends_with_its_first_when_no_more_are_to_be_dropped() -> None:
@@ -398,22 +487,60 @@ def test_a_plan_without_a_limit_of_rounds_ends_at_300() -> None:
     assert len(result.history) == 300
 
 
-def test_a_site_s_summaries_are_one_draw(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of as many means as are wanted, or as there are rows; groups below 3 rows are joined."""
-    asked: list[tuple[int, dict[str, Any]]] = []
+@pytest.mark.parametrize(
+    ("rows", "parameters", "groups"),
+    [
+        ((0, 1, 2, 100, 101, 102), (2,), [3, 3]),
+        ((0, 1, 100, 101, 102), (2, 3), [5]),
+        ((0, 1), (7,), [1, 1]),
+        ((0, 1, 10, 11, 50), (5, 1, 2), [1, 4]),
+        ((0, 1, 10, 11, 50), (5, 1, 6), [5]),
+        ((0, 0, 0, 4, 9, 9), (6, 2), [2, 4]),
+    ],
+    ids=str,
+)
+def test_a_site_s_summaries_by_hand(
+    monkeypatch: pytest.MonkeyPatch,
+    rows: tuple[float, ...],
+    parameters: tuple[int, ...],
+    groups: list[int],
+) -> None:
+    """Of as many means as are wanted, or as rows allow; smaller groups are joined; one draw."""
+    options: list[dict[str, Any]] = []
 
-    def listening(X: np.ndarray, k: int, *args: Any, **options: Any) -> Any:
-        asked.append((k, options))
-        return kmeans(X, k, *args, **options)
+    def listening(*args: Any, **given: Any) -> Any:
+        options.append(given)
+        return kmeans(*args, **given)
 
     monkeypatch.setattr(_summaries, "kmeans", listening)
-    for X, n_means, groups in (
-        (on_line(0, 1, 2, 100, 101, 102), 2, [3, 3]),
-        (on_line(0, 1, 100, 101, 102), 2, [5]),
-        (on_line(0, 1), 7, [2]),
-    ):
-        rng = np.random.default_rng(0)
-        answer = SiteSummaries(n_means).client_step(State(), Data(X), rng)
-        assert sorted(answer.weights) == groups
-    assert [k for k, _ in asked] == [2, 2, 2]
-    assert {options["n_init"] for _, options in asked} == {1}
+    answer = SiteSummaries(*parameters).client_step(
+        State(), Data(on_line(*rows)), np.random.default_rng(0)
+    )
+    assert sorted(answer.weights) == groups
+    assert [each["n_init"] for each in options] == [1]
+
+
+def test_many_rows_are_described_by_means_of_leaves() -> None:
+    """5000 rows in 2048 leaves; the outlier keeps a mean of its own, and all weights count."""
+    rng = np.random.default_rng(0)
+    X, weight = rng.normal(size=(5000, 3)), rng.uniform(0.01, 0.05, 5000)
+    X[7] = 1e4
+    answer = SiteSummaries(40).client_step(State(), Data(X, weight), rng)
+    assert len(answer.weights) == 40
+    assert answer.support is not None
+    assert answer.support.sum() == 5000
+    assert answer.weights.sum() == pytest.approx(weight.sum())
+    assert_allclose(answer.sums.sum(axis=0), weight @ X)
+    means = answer.sums / answer.weights[:, None]
+    far = int(means[:, 0].argmax())
+    assert_allclose(means[far], X[7])
+    assert answer.support[far] == 1
+    again = SiteSummaries(40, 5).client_step(State(), Data(X, weight), np.random.default_rng(0))
+    assert again.support is not None
+    assert again.support.min() >= 5
+
+
+def test_rows_without_weight_are_not_described() -> None:
+    X, weight = on_line(0, 1, 50), np.array([1.0, 1.0, 0.0])
+    answer = SiteSummaries(3).client_step(State(), Data(X, weight), np.random.default_rng(0))
+    assert sorted((answer.sums[:, 0] / answer.weights).tolist()) == [0, 1]

@@ -48,13 +48,13 @@ def ends(plan: Plan[Any]) -> Any:
             return stop.value
 
 
-@pytest.mark.parametrize(("leader", "told"), [(10, 12), (9, 11), (3, 4), (1, 2)])
+@pytest.mark.parametrize(("leader", "told"), [(10, 12), (9, 11), (8, 9), (7, 8), (3, 8), (1, 8)])
 def test_the_others_end_in_half_as_many_rounds_more_as_the_largest_k_took(
     leader: int, told: int
 ) -> None:
     """One round before them, one more of their own and three for what comes after: after L rounds
     of the largest k, all is to be done by 1.5 (1 + L). For L = 9 that is 15, for which ten rounds
-    leave time, and eleven do not; for L = 3 the next round is too late already.
+    leave time, and eleven do not; where L is below 7, by twelve.
     """
     plans = [lasting(100), lasting(leader)]
     assert ends(gather(_in_time(plans))) == [told, None]

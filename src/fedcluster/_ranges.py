@@ -175,7 +175,7 @@ class Array:
         return f"{self.least:g} to {self.most:g}"
 
 
-CLUSTERS, CENTERS, LEAVES = (Whole(1, times, "max_clusters") for times in (1, 2, 4))
+CLUSTERS, CENTERS, LEAVES = (Whole(1, times, "max_clusters") for times in (1, 2, 16))
 """Clusters; centres of a state, as breathing tries up to as many besides; leaves of a tree."""
 MEANS = Whole(1, 1000)
 """Means that a site describes itself by: of groups there may be many more than clusters."""

@@ -88,6 +88,10 @@ class FitSpec:
         The fraction of the sites that is asked in a round.
     prepare : PreprocessingSpec, optional
         What is done to the rows first.
+    site_rows : tuple of float
+        The rows of each site, as far as the sites told of them.
+    smallest : int
+        The smallest group of rows that all sites let through.
     """
 
     n_clusters: Any = parameter(
@@ -135,6 +139,8 @@ class FitSpec:
         1.0, "The fraction of the sites that a round asks; all are, first and last.", metavar="C"
     )
     prepare: PreprocessingSpec | None = None
+    site_rows: tuple[float, ...] = ()
+    smallest: int = 1
 
     @property
     def wish(self) -> str | None:
@@ -154,7 +160,19 @@ class FitSpec:
         auto = isinstance(self.init, str) and self.init == "auto"
         streams = any(site.streams for site in sites)
         grouped = any(limit.name == "Groups" for site in sites for limit in site.limits)
-        return replace(self, init="sums" if auto and streams else self.init, grouped=grouped)
+        return replace(
+            self,
+            init="sums" if auto and streams else self.init,
+            grouped=grouped,
+            site_rows=tuple(site.n_rows for site in sites if site.n_rows is not None),
+            smallest=max((_smallest(site) for site in sites), default=1),
+        )
+
+
+def _smallest(site: SiteInfo) -> int:
+    """Return the smallest group of rows that a site lets through by its limits."""
+    limits = (dict(limit.parameters) for limit in site.limits if limit.name == "MinClusterSize")
+    return max((int(limit.get("p", 1)) for limit in limits), default=1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

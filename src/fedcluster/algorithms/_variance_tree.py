@@ -48,7 +48,7 @@ class VarianceTree:
     ----------
     n_leaves : int
         L, the largest number of leaves.
-    min_rows : int, default=5
+    min_rows : int, default=1
         q: a leaf of less weight is not kept.
 
     Notes
@@ -86,7 +86,7 @@ class VarianceTree:
     objective = Inertia
 
     n_leaves: int
-    min_rows: int = 5
+    min_rows: int = 1
 
     def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
         """Return the shape of an answer: sums and squares of each column for each leaf."""

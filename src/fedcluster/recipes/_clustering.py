@@ -10,7 +10,6 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
-from numpy.random import Generator
 
 from fedcluster._assignment import Assignment
 from fedcluster._choices import builder, imported
@@ -29,18 +28,25 @@ from fedcluster.core import (
     Task,
     check_step,
 )
-from fedcluster.errors import HeldBackError, InputError
-from fedcluster.kernels import kmeans
+from fedcluster.errors import InputError
 from fedcluster.recipes._breathing import breathe
 from fedcluster.recipes._participation import keeps_sums, sampled_run
-from fedcluster.recipes._search import HALVING, race
+from fedcluster.recipes._search import HALVING, SHORT, race
+from fedcluster.recipes._seeds import best_seeds
 from fedcluster.rounds import EarlyStop, Plan, everyone, gather, iterate
 
-N_SEEDS = 32
-"""Starts of the default way to cluster."""
+N_SEEDS = 8
+"""Starts of the default way to cluster: the best that the server finds among means of all rows."""
 
-RESTART_WORK = 1 << 28
-"""Products of a mean's value with a centre's that all restarts of one start may take."""
+N_DRAWN = 32
+"""Starts where the sites draw them."""
+
+MEANS_PER_CLUSTER, MOST_MEANS, FEWEST_MEANS = 80, 256, 2
+"""Means of all sites for each cluster; the most of one site, and its fewest for each cluster."""
+
+LEAVES_PER_CLUSTER, COARSE_LEAVES, COARSE_ROWS = 16, 4, 5
+"""Leaves of a tree for each cluster; where sites hold back small groups, and the fewest rows of
+such a leaf."""
 
 GROUPS = 512
 """Means that a site is asked for where its rows are in groups, which are means already."""
@@ -136,7 +142,11 @@ def _from_starts(algorithm: Algorithm, spec: FitSpec) -> Plan[list[Result]]:
         return (yield from _from_samples(algorithm, spec))
     seeds, history = yield from _starts(spec)
     results = yield from race(
-        algorithm, seeds, seed=spec.seed, max_rounds=spec.max_iter, keep=HALVING
+        algorithm,
+        seeds,
+        seed=spec.seed,
+        max_rounds=spec.max_iter,
+        keep=SHORT if len(seeds) <= N_SEEDS else HALVING,
     )
     if spec.quality == "best" and isinstance(algorithm, Lloyd):
         results[0] = yield from breathe(
@@ -199,15 +209,16 @@ def canonical(state: State, algorithm: Algorithm) -> State:
 
 def _starts(spec: FitSpec) -> Plan[Starts]:
     """Plan the starts that a specification asks for, with the rounds that they take."""
-    k, seed = spec.n_clusters, spec.seed
-    n_seeds = spec.n_init or (N_SEEDS if spec.algorithm == "auto" else 1)
+    k, seed, auto = spec.n_clusters, spec.seed, spec.algorithm == "auto"
+    n_seeds = spec.n_init or (N_SEEDS if auto else 1)
     if (start := _given_start(spec)) is not None:
         return [start], ()
     if spec.means is not None:
         return best_seeds(spec.means, k, n_seeds, stream(seed, spec.means.round)), ()
     step = description_step(spec)
     if step is None:
-        return (yield from drawn(k, n_seeds, site_seeding(spec.init), seed))
+        n_drawn = spec.n_init or (N_DRAWN if auto else 1)
+        return (yield from drawn(k, n_drawn, site_seeding(spec.init), seed))
     if spec.init == "auto" and spec.quality != "good" and not spec.sums_only:
         return (yield from with_fkm(step, k, n_seeds, seed))
     return (yield from from_description(step, k, n_seeds, seed))
@@ -215,13 +226,29 @@ def _starts(spec: FitSpec) -> Plan[Starts]:
 
 def description_step(spec: FitSpec) -> Description | None:
     """Return the step that describes all rows by means to start from, if a start needs that."""
-    if spec.sums_only or spec.init == "sums":
-        return VarianceTree(4 * spec.n_clusters)
+    if spec.sums_only or spec.init == "sums" or (spec.init == "auto" and _are_tiny(spec)):
+        return _tree(spec)
     if spec.init not in ("auto", "summaries"):
         return None
     if spec.grouped:  # a group is a mean of rows already
-        return SiteSummaries(max(2 * spec.n_clusters, GROUPS), min_rows=1)
-    return SiteSummaries(2 * spec.n_clusters)
+        return SiteSummaries(max(FEWEST_MEANS * spec.n_clusters, GROUPS))
+    share = MEANS_PER_CLUSTER * spec.n_clusters // max(1, len(spec.site_rows))
+    n_means = max(FEWEST_MEANS * spec.n_clusters, min(share, MOST_MEANS))
+    return SiteSummaries(n_means, spec.smallest, 2 * spec.smallest)
+
+
+def _are_tiny(spec: FitSpec) -> bool:
+    """Return whether most rows are at sites with too few to describe all clusters by themselves."""
+    few = FEWEST_MEANS * spec.n_clusters
+    n_few = sum(n for n in spec.site_rows if n < few)
+    return not spec.grouped and len(spec.site_rows) > 1 and 2 * n_few > sum(spec.site_rows)
+
+
+def _tree(spec: FitSpec) -> VarianceTree:
+    """Return a tree of sums; a coarse one where sites hold back sums over few rows."""
+    if spec.smallest == 1:
+        return VarianceTree(LEAVES_PER_CLUSTER * spec.n_clusters, 1)
+    return VarianceTree(COARSE_LEAVES * spec.n_clusters, max(COARSE_ROWS, spec.smallest))
 
 
 def description(step: Description, n_clusters: int, seed: int) -> Plan[Result]:
@@ -232,11 +259,19 @@ def description(step: Description, n_clusters: int, seed: int) -> Plan[Result]:
     sites' limits held back more of them.
     """
     coarse = yield from iterate(step, seed=seed)
-    if len(np.unique(coarse.state.centers, axis=0)) >= n_clusters:
+    finest = _finest(step)
+    if step == finest or len(np.unique(coarse.state.centers, axis=0)) >= n_clusters:
         return coarse
-    fine = yield from iterate(replace(step, min_rows=1), seed=seed)
+    fine = yield from iterate(finest, seed=seed)
     better = max(fine, coarse, key=lambda result: len(result.state.centers))
     return replace(better, history=coarse.history + fine.history)
+
+
+def _finest(step: Description) -> Description:
+    """Return the same step for the smallest groups of rows, single ones."""
+    if isinstance(step, SiteSummaries):
+        return SiteSummaries(step.n_means)
+    return replace(step, min_rows=1)
 
 
 def from_description(step: Description, n_clusters: int, n_seeds: int, seed: int) -> Plan[Starts]:
@@ -272,34 +307,3 @@ def drawn(n_clusters: int, n_seeds: int, seeding: Seeding, seed: int) -> Plan[St
     fkm = FKM(n_clusters, client_init=seeding)
     runs = yield from gather([iterate(fkm, seed=seed + i, max_rounds=1) for i in range(n_seeds)])
     return [result.state for result in runs], runs[0].history
-
-
-def best_seeds(state: State, n_clusters: int, n_seeds: int, rng: Generator) -> list[State]:
-    """Return the best distinct weighted k-means of the means in a state, best first.
-
-    Needs no communication. Five times as many are tried as seeds are wanted, fewer where the
-    means are many and wide. Fewer than k means are filled up with copies, whose clusters stay
-    empty.
-
-    Raises
-    ------
-    HeldBackError
-        If there is no mean.
-    """
-    if not len(state.centers):
-        raise HeldBackError(
-            "no site described its rows, every group of rows is smaller than its site's limit: "
-            "lower the limit or ask for fewer clusters"
-        )
-    copies = np.resize(np.arange(len(state.centers)), max(0, n_clusters - len(state.centers)))
-    points = np.concatenate([state.centers, state.centers[copies]])
-    weights = np.append(state.weights, np.zeros(len(copies)))
-    restarts = int(np.clip(RESTART_WORK // (points.size * n_clusters), n_seeds, 5 * n_seeds))
-    fits = [kmeans(points, n_clusters, weights, rng=rng, n_init=1) for _ in range(restarts)]
-    fits.sort(key=lambda fit: fit.inertia)
-    distinct = [
-        fit
-        for i, fit in enumerate(fits)
-        if i == 0 or fit.inertia > fits[i - 1].inertia * (1 + 1e-9)
-    ]
-    return [State(f.centers, f.weights, round=state.round) for f in distinct[:n_seeds]]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from fedcluster.core import Algorithm, Iteration, Result, State, Task
 from fedcluster.rounds import EarlyStop, Plan, reason, server_update
 
-HALVING = {4: 12, 8: 4, 12: 2}
-"""Runs that stay in a race after so many rounds."""
+HALVING, SHORT = {4: 12, 8: 4, 12: 2}, {2: 4, 4: 2}
+"""Runs that stay in a race after so many rounds: from many starts, and from few good ones."""
 
 Runner = tuple[State, tuple[Iteration, ...]]
 
@@ -32,9 +34,9 @@ def race(
     seed, max_rounds
         As in `iterate`.
     keep : mapping of int to int, optional
-        ``{r: q}``: after round r only the q runs of smallest inertia go on; after the last such
-        r the race is over as soon as the first of them has converged. Without it all runs go on
-        until they have.
+        ``{r: q}``: after round r only the q runs of smallest inertia go on, and of runs that have
+        met only one; after the last such r the race is over as soon as the first of them has
+        converged. Without it all runs go on until they have.
 
     Returns
     -------
@@ -54,7 +56,7 @@ def race(
         for i, answer in zip(asked, answers, strict=True):
             state, round_ = server_update(algorithm, runners[i][0], answer, seed)
             runners[i] = state, (*runners[i][1], round_)
-        runners = _ranked(runners)[: keep.get(done, len(runners))] if keep else runners
+        runners = _distinct(runners)[: keep.get(done, len(runners))] if keep else runners
         if keep and done >= max(keep) and runners[0][0].converged:
             break
     best = f", best of {len(starts)} starts" if len(starts) > 1 else ""
@@ -67,3 +69,19 @@ def race(
 def _ranked(runners: Sequence[Runner]) -> list[Runner]:
     """Return runners by rising inertia."""
     return sorted(runners, key=lambda runner: runner[0].inertia)
+
+
+def _distinct(runners: Sequence[Runner]) -> list[Runner]:
+    """Return runners by rising inertia, one of those with the same inertia and weights."""
+    ranked = _ranked(runners)
+    return [
+        runner
+        for i, runner in enumerate(ranked)
+        if not any(_have_met(runner[0], other[0]) for other in ranked[:i])
+    ]
+
+
+def _have_met(state: State, other: State) -> bool:
+    """Return whether two runs are at the same clusters, whatever their order."""
+    near = np.isclose(state.inertia, other.inertia, rtol=1e-12, atol=0)
+    return bool(near) and np.allclose(np.sort(state.weights), np.sort(other.weights), rtol=1e-12)

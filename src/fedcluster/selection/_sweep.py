@@ -21,6 +21,9 @@ from fedcluster.selection._verdict import Rule, Selection, judged
 MOST_ROUNDS = 1.5
 """The rounds of a sweep, in those of one clustering with the largest k."""
 
+FEW_ROUNDS = 12
+"""Rounds that a sweep may take in any case, however few its largest k does."""
+
 AFTERWARDS = 3
 """Rounds that follow a race: its inertia, and two for the indices."""
 
@@ -162,7 +165,8 @@ def _timed(plan: Plan[Result], clock: _Clock, *, leads: bool) -> Plan[Result]:
         done += 1
         try:
             tasks = plan.send(answers)
-            is_over = 1 + (done + 1) + AFTERWARDS > MOST_ROUNDS * (1 + clock.leader)
+            most = max(FEW_ROUNDS, MOST_ROUNDS * (1 + clock.leader))
+            is_over = 1 + (done + 1) + AFTERWARDS > most
             if is_over and not told:
                 told, tasks = True, plan.throw(EarlyStop())
         except StopIteration as stop:

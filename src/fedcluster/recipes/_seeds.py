@@ -1,0 +1,125 @@
+"""Seeds from weighted means: a search at the server, which takes no round.
+
+Restarts of weighted k-means, then crossover: D. Gribel & T. Vidal, HG-means: a scalable hybrid
+genetic algorithm for minimum sum-of-squares clustering, Pattern Recognition 88 (2019).
+
+    population:  the best distinct fits of weighted k-means
+    child:       of two fits, each the better of two drawn, match the centres by assignment, take
+                 one of each pair by chance; move one centre, drawn by chance, to a mean drawn
+                 with probability  w ||x - c||^2  about the others; weighted k-means from there
+                 -> the population, whose worst leaves it
+
+Deviations: children are made until so many in a row gained nothing, and the population keeps its
+best members at once instead of growing and being cut back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.random import Generator
+from scipy.optimize import linear_sum_assignment
+from scipy.spatial.distance import cdist
+
+from fedcluster.core import Floats, State
+from fedcluster.errors import HeldBackError
+from fedcluster.kernels import kmeans
+from fedcluster.kernels._lloyd import LloydFit, lloyd
+
+POPULATION = 12
+"""Fits that are kept, and crossed, at least."""
+
+RESTARTS, CHILDREN, PATIENCE = 40, 160, 40
+"""Runs of k-means++, children at most, and children in a row without gain that end the search."""
+
+SEARCH_WORK = 1 << 27
+"""Products of a mean's value with a centre's that one iteration of all runs may take."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Means:
+    """Weighted means to be clustered, and what the search knows of them.
+
+    Parameters
+    ----------
+    points : ndarray of shape (q, d)
+        The means.
+    weights : ndarray of shape (q,)
+        Their weights.
+    n_clusters : int
+        k.
+    """
+
+    points: Floats
+    weights: Floats
+    n_clusters: int
+
+    @classmethod
+    def of(cls, state: State, n_clusters: int) -> _Means:
+        """Return the means in a state; fewer than k are filled up with copies of weight 0."""
+        missing = max(0, n_clusters - len(state.centers))
+        copies = np.resize(np.arange(len(state.centers)), missing)
+        points = np.concatenate([state.centers, state.centers[copies]])
+        return cls(points, np.append(state.weights, np.zeros(missing)), n_clusters)
+
+    def runs(self, least: int, most: int) -> int:
+        """Return how many runs there is time for."""
+        return int(np.clip(SEARCH_WORK // (self.points.size * self.n_clusters), least, most))
+
+    def crossed(self, fits: Sequence[LloydFit], rng: Generator) -> Floats:
+        """Return the centres (k, d) of two fits, matched and mixed, of which one was moved."""
+        one, other = (fits[rng.integers(len(fits), size=2).min()].centers for _ in range(2))
+        matched = other[linear_sum_assignment(cdist(one, other, "sqeuclidean"))[1]]
+        centers = np.where(rng.random((len(one), 1)) < 0.5, one, matched)
+        rest = np.delete(centers, rng.integers(len(centers)), axis=0)
+        squared = cdist(self.points, rest, "sqeuclidean").min(axis=1)
+        chance = np.cumsum(self.weights * squared)
+        place = np.searchsorted(chance, rng.random() * chance[-1], side="right")
+        new = self.points[min(int(place), len(self.points) - 1)]
+        return np.concatenate([rest, new[None]])
+
+
+def best_seeds(state: State, n_clusters: int, n_seeds: int, rng: Generator) -> list[State]:
+    """Return the best distinct weighted k-means of the means in a state, best first.
+
+    Needs no communication. Fewer are tried where the means are many and wide. Fewer than k means
+    are filled up with copies, whose clusters stay empty.
+
+    Raises
+    ------
+    HeldBackError
+        If there is no mean.
+    """
+    if not len(state.centers):
+        raise HeldBackError(
+            "no site described its rows, every group of rows is smaller than its site's limit: "
+            "lower the limit or ask for fewer clusters"
+        )
+    means, size, idle = _Means.of(state, n_clusters), max(n_seeds, POPULATION), 0
+    points, weights, tol = means.points, means.weights, 1e-4 * means.points.var(axis=0).mean()
+    fits = [
+        kmeans(points, n_clusters, weights, rng=rng, n_init=1)
+        for _ in range(means.runs(n_seeds, max(n_seeds, RESTARTS)))
+    ]
+    fits = _distinct(fits)[:size]
+    for _ in range(means.runs(0, CHILDREN) if 1 < n_clusters < len(points) else 0):
+        least = fits[0].inertia
+        if idle == PATIENCE or least <= 0:
+            break
+        start = means.crossed(fits, rng)
+        child = lloyd(points, start, weights, tol=tol, empty="relocate")
+        fits = _distinct([*fits, child])[:size]
+        idle = 0 if fits[0].inertia < least * (1 - 1e-6) else idle + 1
+    return [State(fit.centers, fit.weights, round=state.round) for fit in fits[:n_seeds]]
+
+
+def _distinct(fits: Sequence[LloydFit]) -> list[LloydFit]:
+    """Return fits by rising inertia without those that differ from the one before by rounding."""
+    ranked = sorted(fits, key=lambda fit: fit.inertia)
+    return [
+        fit
+        for i, fit in enumerate(ranked)
+        if i == 0 or fit.inertia > ranked[i - 1].inertia * (1 + 1e-9)
+    ]
