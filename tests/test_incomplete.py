@@ -65,6 +65,7 @@ def pooled(X: Floats, centers: Floats, rounds: int) -> tuple[Floats, Floats]:
 # Against pooled rows
 
 
+@pytest.mark.filterwarnings("ignore:stopped at the limit")
 @given(seed=st.integers(0, 2**32 - 1), n_sites=st.integers(1, 4), rounds=st.integers(1, 8))
 def test_its_centres_are_those_of_the_pooled_rows(seed: int, n_sites: int, rounds: int) -> None:
     X, _ = planted(seed)

@@ -60,6 +60,7 @@ def parts(X: Floats, seed: int, n_sites: int) -> dict[str, Floats]:
 # Against pooled rows
 
 
+@pytest.mark.filterwarnings("ignore:stopped at the limit")
 @given(seed=st.integers(0, 2**32 - 1), n_sites=st.integers(1, 5), rounds=st.integers(1, 10))
 def test_its_centres_are_those_of_the_pooled_rows(seed: int, n_sites: int, rounds: int) -> None:
     X = cones(seed)
