@@ -341,7 +341,7 @@ def test_bad_input_is_one_line_and_status_2(files, arguments, line):
     [
         (["fit", "north.csv", "-k", "two", "--out", "out"], ["'-k'", "fit --help"]),
         (["fit", "north.csv", "-k", 2, "--algorithm", "best", "--out", "out"], ["'best'", "lloyd"]),
-        (["fit", "north.csv", "-k", 2], ["--out"]),
+        (["predict", "model.json", "north.csv"], ["--out"]),
         (["predict", "model.json"], ["FILE", "predict --help"]),
         (["frob"], ["frob", "fedcluster --help"]),
         (["fi"], ["'fi'. Did you mean 'fit'?; see"]),

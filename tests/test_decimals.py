@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -166,6 +167,11 @@ SAY = '--decimal , or, in a site file, decimal = "," under [source]'
 )  # fmt: skip
 def test_what_is_doubtful_is_said_and_not_guessed(columns, column, decimal, words) -> None:
     write("a.csv", "x;y\n" + "".join(f"{cell};1\n" for cell in column.split()))
+    if columns is not None:
+        read = read_sites(named_sources(["a.csv"], decimal), columns)["a"]
+        assert read.columns == ("y",)
+        assert read.unreadable["x"].endswith(words)
+        columns = replace(columns, values=("x", "y"))
     with pytest.raises(InputError) as caught:
         read_sites(named_sources(["a.csv"], decimal), columns)
     assert str(caught.value).startswith("site 'a', column 'x', row ")
@@ -173,9 +179,29 @@ def test_what_is_doubtful_is_said_and_not_guessed(columns, column, decimal, word
     assert "\n" not in str(caught.value)
 
 
-def test_a_german_date_is_a_text() -> None:
+@pytest.mark.parametrize(
+    ("column", "is_comma"),
+    [
+        ("36,6 37 38,25", True),
+        ("1,234 5,6", True),
+        ("0,125 0,250", True),
+        ("12 1,234 5,678", False),
+        ("36,6 36.7", False),
+        ("36,6 37 warm", False),
+        ("36.6 37", False),
+    ],
+)
+@pytest.mark.parametrize("other", ["1", "word, with comma"])
+def test_decimal_commas_are_found_where_they_are_certain(column, is_comma, other) -> None:
+    write("a.csv", "x;y\n" + "".join(f"{cell};{other}\n" for cell in column.split()))
+    assert CsvFile.open(Path("a.csv")).decimal == ("," if is_comma else ".")
+    write("a.csv", "x;y\n" + "".join(f"{cell};2.5\n" for cell in column.split()))
+    assert CsvFile.open(Path("a.csv")).decimal == "."
+
+
+def test_a_german_date_is_a_date() -> None:
     write("a.csv", "x;y\n24.12.2020;1,5\n25.12.2020;2\n")
-    assert read_sites(named_sources(["a.csv"], ","), RAW)["a"].data.columns[0].kind == "text"
+    assert read_sites(named_sources(["a.csv"], ","), RAW)["a"].data.columns[0].kind == "date"
     with pytest.raises(InputError, match=r"'24\.12\.2020' is not a number; choose columns with"):
         read_sites(named_sources(["a.csv"], ","))
 
@@ -224,7 +250,8 @@ def test_every_command_reads_them(files: list[str]) -> None:
     assert run("fit", *usual, *two, "a").exit_code == 0
     assert run("fit", *files, *two, "b", "--decimal", ",").exit_code == 0
     assert run("fit", "north.toml", "south.toml", *two, "c").exit_code == 0
-    assert centers("a") == centers("b") == centers("c")
+    assert run("fit", *files, *two, "found").exit_code == 0
+    assert centers("a") == centers("b") == centers("c") == centers("found")
     assert run("predict", "a/model.json", *usual, "--out", "d").exit_code == 0
     assert run("predict", "a/model.json", *files, "--out", "e", "--decimal", ",").exit_code == 0
     assert Path("d/labels/south.csv").read_text() == Path("e/labels/south.csv").read_text()
@@ -238,8 +265,11 @@ def test_every_command_reads_them(files: list[str]) -> None:
 
 @pytest.mark.parametrize("command", ["fit", "select-k"])
 @pytest.mark.parametrize("scale", ["standard", "none"])
-def test_without_it_one_line_says_what_to_do(command: str, scale: str, files: list[str]) -> None:
-    more = ["-k", 2, "--out", "out"] if command == "fit" else []
+def test_where_it_is_denied_one_line_says_what_to_do(
+    command: str, scale: str, files: list[str]
+) -> None:
+    more = ["-k", 2, "--out", "out", "--decimal", "."]
+    more = more if command == "fit" else more[-2:]
     said = fails(command, *files, *more, "--scale", scale, "--columns", "Größe")
     assert said.startswith("site 'north', column 'Größe', row 1 (line 2 of north.csv): ")
     assert "--decimal , or, in a site file" in said
@@ -258,6 +288,9 @@ def test_check_shows_them(files: list[str]) -> None:
     assert [c["holds"] for c in json.loads(shown.stdout)["columns"]] == ["number", "number", "text"]
     told = Path("north.toml").read_text()
     Path("north.toml").write_text(told.replace('decimal = ","\n', ""))
+    found = json.loads(run("check", "north.toml", "--json").stdout)["columns"]
+    assert [c["holds"] for c in found] == ["number", "number", "text"]
+    Path("north.toml").write_text(told.replace('decimal = ","\n', 'decimal = "."\n'))
     shown = run("check", "north.toml").stdout
     assert shown.count("  decimal commas  ") == 2
     assert 'Größe, Gewicht may have decimal commas: then write decimal = "," under' in shown

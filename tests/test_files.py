@@ -165,15 +165,14 @@ CELL = "site 'north', column {}, row {} (line {} of north.csv): "
         (
             b"x,name\n1,Ann\n2,Zo\xeb\n",
             None,
-            CELL.format("'name'", 1, 2)
-            + "the value is not UTF-8 text; choose columns with --columns x",
+            CELL.format("'name'", 1, 2) + "'Ann' is not a number; choose columns with --columns x",
         ),
         (
-            "x;y\n1,5;2\n",
+            "x;y\n1,500;2\n",
             None,
             CELL.format("'x'", 1, 2)
-            + "'1,5' has a decimal comma, as its column has; say --decimal , or, in a site file, "
-            'decimal = "," under [source]',
+            + "'1,500' may mean 1.500 or 1500; if 1.500, say --decimal , or, in a site file, "
+            'decimal = "," under [source]; if 1500, save the file without commas',
         ),
         (
             "x,y\n1,\n3,2\n,5\n",
@@ -224,22 +223,23 @@ CELL = "site 'north', column {}, row {} (line {} of north.csv): "
             "put a line with the columns' names above it",
         ),
         ("x,y\n1,2\n", ["x", "z"], "site 'north' has no column 'z'; it has x, y"),
-        (
-            "größe\n1\n".encode("latin-1"),
-            None,
-            "site 'north': north.csv is not UTF-8 text; save it as CSV in UTF-8",
-        ),
-        (
-            "x,y\n1,2\n".encode("utf-16"),
-            None,
-            "site 'north': north.csv is not UTF-8 text; save it as CSV in UTF-8",
-        ),
     ],
 )
 def test_what_is_wrong_with_a_csv_is_said_in_one_line(text, columns, message):
     with pytest.raises(InputError) as said:
         read(text, columns=columns)
     assert str(said.value) == message
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "latin-1", "cp1252", "utf-16"])
+@pytest.mark.parametrize("name", ["north.csv", "north.csv.gz"])
+def test_the_encoding_of_a_csv_is_found(encoding, name):
+    text = "größe,ort\n1.5,Köln\n2.5,Zoë\n".encode(encoding)
+    Path(name).write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
+    read = read_sites(named_sources([name]), ColumnRoles(raw=True))["north"]
+    assert read.columns == ("größe", "ort")
+    assert read.data.columns[1].levels == ("Köln", "Zoë")
+    np.testing.assert_array_equal(read.data.X[:, 0], [1.5, 2.5])
 
 
 def test_columns_may_be_called_0_1_2():

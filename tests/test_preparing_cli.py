@@ -234,37 +234,65 @@ def test_what_cannot_be_done_is_one_line(files, options, line):
 
 
 @pytest.mark.parametrize(
-    ("content", "line"),
+    ("content", "line", "left_out"),
     [
         (
             "age,height,sex\n1,2,1\n3,4,2\n",
             "column 'sex' holds text at north and south, numbers at west; mend that or choose",
+            {"sex": "text at north and south, numbers at west"},
         ),
         (
             "age,height\n1,2\n3,4\n",
-            "column 'sex' is lacking at west; mend that or choose among age, height",
+            "site 'west' has no column 'sex'; it has age, height",
+            {"sex": "lacking at west"},
         ),
-        ("age,height,sex\n1,,F\n3,,M\n", "column 'height' holds numbers at north and south, no "),
+        (
+            "age,height,sex\n1,,F\n3,,M\n",
+            "column 'height' holds numbers at north and south, no ",
+            {"height": "numbers at north and south, no value at west"},
+        ),
         (
             "age,height,sex\n1,2020-01-02,F\n3,2020-01-03,M\n",
             "column 'height' holds numbers at north and south, dates at west; mend that",
+            {"height": "numbers at north and south, dates at west"},
         ),
         (
             "age,height,sex\n1,1.5,F\n3,tall,M\n4,1.6,F\n",
             "site 'west', column 'height', row 2 (line 3 of west.csv): 'tall' is not a number, as "
             "most of this column are; mend it or leave the column out",
+            {
+                "height": "at west, row 2 (line 3 of west.csv): 'tall' is not a number, as most "
+                "of this column are; mend it or leave the column out"
+            },
         ),
         (
-            'age,height,sex\n1,"1,5",F\n3,"1,6",M\n',
+            'age,height,sex\n1,"1,5",F\n3,"1.6",M\n',
             "site 'west', column 'height', row 1 (line 2 of west.csv): '1,5' has a decimal comma",
+            {
+                "height": "at west, row 1 (line 2 of west.csv): '1,5' has a decimal comma; save "
+                "the file with decimal points"
+            },
         ),
-        ("age,height,sex\n1,inf,F\n3,2,M\n", "site 'west', column 'height', row 1 (line 2 of "),
-        ("age,height,sex\n", "site 'west': west.csv has a header but no rows"),
+        (
+            "age,height,sex\n1,inf,F\n3,2,M\n",
+            "site 'west', column 'height', row 1 (line 2 of ",
+            {"height": "at west, row 1 (line 2 of west.csv): the value is infinite"},
+        ),
+        ("age,height,sex\n", "site 'west': west.csv has a header but no rows", None),
     ],
 )
-def test_what_does_not_fit_together_is_named_by_site_and_column(files, content, line):
+def test_what_does_not_fit_together_is_left_out_or_refused_where_it_is_named(
+    files, content, line, left_out
+):
     Path("west.csv").write_text(content)
-    assert fails("fit", *files, "-k", 2, "--out", "out").startswith(line)
+    chosen = ["--columns", "age,height,sex"]
+    assert fails("fit", *files, "-k", 2, "--out", "out", *chosen).startswith(line)
+    if left_out is None:
+        assert fails("fit", *files, "-k", 2, "--out", "out").startswith(line)
+        return
+    ran = run("fit", *files, "-k", 2, "--out", "out", "--json")
+    told = json.loads(ran.stdout)["preprocessing"]["left_out"]
+    assert told == left_out | {"note": "only south has it"}
 
 
 def test_a_negative_value_has_no_logarithm(files):

@@ -240,10 +240,13 @@ def test_missing_values_are_an_error_that_names_all_of_them() -> None:
         fitted(engine_of(MISSING), PreprocessingSpec())
 
 
-def test_a_site_that_lacks_all_of_a_column_is_an_error() -> None:
+def test_a_column_that_a_site_has_no_value_of_is_left_out_unless_it_is_named() -> None:
     sites = {"north": MISSING["north"], "west": Data(np.array([[1.0, np.nan], [2.0, np.nan]]))}
+    found = fitted(engine_of(sites), PreprocessingSpec(missing="mean"))
+    assert found.fit_report.left_out == {"x1": "numbers at north, no value at west"}
+    assert found.preprocessor.names == ("x0",)
     with pytest.raises(InputError, match=r"column 'x1' holds numbers at north, no value at west;"):
-        fitted(engine_of(sites), PreprocessingSpec(missing="mean"))
+        fitted(engine_of(sites), PreprocessingSpec(missing="mean", columns=["x0", "x1"]))
 
 
 def test_new_rows_with_missing_values_are_refused_where_nothing_says_how_to_fill_them() -> None:
@@ -356,7 +359,7 @@ def test_all_differences_are_named_at_once() -> None:
         "west": [Column("age", "mixed"), Column("sex", "text"), Column("BMI"), Column("born")],
     }
     with pytest.raises(InputError) as error:
-        agree(told)
+        agree(told, ["age", "sex", "bmi", "born"])
     assert str(error.value) == (
         "column 'age' holds numbers at north and south, numbers and text at west; "
         "column 'sex' holds text at north and west, numbers at south; "
@@ -364,6 +367,22 @@ def test_all_differences_are_named_at_once() -> None:
         "column 'born' holds numbers at north and west, dates at south; "
         "mend that: no column is the same everywhere"
     )
+    left_out = {
+        "age": "numbers at north and south, numbers and text at west",
+        "sex": "text at north and west, numbers at south",
+        "bmi": "lacking at west, but west has 'BMI'",
+        "born": "numbers at north and west, dates at south",
+        "BMI": "only west has it, but north has 'bmi' and south has 'bmi'",
+    }
+    with pytest.raises(InputError) as error:
+        agree(told)
+    assert str(error.value) == "the sites have no column in common: " + "; ".join(
+        f"{name!r} ({why})" for name, why in left_out.items()
+    )
+    more = {site: [*columns, Column("weight")] for site, columns in told.items()}
+    schema = agree(more)
+    assert [column.name for column in schema.columns] == ["weight"]
+    assert schema.left_out == left_out
 
 
 def test_columns_of_few_sites_are_left_out_and_chosen_ones_must_be_everywhere() -> None:

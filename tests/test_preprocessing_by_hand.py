@@ -206,19 +206,22 @@ def test_weights_of_rows_count_in_cells() -> None:
 # Agreement on columns
 
 
-def schema_of(**sites: str) -> Any:
-    return agree({site: [Column(name) for name in columns] for site, columns in sites.items()})
+def schema_of(chosen: str | None = None, **sites: str) -> Any:
+    told = {site: [Column(name) for name in columns] for site, columns in sites.items()}
+    return agree(told, chosen)
 
 
 def test_a_column_of_at_most_half_of_the_sites_is_left_out() -> None:
-    """Of more than half it is lacking at the others: an error."""
+    """Of more than half it is lacking at the others: an error where it is chosen."""
     half = schema_of(a="xy", b="xy", c="x", d="x")
     assert [column.name for column in half.columns] == ["x"]
     assert half.left_out == {"y": "only a and b have it"}
+    assert schema_of(a="xy", b="xy", c="xy", d="x").left_out == {"y": "lacking at d"}
+    assert schema_of(a="xy", b="xy", c="x").left_out == {"y": "lacking at c"}
     with pytest.raises(InputError, match=r"^column 'y' is lacking at d; mend that or choose am"):
-        schema_of(a="xy", b="xy", c="xy", d="x")
+        schema_of(chosen="xy", a="xy", b="xy", c="xy", d="x")
     with pytest.raises(InputError, match="column 'y' is lacking at c"):
-        schema_of(a="xy", b="xy", c="x")
+        schema_of(chosen="xy", a="xy", b="xy", c="x")
     assert schema_of(a="xy", b="x", c="x").left_out == {"y": "only a has it"}
 
 
@@ -241,10 +244,15 @@ def test_a_level_of_one_of_several_sites_is_told() -> None:
 def test_what_a_column_holds_elsewhere_is_said() -> None:
     described = {"a": [Column("x")], "b": [Column("x", "text", ("u",))], "c": [Column("x")]}
     with pytest.raises(InputError) as caught:
-        agree(described)
+        agree(described, ["x"])
     assert str(caught.value) == (
         "column 'x' holds numbers at a and c, text at b; "
         "mend that: no column is the same everywhere"
+    )
+    with pytest.raises(InputError) as caught:
+        agree(described)
+    assert str(caught.value) == (
+        "the sites have no column in common: 'x' (numbers at a and c, text at b)"
     )
 
 
@@ -756,10 +764,11 @@ def test_half_or_fewer_sites_that_have_a_column_are_named_with_what_others_call_
 
 
 @pytest.mark.parametrize("kind", ["date", "mixed", "empty"])
-def test_columns_of_what_is_no_number_and_no_text_are_refused(kind: str) -> None:
+def test_columns_of_what_is_no_number_and_no_text_are_left_out_or_refused(kind: str) -> None:
     described = {site: [Column("x", kind), Column("y")] for site in "ab"}
+    assert list(agree(described).left_out) == ["x"]
     with pytest.raises(InputError, match=r"column 'x' holds .* at a and b; mend that or choose am"):
-        agree(described)
+        agree(described, ["x", "y"])
 
 
 def test_every_value_missing_at_a_site_names_column_and_site() -> None:

@@ -501,7 +501,13 @@ def test_check_warns_of_columns_that_a_fit_refuses() -> None:
         "column 'none' holds no value, which a fit refuses; "
         "write columns = [...] without it into the site file",
     ]
-    assert "column 'born' holds dates" in fails("fit", "north.toml", "-k", 2, "--out", "out")
+    left_out = json.loads(run("fit", "north.toml", "-k", 2, "--out", "out", "--json").stdout)
+    assert left_out["preprocessing"]["left_out"] == {
+        "born": "dates; --dates age, month, weekday or since makes numbers of them",
+        "none": "no value",
+    }
+    named = ["--columns", "age,born"]
+    assert "column 'born' holds dates" in fails("fit", "north.toml", "-k", 2, "--out", "o", *named)
     toml('path = "rows.parquet"', 'columns = ["age", "bmi"]')
     assert json.loads(run("check", "north.toml", "--json").stdout)["warnings"] == []
 

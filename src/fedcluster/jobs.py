@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.random import RandomState
@@ -67,6 +67,12 @@ class JobReport:
     preprocessor: Preprocessor | None = None
     fit_report: FitReport = field(default_factory=FitReport)
     refusals: tuple[Any, ...] = ()
+
+    def with_decisions(self, left_out: Mapping[str, str], notes: Sequence[str]) -> Self:
+        """Return the report with columns that were set aside before the sites were asked."""
+        met = self.fit_report
+        notes, left_out = (*notes, *met.notes), {**left_out, **met.left_out}
+        return replace(self, fit_report=replace(met, left_out=left_out, notes=notes))
 
 
 def execute(

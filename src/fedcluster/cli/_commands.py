@@ -5,7 +5,7 @@ What is slow to import is imported by the commands, so that help comes at once.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -14,8 +14,9 @@ import typer
 from fedcluster._specifications import Fit, SelectK
 from fedcluster.cli._options import (
     Columns,
-    CsvOptions,
+    Dates,
     Elbow,
+    Exclude,
     FileOptions,
     Files,
     Fuzzy,
@@ -24,10 +25,12 @@ from fedcluster.cli._options import (
     ModelFile,
     Out,
     OutIfAny,
+    OutOfFit,
     Scaling,
     Seed,
     Shaping,
     ShowOptions,
+    ValueOptions,
     asked,
     check_least,
     check_options,
@@ -41,13 +44,15 @@ def fit(
     files: Files,
     *,
     columns: Columns = None,
+    exclude: Exclude = None,
+    dates: Dates = None,
     scaling: Scaling,
     shaping: Shaping,
     rows: FileOptions,
     job: Fit,
     fuzzy: Fuzzy = False,
     min_cluster_size: MinClusterSize = None,
-    out: Out,
+    out: OutOfFit = Path("result"),
     show: ShowOptions,
 ) -> None:
     """Find clusters of the rows of several sites.
@@ -74,8 +79,13 @@ def fit(
         job = runs.with_fuzzifier(job, fuzzy=fuzzy)
         show.check_folder(out)
         job = replace(job, prepare=asked(scaling, columns, shaping))
-        tables = reading.read(files, replace(rows, columns=columns), screen.doing, job.prepare)
-        fitted = screen.wait_for(lambda: runs.cluster(job, tables, screen.doing, min_cluster_size))
+        rows = replace(rows, columns=columns, exclude=exclude, dates=dates)
+        read = reading.read(files, rows, screen.doing, job.prepare)
+        job = runs.with_dates(job, read.dates)
+        fitted = screen.wait_for(
+            lambda: runs.cluster(job, read.tables, screen.doing, min_cluster_size)
+        )
+        fitted = fitted.with_decisions(read.left_out, read.notes)
         screen.warnings += fitted.warnings
         content, written = runs.write(out, fitted)
     screen.result(
@@ -97,7 +107,7 @@ def predict(
     files: Files,
     *,
     out: Out,
-    csv: CsvOptions,
+    values: ValueOptions,
     show: ShowOptions,
 ) -> None:
     """Give each row of new files the cluster of a model.
@@ -116,7 +126,7 @@ def predict(
 
         model = Model.load(model_file)
         show.check_folder(out)
-        tables = reading.read_for(model, files, FileOptions(decimal=csv.decimal), screen.doing)
+        tables = reading.read_for(model, files, FileOptions(**asdict(values)), screen.doing)
         screen.doing("labelling")
         labels = screen.wait_for(lambda: runs.label(model, tables))
         sites = runs.write_labels_of(out, model, tables, labels)
@@ -150,6 +160,8 @@ def select_k(
     elbow: Elbow = False,
     bounds: GapBounds = None,
     columns: Columns = None,
+    exclude: Exclude = None,
+    dates: Dates = None,
     scaling: Scaling,
     rows: FileOptions,
     min_cluster_size: MinClusterSize = None,
@@ -168,15 +180,20 @@ def select_k(
     with Screen(as_json=show.as_json, quiet=show.quiet) as screen:
         from fedcluster.cli import _indices as indices
         from fedcluster.cli import _reading as reading
+        from fedcluster.cli import _runs as runs
 
         check_options(job)
         check_least("--min-cluster-size", min_cluster_size)
         show.check_folder(out)
         job = indices.specified(job, asked(scaling, columns), bounds, elbow=elbow)
-        tables = reading.read(files, replace(rows, columns=columns), screen.doing, job.prepare)
+        rows = replace(rows, columns=columns, exclude=exclude, dates=dates)
+        read = reading.read(files, rows, screen.doing, job.prepare)
+        job = runs.with_dates(job, read.dates)
         chosen = screen.wait_for(
-            lambda: indices.choose(job, tables, screen.doing, min_cluster_size)
+            lambda: indices.choose(job, read.tables, screen.doing, min_cluster_size)
         )
+        chosen = chosen.with_decisions(read.left_out, read.notes)
+        screen.warnings += chosen.fit_report.warnings
         screen.warnings += chosen.outcome.value.warnings
         written = indices.write_choice(out, chosen) if out is not None else []
     screen.result(

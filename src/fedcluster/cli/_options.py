@@ -38,6 +38,7 @@ ModelFile = Annotated[
 Out = Annotated[
     Path, typer.Option("--out", "-o", metavar="DIR", show_default=False, help="Folder to write.")
 ]
+OutOfFit = Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Folder to write.")]
 OutIfAny = Annotated[
     Path | None,
     typer.Option("--out", "-o", metavar="DIR", show_default=False, help="Folder to write."),
@@ -76,15 +77,39 @@ MinClusterSize = Annotated[
 ]
 
 
+Exclude = Annotated[
+    str | None, typer.Option(metavar="A,B,C", help="Columns that are not clustered by.")
+]
+Dates = Annotated[
+    str | None,
+    typer.Option(
+        metavar="A=HOW,...|HOW",
+        help="Make numbers of dates: age in years, today or age:YYYY-MM-DD; month; weekday, 1 is "
+        "Monday; since, in days since 2000 or since:YYYY-MM-DD. Without it dates are left out.",
+    ),
+]
+
+
 @dataclass(frozen=True, slots=True)
-class CsvOptions:
-    """Options of how files of new rows are read."""
+class ValueOptions:
+    """Options of how values of files are read, of rows to cluster and of new ones."""
 
-    decimal: str = parameter(".", DECIMAL, choices=SIGNS)
+    decimal: str | None = parameter(
+        None, DECIMAL, choices=SIGNS, show_default="found where it is certain"
+    )
+    missing_values: str | None = parameter(
+        None, "Values that mean that there is none.", metavar="VALUE,..."
+    )
+    codes: str | None = parameter(
+        None, "What texts of a column are called instead.", metavar="COLUMN:TEXT=NAME,..."
+    )
+    factor: str | None = parameter(
+        None, "What a site's column is multiplied with.", metavar="SITE:COLUMN=FACTOR,..."
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class FileOptions:
+class FileOptions(ValueOptions):
     """Options of how files of rows are read; with the columns, which not every command takes."""
 
     site_column: str | None = parameter(
@@ -94,7 +119,6 @@ class FileOptions:
     group_column: str | None = parameter(
         None, "Column that says whose row it is: limits count persons.", metavar="NAME"
     )
-    decimal: str = parameter(".", DECIMAL, choices=SIGNS)
     protection: str | None = parameter(
         None,
         "Whether rows are seen in groups, as a federation over a network sees them, or as they "
@@ -103,6 +127,8 @@ class FileOptions:
         show_default=False,
     )
     columns: str | None = None
+    exclude: str | None = None
+    dates: str | None = None
     label_column: str | None = None
 
 

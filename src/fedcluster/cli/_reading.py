@@ -6,7 +6,7 @@ import re
 import shlex
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,22 +15,56 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcluster._site import SiteFile
-from fedcluster.cli._options import FileOptions
+from fedcluster.cli._options import FileOptions, ValueOptions
+from fedcluster.cli._screening import screen
 from fedcluster.client import Client
 from fedcluster.core import Data
 from fedcluster.errors import InputError
-from fedcluster.io._cells import POINT
 from fedcluster.io._columns import choose, column_list, common_columns, is_index
+from fedcluster.io._dates import HOW, checked_how
 from fedcluster.io._matrices import Matrix
+from fedcluster.io._mending import Mending, read_mending
 from fedcluster.io._reader import ColumnRoles, Table, counts_rows
 from fedcluster.io._rows import FileSource, SiteRows
-from fedcluster.io._sources import CSV, FORMATS, load, names_of, open_source, suffix_of
+from fedcluster.io._sources import (
+    CSV,
+    FORMATS,
+    load,
+    load_readable,
+    names_of,
+    open_source,
+    padded_columns,
+    read_as,
+    suffix_of,
+)
 from fedcluster.model import Model
 from fedcluster.preprocessing import Category, PreprocessingSpec
 from fedcluster.privacy import Groups
 
 ADDRESS = re.compile(r"^(?:[^=/]+=)?([\w+]+)://")
 Doing = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reading:
+    """Rows that were read for a fit, and what was decided on their columns.
+
+    Parameters
+    ----------
+    tables : dict of str to SiteRows
+        The rows of each site.
+    left_out : mapping of str to str
+        Columns that were set aside, each with the reason.
+    notes : tuple of str
+        Sentences on columns that may mean something else.
+    dates : mapping of str to str
+        By column, what became of its dates.
+    """
+
+    tables: dict[str, SiteRows]
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    dates: Mapping[str, str] = field(default_factory=dict)
 
 
 def roles_of(options: FileOptions) -> dict[str, Any]:
@@ -46,18 +80,67 @@ def read(
     options: FileOptions,
     doing: Doing,
     prepare: PreprocessingSpec | None = None,
-) -> dict[str, SiteRows]:
+) -> Reading:
     """Read the sites' rows for a fit: from one file each, from one of all, or by site files.
 
-    Rows that are to be prepared may have text and missing values.
+    Rows that are to be prepared may have text and missing values; where no columns were chosen,
+    those that hold no measurements are set aside.
     """
-    chosen = column_list(options.columns)
+    roles = _roles_for(options, prepare)
+    tables = _read(files, options, roles, doing)
+    dates = _dates_of(options.dates, tables)
+    if dates:
+        tables = _read(files, options, replace(roles, dates=dates), doing)
+    left_out: Mapping[str, str] = {}
+    notes: tuple[str, ...] = ()
+    if prepare is not None:
+        tables, screening = screen(tables, prepare, chosen=roles.values is not None)
+        left_out, notes = screening.left_out, screening.notes
+        for line in screening.warnings:
+            warnings.warn(line, stacklevel=2)
+    return Reading(_protected(tables, options, roles), left_out, notes, dates)
+
+
+def _roles_for(options: FileOptions, prepare: PreprocessingSpec | None) -> ColumnRoles:
+    """Return the columns that options ask for."""
+    chosen, excluded = column_list(options.columns), column_list(options.exclude, "--exclude")
     for role, name in roles_of(options).items():
         if name in (chosen or []):
             raise InputError(f"--{role}-column {name!r} is among --columns too; leave it out there")
-    coded = () if prepare is None else tuple(prepare.named)
-    roles = ColumnRoles(None if chosen is None else tuple(chosen), raw=prepare is not None)
-    return _read(files, options, replace(roles, coded=coded), doing)
+    if both := [name for name in excluded or () if name in (chosen or [])]:
+        raise InputError(f"--exclude {both[0]!r} is among --columns too; leave it out there")
+    return ColumnRoles(
+        None if chosen is None else tuple(chosen),
+        raw=prepare is not None,
+        coded=() if prepare is None else tuple(prepare.named),
+        excluded=tuple(excluded or ()),
+        mending=_mending(options),
+    )
+
+
+def _mending(options: ValueOptions) -> Mending:
+    return read_mending(options.missing_values, options.codes, options.factor)
+
+
+def _dates_of(asked: str | None, tables: Mapping[str, SiteRows]) -> dict[str, str]:
+    """Return what becomes of dates, by column: as ``A=HOW,B=HOW`` says, or HOW of all dates."""
+    if asked is None:
+        return {}
+    kinds: dict[str, set[str]] = {}
+    for table in tables.values():
+        for column in table.columns_told:
+            kinds.setdefault(column.name, set()).add(column.kind)
+    held = [name for name, kind in kinds.items() if "date" in kind]
+    pairs = [part.rpartition("=") for part in column_list(asked, "--dates") or []]
+    given = {name.strip(): checked_how(how.strip()) for name, _, how in pairs}
+    if "" in given and len(given) > 1:
+        raise InputError(f"--dates {asked!r} must be one of {', '.join(HOW)}, or by column A=age")
+    if unknown := [name for name in given if name and name not in held]:
+        raise InputError(
+            f"--dates: column {unknown[0]!r} holds no dates; "
+            + (f"{', '.join(held)} {'does' if len(held) == 1 else 'do'}" if held else "none does")
+        )
+    return dict.fromkeys(held, given[""]) if "" in given else given
 
 
 def read_for(
@@ -70,11 +153,12 @@ def read_for(
                 f"--{role}-column {name!r} is a column of the model; fit again without it, "
                 "with the others in --columns"
             )
-    roles = ColumnRoles(tuple(model.columns))
+    roles = ColumnRoles(tuple(model.columns), mending=_mending(options))
     if model.preprocessor is not None:
         coded = [c.name for c in model.preprocessor.columns if isinstance(c, Category)]
-        roles = replace(roles, raw=True, coded=tuple(coded))
-    return _read(files, options, roles, doing)
+        dates = {c.name: c.date for c in model.preprocessor.numeric if c.date is not None}
+        roles = replace(roles, raw=True, coded=tuple(coded), dates=dates)
+    return _protected(_read(files, options, roles, doing), options, roles)
 
 
 def _read(
@@ -85,21 +169,29 @@ def _read(
             raise InputError(
                 "--min-cluster-size and --label-column are what a site file says itself"
             )
-        if options.decimal != POINT or roles_of(options):
+        own = (options.decimal, options.missing_values, options.codes, options.factor)
+        if any(own) or roles_of(options):
             raise InputError(
-                "--site-column, --weight-column, --group-column and --decimal are what a site "
-                "file says itself"
+                "--site-column, --weight-column, --group-column, --missing-values, --codes, "
+                "--factor and --decimal are what a site file says itself"
             )
         return _open_sites(files, roles, options.protection, doing)
     if options.site_column is not None and len(files) > 1:
         raise InputError(f"--site-column is for one file of all sites, not for {len(files)} files")
     sources, roles = named_sources(files, options.decimal), replace(roles, **roles_of(options))
-    tables = read_sites(sources, roles, doing)
+    return read_sites(sources, roles, doing)
+
+
+def _protected(
+    tables: dict[str, SiteRows], options: FileOptions, roles: ColumnRoles
+) -> dict[str, SiteRows]:
+    """Return the rows of files, seen in groups where that is asked for."""
     if options.protection != "groups":
         return tables
     groups = Groups(scale="standard" if roles.raw else "none")
     return {
-        name: replace(table, protected=_grouped(table, groups)) for name, table in tables.items()
+        name: replace(table, protected=_grouped(table, groups)) if table.limits is None else table
+        for name, table in tables.items()
     }
 
 
@@ -136,6 +228,10 @@ def _open_sites(
         sites[site.name] = site
     sites = dict(sorted(sites.items()))
     streams = {name: site.opened(roles.values, raw=roles.raw) for name, site in sites.items()}
+    _check_excluded(roles.excluded, {name: each.columns for name, each in streams.items()})
+    for name, stream in streams.items() if roles.excluded else ():
+        rest = [column for column in stream.columns if column not in roles.excluded]
+        streams[name] = sites[name].opened(rest, raw=roles.raw)
     if not roles.raw:
         order = common_columns({name: each.columns for name, each in streams.items()})
         for name, stream in streams.items():
@@ -155,15 +251,15 @@ def _open_sites(
 # Files of several sites
 
 
-def named_sources(arguments: Iterable[str], decimal: str = POINT) -> dict[str, FileSource]:
+def named_sources(arguments: Iterable[str], decimal: str | None = None) -> dict[str, FileSource]:
     """Name the sites of files: ``path`` after the file's stem, ``name=path`` as it says.
 
     Parameters
     ----------
     arguments : iterable of str
         The files as a command names them.
-    decimal : {".", ","}, default="."
-        What the decimals begin with in those that are CSV.
+    decimal : {".", ","}, optional
+        What the decimals begin with in those that are CSV; by default each file shows it.
 
     Returns
     -------
@@ -244,13 +340,9 @@ def read_sites(
     for site, source in sources.items():
         doing(f"reading {source.path.name}")
         own = replace(roles, values=values[site])
-        owner = f"site {site!r}" if roles.site is None else str(source)
-        data, homes = load(opened.pop(site), own, owner)
-        used = {*own.chosen, *own.others}
-        ignored = tuple(name for name in names[site] if name not in used)
-        rows = SiteRows(site, data, own.chosen, range(1, len(data) + 1), ignored)
-        read |= {site: rows} if homes is None else _by_site(rows, data, homes)
-    if roles.values is None:
+        by_name = roles.values is not None
+        read |= _rows_of(site, source, opened.pop(site), own, by_name=by_name)
+    if roles.values is None and not roles.raw:
         _warn_of_row_numbers(list(read.values()))
     for site, rows in read.items():
         weight = rows.data.sample_weight
@@ -260,6 +352,39 @@ def read_sites(
                 "leave the site out or weigh some row"
             )
     return read
+
+
+def _rows_of(
+    site: str,
+    source: FileSource,
+    opened: list[Table] | Matrix,
+    roles: ColumnRoles,
+    *,
+    by_name: bool,
+) -> dict[str, SiteRows]:
+    """Read the rows of a site, or of all sites of one file.
+
+    Columns that cannot be read and were not named are told as unreadable.
+    """
+    owner = f"site {site!r}" if roles.site is None else str(source)
+    load_rows = load if by_name else load_readable
+    data, homes, *complaints = load_rows(opened, roles, owner)
+    unreadable = complaints[0] if complaints else {}
+    chosen = tuple(name for name in roles.chosen if name not in unreadable)
+    used = {*chosen, *roles.others}
+    rows = SiteRows(
+        site,
+        data,
+        chosen,
+        range(1, len(data) + 1),
+        tuple(name for name in names_of(opened) if name not in used),
+        unreadable=unreadable,
+        padded=padded_columns(opened) if roles.raw else (),
+        read_as=read_as(opened, source),
+    )
+    by_site = {site: rows} if homes is None else _by_site(rows, data, homes)
+    mending = roles.mending
+    return {name: replace(r, rows=mending.mended(r.data, name)) for name, r in by_site.items()}
 
 
 def _one_file(site: str, source: FileSource) -> list[Table] | Matrix:
@@ -274,7 +399,9 @@ def _values(
     """Return the columns of each site to cluster by."""
     if roles.values is not None:
         return dict.fromkeys(names, roles.values)
-    free = {site: [n for n in each if n not in roles.others] for site, each in names.items()}
+    _check_excluded(roles.excluded, names)
+    no_values = {*roles.others, *roles.excluded}
+    free = {site: [n for n in each if n not in no_values] for site, each in names.items()}
     if not roles.raw:
         return dict.fromkeys(names, common_columns(free))
     values = {site: tuple(n for n in each if not is_index(n)) for site, each in free.items()}
@@ -284,11 +411,27 @@ def _values(
     return values
 
 
+def _check_excluded(excluded: Sequence[str], names: Mapping[str, Sequence[str]]) -> None:
+    """Refuse to exclude a column that no site has."""
+    for name in excluded:
+        if not any(name in each for each in names.values()):
+            have = ", ".join(filter(None, next(iter(names.values()))))
+            raise InputError(f"--exclude: no site has a column {name!r}; there are {have}")
+
+
 def _by_site(rows: SiteRows, data: Data, homes: NDArray[np.str_]) -> dict[str, SiteRows]:
     """Part the rows of one file into sites, in the order of the names."""
     places = {site: np.flatnonzero(homes == site) for site in sorted(set(homes.tolist()))}
     return {
-        site: SiteRows(site, data.take(place), rows.columns, place + 1)
+        site: SiteRows(
+            site,
+            data.take(place),
+            rows.columns,
+            place + 1,
+            unreadable=rows.unreadable,
+            padded=rows.padded,
+            read_as=rows.read_as,
+        )
         for site, place in places.items()
     }
 

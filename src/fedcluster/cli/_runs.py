@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -37,8 +37,9 @@ from fedcluster.engines import LocalEngine
 from fedcluster.errors import InputError
 from fedcluster.io._outputs import atomic_folder, label_files, write_labels
 from fedcluster.io._rows import SiteRows, chunks_of
-from fedcluster.jobs import Fit, Job, JobReport, SelectK, execute, limits_of, tried
+from fedcluster.jobs import Fit, Job, JobReport, KJob, SelectK, execute, limits_of, tried
 from fedcluster.model import Model
+from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.selection import Selection
 
 Counts = dict[str, dict[str, int]]
@@ -76,10 +77,15 @@ class FittedSites:
         value = self.report.outcome.value
         return value if isinstance(value, Selection) else None
 
+    def with_decisions(self, left_out: Mapping[str, str], notes: Sequence[str]) -> Self:
+        """Return the fit with what was decided on columns before."""
+        return replace(self, report=self.report.with_decisions(left_out, notes))
+
     @property
     def warnings(self) -> list[str]:
         """Return what casts a doubt on the result."""
-        line = few_clusters_line(self.labels.values(), len(self.model.centers))
+        line = list(self.report.fit_report.warnings)
+        line += few_clusters_line(self.labels.values(), len(self.model.centers))
         line += groups_line(self.report.sites, len(self.model.centers))
         assert isinstance(self.report.job, Fit)
         line += limit_line(self.report.job, result_of(self.report), options=True)
@@ -108,6 +114,14 @@ def with_fuzzifier(job: Fit, *, fuzzy: bool) -> Fit:
             else f"--algorithm {name} is fuzzy; add --fuzzy"
         )
     return replace(job, m=job.m or 2.0) if fuzzy else job
+
+
+def with_dates(job: KJob, dates: Mapping[str, str]) -> KJob:
+    """Return the job, whose preparation knows what became of dates."""
+    prepare = job.prepare
+    if not dates or not isinstance(prepare, PreprocessingSpec):
+        return job
+    return replace(job, prepare=replace(prepare, dates=dates))
 
 
 def check_rows(job: Fit | SelectK, tables: Mapping[str, SiteRows]) -> int:

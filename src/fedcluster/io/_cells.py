@@ -6,7 +6,7 @@ Where numbers are written as text, their decimals begin with a point or a comma.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
 
@@ -25,6 +25,8 @@ GROUPED = re.compile(r"[-+]?[1-9]\d{0,2}([.,]\d{3})+[.,]\d+")
 """A number whose thousands are parted, and that can be nothing else."""
 THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}[.,]\d{3}")
 """What may as well be a whole number whose thousands are parted."""
+TRIED = 100
+"""Cells that are tried before all are."""
 HOW = '--decimal , or, in a site file, decimal = "," under [source]'
 
 
@@ -66,6 +68,42 @@ def is_number(text: str, decimal: str | None = POINT) -> bool:
     except ValueError:
         return False
     return True
+
+
+def decimals_of(columns: Mapping[str, Sequence[str]]) -> str:
+    """Return what the decimals of a file begin with: a comma only where that is certain.
+
+    Some column must be of numbers with decimal commas, of which one cannot be a comma of
+    thousands, and no column may be of numbers with decimal points.
+
+    Examples
+    --------
+    >>> decimals_of({"a": ["36,6", "37"], "b": ["x, y", "z"]}), decimals_of({"a": ["1,234", "12"]})
+    (',', '.')
+    >>> decimals_of({"a": ["36,6"], "b": ["1.5"]}), decimals_of({"a": ["36,6", "warm"]})
+    ('.', '.')
+    """
+    certain = False
+    for cells in columns.values():
+        there = [cell.strip() for cell in cells if not is_missing(cell)]
+        commas = [cell for cell in there if COMMA in cell]
+        if any(POINT in cell for cell in there) and all(map(is_number, there)):
+            return POINT
+        if commas and all(is_number(cell, COMMA) for cell in there):
+            certain |= not all(map(THOUSANDS.fullmatch, commas))
+    return COMMA if certain else POINT
+
+
+def has_padding(text: object) -> bool:
+    """Return whether a cell is a text of digits with a zero in front.
+
+    Examples
+    --------
+    >>> [has_padding(cell) for cell in ("01015", "0", "0.5", "10", None)]
+    [True, False, False, False, False]
+    """
+    digits = text.strip() if isinstance(text, str) else ""
+    return len(digits) > 1 and digits.isdigit() and digits[0] == "0"
 
 
 def may_be_number(text: str) -> bool:
@@ -142,7 +180,10 @@ def is_numeric(column: pa.ChunkedArray, decimal: str | None = POINT) -> bool:
     """Return whether all values are numbers or missing, perhaps written as text."""
     kind = column.type
     if is_text(kind):
-        return all(reads_as_number(cell, decimal) for cell in column.to_pylist())
+        head = column.slice(0, TRIED).to_pylist()
+        return all(reads_as_number(cell, decimal) for cell in head) and all(
+            reads_as_number(cell, decimal) for cell in column.unique().to_pylist()
+        )
     return bool(
         pa.types.is_integer(kind)
         or pa.types.is_floating(kind)
@@ -155,8 +196,13 @@ def is_numeric(column: pa.ChunkedArray, decimal: str | None = POINT) -> bool:
 def as_floats(column: pa.ChunkedArray, decimal: str | None = POINT) -> NDArray[np.floating[Any]]:
     """Return a numeric column as floats, NaN where a value is missing; float32 stays float32."""
     if is_text(column.type):
-        cells = column.to_pylist()
-        return np.array([np.nan if is_missing(cell) else parsed(cell, decimal) for cell in cells])
+        coded = column.combine_chunks().dictionary_encode()
+        cells = [*coded.dictionary.to_pylist(), None]
+        each = np.array([np.nan if is_missing(cell) else parsed(cell, decimal) for cell in cells])
+        numbers: NDArray[np.floating[Any]] = each[
+            coded.indices.fill_null(len(cells) - 1).to_numpy(zero_copy_only=False)
+        ]
+        return numbers
     if not pa.types.is_float32(column.type):
         column = column.cast(pa.float64(), safe=False)
     values: NDArray[np.floating[Any]] = column.to_numpy()
@@ -180,6 +226,18 @@ def kind_of(column: pa.ChunkedArray, decimal: str | None = POINT) -> str:
     if decimal and not all(numbers) and all(is_number(cell, other(decimal)) for cell in cells):
         return NAMES[other(decimal)]
     return "number" if all(numbers) else "mixed" if any(numbers) else "text"
+
+
+def days_of(column: pa.ChunkedArray) -> Floats | None:
+    """Return the days since 1970 of a column of dates, NaN where one is missing, (n,).
+
+    None where it has times of a day, or spans of time.
+    """
+    if not (pa.types.is_date(column.type) or pa.types.is_timestamp(column.type)):
+        return None
+    seconds = column.cast(pa.timestamp("s"), safe=False).cast(pa.int64()).cast(pa.float64())
+    days: Floats = np.floor(seconds.to_numpy() / 86_400)
+    return days
 
 
 def missing_in(column: pa.ChunkedArray) -> int:

@@ -31,7 +31,7 @@ SHARED = 2
 """Rows of a site that must have a level before the site names it."""
 
 MISSING = {"", "na", "n/a", "nan", "-nan", "null", "none", "<na>", "#n/a", "#n/a n/a", "#na"} | {
-    "1.#ind", "-1.#ind", "1.#qnan", "-1.#qnan",
+    "1.#ind", "-1.#ind", "1.#qnan", "-1.#qnan", "-", "?",
 }  # fmt: skip
 """Texts that stand for a missing value, in small letters."""
 

@@ -20,6 +20,7 @@ from fedcluster.errors import InputError
 from fedcluster.io._cells import (
     as_floats,
     complaint,
+    days_of,
     is_numeric,
     is_text,
     levels_of,
@@ -28,7 +29,9 @@ from fedcluster.io._cells import (
     reads_as_number,
 )
 from fedcluster.io._columns import Meanings, choose, in_common_codes, is_missing
+from fedcluster.io._dates import days_of_numbers, days_of_texts, numbers_of
 from fedcluster.io._frames import side_by_side
+from fedcluster.io._mending import Mending
 from fedcluster.io._rows import FileFingerprint
 
 Advise = Callable[[Sequence[str]], str]
@@ -57,6 +60,12 @@ class ColumnRoles:
         Columns that may hold numbers and text, all of them codes.
     meanings : mapping of str to mapping of str to str
         By column, what all sites call each of the site's own codes.
+    dates : mapping of str to str
+        By column, what becomes of its dates, as `fedcluster.io._dates` says; others are left out.
+    excluded : tuple of str
+        Columns that play no part.
+    mending : Mending
+        What values mean that are written otherwise.
     """
 
     values: tuple[str, ...] | None = None
@@ -67,6 +76,9 @@ class ColumnRoles:
     raw: bool = False
     coded: tuple[str, ...] = ()
     meanings: Meanings = field(default_factory=dict)
+    dates: Mapping[str, str] = field(default_factory=dict)
+    excluded: tuple[str, ...] = ()
+    mending: Mending = field(default_factory=Mending)
 
     @classmethod
     def from_columns(
@@ -78,7 +90,8 @@ class ColumnRoles:
         roles = columns
         if roles.values is not None or names is None:
             return roles
-        return replace(roles, values=tuple(name for name in names if name not in roles.others))
+        played = {*roles.others, *roles.excluded}
+        return replace(roles, values=tuple(name for name in names if name not in played))
 
     @property
     def chosen(self) -> tuple[str, ...]:
@@ -227,7 +240,7 @@ class Reader:
             )
         columns = {name: self.part.rows[name] for name in roles.chosen}
         if roles.raw:
-            read = [self._coded(name, columns[name], roles.coded) for name in roles.chosen]
+            read = [self._coded(name, columns[name], roles) for name in roles.chosen]
         else:
             self._all_numeric(columns, mend=self.advise)
             read = [(Column(name), self._finite(name, columns[name])) for name in roles.chosen]
@@ -239,6 +252,16 @@ class Reader:
             None if roles.group is None else self.groups(roles.group),
         )
         return in_common_codes(data, roles.meanings, self.owner)
+
+    def unreadable(self, roles: ColumnRoles) -> dict[str, str]:
+        """Return the columns that cannot be read, of rows to be prepared, with the complaints."""
+        complaints = {}
+        for name in roles.chosen:
+            try:
+                self._coded(name, self.part.rows[name], roles)
+            except InputError as error:
+                complaints[name] = str(error).removeprefix(f"{self.owner}, column {name!r}, ")
+        return complaints
 
     def texts(self, column: str, lacking: str) -> NDArray[np.str_]:
         """Return a column as it is written, (n,); complain where a text is lacking."""
@@ -264,11 +287,12 @@ class Reader:
         return numbered_groups(texts)
 
     def _coded(
-        self, name: str, column: pa.ChunkedArray, coded: Sequence[str]
+        self, name: str, column: pa.ChunkedArray, roles: ColumnRoles
     ) -> tuple[Column, NDArray[np.floating[Any]]]:
         """Return what a column holds, and its values or the codes of its texts, (n,)."""
+        coded = roles.coded
         if pa.types.is_temporal(column.type):
-            return Column(name, "date"), np.full(len(column), np.nan)
+            return self._dated(name, days_of(column), roles)
         if pa.types.is_dictionary(column.type):
             column = column.cast(pa.string())
         if not is_text(column.type):
@@ -276,14 +300,38 @@ class Reader:
             values = as_floats(column)
             if np.isinf(values).any():
                 self._complain(name, int(np.isinf(values).argmax()), "the value is infinite")
-            return Column(name), values
+            return self._measured(name, values, roles)
         decimal = self.part.table.decimal
         if name not in coded and is_numeric(column, decimal):
-            return Column(name), as_floats(column, decimal)
+            return self._measured(name, as_floats(column, decimal), roles)
         levels, codes = levels_of(column)
+        if name not in coded and (days := days_of_texts(levels)) is not None:
+            there = ~np.isnan(codes)
+            dates = np.full(len(codes), np.nan)
+            dates[there] = days[codes[there].astype(np.intp)]
+            return self._dated(name, dates, roles)
         if name not in coded and mostly_numbers(levels, codes):
             self._all_numeric({name: column}, mend=lambda _numeric: "leave the column out")
         return Column(name, "text", levels), codes
+
+    def _measured(
+        self, name: str, values: NDArray[np.floating[Any]], roles: ColumnRoles
+    ) -> tuple[Column, NDArray[np.floating[Any]]]:
+        """Return a column of numbers, or of dates where all of them are YYYYMMDD."""
+        if name in roles.coded or (days := days_of_numbers(values)) is None:
+            return Column(name), values
+        return self._dated(name, days, roles)
+
+    def _dated(
+        self, name: str, days: Floats | None, roles: ColumnRoles
+    ) -> tuple[Column, NDArray[np.floating[Any]]]:
+        """Return a column of dates: without values, or the numbers that were asked for."""
+        how = roles.dates.get(name)
+        if how is None:
+            return Column(name, "date"), np.full(self.part.rows.num_rows, np.nan)
+        if days is None:
+            raise InputError(f"{self.owner}, column {name!r}: it holds times, and no dates")
+        return Column(name), numbers_of(days, how)
 
     def _all_numeric(
         self,

@@ -11,17 +11,17 @@ import gzip
 import time
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcluster.core import Data, Filter, RowStream
+from fedcluster.core import Column, Data, Filter, RowStream
 from fedcluster.errors import InputError
 from fedcluster.io._columns import Coding
 
@@ -152,6 +152,12 @@ class SiteRows:
         What its site file holds back; None for rows that came without a site file.
     protected : callable, optional
         Returns the client that answers with some columns of the groups that its site file keeps.
+    unreadable : mapping of str to str
+        Columns of its file that could not be read, each with the reason.
+    padded : tuple of str
+        Columns of its file whose numbers have zeros in front.
+    read_as : tuple of str
+        How its file was found to be written, where that is not the usual.
     """
 
     name: str
@@ -161,9 +167,31 @@ class SiteRows:
     ignored: tuple[str, ...] = ()
     limits: tuple[Filter, ...] | None = None
     protected: Callable[[Sequence[str]], Any] | None = None
+    unreadable: Mapping[str, str] = field(default_factory=dict)
+    padded: tuple[str, ...] = ()
+    read_as: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    def without(self, names: Collection[str]) -> SiteRows:
+        """Return the rows without some columns; those in memory only."""
+        kept = [j for j, name in enumerate(self.columns) if name not in names]
+        if len(kept) == len(self.columns):
+            return self
+        data = self.data
+        columns = tuple(data.columns[j] for j in kept) if data.columns else ()
+        return replace(
+            self,
+            rows=replace(data, X=np.ascontiguousarray(data.X[:, kept]), columns=columns),
+            columns=tuple(self.columns[j] for j in kept),
+            ignored=(*self.ignored, *(name for name in self.columns if name in names)),
+        )
+
+    @property
+    def columns_told(self) -> tuple[Column, ...]:
+        """Return what the columns hold, of rows in memory that are still to be prepared."""
+        return self.rows.columns if isinstance(self.rows, Data) else ()
 
     @property
     def data(self) -> Data:

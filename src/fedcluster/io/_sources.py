@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fedcluster.core import Data
 from fedcluster.errors import InputError
-from fedcluster.io._cells import is_number
+from fedcluster.io._cells import COMMA, NAMES, has_padding, is_number, is_text
 from fedcluster.io._columns import choose, first_twice, has_columns, is_index
 from fedcluster.io._matrices import (
     Matrix,
@@ -29,7 +29,7 @@ from fedcluster.io._matrices import (
 )
 from fedcluster.io._reader import Advise, ColumnRoles, Reader, Table, WholeTable
 from fedcluster.io._rows import FileSource, SqlSource, StreamedRows, error_prefix, readable
-from fedcluster.io._spreadsheets import CsvFile, open_excel
+from fedcluster.io._spreadsheets import HEAD, CsvFile, open_excel
 from fedcluster.io._table_rows import (
     ParquetFile,
     cached_rows,
@@ -38,6 +38,8 @@ from fedcluster.io._table_rows import (
     parquet_rows,
 )
 
+TITLES = {"cp1252": "Windows-1252", "latin-1": "Latin-1", "utf-16": "UTF-16"}
+"""What encodings are called that are not the usual one."""
 NO_SITE = "the site's name is missing"
 NO_LABEL = "the label is missing; fill it in or drop the row"
 
@@ -272,6 +274,73 @@ def load(
     [table, *more] = opened
     if more or not isinstance(table, WholeTable):
         return _stream(opened, roles, owner, advise).load(), None
+    return _read_whole(table, roles, owner, advise)
+
+
+def load_readable(
+    opened: list[Table] | Matrix, roles: ColumnRoles, owner: str
+) -> tuple[Data, NDArray[np.str_] | None, dict[str, str]]:
+    """Read all rows as `load` does, without the columns that cannot be read.
+
+    Returns
+    -------
+    data : Data
+        The rows.
+    homes : ndarray of shape (n,), optional
+        The names of their sites, where a column says it.
+    unreadable : dict of str to str
+        The columns that were not read, each with the complaint.
+
+    Raises
+    ------
+    InputError
+        If no column can be read, or what says weights, persons or sites cannot.
+    """
+    table = None if isinstance(opened, Matrix) or len(opened) > 1 else opened[0]
+    if not roles.raw or not isinstance(table, WholeTable):
+        return *load(opened, roles, owner), {}
+    wanted = [*roles.chosen, *roles.others]
+    has_columns(owner, table.names, wanted)
+    try:
+        return *_read_whole(table, roles, owner), {}
+    except InputError:
+        with error_prefix(owner):
+            complaints = Reader(owner, table.read(wanted, roles.texts)).unreadable(roles)
+        rest = tuple(name for name in roles.chosen if name not in complaints)
+        if not complaints or not rest:
+            raise
+        return *_read_whole(table, replace(roles, values=rest), owner), complaints
+
+
+def read_as(opened: list[Table] | Matrix, source: FileSource) -> tuple[str, ...]:
+    """Return how a file was found to be written, where nobody said it and it is not the usual."""
+    file = None if isinstance(opened, Matrix) else opened[0]
+    if not isinstance(file, CsvFile):
+        return ()
+    decimals = [NAMES[COMMA]] if source.decimal is None and file.decimal == COMMA else []
+    encodings = [TITLES[file.encoding]] if file.encoding in TITLES else []
+    return (*decimals, *encodings)
+
+
+def padded_columns(opened: list[Table] | Matrix) -> tuple[str, ...]:
+    """Return the columns whose numbers are written with zeros in front."""
+    if isinstance(opened, Matrix):
+        return ()
+    if isinstance(opened[0], CsvFile):
+        return opened[0].padded()
+    if not isinstance(opened[0], WholeTable):
+        return ()
+    part = next(opened[0].parts([name for name in opened[0].names if name], HEAD), None)
+    columns = {} if part is None else {name: part.rows[name] for name in part.rows.column_names}
+    texts = {name: each for name, each in columns.items() if is_text(each.type)}
+    return tuple(name for name, each in texts.items() if any(map(has_padding, each.to_pylist())))
+
+
+def _read_whole(
+    table: Table, roles: ColumnRoles, owner: str, advise: Advise = choose
+) -> tuple[Data, NDArray[np.str_] | None]:
+    """Read all rows of a table at once, and the names of their sites."""
+    assert isinstance(table, WholeTable)
     wanted = [*roles.chosen, *roles.others]
     has_columns(owner, table.names, wanted)
     with error_prefix(owner):

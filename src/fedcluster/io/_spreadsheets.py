@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import datetime
 import gzip
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -16,12 +17,16 @@ import pyarrow as pa
 import pyarrow.csv
 
 from fedcluster.errors import InputError
-from fedcluster.io._cells import POINT
+from fedcluster.io._cells import POINT, decimals_of, has_padding
 from fedcluster.io._reader import ArrowTable, TablePart
 from fedcluster.io._rows import FileFingerprint, readable
 
 DELIMITERS = ",;\t|"
-UNDECODED = "\N{REPLACEMENT CHARACTER}"
+UTF8 = "utf-8"
+LOOKED_AT = 1 << 20
+"""Bytes that show how letters are written."""
+HEAD = 1000
+"""Rows that are looked at as they are written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +47,8 @@ class CsvFile:
         The file as it was when it was opened.
     decimal : {".", ","}, default="."
         What the decimals of a number begin with.
+    encoding : str, default="utf-8"
+        How its letters are written.
     """
 
     path: Path
@@ -50,20 +57,20 @@ class CsvFile:
     header_lines: int
     fingerprint: FileFingerprint
     decimal: str = POINT
+    encoding: str = UTF8
 
     @classmethod
     def open(cls, path: Path, decimal: str | None = None) -> CsvFile:
-        """Read the header; its line shows the delimiter."""
-        decimal = decimal or POINT
-        seen = FileFingerprint.now(path)
-        delimiter = "\t" if ".tsv" in path.name.lower() else _delimiter(path, decimal)
-        for line, record in _records(path, delimiter):
+        """Read the header, whose line shows the delimiter; the first rows show the decimals."""
+        seen, encoding = FileFingerprint.now(path), _encoding(path)
+        is_tsv = ".tsv" in path.name.lower()
+        delimiter = "\t" if is_tsv else _delimiter(path, decimal or POINT, encoding)
+        for line, record in _records(path, delimiter, encoding):
             if record:
                 names = tuple(name.strip() for name in record)
-                if UNDECODED in "".join(names):
-                    raise InputError(f"{path} is not UTF-8 text; save it as CSV in UTF-8")
                 end = line + sum(value.count("\n") for value in record)
-                return cls(path, names, delimiter, end, seen, decimal)
+                file = cls(path, names, delimiter, end, seen, decimal or POINT, encoding)
+                return file if decimal else replace(file, decimal=decimals_of(file.head()))
         raise InputError(f"{path} is empty; expected a header line and rows")
 
     def read(self, columns: Sequence[str], texts: Sequence[str] = ()) -> TablePart:
@@ -94,6 +101,15 @@ class CsvFile:
                     skipped = min(part.rows.num_rows, max(0, start - part.start))
                     if skipped < part.rows.num_rows:
                         yield TablePart(self, part.start + skipped, part.rows.slice(skipped))
+
+    def padded(self) -> tuple[str, ...]:
+        """Return the columns in whose first rows a number has zeros in front, as in "01015"."""
+        return tuple(name for name, cells in self.head().items() if any(map(has_padding, cells)))
+
+    def head(self) -> dict[str, tuple[str, ...]]:
+        """Return the first cells of each column as they are written."""
+        first = [record for _, (_, record) in zip(range(HEAD), self._rows(), strict=False)]
+        return dict(zip(self.names, zip(*first, strict=False), strict=False))
 
     def _numbers(self, columns: Sequence[str], types: Mapping[str, Any]) -> dict[str, Any]:
         """Return the columns whose first values are numbers, or missing: floats, from there on."""
@@ -140,6 +156,7 @@ class CsvFile:
             pa.csv.ReadOptions(
                 column_names=[str(i) for i in range(len(self.names))],
                 skip_rows=self.header_lines,
+                encoding=self.encoding,
             ),
             pa.csv.ParseOptions(
                 delimiter=self.delimiter,
@@ -179,25 +196,39 @@ class CsvFile:
 
     def _rows(self) -> Iterator[tuple[int, list[str]]]:
         """Yield the rows below the header as Arrow counts them."""
-        for line, record in _records(self.path, self.delimiter):
+        for line, record in _records(self.path, self.delimiter, self.encoding):
             if line > self.header_lines and (record or len(self.names) == 1):
                 yield line, record or [""]
 
 
-def _delimiter(path: Path, decimal: str) -> str:
+def _encoding(path: Path) -> str:
+    """Return how the first letters of a file are written: UTF-8, or what its bytes show."""
+    opened: Any = gzip.open if path.suffix.lower() == ".gz" else open
+    with readable(path), opened(path, "rb") as file:
+        first = file.read(LOOKED_AT)
+    if first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    for encoding in (UTF8, "cp1252"):
+        with suppress(UnicodeDecodeError):
+            codecs.getincrementaldecoder(encoding)().decode(first, len(first) < LOOKED_AT)
+            return encoding
+    return "latin-1"
+
+
+def _delimiter(path: Path, decimal: str, encoding: str) -> str:
     """Return the delimiter that is most frequent in the first line that is not blank.
 
     Where there is none, since there is one column, it is not what the decimals begin with.
     """
-    with readable(path), _text(path) as file:
+    with readable(path), _text(path, encoding) as file:
         header = next((line for line in file if line.strip()), "")
     bare = re.sub(r'"[^"]*"', "", header)
     return max(sorted(DELIMITERS, key=decimal.count), key=bare.count)
 
 
-def _records(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+def _records(path: Path, delimiter: str, encoding: str) -> Iterator[tuple[int, list[str]]]:
     """Yield each record with the number of its first line, from 1; blank lines are empty."""
-    with readable(path), _text(path) as file:
+    with readable(path), _text(path, encoding) as file:
         reader = csv.reader(file, delimiter=delimiter)
         line = 1
         for record in reader:
@@ -205,11 +236,12 @@ def _records(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
             line = reader.line_num + 1
 
 
-def _text(path: Path) -> TextIO:
+def _text(path: Path, encoding: str) -> TextIO:
     """Open the file as text, decompressed, without a byte order mark."""
+    encoding = "utf-8-sig" if encoding == UTF8 else encoding
     if path.suffix.lower() == ".gz":
-        return gzip.open(path, "rt", encoding="utf-8-sig", errors="replace", newline="")
-    return path.open(encoding="utf-8-sig", errors="replace", newline="")
+        return gzip.open(path, "rt", encoding=encoding, errors="replace", newline="")
+    return path.open(encoding=encoding, errors="replace", newline="")
 
 
 # Excel

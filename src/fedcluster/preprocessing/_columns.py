@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -13,6 +13,7 @@ from fedcluster._ranges import UNTOLD
 from fedcluster.core import Column, Data, Floats
 from fedcluster.errors import InputError
 from fedcluster.io._columns import codes, columns_of
+from fedcluster.io._dates import checked_how
 from fedcluster.metrics._moments import row_weights
 from fedcluster.privacy._ledger import PolicyError
 
@@ -37,6 +38,8 @@ class NumericColumn:
         The value in the place of a missing one.
     shift, scale : float
         The result is (x - shift) / scale.
+    date : str, optional
+        What was made of its dates before, where the rows were read, such as "age:2024-12-31".
     """
 
     kind: ClassVar[str] = "number"
@@ -46,6 +49,7 @@ class NumericColumn:
     fill: float | None = None
     shift: float = 0.0
     scale: float = 1.0
+    date: str | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -235,6 +239,12 @@ class Category:
 AnyColumn = NumericColumn | Category
 
 
+def column_to_plain(column: AnyColumn) -> dict[str, Any]:
+    """Return a column as JSON can hold it; where it holds no dates, nothing is said of them."""
+    plain = {"kind": column.kind, **asdict(column)}
+    return {key: value for key, value in plain.items() if key != "date" or value is not None}
+
+
 def _check_scale(scale: float) -> None:
     """Refuse a scale that no preparation of real rows has."""
     if not 1 / LARGEST_SCALE <= scale <= LARGEST_SCALE:
@@ -259,6 +269,8 @@ def column_from_plain(content: Mapping[str, Any]) -> AnyColumn:
         if given["fill"] not in (None, *levels):
             raise ValueError("a missing value becomes no level")
         return Category(**given | {"levels": tuple(levels)})
+    if (date := given.get("date")) is not None and checked_how(date) != date:
+        raise ValueError("a date becomes a number in a way that is not known")
     bounds = given["bounds"]
     for key in ("shift", *(["fill"] if given["fill"] is not None else [])):
         given[key] = float(given[key])

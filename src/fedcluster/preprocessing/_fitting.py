@@ -84,7 +84,8 @@ def _first(prepare: PreprocessingSpec, schema: Schema) -> tuple[Preprocessor, di
             left_out |= what
         if column.name not in prepare.named and column.kind == "number":
             bounds = prepare.bounds.get(column.name)
-            columns.append(NumericColumn(column.name, bounds, column.name in prepare.log))
+            date, log = prepare.dates.get(column.name), column.name in prepare.log
+            columns.append(NumericColumn(column.name, bounds, log, date=date))
         elif reason := _unfit(prepare, column):
             left_out[column.name] = reason
         else:

@@ -49,11 +49,25 @@ def in_words(
         where = _where(fit_report.missing)
         sentences.append(f"Missing values: {where}; {FILLED[prepare.missing]}.")
     if fit_report.left_out:
-        reasons = [f"{name} ({why})" for name, why in fit_report.left_out.items()]
-        sentences.append(f"Left out: {_list(reasons)}.")
+        sentences.append(f"Left out: {left_out_in_words(fit_report.left_out)}.")
+    sentences += fit_report.notes
     for name, levels_ in fit_report.pooled.items():
         sentences.append(f"Rare values of {name} are one: {_list(levels_)}.")
     return sentences
+
+
+def left_out_in_words(left_out: Mapping[str, str]) -> str:
+    """Return columns that are left out, those of one reason together.
+
+    Examples
+    --------
+    >>> left_out_in_words({"born": "dates", "note": "text", "seen": "dates"})
+    'born and seen (dates); note (text)'
+    """
+    by_reason: dict[str, list[str]] = {}
+    for name, why in left_out.items():
+        by_reason.setdefault(why, []).append(name)
+    return "; ".join(f"{_list(names)} ({why})" for why, names in by_reason.items())
 
 
 def noticed_in_words(

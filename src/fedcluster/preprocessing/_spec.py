@@ -25,6 +25,9 @@ HOLDS = {
     "empty": "no value",
 }
 LARGEST_WEIGHT = 1e12
+UNUSABLE = {"date", "mixed", "empty"}
+"""What a column holds that cannot be clustered by."""
+DATES = "dates; --dates age, month, weekday or since makes numbers of them"
 _Sites = Mapping[str, Mapping[str, Column]]
 """Columns by site and name."""
 
@@ -54,6 +57,9 @@ class PreprocessingSpec:
     weights : mapping of str to float
         Factors by column: its squared differences count so many times, those of a category over
         all its levels; 1 without it.
+    dates : mapping of str to str
+        What was made of dates where they were read, by column, as "age:2024-12-31", "month",
+        "weekday" or "since:2000-01-01"; kept in the model, for new rows.
     pca : int, optional
         How many principal components of all this are clustered by.
     columns : sequence of str, optional
@@ -75,6 +81,7 @@ class PreprocessingSpec:
     log: Sequence[str] = ()
     bounds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     weights: Mapping[str, float] = field(default_factory=dict)
+    dates: Mapping[str, str] = field(default_factory=dict)
     pca: int | None = None
     columns: Sequence[str] | None = None
     unit: bool = False
@@ -144,12 +151,18 @@ class FitReport:
         The rare levels of each column that were pooled.
     only_at : mapping of (str, str) to str
         Levels (column, level) that a single one of several sites named, and that site.
+    notes : tuple of str
+        Sentences on columns that are used and may mean something else.
+    warnings : tuple of str
+        Differences between the sites that look like another unit or another spelling.
     """
 
     missing: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)
     pooled: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     only_at: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,13 +198,13 @@ def agree(described: Mapping[str, Sequence[Column]], chosen: Sequence[str] | Non
         The columns of each site.
     chosen : sequence of str, optional
         The columns to use, in this order, which every site must have. Without it, all those that
-        every site has; a column is left out if at most half of the sites have it.
+        are the same at every site; the others are left out, each with the reason.
 
     Raises
     ------
     InputError
-        If columns that should be used are lacking at a site, hold numbers here and text there,
-        dates, or nothing: one line with every site and column.
+        If chosen columns are lacking at a site, hold numbers here and text there, dates, or
+        nothing, or if no column is left: one line with every site and column.
 
     Examples
     --------
@@ -207,13 +220,13 @@ def agree(described: Mapping[str, Sequence[Column]], chosen: Sequence[str] | Non
     by_site = {site: {column.name: column for column in told} for site, told in described.items()}
     names = list(dict.fromkeys(name for told in by_site.values() for name in told))
     if chosen is None:
-        left_out = _extra(by_site, names)
+        left_out = _unusable(by_site, names)
         chosen = [name for name in names if name not in left_out]
+        if not chosen:
+            raise InputError(f"the sites have no column in common: {_reasons(left_out)}")
     else:
         left_out = {name: "not chosen" for name in names if name not in chosen}
-    _check_alike(by_site, chosen)
-    if not chosen:
-        raise InputError("the sites have no column in common")
+        _check_alike(by_site, chosen)
     columns: list[Column] = []
     only_at: dict[tuple[str, str], str] = {}
     for name in chosen:
@@ -261,28 +274,54 @@ def _check_alike(by_site: _Sites, names: Sequence[str]) -> None:
         raise InputError(f"{'; '.join(complaints)}; {advice}")
 
 
-def _extra(by_site: _Sites, names: Collection[str]) -> dict[str, str]:
-    """Return columns that some site lacks and at most half of the sites have, with the reason."""
-    having = {name: [site for site, told in by_site.items() if name in told] for name in names}
-    return {
-        name: f"only {listed(sites)} {'has' if len(sites) == 1 else 'have'} it"
-        f"{_alike(by_site, name)}"
-        for name, sites in having.items()
-        if len(sites) <= len(by_site) / 2
-    }
+def _reasons(left_out: Mapping[str, str]) -> str:
+    """Return the columns that are left out, each with its reason."""
+    return "; ".join(f"{name!r} ({why})" for name, why in left_out.items())
+
+
+def _unusable(by_site: _Sites, names: Collection[str]) -> dict[str, str]:
+    """Return the columns that are not the same at every site, or hold no values to use."""
+    reasons = {name: _unusable_for(by_site, name) for name in names}
+    return {name: reason for name, reason in reasons.items() if reason}
+
+
+def _unusable_for(by_site: _Sites, name: str) -> str | None:
+    """Return why a column cannot be used at all sites, or None."""
+    having = [site for site, told in by_site.items() if name in told]
+    alike = _alike(by_site, name)
+    if len(having) <= len(by_site) / 2:
+        return f"only {listed(having)} {'has' if len(having) == 1 else 'have'} it{alike}"
+    if len(having) < len(by_site):
+        return f"lacking at {listed([site for site in by_site if site not in having])}{alike}"
+    kinds = _sites_by_kind(by_site, name)
+    if set(kinds) == {"date"}:
+        return DATES
+    if len(kinds) > 1 or set(kinds) & UNUSABLE:
+        everywhere = len(kinds) == 1
+        return ", ".join(
+            HOLDS[kind] if everywhere else f"{HOLDS[kind]} at {listed(sites)}"
+            for kind, sites in kinds.items()
+        )
+    return None
+
+
+def _sites_by_kind(by_site: _Sites, name: str) -> dict[str, list[str]]:
+    """Return what the sites say that a column holds, and the sites that say it."""
+    kinds: dict[str, list[str]] = {}
+    for site, told in by_site.items():
+        if name in told:
+            kinds.setdefault(told[name].kind, []).append(site)
+    return kinds
 
 
 def _differences(by_site: _Sites, name: str) -> list[str]:
     """Return the differences between the sites in a column, a phrase for each."""
     lacking = [site for site, told in by_site.items() if name not in told]
-    by_kind: dict[str, list[str]] = {}
-    for site, told in by_site.items():
-        if name in told:
-            by_kind.setdefault(told[name].kind, []).append(site)
+    by_kind = _sites_by_kind(by_site, name)
     said = []
     if lacking:
         said.append(f"column {name!r} is lacking at {listed(lacking)}{_alike(by_site, name)}")
-    if len(by_kind) > 1 or by_kind.keys() & {"date", "mixed", "empty"}:
+    if len(by_kind) > 1 or by_kind.keys() & UNUSABLE:
         holds = [f"{HOLDS[kind]} at {listed(sites)}" for kind, sites in by_kind.items()]
         said.append(f"column {name!r} holds {', '.join(holds)}")
     return said

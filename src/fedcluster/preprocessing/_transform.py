@@ -18,6 +18,7 @@ from fedcluster.preprocessing._columns import (
     Category,
     NumericColumn,
     column_from_plain,
+    column_to_plain,
     one_of,
 )
 from fedcluster.preprocessing._moments import Principal
@@ -241,7 +242,7 @@ class Preprocessor:
 
     def plain(self) -> dict[str, Any]:
         """Return the preprocessor as JSON can hold it."""
-        return asdict(self) | {"columns": [{"kind": c.kind, **asdict(c)} for c in self.columns]}
+        return asdict(self) | {"columns": list(map(column_to_plain, self.columns))}
 
     @classmethod
     def from_plain(cls, content: Mapping[str, Any]) -> Self:

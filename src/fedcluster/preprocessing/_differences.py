@@ -1,0 +1,269 @@
+"""Differences between sites that look like another unit or another spelling, from what they tell.
+
+Means, standard deviations and levels of text leave the sites in any case; nothing more is asked.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from fedcluster.core import Column
+from fedcluster.errors import listed
+
+Moments = Mapping[str, tuple[float, float]]
+"""Mean and standard deviation of a column, by site."""
+
+UNITS: Mapping[float, str] = {
+    1.609344: "kilometres and miles",
+    2.20462: "kilograms and pounds",
+    2.54: "centimetres and inches",
+    7.0: "days and weeks",
+    7.50062: "kPa and mmHg",
+    10.0: "a tenfold unit, as of cm and mm",
+    12.0: "months and years",
+    18.0182: "mmol/l and mg/dl of glucose",
+    24.0: "hours and days",
+    30.48: "centimetres and feet",
+    38.67: "mmol/l and mg/dl of cholesterol",
+    59.48: "mg/dl and µmol/l of uric acid",
+    60.0: "minutes and hours",
+    88.42: "mg/dl and µmol/l of creatinine",
+    88.57: "mmol/l and mg/dl of triglycerides",
+    100.0: "a hundredfold unit, as of m and cm, or shares and percent",
+    365.25: "days and years",
+    1000.0: "a thousandfold unit, as of g and kg",
+    1e6: "a millionfold unit",
+}
+"""Factors between units in use, with what they are between."""
+LARGE = 5.0
+"""Factor from which on two distributions that differ by it in mean and in deviation are odd."""
+TOLERANCES = {"small": (0.06, 0.2), "large": (0.15, 0.5)}
+"""Relative error of mean and deviation, for factors below and above `LARGE`."""
+WIDE = 1.0
+"""Deviation over mean up to which a ratio of means says something."""
+APART = 2.0
+"""Deviations, of the wider distribution, that the means lie apart at least."""
+FAHRENHEIT = (1.8, 32.0)
+
+SYNONYMS = tuple(
+    frozenset(line.split())
+    for line in (
+        "f female w weiblich frau woman femme feminin féminin femenino femminile donna mujer",
+        "m male männlich maennlich mann man homme masculin masculino maschile uomo hombre",
+        "y yes j ja o oui s si sí sì sim t true wahr vrai",
+        "n no nein nee non não nao false falsch faux",
+        "pos positive positiv positif positivo",
+        "neg negative negativ négatif negativo",
+        "unknown unbekannt inconnu desconocido sconosciuto",
+        "single ledig célibataire soltero celibe",
+        "married verheiratet marié casado sposato",
+        "divorced geschieden divorcé divorciado divorziato",
+        "widowed verwitwet veuf viudo vedovo",
+        "left links gauche izquierda sinistra",
+        "right rechts droite derecha destra",
+        "alive lebend lebendig vivant vivo",
+        "dead tot verstorben deceased mort muerto morto",
+    )
+)
+"""Words for one thing in some languages, in small letters."""
+
+
+# Units
+
+
+def unit_warnings(columns: Mapping[str, Moments]) -> Iterator[str]:
+    """Yield a warning for each column of a site that seems to have another unit than the others.
+
+    Parameters
+    ----------
+    columns : mapping of str to mapping of str to (float, float)
+        Mean and standard deviation of each column, by site.
+
+    Examples
+    --------
+    >>> pressure = {"north": (138.0, 20.0), "south": (141.0, 19.0), "west": (18.6, 2.6)}
+    >>> print(*unit_warnings({"sbp": pressure}))
+    column 'sbp' has mean 18.6 and deviation 2.6 at west, 140 and 19.5 elsewhere, as of kPa and
+    mmHg: if it is another unit, say --factor west:sbp=7.50062
+    """
+    for name, moments in columns.items():
+        for site in moments if len(moments) > 1 else ():
+            if line := _unit_warning(name, site, moments):
+                yield line
+                break
+
+
+def _unit_warning(name: str, site: str, moments: Moments) -> str | None:
+    """Return the warning of a site whose unit seems to be another one, or None."""
+    mean, deviation = moments[site]
+    others = [both for other, both in moments.items() if other != site]
+    usual = float(np.median([each for each, _ in others]))
+    spread = float(np.median([each for _, each in others]))
+    if min(deviation, spread) <= 0 or not _agree(others):
+        return None
+    told = (
+        f"column {name!r} has mean {mean:.3g} and deviation {deviation:.3g} at {site}, "
+        f"{usual:.3g} and {spread:.3g} elsewhere, as of "
+    )
+    if (factor := unit_factor((mean, deviation), (usual, spread))) is not None:
+        between = UNITS[factor if factor >= 1 else next(f for f in UNITS if 1 / f == factor)]
+        shown = f"{1 / factor:.6g}"
+        return f"{told}{between}: if it is another unit, say --factor {site}:{name}={shown}"
+    for here, there, which in (
+        ((mean, deviation), (usual, spread), "degrees Fahrenheit"),
+        ((usual, spread), (mean, deviation), "degrees Celsius"),
+    ):
+        if _is_fahrenheit(here, there):
+            return f"{told}{which}: if it is another unit, write that column in one unit"
+    return None
+
+
+def _agree(others: Sequence[tuple[float, float]]) -> bool:
+    """Return whether sites have about the same mean and deviation."""
+    means, deviations = np.array(others).T
+    if not (deviations > 0).all():
+        return False
+    apart = float(means.max() - means.min())
+    return apart <= 1.5 * float(deviations.max()) and deviations.max() <= 3 * deviations.min()
+
+
+def unit_factor(here: tuple[float, float], there: tuple[float, float]) -> float | None:
+    """Return the factor between units by which mean and deviation of two sites differ, or None.
+
+    Examples
+    --------
+    >>> unit_factor((1380.0, 200.0), (140.0, 19.5))
+    10.0
+    >>> unit_factor((1.1, 0.2), (140.0, 19.5)), unit_factor((30.0, 12.0), (46.0, 15.0))
+    (None, None)
+    """
+    (mean, deviation), (usual, spread) = here, there
+    if mean * usual <= 0 or max(deviation / abs(mean), spread / abs(usual)) > WIDE:
+        return None
+    if abs(mean - usual) < APART * max(deviation, spread):
+        return None
+    ratio, ratio_of_spreads = mean / usual, deviation / spread
+    best, error = None, math.inf
+    for unit in UNITS:
+        for factor in (unit, 1 / unit):
+            of_mean, of_spread = TOLERANCES["large" if unit >= LARGE else "small"]
+            off = abs(math.log(ratio / factor))
+            if off <= of_mean and abs(math.log(ratio_of_spreads / factor)) <= of_spread:
+                best, error = (factor, off) if off < error else (best, error)
+    return best
+
+
+def _is_fahrenheit(here: tuple[float, float], there: tuple[float, float]) -> bool:
+    """Return whether a distribution is the other one in degrees Fahrenheit."""
+    scale, shift = FAHRENHEIT
+    (mean, deviation), (usual, spread) = here, there
+    apart = abs(mean - (scale * usual + shift))
+    return (
+        apart <= 0.5 * deviation
+        and 0.6 <= deviation / (scale * spread) <= 1.6
+        and (abs(mean - usual) >= 5 * max(deviation, spread))
+    )
+
+
+# Spellings
+
+
+def level_warnings(described: Mapping[str, Sequence[Column]]) -> Iterator[str]:
+    """Yield a warning for each column of text whose sites seem to call one thing by two names.
+
+    Parameters
+    ----------
+    described : mapping of str to sequence of Column
+        What each site tells of its columns.
+
+    Examples
+    --------
+    >>> north = [Column("ward", "text", ("Cardio", "Neuro"))]
+    >>> south = [Column("ward", "text", ("cardio", "neuro"))]
+    >>> print(*level_warnings({"north": north, "south": south}))
+    column 'ward': 'Cardio' at north and 'cardio' at south, 'Neuro' at north and 'neuro' at south
+    seem to be one each; say --codes ward:cardio=Cardio,ward:neuro=Neuro
+    """
+    names = dict.fromkeys(column.name for told in described.values() for column in told)
+    for name in names:
+        sites: dict[str, list[str]] = {}
+        for site, told in described.items():
+            for level in next((c.levels for c in told if c.name == name), ()):
+                sites.setdefault(level, []).append(site)
+        pairs = list(_spellings(sites))
+        if pairs:
+            shown = [
+                f"{a!r} at {listed(sites[a])} and {b!r} at {listed(sites[b])}" for a, b in pairs[:3]
+            ]
+            codes = ",".join(f"{name}:{b}={a}" for a, b in pairs)
+            each = "one" if len(pairs) == 1 else "one each"
+            quoted = codes if re.fullmatch(r"[\w.:=,-]+", codes) else f"'{codes}'"
+            yield (
+                f"column {name!r}: {', '.join(shown)}{' and so on' if len(pairs) > 3 else ''} "
+                f"seem to be {each}; say --codes {quoted}"
+            )
+        elif line := _foreign(name, described):
+            yield line
+
+
+def _spellings(sites: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, str]]:
+    """Yield pairs of levels that seem to be one: that of more sites, and another one."""
+    alike: dict[object, list[str]] = {}
+    for level in sites:
+        alike.setdefault(_meaning(level), []).append(level)
+    for levels in alike.values():
+        first, *others = sorted(levels, key=lambda level: (-len(sites[level]), level))
+        for other in others:
+            yield first, other
+
+
+def _meaning(level: str) -> object:
+    """Return what a level has in common with other spellings of it."""
+    folded = folded_level(level)
+    return next((words for words in SYNONYMS if folded in words), folded)
+
+
+def folded_level(level: str) -> str:
+    """Return a level without differences of case, accents' encoding, blanks and punctuation.
+
+    Examples
+    --------
+    >>> folded_level(" Cardio-Thoracic "), folded_level("cardio thoracic")
+    ('cardio thoracic', 'cardio thoracic')
+    """
+    text = unicodedata.normalize("NFKC", level).casefold()
+    parted = " ".join(re.sub(r"[\s_\-./]+", " ", text).split())
+    return parted or text
+
+
+def _foreign(name: str, described: Mapping[str, Sequence[Column]]) -> str | None:
+    """Return the warning of a site that has none of the levels that others share, or None."""
+    levels = {
+        site: set(column.levels)
+        for site, told in described.items()
+        for column in told
+        if column.name == name and len(column.levels) > 1
+    }
+    for site, own in levels.items():
+        others: list[set[str]] = [each for other, each in levels.items() if other != site]
+        every = {level for each in others for level in each}
+        if not others or own & every:
+            continue
+        if len(others) == 1 or set.intersection(*others):
+            theirs = sorted(every)
+            return (
+                f"column {name!r}: {site} has {_first(sorted(own))}, and none of "
+                f"{_first(theirs)}, which the others have; if they mean the same, say --codes "
+                f"{name}:{sorted(own)[0]}={theirs[0]} and so on"
+            )
+    return None
+
+
+def _first(levels: Sequence[str]) -> str:
+    shown = [repr(level) for level in levels[:3]]
+    return listed(shown if len(levels) < 4 else [*shown, f"{len(levels) - 3} more"])

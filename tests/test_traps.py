@@ -1,0 +1,187 @@
+"""Ordinary files at their worst: what holds no measurements is named before it is clustered by."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.metrics import adjusted_rand_score
+from test_cli import fails, run
+
+from fedcluster.core import Column, Data
+from fedcluster.io._samples import NumberSample, SiteSample
+from fedcluster.model import Model
+from fedcluster.preprocessing import NumericColumn
+from fedcluster.preprocessing._screening import screened
+
+HOSPITALS = ("east", "north", "south")
+DATES = "dates; --dates age, month, weekday or since makes numbers of them"
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def truth() -> dict[str, np.ndarray]:
+    """Files of three hospitals: a date, an id, two columns of text, and commas at one of them."""
+    rng = np.random.default_rng(3)
+    means = np.array([[45.0, 24.0, 120.0], [70.0, 31.0, 155.0], [28.0, 21.0, 105.0]])
+    wards, planted = ["Cardio", "Neuro", "Ortho"], {}
+    for number, site in enumerate(HOSPITALS):
+        kinds = rng.integers(3, size=150)
+        values = means[kinds] + rng.normal(size=(150, 3)) * [3.0, 1.2, 5.0]
+        ward = np.where(rng.random(150) < 0.9, kinds, rng.integers(3, size=150))
+        day = np.datetime64("2021-01-01") + rng.integers(700, size=150)
+        sep, decimal = (";", ",") if site == "east" else (",", ".")
+        lines = [sep.join(["patient_id", "admitted", "age", "bmi", "sbp", "ward", "smoker"])]
+        for i, kind in enumerate(kinds):
+            numbers = [f"{value:.1f}".replace(".", decimal) for value in values[i]]
+            smoker = "Y" if kind == 1 else "N"
+            cells = [str(4000 * number + i), str(day[i]), *numbers, wards[ward[i]], smoker]
+            lines.append(sep.join(cells))
+        Path(f"{site}.csv").write_text("\n".join(lines) + "\n")
+        planted[site] = kinds
+    return planted
+
+
+def files() -> list[str]:
+    return [f"{site}.csv" for site in HOSPITALS]
+
+
+def labels(folder: str = "result") -> np.ndarray:
+    paths = [Path(folder, f"labels/{site}.csv") for site in HOSPITALS]
+    return np.concatenate(
+        [np.loadtxt(p, delimiter=",", skiprows=1, dtype=int)[:, 1] for p in paths]
+    )
+
+
+def numeric(folder: str = "result") -> NumericColumn:
+    """The first column of numbers of a model."""
+    preprocessor = Model.load(folder).preprocessor
+    assert preprocessor is not None
+    return preprocessor.numeric[0]
+
+
+def test_the_first_command_works(truth) -> None:
+    ran = run("fit", *files(), "-k", 3)
+    assert ran.exit_code == 0
+    assert ran.stderr == ""
+    assert adjusted_rand_score(np.concatenate([truth[s] for s in HOSPITALS]), labels()) >= 0.95
+    decided = ran.stdout.partition("\n\n")[0].splitlines()
+    assert decided == [
+        "Prepared: age, bmi and sbp with mean 0 and variance 1; ward and smoker as 5 columns of 0 "
+        "and 1.",
+        "Left out: patient_id (it only counts the rows); admitted (dates; --dates age, month, "
+        "weekday or since makes numbers of them).",
+        "Read with decimal commas: east.",
+    ]
+
+
+def test_columns_are_excluded_by_name(truth) -> None:
+    ran = run("fit", *files(), "-k", 3, "--exclude", "ward,admitted", "--json")
+    told = json.loads(ran.stdout)
+    assert told["columns"] == ["age", "bmi", "sbp", "smoker"]
+    assert told["preprocessing"]["left_out"] == {"patient_id": "it only counts the rows"}
+    said = fails("fit", *files(), "-k", 3, "--exclude", "size", "--overwrite")
+    assert said == (
+        "--exclude: no site has a column 'size'; there are patient_id, admitted, age, bmi, sbp, "
+        "ward, smoker"
+    )
+    both = ["--exclude", "age", "--columns", "age,bmi", "--overwrite"]
+    assert "--exclude 'age' is among --columns" in fails("fit", *files(), "-k", 3, *both)
+    Path("south.toml").write_text('name = "south"\n[source]\npath = "south.csv"\n')
+    out = ["--out", "one", "--json"]
+    ran = run("fit", "south.toml", "-k", 3, "--exclude", "ward,patient_id", *out)
+    assert json.loads(ran.stdout)["columns"] == ["age", "bmi", "sbp", "smoker"]
+
+
+def test_columns_that_were_set_aside_are_used_where_they_are_named(truth) -> None:
+    ran = run("fit", *files(), "-k", 3, "--columns", "patient_id,age", "--json")
+    assert json.loads(ran.stdout)["columns"] == ["patient_id", "age"]
+
+
+def test_dates_become_numbers_and_the_model_knows_how(truth) -> None:
+    dates = ["--dates", "admitted=since:2021-01-01", "--json"]
+    ran = run("fit", *files(), "-k", 3, "--exclude", "patient_id", *dates)
+    told = json.loads(ran.stdout)
+    assert told["columns"] == ["admitted", "age", "bmi", "sbp", "ward", "smoker"]
+    column = numeric()
+    assert (column.name, column.date) == ("admitted", "since:2021-01-01")
+    assert 300 < column.shift < 400  # the mean of 0 to 699 days
+    run("predict", "result", *files(), "--out", "new")
+    np.testing.assert_array_equal(labels("new"), labels("result"))
+    every = run("fit", *files(), "-k", 3, "--dates", "month", "--out", "b", "--json")
+    assert "admitted" in json.loads(every.stdout)["columns"]
+    assert numeric("b").date == "month"
+    said = fails("fit", *files(), "-k", 3, "--dates", "age=month", "--out", "c")
+    assert said == "--dates: column 'age' holds no dates; admitted does"
+    said = fails("fit", *files(), "-k", 3, "--dates", "size", "--out", "c")
+    assert said.startswith("dates become age, age:YYYY-MM-DD, month, weekday, since or ")
+
+
+def test_what_values_mean_can_be_said() -> None:
+    north = "sbp,sex\n" + "".join(f"{130 + i % 9},{'FM'[i % 2]}\n" for i in range(40))
+    west = "sbp,sex\n" + "".join(
+        f"{16 + i % 5 / 2},{['female', 'male'][i % 2]}\n" for i in range(40)
+    )
+    Path("north.csv").write_text(north + "-999,F\n" * 4)
+    Path("west.csv").write_text(west)
+    said = ["--missing-values", "-999", "--codes", "sex:female=F,sex:male=M"]
+    ran = run("fit", "north.csv", "west.csv", "-k", 2, *said, "--factor", "west:sbp=7.5", "--json")
+    told = json.loads(Path("result/model.json").read_text())["preprocessing"]["columns"]
+    assert [column.get("levels") for column in told] == [None, ["F", "M"]]
+    assert 130 < numeric().shift < 136
+    assert json.loads(ran.stdout)["preprocessing"]["missing"] == {"north": {"sbp": 4}}
+    for option, value, line in [
+        ("--factor", "west:size=2", "--factor: site 'west' has no column 'size' to multiply"),
+        ("--factor", "sbp=2", "--factor 'sbp=2' must be as in west:sbp=7.5"),
+        ("--factor", "west:sbp=x", "--factor west:sbp=x: 'x' is no factor"),
+        ("--codes", "female=F", "--codes 'female=F' must be as in sex:female=F"),
+    ]:
+        ran = fails("fit", "north.csv", "west.csv", "-k", 2, "--out", "no", option, value)
+        assert ran.startswith(line)
+
+
+# Samples
+
+
+def site_of(**columns: np.ndarray) -> SiteSample:
+    data = Data(np.column_stack(list(columns.values())), columns=tuple(map(Column, columns)))
+    return SiteSample.from_data(data)
+
+
+def test_a_sample_of_many_rows_knows_the_extremes_of_all() -> None:
+    values = np.arange(100_000.0) % 1000
+    values[77_777] = 1e9
+    sample = NumberSample.from_values(values, values[::5])
+    assert (sample.low, sample.high, sample.n, sample.n_rows) == (0, 1e9, 20_000, 100_000)
+    assert sample.values[-1] < 1000
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "left_out"),
+    [
+        ("x", np.arange(5, 45), "it only counts the rows"),
+        ("x", np.random.default_rng(0).permutation(60) + 7, "no two are equal, a key"),
+        ("x", np.random.default_rng(0).integers(10**8, 10**9, 50), "no two are equal, a key"),
+        ("PatientID", np.arange(40) % 7, "its name is that of a key"),
+        ("zip_code", np.arange(40) % 7, "its name is that of a code: --categories zip_code"),
+        ("x", np.arange(40) % 7, None),
+        ("x", np.random.default_rng(0).permutation(60) / 2, None),
+        ("x", np.random.default_rng(0).lognormal(9, 1, 60).round(), None),
+        ("paid", np.arange(40) % 7, None),
+        ("valid", np.arange(40) % 7, None),
+    ],
+)
+def test_numbers_that_are_no_measurements_are_left_out(name, values, left_out) -> None:
+    measured = np.random.default_rng(1).normal(size=len(values))
+    found = screened({"a": site_of(**{name: values.astype(float), "m": measured})}).left_out
+    if left_out is None:
+        assert found == {}
+    else:
+        assert list(found) == [name]
+        assert left_out in found[name]
