@@ -505,6 +505,7 @@ def test_check_warns_of_columns_that_a_fit_refuses() -> None:
     assert left_out["preprocessing"]["left_out"] == {
         "born": "dates; --dates age, month, weekday or since makes numbers of them",
         "none": "no value",
+        "who": "text without a value that enough rows share",
     }
     named = ["--columns", "age,born"]
     assert "column 'born' holds dates" in fails("fit", "north.toml", "-k", 2, "--out", "o", *named)

@@ -6,15 +6,21 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.metrics import adjusted_rand_score
 from test_cli import fails, run
 
+from fedcluster import Client, LocalEngine
 from fedcluster.core import Column, Data
 from fedcluster.io._samples import NumberSample, SiteSample
+from fedcluster.jobs import Fit, execute
+from fedcluster.kernels._runtime import announcer
 from fedcluster.model import Model
-from fedcluster.preprocessing import NumericColumn
+from fedcluster.preprocessing import NumericColumn, PreprocessingSpec
+from fedcluster.preprocessing._differences import unit_factor, unit_warnings
 from fedcluster.preprocessing._screening import screened
+from fedcluster.privacy import Groups
 
 HOSPITALS = ("east", "north", "south")
 DATES = "dates; --dates age, month, weekday or since makes numbers of them"
@@ -22,7 +28,9 @@ DATES = "dates; --dates age, month, weekday or since makes numbers of them"
 
 @pytest.fixture(autouse=True)
 def _here(tmp_path, monkeypatch):
+    """An empty folder, and kernels of which it need not be said that they are compiled first."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(announcer, "has_spoken", True)
 
 
 @pytest.fixture
@@ -185,3 +193,102 @@ def test_numbers_that_are_no_measurements_are_left_out(name, values, left_out) -
     else:
         assert list(found) == [name]
         assert left_out in found[name]
+
+
+# What sites tell of each other
+
+
+def write(name: str, columns: dict[str, object]) -> str:
+    pd.DataFrame(columns).to_csv(f"{name}.csv", index=False)
+    return f"{name}.csv"
+
+
+def test_another_unit_at_a_site_is_named_with_the_factor_that_mends_it() -> None:
+    rng = np.random.default_rng(0)
+    sbp = {site: rng.normal(138, 18, 80).round(1) for site in ("north", "south", "west")}
+    sbp["west"] = (sbp["west"] / 7.50062).round(2)
+    files = [write(site, {"sbp": sbp[site], "age": rng.normal(60, 9, 80).round()}) for site in sbp]
+    ran = run("fit", *files, "-k", 2)
+    [line] = [each for each in ran.stderr.splitlines() if each]
+    assert line.startswith("warning: column 'sbp' has mean 18.")
+    assert line.endswith(
+        "elsewhere, as of kPa and mmHg: if it is another unit, say --factor west:sbp=7.50062"
+    )
+    mended = ["--factor", "west:sbp=7.50062", "--overwrite"]
+    assert run("fit", *files, "-k", 2, *mended).stderr == ""
+
+
+def test_one_thing_under_two_names_is_named_with_the_codes_that_mend_it() -> None:
+    rng = np.random.default_rng(0)
+    sex = {"north": ["F", "M"], "south": ["female", "male"]}
+    ward = {"north": ["Cardio", "Neuro"], "south": ["cardio", "Neuro "]}
+    files = [
+        write(
+            site,
+            {
+                "age": rng.normal(60, 9, 80).round(),
+                "sex": rng.choice(sex[site], 80),
+                "ward": rng.choice(ward[site], 80),
+            },
+        )
+        for site in sex
+    ]
+    ran = run("fit", *files, "-k", 2)
+    assert ran.stderr.splitlines() == [
+        "warning: column 'sex': 'F' at north and 'female' at south, 'M' at north and 'male' at "
+        "south seem to be one each; say --codes sex:female=F,sex:male=M",
+        "warning: column 'ward': 'Cardio' at north and 'cardio' at south seem to be one; say "
+        "--codes ward:cardio=Cardio",
+    ]
+    codes = "sex:female=F,sex:male=M,ward:cardio=Cardio"
+    ran = run("fit", *files, "-k", 2, "--codes", codes, "--overwrite", "--json")
+    assert json.loads(ran.stdout)["warnings"] == []
+
+
+def test_values_that_bounds_move_are_counted_by_column_and_site() -> None:
+    north = write("north", {"age": [*range(20, 80), 140, 150, -3], "bmi": np.arange(63.0)})
+    south = write("south", {"age": [*range(30, 60)], "bmi": np.arange(30.0)})
+    ran = run("fit", north, south, "-k", 2, "--bounds", "age=0:120,bmi=0:62", "--json")
+    told = json.loads(ran.stdout)
+    assert told["preprocessing"]["clipped"] == {"north": {"age": 3}}
+    assert "Moved to the bounds: 3 of age at north." in told["prepared"]
+    held = ["--min-cluster-size", 3, "--overwrite", "--json"]
+    ran = run("fit", north, south, "-k", 2, "--bounds", "age=0:120", *held)
+    assert json.loads(ran.stdout)["preprocessing"]["clipped"] == {}  # two above, one below
+
+
+@pytest.mark.parametrize(
+    ("here", "there", "factor"),
+    [
+        ((18.6, 2.6), (140.0, 19.5), 1 / 7.50062),
+        ((75.0, 15.0), (165.0, 33.0), 1 / 2.20462),
+        ((98.3, 1.2), (36.8, 0.7), None),
+        ((1.46, 0.17), (4.26, 0.47), None),  # two kinds of iris
+        ((0.1, 0.9), (1.0, 9.0), None),  # mostly zeros
+        ((50.0, 12.0), (60.0, 15.0), None),
+        ((5.0, 1.0), (50.0, 2.0), None),
+    ],
+)
+def test_a_factor_between_units_changes_mean_and_deviation_alike(here, there, factor) -> None:
+    assert unit_factor(here, there) == factor
+    assert unit_factor(there, here) == (None if factor is None else pytest.approx(1 / factor))
+
+
+def test_fahrenheit_is_no_factor() -> None:
+    sites = {"a": (36.8, 0.7), "b": (36.9, 0.6), "c": (98.3, 1.2)}
+    [line] = unit_warnings({"temp": sites})
+    assert "at c, 36.8 and 0.65 elsewhere, as of degrees Fahrenheit" in line
+
+
+def test_over_a_network_the_same_is_said_from_sums_alone() -> None:
+    rng = np.random.default_rng(0)
+    columns = (Column("sbp"), Column("sex", "text", ("F", "M")))
+    clients = []
+    for site, factor, levels in (("a", 1.0, "FM"), ("b", 1.0, "FM"), ("c", 0.1, "fM")):
+        X = np.column_stack([rng.normal(138, 18, 300) * factor, rng.integers(2, size=300)])
+        own = (columns[0], Column("sex", "text", tuple(levels)))
+        clients.append(Client(site, Data(X, columns=own), protection=Groups()))
+    report = execute(Fit(2, prepare=PreprocessingSpec()), LocalEngine(clients))
+    unit, spelling = sorted(report.fit_report.warnings, key=len, reverse=True)
+    assert unit.endswith("say --factor c:sbp=10")
+    assert spelling.endswith("seem to be one; say --codes sex:f=F")

@@ -178,6 +178,8 @@ def _preprocessing(report: JobReport) -> dict[str, Any]:
             "left_out": plain(met.left_out),
             "pooled": plain(met.pooled),
             "only_at": [[*key, site] for key, site in met.only_at.items()],
+            "clipped": plain(met.clipped),
+            "warnings": list(met.warnings),
         },
     }
 

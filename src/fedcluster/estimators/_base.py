@@ -227,7 +227,7 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
         result = self._keep_clusters(report.outcome.value)
         for line in limit_line(job, result):
             warnings.warn(line, ConvergenceWarning, stacklevel=3)
-        for line in groups_line(report.sites, self.n_clusters_):
+        for line in (*report.fit_report.warnings, *groups_line(report.sites, self.n_clusters_)):
             warnings.warn(line, UserWarning, stacklevel=3)
 
     def predict(self, X: Any) -> Labels:

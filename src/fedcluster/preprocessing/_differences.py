@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from fedcluster.core import Column
+from fedcluster.core import Answers, Column, Floats
 from fedcluster.errors import listed
 
 Moments = Mapping[str, tuple[float, float]]
@@ -48,6 +48,8 @@ WIDE = 1.0
 """Deviation over mean up to which a ratio of means says something."""
 APART = 2.0
 """Deviations, of the wider distribution, that the means lie apart at least."""
+ENOUGH = 5
+"""Weight of a site's values from which on their deviation says something."""
 FAHRENHEIT = (1.8, 32.0)
 
 SYNONYMS = tuple(
@@ -74,6 +76,30 @@ SYNONYMS = tuple(
 
 
 # Units
+
+
+def site_moments(center: Floats, answers: Answers, names: Sequence[str]) -> dict[str, Moments]:
+    """Return mean and standard deviation of each column by site, from its answer to `Squares`.
+
+    Parameters
+    ----------
+    center : ndarray of shape (d,)
+        What the squares were taken about.
+    answers : Answers
+        The answers.
+    names : sequence of str
+        The d columns.
+    """
+    by_column: dict[str, dict[str, tuple[float, float]]] = {}
+    for site, answer in answers.by_site.items():
+        for name, of, (sums, squares), weight in zip(
+            names, center.tolist(), answer.sums.tolist(), answer.weights.tolist(), strict=True
+        ):
+            if weight >= ENOUGH:
+                apart = sums / weight
+                deviation = math.sqrt(max(squares / weight - apart**2, 0.0))
+                by_column.setdefault(name, {})[site] = of + apart, deviation
+    return dict(by_column)
 
 
 def unit_warnings(columns: Mapping[str, Moments]) -> Iterator[str]:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedcluster.core import Answers, Column, Floats, State, Task
 from fedcluster.errors import InputError
-from fedcluster.metrics._moments import Means
+from fedcluster.metrics._moments import Means, Squares
 from fedcluster.preprocessing._columns import AnyColumn, Category, NumericColumn
+from fedcluster.preprocessing._differences import Moments, site_moments, unit_warnings
 from fedcluster.preprocessing._moments import (
     Missing,
     means,
@@ -25,6 +26,8 @@ from fedcluster.preprocessing._quantiles import histogram_task, quantiles
 from fedcluster.preprocessing._spec import MOST_CATEGORIES, FitReport, PreprocessingSpec, Schema
 from fedcluster.preprocessing._transform import Preprocessor
 from fedcluster.rounds import Plan, with_preprocessing
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,7 +66,7 @@ def fit(prepare: PreprocessingSpec, schema: Schema, *, seed: int = 0) -> Plan[Fi
     _check_columns(prepare, columns, left_out)
     chosen = replace(first, columns=columns)
     filled = yield from _fill(prepare, chosen, look)
-    scaled = yield from _scale(prepare, filled, look, bool(missing))
+    scaled, moments = yield from _scale(prepare, filled, look, bool(missing))
     scaled = _weighted(prepare, scaled)
     if prepare.pca is not None:
         components = yield from with_preprocessing(principal(prepare.pca, seed=seed), scaled)
@@ -71,7 +74,11 @@ def fit(prepare: PreprocessingSpec, schema: Schema, *, seed: int = 0) -> Plan[Fi
     scaled = replace(scaled, unit=prepare.unit)
     used = {(c.name, level) for c in chosen.categories for level in c.levels}
     only_at = {key: site for key, site in schema.only_at.items() if key in used}
-    return Fitted(scaled, FitReport(missing, left_out, pooled, only_at))
+    warnings = (*schema.warnings, *unit_warnings(moments))
+    report = FitReport(
+        missing, left_out, pooled, only_at, clipped=look.clipped, warnings=warnings, moments=moments
+    )
+    return Fitted(scaled, report)
 
 
 def _first(prepare: PreprocessingSpec, schema: Schema) -> tuple[Preprocessor, dict[str, str]]:
@@ -156,6 +163,7 @@ class _Look:
     missing: Answers
     moments: tuple[Floats, Floats]
     counts: Mapping[str, Floats]
+    clipped: Mapping[str, Mapping[str, int]]
 
 
 def _look(first: Preprocessor) -> Plan[_Look]:
@@ -168,14 +176,38 @@ def _look(first: Preprocessor) -> Plan[_Look]:
         tasks.append(histogram_task([first.names.index(c.name) for c in categories], edges))
     if numbers:
         tasks.append(Task(Means(), State(), preprocessor=replace(first, columns=numbers)))
+    bounded = [column for column in numbers if column.bounds is not None]
+    if bounded:
+        tasks.append(_outside_task(bounded))
     missing, *others = yield tasks
     moments, counts = (np.empty(0), np.empty(0)), {}
+    clipped = _clipped(bounded, others.pop() if bounded else Answers({}))
     if numbers:
         moments = means_from_total(others[-1].total())
     if categories:
         cells = others[0].total().weights.reshape(len(categories), -1)
         counts = {c.name: n[: len(c.levels) + 1] for c, n in zip(categories, cells, strict=True)}
-    return _Look(missing, moments, counts)
+    return _Look(missing, moments, counts, clipped)
+
+
+def _outside_task(bounded: Sequence[NumericColumn]) -> Task:
+    """Return the task that counts the values below and above the bounds of columns."""
+    given = [np.array(column.bounds) for column in bounded]
+    edges = [np.array([-np.inf, np.nextafter(low, -np.inf), high, np.inf]) for low, high in given]
+    as_they_are = tuple(NumericColumn(column.name) for column in bounded)
+    asked = histogram_task(range(len(bounded)), edges)
+    return replace(asked, preprocessor=Preprocessor(as_they_are, missing="keep"))
+
+
+def _clipped(bounded: Sequence[NumericColumn], answers: Answers) -> dict[str, dict[str, int]]:
+    """Return how many values are moved to bounds, by site and column, where there are some."""
+    clipped: dict[str, dict[str, int]] = {}
+    for site, answer in answers.by_site.items():
+        cells = answer.weights.reshape(len(bounded), -1)
+        outside = cells[:, 0] + cells[:, -1]
+        moved = {c.name: round(n) for c, n in zip(bounded, outside.tolist(), strict=True) if n}
+        clipped |= {site: moved} if moved else {}
+    return clipped
 
 
 def _missing_values(
@@ -279,11 +311,11 @@ def _quantiles(
 
 def _scale(
     prepare: PreprocessingSpec, filled: Preprocessor, look: _Look, is_missing: bool
-) -> Plan[Preprocessor]:
-    """Plan the scales of the columns of numbers."""
-    numbers = filled.numeric
+) -> Plan[tuple[Preprocessor, dict[str, Moments]]]:
+    """Plan the scales of the columns of numbers; and return what the sites told on the way."""
+    numbers, moments = filled.numeric, dict[str, Moments]()
     if prepare.scale == "none" or not numbers:
-        return filled
+        return filled, moments
     if prepare.scale == "minmax":
         scales = {column.name: _scale_from_bounds(column) for column in numbers}
     else:
@@ -294,11 +326,29 @@ def _scale(
         all_of_it = is_missing and prepare.missing == "drop"
         asked = filled if all_of_it else replace(filled, columns=numbers)
         asked = asked.keeping() if ignored else asked
-        plan = _scales(prepare.scale, look.moments if known else None)
-        fitted = yield from with_preprocessing(plan, asked)
+        plan = _overheard(_scales(prepare.scale, look.moments if known else None))
+        fitted, squares = yield from with_preprocessing(plan, asked)
         scales = dict(zip(asked.names, fitted, strict=True))
+        told = {} if squares is None else site_moments(*squares, asked.names)
+        moments = {c.name: told[c.name] for c in numbers if c.name in told and not c.log}
     pairs = [scales[column.name] for column in numbers]
-    return _changed(filled, [{"shift": shift, "scale": scale} for shift, scale in pairs])
+    changes = [{"shift": shift, "scale": scale} for shift, scale in pairs]
+    return _changed(filled, changes), moments
+
+
+def _overheard(plan: Plan[T]) -> Plan[tuple[T, tuple[Floats, Answers] | None]]:
+    """Plan the same; return besides the centre and the answers of the first squares asked for."""
+    squares: tuple[Floats, Answers] | None = None
+    try:
+        tasks = next(plan)
+        while True:
+            answers = yield tasks
+            for task, answer in zip(tasks, answers, strict=True):
+                if isinstance(task.step, Squares) and squares is None:
+                    squares = task.state.centers[0], answer
+            tasks = plan.send(answers)
+    except StopIteration as end:
+        return end.value, squares
 
 
 def _scale_from_bounds(column: NumericColumn) -> tuple[float, float]:

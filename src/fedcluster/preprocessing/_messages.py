@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from fedcluster.errors import listed
 from fedcluster.preprocessing._spec import FitReport, PreprocessingSpec
@@ -45,15 +45,20 @@ def in_words(
     if preprocessor.unit:
         said.append("each row divided by its length; rows of zeros have the label -1")
     sentences = [f"Prepared: {'; '.join(said)}."]
+    return [*sentences, *_met(fit_report, prepare.missing)]
+
+
+def _met(fit_report: FitReport, missing: str) -> Iterator[str]:
+    """Yield sentences on what was met while a preprocessor was fitted."""
     if fit_report.missing:
-        where = _where(fit_report.missing)
-        sentences.append(f"Missing values: {where}; {FILLED[prepare.missing]}.")
+        yield f"Missing values: {_where(fit_report.missing)}; {FILLED[missing]}."
+    if fit_report.clipped:
+        yield f"Moved to the bounds: {_where(fit_report.clipped)}."
     if fit_report.left_out:
-        sentences.append(f"Left out: {left_out_in_words(fit_report.left_out)}.")
-    sentences += fit_report.notes
-    for name, levels_ in fit_report.pooled.items():
-        sentences.append(f"Rare values of {name} are one: {_list(levels_)}.")
-    return sentences
+        yield f"Left out: {left_out_in_words(fit_report.left_out)}."
+    yield from fit_report.notes
+    for name, levels in fit_report.pooled.items():
+        yield f"Rare values of {name} are one: {_list(levels)}."
 
 
 def left_out_in_words(left_out: Mapping[str, str]) -> str:

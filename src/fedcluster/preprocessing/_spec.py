@@ -16,6 +16,7 @@ import numpy as np
 from fedcluster._choices import MISSING, SCALES
 from fedcluster.core import Column
 from fedcluster.errors import InputError, listed
+from fedcluster.preprocessing._differences import Moments, level_warnings
 
 HOLDS = {
     "number": "numbers",
@@ -153,6 +154,12 @@ class FitReport:
         Levels (column, level) that a single one of several sites named, and that site.
     notes : tuple of str
         Sentences on columns that are used and may mean something else.
+    clipped : mapping of str to mapping of str to int
+        Number of values that were moved to the bounds, by site and column, as far as the sites'
+        limits let it out.
+    moments : mapping of str to mapping of str to (float, float)
+        Mean and standard deviation of columns of numbers, by column and site, where their scale was
+        sought.
     warnings : tuple of str
         Differences between the sites that look like another unit or another spelling.
     """
@@ -162,6 +169,8 @@ class FitReport:
     pooled: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     only_at: Mapping[tuple[str, str], str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    clipped: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    moments: Mapping[str, Moments] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 
 
@@ -181,12 +190,15 @@ class Schema:
     flooded : mapping of str to str
         Columns with more than `MOST_CATEGORIES` levels because of one of at least three sites, and
         that site.
+    warnings : tuple of str
+        Columns of text in which sites seem to call one thing by two names.
     """
 
     columns: tuple[Column, ...]
     left_out: Mapping[str, str]
     only_at: Mapping[tuple[str, str], str]
     flooded: Mapping[str, str] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
 
 
 def agree(described: Mapping[str, Sequence[Column]], chosen: Sequence[str] | None = None) -> Schema:
@@ -235,7 +247,9 @@ def agree(described: Mapping[str, Sequence[Column]], chosen: Sequence[str] | Non
         columns.append(Column(name, kind, tuple(sites)))
         only_at |= {(name, level): s[0] for level, s in sites.items() if len(s) == 1 < len(by_site)}
     flooded = _flooded(columns, only_at) if len(by_site) > 2 else {}
-    return Schema(tuple(columns), left_out, only_at, flooded)
+    texts = [column.name for column in columns if column.kind == "text"]
+    told = {site: [each[name] for name in texts] for site, each in by_site.items()}
+    return Schema(tuple(columns), left_out, only_at, flooded, tuple(level_warnings(told)))
 
 
 def _flooded(columns: Sequence[Column], only_at: Mapping[tuple[str, str], str]) -> dict[str, str]:

@@ -161,10 +161,12 @@ def conduct(engine: RemoteEngine, content: Mapping[str, Any], folder: Path) -> d
         shown = write_job(partial, report)
         files = sorted(path.name for path in partial.iterdir())
     kept: tuple[str, ...] = ()
-    doubts: list[str] = []
+    doubts = [*report.fit_report.warnings]
+    doubts += ["sites write factors and codes into their site files"] if doubts else []
     if "model.json" in files:
         model = json.loads((out / "model.json").read_text("utf-8"))
-        kept, doubts = engine.give(model), groups_line(report.sites, len(model["centers"]))
+        kept = engine.give(model)
+        doubts += groups_line(report.sites, len(model["centers"]))
     if isinstance(job, Fit):
         doubts += limit_line(job, result_of(report), options=True)
     written = {"out": str(out), "files": files, "model_at": list(kept), "doubts": doubts}
