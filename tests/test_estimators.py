@@ -331,11 +331,12 @@ def test_a_column_that_one_site_lacks_is_named() -> None:
 
 
 def test_sites_and_weights_must_fit_the_rows() -> None:
-    for kwargs, message in [
+    wrong: list[tuple[dict[str, Any], str]] = [
         ({"sites": SITE[:-1]}, "sites must name the site of each of the 90 rows"),
         ({"sample_weight": -np.ones(90)}, "sample_weight must be finite and at least 0"),
         ({"sample_weight": np.zeros(90)}, "sample_weight is zero for every row"),
-    ]:
+    ]
+    for kwargs, message in wrong:
         with pytest.raises(ValueError, match=message):
             FederatedKMeans(2).fit(X, **kwargs)
     with pytest.raises(ValueError, match="sites= names the rows of one table"):

@@ -83,15 +83,25 @@ def scores_content(report: JobReport, records: Sequence[SiteRecord] = ()) -> dic
     return {
         "model": str(job.model),
         "scores": plain(scores),
-        "better": {name: better(name) for name in scores},
+        "better": {name: better(name, job.metrics) for name in scores},
         **({} if job.classes is None else {"classes": sorted(job.classes)}),
         **_account(report, records),
     }
 
 
-def better(index: str) -> str | None:
-    """Return whether the higher or the lower score is the better one, if either is."""
-    return {True: "higher", False: "lower", None: None}[METRICS[index].maximise]
+def better(index: str, metrics: Sequence[Any] = ()) -> str | None:
+    """Return whether the higher or the lower score is the better one, if either is.
+
+    Parameters
+    ----------
+    index : str
+        The name of an index, or a metric of one's own as it is written.
+    metrics : sequence of Metric
+        These metrics.
+    """
+    own = {str(metric): bool(metric.maximise) for metric in metrics}
+    higher = own[index] if index in own else METRICS[index].maximise
+    return {True: "higher", False: "lower", None: None}[higher]
 
 
 def write_job(folder: Path, report: JobReport) -> dict[str, Any]:

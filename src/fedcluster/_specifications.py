@@ -256,6 +256,10 @@ class Evaluate:
         Whether clusters are compared with the reference labels that every site must then have.
     classes : sequence of str, optional
         All these labels, where they are known without asking the sites.
+    metrics : sequence of Metric or str
+        Metrics of one's own to score by, too, or their dotted names, such as ``"my_module.Mine"``.
+    algorithms : sequence of str or type
+        Algorithms of one's own that may assign rows, as of `Model.load`.
     participation, seed
         As of `Fit`.
     """
@@ -263,6 +267,8 @@ class Evaluate:
     model: Any
     labels: bool = False
     classes: Sequence[str] | None = None
+    metrics: Sequence[Any] = ()
+    algorithms: Sequence[Any] = ()
     participation: float = 1.0
     seed: int = 0
 

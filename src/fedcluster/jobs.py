@@ -11,8 +11,9 @@ import numpy as np
 from numpy.random import RandomState
 
 from fedcluster._assigned_rows import AssignedRows
+from fedcluster._choices import imported
 from fedcluster._specifications import MOST_CLUSTERS, Evaluate, Fit, SelectK
-from fedcluster.core import Engine, Filter, RowTransform, SiteInfo, State, Task
+from fedcluster.core import Engine, Filter, Metric, RowTransform, SiteInfo, State, Task, check_step
 from fedcluster.errors import InputError
 from fedcluster.model import Model
 from fedcluster.preprocessing import FitReport, PreprocessingSpec, Preprocessor
@@ -114,8 +115,9 @@ def execute(
     >>> report.outcome.value.state.centers.tolist(), len(report.outcome.communication_rounds)
     ([[1.0], [9.0]], 3)
     """
-    if isinstance(job, Evaluate) and job.labels:
-        job = _with_classes(job, engine)
+    if isinstance(job, Evaluate):
+        job = replace(job, metrics=tuple(map(_metric, job.metrics)))
+        job = _with_classes(job, engine) if job.labels else job
     seed, how = drawn(job.seed), preprocessing_of(job)
     fitting = _fitting(how, engine) if isinstance(how, PreprocessingSpec) else None
     plan = plan_of(job, engine.introduce(), seed)  # refuses what makes no sense for these sites
@@ -148,6 +150,22 @@ def _row_transform(job: Job, preprocessor: Preprocessor | None) -> RowTransform 
     return AssignedRows(preprocessor, Task(model.assigned_by, state))
 
 
+def _metric(given: Any) -> Metric:
+    """Return a metric, which may stand under a dotted name.
+
+    Raises
+    ------
+    InputError
+        If there is none, or it lacks something.
+    """
+    try:
+        metric: Metric = imported(given)() if isinstance(given, str) else given
+        check_step(metric, Metric)
+    except (AttributeError, ImportError, TypeError, ValueError) as error:
+        raise InputError(f"metric {given!r} cannot be used: {error}") from error
+    return metric
+
+
 def _fitting(how: PreprocessingSpec, engine: Engine) -> Plan[Fitted]:
     """Return the plan that fits a preprocessing to the columns that the sites tell of."""
     sites = engine.introduce(columns=True, texts=how.named)
@@ -161,10 +179,11 @@ def plan_of(job: Job, sites: Sequence[SiteInfo], seed: int | None = None) -> Pla
     if isinstance(job, Evaluate):
         model = _model(job)
         return evaluation(
-            State(model.centers, model.weights),
+            State(model.centers, model.weights, memory=model.memory),
             m=model.algorithm.get("m"),
             classes=job.classes,
             complete=not job.labels,
+            metrics=job.metrics,
             seed=seed,
         )
     told = (site.n_rows if site.weight is None else site.weight for site in sites)
@@ -297,7 +316,7 @@ def preprocessing_of(job: Job) -> PreprocessingSpec | Preprocessor | None:
 
 
 def _model(job: Evaluate) -> Model:
-    return job.model if isinstance(job.model, Model) else Model.load(job.model)
+    return job.model if isinstance(job.model, Model) else Model.load(job.model, job.algorithms)
 
 
 def _check_width(job: Job, d: int) -> None:

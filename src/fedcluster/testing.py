@@ -27,6 +27,7 @@ AssertionError: MeanDistance() breaks the law "client_additive" in round 1: ...
 from __future__ import annotations
 
 import pickle
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from types import MappingProxyType
@@ -237,7 +238,10 @@ def _fields(step: Step, _state: State, _example: Example) -> None:
     values = {field.name: getattr(step, field.name) for field in fields(step)}
     scalar = all(v is None or isinstance(v, int | float | str | bool) for v in values.values())
     assert scalar, f"{values} are not all scalars"
-    assert type(step)(**values) == step == pickle.loads(pickle.dumps(step)), "a copy differs"
+    assert type(step)(**values) == step, "a copy differs"
+    kind = type(step)
+    if kind.__module__ != "__main__" or hasattr(sys.modules["__main__"], kind.__name__):
+        assert step == pickle.loads(pickle.dumps(step)), "a copy differs"  # not in a doctest
 
 
 def _wire(step: Step, state: State, example: Example) -> None:

@@ -26,6 +26,8 @@ from fedcluster.cli._options import (
     Out,
     OutIfAny,
     OutOfFit,
+    OwnAlgorithm,
+    OwnMetrics,
     Scaling,
     Seed,
     Shaping,
@@ -107,6 +109,7 @@ def predict(
     files: Files,
     *,
     out: Out,
+    algorithm: OwnAlgorithm = None,
     values: ValueOptions,
     show: ShowOptions,
 ) -> None:
@@ -124,7 +127,7 @@ def predict(
         from fedcluster.model import Model
         from fedcluster.preprocessing._messages import noticed_in_words
 
-        model = Model.load(model_file)
+        model = Model.load(model_file, [algorithm] if algorithm else ())
         show.check_folder(out)
         tables = reading.read_for(model, files, FileOptions(**asdict(values)), screen.doing)
         screen.doing("labelling")
@@ -211,6 +214,8 @@ def evaluate(
         str | None,
         typer.Option(metavar="NAME", help="Column with labels, to compare the clusters with."),
     ] = None,
+    metric: OwnMetrics = None,
+    algorithm: OwnAlgorithm = None,
     rows: FileOptions,
     min_cluster_size: Annotated[
         int, typer.Option(metavar="ROWS", help="A site does not send a sum over fewer rows.")
@@ -232,13 +237,15 @@ def evaluate(
         from fedcluster.model import Model
 
         check_least("--min-cluster-size", min_cluster_size)
-        model = Model.load(model_file)
+        model = Model.load(model_file, [algorithm] if algorithm else ())
         show.check_folder(out)
         sites = reading.read_for(
             model, files, replace(rows, label_column=label_column), screen.doing
         )
         screen.doing("asking the sites")
-        scored = screen.wait_for(lambda: indices.evaluate(model, sites, min_cluster_size))
+        scored = screen.wait_for(
+            lambda: indices.evaluate(model, sites, min_cluster_size, metric or ())
+        )
         content = indices.evaluation_content(scored, str(model_file))
         written = indices.write_evaluation(out, scored, content) if out is not None else []
     screen.result(

@@ -18,6 +18,8 @@ from fedcluster.cli._options import (
     Fuzzy,
     GapBounds,
     ModelFile,
+    OwnAlgorithm,
+    OwnMetrics,
     Quiet,
     Scaling,
     Shaping,
@@ -270,18 +272,23 @@ def evaluate(
             "site's site.toml names as label_column.",
         ),
     ] = False,
+    metric: OwnMetrics = None,
+    algorithm: OwnAlgorithm = None,
     options: RunOptions,
     show: ShowOptions,
 ) -> None:
     """Say how good the clusters of a model are at all sites together. Writes scores.json here.
 
     With --labels also how far they agree with reference labels: each site tells which labels
-    enough of its rows have, and how many rows of each cluster have which.
+    enough of its rows have, and how many rows of each cluster have which. A metric or an algorithm
+    of your own must be among the steps that each site allows.
     """
     from fedcluster.model import Model
 
-    options = replace(options, columns=Model.load(model_file).columns)
-    _begin(context.obj, Evaluate(str(model_file.absolute()), labels), options, show)
+    algorithms = [algorithm] if algorithm else []
+    options = replace(options, columns=Model.load(model_file, algorithms).columns)
+    job = Evaluate(str(model_file.absolute()), labels, metrics=metric or [], algorithms=algorithms)
+    _begin(context.obj, job, options, show)
 
 
 @run_app.command(epilog="Example: fedcluster federation run trial resume 20260102-030405-ab12")

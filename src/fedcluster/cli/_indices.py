@@ -140,14 +140,19 @@ class Evaluation:
         return scores
 
 
-def evaluate(model: Model, tables: Mapping[str, SiteRows], min_cluster_size: int) -> Evaluation:
+def evaluate(
+    model: Model,
+    tables: Mapping[str, SiteRows],
+    min_cluster_size: int,
+    metrics: Sequence[str] = (),
+) -> Evaluation:
     """Score a model's clusters by all indices that apply, on these sites' rows."""
     if min_cluster_size > 1 and any(table.limits is not None for table in tables.values()):
         raise InputError("--min-cluster-size and --label-column are what a site file says itself")
     limits: list[Filter] = [MinRows(2)] if len(tables) > 1 else []
     limits += [MinClusterSize(min_cluster_size)] if min_cluster_size > 1 else []
     clients = runs.clients_of(tables, limits)
-    job = Evaluate(model, classes=_classes(tables.values()))
+    job = Evaluate(model, classes=_classes(tables.values()), metrics=metrics)
     report = execute(job, LocalEngine(clients))
     alone = {name: Client(name, table.rows, ()) for name, table in tables.items()}
     by_site = {
@@ -203,9 +208,15 @@ def write_evaluation(out: Path, scored: Evaluation, content: Mapping[str, Any]) 
 def evaluation_table(scored: Evaluation, width: int) -> Table:
     """Return a line for each index, for a screen of so many columns; the last sites may not fit."""
     sites = scored.by_site if len(scored.by_site) > 1 else {}
+    metrics = scored.report.job.metrics  # type: ignore[union-attr]
     header = ["index", "better", "all", *sites]
     lines = [
-        [name, better(name) or "", _cell(score), *(_cell(own[name]) for own in sites.values())]
+        [
+            name,
+            better(name, metrics) or "",
+            _cell(score),
+            *(_cell(own[name]) for own in sites.values()),
+        ]
         for name, score in scored.scores.items()
     ]
     kept = _fitting([header, *lines], width)

@@ -67,6 +67,24 @@ GapBounds = Annotated[
         help="Bounds of each column that everybody knows, for the gap statistic.",
     ),
 ]
+OwnAlgorithm = Annotated[
+    str | None,
+    typer.Option(
+        "--algorithm",
+        metavar="MODULE.NAME",
+        show_default=False,
+        help="The algorithm of your own that made the model and assigns its rows.",
+    ),
+]
+OwnMetrics = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--metric",
+        metavar="MODULE.NAME",
+        show_default=False,
+        help="A metric of your own; may be given several times.",
+    ),
+]
 MinClusterSize = Annotated[
     int | None,
     typer.Option(

@@ -31,6 +31,7 @@ from fedcluster.engines import LocalEngine
 from fedcluster.estimators._inputs import (
     FLOATS,
     check_clusters,
+    check_engine_alone,
     check_width,
     checked_algorithm,
     checked_init,
@@ -90,12 +91,13 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
 
     def fit(
         self,
-        X: Any,
+        X: Any = None,
         y: Any = None,
         *,
         sites: Any = None,
         sample_weight: Any = None,
         groups: Any = None,
+        engine: Engine | None = None,
     ) -> Self:
         """Cluster the rows of all sites.
 
@@ -113,12 +115,17 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
         groups : like X, or array-like of shape (n,), optional
             Whose row each is, where one person has many: limits then count persons. The same name
             at two sites is two persons, since no site knows another's.
+        engine : Engine, optional
+            The sites themselves, in the place of all of these; as `fit_engine`.
 
         Returns
         -------
         Self
             The fitted estimator itself.
         """
+        if engine is not None:
+            check_engine_alone(X, sites, sample_weight, groups)
+            return self.fit_engine(engine)
         parts = by_site(X, sites, sample_weight, groups, self._path_reader())
         data = self._read(parts)
         job = self._job(sum(map(len, data.values())))

@@ -233,6 +233,15 @@ def check_clusters(n_clusters: Any, n_rows: float) -> None:
         )
 
 
+def check_engine_alone(*given: Any) -> None:
+    """Refuse rows beside an engine, whose sites have their own."""
+    if any(each is not None for each in given):
+        raise ValueError(
+            "engine has the sites with their rows: give X, sites, sample_weight and groups without "
+            "an engine, or the engine alone"
+        )
+
+
 def whole(name: str, value: Any) -> None:
     """Refuse what is not a whole number of at least 1."""
     if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:

@@ -46,7 +46,8 @@ def _centers(outcome: Mapping[str, Any], width: int) -> list[Table]:
     if "prepared" not in outcome or "model.json" not in outcome["files"]:
         return []
     path = Path(outcome["out"]) / "model.json"
-    model = Model.load(path)
+    own = [outcome["algorithm"]] if "." in outcome.get("algorithm", "") else []  # as it was asked
+    model = Model.load(path, own)
     if model.preprocessor is None:
         return []
     table = centers_table(model.preprocessor, model.centers, width, str(path))

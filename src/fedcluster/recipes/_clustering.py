@@ -30,6 +30,7 @@ from fedcluster.core import (
 )
 from fedcluster.errors import InputError
 from fedcluster.recipes._breathing import breathe
+from fedcluster.recipes._evaluation import told
 from fedcluster.recipes._participation import keeps_sums, sampled_run
 from fedcluster.recipes._search import HALVING, SHORT, race
 from fedcluster.recipes._seeds import best_seeds
@@ -175,12 +176,6 @@ def _best(results: Sequence[Result], metric: Metric, seed: int) -> Plan[Result]:
     ]
     best = int(np.argmin(scores))
     return replace(results[best], state=replace(results[best].state, inertia=scores[best]))
-
-
-def told(metric: Metric, state: State) -> State:
-    """Return what a metric is asked about: the clusters, with the memory that it declares."""
-    declared = allowed_of(metric).memory
-    return replace(state, memory={n: a for n, a in state.memory.items() if n in declared})
 
 
 def canonical(state: State, algorithm: Algorithm) -> State:

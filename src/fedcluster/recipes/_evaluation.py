@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from fedcluster.core import State, Summary, Task
+from fedcluster._ranges import allowed_of
+from fedcluster.core import Answers, Metric, State, Summary, Task
 from fedcluster.metrics._indices import METRICS, SHARED, Given, Measurement
 from fedcluster.rounds import Plan
 
@@ -17,6 +18,7 @@ def evaluation(
     m: float | None = None,
     classes: Iterable[Any] | None = None,
     complete: bool = True,
+    metrics: Sequence[Metric] = (),
     seed: int = 0,
 ) -> Plan[dict[str, float]]:
     """Plan two rounds that score the centres of a state by every index that applies.
@@ -31,14 +33,17 @@ def evaluation(
         The labels that the sites have, for the indices that compare with them.
     complete : bool, default=True
         Whether these are all; if not, rows with others are missing in the comparison.
+    metrics : sequence of Metric, optional
+        Others to score by, in the first round, each asked about the centres and the arrays of the
+        memory that it declares.
     seed : int, default=0
         Of the tasks; no index draws anything.
 
     Returns
     -------
     Plan of dict of str to float
-        Scores by the names of `fedcluster.metrics.METRICS`, in that order; nan where an index
-        says nothing, as of a single cluster.
+        Scores by the names of `fedcluster.metrics.METRICS`, in that order, and by the others as
+        they are written; nan where an index says nothing, as of a single cluster.
 
     Examples
     --------
@@ -55,21 +60,34 @@ def evaluation(
     >>> len(outcome.communication_rounds), outcome.values_sent()
     (2, {'north': 22, 'south': 22})
     """
-    state = replace(state, memory={})  # what an algorithm remembers is no metric's business
+    own = [Task(metric, told(metric, state), seed) for metric in metrics]
+    state = replace(state, memory={})  # what an algorithm remembers is no index's business
     given = Given(m, None if classes is None else tuple(classes), complete)
     wanted = [*SHARED, *(index.asks for index in METRICS.values())]
     steps = {each: step for each in wanted if (step := each.step(given)) is not None}
     tasks: dict[Measurement, Task] = {}
     totals: dict[Measurement, Summary] = {}
+    others: list[Answers] = []
     for round in range(len(steps)):
         now = [each for each in steps if each not in totals and totals.keys() >= {*each.after}]
         if not now:
             break
         tasks |= {each: Task(steps[each], each.state(state, totals, round), seed) for each in now}
-        answers = yield [tasks[each] for each in now]
-        totals |= {each: answer.total() for each, answer in zip(now, answers, strict=True)}
-    return {
+        answers = yield [*(tasks[each] for each in now), *(own if not round else ())]
+        others = others if round else answers[len(now) :]
+        totals |= {each: answer.total() for each, answer in zip(now, answers, strict=False)}
+    scores = {
         name: index.score(tasks[index.asks].state, totals[index.asks])
         for name, index in METRICS.items()
         if index.asks in totals
     }
+    return scores | {
+        str(metric): metric.score(task.state, answer.total())
+        for metric, task, answer in zip(metrics, own, others, strict=True)
+    }
+
+
+def told(metric: Metric, state: State) -> State:
+    """Return what a metric is asked about: the clusters, with the memory that it declares."""
+    declared = allowed_of(metric).memory
+    return replace(state, memory={n: a for n, a in state.memory.items() if n in declared})
