@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ from fedcluster.metrics._incomplete import PresentInertia, nearest_present
 from fedcluster.model import Model
 from fedcluster.preprocessing import NumericColumn, Preprocessor
 from fedcluster.privacy import Groups, MinClusterSize
+from fedcluster.privacy._ledger import PolicyError
+from fedcluster.privacy._policy import Policy
 from fedcluster.rounds import run, with_preprocessing
 from fedcluster.testing import Example, check_laws
 
@@ -219,6 +222,19 @@ def test_steps_that_take_no_gaps_see_rows_filled_in() -> None:
     assert how.filled(data) == {}
     assert how.completing().filled(data) == {"x0": 1}
     assert Preprocessor.from_plain(how.plain()) == how
+
+
+def test_a_site_answers_about_gaps_where_a_step_takes_them() -> None:
+    """And about filled rows others; its policy knows before it reads a row."""
+    ignoring = Preprocessor((NumericColumn("x0", fill=4.0),), missing="ignore")
+    header = {"run": "r", "exchange": 0}
+    for step in (IncompleteKMeans(), PresentInertia()):
+        task = Task(step, State.at([[0.0]]), preprocessor=ignoring)
+        Policy().check(header, [task], ["x0"], 1)
+    whole = Task(Lloyd(), State.at([[0.0]]), preprocessor=ignoring.completing())
+    Policy().check(header, [whole], ["x0"], 1)
+    with pytest.raises(PolicyError, match="Lloyd: rows must have no missing value"):
+        Policy().check(header, [replace(whole, preprocessor=ignoring)], ["x0"], 1)
 
 
 def test_every_way_in_gives_the_same_clusters(tmp_path: Path) -> None:

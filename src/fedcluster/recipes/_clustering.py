@@ -40,7 +40,7 @@ N_SEEDS = 8
 """Starts of the default way to cluster: the best that the server finds among means of all rows."""
 
 N_DRAWN = 32
-"""Starts where the sites draw them."""
+"""Starts where the sites draw them, or where they are found among rows that are filled in."""
 
 MEANS_PER_CLUSTER, MOST_MEANS, FEWEST_MEANS = 80, 256, 2
 """Means of all sites for each cluster; the most of one site, and its fewest for each cluster."""
@@ -205,7 +205,8 @@ def canonical(state: State, algorithm: Algorithm) -> State:
 def _starts(spec: FitSpec) -> Plan[Starts]:
     """Plan the starts that a specification asks for, with the rounds that they take."""
     k, seed, auto = spec.n_clusters, spec.seed, spec.algorithm == "auto"
-    n_seeds = spec.n_init or (N_SEEDS if auto else 1)
+    among = N_DRAWN if spec.wish == "missing='ignore'" else N_SEEDS
+    n_seeds = spec.n_init or (among if auto else 1)
     if (start := _given_start(spec)) is not None:
         return [start], ()
     if spec.means is not None:
