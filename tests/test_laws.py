@@ -67,6 +67,7 @@ ALGORITHMS: list[Algorithm] = [
     FFCM(m=1.5, averaging="avg_2", local="converge", support="u"),
     SiteSummaries(4),
     VarianceTree(4),
+    VarianceTree(4, passes=2),
     GaussianMixture(),
     GaussianMixture("tied", log_noise=-9.0, shrinkage=2.0),
     GaussianMixture("diag", levels=True, floors=True),
@@ -104,7 +105,7 @@ def asked(step: Step, centers: np.ndarray) -> State:
         edges = np.sort(np.append(centers[:, 0], [-np.inf, np.inf]))
         return State(memory={"columns": np.zeros(1), "edges": edges[None, :]})
     if isinstance(step, VarianceTree):
-        return State()
+        return _in_a_pass(centers) if step.passes else State()
     if isinstance(step, LogLikelihood):
         memory = {"precisions_cholesky": 1.0 / np.arange(1.0, len(centers) + 1)}
         return State(centers, np.arange(1.0, len(centers) + 1), memory=memory)
@@ -117,6 +118,13 @@ def asked(step: Step, centers: np.ndarray) -> State:
             memory = {"means": centers + 0.5, "columns": np.arange(1.0, centers.shape[1] + 1)}
         return State(centers, np.arange(1.0, k + 1), memory=memory)
     return State.at(centers)
+
+
+def _in_a_pass(centers: np.ndarray) -> State:
+    """The state of a tree that has grown, in its first pass."""
+    cuts = dict.fromkeys(("parent", "child", "feature", "threshold"), np.zeros(0))
+    leaves = dict.fromkeys(("undone", "column", "value"), np.zeros(len(centers)))
+    return State(centers, np.ones(len(centers)), memory={**cuts, **leaves, "pass": np.ones(1)})
 
 
 def example(case: Case) -> Example:

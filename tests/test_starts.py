@@ -74,7 +74,11 @@ def means_of_leaves(k: int, seed: int = 0) -> Plan[Result]:
         ((9000.0, 9000.0), 1, SiteSummaries(256, 1, 2)),  # but no more than 256 of one site
         ((100.0,) * 500, 1, SiteSummaries(20, 1, 2)),  # and no fewer than two for each cluster
         ((5000.0,) * 5, 7, SiteSummaries(160, 7, 14)),  # of as many rows as every site lets through
-        ((19.0,) * 9 + (170.0,), 1, VarianceTree(160, 1)),  # most rows at sites of 19: no site can
+        (
+            (19.0,) * 9 + (170.0,),
+            1,
+            VarianceTree(170, 1, 2),
+        ),  # most rows at sites of 19: no site can
         ((19.0,) * 9 + (172.0,), 1, SiteSummaries(80, 1, 2)),
         ((20.0,) * 9, 1, SiteSummaries(88, 1, 2)),
         ((19.0,), 1, SiteSummaries(256, 1, 2)),  # a site alone describes itself
@@ -97,9 +101,27 @@ def test_groups_are_told_one_by_one_however_few_they_are() -> None:
 
 def test_a_tree_is_coarse_where_sites_hold_back_small_groups() -> None:
     """Each of its leaves needs so many rows at every site that has some of it."""
-    for smallest, leaves, rows in ((1, 160, 1), (2, 40, 5), (9, 40, 9)):
-        spec = FitSpec(10, sums_only=True, smallest=smallest)
-        assert starts.description_step(spec) == VarianceTree(leaves, rows)
+    for smallest, rows in ((2, 5), (9, 9)):
+        spec = FitSpec(10, sums_only=True, smallest=smallest, site_rows=(9000.0,))
+        assert starts.description_step(spec) == VarianceTree(40, rows)
+
+
+@pytest.mark.parametrize(
+    ("k", "site_rows", "leaves"),
+    [
+        (10, (), 256),
+        (20, (), 320),
+        (80, (), 1000),
+        (300, (), 1000),
+        (10, (100.0, 101.0), 100),  # one for two rows
+        (10, (30.0, 31.0), 40),
+    ],
+)
+def test_a_tree_has_many_leaves_for_each_cluster(
+    k: int, site_rows: tuple[float, ...], leaves: int
+) -> None:
+    spec = FitSpec(k, sums_only=True, site_rows=site_rows)
+    assert starts.description_step(spec) == VarianceTree(leaves, 1, 2)
 
 
 def test_a_specification_knows_the_sites_rows_and_their_largest_limit() -> None:

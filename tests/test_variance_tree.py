@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -139,3 +141,27 @@ def test_a_leaf_is_tried_six_times(undone: int, leaves: int) -> None:
         cut = after.memory["feature"].item(), after.memory["threshold"].item()
         assert cut == ((0, 2) if undone == 0 else (1, 7))
         assert list(after.memory["undone"]) == [undone, 0]
+
+
+def test_in_a_pass_rows_count_for_the_nearest_mean() -> None:
+    """The cut is at 4, the mean, and 5 goes with 15; as far from both means, it then joins 0."""
+    rows = on_line(0, 0, 0, 5, 15)
+    leaves = grown(VarianceTree(2), rows)[-1]
+    assert_allclose(leaves.centers, on_line(0, 10))
+    states = grown(VarianceTree(2, passes=2), rows)
+    assert [state.converged for state in states[-3:]] == [False, False, True]
+    assert_allclose(states[-2].centers, on_line(1.25, 15))
+    assert_allclose(states[-1].centers, on_line(1.25, 15))
+    assert_array_equal(states[-1].weights, [4, 1])
+    tree = VarianceTree(2, passes=2)
+    assert tree.answer_shape(states[-2], 1) == (2, 1)
+    assert tree.answer_shape(states[-4], 1) == (2, 2)
+
+
+def test_a_mean_that_is_nearest_to_no_row_stays() -> None:
+    tree = VarianceTree(2, passes=1)
+    state = grown(VarianceTree(2, passes=3), on_line(0, 1, 10, 11))[-2]
+    moved = replace(state, centers=on_line(0.5, 99))
+    after = tree.server_step(moved, [tree.client_step(moved, Data(on_line(0, 1)), RNG)], RNG)
+    assert_allclose(after.centers, on_line(0.5, 99))
+    assert_array_equal(after.weights, [2, 0])

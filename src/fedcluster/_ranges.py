@@ -175,10 +175,10 @@ class Array:
         return f"{self.least:g} to {self.most:g}"
 
 
-CLUSTERS, CENTERS, LEAVES = (Whole(1, times, "max_clusters") for times in (1, 2, 16))
-"""Clusters; centres of a state, as breathing tries up to as many besides; leaves of a tree."""
+CLUSTERS, CENTERS = (Whole(1, times, "max_clusters") for times in (1, 2))
+"""Clusters; centres of a state, as breathing tries up to as many besides."""
 MEANS = Whole(1, 1000)
-"""Means that a site describes itself by: of groups there may be many more than clusters."""
+"""Means that a site describes itself by, and leaves of a tree: many more than clusters."""
 NO_CENTERS, ONE_CENTER = Whole(0, 0), Whole(1, 1)
 TOLERANCE, FUZZIFIER = Real(0, LARGEST), Real(1, 100)
 EITHER = OneOf((True, False))
@@ -236,7 +236,7 @@ class Allowed:
 
     def lines(self, step: Any) -> int:
         """Return the most lines of an answer of any number of lines, by the step's parameters."""
-        counts = [name for name, held in self.fields.items() if held in (CLUSTERS, MEANS, LEAVES)]
+        counts = [name for name, held in self.fields.items() if held in (CLUSTERS, MEANS)]
         return max((int(getattr(step, name, None) or 0) for name in counts), default=0)
 
     def check_state(self, state: State, sizes: Sizes) -> None:

@@ -97,6 +97,7 @@ def thresholds_of_a_tree(coordinator: Coordinator) -> Floats:
             cut = {"parent": 0, "child": 1, "feature": j, "threshold": at}
             memory = {name: np.array([float(value)]) for name, value in cut.items()}
             memory |= dict.fromkeys(("undone", "column", "value"), nothing)
+            memory["pass"] = np.zeros(1)
             state = State(reference, nothing, memory=memory)
             return Task(VarianceTree(2), state, preprocessor=how)
 

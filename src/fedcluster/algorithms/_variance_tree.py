@@ -13,6 +13,9 @@ clustering, Intelligent Data Analysis 11 (2007): variance partition, carried on 
 
 The leaves' means with their weights are as good a description of all rows as the sites' own
 centres, and nobody's own centres are seen. About log2(L) + 2 rounds.
+
+Leaves are boxes, and a row of a long one may be nearer to the mean of another. So passes of Lloyd's
+algorithm may follow, in which each row counts for the nearest mean.
 """
 
 from __future__ import annotations
@@ -24,9 +27,10 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
-from fedcluster._ranges import LEAVES, Allowed, Array, Whole
+from fedcluster._ranges import MEANS, Allowed, Array, Whole
 from fedcluster.algorithms._merging import means, total
 from fedcluster.core import Data, Floats, State, Summary
+from fedcluster.kernels import hard_pass
 from fedcluster.kernels._rows import Cuts, Places, leaf_sums
 from fedcluster.metrics import Inertia
 
@@ -37,7 +41,10 @@ SINGLE_LEAF = {
     **dict.fromkeys(("parent", "child", "feature", "threshold"), np.zeros(0)),
     **dict.fromkeys(("undone", "column", "value"), np.zeros(1)),
 }
-"""Memory of a tree without cuts."""
+"""Tree without cuts."""
+
+PASS = "pass"
+"""Name in a state's memory of the pass that is asked for, (1,): 0 while the tree grows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +57,12 @@ class VarianceTree:
         L, the largest number of leaves.
     min_rows : int, default=1
         q: a leaf of less weight is not kept.
+    passes : int, default=0
+        Passes in which rows count for the nearest mean, after the tree has grown.
 
     Notes
     -----
-    A site sends at most L (2 d + 1) numbers a round.
+    A site sends at most L (2 d + 1) numbers a round, and L (d + 1) in a pass.
 
     Examples
     --------
@@ -66,8 +75,8 @@ class VarianceTree:
     """
 
     allowed = Allowed(
-        {"n_leaves": LEAVES, "min_rows": Whole(1, 1_000_000)},
-        replace(LEAVES, least=0),
+        {"n_leaves": MEANS, "min_rows": Whole(1, 1_000_000), "passes": Whole(0, 10)},
+        replace(MEANS, least=0),
         memory={
             "parent": Array(("cuts",), below="k"),
             "child": Array(("cuts",), below="k"),
@@ -76,9 +85,10 @@ class VarianceTree:
             "undone": Array(("k",), least=0.0),
             "column": Array(("k",), below="d"),
             "value": Array(("k",)),
+            PASS: Array(("one",), least=0.0, most=10.0),
         },
         optional=True,
-        sizes={"cuts": Whole(0, 1, "k")},
+        sizes={"cuts": Whole(0, 1, "k"), "one": Whole(1, 1)},
     )
     client_additive = server_additive = True
     needs_centers = False
@@ -87,13 +97,20 @@ class VarianceTree:
 
     n_leaves: int
     min_rows: int = 1
+    passes: int = 0
 
     def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
-        """Return the shape of an answer: sums and squares of each column for each leaf."""
-        return max(1, len(state.centers)), 2 * n_columns
+        """Return the shape of an answer: sums and, of leaves, squares of each column for each."""
+        return max(1, len(state.centers)), n_columns if _pass(state) else 2 * n_columns
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
-        """Return for each leaf the sums of its rows and of their centred squares."""
+        """Return for each leaf the sums of its rows and of their centred squares.
+
+        In a pass, the sums of the rows that are nearest to each mean.
+        """
+        if _pass(state):
+            groups = hard_pass(data.X, state.centers, data.sample_weight)
+            return Summary(groups.sums, groups.weights, groups.counts.astype(np.float64))
         reference = state.centers if len(state.centers) else np.zeros((1, data.X.shape[1]))
         cuts = _Tree.from_state(state).cuts(*reference.shape)
         return Summary(*leaf_sums(data.X, cuts, reference, data.sample_weight))
@@ -101,6 +118,8 @@ class VarianceTree:
     def server_step(self, state: State, answers: Sequence[Summary], rng: Generator) -> State:
         """Measure the leaves, undo cuts that left too few rows, cut the leaves that vary most."""
         answer = total(answers)
+        if number := _pass(state):
+            return self._nearest(state, answer, number)
         tree, sums, weights = _Tree.from_state(state), answer.sums, answer.weights
         d = sums.shape[1] // 2
         tree, sums, weights, reference = _undo(tree, sums, weights, state.centers, self.min_rows)
@@ -109,10 +128,19 @@ class VarianceTree:
         if not len(state.centers):  # the first round knows no reference point: only the mean
             return State(centers, weights, round=state.round + 1, memory=tree.memory())
         chosen = self._to_cut(tree, squares, weights)
-        memory, settled = tree.cut(chosen, squares, centers).memory(), not len(chosen)
+        settled = not len(chosen)
+        memory = tree.cut(chosen, squares, centers).memory(int(settled and self.passes > 0))
         centers = np.concatenate([centers, centers[chosen]])
         weights = np.append(weights, weights[chosen])
-        return State(centers, weights, round=state.round + 1, converged=settled, memory=memory)
+        done = settled and not self.passes
+        return State(centers, weights, round=state.round + 1, converged=done, memory=memory)
+
+    def _nearest(self, state: State, answer: Summary, number: int) -> State:
+        """Return the means of the rows that are nearest to each; one without rows stays."""
+        centers = means(answer.sums, answer.weights, otherwise=state.centers)
+        memory = {**state.memory, PASS: np.array([number + 1.0])}
+        done = number >= self.passes
+        return State(centers, answer.weights, round=state.round + 1, converged=done, memory=memory)
 
     def _to_cut(self, tree: _Tree, squares: Floats, weights: Floats) -> Places:
         """Return the leaves to cut: by falling sum of squares, as many as there is room for."""
@@ -122,6 +150,11 @@ class VarianceTree:
         order = np.argsort(-within, kind="stable")
         chosen: Places = order[able[order]][:room]
         return chosen
+
+
+def _pass(state: State) -> int:
+    """Return the number of the pass that a state asks for, from 1; 0 while the tree grows."""
+    return int(state.memory[PASS][0]) if PASS in state.memory else 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -151,9 +184,10 @@ class _Tree:
         }
         return cls(*(memory[name].astype(kind) for name, kind in kinds.items()))
 
-    def memory(self) -> dict[str, Floats]:
-        """Return the tree as arrays that travel."""
-        return {f.name: np.asarray(getattr(self, f.name), dtype=np.float64) for f in fields(self)}
+    def memory(self, number: int = 0) -> dict[str, Floats]:
+        """Return the tree as arrays that travel, with the number of the pass that follows."""
+        tree = {f.name: np.asarray(getattr(self, f.name), dtype=np.float64) for f in fields(self)}
+        return {**tree, PASS: np.array([float(number)])}
 
     def cuts(self, n_leaves: int, d: int) -> Cuts:
         """Return the cuts alone; compiled code follows them, so none may point outside."""

@@ -45,9 +45,11 @@ N_DRAWN = 32
 MEANS_PER_CLUSTER, MOST_MEANS, FEWEST_MEANS = 80, 256, 2
 """Means of all sites for each cluster; the most of one site, and its fewest for each cluster."""
 
-LEAVES_PER_CLUSTER, COARSE_LEAVES, COARSE_ROWS = 16, 4, 5
-"""Leaves of a tree for each cluster; where sites hold back small groups, and the fewest rows of
-such a leaf."""
+LEAVES_PER_CLUSTER, FEWEST_LEAVES, MOST_LEAVES, PASSES = 16, 256, 1000, 2
+"""Leaves of a tree for each cluster, at least and at most in all, and passes after it has grown."""
+
+COARSE_LEAVES, COARSE_ROWS = 4, 5
+"""Leaves for each cluster where sites hold back small groups, and the fewest rows of one."""
 
 GROUPS = 512
 """Means that a site is asked for where its rows are in groups, which are means already."""
@@ -242,9 +244,12 @@ def _are_tiny(spec: FitSpec) -> bool:
 
 def _tree(spec: FitSpec) -> VarianceTree:
     """Return a tree of sums; a coarse one where sites hold back sums over few rows."""
+    k = spec.n_clusters
     if spec.smallest == 1:
-        return VarianceTree(LEAVES_PER_CLUSTER * spec.n_clusters, 1)
-    return VarianceTree(COARSE_LEAVES * spec.n_clusters, max(COARSE_ROWS, spec.smallest))
+        fine = max(FEWEST_LEAVES, LEAVES_PER_CLUSTER * k)
+        room = max(COARSE_LEAVES * k, int(sum(spec.site_rows)) // 2) if spec.site_rows else fine
+        return VarianceTree(min(fine, room, MOST_LEAVES), 1, PASSES)
+    return VarianceTree(min(COARSE_LEAVES * k, MOST_LEAVES), max(COARSE_ROWS, spec.smallest))
 
 
 def description(step: Description, n_clusters: int, seed: int) -> Plan[Result]:
