@@ -25,6 +25,7 @@ from fedcluster.algorithms import (
     Lloyd,
     SiteSummaries,
     SphericalKMeans,
+    TrimmedLloyd,
     VarianceTree,
 )
 from fedcluster.algorithms._breathing import ErrorAndUtility
@@ -72,6 +73,7 @@ ALGORITHMS: list[Algorithm] = [
     GaussianMixture("tied", log_noise=-9.0, shrinkage=2.0),
     GaussianMixture("diag", levels=True, floors=True),
     GaussianMixture("spherical", min_weight=2.0),
+    TrimmedLloyd(0.25),
 ]
 METRICS: list[Step] = [
     Inertia(),
@@ -352,6 +354,7 @@ NEEDS = {
     GaussianMixture: (True, 1),
     SiteSummaries: (False, 1),
     VarianceTree: (False, 1),
+    TrimmedLloyd: (True, 1),
 }
 """Whether a start must be given, and the smallest cluster that a site sends by default."""
 

@@ -109,6 +109,7 @@ FITS = [
     *({"quality": quality} for quality in QUALITIES),
     {"quality": "best", "n_clusters": 12},
     {"sums_only": True},
+    {"trim": 0.1},
     {"n_clusters": "auto"},
     {"algorithm": "fedavg", "max_iter": 5},
     {"algorithm": "fedcluster.algorithms.KFed"},

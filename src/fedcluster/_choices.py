@@ -34,6 +34,7 @@ FUZZY_ALGORITHMS: Mapping[str, str] = {
 ASSIGNING: Mapping[str, str] = {
     "GaussianMixture": "_gaussian_mixture",
     "IncompleteKMeans": "_incomplete",
+    "TrimmedLloyd": "_trimmed",
 }
 """Algorithms of the package that assign rows themselves, by class: the module of each in
 `fedcluster.algorithms`. A model file names them so."""

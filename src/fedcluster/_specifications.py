@@ -92,6 +92,8 @@ class FitSpec:
         The rows of each site, as far as the sites told of them.
     smallest : int
         The smallest group of rows that all sites let through.
+    trim : float
+        The share of the rows that belongs to no cluster, those farthest from all centres.
     """
 
     n_clusters: Any = parameter(
@@ -141,6 +143,12 @@ class FitSpec:
     prepare: PreprocessingSpec | None = None
     site_rows: tuple[float, ...] = ()
     smallest: int = 1
+    trim: float = parameter(
+        0.0,
+        "Leave out this share of the rows, those farthest from all centres: label -1.",
+        metavar="SHARE",
+        least=0,
+    )
 
     @property
     def wish(self) -> str | None:

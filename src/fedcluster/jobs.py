@@ -190,6 +190,8 @@ def plan_of(job: Job, sites: Sequence[SiteInfo], seed: int | None = None) -> Pla
     n_rows = sum(n for n in told if n is not None)
     fit = within(job, n_rows) if isinstance(job, Fit) else _fit_of(within(job, n_rows))
     ks = tried(fit.n_clusters)
+    if fit.trim and ks is not None:
+        raise InputError("trim is for one number of clusters: choose it first, without trim")
     fit = replace(fit.at(sites), seed=seed)
     return clustering(fit) if ks is None else select_k_plan(ks, fit, fit.rule)
 

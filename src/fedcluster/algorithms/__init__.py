@@ -10,6 +10,7 @@ from fedcluster.algorithms._lloyd import Lloyd
 from fedcluster.algorithms._merging import means, total
 from fedcluster.algorithms._spherical import SphericalKMeans
 from fedcluster.algorithms._summaries import SiteSummaries
+from fedcluster.algorithms._trimmed import TrimmedLloyd
 from fedcluster.algorithms._variance_tree import VarianceTree
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "Lloyd",
     "SiteSummaries",
     "SphericalKMeans",
+    "TrimmedLloyd",
     "VarianceTree",
     "means",
     "total",

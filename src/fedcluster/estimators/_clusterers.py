@@ -98,6 +98,12 @@ class FederatedKMeans(Federated):
         federation over a network do, to see what it costs; labels are those of the rows. With it,
         ``min_cluster_size`` has no use. See `fedcluster.privacy.Groups`.
 
+    trim : float, default=0
+        The share of the rows that belongs to no cluster, at most 0.5: those that are farthest from
+        all centres, as in trimmed k-means. Their label is -1, and so is that of new rows that are
+        as far; ``inertia_`` and ``cluster_weights_`` are those of the others. For "auto" and
+        "lloyd", one number of clusters, and ``quality="good"``.
+
     Attributes
     ----------
     n_clusters_ : int
@@ -114,8 +120,9 @@ class FederatedKMeans(Federated):
         What found it, with all its parameters.
     labels_ : ndarray of shape (n,)
         Label of each row, in the order of ``X`` (for a dict or list: site after site); -1 where
-        ``prepare`` drops the row. After `fit_engine` there are none, as there are no rows here;
-        the same holds for ``site_labels_``, ``rows_held_back_`` and ``lone_rows_``.
+        ``prepare`` drops the row, or ``trim`` leaves it out. After `fit_engine` there
+        are none, as there are no rows here; the same holds for ``site_labels_``,
+        ``rows_held_back_`` and ``lone_rows_``.
     preprocessor_ : Preprocessor or None
         What was fitted; ``preprocessor_.invert(cluster_centers_)`` has the units of the rows.
     fit_report_ : Findings or None
@@ -163,6 +170,7 @@ class FederatedKMeans(Federated):
 
     _: KW_ONLY
     metric: str = "euclidean"
+    trim: float = 0.0
 
     _names = ALGORITHMS
 

@@ -16,7 +16,7 @@ from fedcluster._choices import builder, imported
 from fedcluster._random import stream
 from fedcluster._ranges import allowed_of
 from fedcluster._specifications import FitSpec
-from fedcluster.algorithms import FKM, Lloyd, SiteSummaries, VarianceTree
+from fedcluster.algorithms import FKM, Lloyd, SiteSummaries, TrimmedLloyd, VarianceTree
 from fedcluster.algorithms._fkm import site_seeding
 from fedcluster.core import (
     Algorithm,
@@ -34,6 +34,8 @@ from fedcluster.recipes._evaluation import told
 from fedcluster.recipes._participation import keeps_sums, sampled_run
 from fedcluster.recipes._search import HALVING, SHORT, race
 from fedcluster.recipes._seeds import best_seeds
+from fedcluster.recipes._trimming import N_SEEDS as N_TRIMMED
+from fedcluster.recipes._trimming import trimmed_run, trimmed_seeds
 from fedcluster.rounds import EarlyStop, Plan, everyone, gather, iterate
 
 N_SEEDS = 8
@@ -50,6 +52,9 @@ LEAVES_PER_CLUSTER, FEWEST_LEAVES, MOST_LEAVES, PASSES = 16, 256, 1000, 2
 
 COARSE_LEAVES, COARSE_ROWS = 4, 5
 """Leaves for each cluster where sites hold back small groups, and the fewest rows of one."""
+
+MOST_TRIMMED = 0.5
+"""The largest share of the rows that may belong to no cluster."""
 
 GROUPS = 512
 """Means that a site is asked for where its rows are in groups, which are means already."""
@@ -78,6 +83,8 @@ def algorithm_of(spec: FitSpec) -> Algorithm:
     >>> algorithm_of(FitSpec(3, "kfed")) == algorithm_of(FitSpec(3, "fedcluster.algorithms.KFed"))
     True
     """
+    if spec.trim:
+        return _trimmed(spec)
     if not isinstance(spec.algorithm, str):
         return _checked(spec.algorithm, spec)
     if "." in spec.algorithm:
@@ -112,6 +119,22 @@ def _imported(path: str, spec: FitSpec) -> Algorithm:
     return algorithm
 
 
+def _trimmed(spec: FitSpec) -> TrimmedLloyd:
+    """Return the algorithm that leaves a share of the rows out, if that goes with the rest."""
+    unfit = {
+        f"algorithm {spec.algorithm!r}; leave it out": spec.algorithm not in ("auto", "lloyd"),
+        "fuzzy clusters": spec.m is not None,
+        f"quality {spec.quality!r}; leave it out": spec.quality != "good",
+        "participation below 1; ask all sites": spec.participation < 1,
+        str(spec.wish): spec.wish is not None,
+    }
+    if not 0 < spec.trim <= MOST_TRIMMED:
+        raise InputError(f"trim must be from 0 to {MOST_TRIMMED:g}, not {spec.trim:g}")
+    if others := [what for what, is_so in unfit.items() if is_so]:
+        raise InputError(f"trim={spec.trim:g} does not go with {others[0]}")
+    return TrimmedLloyd(spec.trim, spec.tol)
+
+
 def clustering(spec: FitSpec) -> Plan[Result]:
     """Plan a whole clustering, and a last round for its exact inertia.
 
@@ -123,6 +146,10 @@ def clustering(spec: FitSpec) -> Plan[Result]:
         If the algorithm finds no centres and cannot assign rows without.
     """
     algorithm, start = algorithm_of(spec), _given_start(spec)
+    if isinstance(algorithm, TrimmedLloyd):
+        best = yield from everyone(_from_trimmed_starts(algorithm, spec))
+        state = best.state if start else canonical(best.state, algorithm)
+        return replace(best, state=state, algorithm=algorithm)
     if algorithm.needs_centers:
         results = yield from _from_starts(algorithm, spec)
     else:
@@ -156,6 +183,21 @@ def _from_starts(algorithm: Algorithm, spec: FitSpec) -> Plan[list[Result]]:
             results[0], seed=spec.seed, tol=algorithm.tol, max_rounds=spec.max_iter
         )
     return [replace(result, history=history + result.history) for result in results]
+
+
+def _from_trimmed_starts(algorithm: TrimmedLloyd, spec: FitSpec) -> Plan[Result]:
+    """Plan trimmed k-means, from a description of all rows in which outliers do not count."""
+    step = None if _given_start(spec) else description_step(spec)
+    if step is None:
+        seeds, history = yield from _starts(spec)
+    else:
+        described = yield from description(step, spec.n_clusters, spec.seed)
+        n_seeds = spec.n_init or (N_TRIMMED if spec.algorithm == "auto" else 1)
+        rng = stream(spec.seed, described.state.round)
+        seeds = trimmed_seeds(described.state, spec.n_clusters, algorithm.trim, n_seeds, rng)
+        history = described.history
+    result = yield from trimmed_run(algorithm, seeds, spec)
+    return replace(result, history=history + result.history)
 
 
 def _from_samples(algorithm: Algorithm, spec: FitSpec) -> Plan[list[Result]]:

@@ -1,0 +1,166 @@
+"""Trimmed k-means of all rows: starts that outliers do not draw to themselves, a race, the end.
+
+A race finds centres and, beside them, about the radius within which rows are kept. Then the radius
+is searched for with centres held, until no smaller one keeps as many rows; a step follows, and so
+on in turn until the centres rest. So the result is a fixed point of trimmed k-means on the pooled
+rows. While the radius changes and centres do not, only numbers of rows are asked for, no sums: the
+difference of the sums within two radii is one of few rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.random import Generator
+
+from fedcluster._specifications import FitSpec
+from fedcluster.algorithms._merging import means
+from fedcluster.algorithms._trimmed import RadiusSearch, TrimmedLloyd
+from fedcluster.core import Floats, Iteration, Result, State, Task
+from fedcluster.kernels import nearest
+from fedcluster.metrics._moments import add_by_cluster
+from fedcluster.recipes._search import race
+from fedcluster.rounds import Plan, reason, server_update
+
+N_SEEDS = 16
+"""Starts of the default way to trim."""
+
+KEEP = {6: 6, 10: 3, 14: 1}
+"""Runs that stay in the race after so many rounds; the first two find the radius."""
+
+MOST_RACED = 40
+"""Rounds of the race; where limits hide rows, the radius may not settle in it."""
+
+MOST_SEARCHED = 60
+"""Rounds of one search for the radius; it ends before, but for sites that come and go."""
+
+RESTARTS, STEPS = 5, 50
+"""Fits to the description for each start that is wanted; steps of one."""
+
+Fit = tuple[float, Floats, Floats]
+
+
+def trimmed_run(algorithm: TrimmedLloyd, starts: Sequence[State], spec: FitSpec) -> Plan[Result]:
+    """Plan a trimmed k-means from many starts, to a fixed point with an exact radius.
+
+    Parameters
+    ----------
+    algorithm : TrimmedLloyd
+        The share that is trimmed, and the tolerance.
+    starts : sequence of State
+        The starts.
+    spec : FitSpec
+        The seed and the largest number of rounds.
+    """
+    raced = min(spec.max_iter, MOST_RACED)
+    best, *_ = yield from race(algorithm, starts, seed=spec.seed, max_rounds=raced, keep=KEEP)
+    state, history, hidden = best.state, best.history, False
+    while True:
+        if not hidden:
+            state, searched, hidden = yield from exact_radius(algorithm, state, spec.seed)
+            history += searched
+        [answers] = yield [Task(algorithm, state, spec.seed)]
+        after, done = server_update(algorithm, state, answers, spec.seed)
+        history = (*history, done)
+        if after.converged or len(history) >= spec.max_iter:
+            break
+        state = replace(after, memory=state.memory) if hidden else after
+    inertia = float(answers.total().sums[: len(state.centers), -1].sum())
+    state = replace(state, inertia=inertia, weights=after.weights, converged=after.converged)
+    of = f", best of {len(starts)} starts" if len(starts) > 1 else ""
+    return Result(state, history, reason(after, len(history)) + of)
+
+
+def exact_radius(
+    algorithm: TrimmedLloyd, state: State, seed: int
+) -> Plan[tuple[State, tuple[Iteration, ...], bool]]:
+    """Plan the search for the smallest radius that keeps enough rows, with centres held.
+
+    Where limits hide rows, it ends with what is known: then centres are held against that radius.
+    """
+    history: tuple[Iteration, ...] = ()
+    for _ in range(MOST_SEARCHED):
+        held = replace(state, memory={**state.memory, "radius": np.zeros(1)}, converged=False)
+        [answers] = yield [Task(algorithm, held, seed)]
+        state, done = server_update(algorithm, held, answers, seed)
+        history = (*history, done)
+        search = RadiusSearch.after(held, answers.total(), algorithm.trim)
+        if search.exact or (search.hidden and search.radius):
+            break
+    return state, history, search.hidden
+
+
+def trimmed_seeds(
+    state: State, n_clusters: int, trim: float, n_seeds: int, rng: Generator
+) -> list[State]:
+    """Return the best distinct trimmed k-means of the weighted means in a state, best first.
+
+    Parameters
+    ----------
+    state : State
+        Means (q, d) of all rows with their weights.
+    n_clusters : int
+        k; fewer means are filled up with copies, whose clusters stay empty.
+    trim : float
+        The share of the weight that belongs to no cluster.
+    n_seeds : int
+        How many starts are wanted.
+    rng : Generator
+        Draws the seeds of each fit.
+    """
+    copies = np.resize(np.arange(len(state.centers)), max(0, n_clusters - len(state.centers)))
+    points = np.concatenate([state.centers, state.centers[copies]])
+    weights = np.append(state.weights, np.zeros(len(copies)))
+    fits = [_fit(points, weights, n_clusters, trim, rng) for _ in range(RESTARTS * n_seeds)]
+    fits.sort(key=lambda fit: fit[0])
+    distinct = [fit for i, fit in enumerate(fits) if i == 0 or fit[0] > fits[i - 1][0] * (1 + 1e-9)]
+    return [State(centers, sizes, round=state.round) for _, centers, sizes in distinct[:n_seeds]]
+
+
+def _fit(points: Floats, weights: Floats, k: int, trim: float, rng: Generator) -> Fit:
+    """Return a trimmed k-means of weighted points: its error, centres (k, d) and weights (k,)."""
+    centers = _seeds(points, weights, k, trim, rng)
+    for _ in range(STEPS):
+        labels, squared = nearest(points, centers)
+        kept = kept_weights(squared, weights, trim)
+        sizes = np.bincount(labels, kept, minlength=k).astype(np.float64)
+        moved = means(add_by_cluster(labels, points, kept, k), sizes, otherwise=centers)
+        if np.array_equal(moved, centers):
+            break
+        centers = moved
+    return float(kept @ squared), centers, sizes
+
+
+def kept_weights(squared: Floats, weights: Floats, trim: float) -> Floats:
+    """Return how much of the weight of each point is kept: all, at the quantile a part, or none.
+
+    Examples
+    --------
+    >>> kept_weights(np.array([4.0, 1.0, 9.0]), np.array([2.0, 1.0, 1.0]), 0.5)
+    array([1., 1., 0.])
+    """
+    order = np.argsort(squared, kind="stable")
+    before = np.cumsum(weights[order]) - weights[order]
+    kept = np.empty(len(weights))
+    kept[order] = np.clip((1 - trim) * weights.sum() - before, 0.0, weights[order])
+    return kept
+
+
+def _seeds(points: Floats, weights: Floats, k: int, trim: float, rng: Generator) -> Floats:
+    """Return k points to start at, drawn as by k-means++ but for what is far from all of them.
+
+    A. Bhaskara, S. Vadgama & H. Xu, Greedy sampling for approximate clustering in the presence of
+    outliers, NeurIPS 2019: squared distances count up to a threshold, here their quantile.
+    """
+    chosen = [int(rng.choice(len(points), p=weights / weights.sum()))]
+    squared = ((points - points[chosen[0]]) ** 2).sum(axis=1)
+    for _ in range(k - 1):
+        kept = kept_weights(squared, weights, trim) > 0
+        chances = weights * np.minimum(squared, squared[kept].max())
+        none = chances.sum() <= 0
+        chances = np.ones(len(points)) if none else chances
+        chosen.append(int(rng.choice(len(points), p=chances / chances.sum())))
+        squared = np.minimum(squared, ((points - points[chosen[-1]]) ** 2).sum(axis=1))
+    return points[chosen]
