@@ -17,7 +17,7 @@ from fedcluster.algorithms import Lloyd, TrimmedLloyd
 from fedcluster.algorithms._trimmed import RadiusSearch
 from fedcluster.cli import app
 from fedcluster.core import Data, State, Summary
-from fedcluster.errors import InputError
+from fedcluster.errors import HeldBackError, InputError
 from fedcluster.model import Model
 from fedcluster.recipes._trimming import kept_weights, trimmed_seeds
 
@@ -186,6 +186,11 @@ def test_a_start_beside_outliers_is_not_drawn() -> None:
     for start in trimmed_seeds(state, 3, 0.1, 4, np.random.default_rng(0)):
         assert (np.abs(start.centers) < 5).all()
         assert start.weights.sum() == pytest.approx(0.9 * 62)
+
+
+def test_without_a_description_there_is_no_start() -> None:
+    with pytest.raises(HeldBackError, match="no site described its rows"):
+        trimmed_seeds(State(), 3, 0.1, 4, np.random.default_rng(0))
 
 
 def test_kept_weights_are_the_nearest_ones() -> None:

@@ -19,6 +19,7 @@ from fedcluster._specifications import FitSpec
 from fedcluster.algorithms._merging import means
 from fedcluster.algorithms._trimmed import RadiusSearch, TrimmedLloyd
 from fedcluster.core import Floats, Iteration, Result, State, Task
+from fedcluster.errors import HeldBackError
 from fedcluster.kernels import nearest
 from fedcluster.metrics._moments import add_by_cluster
 from fedcluster.recipes._search import race
@@ -109,7 +110,17 @@ def trimmed_seeds(
         How many starts are wanted.
     rng : Generator
         Draws the seeds of each fit.
+
+    Raises
+    ------
+    HeldBackError
+        If there is no mean.
     """
+    if not len(state.centers):
+        raise HeldBackError(
+            "no site described its rows, every group of rows is smaller than its site's limit: "
+            "lower the limit or ask for fewer clusters"
+        )
     copies = np.resize(np.arange(len(state.centers)), max(0, n_clusters - len(state.centers)))
     points = np.concatenate([state.centers, state.centers[copies]])
     weights = np.append(state.weights, np.zeros(len(copies)))
