@@ -161,7 +161,7 @@ def test_in_a_pass_rows_count_for_the_nearest_mean() -> None:
 def test_a_mean_that_is_nearest_to_no_row_stays() -> None:
     tree = VarianceTree(2, passes=1)
     state = grown(VarianceTree(2, passes=3), on_line(0, 1, 10, 11))[-2]
-    moved = replace(state, centers=on_line(0.5, 99))
-    after = tree.server_step(moved, [tree.client_step(moved, Data(on_line(0, 1)), RNG)], RNG)
+    moved, rows = replace(state, centers=np.array([[0.5], [99.0]])), Data(np.array([[0.0], [1.0]]))
+    after = tree.server_step(moved, [tree.client_step(moved, rows, RNG)], RNG)
     assert_allclose(after.centers, on_line(0.5, 99))
     assert_array_equal(after.weights, [2, 0])
