@@ -15,15 +15,13 @@ from fedcluster._random import stream
 from fedcluster._specifications import FitSpec
 from fedcluster.algorithms import FKM, Lloyd, SiteSummaries, VarianceTree, _summaries
 from fedcluster.client import Client
-from fedcluster.core import Answers, Data, Limit, Result, SiteInfo, State, Summary, Task
+from fedcluster.core import Data, Limit, Result, SiteInfo, State
 from fedcluster.engines import LocalEngine
 from fedcluster.errors import HeldBackError
 from fedcluster.kernels import kmeans, nearest
 from fedcluster.kernels._lloyd import lloyd
-from fedcluster.recipes import _breathing as breathing
 from fedcluster.recipes import _clustering as starts
 from fedcluster.recipes import _seeds as seeds
-from fedcluster.recipes._breathing import INHALED, breathe, dispensable
 from fedcluster.recipes._clustering import canonical, clustering
 from fedcluster.recipes._search import race
 from fedcluster.recipes._seeds import best_seeds
@@ -361,122 +359,6 @@ def test_runs_come_by_rising_inertia_with_what_they_were_best_of() -> None:
     assert first.reason.endswith(", best of 2 starts")
     [alone] = run_plan(race(Lloyd(tol=0), [near], max_rounds=1), engine(X)).value
     assert "best of" not in alone.reason
-
-
-# Breathing
-
-
-def test_a_centre_s_neighbour_stays_when_it_goes() -> None:
-    """Utilities 1 and 2 at 0 and 1, which are neighbours: after the first the second is spared, and
-    the next smallest, 3, goes. Where too few are left to choose from, it goes all the same.
-    """
-    centers, utility = on_line(0, 1, 10, 20), np.array([1.0, 2.0, 4.0, 3.0])
-    assert dispensable(centers, utility, 1) == [0]
-    assert dispensable(centers, utility, 2) == [0, 3]
-    assert dispensable(centers, utility, 3) == [0, 3, 1]
-    assert dispensable(on_line(0, 1), np.array([2.0, 1.0]), 2) == [1, 0]
-
-
-def test_a_breath_takes_five_rounds_in_and_a_race_out() -> None:
-    sites = engine(PLANE.X, PLANE.site)
-    start = State.at(PLANE.X[::100][:16])
-    optimum = run(Lloyd(tol=0), sites, start)
-    outcome = run_plan(breathe(optimum, seed=1, tol=0.0, patience=1), sites)
-    asked = steps(outcome)
-    assert asked[0] == {"ErrorAndUtility": 1}
-    assert asked[1] == {"Lloyd": 16}
-    assert "Lloyd" in asked[INHALED]
-    assert INHALED == 5
-    assert set(asked[6]) == {"ErrorAndUtility"}
-    assert asked[7] == {"Lloyd": 16}
-    assert outcome.value.state.inertia <= optimum.state.inertia
-    assert "no gain in the last 1 breaths" in outcome.value.reason
-
-
-def test_a_breath_adds_centres_beside_those_of_most_error() -> None:
-    """As many as the depth, in falling order of error, a hundredth of a deviation aside."""
-    rng = np.random.default_rng(0)
-    before = Result(State.at(rng.normal(size=(20, 2))), (), "")
-    errors, weights = rng.uniform(1, 9, 20), np.r_[0.5, 0.0, rng.integers(1, 9, 18)]
-    plan = breathe(before, seed=3)
-    [task] = next(plan)
-    assert isinstance(task, Task)
-    told = Summary(np.column_stack([errors, errors]), weights)
-    inhaled = [task.state.centers for task in plan.send([Answers({"a": told})])]
-    depths = [len(centers) - 20 for centers in inhaled]
-    assert depths == [1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 7, 8, 10, 12, 15]
-    chance = stream(3, 1_000_000)
-    for m, centers in zip(depths, inhaled, strict=True):
-        assert_array_equal(centers[:20], before.state.centers)
-        worst = np.argsort(-errors)[:m]
-        spread = np.sqrt(errors / np.maximum(weights, 1) / 2)[worst]
-        aside = 0.01 * chance.normal(size=(m, 2)) * spread[:, None]
-        assert_allclose(centers[20:], before.state.centers[worst] + aside, rtol=1e-14)
-
-
-@pytest.mark.parametrize(
-    ("gains", "breaths"),
-    [
-        ((0, 0), 2),
-        ((2e-6, 0, 0), 3),
-        ((0.9e-6, 0.9e-6), 2),  # each less than a millionth
-        ((0, 1.1e-6, 0, 0), 4),
-        ((0, 2e-6, 0, 2e-6, 0, -1), 6),
-    ],
-)
-def test_two_breaths_in_a_row_without_a_gain_end_the_search(
-    monkeypatch: pytest.MonkeyPatch, gains: Sequence[float], breaths: int
-) -> None:
-    inertias, best, seeds = iter(gains), [1.0], []
-
-    def raced(*args: Any, **options: Any) -> Any:
-        found = best[0] * (1 - next(inertias))
-        best[0] = min(found, best[0]) if found < best[0] * (1 - 1e-6) else best[0]
-        yield []
-        return [Result(State(on_line(0, 9), np.ones(2), inertia=found), (), "")]
-
-    def exhaled(*args: Any) -> Any:
-        yield from ()
-
-    def drawn(seed: int, round: int) -> np.random.Generator:
-        seeds.append((seed, round))
-        return np.random.default_rng(0)
-
-    for name, instead in (("race", raced), ("_exhale", exhaled), ("stream", drawn)):
-        monkeypatch.setattr(breathing, name, instead)
-    start = Result(State(on_line(0, 8), np.ones(2), inertia=1.0), (), "begun")
-    plan, n_breaths = breathe(start, seed=5), 0
-    tasks = next(plan)
-    with pytest.raises(StopIteration) as stop:
-        while True:
-            n_breaths += bool(tasks)
-            tasks = plan.send([Answers({"a": Summary(np.ones((2, 2)), np.ones(2))})])
-    assert n_breaths == breaths
-    assert seeds == [(5, 1_000_000 + i) for i in range(breaths)]
-    assert stop.value.value.state.inertia == best[0]
-    assert stop.value.value.reason == "begun; no gain in the last 2 breaths"
-
-
-def test_a_single_centre_does_not_breathe() -> None:
-    sites = engine(on_line(0, 1, 5))
-    alone = run(Lloyd(tol=0), sites, State.at(on_line(1)))
-    outcome = run_plan(breathe(alone), sites)
-    assert outcome.communication_rounds == ()
-    assert outcome.value.state is alone.state
-
-
-def test_the_search_goes_on_as_long_as_breaths_gain() -> None:
-    """From one centre too many on the left and one too few on the right a breath mends it."""
-    X = np.concatenate([rng_blob(0), rng_blob(50), rng_blob(100), rng_blob(150)])
-    sites = engine(X)
-    poor = run(Lloyd(tol=0), sites, State.at(on_line(-1, 1, 50, 125)))
-    best = run_plan(breathe(poor, tol=0.0), sites)
-    assert_allclose(np.sort(best.value.state.centers.ravel()), [0, 50, 100, 150], atol=0.5)
-    assert sum(step == {"ErrorAndUtility": 1} for step in steps(best)) >= 3  # one gains, two fail
-
-
-def rng_blob(middle: float) -> np.ndarray:
-    return middle + np.random.default_rng(int(middle)).normal(size=(50, 1))
 
 
 # The whole

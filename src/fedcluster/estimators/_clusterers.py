@@ -77,8 +77,9 @@ class FederatedKMeans(Federated):
         the last sums of those that are not asked. "fkm", "kfed" and "fedavg" ask a sample in each
         of their rounds, as their papers do.
     quality : {"good", "better", "best"}, default="good"
-        "better" lets FKM's centres join the starts; "best" goes on from the winner with breathing
-        (Fritzke 2020), for many more rounds. For "auto" and "lloyd".
+        "better" lets FKM's centres join the starts; "best" goes on from the winners with crossover
+        (HG-means, Gribel & Vidal 2019) and breathing (Fritzke 2020), for some hundred rounds, and
+        finds what such searches find on pooled rows. For "auto" and "lloyd".
     sums_only : bool, default=False
         Whether only sums may be seen: starts at ``init="sums"``, so that a secure sum could stand
         between the sites and the server.

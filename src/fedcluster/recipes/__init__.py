@@ -2,7 +2,7 @@
 
 The loss of federated clustering against pooled clustering lies in the start, not in the sums. So:
 a good start from few rounds, many runs from it in the same rounds (a race), and, if asked for, a
-search that goes on from the winner (breathing).
+search that goes on from the winners (crossover and breathing).
 """
 
 from fedcluster._specifications import FitSpec

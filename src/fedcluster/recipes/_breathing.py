@@ -1,9 +1,9 @@
-"""Breathing, a search that goes on from a Lloyd optimum.
+"""Breath: one step of a search that goes on from a Lloyd optimum.
 
 B. Fritzke, The breathing k-means algorithm, 2020 (arXiv 2006.15666). A breath adds m centres
 beside those of the largest errors, iterates, drops the m of the smallest utilities, and iterates
 again; it is kept if it made the inertia smaller. There, one breath follows another. A round costs
-the same whatever it carries, so here breaths of many depths m race each other.
+the same whatever it carries, so here breaths of many depths m share their rounds.
 """
 
 from __future__ import annotations
@@ -11,15 +11,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.random import Generator
 
-from fedcluster._random import stream
 from fedcluster.algorithms import Lloyd
 from fedcluster.algorithms._breathing import ErrorAndUtility
-from fedcluster.core import Floats, Result, State, Task
-from fedcluster.recipes._search import HALVING, race
+from fedcluster.core import Floats, State, Summary, Task
 from fedcluster.rounds import Plan, gather, iterate
 
 DEPTHS = (1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 7, 8, 10, 12, 15)
-"""m of each of the racing breaths."""
+"""m of each of the breaths that share their rounds."""
 
 ASIDE = 0.01
 """How far from the old centre a new one lies, in standard deviations of the cluster. The less,
@@ -30,35 +28,27 @@ INHALED = 5
 
 
 def breathe(
-    result: Result, *, seed: int = 0, tol: float = 1e-4, max_rounds: int = 300, patience: int = 2
-) -> Plan[Result]:
-    """Plan breaths from a Lloyd optimum until ``patience`` of them in a row gain nothing.
+    lloyd: Lloyd, state: State, summary: Summary, rng: Generator, *, seed: int = 0
+) -> Plan[list[State]]:
+    """Plan one breath of each depth: six rounds; the centres are still to be iterated.
 
     Parameters
     ----------
-    result : Result
-        A converged run of Lloyd.
-    seed, tol, max_rounds
-        As in `Lloyd` and `iterate`, for each breath.
-    patience : int, default=2
-        Breaths without gain after which the search is over.
+    lloyd : Lloyd
+        The algorithm of the rounds with more centres.
+    state : State
+        A Lloyd optimum.
+    summary : Summary
+        What all sites answer `ErrorAndUtility` about it.
+    rng : Generator
+        Draws on which side of an old centre a new one lies.
+    seed : int, default=0
+        As in `iterate`.
     """
-    best, history, failed, breath = result.state, result.history, 0, 0
-    lloyd = Lloyd(tol)
-    while failed < patience and len(best.centers) > 1:
-        [answers] = yield [Task(ErrorAndUtility(), best, seed)]
-        summary = answers.total()
-        errors = summary.sums[:, 0]
-        spread = np.sqrt(errors / np.maximum(summary.weights, 1.0) / best.centers.shape[1])
-        rng = stream(seed, 1_000_000 + breath)
-        inhaled = [_inhale(best.centers, errors, spread, m, rng) for m in DEPTHS]
-        exhaled = yield from gather([_exhale(lloyd, state, best, seed) for state in inhaled])
-        winner, *_ = yield from race(lloyd, exhaled, seed=seed, max_rounds=max_rounds, keep=HALVING)
-        history, breath = history + winner.history, breath + 1
-        gained = winner.state.inertia < best.inertia * (1 - 1e-6)
-        failed = 0 if gained else failed + 1
-        best = winner.state if gained else best
-    return Result(best, history, f"{result.reason}; no gain in the last {patience} breaths")
+    errors = summary.sums[:, 0]
+    spread = np.sqrt(errors / np.maximum(summary.weights, 1.0) / state.centers.shape[1])
+    inhaled = [_inhale(state.centers, errors, spread, m, rng) for m in DEPTHS]
+    return (yield from gather([_exhale(lloyd, each, state, seed) for each in inhaled]))
 
 
 def _inhale(centers: Floats, errors: Floats, spread: Floats, m: int, rng: Generator) -> State:

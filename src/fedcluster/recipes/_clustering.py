@@ -29,7 +29,7 @@ from fedcluster.core import (
     check_step,
 )
 from fedcluster.errors import InputError
-from fedcluster.recipes._breathing import breathe
+from fedcluster.recipes._crossover import search
 from fedcluster.recipes._evaluation import told
 from fedcluster.recipes._participation import keeps_sums, sampled_run
 from fedcluster.recipes._search import HALVING, SHORT, race
@@ -179,9 +179,9 @@ def _from_starts(algorithm: Algorithm, spec: FitSpec) -> Plan[list[Result]]:
         keep=SHORT if len(seeds) <= N_SEEDS else HALVING,
     )
     if spec.quality == "best" and isinstance(algorithm, Lloyd):
-        results[0] = yield from breathe(
-            results[0], seed=spec.seed, tol=algorithm.tol, max_rounds=spec.max_iter
-        )
+        means = yield from _means(spec)
+        best = yield from search(results, means, seed=spec.seed, max_rounds=spec.max_iter)
+        results = [best, *results]
     return [replace(result, history=history + result.history) for result in results]
 
 
@@ -205,6 +205,15 @@ def _from_samples(algorithm: Algorithm, spec: FitSpec) -> Plan[list[Result]]:
     seeds, history = yield from everyone(_starts(spec))
     best = yield from sampled_run(algorithm, seeds, spec)
     return [replace(best, history=history + best.history)]
+
+
+def _means(spec: FitSpec) -> Plan[State]:
+    """Plan the means that describe all rows; none where the start needs none."""
+    step = description_step(spec)
+    if spec.means is not None or step is None:
+        return spec.means or State()
+    described = yield from description(step, spec.n_clusters, spec.seed)
+    return described.state
 
 
 def _best(results: Sequence[Result], metric: Metric, seed: int) -> Plan[Result]:

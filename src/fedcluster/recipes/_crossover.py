@@ -1,0 +1,323 @@
+"""Search for a better k-means than any of many starts leads to: crossover, and breaths.
+
+D. Gribel & T. Vidal, HG-means: A scalable hybrid genetic algorithm for minimum sum-of-squares
+clustering, Pattern Recognition 88 (2019). A population of runs; a child takes half of the centres
+of each of two runs, loses one centre, gets another where rows are far from their centres, and is
+iterated by Lloyd; the best distinct runs are kept.
+
+    parents  two, each the better of two that are drawn
+    match    centres of both, by the assignment of least squared distance in all
+    child    one centre of each pair at random; one of little utility or at random removed;
+             one added beside a centre, drawn by its error, or at a mean of all rows, drawn by
+             weight times distance (to the power of 0, 1 or 2) to the nearest centre
+
+Deviations: there one child follows another, here all children of a generation race in the same
+rounds, beside breaths of the best run that has not had one; and there is one population, here
+four small ones settle before their best members make one, since a single one that keeps only the
+best is soon all alike. The server knows the centres, so it costs no round to breed. No new centre
+is a row. Half of the children are the best of several by the weighted means that the sites
+described their rows by, where they did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.random import Generator
+from scipy.optimize import linear_sum_assignment
+from scipy.spatial.distance import cdist
+
+from fedcluster._random import stream
+from fedcluster.algorithms import Lloyd
+from fedcluster.algorithms._breathing import ErrorAndUtility
+from fedcluster.core import Floats, Iteration, Result, State, Summary, Task
+from fedcluster.kernels import kmeans
+from fedcluster.kernels._lloyd import lloyd as weighted_lloyd
+from fedcluster.metrics import Inertia
+from fedcluster.recipes._breathing import breathe
+from fedcluster.recipes._search import race
+from fedcluster.rounds import Plan, gather, iterate
+
+POPULATION = 12
+"""The best distinct runs that are kept."""
+
+MOST_NUMBERS = 1 << 22
+"""Numbers that a site is told about the children of a generation, at most."""
+
+ROUNDS = 6
+"""Rounds of a generation's race. Those that are kept go on in the next one."""
+
+CANDIDATES, ITERATIONS = 4, 5
+"""Of so many the best by the means becomes a child; iterations on the means to see which it is."""
+
+ALIKE, GAIN = 1e-5, 1e-6
+"""Relative difference of inertia below which runs are one, and below which a run is no better."""
+
+GENERATIONS = 100
+"""The most generations of a population, within the rounds that a site permits."""
+
+ERROR, UTILITY, WEIGHT = -3, -2, -1
+"""Columns of genes after the centres."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a population lives.
+
+    Parameters
+    ----------
+    children : int
+        Children of a generation.
+    patience : int
+        Generations without gain after which it is settled.
+    draws : int
+        The first of its streams of random numbers.
+    """
+
+    children: int
+    patience: int
+    draws: int
+
+
+ISLANDS = tuple(Place(32, 3, 1_000_000 + 1000 * i) for i in range(1, 5))
+MAINLAND = Place(128, 8, 1_000_000)
+"""Populations that know nothing of each other, and the one that their best members make."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Member:
+    """A run of the population, as the sites know it.
+
+    Parameters
+    ----------
+    state : State
+        Where it is.
+    inertia : float
+        The exact inertia of its centres, whatever limits hold back of a round.
+    summary : Summary
+        What the sites answer `ErrorAndUtility` about it.
+    breathed : bool, default=False
+        Whether it has had its breath.
+    """
+
+    state: State
+    inertia: float
+    summary: Summary
+    breathed: bool = False
+
+    @property
+    def genes(self) -> Floats:
+        """Return centres, errors, utilities and weights, (k, d + 3)."""
+        return np.column_stack([self.state.centers, self.summary.sums, self.summary.weights])
+
+
+Population = tuple[list[Member], tuple[Iteration, ...]]
+"""The best distinct members, and the rounds of the best racer of each of their generations."""
+
+
+def search(
+    results: Sequence[Result], means: State, *, seed: int = 0, max_rounds: int = 300
+) -> Plan[Result]:
+    """Plan a search that goes on from runs of Lloyd: islands, then one population of the best.
+
+    Parameters
+    ----------
+    results : sequence of Result
+        Runs of Lloyd, best first.
+    means : State
+        Weighted means that describe all rows; none where the sites did not describe them.
+    seed, max_rounds
+        As in `iterate`, the latter of the last run.
+
+    Returns
+    -------
+    Plan of Result
+        The best run, at a fixed point of Lloyd.
+    """
+    begun = results[0]
+    if len(begun.state.centers) < 2:
+        return begun
+    states = [replace(result.state, converged=False) for result in results]
+    members = distinct((yield from _surveyed(states, seed)))
+    islands = yield from gather(
+        [evolve(members[:1], means, island, seed=seed) for island in ISLANDS]
+    )
+    history = min(islands, key=lambda island: island[0][0].inertia)[1]
+    every = distinct([member for island, _ in islands for member in island])
+    members, last = yield from evolve(every, means, MAINLAND, seed=seed)
+    end = yield from iterate(Lloyd(0.0), members[0].state, seed=seed, max_rounds=max_rounds)
+    why = f"{begun.reason}; no gain in the last {MAINLAND.patience} generations"
+    return Result(end.state, begun.history + history + last + end.history, why)
+
+
+def evolve(members: list[Member], means: State, place: Place, *, seed: int) -> Plan[Population]:
+    """Plan generations of children and breaths until many of them in a row gain nothing.
+
+    Parameters
+    ----------
+    members : list of Member
+        The members to begin with.
+    means : State
+        Weighted means that describe all rows, if any.
+    place : Place
+        How many children there are, and for how long.
+    seed : int
+        As in `iterate`.
+    """
+    newcomers = _newcomers(means, len(members[0].state.centers), stream(seed, place.draws))
+    history: tuple[Iteration, ...] = ()
+    failed = generation = 0
+    while failed < place.patience and generation < GENERATIONS and members[0].inertia > 0:
+        generation += 1
+        rng, best = stream(seed, place.draws + generation), members[0].inertia
+        children = _children(members, means, place.children, rng)
+        raced, newcomers, members = yield from _generation(members, newcomers + children, rng, seed)
+        surveyed = yield from _surveyed([result.state for result in raced], seed)
+        members, history = distinct([*members, *surveyed]), history + raced[0].history
+        failed = 0 if members[0].inertia < best * (1 - GAIN) else failed + 1
+    return members, history
+
+
+def _newcomers(means: State, k: int, rng: Generator) -> list[State]:
+    """Return k-means of the means, as many as a population holds."""
+    if len(means.centers) < k:
+        return []
+    fits = [kmeans(means.centers, k, means.weights, rng=rng, n_init=1) for _ in range(POPULATION)]
+    return [State.at(fit.centers) for fit in fits]
+
+
+def _surveyed(states: Sequence[State], seed: int) -> Plan[list[Member]]:
+    """Plan the exact inertia of runs, and where centres are too few and where too many."""
+    metric = Inertia()
+    tasks = [Task(step, state, seed) for state in states for step in (metric, ErrorAndUtility())]
+    totals = [answers.total() for answers in (yield tasks)]
+    return [
+        Member(state, metric.score(state, error), summary)
+        for state, error, summary in zip(states, totals[::2], totals[1::2], strict=True)
+    ]
+
+
+Generation = tuple[list[Result], list[State], list[Member]]
+"""The first of a race, what one member has exhaled, and the members that stay as they are."""
+
+
+def _children(members: list[Member], means: State, wanted: int, rng: Generator) -> list[State]:
+    """Return children of the members; every other one is the best of several by the means."""
+    genes = [member.genes for member in members]
+    number = affordable(members[0].state, wanted)
+    return [State.at(bred(genes, means, rng, CANDIDATES if i % 2 else 1)) for i in range(number)]
+
+
+def _generation(
+    members: list[Member], newcomers: list[State], rng: Generator, seed: int
+) -> Plan[Generation]:
+    """Plan a race of newcomers, beside breaths of the best member that has not had one."""
+    moving = [member.state for member in members if not member.state.converged]
+    plans = [_raced([*moving, *newcomers], seed)]
+    breathing = next((member for member in members if not member.breathed), None)
+    if breathing is not None:
+        plans.append(_exhaled(breathing, rng, seed))
+    raced, *exhaled = yield from gather(plans)
+    resting = [
+        replace(member, breathed=member.breathed or member is breathing)
+        for member in members
+        if member.state.converged or member in (members[0], breathing)
+    ]
+    return raced, [result.state for results in exhaled for result in results], resting
+
+
+def affordable(state: State, wanted: int) -> int:
+    """Return the number of children of a generation, fewer where they are many numbers."""
+    k, d = map(int, state.centers.shape)
+    return max(1, min(wanted, MOST_NUMBERS // (k * (d + 2))))
+
+
+def _raced(starts: Sequence[State], seed: int) -> Plan[list[Result]]:
+    """Plan a generation's race: after two rounds half of it goes on, after four a fifth."""
+    keep = {2: -(-len(starts) // 2), 4: -(-len(starts) // 5)}
+    return race(Lloyd(0.0), starts, seed=seed, max_rounds=ROUNDS, keep=keep)
+
+
+def _exhaled(member: Member, rng: Generator, seed: int) -> Plan[list[Result]]:
+    """Plan breaths of a member."""
+    states = yield from breathe(Lloyd(0.0), member.state, member.summary, rng, seed=seed)
+    return [Result(state, (), "") for state in states]
+
+
+def distinct(members: Sequence[Member]) -> list[Member]:
+    """Return the best members; of those alike one, the first."""
+    kept: list[Member] = []
+    for member in sorted(members, key=lambda member: member.inertia):
+        if not kept or member.inertia > kept[-1].inertia * (1 + ALIKE):
+            kept.append(member)
+    return kept[:POPULATION]
+
+
+def bred(genes: Sequence[Floats], means: State, rng: Generator, candidates: int) -> Floats:
+    """Return the centres (k, d) of a child, the best by the means of several candidates.
+
+    Parameters
+    ----------
+    genes : sequence of ndarray of shape (k, d + 3)
+        Centres, errors, utilities and weights of each member, best first.
+    means : State
+        Weighted means of all rows; where there are none, one candidate is drawn.
+    rng : Generator
+        Draws parents, genes, and what moves.
+    candidates : int
+        How many are compared.
+    """
+    candidates = candidates if len(means.centers) else 1
+    drawn = [_child(genes, means, rng) for _ in range(candidates)]
+    if candidates == 1:
+        return drawn[0]
+    fits = [
+        weighted_lloyd(means.centers, each, means.weights, max_iter=ITERATIONS) for each in drawn
+    ]
+    return drawn[int(np.argmin([fit.inertia for fit in fits]))]
+
+
+def _child(genes: Sequence[Floats], means: State, rng: Generator) -> Floats:
+    """Return the centres of a child of two members."""
+    one, other = (genes[rng.integers(len(genes), size=2).min()] for _ in range(2))
+    child = without_one(crossed(one, other, rng), rng)
+    place = beside(child, rng)
+    if len(means.centers) and rng.random() < 0.5:
+        place = at_a_mean(child[:, :ERROR], means, rng)
+    return np.concatenate([child[:, :ERROR], place[None]])
+
+
+def crossed(one: Floats, other: Floats, rng: Generator) -> Floats:
+    """Return one of the genes of each pair of centres, matched with least squared distance."""
+    matched = linear_sum_assignment(cdist(one[:, :ERROR], other[:, :ERROR], "sqeuclidean"))[1]
+    takes_one: Floats = np.where(rng.random((len(one), 1)) < 0.5, one, other[matched])
+    return takes_one
+
+
+def without_one(genes: Floats, rng: Generator) -> Floats:
+    """Return the genes without a random one; every other time, rather one of little utility."""
+    rank = np.argsort(np.argsort(genes[:, UTILITY], kind="stable"), kind="stable")
+    chance = np.ones(len(genes)) if rng.random() < 0.5 else 1.0 / (1 + rank)
+    return np.delete(genes, rng.choice(len(genes), p=chance / chance.sum()), axis=0)
+
+
+def beside(genes: Floats, rng: Generator) -> Floats:
+    """Return a place (d,) near a centre that is drawn by its error: very near, or as its rows."""
+    errors = np.maximum(genes[:, ERROR], 0.0)
+    chance = errors if errors.any() else np.ones(len(genes))
+    center = genes[rng.choice(len(genes), p=chance / chance.sum())]
+    d = len(center) + ERROR
+    spread = np.sqrt(max(center[ERROR], 0.0) / max(center[WEIGHT], 1.0) / d)
+    place: Floats = center[:ERROR] + spread * rng.choice([0.05, 1.0]) * rng.normal(size=d)
+    return place
+
+
+def at_a_mean(centers: Floats, means: State, rng: Generator) -> Floats:
+    """Return a mean (d,), drawn by weight and a power of its distance to the nearest centre."""
+    apart = cdist(means.centers, centers).min(axis=1) ** rng.integers(3)
+    chance = means.weights * apart
+    chance = chance if chance.any() else np.ones(len(chance))
+    place: Floats = means.centers[rng.choice(len(chance), p=chance / chance.sum())]
+    return place
