@@ -14,7 +14,12 @@ if TYPE_CHECKING:
     from fedcluster.client import Client
     from fedcluster.core import Data, Result, State, Summary, Task
     from fedcluster.engines import LocalEngine
-    from fedcluster.estimators import FederatedFuzzyCMeans, FederatedKMeans, select_k
+    from fedcluster.estimators import (
+        FederatedFuzzyCMeans,
+        FederatedGaussianMixture,
+        FederatedKMeans,
+        select_k,
+    )
     from fedcluster.kernels import nearest
     from fedcluster.model import Model
     from fedcluster.preprocessing import PreprocessingSpec
@@ -27,6 +32,7 @@ __all__ = [
     "Client",
     "Data",
     "FederatedFuzzyCMeans",
+    "FederatedGaussianMixture",
     "FederatedKMeans",
     "LocalEngine",
     "MinClusterSize",
@@ -47,7 +53,7 @@ __getattr__ = names_from(
     {
         "Client": "client",
         "Data Result State Summary Task": "core",
-        "FederatedFuzzyCMeans FederatedKMeans select_k": "estimators",
+        "FederatedFuzzyCMeans FederatedGaussianMixture FederatedKMeans select_k": "estimators",
         "LocalEngine": "engines",
         "MinClusterSize MinRows": "privacy",
         "Model": "model",

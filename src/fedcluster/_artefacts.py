@@ -22,7 +22,8 @@ HISTORY = "fedcluster-history"
 SELECTION = "fedcluster-selection"
 SCORES = "fedcluster-scores"
 FORMAT_VERSION = 1
-NOT_PARAMETERS = ("algorithm", "seed", "means")
+NOT_PARAMETERS = ("algorithm", "seed", "means", "start")
+OF_MIXTURES = ("model", "covariance_type", "reg_covar", "noise")
 
 
 def result_of(report: JobReport) -> Result:
@@ -40,6 +41,7 @@ def model_of(report: JobReport, *, dtype: str = "float64", **more: Any) -> Model
     given = {name: getattr(job, name) for name in names} | more
     given["n_init"] = job.n_init or "auto"
     optional = {name for name in ("m", "rule") if given[name] is None}
+    optional |= set(OF_MIXTURES if job.model == "k-means" else ())
     parameters = {name: given[name] for name in sorted(given.keys() - optional)}
     return Model(
         **state_fields(result.state, result.algorithm),

@@ -42,9 +42,12 @@ ASSIGNING: Mapping[str, str] = {
 INSTEAD_OF_LLOYD: Mapping[str, str] = {
     "metric='cosine'": "_spherical:SphericalKMeans.from_fit",
     "missing='ignore'": "_incomplete:IncompleteKMeans.from_fit",
+    "model='mixture'": "_gaussian_mixture:GaussianMixture.from_fit",
 }
 """Wishes by which "auto" and "lloyd" are another algorithm, and no other name is taken."""
 
+MODELS = ("k-means", "mixture")
+COVARIANCES = ("full", "tied", "diag", "spherical")
 METRICS = ("euclidean", "cosine")
 INITS = ("auto", "summaries", "sums", "k-means++", "random")
 PROTECTIONS = ("groups", "limits")
@@ -108,6 +111,8 @@ def builder(
         if fuzzy or name not in ("auto", "lloyd"):
             given = "fuzzy clusters" if fuzzy else f"algorithm {name!r}"
             raise ValueError(f"{wish} is for the algorithms 'auto' and 'lloyd', not for {given}")
+        if wish not in INSTEAD_OF_LLOYD:
+            raise ValueError(f"there is no algorithm for {wish}: leave out one of them")
         names = {name: INSTEAD_OF_LLOYD[wish]}
     module, _, path = names[name].partition(":")
     home: Any = import_module(f"fedcluster.algorithms.{module}")

@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any
 from fedcluster._choices import (
     ALGORITHMS,
     AVERAGINGS,
+    COVARIANCES,
     FUZZY_ALGORITHMS,
     INITS,
     METRICS,
+    MODELS,
     QUALITIES,
     RULES,
 )
@@ -74,6 +76,15 @@ class FitSpec:
         Makes every random choice.
     metric : {"euclidean", "cosine"}
         By which rows are near; "cosine" clusters their directions.
+    model : {"k-means", "mixture"}
+        Whether clusters are cells about centres, or components of a mixture of normal
+        distributions; then ``tol`` is of the mean log likelihood of a row.
+    covariance_type, reg_covar
+        Of a mixture, as in `GaussianMixture`.
+    noise : bool or float
+        Whether a mixture has a component of noise; a number is the volume where it is.
+    start : State, optional
+        The start of a mixture: means, and perhaps weights and precisions.
     quality : {"good", "better", "best"}
         How long is searched.
     sums_only : bool
@@ -134,7 +145,22 @@ class FitSpec:
         1e-4, "Stop when the centres move less, as in scikit-learn.", metavar="T", least=0
     )
     metric: str = parameter("euclidean", METRIC, choices=METRICS)
+    model: str = parameter(
+        "k-means",
+        "mixture: of normal distributions, by EM; rows have probabilities.",
+        choices=MODELS,
+    )
+    covariance_type: Any = parameter(
+        "full",
+        "Of a mixture's components: any, one for all, along the columns, or round.",
+        choices=COVARIANCES,
+    )
+    reg_covar: float = parameter(
+        1e-6, "Added to the variances of a mixture's components.", metavar="V", least=0
+    )
+    noise: bool | float = parameter(False, "Give a mixture a component of noise.", "--noise")
     seed: int = parameter(0, SEED, metavar="N")
+    start: State | None = None
     means: State | None = None
     grouped: bool = False
     participation: float = parameter(
@@ -153,10 +179,13 @@ class FitSpec:
     @property
     def wish(self) -> str | None:
         """What another algorithm than Lloyd's is needed for, if anything."""
-        if self.metric == "cosine":
-            return "metric='cosine'"
         ignores = self.prepare is not None and self.prepare.missing == "ignore"
-        return "missing='ignore'" if ignores else None
+        wishes = {
+            "model='mixture'": self.model == "mixture",
+            "metric='cosine'": self.metric == "cosine",
+            "missing='ignore'": ignores and self.metric != "cosine",
+        }
+        return " and ".join(name for name, wished in wishes.items() if wished) or None
 
     def at(self, sites: Iterable[SiteInfo]) -> Any:
         """Return the specification for these sites: ``init="auto"`` is "sums" where rows stream.

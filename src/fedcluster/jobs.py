@@ -21,10 +21,10 @@ from fedcluster.preprocessing._fitting import Fitted
 from fedcluster.preprocessing._fitting import fit as fit_preprocessor
 from fedcluster.preprocessing._spec import agree, for_metric
 from fedcluster.privacy import MinClusterSize, MinRows
-from fedcluster.recipes import clustering, evaluation
+from fedcluster.recipes import clustering, evaluation, mixture
 from fedcluster.recipes._clustering import algorithm_of
 from fedcluster.rounds import CommunicationRound, Outcome, Plan, run_plan, with_preprocessing
-from fedcluster.selection import Rule
+from fedcluster.selection import Rule, Selection
 from fedcluster.selection._sweep import clustered_by, select_k_plan
 
 __all__ = ["Evaluate", "Fit", "JobReport", "SelectK", "execute"]
@@ -120,13 +120,14 @@ def execute(
         job = _with_classes(job, engine) if job.labels else job
     seed, how = drawn(job.seed), preprocessing_of(job)
     fitting = _fitting(how, engine) if isinstance(how, PreprocessingSpec) else None
-    plan = plan_of(job, engine.introduce(), seed)  # refuses what makes no sense for these sites
+    plan_of(job, engine.introduce(), seed)  # refuses what makes no sense for these sites
     before: Outcome[Any] = Outcome(Fitted(how, FitReport()), ())  # type: ignore[arg-type]
     if fitting is not None:
         before = run_plan(fitting, engine, watch=watch)
         columns = [column.name for column in before.value.preprocessor.columns]
     preprocessor = before.value.preprocessor
     _check_width(job, len(preprocessor.names_out) if preprocessor else len(columns))
+    plan = plan_of(job, engine.introduce(), seed, preprocessor)
     plan = with_preprocessing(plan, _row_transform(job, preprocessor))
     outcome = run_plan(plan, engine, participation=job.participation, seed=seed, watch=watch)
     return JobReport(
@@ -173,7 +174,12 @@ def _fitting(how: PreprocessingSpec, engine: Engine) -> Plan[Fitted]:
     return fit_preprocessor(how, agree(described, how.columns))
 
 
-def plan_of(job: Job, sites: Sequence[SiteInfo], seed: int | None = None) -> Plan[Any]:
+def plan_of(
+    job: Job,
+    sites: Sequence[SiteInfo],
+    seed: int | None = None,
+    preprocessor: Preprocessor | None = None,
+) -> Plan[Any]:
     """Return what to ask these sites about the prepared rows, with a seed that was drawn."""
     seed = drawn(job.seed) if seed is None else seed
     if isinstance(job, Evaluate):
@@ -193,7 +199,21 @@ def plan_of(job: Job, sites: Sequence[SiteInfo], seed: int | None = None) -> Pla
     if fit.trim and ks is not None:
         raise InputError("trim is for one number of clusters: choose it first, without trim")
     fit = replace(fit.at(sites), seed=seed)
-    return clustering(fit) if ks is None else select_k_plan(ks, fit, fit.rule)
+    algorithm_of(replace(fit, n_clusters=1))  # refuses wishes that contradict each other
+    if ks is None:
+        return mixture(fit, preprocessor) if fit.model == "mixture" else clustering(fit)
+    selection = select_k_plan(ks, replace(fit, model="k-means"), fit.rule)
+    return selection if fit.model == "k-means" else _chosen_mixture(selection, fit, preprocessor)
+
+
+def _chosen_mixture(
+    choosing: Plan[Selection], fit: Fit, preprocessor: Preprocessor | None
+) -> Plan[Selection]:
+    """Plan a choice of k, and then a mixture of as many components."""
+    selection = yield from choosing
+    k = selection.n_clusters
+    result = yield from mixture(replace(fit, n_clusters=k), preprocessor)
+    return replace(selection, results={**selection.results, k: result})
 
 
 def within(job: KJob, n_rows: float) -> KJob:

@@ -112,7 +112,7 @@ class Model:
             columns = getattr(estimator, "feature_names_in_", None)
         if columns is None:
             columns = [f"x{j}" for j in range(estimator.n_features_in_)]
-        parameters = dict(estimator.get_params())
+        parameters = {"algorithm": "auto", **estimator.get_params()}
         seed = parameters.pop("random_state", None)
         return cls(
             **state_fields(estimator.state_, estimator.algorithm_),

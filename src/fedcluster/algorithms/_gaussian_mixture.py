@@ -21,10 +21,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 from numpy.random import Generator
 
+from fedcluster._choices import COVARIANCES
 from fedcluster._ranges import CENTERS, EITHER, TOLERANCE, Allowed, Array
 from fedcluster.algorithms._merging import means, total
 from fedcluster.algorithms._mixture_sums import (
@@ -34,10 +36,9 @@ from fedcluster.algorithms._mixture_sums import (
     precision_factors,
     regularised,
 )
-from fedcluster.core import Data, Floats, Metric, Rows, State, Summary
+from fedcluster.core import Data, FitParameters, Floats, Metric, Rows, State, Summary
 from fedcluster.kernels._em import em_pass
 from fedcluster.metrics._gaussians import (
-    COVARIANCES,
     FIELDS,
     SHAPES,
     CovarianceType,
@@ -139,6 +140,11 @@ class GaussianMixture:
                 f"covariance_type must be one of {', '.join(COVARIANCES)}, "
                 f"not {self.covariance_type!r}"
             )
+
+    @classmethod
+    def from_fit(cls, fit: FitParameters) -> Self:
+        """Return the algorithm with the parameters of a fit."""
+        return cls(tol=fit.tol)
 
     @property
     def allowed(self) -> Allowed:

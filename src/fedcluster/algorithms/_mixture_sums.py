@@ -280,6 +280,8 @@ def precision_factors(kind: Kind, covariance: Floats, reg_covar: float) -> Float
     InputError
         If a component has no spread in some direction.
     """
+    if not covariance.size:  # all columns are levels
+        return covariance
     if kind.covariance_type in ("diag", "spherical"):
         if not (covariance > 0).all():
             raise InputError(NO_SPREAD)

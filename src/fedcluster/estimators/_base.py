@@ -310,6 +310,7 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
         one_of("quality", self.quality, QUALITIES)
         seed = self.random_state
         checked = {
+            "n_clusters": self.n_clusters,
             "algorithm": self._algorithm(),
             "init": checked_init(self.init, self.n_clusters),
             "seed": seed if isinstance(seed, Integral) else check_random_state(seed),

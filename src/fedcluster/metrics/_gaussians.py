@@ -20,12 +20,12 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.random import Generator
 
+from fedcluster._choices import COVARIANCES
 from fedcluster._ranges import CENTERS, EITHER, Allowed, Array, OneOf, Range, Real, Whole
 from fedcluster.core import Data, Floats, Rows, State, Summary
 from fedcluster.kernels._em import Densities, em_pass, log_densities
 from fedcluster.metrics._moments import one_line, one_number
 
-COVARIANCES = ("full", "tied", "diag", "spherical")
 SHAPES: Mapping[str, tuple[str, ...]] = {
     "full": ("k", "d", "d"),
     "tied": ("d", "d"),
@@ -88,7 +88,8 @@ def texts_of(state: State, d: int) -> Floats:
 
 def is_fitted(state: State) -> bool:
     """Return whether a state has densities; else rows are their nearest centre's."""
-    return bool(np.any(state.memory.get("precisions_cholesky", 0.0)))
+    memory = state.memory
+    return any(np.any(memory.get(name, 0.0)) for name in ("precisions_cholesky", "shares"))
 
 
 def densities(kind: Kind, state: State, data: Data | None = None) -> Densities:

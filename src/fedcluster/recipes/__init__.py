@@ -8,5 +8,6 @@ search that goes on from the winners (crossover and breathing).
 from fedcluster._specifications import FitSpec
 from fedcluster.recipes._clustering import clustering
 from fedcluster.recipes._evaluation import evaluation
+from fedcluster.recipes._mixture import mixture
 
-__all__ = ["FitSpec", "clustering", "evaluation"]
+__all__ = ["FitSpec", "clustering", "evaluation", "mixture"]

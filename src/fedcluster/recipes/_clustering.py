@@ -16,7 +16,14 @@ from fedcluster._choices import builder, imported
 from fedcluster._random import stream
 from fedcluster._ranges import allowed_of
 from fedcluster._specifications import FitSpec
-from fedcluster.algorithms import FKM, Lloyd, SiteSummaries, TrimmedLloyd, VarianceTree
+from fedcluster.algorithms import (
+    FKM,
+    GaussianMixture,
+    Lloyd,
+    SiteSummaries,
+    TrimmedLloyd,
+    VarianceTree,
+)
 from fedcluster.algorithms._fkm import site_seeding
 from fedcluster.core import (
     Algorithm,
@@ -93,7 +100,10 @@ def algorithm_of(spec: FitSpec) -> Algorithm:
         build = builder(spec.algorithm, fuzzy=spec.m is not None, wish=spec.wish)
     except ValueError as error:
         raise InputError(str(error)) from error
-    return build(FitParameters(spec.n_clusters, spec.init, spec.n_init, spec.tol, spec.m))
+    built = build(FitParameters(spec.n_clusters, spec.init, spec.n_init, spec.tol, spec.m))
+    if isinstance(built, GaussianMixture):
+        return replace(built, covariance_type=spec.covariance_type, reg_covar=spec.reg_covar)
+    return built
 
 
 def _checked(algorithm: Algorithm, spec: FitSpec) -> Algorithm:
@@ -170,7 +180,7 @@ def _from_starts(algorithm: Algorithm, spec: FitSpec) -> Plan[list[Result]]:
     """Plan an algorithm that needs centres from one or many starts."""
     if spec.participation < 1 and keeps_sums(algorithm):
         return (yield from _from_samples(algorithm, spec))
-    seeds, history = yield from _starts(spec)
+    seeds, history = yield from drawn_starts(spec)
     results = yield from race(
         algorithm,
         seeds,
@@ -189,7 +199,7 @@ def _from_trimmed_starts(algorithm: TrimmedLloyd, spec: FitSpec) -> Plan[Result]
     """Plan trimmed k-means, from a description of all rows in which outliers do not count."""
     step = None if _given_start(spec) else description_step(spec)
     if step is None:
-        seeds, history = yield from _starts(spec)
+        seeds, history = yield from drawn_starts(spec)
     else:
         described = yield from description(step, spec.n_clusters, spec.seed)
         n_seeds = spec.n_init or (N_TRIMMED if spec.algorithm == "auto" else 1)
@@ -202,7 +212,7 @@ def _from_trimmed_starts(algorithm: TrimmedLloyd, spec: FitSpec) -> Plan[Result]
 
 def _from_samples(algorithm: Algorithm, spec: FitSpec) -> Plan[list[Result]]:
     """Plan the same where a round asks a sample of the sites; all of them first and last."""
-    seeds, history = yield from everyone(_starts(spec))
+    seeds, history = yield from everyone(drawn_starts(spec))
     best = yield from sampled_run(algorithm, seeds, spec)
     return [replace(best, history=history + best.history)]
 
@@ -255,7 +265,7 @@ def canonical(state: State, algorithm: Algorithm) -> State:
     return replace(state, centers=centers, weights=state.weights[order], memory=memory)
 
 
-def _starts(spec: FitSpec) -> Plan[Starts]:
+def drawn_starts(spec: FitSpec) -> Plan[Starts]:
     """Plan the starts that a specification asks for, with the rounds that they take."""
     k, seed, auto = spec.n_clusters, spec.seed, spec.algorithm == "auto"
     among = N_DRAWN if spec.wish == "missing='ignore'" else N_SEEDS

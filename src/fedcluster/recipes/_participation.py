@@ -28,6 +28,7 @@ from dataclasses import dataclass, field, replace
 from math import ceil
 
 from fedcluster._specifications import FitSpec
+from fedcluster.algorithms import GaussianMixture
 from fedcluster.core import Algorithm, Answers, Iteration, Result, State, Summary, Task
 from fedcluster.recipes._search import race
 from fedcluster.rounds import EarlyStop, Plan, everyone, reason, server_update
@@ -79,7 +80,8 @@ class Sampled:
 
 def keeps_sums(algorithm: Algorithm) -> bool:
     """Return whether the last sums of a site that is not asked can stand in for it."""
-    return algorithm.client_additive and algorithm.server_additive
+    about_means = isinstance(algorithm, GaussianMixture)  # of the round: sums of two do not mix
+    return algorithm.client_additive and algorithm.server_additive and not about_means
 
 
 def sampled_run(algorithm: Algorithm, starts: Sequence[State], spec: FitSpec) -> Plan[Result]:

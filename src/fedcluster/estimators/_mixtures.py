@@ -1,0 +1,324 @@
+"""Estimator of mixtures of normal distributions over the rows of several sites."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import log
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from fedcluster._choices import COVARIANCES, MODELS
+from fedcluster.algorithms import GaussianMixture
+from fedcluster.core import Floats, Labels, Result, State
+from fedcluster.estimators._base import Federated
+from fedcluster.estimators._inputs import one_of
+from fedcluster.jobs import Fit
+from fedcluster.metrics._gaussians import log_likelihoods
+from fedcluster.preprocessing._transform import on_whole_rows
+from fedcluster.selection import Selection
+
+
+class FederatedGaussianMixture(Federated):
+    """Mixture of normal distributions over the rows of several sites, as if in one place.
+
+    Expectation and maximisation from sums: each site computes to what degree its rows belong to
+    each component, and sends weights, first and second moments. The parameters and attributes are
+    those of scikit-learn's `GaussianMixture`, and the mixture is that of the pooled rows.
+
+    Parameters
+    ----------
+    n_components : int, "auto" or iterable of int, default=1
+        The number k of components, or the numbers to choose from, as in `FederatedKMeans`.
+    covariance_type : {"full", "tied", "diag", "spherical"}, default="full"
+        Each component has any covariance; all have the same; with axes along the columns; round.
+    tol : float, default=1e-3
+        Converged when the mean log likelihood of a row changes by less.
+    reg_covar : float, default=1e-6
+        Added to the variances.
+    max_iter : int, default=100
+        The largest number of rounds of expectation and maximisation.
+    n_init : int or "auto", default="auto"
+        Starts, from k-means: after ten rounds the likeliest goes on alone; "auto" is 8.
+    weights_init, means_init, precisions_init : array-like, optional
+        The start: shares (k,), means (k, d), precisions shaped as ``precisions_``. The means are
+        needed with the others; without precisions each row is first its nearest mean's. The order
+        of the components is then that of the start.
+    noise : bool or float, default=False
+        Whether one more component is noise, of the same density everywhere: 1 / V, a number being
+        V, in units of prepared rows. With True V is that of a box with the covariance of the rows.
+    random_state, min_cluster_size, sums_only, prepare, rule, protection
+        As in `FederatedKMeans`. A limit on the size of a cluster looks at sums of probabilities.
+        Columns of text, as ``prepare`` makes them, have a probability of each level in each
+        component, instead of means and variances; where all are text, these are latent classes.
+
+    Attributes
+    ----------
+    weights_ : ndarray of shape (k,)
+        The shares of the components; with noise their sum is 1 less ``noise_``.
+    means_ : ndarray of shape (k, d)
+        The means; of levels, their shares.
+    covariances_, precisions_, precisions_cholesky_ : ndarray
+        Of shape (k, d, d), (d, d), (k, d) or (k,), by ``covariance_type``; 0 of columns of levels.
+    noise_ : float
+        The share of noise.
+    converged_ : bool
+        Whether the mixture settled.
+    n_iter_ : int
+        Rounds with the sites, those for the start too.
+    lower_bound_ : float
+        The mean log likelihood of a row, in the round before the last update, as in scikit-learn.
+    state_ : State
+        What the server knows in the end.
+    n_components_, labels_, site_labels_, selection_, history_, values_sent_, sites_, ...
+        As in `FederatedKMeans`, with ``n_clusters_`` for the number of components. The label of a
+        row that is noise is -1.
+
+    References
+    ----------
+    A. P. Dempster, N. M. Laird & D. B. Rubin, Maximum likelihood from incomplete data via the EM
+    algorithm, J. R. Stat. Soc. B 39, 1977.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedcluster import FederatedGaussianMixture
+    >>> north = np.array([[0.0], [1.0], [2.0], [8.0]])
+    >>> south = np.array([[7.0], [9.0], [10.0]])
+    >>> model = FederatedGaussianMixture(2, random_state=0).fit({"north": north, "south": south})
+    >>> model.means_.round(1), model.weights_.round(2)
+    (array([[8.5],
+           [1. ]]), array([0.57, 0.43]))
+    >>> model.predict_proba([[0.0], [9.0]]).round(3)
+    array([[0., 1.],
+           [1., 0.]])
+    """
+
+    _names = ("auto",)
+
+    def __init__(
+        self,
+        n_components: Any = 1,
+        *,
+        covariance_type: str = "full",
+        tol: float = 1e-3,
+        reg_covar: float = 1e-6,
+        max_iter: int = 100,
+        n_init: Any = "auto",
+        weights_init: Any = None,
+        means_init: Any = None,
+        precisions_init: Any = None,
+        noise: bool | float = False,
+        random_state: Any = None,
+        min_cluster_size: Any = "auto",
+        sums_only: bool = False,
+        prepare: Any = None,
+        rule: Any = Federated.rule,
+        protection: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.covariance_type = covariance_type
+        self.tol = tol
+        self.reg_covar = reg_covar
+        self.max_iter = max_iter
+        self.n_init = n_init
+        self.weights_init = weights_init
+        self.means_init = means_init
+        self.precisions_init = precisions_init
+        self.noise = noise
+        self.random_state = random_state
+        self.min_cluster_size = min_cluster_size
+        self.sums_only = sums_only
+        self.prepare = prepare
+        self.rule = rule
+        self.protection = protection
+
+    @property
+    def n_clusters(self) -> Any:
+        """The number of components, as the other estimators call it."""
+        return self.n_components
+
+    def predict_proba(self, X: Any) -> Floats:
+        """Return the probability of each component for each row, (n, k); the rest is noise."""
+        rows = self._rows(X)
+        probabilities = self._assignment.memberships(rows)
+        assert probabilities is not None
+        return probabilities
+
+    def score_samples(self, X: Any) -> Floats:
+        """Return the log of the density of each row, (n,)."""
+        return on_whole_rows(
+            lambda rows: log_likelihoods(self._mixture, self.state_, rows), self._rows(X), np.nan
+        )
+
+    def score(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> float:
+        """Return the mean log likelihood of the rows; those that are dropped do not count."""
+        likelihoods = self.score_samples(X)
+        weight = np.ones(len(likelihoods)) if sample_weight is None else np.asarray(sample_weight)
+        some = np.logical_not(np.isnan(likelihoods))
+        return float(np.average(likelihoods[some], weights=weight[some]))
+
+    def bic(self, X: Any) -> float:
+        """Return the Bayesian information criterion on rows; the lower, the better."""
+        n = len(self._rows(X))
+        return -2 * n * self.score(X) + self._n_parameters() * log(n)
+
+    def aic(self, X: Any) -> float:
+        """Return the Akaike information criterion on rows; the lower, the better."""
+        return -2 * len(self._rows(X)) * self.score(X) + 2 * self._n_parameters()
+
+    def sample(self, n_samples: int = 1) -> tuple[Floats, Labels]:
+        """Draw prepared rows from the components, not from noise.
+
+        Returns
+        -------
+        X : ndarray of shape (n_samples, d)
+            Rows, component after component; a text has one level.
+        y : ndarray of shape (n_samples,)
+            The component of each.
+        """
+        check_is_fitted(self)
+        rng = check_random_state(self.random_state)
+        counts = rng.multinomial(n_samples, self.weights_ / self.weights_.sum())
+        X = np.vstack([self._drawn(j, n, rng) for j, n in enumerate(counts)])
+        return X, np.repeat(np.arange(len(counts)), counts).astype(np.int32)
+
+    def _drawn(self, component: int, n: int, rng: Any) -> Floats:
+        """Return rows of one component, (n, d)."""
+        mean, d = self.means_[component], self.means_.shape[1]
+        covariance = self.covariances_
+        if self.covariance_type != "tied":
+            covariance = covariance[component]
+        if self.covariance_type in ("diag", "spherical"):
+            covariance = np.diag(covariance * (self._texts == 0))
+        rows: Floats = rng.multivariate_normal(mean, covariance, size=n).reshape(n, d)
+        for text in np.unique(self._texts[self._texts > 0]):
+            [levels] = np.nonzero(self._texts == text)
+            shares = np.clip(mean[levels], 0.0, 1.0)
+            none = max(0.0, 1.0 - shares.sum())
+            drawn = rng.multinomial(1, np.append(shares, none) / (shares.sum() + none), size=n)
+            rows[:, levels] = drawn[:, :-1]
+        return rows
+
+    @property
+    def _mixture(self) -> GaussianMixture:
+        assert isinstance(self.algorithm_, GaussianMixture)
+        return self.algorithm_
+
+    @property
+    def _texts(self) -> Floats:
+        """The number of the text that each column is a level of; 0 of numbers."""
+        none = np.zeros(self.means_.shape[1])
+        texts: Floats = self.state_.memory.get("texts", none)
+        return texts
+
+    def _n_parameters(self) -> int:
+        """Return the number of free parameters."""
+        k, texts = len(self.means_), self._texts
+        p = int((texts == 0).sum())
+        own = {
+            "full": k * p * (p + 1) // 2,
+            "tied": p * (p + 1) // 2,
+            "diag": k * p,
+            "spherical": k,
+        }
+        levels = 0
+        for text in np.unique(texts[texts > 0]):
+            mine = texts == text
+            all_told = self.state_.memory["overall"][mine].sum() > 1 - 1e-9
+            levels += k * (int(mine.sum()) - all_told)
+        noise = int(self._mixture.log_noise is not None)
+        return (own[self.covariance_type] if p else 0) + k * p + k - 1 + noise + levels
+
+    def _job(self, n_rows: float) -> Fit:
+        """Return the parameters, checked against the number of rows."""
+        one_of("covariance_type", self.covariance_type, COVARIANCES)
+        if not self.reg_covar >= 0:
+            raise ValueError(f"reg_covar must be at least 0, not {self.reg_covar}")
+        if not isinstance(self.noise, bool | np.bool_) and not self.noise > 0:
+            raise ValueError(f"noise must be True, False or a volume above 0, not {self.noise}")
+        return replace(super()._job(n_rows), model=MODELS[1], start=self._start())
+
+    def _start(self) -> State | None:
+        """Return the start, where it was given."""
+        if self.means_init is None:
+            if self.weights_init is not None or self.precisions_init is not None:
+                raise ValueError("weights_init and precisions_init need means_init")
+            return None
+        means = np.array(self.means_init, dtype=np.float64)
+        weights = np.zeros(len(means))
+        if self.weights_init is not None:
+            weights = np.array(self.weights_init, dtype=np.float64)
+        if means.ndim != 2 or len(means) != self.n_components or weights.shape != means.shape[:1]:
+            raise ValueError(
+                f"means_init has shape {means.shape} and weights_init {weights.shape}, but "
+                f"n_components={self.n_components}"
+            )
+        memory = {}
+        if self.precisions_init is not None:
+            given = np.array(self.precisions_init, dtype=np.float64)
+            memory["precisions_cholesky"] = factors_of(given, self.covariance_type, means.shape)
+        return State(means, weights, memory=memory)
+
+    def _keep_clusters(self, value: Result | Selection) -> Result:
+        result = super()._keep_clusters(value)
+        state, noise = self.state_, float(self.state_.memory.get("noise", np.zeros(1)).sum())
+        total = state.weights.sum() + noise
+        self.weights_, self.noise_ = state.weights / total, noise / total
+        self.means_, self.n_components_ = state.centers, len(state.centers)
+        self.precisions_cholesky_ = state.memory["precisions_cholesky"]
+        self.converged_, self.lower_bound_ = state.converged, -state.inertia / total
+        self.precisions_, self.covariances_ = matrices(
+            self.precisions_cholesky_, self.covariance_type, self._texts == 0
+        )
+        return result
+
+
+def factors_of(precisions: Floats, covariance_type: str, shape: tuple[int, ...]) -> Floats:
+    """Return F with P = F F^T of precisions, as a state holds them.
+
+    Raises
+    ------
+    ValueError
+        If they have another shape, or are not positive.
+    """
+    k, d = shape
+    expected = {"full": (k, d, d), "tied": (d, d), "diag": (k, d), "spherical": (k,)}
+    if precisions.shape != expected[covariance_type]:
+        raise ValueError(
+            f"precisions_init has shape {precisions.shape}, but {covariance_type} ones have "
+            f"{expected[covariance_type]}"
+        )
+    try:
+        if covariance_type in ("diag", "spherical"):
+            if not (precisions > 0).all():
+                raise np.linalg.LinAlgError
+            roots: Floats = np.sqrt(precisions)
+            return roots
+        # P = F F^T with F upper: of the reversed rows and columns, the lower factor reversed
+        flipped = np.linalg.cholesky(precisions[..., ::-1, ::-1])
+        return np.array(flipped[..., ::-1, ::-1], dtype=np.float64)
+    except np.linalg.LinAlgError:
+        raise ValueError("precisions_init must be positive definite") from None
+
+
+def matrices(factors: Floats, covariance_type: str, numeric: NDArray[Any]) -> list[Floats]:
+    """Return precisions and covariances of their factors; 0 of columns that are no numbers."""
+    if covariance_type in ("diag", "spherical"):
+        safe = np.where(factors > 0, factors, 1.0)
+        return [factors**2, np.where(factors > 0, safe**-2.0, 0.0)]
+    [places] = np.nonzero(numeric)
+    inner = factors[..., places[:, None], places]
+    flat = inner.reshape(-1, *inner.shape[-2:]) if places.size else inner[:0]
+    inverse: Floats = np.array([solve_triangular(each, np.eye(len(each))) for each in flat])
+    results = []
+    roots: list[Floats] = [inner, inverse.reshape(inner.shape).swapaxes(-1, -2)]
+    for root in roots:
+        every: Floats = np.zeros(factors.shape)
+        every[..., places[:, None], places] = root @ root.swapaxes(-1, -2)
+        results.append(every)
+    return results
