@@ -135,3 +135,29 @@ def test_a_component_that_is_held_back_keeps_its_place_and_harms_no_other() -> N
     assert ours.memory["precisions_cholesky"][2] > 0.5
     without = run(em, sites(Data(X[:40])), State.at([[0.0], [10.0]]), max_rounds=3).state
     np.testing.assert_allclose(ours.centers[:2], without.centers, atol=1e-6)
+
+
+@every_type
+@pytest.mark.parametrize("log_noise", [None, -8.0])
+def test_levels_are_counted_by_the_responsibilities(kind: str, log_noise: float | None) -> None:
+    """Whatever the shape: of each component, the share of its rows that have the level."""
+    rng = np.random.default_rng(3)
+    levels = np.eye(3)[rng.integers(0, 3, 240)]
+    X = np.column_stack([rows()[:, :2], levels])
+    shapes = {"full": (K, 5, 5), "tied": (5, 5), "diag": (K, 5), "spherical": (K,)}
+    factors = np.broadcast_to(np.eye(5) if kind in ("full", "tied") else 1.0, shapes[kind])
+    em = GaussianMixture(kind, log_noise=log_noise, levels=True)  # type: ignore[arg-type]
+    state = em.start(
+        X[[0, 80, 160]],
+        SHARES * 200,
+        precisions_cholesky=factors.copy(),
+        texts=np.array([0.0, 0, 1, 1, 1]),
+        shares=np.array([[0, 0, 0.5, 0.3, 0.2], [0, 0, 0.1, 0.1, 0.8], [0, 0, 0.2, 0.7, 0.1]]),
+        overall=np.array([0, 0, 0.3, 0.3, 0.4]),
+        **({} if log_noise is None else {"noise": np.array([40.0])}),
+    )
+    tau = np.asarray(em.assign(state, X))[:, :K]
+    after = run(em, sites(Data(X[::2]), Data(X[1::2])), state, max_rounds=1).state
+    np.testing.assert_allclose(after.weights, tau.sum(axis=0), rtol=1e-10)
+    expected = tau.T @ levels / tau.sum(axis=0)[:, None]
+    np.testing.assert_allclose(after.centers[:, 2:], expected, rtol=1e-9)

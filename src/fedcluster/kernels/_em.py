@@ -225,10 +225,10 @@ def _add_rows(X: Rows, sample_weight: Weights, layout: Layout, sums: Moments) ->
         _read(rows, layout, columns, other)
         _log_densities(columns, other, n, layout, turned, logs)
         _responsibilities(logs, n, sample_weight[start : start + n], sums.tallies)
-        _add_moments(columns, n, logs, layout, turned, sums)
         for j in range(len(logs)):
             for c in range(q):
                 sums.other[j, c] += _dot(logs[j], other[c], n)
+        _add_moments(columns, n, logs, layout, turned, sums)  # overwrites weights, if one factor
 
 
 @native_in_any_order
