@@ -545,9 +545,10 @@ def test_check_says_in_one_line_what_cannot_be_read(source, words) -> None:
     assert "hunter2" not in line
 
 
-def test_check_asks_for_a_site_file_where_it_gets_rows() -> None:
-    line = fails("check", "north.csv")
-    assert "north.csv holds rows; name a site.toml that says path = 'north.csv'" in line
+def test_check_reads_data_files_without_a_site_file() -> None:
+    assert "north.csv does not exist" in fails("check", "north.csv")
+    FRAME.to_csv("north.csv", index=False)
+    assert json.loads(run("check", "north.csv", "--json").stdout)["sites"]["north"]["rows"] == 60
 
 
 def test_columns_of_a_folder_are_those_of_every_file() -> None:

@@ -89,6 +89,22 @@ def test_the_first_command_works(truth) -> None:
     ]
 
 
+def test_check_compares_the_sites_as_a_fit_would_see_them(truth, tmp_path) -> None:
+    before = sorted(tmp_path.iterdir())
+    told = json.loads(run("check", *files(), "--json").stdout)
+    assert told["used"] == ["age", "bmi", "sbp", "ward", "smoker"]
+    assert told["left_out"] == {"patient_id": "it only counts the rows", "admitted": DATES}
+    assert told["sites"]["east"]["rows"] == 150
+    mean, deviation = told["moments"]["age"]["east"]
+    ages = [line.split(";")[2] for line in Path("east.csv").read_text().splitlines()[1:]]
+    numbers = np.array([float(age.replace(",", ".")) for age in ages])
+    np.testing.assert_allclose([mean, deviation], [numbers.mean(), numbers.std()])
+    shown = run("check", *files()).stdout
+    assert f"{numbers.mean():.4g} ± {numbers.std():.3g}" in shown
+    assert "Left out: patient_id (it only counts the rows); admitted (" in shown
+    assert sorted(tmp_path.iterdir()) == before
+
+
 def test_columns_are_excluded_by_name(truth) -> None:
     ran = run("fit", *files(), "-k", 3, "--exclude", "ward,admitted", "--json")
     told = json.loads(ran.stdout)

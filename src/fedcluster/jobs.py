@@ -71,9 +71,7 @@ class JobReport:
 
     def with_decisions(self, left_out: Mapping[str, str], notes: Sequence[str]) -> Self:
         """Return the report with columns that were set aside before the sites were asked."""
-        met = self.fit_report
-        notes, left_out = (*notes, *met.notes), {**left_out, **met.left_out}
-        return replace(self, fit_report=replace(met, left_out=left_out, notes=notes))
+        return replace(self, fit_report=self.fit_report.with_decisions(left_out, notes))
 
 
 def execute(
@@ -165,6 +163,12 @@ def _metric(given: Any) -> Metric:
     except (AttributeError, ImportError, TypeError, ValueError) as error:
         raise InputError(f"metric {given!r} cannot be used: {error}") from error
     return metric
+
+
+def fitted_preprocessing(how: PreprocessingSpec, engine: Engine) -> Fitted:
+    """Return the preprocessing alone, fitted as for a job."""
+    fitted: Fitted = run_plan(_fitting(how, engine), engine).value
+    return fitted
 
 
 def _fitting(how: PreprocessingSpec, engine: Engine) -> Plan[Fitted]:

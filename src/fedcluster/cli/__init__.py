@@ -55,8 +55,8 @@ app.command(
     epilog="Example: fedcluster select-k north.csv south.csv west.csv --k-max 8 --out chosen",
 )(commands.select_k)
 app.command(
-    epilog="Example: fedcluster check site.toml",
-    short_help="Read a site's rows as its file says, and send nothing.",
+    epilog="Example: fedcluster check north.csv south.csv",
+    short_help="Look at files side by side, or at a site as its file says; send nothing.",
 )(site.check)
 app.command(
     epilog="Example: fedcluster audit site.toml --fail-above 0",

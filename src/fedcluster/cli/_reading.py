@@ -94,7 +94,7 @@ def read(
     left_out: Mapping[str, str] = {}
     notes: tuple[str, ...] = ()
     if prepare is not None:
-        tables, screening = screen(tables, prepare, chosen=roles.values is not None)
+        tables, screening = screen(tables, prepare, dates, chosen=roles.values is not None)
         left_out, notes = screening.left_out, screening.notes
         for line in screening.warnings:
             warnings.warn(line, stacklevel=2)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
 from fedcluster.core import Data
@@ -14,7 +14,11 @@ from fedcluster.preprocessing._screening import Screening, screened
 
 
 def screen(
-    tables: Mapping[str, SiteRows], prepare: PreprocessingSpec, *, chosen: bool
+    tables: Mapping[str, SiteRows],
+    prepare: PreprocessingSpec,
+    dates: Collection[str] = (),
+    *,
+    chosen: bool,
 ) -> tuple[dict[str, SiteRows], Screening]:
     """Return the rows without columns that hold no measurements, and what is said of the others.
 
@@ -24,6 +28,8 @@ def screen(
         The rows of each site, which are to be prepared.
     prepare : PreprocessingSpec
         What is to be done to them.
+    dates : collection of str
+        Columns whose dates became numbers.
     chosen : bool
         Whether somebody chose the columns; then none is set aside.
     """
@@ -32,7 +38,7 @@ def screen(
         for site, table in tables.items()
         if isinstance(table.rows, Data)
     }
-    screening = screened(samples, prepare.named)
+    screening = screened(samples, prepare.named, dates)
     if chosen:
         return dict(tables), replace(screening, left_out={}, notes=())
     if any(table.limits is not None for table in tables.values()):

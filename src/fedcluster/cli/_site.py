@@ -6,12 +6,24 @@ import logging
 import sys
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedcluster.cli._options import AsJson, Quiet
+from fedcluster.cli._options import (
+    AsJson,
+    Columns,
+    Dates,
+    Exclude,
+    FileOptions,
+    Files,
+    Quiet,
+    Scaling,
+    asked,
+    with_options,
+)
 from fedcluster.cli._screen import Screen, needs, until_interrupted
 
 if TYPE_CHECKING:
@@ -181,29 +193,60 @@ def _permits(site_file: Path) -> tuple[SitePermits, AuditLog]:
     return site_permits(site, membership), site_log(site, membership)
 
 
+@with_options
 def check(
-    site_file: Annotated[
-        Path, typer.Argument(metavar="SITE", show_default=False, help="A site's file, site.toml.")
-    ],
+    files: Files,
+    *,
+    columns: Columns = None,
+    exclude: Exclude = None,
+    dates: Dates = None,
+    scaling: Scaling,
+    rows: FileOptions,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Read a site's rows as its file says, and show what a federation would meet.
+    """Read a site's rows as its file says, or files side by side, and show what a fit would meet.
 
-    Shows rows, columns, what they hold, what is missing, and how many rows would be seen in groups,
-    or what the site's limits would do.
+    FILE is a site's own site.toml: shows rows, columns, what they hold, what is missing, and how
+    many rows would be seen in groups, or what the site's limits would do. Or FILE are data files as
+    for fedcluster fit, one for each site: shows what each column holds at each site, what would be
+    left out and why, and warns of values, units and spellings that look wrong.
     Nothing is sent, and nothing is written.
     """
+    if len(files) == 1 and not suffix_of_data(files[0]):
+        _check_site(Path(files[0]), as_json=as_json, quiet=quiet)
+        return
+    with Screen(as_json=as_json, quiet=quiet) as screen:
+        from fedcluster.cli import _comparison as comparison
+        from fedcluster.preprocessing._messages import met_in_words
+
+        options = replace(rows, columns=columns, exclude=exclude, dates=dates)
+        prepare = asked(replace(scaling, missing=scaling.missing or "mean"), columns)
+        found = comparison.compared(files, options, prepare, screen.doing)
+        screen.warnings += found.fit_report.warnings
+    screen.result(
+        comparison.comparison_content(found),
+        [
+            comparison.comparison_table(found),
+            *met_in_words(found.fit_report, prepare.missing),
+            "Nothing was sent, and nothing was written.",
+        ],
+    )
+
+
+def suffix_of_data(file: str) -> bool:
+    """Return whether a file, or NAME=FILE, holds rows, by its ending."""
+    from fedcluster.io._sources import suffix_of
+
+    return suffix_of(file) is not None
+
+
+def _check_site(site_file: Path, *, as_json: bool, quiet: bool) -> None:
+    """Show what a federation would meet at a site."""
     with Screen(as_json=as_json, quiet=quiet) as screen:
         from fedcluster._site import SiteFile
-        from fedcluster.errors import InputError
         from fedcluster.io._columns import has_columns
-        from fedcluster.io._sources import suffix_of
 
-        if suffix_of(site_file.name):
-            raise InputError(
-                f"{site_file} holds rows; name a site.toml that says path = {site_file.name!r}"
-            )
         site = SiteFile.load(site_file)
         screen.doing(f"reading the rows of {site.name}")
         profile = site.profile()

@@ -11,11 +11,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcluster.core import Column, Data, Floats
+from fedcluster.core import Column, Data, Floats, Rows
 from fedcluster.io._columns import columns_of
 
 MOST_ROWS = 20_000
 """Rows that are looked at, evenly spread; of fewer all are."""
+
+
+BLOCK = 4096
+"""Values that are compared at a time."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,21 +64,23 @@ class NumberSample:
         cls,
         rows: NDArray[np.floating],
         sample: NDArray[np.floating] | None = None,
+        extremes: tuple[float, float] | None = None,
         *,
         is_padded: bool = False,
     ) -> NumberSample:
-        """Return the sample of a column (n,), of which some rows were taken already."""
+        """Return the sample of a column (n,), of which some rows were taken already.
+
+        The smallest and the largest value of all rows may be known, too.
+        """
         if sample is None:
             sample = rows
         there = sample[~np.isnan(sample)].astype(np.float64)
         values, counts = np.unique(there, return_counts=True)
         if not len(values):
             return cls(values, counts, np.nan, np.nan)
-        low, high = (
-            (values[0], values[-1])
-            if len(sample) == len(rows)
-            else (np.fmin.reduce(rows), np.fmax.reduce(rows))
-        )
+        if len(sample) == len(rows):
+            extremes = values[0], values[-1]
+        low, high = extremes or (np.fmin.reduce(rows), np.fmax.reduce(rows))
         head = rows[: len(sample)]
         is_counter = len(head) > 2 and bool((np.diff(head) == 1).all())
         whole = bool((values == np.floor(values)).all())
@@ -125,10 +131,26 @@ class SiteSample:
         """Return the samples of rows; ``padded`` names the columns with zeros in front."""
         step = -(-len(data) // MOST_ROWS) if len(data) else 1
         sample = data.X if step == 1 else np.asfortranarray(data.X[::step])
+        low, high = (_reduced(how, data.X) for how in (np.fmin, np.fmax))
         columns = {column.name: column for column in columns_of(data)}
         numbers = {
-            name: NumberSample.from_values(data.X[:, j], sample[:, j], is_padded=name in padded)
+            name: NumberSample.from_values(
+                data.X[:, j], sample[:, j], (low[j], high[j]), is_padded=name in padded
+            )
             for j, (name, column) in enumerate(columns.items())
             if column.kind == "number"
         }
         return cls(columns, {name: each for name, each in numbers.items() if len(each.values)})
+
+
+def _reduced(how: np.ufunc, X: Rows) -> Rows:
+    """Return ``how.reduce(X, axis=0)`` (d,), many rows at a time."""
+    n, d = X.shape
+    many = max(1, BLOCK // max(d, 1))
+    whole = n // many * many
+    if not whole or not X.flags.c_contiguous:
+        extremes: Rows = how.reduce(X, axis=0)
+        return extremes
+    blocks = how.reduce(X[:whole].reshape(-1, many * d), axis=0).reshape(many, d)
+    extremes = how.reduce(np.concatenate([blocks, X[whole:]]), axis=0)
+    return extremes

@@ -44,10 +44,14 @@ LARGE = 5.0
 """Factor from which on two distributions that differ by it in mean and in deviation are odd."""
 TOLERANCES = {"small": (0.06, 0.2), "large": (0.15, 0.5)}
 """Relative error of mean and deviation, for factors below and above `LARGE`."""
+SURER, LIKELIER, POWERS = 3.0, 0.05, (10.0, 100.0, 1000.0, 1e6)
+"""How much surer a mean is than a deviation, and how much likelier powers of ten are."""
 WIDE = 1.0
 """Deviation over mean up to which a ratio of means says something."""
 APART = 2.0
 """Deviations, of the wider distribution, that the means lie apart at least."""
+ELSEWHERE = 0.75
+"""Deviations between the means of a site and of others from which on their rows are not alike."""
 ENOUGH = 5
 """Weight of a site's values from which on their deviation says something."""
 FAHRENHEIT = (1.8, 32.0)
@@ -118,14 +122,31 @@ def unit_warnings(columns: Mapping[str, Moments]) -> Iterator[str]:
     mmHg: if it is another unit, say --factor west:sbp=7.50062
     """
     for name, moments in columns.items():
+        rest = [each for other, each in columns.items() if other != name]
         for site in moments if len(moments) > 1 else ():
-            if line := _unit_warning(name, site, moments):
+            line = _unit_warning(name, site, moments, is_other=_is_other(site, rest))
+            if line is not None:
                 yield line
                 break
 
 
-def _unit_warning(name: str, site: str, moments: Moments) -> str | None:
-    """Return the warning of a site whose unit seems to be another one, or None."""
+def _is_other(site: str, columns: Sequence[Moments]) -> bool:
+    """Return whether a site's rows are of another kind than the others': many columns differ."""
+    apart: list[bool] = []
+    for moments in columns:
+        others = [both for other, both in moments.items() if other != site]
+        if site in moments and others:
+            mean, deviation = moments[site]
+            usual, spread = np.median(np.array(others), axis=0).tolist()
+            apart.append(abs(mean - usual) > ELSEWHERE * max(deviation, spread))
+    return 3 * sum(apart) > len(apart)
+
+
+def _unit_warning(name: str, site: str, moments: Moments, *, is_other: bool) -> str | None:
+    """Return the warning of a site whose unit seems to be another one, or None.
+
+    Where the site's rows are of another kind, a small factor says nothing.
+    """
     mean, deviation = moments[site]
     others = [both for other, both in moments.items() if other != site]
     usual = float(np.median([each for each, _ in others]))
@@ -136,7 +157,10 @@ def _unit_warning(name: str, site: str, moments: Moments) -> str | None:
         f"column {name!r} has mean {mean:.3g} and deviation {deviation:.3g} at {site}, "
         f"{usual:.3g} and {spread:.3g} elsewhere, as of "
     )
-    if (factor := unit_factor((mean, deviation), (usual, spread))) is not None:
+    factor = unit_factor((mean, deviation), (usual, spread))
+    if factor is not None and is_other and 1 / LARGE < factor < LARGE:
+        return None
+    if factor is not None:
         between = UNITS[factor if factor >= 1 else next(f for f in UNITS if 1 / f == factor)]
         shown = f"{1 / factor:.6g}"
         return f"{told}{between}: if it is another unit, say --factor {site}:{name}={shown}"
@@ -178,9 +202,10 @@ def unit_factor(here: tuple[float, float], there: tuple[float, float]) -> float 
     for unit in UNITS:
         for factor in (unit, 1 / unit):
             of_mean, of_spread = TOLERANCES["large" if unit >= LARGE else "small"]
-            off = abs(math.log(ratio / factor))
-            if off <= of_mean and abs(math.log(ratio_of_spreads / factor)) <= of_spread:
-                best, error = (factor, off) if off < error else (best, error)
+            off = abs(math.log(ratio / factor)), abs(math.log(ratio_of_spreads / factor))
+            odds = math.hypot(SURER * off[0], off[1]) - (LIKELIER if unit in POWERS else 0.0)
+            if off[0] <= of_mean and off[1] <= of_spread and odds < error:
+                best, error = factor, odds
     return best
 
 

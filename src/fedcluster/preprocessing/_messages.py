@@ -45,10 +45,10 @@ def in_words(
     if preprocessor.unit:
         said.append("each row divided by its length; rows of zeros have the label -1")
     sentences = [f"Prepared: {'; '.join(said)}."]
-    return [*sentences, *_met(fit_report, prepare.missing)]
+    return [*sentences, *met_in_words(fit_report, prepare.missing)]
 
 
-def _met(fit_report: FitReport, missing: str) -> Iterator[str]:
+def met_in_words(fit_report: FitReport, missing: str) -> Iterator[str]:
     """Yield sentences on what was met while a preprocessor was fitted."""
     if fit_report.missing:
         yield f"Missing values: {_where(fit_report.missing)}; {FILLED[missing]}."

@@ -68,7 +68,9 @@ _Samples = Mapping[str, NumberSample]
 """The samples of one column by site."""
 
 
-def screened(sites: Mapping[str, SiteSample], categories: Collection[str] = ()) -> Screening:
+def screened(
+    sites: Mapping[str, SiteSample], categories: Collection[str] = (), made: Collection[str] = ()
+) -> Screening:
     """Return what is to be left out, asked about and warned of in columns of numbers.
 
     Parameters
@@ -77,6 +79,8 @@ def screened(sites: Mapping[str, SiteSample], categories: Collection[str] = ()) 
         What the rows of each site show.
     categories : collection of str
         Columns that were named as categories: of these nothing is said.
+    made : collection of str
+        Columns whose numbers were made of dates: these are measurements.
 
     Examples
     --------
@@ -95,7 +99,8 @@ def screened(sites: Mapping[str, SiteSample], categories: Collection[str] = ()) 
         for name in names
         if name not in categories
     }
-    reasons = {name: no_measurement(name, samples) for name, samples in by_column.items()}
+    given = {name: each for name, each in by_column.items() if name not in made}
+    reasons = {name: no_measurement(name, samples) for name, samples in given.items()}
     left_out = {name: reason for name, reason in reasons.items() if reason}
     used = {name: each for name, each in by_column.items() if name not in left_out}
     if not used and not any(c.kind == "text" for s in sites.values() for c in s.columns.values()):
@@ -106,7 +111,8 @@ def screened(sites: Mapping[str, SiteSample], categories: Collection[str] = ()) 
         for site, sample in samples.items()
         for line in suspicious(name, site, sample)
     ]
-    return Screening(left_out, tuple(_notes(used)), tuple(warnings))
+    notes = _notes({name: each for name, each in used.items() if name in given})
+    return Screening(left_out, tuple(notes), tuple(warnings))
 
 
 # Names and keys
@@ -128,10 +134,9 @@ def no_measurement(name: str, samples: _Samples) -> str | None:
         return "its name is that of a key: --columns takes it"
     if not _all_different(each):
         return None
-    rows = sum(sample.n_rows for sample in each)
     low, high = min(sample.low for sample in each), max(sample.high for sample in each)
     is_long = low >= 10 ** (LONG - 1) and len(f"{low:.0f}") == len(f"{high:.0f}")
-    if is_long or high - low < DENSE * rows:
+    if is_long or all(sample.high - sample.low < DENSE * sample.n_rows for sample in each):
         return "whole numbers of which no two are equal, a key: --columns takes it"
     return None
 
@@ -235,7 +240,10 @@ def sentinel(sample: NumberSample) -> float | None:
         return None
     for end in (0, -1):
         value, count = float(sample.values[end]), int(sample.counts[end])
-        if _is_sentinel(value, count / sample.n, count, sample.without(value)):
+        rest = sample.without(value)
+        while _is_sign(value) and len(rest.values) > 3 and _is_sign(float(rest.values[end])):
+            rest = rest.without(float(rest.values[end]))
+        if _is_sentinel(value, count / sample.n, count, rest):
             return value
     return None
 

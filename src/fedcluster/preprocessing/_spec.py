@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Self
 
 import numpy as np
 
@@ -172,6 +173,11 @@ class FitReport:
     clipped: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     moments: Mapping[str, Moments] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+
+    def with_decisions(self, left_out: Mapping[str, str], notes: Sequence[str]) -> Self:
+        """Return the report with columns that were set aside before the sites were asked."""
+        left_out, notes = {**left_out, **self.left_out}, (*notes, *self.notes)
+        return replace(self, left_out=left_out, notes=notes)
 
 
 @dataclass(frozen=True, slots=True)

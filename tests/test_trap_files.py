@@ -1,0 +1,91 @@
+"""The collection of traps: each is read rightly, left out with a line, or warned of.
+
+And no false alarm: of the clean sets, also those whose sites truly differ, nothing is left out and
+nothing warned of. Whole numbers with few values may be asked about there.
+"""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from trap_files import Trap, clean, traps
+
+from fedcluster.cli._comparison import Comparison, compared
+from fedcluster.cli._options import FileOptions, Scaling, asked
+from fedcluster.errors import InputError
+from fedcluster.io._columns import codes
+
+TRAPS = {each.name: each for each in traps()}
+CLEAN = clean()
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def looked_at(files: list[str], **options: str) -> tuple[Comparison, list[str]]:
+    """What is found in files, and all that is warned of."""
+    scaling = Scaling(missing="mean", categories=options.pop("categories", None))
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        found = compared(files, FileOptions(**options), asked(scaling, None))
+    return found, [*(str(each.message) for each in said), *found.fit_report.warnings]
+
+
+def held(found: Comparison, column: str, *, text: bool) -> list[object]:
+    """What a column holds at the first site, None where nothing."""
+    table = found.reading.tables["north"]
+    j = table.columns.index(column)
+    levels, code = codes(table.data, j)
+    if text:
+        return [None if np.isnan(x) else levels[int(x)] for x in code]
+    return [None if np.isnan(x) else float(x) for x in table.data.X[:, j]]
+
+
+def lines_about(trap: Trap, found: Comparison, said: list[str]) -> list[str]:
+    """What is said that the trap asks for."""
+    told = {
+        "left out": [found.fit_report.left_out.get(trap.column, "")],
+        "warned": [line for line in said if repr(trap.column) in line],
+        "asked": [line for line in found.fit_report.notes if trap.column in line],
+    }
+    return told[trap.expected]
+
+
+def test_the_collection_is_as_large_as_it_should_be() -> None:
+    assert len(TRAPS) >= 120
+    assert len(CLEAN) >= 38
+
+
+@pytest.mark.parametrize("name", TRAPS)
+def test_a_trap_is_read_rightly_left_out_with_a_line_or_warned_of(name: str) -> None:
+    trap = TRAPS[name]
+    for file, content in trap.files.items():
+        Path(file).write_bytes(content)
+    if trap.expected == "refused":
+        with pytest.raises(InputError) as refused:
+            looked_at(list(trap.files), **trap.options)
+        assert trap.words in str(refused.value)
+        return
+    found, said = looked_at(list(trap.files), **trap.options)
+    if trap.values is not None:
+        assert trap.column in found.used
+        text = any(isinstance(value, str) for value in trap.values)
+        assert held(found, trap.column, text=text) == list(trap.values)
+        assert not said
+    else:
+        assert any(trap.words in line for line in lines_about(trap, found, said))
+
+
+@pytest.mark.parametrize("name", CLEAN)
+def test_there_is_no_false_alarm(name: str) -> None:
+    for site, frame in CLEAN[name].items():
+        frame.to_csv(f"{site}.csv", index=False)
+    found, said = looked_at([f"{site}.csv" for site in CLEAN[name]])
+    assert not said
+    assert found.fit_report.left_out == {}
+    assert list(found.used) == list(frame.columns)
