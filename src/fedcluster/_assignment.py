@@ -15,6 +15,8 @@ from fedcluster.preprocessing._transform import on_whole_rows
 
 NO_CLUSTER = -1
 """Label of a row of no cluster."""
+ROWS = 1 << 14
+"""Rows whose distances to all centres are held at a time."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,6 +98,43 @@ class Assignment:
             lambda whole: kernels.memberships(whole, self.state.centers, m), rows, np.nan
         )
 
+    def margins(self, rows: Rows, labels: Labels) -> Floats:
+        """Return how far rows lie from the centre of their cluster, and how clear that is, (2, n).
+
+        The second is (b - a) / max(a, b) of the distance a to that centre and b to the nearest
+        other one, the simplified silhouette of a row (Hruschka, de Castro & Campello, 2004): where
+        a row's cluster is that of the nearest centre, 1 - a / b, from 0 halfway between two
+        centres to 1 at one. Distances are over the columns that a row has.
+
+        Parameters
+        ----------
+        rows : ndarray of shape (n, d)
+            Prepared rows.
+        labels : ndarray of shape (n,)
+            Their clusters; of a row without one both numbers are NaN.
+
+        Examples
+        --------
+        >>> clusters = Assignment(State.at([[0.0], [10.0]]))
+        >>> clusters.margins(np.array([[0.0], [2.0], [5.0]]), np.array([0, 0, 0]))
+        array([[0.  , 2.  , 5.  ],
+               [1.  , 0.75, 0.  ]])
+        """
+        margins = np.full((2, len(rows)), np.nan)
+        for start in range(0, len(rows), ROWS):
+            part = slice(start, start + ROWS)
+            some = start + np.flatnonzero(labels[part] >= 0)
+            each = np.arange(len(some)), labels[some]
+            distances = _distances(rows[some], self.state.centers)
+            own = distances[each]
+            distances[each] = np.inf
+            other = distances.min(axis=1, initial=np.inf)
+            larger = np.maximum(own, other)
+            with np.errstate(invalid="ignore"):
+                clear = np.where(larger > 0, (other - own) / larger, 0.0)
+            margins[:, some] = own, np.where(np.isinf(other), np.nan, clear)
+        return margins
+
     def _of_whole(self, work: Any, rows: Rows, otherwise: float) -> Any:
         """Return results for the rows that the algorithm takes, which may have gaps."""
         if not allowed_of(self.algorithm).gaps:
@@ -130,6 +169,13 @@ class Assignment:
             f"for {n} rows: return labels ({n},) of -1 to {k - 1}, or memberships ({n}, {k}) of at "
             "least 0"
         )
+
+
+def _distances(rows: Rows, centers: Floats) -> Floats:
+    """Return the distances of rows to centres, (n, k), over the columns that a row has."""
+    squares = [np.nansum((rows - center) ** 2, axis=1, dtype=np.float64) for center in centers]
+    distances: Floats = np.sqrt(np.stack(squares, axis=1))
+    return distances
 
 
 def _labels(given: Any) -> Labels:

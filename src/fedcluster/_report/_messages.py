@@ -192,11 +192,13 @@ def ignored_lines(ignored: Mapping[str, Sequence[str]]) -> list[str]:
 
 
 def written_line(out: Path, files: Sequence[str]) -> str:
-    """Return the line that names the written files."""
-    labels = [file for file in files if file.startswith("labels/")]
-    others = [str(out / file) for file in files if not file.startswith("labels/")]
-    where = str(out / labels[0]) if len(labels) == 1 else f"{out / 'labels'} ({len(labels)} files)"
-    return f"Wrote {_list([*others, where])}."
+    """Return the line that names the written files; of folders, how many are in each."""
+    shown = [str(out / file) for file in files if "/" not in file]
+    for folder in dict.fromkeys(file.rpartition("/")[0] for file in files if "/" in file):
+        held = [file for file in files if file.startswith(f"{folder}/")]
+        one = len(held) == 1
+        shown.append(str(out / held[0]) if one else f"{out / folder} ({len(held)} files)")
+    return f"Wrote {_list(shown, most=6)}."
 
 
 def _list(names: Sequence[str], most: int = 5) -> str:

@@ -21,6 +21,7 @@ from fedcluster.cli._options import (
     Files,
     Fuzzy,
     GapBounds,
+    JoinOptions,
     MinClusterSize,
     ModelFile,
     Out,
@@ -55,6 +56,7 @@ def fit(
     fuzzy: Fuzzy = False,
     min_cluster_size: MinClusterSize = None,
     out: OutOfFit = Path("result"),
+    join: JoinOptions,
     show: ShowOptions,
 ) -> None:
     """Find clusters of the rows of several sites.
@@ -68,11 +70,12 @@ def fit(
 
     Writes model.json (the centres), labels/SITE.csv (the cluster of each row, with --fuzzy also
     its degrees) and history.json (what happened, and what each site sent); with -k auto also
-    selection.json and curves.png (why so many, see select-k).
+    selection.json and curves.png (why so many, see select-k); with --append tables/SITE.csv.
     """
     with Screen(as_json=show.as_json, quiet=show.quiet) as screen:
         from fedcluster._report import _messages as messages
         from fedcluster._report import _tables as report
+        from fedcluster.cli import _joining as joining
         from fedcluster.cli import _reading as reading
         from fedcluster.cli import _runs as runs
 
@@ -82,6 +85,8 @@ def fit(
         show.check_folder(out)
         job = replace(job, prepare=asked(scaling, columns, shaping))
         rows = replace(rows, columns=columns, exclude=exclude, dates=dates)
+        rows = replace(rows, id_column=join.id_column)
+        joined = joining.opened(files, join, rows.decimal, of_all=rows.site_column is not None)
         read = reading.read(files, rows, screen.doing, job.prepare)
         job = runs.with_dates(job, read.dates)
         fitted = screen.wait_for(
@@ -89,7 +94,7 @@ def fit(
         )
         fitted = fitted.with_decisions(read.left_out, read.notes)
         screen.warnings += fitted.warnings
-        content, written = runs.write(out, fitted)
+        content, written = runs.write(out, fitted, joining=joined)
     screen.result(
         runs.result(content, out, written),
         [
@@ -111,17 +116,19 @@ def predict(
     out: Out,
     algorithm: OwnAlgorithm = None,
     values: ValueOptions,
+    join: JoinOptions,
     show: ShowOptions,
 ) -> None:
     """Give each row of new files the cluster of a model.
 
     FILE is CSV, Parquet, Excel, .npy, .npz or .h5ad; NAME=FILE names its site; or it is a site's
     own file, site.toml. The model's columns are found by name, others are ignored. Writes
-    labels/SITE.csv: the number of each row and its cluster.
+    labels/SITE.csv: the number of each row and its cluster; with --append also tables/SITE.csv.
     """
     with Screen(as_json=show.as_json, quiet=show.quiet) as screen:
         from fedcluster._report import _messages as messages
         from fedcluster._report import _tables as report
+        from fedcluster.cli import _joining as joining
         from fedcluster.cli import _reading as reading
         from fedcluster.cli import _runs as runs
         from fedcluster.model import Model
@@ -129,12 +136,15 @@ def predict(
 
         model = Model.load(model_file, [algorithm] if algorithm else ())
         show.check_folder(out)
-        tables = reading.read_for(model, files, FileOptions(**asdict(values)), screen.doing)
+        joined = joining.opened(files, join, values.decimal)
+        rows = FileOptions(**asdict(values), id_column=join.id_column)
+        tables = reading.read_for(model, files, rows, screen.doing)
         screen.doing("labelling")
         labels = screen.wait_for(lambda: runs.label(model, tables))
-        sites = runs.write_labels_of(out, model, tables, labels)
+        sites = runs.write_labels_of(out, model, tables, labels, joined)
         unknown, filled = runs.noticed(model, tables)
     written = [site.labels for site in sites]
+    written += joined.files(written)
     ignored = {site: list(table.ignored) for site, table in tables.items()}
     screen.result(
         {

@@ -148,6 +148,22 @@ class FileOptions(ValueOptions):
     exclude: str | None = None
     dates: str | None = None
     label_column: str | None = None
+    id_column: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JoinOptions:
+    """Options of what is written beside the clusters of rows, where the rows are."""
+
+    id_column: str | None = parameter(
+        None, "Column with the rows' keys, kept beside their clusters.", metavar="NAME"
+    )
+    append: bool = parameter(
+        False,
+        "Write each site's table again, with the cluster, the distance to its centre and how "
+        "clear it is.",
+        "--append",
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,7 +104,11 @@ def read(
 def _roles_for(options: FileOptions, prepare: PreprocessingSpec | None) -> ColumnRoles:
     """Return the columns that options ask for."""
     chosen, excluded = column_list(options.columns), column_list(options.exclude, "--exclude")
-    for role, name in roles_of(options).items():
+    parts = roles_of(options)
+    if options.id_column is not None:
+        parts["id"] = options.id_column
+        excluded = list(dict.fromkeys([*(excluded or ()), options.id_column]))
+    for role, name in parts.items():
         if name in (chosen or []):
             raise InputError(f"--{role}-column {name!r} is among --columns too; leave it out there")
     if both := [name for name in excluded or () if name in (chosen or [])]:
@@ -147,7 +151,8 @@ def read_for(
     model: Model, files: Sequence[str], options: FileOptions, doing: Doing
 ) -> dict[str, SiteRows]:
     """Read the model's columns of new rows, with weights, groups and labels as options say."""
-    for role, name in roles_of(options).items():
+    own = {} if options.id_column is None else {"id": options.id_column}
+    for role, name in (roles_of(options) | own).items():
         if name in model.columns:
             raise InputError(
                 f"--{role}-column {name!r} is a column of the model; fit again without it, "
@@ -164,7 +169,7 @@ def read_for(
 def _read(
     files: Sequence[str], options: FileOptions, roles: ColumnRoles, doing: Doing
 ) -> dict[str, SiteRows]:
-    if _are_site_files(files):
+    if are_site_files(files):
         if options.label_column:
             raise InputError(
                 "--min-cluster-size and --label-column are what a site file says itself"
@@ -200,7 +205,7 @@ def _grouped(table: SiteRows, groups: Groups) -> Callable[[Sequence[str]], Clien
     return lambda _columns: Client(table.name, table.rows, protection=groups)
 
 
-def _are_site_files(files: Sequence[str]) -> bool:
+def are_site_files(files: Sequence[str]) -> bool:
     """Return whether site files were given, which do not go together with others."""
     tomls = [name for name in files if name.lower().endswith(".toml")]
     if tomls and len(tomls) < len(files):

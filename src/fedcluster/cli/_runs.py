@@ -31,6 +31,7 @@ from fedcluster._report._tables import (
     site_record,
     verdict_line,
 )
+from fedcluster.cli._joining import TABLES, Joining
 from fedcluster.client import Client
 from fedcluster.core import Filter, Labels
 from fedcluster.engines import LocalEngine
@@ -45,6 +46,8 @@ from fedcluster.selection import Selection
 Counts = dict[str, dict[str, int]]
 """By site and column."""
 Doing = Callable[[str], None]
+ALONE = Joining()
+"""Clusters without anything of the rows' tables."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -228,20 +231,23 @@ def write(
     out: Path,
     fitted: FittedSites,
     draw: Callable[[Path], list[str]] = lambda _folder: [],
+    joining: Joining = ALONE,
     **more: Any,
 ) -> tuple[dict[str, Any], list[str]]:
     """Write the outputs of a fit; returns what happened and the files, relative to the folder.
 
-    ``draw(folder)`` may add files, whose names it returns; ``more`` goes into the history.
+    ``draw(folder)`` may add files, whose names it returns; ``more`` goes into the history. With
+    tables to join, labels have the rows' keys, and the tables are written.
     """
     labels = {record.name: record.labels for record in fitted.records}
     content = fit_content(fitted.report, fitted.records) | more
     with atomic_folder(out, obsolete=_labels_of_earlier_run(out)) as folder:
         chosen = [] if fitted.selection is None else write_selection(folder, fitted.report)
         drawn = [*chosen, *draw(folder)]
-        _write_labels(folder, labels, fitted.tables, fitted.labels, fitted.model)
+        _write_labels(folder, labels, fitted.tables, fitted.labels, fitted.model, joining)
         fitted.model.save(folder / "model.json")
         files = ["model.json", "history.json", *drawn, *labels.values()]
+        files += joining.files(list(labels.values()))
         write_history(folder, fitted.report, {**content, "files": files})
     return content, files
 
@@ -285,12 +291,16 @@ def label(model: Model, tables: Mapping[str, SiteRows]) -> dict[str, Labels]:
 
 
 def write_labels_of(
-    out: Path, model: Model, tables: Mapping[str, SiteRows], labels: Mapping[str, Labels]
+    out: Path,
+    model: Model,
+    tables: Mapping[str, SiteRows],
+    labels: Mapping[str, Labels],
+    joining: Joining = ALONE,
 ) -> list[SiteRecord]:
     """Write the labels of new rows; returns what each site holds."""
     files = label_files(list(tables))
     with atomic_folder(out) as folder:
-        _write_labels(folder, files, tables, labels, model)
+        _write_labels(folder, files, tables, labels, model, joining)
     k = len(model.centers)
     return [site_record(site, each, k, files[site]) for site, each in labels.items()]
 
@@ -301,16 +311,19 @@ def _write_labels(
     tables: Mapping[str, SiteRows],
     labels: Mapping[str, Labels],
     model: Model,
+    joining: Joining,
 ) -> None:
     (folder / "labels").mkdir()
     for site, table in tables.items():
         rows = table.data if model.preprocessor else table.data.X
         degrees = model.memberships(rows) if model.fuzzy else None
-        write_labels(folder / files[site], table.row_ids, labels[site], degrees)
+        keys = joining.keys(table)
+        write_labels(folder / files[site], table.row_ids, labels[site], degrees, keys)
+        joining.write(folder, files[site], table, model, labels[site])
 
 
 def _labels_of_earlier_run(out: Path) -> list[str]:
-    """Return the files of labels that an earlier fit wrote here, by its own account."""
+    """Return the files of labels and tables that an earlier fit wrote here, by its own account."""
     try:
         history = json.loads((out / "history.json").read_text("utf-8"))
         if history["format"] != HISTORY:
@@ -318,7 +331,8 @@ def _labels_of_earlier_run(out: Path) -> list[str]:
         files = [Path(name) for name in history["files"]]
     except (OSError, ValueError, LookupError, TypeError):
         return []
-    return [str(f) for f in files if f.parent == Path("labels") and f.suffix == ".csv"]
+    folders = (Path("labels"), Path(TABLES))
+    return [str(f) for f in files if f.parent in folders and f.suffix == ".csv"]
 
 
 def result(content: Mapping[str, Any], out: Path | None, files: Sequence[str]) -> dict[str, Any]:

@@ -1,27 +1,40 @@
-"""Output that is there whole or not at all: written under a temporary name, then renamed."""
+"""Output that is there whole or not at all: written under a temporary name, then renamed.
+
+What begins as a formula of a spreadsheet program is written with an apostrophe before it: keys and
+texts come from files that anybody may have written. The signs are those of OWASP's page on "CSV
+injection".
+"""
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import os
+import re
 import shutil
 import tempfile
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute
 import pyarrow.csv
 from numpy.typing import NDArray
 
 from fedcluster.core import Floats, Labels
 from fedcluster.errors import InputError
+from fedcluster.io._cells import is_text, may_be_number
+from fedcluster.io._columns import is_missing
 
 LINES = 1 << 16
 """Lines of labels that are written at a time."""
+FORMULA = r"^(\s*[=+\-@＝＋－＠]|[\t\r\n])"  # noqa: RUF001
+"""How a text begins that a spreadsheet program may take for a formula."""
 RESERVED = {"con", "prn", "aux", "nul"} | {f"{p}{i}" for p in ("com", "lpt") for i in range(10)}
 
 
@@ -137,20 +150,94 @@ def write_labels(
     rows: Sequence[int] | NDArray[np.int64],
     labels: Labels,
     memberships: Floats | None = None,
+    keys: tuple[str, pa.ChunkedArray] | None = None,
 ) -> None:
     """Write one line for each row: its number in the site's file, from 1, and its cluster.
 
-    With memberships (n, k), also how far it belongs to each cluster.
+    With memberships (n, k), also how far it belongs to each cluster; with the name of a column and
+    its n cells, also these, after the number.
     """
     degrees = np.zeros((len(labels), 0)) if memberships is None else memberships
     names = ["row", "cluster", *(f"membership_{j}" for j in range(degrees.shape[1]))]
+    if keys is not None:
+        names.insert(1, free_name(harmless(keys[0]), names))
+    cells = None if keys is None else harmless_cells(keys[1])
+    header = io.StringIO()
+    csv.writer(header, lineterminator="\n").writerow(names)
     with path.open("wb") as file:
-        file.write(f"{','.join(names)}\n".encode())
+        file.write(header.getvalue().encode())
         for start in range(0, len(labels), LINES):
             part = slice(start, start + LINES)
             columns = [_numbers(rows[part]), labels[part], *degrees[part].T]
+            if cells is not None:
+                columns.insert(1, cells.slice(start, LINES))
             table = pa.table(columns, names)
             pa.csv.write_csv(table, file, pa.csv.WriteOptions(include_header=False))
+
+
+def free_name(name: str, taken: Collection[str]) -> str:
+    """Return a name for a new column that none of the others has.
+
+    Examples
+    --------
+    >>> free_name("cluster", ["age"]), free_name("cluster", ["cluster", "cluster_2"])
+    ('cluster', 'cluster_3')
+    """
+    number, free = 1, name
+    while free in taken:
+        number += 1
+        free = f"{name}_{number}"
+    return free
+
+
+def harmless(text: str) -> str:
+    """Return a text with an apostrophe before it where it begins as a formula and is no number.
+
+    Examples
+    --------
+    >>> [harmless(text) for text in ("=1+1", "@sum", "-36,6", "-", "north-east")]
+    ["'=1+1", "'@sum", '-36,6', '-', 'north-east']
+    """
+    return f"'{text}" if re.match(FORMULA, text) and not _means_a_value(text) else text
+
+
+def _means_a_value(text: str) -> bool:
+    return may_be_number(text.strip()) or (is_missing(text) and "\t" not in text)
+
+
+def harmless_cells(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return a column as it can be written: texts harmless, what is no single value as text."""
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        return harmless_cells(column.cast(kind.value_type))
+    if not is_text(kind):
+        if not (pa.types.is_nested(kind) or pa.types.is_binary(kind)):
+            return column
+        texts = [None if cell is None else str(cell) for cell in column.to_pylist()]
+        column = pa.chunked_array([pa.array(texts, pa.string())])
+    doubtful = pa.compute.match_substring_regex(column, FORMULA)
+    if not pa.compute.any(doubtful).as_py():
+        return column
+    cells = [
+        None if cell is None else harmless(cell) for cell in column.filter(doubtful).to_pylist()
+    ]
+    kept = pa.compute.fill_null(doubtful, False).combine_chunks()
+    return pa.chunked_array(
+        [pa.compute.replace_with_mask(column.combine_chunks(), kept, pa.array(cells, column.type))]
+    )
+
+
+def write_joined(path: Path, table: pa.Table, more: Mapping[str, NDArray[Any]]) -> None:
+    """Write a table as CSV with more columns (n,) at its end; NaN, and -1 of labels, stay empty.
+
+    A new column that would be called as another gets a number behind its name.
+    """
+    columns = {harmless(name): harmless_cells(table[name]) for name in table.column_names}
+    for name, values in more.items():
+        whole = np.issubdtype(values.dtype, np.integer)
+        none = values < 0 if whole else np.isnan(values)
+        columns[free_name(name, columns)] = pa.chunked_array([pa.array(values, mask=none)])
+    pa.csv.write_csv(pa.table(columns), path)
 
 
 def _numbers(rows: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:

@@ -1,0 +1,190 @@
+"""Clusters joined back: keys beside labels, tables with clusters, and nothing that is a formula."""
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from scipy.spatial.distance import cdist
+from test_cli import fails, run
+
+from fedcluster import kernels
+from fedcluster._assignment import Assignment
+from fedcluster.core import State
+from fedcluster.io._joining import OwnTable
+from fedcluster.io._outputs import harmless, write_joined
+from fedcluster.io._rows import FileSource
+from fedcluster.model import Model
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def cells(file):
+    with open(file, newline="", encoding="utf-8") as lines:
+        return list(csv.DictReader(lines))
+
+
+@pytest.fixture
+def ages():
+    """Two sites of two far groups; keys with zeros in front, and what would be a formula."""
+    rng = np.random.default_rng(3)
+    values = {}
+    for site, n in (("north", 12), ("south", 9)):
+        values[site] = np.repeat([20.0, 70.0], [n // 2, n - n // 2]) + rng.normal(size=n).round(2)
+        lines = [f'{site[0]}00{i},{v},"=HYPERLINK(""x"")",-5' for i, v in enumerate(values[site])]
+        Path(f"{site}.csv").write_text("patient,age,remark,cluster\n" + "\n".join(lines) + "\n")
+    return values
+
+
+@pytest.mark.parametrize("cells", ["=1+1", "+cmd|' /C calc'!A0", "-1+1", "@sum", "\t=1", " =1"])
+def test_a_text_that_begins_as_a_formula_gets_an_apostrophe(cells):
+    assert harmless(cells) == f"'{cells}"
+
+
+@pytest.mark.parametrize("cells", ["-5", "-36,6", "+4912345", "-1.234,5", "-", "a=b", "", "'=1"])
+def test_numbers_what_is_missing_and_other_texts_stay_as_they_are(cells):
+    assert harmless(cells) == cells
+
+
+def test_keys_stand_beside_the_clusters_and_are_not_clustered_by(ages):
+    columns = ["--columns", "age", "-k", 2]
+    run("fit", "north.csv", "south.csv", *columns, "--out", "plain")
+    ran = run("fit", "north.csv", "south.csv", *columns, "--id-column", "patient", "--out", "out")
+    assert ran.exit_code == 0
+    for site in ages:
+        lines = cells(f"out/labels/{site}.csv")
+        assert list(lines[0]) == ["row", "patient", "cluster"]
+        assert [line["patient"] for line in lines] == [f"{site[0]}00{i}" for i in range(len(lines))]
+        plain = cells(f"plain/labels/{site}.csv")
+        assert [line["cluster"] for line in lines] == [line["cluster"] for line in plain]
+    assert Path("out/model.json").read_bytes() == Path("plain/model.json").read_bytes()
+    assert "n001" not in Path("out/history.json").read_text()
+    by_default = run(
+        "fit", "north.csv", "south.csv", "-k", 2, "--id-column", "age", "--categories", "remark",
+        "--out", "other",
+    )  # fmt: skip
+    assert by_default.exit_code == 0
+    assert "age" not in Model.load("other").columns
+
+
+def test_tables_are_written_again_with_cluster_distance_and_margin(ages):
+    ran = run(
+        "fit", "north.csv", "south.csv", "--columns", "age", "-k", 2, "--append", "--out", "out"
+    )
+    assert "out/tables (2 files)" in ran.stdout
+    assert "tables/north.csv" in json.loads(Path("out/history.json").read_text())["files"]
+    model = Model.load("out")
+    for site, values in ages.items():
+        lines = cells(f"out/tables/{site}.csv")
+        names = ["patient", "age", "remark", "cluster", "cluster_2", "distance", "margin"]
+        assert list(lines[0]) == names
+        assert [line["patient"] for line in lines] == [f"{site[0]}00{i}" for i in range(len(lines))]
+        assert {line["remark"] for line in lines} == {'\'=HYPERLINK("x")'}
+        assert {line["cluster"] for line in lines} == {"-5"}
+        labels = [line["cluster"] for line in cells(f"out/labels/{site}.csv")]
+        assert [line["cluster_2"] for line in lines] == labels
+        distances = np.sort(cdist(model.prepared(values[:, np.newaxis]), model.centers), axis=1)
+        found = np.array([[float(line["distance"]), float(line["margin"])] for line in lines])
+        np.testing.assert_allclose(found[:, 0], distances[:, 0], rtol=1e-9)
+        np.testing.assert_allclose(found[:, 1], 1 - distances[:, 0] / distances[:, 1], rtol=1e-9)
+
+
+def test_predict_joins_too_and_a_row_without_a_cluster_stays_empty(ages):
+    run("fit", "north.csv", "south.csv", "--columns", "age", "--missing", "drop", "-k", 2)
+    Path("new.csv").write_text("key;age\n007;21,5\n008;\n009;70,25\n")
+    run("predict", "result", "new.csv", "--append", "--id-column", "key", "--out", "more")
+    assert [line["key"] for line in cells("more/labels/new.csv")] == ["007", "008", "009"]
+    lines = cells("more/tables/new.csv")
+    assert [line["age"] for line in lines] == ["21,5", "", "70,25"]
+    assert (lines[1]["cluster"], lines[1]["distance"], lines[1]["margin"]) == ("", "", "")
+    assert lines[0]["cluster"] != lines[2]["cluster"]
+
+
+def test_one_file_of_all_sites_is_parted_as_its_rows_are():
+    lines = [f"{'ab'[i % 2]},k{i},{i % 3}.5" for i in range(30)]
+    Path("all.csv").write_text("home,key,x\n" + "\n".join(lines) + "\n")
+    run(
+        "fit", "all.csv", "--site-column", "home", "--columns", "x", "-k", 2, "--append",
+        "--id-column", "key",
+    )  # fmt: skip
+    for place, home in enumerate("ab"):
+        keys = [f"k{i}" for i in range(place, 30, 2)]
+        assert [line["key"] for line in cells(f"result/labels/{home}.csv")] == keys
+        table = cells(f"result/tables/{home}.csv")
+        assert [line["key"] for line in table] == keys
+        assert {line["home"] for line in table} == {home}
+
+
+def test_tables_of_an_earlier_run_go_with_it(ages):
+    run("fit", "north.csv", "south.csv", "--columns", "age", "-k", 2, "--append")
+    run("fit", "north.csv", "--columns", "age", "-k", 2, "--append", "--overwrite")
+    assert [path.name for path in Path("result/tables").iterdir()] == ["north.csv"]
+
+
+def test_what_cannot_be_joined_is_one_line(ages):
+    fit = ("fit", "north.csv", "-k", 2)
+    assert fails(*fit, "--id-column", "code") == (
+        "site 'north' has no column 'code'; it has patient, age, remark, cluster"
+    )
+    assert fails(*fit, "--id-column", "age", "--columns", "age") == (
+        "--id-column 'age' is among --columns too; leave it out there"
+    )
+    Path("site.toml").write_text('name = "north"\n[source]\npath = "north.csv"\n')
+    assert fails("fit", "site.toml", "-k", 2, "--append") == (
+        "--id-column and --append are for files of rows, and a site file is none; "
+        "give the file that it names"
+    )
+
+
+def test_a_file_that_changes_before_the_tables_are_written_is_an_error(ages):
+    own = OwnTable.open(FileSource(Path("north.csv")), "site 'north'")
+    Path("north.csv").write_text("patient,age\n1,2\n")
+    with pytest.raises(ValueError, match=r"north.csv has changed .*start again"):
+        own.read(range(1, 2))
+
+
+def test_other_kinds_of_cells_are_written_as_text_or_as_they_are(tmp_path):
+    table = pa.table(
+        {
+            "=a": pa.array(["@x", None, "y"]).dictionary_encode(),
+            "list": [["-"], None, ["=1"]],
+            "n": [-1, 2, None],
+        }
+    )
+    write_joined(tmp_path / "t.csv", table, {"cluster": np.array([0, -1, 1])})
+    assert cells(tmp_path / "t.csv") == [
+        {"'=a": "'@x", "list": "['-']", "n": "-1", "cluster": "0"},
+        {"'=a": "", "list": "", "n": "2", "cluster": ""},
+        {"'=a": "y", "list": "['=1']", "n": "", "cluster": "1"},
+    ]
+    pa.parquet.write_table(table.select(["n"]), tmp_path / "a.parquet")
+    np.save(tmp_path / "a.npy", np.arange(6.0).reshape(3, 2))
+    for name, names in (("a.parquet", ["n"]), ("a.npy", ["x0", "x1"])):
+        own = OwnTable.open(FileSource(tmp_path / name), "it")
+        assert own.read(np.array([3, 1])).column_names == names
+    assert own.read(np.array([3, 1])).to_pylist() == [{"x0": 4, "x1": 5}, {"x0": 0, "x1": 1}]
+
+
+def test_margins_are_those_of_the_two_nearest_centres_over_the_columns_that_are_there():
+    rng = np.random.default_rng(0)
+    rows, centers = rng.normal(size=(40, 3)), rng.normal(size=(5, 3))
+    assignment = Assignment(State.at(centers))
+    labels = kernels.nearest(rows, centers)[0]
+    both = np.sort(cdist(rows, centers), axis=1)
+    own, clear = assignment.margins(rows, labels)
+    np.testing.assert_allclose(own, both[:, 0], rtol=1e-12)
+    np.testing.assert_allclose(clear, 1 - both[:, 0] / both[:, 1], rtol=1e-9)
+    rows[:, 2] = np.nan
+    flat = cdist(rows[:, :2], centers[:, :2])
+    own, clear = assignment.margins(rows, labels)
+    np.testing.assert_allclose(own, flat[np.arange(40), labels], rtol=1e-12)
+    assert ((clear >= -1) & (clear <= 1)).all()
+    assert clear.min() < 0  # another centre is nearer than that of the row's cluster
+    one = Assignment(State.at(centers[:1])).margins(rows, np.zeros(40, np.int32))
+    assert np.isnan(one[1]).all()
