@@ -309,7 +309,12 @@ def test_what_the_first_round_asks_for(spec: dict[str, Any], asked: dict[str, in
 
 @pytest.mark.parametrize(
     ("n_init", "racing"),
-    [(None, {0: 8, 2: 4, 4: 2}), (8, {0: 8, 2: 4, 4: 2}), (32, {0: 32, 4: 12, 8: 4})],
+    [
+        (None, {0: 8, 2: 4, 4: 2}),
+        (8, {0: 8, 2: 4, 4: 2}),
+        (16, {0: 16, 2: 8, 4: 4}),
+        (32, {0: 32, 4: 12, 8: 4}),
+    ],
 )
 def test_of_few_starts_and_of_many_fewer_go_on(n_init: int | None, racing: dict[int, int]) -> None:
     """So many from so many rounds on; the last round scores the finalists."""
@@ -320,7 +325,24 @@ def test_of_few_starts_and_of_many_fewer_go_on(n_init: int | None, racing: dict[
     races = [each["Lloyd"] for each in asked[1:-1]]
     for (begin, runs), (end, _) in pairwise([*racing.items(), (len(races), 0)]):
         assert max(races[begin:end]) == runs
-    assert asked[-1] == {"Inertia": 2}
+    assert asked[-1] == {"Inertia": min(racing.values()) if n_init != 32 else 2}
+
+
+@pytest.mark.parametrize(
+    ("spec", "racing"),
+    [
+        (FitSpec(20), 8),
+        (FitSpec(20, site_rows=(1000.0, 9.0)), 8),
+        (FitSpec(20, site_rows=(999.0, 9.0)), 16),
+        (FitSpec(20, sums_only=True, site_rows=(9000.0,)), 16),
+        (FitSpec(20, n_init=3, sums_only=True), 3),
+        (FitSpec(20, "lloyd"), 1),
+    ],
+)
+def test_more_runs_race_from_sums_and_where_sites_are_small(spec: FitSpec, racing: int) -> None:
+    X = np.random.default_rng(0).uniform(size=(2000, 2))
+    first = next(each for each in steps(run_plan(clustering(spec), engine(X))) if "Lloyd" in each)
+    assert first["Lloyd"] == racing
 
 
 def test_runs_that_have_met_are_one() -> None:

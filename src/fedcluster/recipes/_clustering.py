@@ -45,8 +45,9 @@ from fedcluster.recipes._trimming import N_SEEDS as N_TRIMMED
 from fedcluster.recipes._trimming import trimmed_run, trimmed_seeds
 from fedcluster.rounds import EarlyStop, Plan, everyone, gather, iterate
 
-N_SEEDS = 8
-"""Starts of the default way to cluster: the best that the server finds among means of all rows."""
+N_SEEDS, N_MORE, LARGE_SITE = 8, 16, 1000
+"""Starts of the default way to cluster: the best that the server finds among means of all rows.
+More from sums only, and where no site has so many rows: a description is coarse there."""
 
 N_DRAWN = 32
 """Starts where the sites draw them, or where they are found among rows that are filled in."""
@@ -186,7 +187,7 @@ def _from_starts(algorithm: Algorithm, spec: FitSpec) -> Plan[list[Result]]:
         seeds,
         seed=spec.seed,
         max_rounds=spec.max_iter,
-        keep=SHORT if len(seeds) <= N_SEEDS else HALVING,
+        keep=next((keep for most, keep in SHORT.items() if len(seeds) <= most), HALVING),
     )
     if spec.quality == "best" and isinstance(algorithm, Lloyd):
         means = yield from _means(spec)
@@ -265,11 +266,18 @@ def canonical(state: State, algorithm: Algorithm) -> State:
     return replace(state, centers=centers, weights=state.weights[order], memory=memory)
 
 
+def _n_seeds(spec: FitSpec) -> int:
+    """Return how many starts are wanted among the means of all rows."""
+    if spec.wish == "missing='ignore'":
+        return N_DRAWN
+    small = bool(spec.site_rows) and max(spec.site_rows) < LARGE_SITE
+    return N_MORE if spec.sums_only or small else N_SEEDS
+
+
 def drawn_starts(spec: FitSpec) -> Plan[Starts]:
     """Plan the starts that a specification asks for, with the rounds that they take."""
     k, seed, auto = spec.n_clusters, spec.seed, spec.algorithm == "auto"
-    among = N_DRAWN if spec.wish == "missing='ignore'" else N_SEEDS
-    n_seeds = spec.n_init or (among if auto else 1)
+    n_seeds = spec.n_init or (_n_seeds(spec) if auto else 1)
     if (start := _given_start(spec)) is not None:
         return [start], ()
     if spec.means is not None:

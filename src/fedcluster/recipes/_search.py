@@ -9,8 +9,11 @@ import numpy as np
 from fedcluster.core import Algorithm, Iteration, Result, State, Task
 from fedcluster.rounds import EarlyStop, Plan, reason, server_update
 
-HALVING, SHORT = {4: 12, 8: 4, 12: 2}, {2: 4, 4: 2}
-"""Runs that stay in a race after so many rounds: from many starts, and from few good ones."""
+HALVING = {4: 12, 8: 4, 12: 2}
+"""Runs that stay in a race after so many rounds."""
+
+SHORT = {8: {2: 4, 4: 2}, 16: {2: 8, 4: 4}}
+"""The same from at most so many starts, which are good ones."""
 
 Runner = tuple[State, tuple[Iteration, ...]]
 
