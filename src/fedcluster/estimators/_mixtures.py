@@ -43,7 +43,8 @@ class FederatedGaussianMixture(Federated):
     max_iter : int, default=100
         The largest number of rounds of expectation and maximisation.
     n_init : int or "auto", default="auto"
-        Starts, from k-means: after ten rounds the likeliest goes on alone; "auto" is 8.
+        Starts, the best of those of k-means; "auto" is 8, and 48 more that are drawn. They share
+        their rounds, and fewer and fewer go on.
     weights_init, means_init, precisions_init : array-like, optional
         The start: shares (k,), means (k, d), precisions shaped as ``precisions_``. The means are
         needed with the others; without precisions each row is first its nearest mean's. The order

@@ -2,8 +2,8 @@
 
 The best clusters of k-means are rarely the best start of a mixture: the log likelihood of a row is
 then up to 0.07 less than from the best of scikit-learn's ten starts. What helps are different
-starts: runs of k-means that are broken off early, and seeds as they are drawn. They share their
-rounds, and after some of these the likeliest go on.
+starts: runs of k-means from drawn seeds, broken off early. They share their rounds, and after some
+of these the likeliest go on.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from fedcluster.recipes._clustering import (
 from fedcluster.recipes._search import race
 from fedcluster.rounds import Plan
 
-N_STARTS, N_DRAWN, N_RAW = 8, 32, 16
-"""Starts: the best of the k-means starts, seeds that are refined by k-means, seeds as drawn."""
+N_STARTS, N_DRAWN = 8, 48
+"""Starts that are the best of those of k-means, and others that are drawn."""
 REFINED = 6
 """Rounds of k-means: what is wanted are different starts, not the best clusters."""
-KEEP = {4: 24, 8: 12, 12: 6, 20: 3}
+KEEP = {6: 28, 10: 16, 15: 8, 25: 4}
 """Runs that go on after so many rounds."""
 
 
@@ -99,10 +99,7 @@ def texts_of(preprocessor: RowTransform | None, d: int) -> Floats:
 
 
 def _starts(spec: FitSpec) -> Plan[Starts]:
-    """Plan the starts: the best few that differ of many runs of k-means, and seeds as drawn.
-
-    K-means finds few different clusterings where clusters are few; mixtures are more.
-    """
+    """Plan the starts: the best of those of k-means, and drawn ones, after some rounds of it."""
     if spec.start is not None or isinstance(spec.init, np.ndarray):
         return [spec.start or State.at(spec.init)], ()
     clusters = replace(spec, model="k-means", algorithm="auto", n_init=None, tol=1e-4)
@@ -114,16 +111,16 @@ def _starts(spec: FitSpec) -> Plan[Starts]:
         history, seeds = described.history, _seeds(described.state, spec)
     found, asked = yield from drawn_starts(clusters)
     n_starts = spec.n_init or N_STARTS
-    refined = [*found[:n_starts], *seeds[N_RAW:]]
+    refined = [*found[:n_starts], *seeds]
     runs = yield from race(Lloyd(), refined, seed=spec.seed, max_rounds=REFINED)
     starts = [State(run.state.centers, run.state.weights) for run in runs]
-    return [*starts, *seeds[:N_RAW]], history + asked + runs[0].history
+    return starts, history + asked + runs[0].history
 
 
 def _seeds(means: State, spec: FitSpec) -> list[State]:
     """Return starts that are means as k-means++ draws them."""
     rng = stream(spec.seed, 2_000_000)
-    k, n = spec.n_clusters, 0 if spec.n_init else N_RAW + N_DRAWN
+    k, n = spec.n_clusters, 0 if spec.n_init else N_DRAWN
     if len(means.centers) < k:
         return []
     points, weights = means.centers, means.weights
