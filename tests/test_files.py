@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedcluster.cli._reading import named_sources, read_sites
+from fedcluster.cli._naming import named_sources
+from fedcluster.cli._reading import read_sites
 from fedcluster.errors import InputError
 from fedcluster.io import _outputs as outputs
 from fedcluster.io._columns import column_list

@@ -21,7 +21,8 @@ from test_cli import fails, run
 
 from fedcluster import FederatedFuzzyCMeans, FederatedKMeans
 from fedcluster._site import SiteFile
-from fedcluster.cli._reading import named_sources, read_sites
+from fedcluster.cli._naming import named_sources
+from fedcluster.cli._reading import read_sites
 from fedcluster.errors import InputError
 from fedcluster.io import ColumnRoles, FileSource, open_rows
 from fedcluster.io import _sources as sources

@@ -32,6 +32,7 @@ from fedcluster.io._columns import Meanings, first_twice, has_columns, merged_ki
 from fedcluster.io._matrices import Matrix
 from fedcluster.io._reader import ColumnRoles, Reader, Table
 from fedcluster.io._rows import (
+    FILE_OPTIONS,
     FileFingerprint,
     FileSource,
     SqlSource,
@@ -421,12 +422,13 @@ class _Toml:
             return SqlSource(self.text("url"), self.text("query"), file, folder)
         if not self.content:
             self.complain('write path = "FILE" there, or url and query')
-        self.only(["path", "names", "matrix", "decimal"])
+        self.only(["path", *FILE_OPTIONS])
         path = folder / Path(self.text("path")).expanduser()
         decimal = self.maybe("decimal")
         if decimal not in (None, POINT, COMMA):
             self.complain(f'decimal must be "." or ",", not {decimal!r}')
-        return FileSource(path, self.texts("names"), self.maybe("matrix"), decimal)
+        texts = {key: self.maybe(key) for key in FILE_OPTIONS if key != "names"}
+        return FileSource(path, self.texts("names"), **texts)
 
     def codes(self) -> Meanings:
         """Return what all sites call this site's codes."""

@@ -86,7 +86,7 @@ def fit(
         job = replace(job, prepare=asked(scaling, columns, shaping))
         rows = replace(rows, columns=columns, exclude=exclude, dates=dates)
         rows = replace(rows, id_column=join.id_column)
-        joined = joining.opened(files, join, rows.decimal, of_all=rows.site_column is not None)
+        joined = joining.opened(files, join, rows, of_all=rows.site_column is not None)
         read = reading.read(files, rows, screen.doing, job.prepare)
         job = runs.with_dates(job, read.dates)
         fitted = screen.wait_for(
@@ -136,7 +136,7 @@ def predict(
 
         model = Model.load(model_file, [algorithm] if algorithm else ())
         show.check_folder(out)
-        joined = joining.opened(files, join, values.decimal)
+        joined = joining.opened(files, join, values)
         rows = FileOptions(**asdict(values), id_column=join.id_column)
         tables = reading.read_for(model, files, rows, screen.doing)
         screen.doing("labelling")

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from fedcluster.cli._options import JoinOptions
-from fedcluster.cli._reading import are_site_files, named_sources
+from fedcluster.cli._naming import named_sources
+from fedcluster.cli._options import JoinOptions, ValueOptions
+from fedcluster.cli._reading import are_site_files
 from fedcluster.core import Labels
 from fedcluster.errors import InputError
 from fedcluster.io._joining import OwnTable
@@ -68,7 +69,7 @@ class Joining:
 
 
 def opened(
-    files: Sequence[str], options: JoinOptions, decimal: str | None, *, of_all: bool = False
+    files: Sequence[str], options: JoinOptions, values: ValueOptions, *, of_all: bool = False
 ) -> Joining:
     """Open the tables that clusters are to be joined to, before any row is read.
 
@@ -78,8 +79,8 @@ def opened(
         The files as the command names them.
     options : JoinOptions
         What was asked for.
-    decimal : {".", ","}, optional
-        What decimals begin with.
+    values : ValueOptions
+        How files are read.
     of_all : bool, default=False
         Whether one file holds the rows of all sites.
 
@@ -98,7 +99,7 @@ def opened(
     wanted = () if options.id_column is None else (options.id_column,)
     own = {
         site: OwnTable.open(source, str(source) if of_all else f"site {site!r}", wanted)
-        for site, source in named_sources(files, decimal).items()
+        for site, source in named_sources(files, values.decimal, values.encoding).items()
     }
     return Joining(own, options.id_column, options.append)
 

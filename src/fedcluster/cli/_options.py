@@ -115,6 +115,12 @@ class ValueOptions:
     decimal: str | None = parameter(
         None, DECIMAL, choices=SIGNS, show_default="found where it is certain"
     )
+    encoding: str | None = parameter(
+        None,
+        "How letters of CSV files are written, as in cp1252 or latin-1.",
+        metavar="NAME",
+        show_default="found where it is not UTF-8",
+    )
     missing_values: str | None = parameter(
         None, "Values that mean that there is none.", metavar="VALUE,..."
     )

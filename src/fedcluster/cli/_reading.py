@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
-import shlex
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -15,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcluster._site import SiteFile
+from fedcluster.cli._naming import named_sources
 from fedcluster.cli._options import FileOptions, ValueOptions
 from fedcluster.cli._screening import screen
 from fedcluster.client import Client
@@ -27,21 +26,17 @@ from fedcluster.io._mending import Mending, read_mending
 from fedcluster.io._reader import ColumnRoles, Table, counts_rows
 from fedcluster.io._rows import FileSource, SiteRows
 from fedcluster.io._sources import (
-    CSV,
-    FORMATS,
     load,
     load_readable,
     names_of,
     open_source,
     padded_columns,
     read_as,
-    suffix_of,
 )
 from fedcluster.model import Model
 from fedcluster.preprocessing import Category, PreprocessingSpec
 from fedcluster.privacy import Groups
 
-ADDRESS = re.compile(r"^(?:[^=/]+=)?([\w+]+)://")
 Doing = Callable[[str], None]
 
 
@@ -174,16 +169,25 @@ def _read(
             raise InputError(
                 "--min-cluster-size and --label-column are what a site file says itself"
             )
-        own = (options.decimal, options.missing_values, options.codes, options.factor)
+        own = (
+            options.decimal,
+            options.encoding,
+            options.missing_values,
+            options.codes,
+            options.factor,
+        )
         if any(own) or roles_of(options):
             raise InputError(
                 "--site-column, --weight-column, --group-column, --missing-values, --codes, "
-                "--factor and --decimal are what a site file says itself"
+                "--factor, --encoding and --decimal are what a site file says itself"
             )
         return _open_sites(files, roles, options.protection, doing)
     if options.site_column is not None and len(files) > 1:
         raise InputError(f"--site-column is for one file of all sites, not for {len(files)} files")
-    sources, roles = named_sources(files, options.decimal), replace(roles, **roles_of(options))
+    sources, roles = (
+        named_sources(files, options.decimal, options.encoding),
+        replace(roles, **roles_of(options)),
+    )
     return read_sites(sources, roles, doing)
 
 
@@ -254,60 +258,6 @@ def _open_sites(
 
 
 # Files of several sites
-
-
-def named_sources(arguments: Iterable[str], decimal: str | None = None) -> dict[str, FileSource]:
-    """Name the sites of files: ``path`` after the file's stem, ``name=path`` as it says.
-
-    Parameters
-    ----------
-    arguments : iterable of str
-        The files as a command names them.
-    decimal : {".", ","}, optional
-        What the decimals begin with in those that are CSV; by default each file shows it.
-
-    Returns
-    -------
-    dict of str to FileSource
-        In the order of the names.
-
-    Raises
-    ------
-    InputError
-        If two sites have one name.
-
-    Examples
-    --------
-    >>> sources = named_sources(["data/south.csv", "Upper North=data/n1.parquet"])
-    >>> [(site, str(source)) for site, source in sources.items()]
-    [('Upper North', 'data/n1.parquet'), ('south', 'data/south.csv')]
-    """
-    sources: dict[str, FileSource] = {}
-    for argument in arguments:
-        site, path = _named(argument)
-        if site in sources:
-            raise InputError(
-                f"two sites are called {site!r} ({sources[site]} and {path}); give one of them "
-                f"another name, as in {shlex.quote(f'{site}-2={path}')}"
-            )
-        is_csv = FORMATS.get(suffix_of(path.name) or "") is CSV
-        sources[site] = FileSource(path, decimal=decimal if is_csv else None)
-    return dict(sorted(sources.items()))
-
-
-def _named(argument: str) -> tuple[str, Path]:
-    name, equals, path = argument.partition("=")
-    if scheme := ADDRESS.search(argument):  # not shown, there may be a password in it
-        raise InputError(
-            f"{scheme[1]}://... is the address of a database; name a site.toml whose [source] has "
-            "the url and a query"
-        )
-    if equals and not Path(argument).exists():
-        if not name.strip() or not path:
-            raise InputError(f"{argument!r} must be FILE or NAME=FILE")
-        return name.strip(), Path(path)
-    file = Path(argument).name
-    return file[: len(file) - len(suffix_of(file) or "")] or argument, Path(argument)
 
 
 def read_sites(

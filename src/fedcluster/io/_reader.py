@@ -391,7 +391,7 @@ def _no_number(cells: Sequence[object], decimal: str | None, mend: str) -> tuple
     row = numbers.index(False)
     cell = cells[row]
     if isinstance(cell, bytes):
-        return row, f"the value is not UTF-8 text; {mend}"
+        return row, f"the value is not UTF-8 text; save the file as UTF-8, or {mend}"
     if not isinstance(cell, str):
         return row, f"the value, a {type(cell).__name__}, is not a number; {mend}"
     there = [each for each in cells if isinstance(each, str) and not is_missing(each)]

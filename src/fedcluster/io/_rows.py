@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -48,16 +48,26 @@ class FileSource:
     matrix : str, optional
         Of ``.h5ad``, which matrix: "X" by default, "layers/NAME" or "obsm/NAME".
     decimal : {".", ","}, optional
-        Of CSV, what the decimals begin with; by default a point.
+        Of CSV, what the decimals begin with; by default as the first rows show.
+    encoding : str, optional
+        Of CSV, how letters are written, such as "cp1252"; by default as the first bytes show.
+    sheet : str, optional
+        Of Excel, the name of the sheet; by default the first one.
     """
 
     path: Path
     names: tuple[str, ...] | None = None
     matrix: str | None = None
     decimal: str | None = None
+    encoding: str | None = None
+    sheet: str | None = None
 
     def __str__(self) -> str:
         return str(self.path)
+
+
+FILE_OPTIONS = tuple(each.name for each in fields(FileSource) if each.name != "path")
+"""What can be said of a file besides its path; which format takes what, `FORMATS` says."""
 
 
 @dataclass(frozen=True, slots=True)

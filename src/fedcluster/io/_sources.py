@@ -28,7 +28,14 @@ from fedcluster.io._matrices import (
     sparse_matrix,
 )
 from fedcluster.io._reader import Advise, ColumnRoles, Reader, Table, WholeTable
-from fedcluster.io._rows import FileSource, SqlSource, StreamedRows, error_prefix, readable
+from fedcluster.io._rows import (
+    FILE_OPTIONS,
+    FileSource,
+    SqlSource,
+    StreamedRows,
+    error_prefix,
+    readable,
+)
 from fedcluster.io._spreadsheets import HEAD, CsvFile, open_excel
 from fedcluster.io._table_rows import (
     ParquetFile,
@@ -63,7 +70,7 @@ class Format:
     options: tuple[str, ...] = ()
 
 
-CSV = Format("CSV", CsvFile.open, ("decimal",))
+CSV = Format("CSV", CsvFile.open, ("decimal", "encoding"))
 PARQUET = Format("Parquet", ParquetFile.open)
 FORMATS: dict[str, Format] = {
     ".csv": CSV,
@@ -72,7 +79,7 @@ FORMATS: dict[str, Format] = {
     ".tsv.gz": CSV,
     ".parquet": PARQUET,
     ".pq": PARQUET,
-    ".xlsx": Format("Excel", open_excel),
+    ".xlsx": Format("Excel", open_excel, ("sheet",)),
     ".npy": Format(".npy", open_npy, ("names",)),
     ".npz": Format(".npz", open_npz, ("names",)),
     ".h5ad": Format(".h5ad", open_h5ad, ("matrix",)),
@@ -132,7 +139,7 @@ def _open(source: FileSource, format: Format | None) -> Table | Matrix:
 
 def _check_options(source: FileSource, format: Format | None) -> None:
     """Refuse an option that is for another format."""
-    for option in ("decimal", "matrix", "names"):
+    for option in FILE_OPTIONS:
         if getattr(source, option) is not None and option not in (format.options if format else ()):
             titles = dict.fromkeys(f.title for f in FORMATS.values() if option in f.options)
             raise InputError(f"{option} is for {' and '.join(titles)}, and {source.path} is none")
@@ -318,7 +325,8 @@ def read_as(opened: list[Table] | Matrix, source: FileSource) -> tuple[str, ...]
     if not isinstance(file, CsvFile):
         return ()
     decimals = [NAMES[COMMA]] if source.decimal is None and file.decimal == COMMA else []
-    encodings = [TITLES[file.encoding]] if file.encoding in TITLES else []
+    said = source.encoding is not None or file.encoding not in TITLES
+    encodings = [] if said else [TITLES[file.encoding]]
     return (*decimals, *encodings)
 
 

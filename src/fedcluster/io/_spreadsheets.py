@@ -1,4 +1,4 @@
-"""Tables of spreadsheets: CSV in its dialects, plain or compressed, and Excel's first sheet."""
+"""Tables of spreadsheets: CSV in its dialects, plain or compressed, and sheets of Excel."""
 
 from __future__ import annotations
 
@@ -61,9 +61,10 @@ class CsvFile:
     encoding: str = UTF8
 
     @classmethod
-    def open(cls, path: Path, decimal: str | None = None) -> CsvFile:
+    def open(cls, path: Path, decimal: str | None = None, encoding: str | None = None) -> CsvFile:
         """Read the header, whose line shows the delimiter; the first rows show the decimals."""
-        seen, encoding = FileFingerprint.now(path), _encoding(path)
+        seen = FileFingerprint.now(path)
+        encoding = _encoding(path) if encoding is None else _known(encoding, path)
         is_tsv = ".tsv" in path.name.lower()
         delimiter = "\t" if is_tsv else _delimiter(path, decimal or POINT, encoding)
         for line, record in _records(path, delimiter, encoding):
@@ -188,6 +189,11 @@ class CsvFile:
         """Name the row that Arrow cannot read."""
         try:
             yield
+        except UnicodeError as error:
+            raise InputError(
+                f"{self.path} is not {self.encoding} throughout; save it as UTF-8, or name another "
+                "encoding"
+            ) from error
         except pa.ArrowInvalid as error:
             raise InputError(self._ragged() or f"{self.path} cannot be read: {error}") from error
 
@@ -228,6 +234,18 @@ def _encoding(path: Path) -> str:
     return "latin-1"
 
 
+def _known(encoding: str, path: Path) -> str:
+    """Return the name of an encoding of text as Python writes it."""
+    try:
+        "a".encode(encoding)
+    except (LookupError, UnicodeError) as error:
+        raise InputError(
+            f"{path}: no encoding is called {encoding!r}; write utf-8, utf-16, cp1252 (Windows) or "
+            "latin-1, or save the file as UTF-8"
+        ) from error
+    return codecs.lookup(encoding).name
+
+
 def _delimiter(path: Path, decimal: str, encoding: str) -> str:
     """Return the delimiter that is most frequent in the first line that is not blank.
 
@@ -260,25 +278,16 @@ def _text(path: Path, encoding: str) -> TextIO:
 # Excel
 
 
-def open_excel(path: Path) -> ArrowTable:
-    """Read the first sheet of an ``.xlsx`` file.
+def open_excel(path: Path, sheet: str | None = None) -> ArrowTable:
+    """Read a sheet of an ``.xlsx`` file, by default the first one.
 
     Raises
     ------
     InputError
-        If it is no Excel file or empty, or if the extra ``excel`` is not installed.
+        If it is no Excel file or empty, if there is no such sheet, or if the extra ``excel`` is not
+        installed.
     """
-    try:
-        import python_calamine as calamine  # an optional extra
-    except ImportError as error:
-        raise InputError(f"reading {path} needs pip install 'fedcluster[excel]'") from error
-    with readable(path):
-        path.open("rb").close()
-        try:
-            sheet = calamine.load_workbook(path).get_sheet_by_index(0)
-            lines = sheet.to_python(skip_empty_area=False)
-        except (calamine.CalamineError, calamine.ZipError, calamine.XmlError) as error:
-            raise InputError(f"{path} is not a whole Excel file: {error}") from error
+    lines = _sheet(path, sheet)
     header = next((i for i, line in enumerate(lines) if any(cell != "" for cell in line)), None)
     if header is None:
         raise InputError(f"{path} is empty; expected a header line and rows")
@@ -286,6 +295,27 @@ def open_excel(path: Path) -> ArrowTable:
     columns = zip(*lines[header + 1 :], strict=True) if lines[header + 1 :] else [()] * len(names)
     arrays = [_sheet_column(list(cells)) for cells in columns]
     return ArrowTable(path, pa.Table.from_arrays(arrays, names), header + 1)
+
+
+def _sheet(path: Path, name: str | None) -> list[list[Any]]:
+    """Return the cells of a sheet, line by line."""
+    try:
+        import python_calamine as calamine  # an optional extra
+    except ImportError as error:
+        raise InputError(f"reading {path} needs pip install 'fedcluster[excel]'") from error
+    with readable(path):
+        path.open("rb").close()
+        try:
+            book = calamine.load_workbook(path)
+            sheets = book.sheet_names
+            if name is not None and name not in sheets:
+                raise InputError(f"{path} has no sheet {name!r}; it has {', '.join(sheets)}")
+            lines: list[list[Any]] = book.get_sheet_by_name(
+                sheets[0] if name is None else name
+            ).to_python(skip_empty_area=False)
+        except (calamine.CalamineError, calamine.ZipError, calamine.XmlError) as error:
+            raise InputError(f"{path} is not a whole Excel file: {error}") from error
+    return lines
 
 
 def _sheet_column(cells: list[Any]) -> pa.Array:

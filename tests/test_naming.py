@@ -1,0 +1,118 @@
+"""How files of sites are named, with options of their own: decimals, letters, sheets."""
+
+from pathlib import Path
+
+import openpyxl
+import pytest
+
+from fedcluster._site import SiteFile
+from fedcluster.cli._naming import named_sources
+from fedcluster.cli._reading import read_sites
+from fedcluster.core import Data
+from fedcluster.errors import InputError
+from fedcluster.io._reader import ColumnRoles
+from fedcluster.io._rows import FileSource
+from fedcluster.io._sources import open_source
+
+RAW = ColumnRoles(raw=True)
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def texts_of(source):
+    return read_sites({"it": source}, RAW)["it"].data.columns[0].levels
+
+
+def test_options_stand_behind_the_file_that_they_are_for():
+    found = named_sources(
+        [
+            "east=d/east_de.csv:decimal=,:encoding=latin-1",
+            "book.xlsx:sheet=Ward B",
+            "rows.npy:names=age,bmi",
+            "plain.csv",
+            "cells.h5ad:matrix=obsm/X_pca",
+        ],
+        ".",
+        "cp1252",
+    )
+    assert found == {
+        "book": FileSource(Path("book.xlsx"), sheet="Ward B"),
+        "cells": FileSource(Path("cells.h5ad"), matrix="obsm/X_pca"),
+        "east": FileSource(Path("d/east_de.csv"), decimal=",", encoding="latin-1"),
+        "plain": FileSource(Path("plain.csv"), decimal=".", encoding="cp1252"),
+        "rows": FileSource(Path("rows.npy"), names=("age", "bmi")),
+    }
+
+
+def test_a_file_that_is_called_like_one_with_options_is_that_file():
+    Path("a.csv:decimal=,").write_text("x\n1\n")
+    assert named_sources(["a.csv:decimal=,"])["a.csv:decimal=,"].decimal is None
+    assert str(named_sources(["ward:3=x.csv"])["ward:3"]) == "x.csv"
+
+
+@pytest.mark.parametrize(
+    ("argument", "line"),
+    [
+        (
+            "a.csv:decimals=,",
+            "a.csv has no option 'decimals'; there are names, matrix, decimal, encoding, sheet",
+        ),
+        ("a.csv:decimal=;", 'a.csv: decimal must be "." or ",", not \';\''),
+        ("a.csv:decimal=,:decimal=.", "a.csv: the option decimal is given twice"),
+        ("a.csv:encoding=", "a.csv: the option encoding has no value"),
+    ],
+)
+def test_an_option_that_means_nothing_is_one_line(argument, line):
+    with pytest.raises(InputError) as said:
+        named_sources([argument])
+    assert str(said.value).startswith(line)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1", "cp1252", "utf-16", "mac-roman", "cp437"])
+def test_letters_are_read_as_a_file_is_said_to_be_written(encoding):
+    Path("a.csv").write_bytes("ort;n\nMünchen;1\nKöln;2\n".encode(encoding))
+    [source] = named_sources([f"a.csv:encoding={encoding}"]).values()
+    assert texts_of(source) == ("Köln", "München")
+    Path("site.toml").write_text(
+        f'name = "a"\n[source]\npath = "a.csv"\nencoding = "{encoding}"\n', "utf-8"
+    )
+    rows = SiteFile.load("site.toml").rows(raw=True)
+    assert isinstance(rows, Data)
+    assert rows.columns[0].levels == ("Köln", "München")
+
+
+def test_an_encoding_that_is_none_or_another_says_how_to_save_the_file():
+    Path("a.csv").write_bytes("ort\nMünchen\n".encode("cp1252"))
+    for encoding in ("klingon", "rot13", "base64", "undefined"):
+        with pytest.raises(InputError, match=rf"^site 'it': .*'{encoding}'.* file as UTF-8$"):
+            open_source(FileSource(Path("a.csv"), encoding=encoding), "site 'it'")
+    with pytest.raises(InputError, match=r"a\.csv is not ascii throughout; save it as UTF-8"):
+        texts_of(FileSource(Path("a.csv"), encoding="ascii"))
+
+
+def test_letters_that_are_no_utf8_late_in_a_file_say_how_to_save_it():
+    late = b"ort\n" + b"Koeln\n" * 200_000 + "München\n".encode("cp1252")
+    Path("a.csv").write_bytes(late)
+    with pytest.raises(InputError, match=r"save .* as UTF-8"):
+        texts_of(FileSource(Path("a.csv")))
+
+
+def test_a_sheet_of_a_book_is_read_by_its_name():
+    book = openpyxl.Workbook()
+    for title, value in (("Ward A", 1), ("Ward B", 2)):
+        sheet = book.create_sheet(title)
+        sheet.append(["x"])
+        sheet.append([value])
+    del book["Sheet"]
+    book.save("book.xlsx")
+    given = ["a=book.xlsx:sheet=Ward A", "b=book.xlsx:sheet=Ward B", "first=book.xlsx"]
+    read = read_sites(named_sources(given))
+    assert [read[site].data.X.tolist() for site in read] == [[[1]], [[2]], [[1]]]
+    with pytest.raises(InputError, match=r"book\.xlsx has no sheet 'C'; it has Ward A, Ward B$"):
+        read_sites(named_sources(["book.xlsx:sheet=C"]))
+    Path("rows.csv").write_text("x\n1\n")
+    with pytest.raises(InputError, match=r"sheet is for Excel, and rows\.csv is none"):
+        read_sites(named_sources(["rows.csv:sheet=A"]))
