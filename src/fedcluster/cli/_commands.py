@@ -62,9 +62,9 @@ def fit(
     """Find clusters of the rows of several sites.
 
     FILE is CSV, Parquet, Excel, .npy, .npz or .h5ad, one for each site, which is called like its
-    file; NAME=FILE gives it another name, FILE:decimal=,:encoding=cp1252 or FILE:sheet=NAME says how
-    it is read. Columns are matched by name. Or FILE is a site.toml, one for each site, which says
-    where its rows lie and what may leave.
+    file; NAME=FILE gives it another name, FILE:decimal=,:encoding=cp1252 or FILE:sheet=NAME says
+    how it is read. Columns are matched by name. Or FILE is a site.toml, one for each site, which
+    says where its rows lie and what may leave.
 
     Columns of numbers are scaled, missing values filled in and text with few values turned into
     columns of 0 and 1, the same at all sites; what was done is shown, and kept in the model.
