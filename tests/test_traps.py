@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +14,9 @@ from sklearn.metrics import adjusted_rand_score
 from test_cli import fails, run
 
 from fedcluster import Client, LocalEngine
+from fedcluster._site import SiteFile
 from fedcluster.core import Column, Data
+from fedcluster.errors import InputError
 from fedcluster.io._samples import NumberSample, SiteSample
 from fedcluster.jobs import Fit, execute
 from fedcluster.kernels._runtime import announcer
@@ -168,6 +172,37 @@ def test_what_values_mean_can_be_said() -> None:
     ]:
         ran = fails("fit", "north.csv", "west.csv", "-k", 2, "--out", "no", option, value)
         assert ran.startswith(line)
+
+
+def test_a_site_file_says_it_too(truth) -> None:
+    Path("east.csv").write_text(Path("east.csv").read_text().replace(";Cardio;", ";unknown;"))
+    Path("east.toml").write_text(
+        'name = "east"\nmissing_values = [45.5, "unknown"]\n[source]\npath = "east.csv"\n'
+        '[factors]\nsbp = 2\n[dates]\nadmitted = "since:2021-01-01"\n'
+        "[limits]\nmin_rows = 1\nmin_cluster_size = 1\n"
+    )
+    site = SiteFile.load("east.toml")
+    plain = replace(site, missing_values=(), factors={}, dates={})
+    data, bare = (each.opened(raw=True).load() for each in (site, plain))
+    names = [column.name for column in data.columns]
+    sbp, age, ward = (names.index(name) for name in ("sbp", "age", "ward"))
+    np.testing.assert_array_equal(data.X[:, sbp], 2 * bare.X[:, sbp])
+    expected = np.where(bare.X[:, age] == 45.5, np.nan, bare.X[:, age])
+    np.testing.assert_array_equal(data.X[:, age], expected)
+    assert data.columns[ward].levels == ("Neuro", "Ortho")
+    assert np.isnan(data.X[:, ward]).any()
+    assert data.columns[names.index("admitted")].kind == "number"
+    assert bare.columns[names.index("admitted")].kind == "date"
+    shown = run("check", "east.toml").stdout
+    assert "Column 'patient_id' would be clustered by: it only counts the rows; choose" in shown
+    for line, said in [
+        ("missing_values = 3", "missing_values must be a list of numbers and texts"),
+        ("[factors]\nsbp = 0", "sbp must be a number other than 0"),
+        ('[dates]\nadmitted = "age"', 'admitted must be "age:YYYY-MM-DD"'),
+    ]:
+        Path("bad.toml").write_text(f'name = "n"\n{line}\n[source]\npath = "east.csv"\n')
+        with pytest.raises(InputError, match=re.escape(said)):
+            SiteFile.load("bad.toml")
 
 
 # Samples

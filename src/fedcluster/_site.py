@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NoReturn
@@ -29,7 +29,9 @@ from fedcluster.core import Data, Filter, RowStream
 from fedcluster.errors import InputError
 from fedcluster.io._cells import COMMA, NAMES, POINT, kind_of, missing_in
 from fedcluster.io._columns import Meanings, first_twice, has_columns, merged_kind
+from fedcluster.io._dates import checked_how
 from fedcluster.io._matrices import Matrix
+from fedcluster.io._mending import Mending
 from fedcluster.io._reader import ColumnRoles, Reader, Table
 from fedcluster.io._rows import (
     FILE_OPTIONS,
@@ -118,6 +120,12 @@ class SiteFile:
         The column with reference labels, for metrics that compare with them.
     codes : mapping of str to mapping of str to str
         By column, what all sites call each of the site's own codes.
+    missing_values : tuple of str
+        Values, of numbers or texts, that mean that there is none.
+    factors : mapping of str to float
+        What columns are multiplied with, which have another unit elsewhere.
+    dates : mapping of str to str
+        By column, what becomes of its dates, such as "age:2024-12-31"; others are left out.
     protection : {"groups", "limits"}, optional
         Whether steps see the means of groups of rows alone, or the rows themselves: "limits" is
         for a site that trusts the coordinator with its rows. By default groups over a network, and
@@ -159,6 +167,9 @@ class SiteFile:
     group_column: str | None = None
     label_column: str | None = None
     codes: Meanings = field(default_factory=dict)
+    missing_values: tuple[str, ...] = ()
+    factors: Mapping[str, float] = field(default_factory=dict)
+    dates: Mapping[str, str] = field(default_factory=dict)
     protection: str | None = None
     groups: Groups = field(default_factory=Groups)
     limits: Limits = Limits()
@@ -200,7 +211,8 @@ class SiteFile:
         raw : bool
             Whether rows are still to be prepared: text and missing values are allowed.
         """
-        has_columns(f"site {self.name!r}, [codes]: the source", names, self.codes)
+        for key in ("codes", "factors", "dates"):
+            has_columns(f"site {self.name!r}, [{key}]: the source", names, getattr(self, key))
         weight, group, label = self.weight_column, self.group_column, self.label_column
         others = {weight, group, label}
         own = self.columns or [name for name in names if name not in others]
@@ -212,7 +224,8 @@ class SiteFile:
                 )
         values = tuple(columns or own)
         coded = tuple(self.codes)
-        return ColumnRoles(values, weight, group, label, raw=raw, coded=coded, meanings=self.codes)
+        roles = ColumnRoles(values, weight, group, label, raw=raw, coded=coded, meanings=self.codes)
+        return replace(roles, dates=self.dates)
 
     def rows(self, columns: Sequence[str] | None = None, *, raw: bool = False) -> Data | RowStream:
         """Open the source; rows that are few are read at once, others come in chunks.
@@ -245,7 +258,16 @@ class SiteFile:
                 f"{owner}: [codes] makes text of column {coded[0]!r}, which only a preparation "
                 "makes numbers of: leave out --scale none, or the column"
             )
-        return rows
+        return self._mended(rows, raw=raw)
+
+    def _mended(self, rows: StreamedRows, *, raw: bool) -> StreamedRows:
+        """Return rows whose values are meant as the file says."""
+        factors = {name: x for name, x in self.factors.items() if name in rows.columns}
+        mending = Mending(self.missing_values if raw else (), factors={self.name: factors})
+        if not (mending.missing or factors):
+            return rows
+        read = rows.read
+        return replace(rows, read=lambda: (mending.mended(each, self.name) for each in read()))
 
     def fingerprint(self) -> str:
         """Return what tells whether the rows have changed: of files, their sizes and times.
@@ -394,6 +416,9 @@ class _Toml:
             source=self.table("source").source(),
             **others,
             codes=self.table("codes").codes(),
+            missing_values=self.values("missing_values"),
+            factors=self.table("factors").factors(),
+            dates=self.table("dates").dates(),
             protection=self.one_of("protection", PROTECTIONS),
             groups=self.table("groups").groups(),
             limits=self.table("limits").limits(),
@@ -441,6 +466,33 @@ class _Toml:
                 )
             codes[name] = {code.strip(): text.strip() for code, text in given.items()}
         return codes
+
+    def values(self, key: str) -> tuple[str, ...]:
+        """Return a list of numbers and texts, all as texts."""
+        given = self.content.get(key, [])
+        if not isinstance(given, list) or not all(type(v) in (int, float, str) for v in given):
+            self.complain(f'{key} must be a list of numbers and texts, as in [-999, "unknown"]')
+        return tuple(str(value) for value in given)
+
+    def factors(self) -> dict[str, float]:
+        """Return what columns are multiplied with."""
+        for name, factor in self.content.items():
+            if type(factor) not in (int, float) or not 0 < abs(factor) < float("inf"):
+                self.complain(f"{name} must be a number other than 0, as in sbp = 7.50062")
+        return {name: float(factor) for name, factor in self.content.items()}
+
+    def dates(self) -> dict[str, str]:
+        """Return what becomes of dates, by column."""
+        for name, how in self.content.items():
+            try:
+                known = isinstance(how, str) and checked_how(how) == how
+            except InputError:
+                known = False
+            if not known:
+                self.complain(
+                    f'{name} must be "age:YYYY-MM-DD", "since:YYYY-MM-DD", "month" or "weekday"'
+                )
+        return dict(self.content)
 
     def groups(self) -> Groups:
         """Return how the site groups its rows."""

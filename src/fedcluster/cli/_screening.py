@@ -42,7 +42,7 @@ def screen(
     if chosen:
         return dict(tables), replace(screening, left_out={}, notes=())
     if any(table.limits is not None for table in tables.values()):
-        return dict(tables), _as_warnings(screening)
+        return dict(tables), Screening(warnings=screening.warnings)
     unreadable = {
         name: f"at {site}, {reason}"
         for site, table in tables.items()
@@ -63,11 +63,18 @@ def _written(tables: Mapping[str, SiteRows]) -> Iterator[str]:
         yield f"Read with {'; '.join(f'{what}: {listed(at)}' for what, at in sites.items())}."
 
 
-def _as_warnings(screening: Screening) -> Screening:
-    """Return what is said where site files decide on the columns: nothing is set aside."""
+def noticed(data: Data) -> list[str]:
+    """Return what the rows of one site show that its file lets be clustered by.
+
+    Parameters
+    ----------
+    data : Data
+        Some of its rows, still to be prepared.
+    """
+    screening = screened({"this site": SiteSample.from_data(data)})
     lines = [
-        f"column {name!r} is clustered by: {why.partition(': --')[0]}; choose columns in the site "
-        "file if that is not meant"
+        f"Column {name!r} would be clustered by: {why.partition(': --')[0]}; choose columns "
+        "without it if that is not meant."
         for name, why in screening.left_out.items()
     ]
-    return Screening({}, (), (*lines, *screening.notes, *screening.warnings))
+    return [*lines, *(f"Look at {line}." for line in screening.warnings)]

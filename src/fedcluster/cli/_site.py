@@ -6,6 +6,7 @@ import logging
 import sys
 import warnings
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -262,15 +263,28 @@ def _check_site(site_file: Path, *, as_json: bool, quiet: bool) -> None:
             content["groups"] = _groups(site)
         for line in _refused(site, profile):
             warnings.warn(line, stacklevel=1)
+        lines = _noticed(site)
     screen.result(
         content,
         [
             _table(site, profile),
             *_decimals(profile),
+            *lines,
             *(_grouped(content) if "groups" in content else _limits(content)),
             "Nothing was sent.",
         ],
     )
+
+
+def _noticed(site: SiteFile) -> list[str]:
+    """Return what the first rows of a site show; nothing where they cannot be read as rows."""
+    from fedcluster.cli._screening import noticed
+    from fedcluster.errors import InputError
+
+    with suppress(InputError):
+        first = next(iter(site.opened(raw=True).chunks()), None)
+        return [] if first is None else noticed(first)
+    return []
 
 
 def _content(site: SiteFile, profile: Profile) -> dict[str, Any]:

@@ -162,7 +162,7 @@ def conduct(engine: RemoteEngine, content: Mapping[str, Any], folder: Path) -> d
         files = sorted(path.name for path in partial.iterdir())
     kept: tuple[str, ...] = ()
     doubts = [*report.fit_report.warnings]
-    doubts += ["sites write factors and codes into their site files"] if doubts else []
+    doubts += ["sites write [factors] and [codes] into their site files"] if doubts else []
     if "model.json" in files:
         model = json.loads((out / "model.json").read_text("utf-8"))
         kept = engine.give(model)
