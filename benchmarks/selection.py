@@ -33,7 +33,8 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine
 
 from fedcluster import FederatedKMeans, select_k
-from fedcluster.selection import INDICES
+from fedcluster.selection import INDICES, Rule
+from fedcluster.selection._verdict import judged
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from reproduction.datasets import ffcm_case
@@ -105,13 +106,15 @@ def fresh(n_seeds: int) -> list[dict[str, object]]:
             started = time.perf_counter()
             model = FederatedKMeans(range(1, case.k_max + 1), random_state=seed)
             model.fit(case.X, sites=site)
+            chosen = model.selection_
+            vote = judged(chosen.table, chosen.results, Rule("vote")).n_clusters
             found.append(
                 {
                     "family": case.family,
                     "name": case.name,
                     "seed": seed,
                     "k": case.k,
-                    "says": {"vote": model.n_clusters_, **model.selection_.says},
+                    "says": {"vote": vote, **chosen.says},
                     "rounds": model.n_iter_,
                     "seconds": time.perf_counter() - started,
                 }
@@ -129,9 +132,9 @@ def print_fresh(found: list[dict]) -> None:
             continue
         shares = [np.mean([e["says"].get(rule) == e["k"] for e in g]) for g in groups.values()]
         print(f"| {rule} | " + " | ".join(f"{100 * share:.1f} %" for share in shares) + " |")
-    wrong = [e for e in found if e["says"]["vote"] != e["k"]]
+    wrong = [e for e in found if e["says"]["likelihood"] != e["k"]]
     for e in wrong:
-        print(f"  wrong: {e['family']}, {e['name']}, seed {e['seed']}: {e['says']['vote']}")
+        print(f"  wrong: {e['family']}, {e['name']}, seed {e['seed']}: {e['says']['likelihood']}")
     seconds = np.array([e["seconds"] for e in found])
     print(f"  median {np.median(seconds):.2f} s, at most {seconds.max():.2f} s for one choice")
 
@@ -154,7 +157,8 @@ def print_measured() -> None:
         )
         site = np.random.default_rng(0).integers(0, 5, len(X))
         chosen = select_k(X, sites=site, random_state=0)
-        says = {"vote": chosen.n_clusters, **chosen.says}
+        vote = judged(chosen.table, chosen.results, Rule("vote")).n_clusters
+        says = {"vote": vote, **chosen.says}
         labels = len(np.unique(table.target))
         print(f"| {name} | {labels} | " + " | ".join(str(says.get(r, "-")) for r in rules) + " |")
 

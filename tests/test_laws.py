@@ -43,12 +43,14 @@ from fedcluster.core import (
 from fedcluster.engines import _wire as wire
 from fedcluster.metrics import FuzzyObjective, Inertia
 from fedcluster.metrics._clusters import Scatter, Spread
+from fedcluster.metrics._columns import AxisCounts, ColumnShape
 from fedcluster.metrics._external import Contingency, SiteARI
 from fedcluster.metrics._fuzzy import FuzzyScatter
 from fedcluster.metrics._gaussians import LogLikelihood
 from fedcluster.metrics._incomplete import PresentInertia
 from fedcluster.metrics._mixture import ColumnSpread, MixtureLikelihood
 from fedcluster.metrics._moments import Means, Moments, SiteSize, Squares
+from fedcluster.metrics._overlaps import MixtureOverlap
 from fedcluster.metrics._silhouettes import SimplifiedSilhouette, SquaredSilhouette
 from fedcluster.preprocessing._moments import Covariance, Missing
 from fedcluster.preprocessing._quantiles import Histogram
@@ -87,6 +89,9 @@ METRICS: list[Step] = [
     ColumnSpread(),
     MixtureLikelihood(),
     LogLikelihood("spherical"),
+    MixtureOverlap("spherical"),
+    ColumnShape(),
+    AxisCounts(),
     Moments(),
     Contingency.from_classes(range(3)),
     Contingency.from_classes(range(2), complete=False),
@@ -108,7 +113,14 @@ def asked(step: Step, centers: np.ndarray) -> State:
         return State(memory={"columns": np.zeros(1), "edges": edges[None, :]})
     if isinstance(step, VarianceTree):
         return _in_a_pass(centers) if step.passes else State()
-    if isinstance(step, LogLikelihood):
+    if isinstance(step, ColumnShape):
+        memory = {"shift": centers[0] + 0.5, "scale": np.full(centers.shape[1], 0.5)}
+        return State(centers[:1], np.zeros(1), memory=memory)
+    if isinstance(step, AxisCounts):
+        edges = np.array([-np.inf, -3.0, 0.0, 0.25, 4.0, np.inf])
+        memory = {"axes": np.eye(centers.shape[1])[:2] + 0.25, "edges": edges}
+        return State(centers[:1], np.zeros(1), memory=memory)
+    if isinstance(step, LogLikelihood | MixtureOverlap):
         memory = {"precisions_cholesky": 1.0 / np.arange(1.0, len(centers) + 1)}
         return State(centers, np.arange(1.0, len(centers) + 1), memory=memory)
     if isinstance(

@@ -131,7 +131,9 @@ def test_every_fit_is_within_the_policy(how: dict[str, Any], tmp_path: Path) -> 
     assert carried_out("fit", {"n_clusters": 3, **how}, tmp_path)["out"]
 
 
-@pytest.mark.parametrize("rule", ["vote", "xie-beni", "fuzzy-db"])  # others ask as the vote does
+@pytest.mark.parametrize(
+    "rule", ["likelihood", "vote", "xie-beni", "fuzzy-db"]
+)  # others ask as the vote
 def test_every_choice_of_k_is_within_the_policy(rule: str, tmp_path: Path) -> None:
     assert carried_out("select-k", {"rule": rule, "k_max": 4}, tmp_path)["out"]
 

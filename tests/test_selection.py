@@ -196,7 +196,7 @@ def test_the_order_of_sites_does_not_touch_a_bit() -> None:
 
 
 def test_super_clusters_are_told() -> None:
-    found = select_k(NESTED, range(1, 9), sites=sites(NESTED, 3), random_state=0)
+    found = select_k(NESTED, range(1, 9), rule="vote", sites=sites(NESTED, 3), random_state=0)
     assert found.reason == (
         "BIC, the gap statistic and Calinski-Harabasz say 4, the silhouette says 2. "
         "The 4 clusters lie in 2 super-clusters."
@@ -221,7 +221,7 @@ class Said:
     says: dict[str, int]
     tried: range = range(1, 9)
 
-    def judged(self, rule: Rule = Rule()) -> Any:  # noqa: B008
+    def judged(self, rule: Rule = Rule("vote")) -> Any:  # noqa: B008
         table = {k: {i: float(self.says.get(i) == k) for i in self.says} for k in self.tried}
         for scores in table.values():
             scores["gap-error"] = 0.0
@@ -291,29 +291,33 @@ def test_fuzzy_db_is_the_framework_of_its_paper(averaging: str) -> None:
 
 
 def test_rows_alike_are_one_cluster_and_distinct_rows_as_many() -> None:
-    alike = select_k(np.ones((30, 2)), sites=np.arange(30) % 3, random_state=0)
+    site, ones, few = np.arange(30) % 3, np.ones((30, 2)), np.repeat(np.eye(3), 10, axis=0)
+    alike = select_k(ones, rule="vote", sites=site, random_state=0)
     assert alike.n_clusters == 1
     assert "11 of 12 clusterings have clusters without rows" in alike.warnings[-1]
-    three = select_k(np.repeat(np.eye(3), 10, axis=0), sites=np.arange(30) % 3, random_state=0)
-    assert three.n_clusters == 3
+    assert select_k(few, rule="vote", sites=site, random_state=0).n_clusters == 3
+    assert select_k(ones, sites=site, random_state=0).n_clusters == 1
+    assert select_k(few, sites=site, random_state=0).n_clusters == 3
 
 
 @given(seed=st.integers(0, 2**16), n=st.integers(4, 25))
 @settings(max_examples=8)
 def test_few_rows_never_break_it(seed: int, n: int) -> None:
     X = np.random.default_rng(seed).integers(-3, 4, (n, 2)).astype(float)
-    found = select_k({"a": X[: n // 2], "b": X[n // 2 :]}, random_state=0)
-    assert 1 <= found.n_clusters <= min(n, 12)
-    assert found.reason
+    for rule in ("vote", "likelihood"):
+        found = select_k({"a": X[: n // 2], "b": X[n // 2 :]}, rule=rule, random_state=0)
+        assert 1 <= found.n_clusters <= min(n, 12)
+        assert found.reason
 
 
 # The estimators
 
 
-def test_auto_is_the_vote_and_keeps_what_it_found() -> None:
+def test_auto_is_by_likelihood_and_keeps_what_it_found() -> None:
     model = FederatedKMeans("auto", random_state=0).fit(CLEAR, sites=sites(CLEAR, 3))
     assert model.n_clusters_ == 3
     assert model.selection_ is not None
+    assert model.selection_.rule == "likelihood"
     assert list(model.selection_.results) == list(range(1, 13))
     np.testing.assert_array_equal(model.cluster_centers_, model.selection_.results[3].state.centers)
     np.testing.assert_array_equal(model.predict(CLEAR), model.labels_)
@@ -357,9 +361,10 @@ def test_moments_of_the_sum_are_those_of_the_whole() -> None:
         ({"k_range": [0, 2]}, "each number of clusters to try must be a whole number of at least"),
         ({"k_range": [2.0]}, "each number of clusters to try must be a whole number of at least"),
         ({"k_range": range(1, 200)}, "n_samples=120 rows: too few for n_clusters=range(1, 200)"),
-        ({"rule": "best"}, "rule must be one of 'vote', 'mixture-bic'"),
+        ({"rule": "best"}, "rule must be one of 'likelihood', 'vote', 'mixture-bic'"),
         ({"pick": "worst"}, "pick must be one of 'best', 'elbow', not 'worst'"),
         ({"pick": "elbow"}, "pick='elbow' is for a single index; name it as the rule"),
+        ({"pick": "elbow", "rule": "vote"}, "pick='elbow' is for a single index; name it"),
         ({"averaging": "avg_3"}, "averaging must be one of 'avg_1', 'avg_2', not 'avg_3'"),
         ({"bounds": 3}, "bounds must be two finite numbers or two arrays"),
         ({"bounds": (1, 0)}, "bounds must be two finite numbers or two arrays"),
@@ -386,7 +391,7 @@ def test_the_curves_are_drawn(tmp_path: Path) -> None:
 
 def test_every_index_has_a_name_that_people_know() -> None:
     assert set(CHOOSING) == set(INDICES)
-    assert ("vote", *INDICES) == RULES
+    assert set(RULES) == {"vote", *INDICES}
     assert JUDGES == ("mixture-bic", "gap", "calinski-harabasz", "squared-silhouette")
     assert all(CHOOSING[index].label for index in INDICES)
 

@@ -217,7 +217,7 @@ def test_a_single_index_has_no_doubts_about_the_others() -> None:
     alone = judged(table, results, Rule(BIC))
     assert (alone.n_clusters, alone.rule, alone.warnings) == (3, BIC, ())
     assert alone.reason == "BIC says 3."
-    [warning] = judged(table, results, Rule()).warnings
+    [warning] = judged(table, results, Rule("vote")).warnings
     assert warning.startswith("Calinski-Harabasz is still rising at k = 5, the largest")
 
 
@@ -232,7 +232,7 @@ def test_bounds_are_one_pair_for_all_columns_or_one_for_each() -> None:
 
 def test_nobody_says_anything() -> None:
     table = scored("bic", {2: np.nan, 3: np.nan})
-    for rule in (Rule(), Rule("bic")):
+    for rule in (Rule("vote"), Rule("bic")):
         found = judged(table, {2: apart(2), 3: apart(3)}, rule)
         assert found.n_clusters == 2
         assert found.reason.startswith("No index says anything")
@@ -260,7 +260,7 @@ def drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
             k: {**{index: v * 10**i for i, index in enumerate(indices)}, "gap-error": 0.05 * k}
             for k, v in values.items()
         }
-        found = judged(table, {k: apart(k) for k in table}, Rule())
+        found = judged(table, {k: apart(k) for k in table}, Rule("vote"))
         object.__setattr__(found, "reason", " ".join([found.reason, *["because"] * words]))
         found.plot(tmp_path / "curves.png")
         assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")

@@ -54,6 +54,7 @@ PROTECTIONS = ("groups", "limits")
 QUALITIES = ("good", "better", "best")
 
 RULES = (
+    "likelihood",
     "vote",
     "mixture-bic",
     "bic",
@@ -66,7 +67,7 @@ RULES = (
     "fuzzy-db",
     "inertia",
 )
-"""What ``rule`` takes: the vote, or an index that can choose the number of clusters alone."""
+"""What ``rule`` takes: the likelihood, the vote, or an index that can choose k alone."""
 
 SCALES = ("standard", "minmax", "robust", "none")
 MISSING = ("error", "drop", "mean", "median", "ignore")

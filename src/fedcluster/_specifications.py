@@ -32,7 +32,7 @@ SUMS_ONLY = "Send sums alone: no site describes its rows by means."
 METRIC = "Of rows. cosine: rows are divided by their lengths, and directions are clustered."
 SEED = "Makes every random choice."
 MOST_CLUSTERS = 12
-"""The largest number of clusters that "auto" tries."""
+"""The largest number of clusters that "auto" tries first."""
 
 
 def parameter(default: Any, help: str, *flags: str, **shown: Any) -> Any:
@@ -109,7 +109,7 @@ class FitSpec:
 
     n_clusters: Any = parameter(
         MISSING,
-        "How many clusters; auto chooses from 1 to 12, 2-20 from these.",
+        "How many clusters; auto chooses from 1 to 12 or more, 2-20 from these.",
         "-k",
         "--clusters",
         metavar="K",
@@ -223,7 +223,7 @@ class Fit(FitSpec):
     n_clusters : int, "auto" or sequence of int
         k, or the numbers to choose from.
     rule : Rule, optional
-        How k is chosen, where it is; by default the vote.
+        How k is chosen, where it is; by default by likelihood.
     """
 
     rule: Any = None
@@ -238,7 +238,8 @@ class SelectK:
     k_min : int
         The first number of clusters that is tried.
     k_max : int, optional
-        The last one, all in the same rounds; by default 12, or as many as there are rows.
+        The last one, all in the same rounds; by default 12, or as many as there are rows, and by
+        likelihood more where 12 are not enough.
     rule, averaging, m, pick
         How the number is chosen.
     bounds : pair of sequences of float, optional
@@ -254,9 +255,10 @@ class SelectK:
         None, "The last k to try.", "--k-max", metavar="K", show_default="12", least=1
     )
     rule: str = parameter(
-        "vote",
-        "Who decides. vote: most of mixture-bic, gap, calinski-harabasz and squared-silhouette. "
-        "fuzzy-db: the framework of Stallmann & Wilbik. Or another index.",
+        "likelihood",
+        "Who decides. likelihood: that of mixtures. vote: most of mixture-bic, gap, "
+        "calinski-harabasz and squared-silhouette. fuzzy-db: the framework of Stallmann & Wilbik. "
+        "Or another index.",
         choices=RULES,
     )
     averaging: str = parameter(

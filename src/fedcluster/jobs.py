@@ -29,6 +29,9 @@ from fedcluster.selection._sweep import clustered_by, select_k_plan
 
 __all__ = ["Evaluate", "Fit", "JobReport", "SelectK", "execute"]
 
+MOST_TRIED, ROWS_EACH = 48, 10
+"""The largest number of clusters that "auto" tries where 12 are not enough; rows for each."""
+
 Job = Fit | SelectK | Evaluate
 KJob = TypeVar("KJob", Fit, SelectK)
 Watch = Callable[[CommunicationRound], None]
@@ -206,7 +209,9 @@ def plan_of(
     algorithm_of(replace(fit, n_clusters=1))  # refuses wishes that contradict each other
     if ks is None:
         return mixture(fit, preprocessor) if fit.model == "mixture" else clustering(fit)
-    selection = select_k_plan(ks, replace(fit, model="k-means"), fit.rule)
+    most = min(MOST_TRIED, int(n_rows // ROWS_EACH)) if _is_auto(job) else None
+    by_means = replace(fit, model="k-means")
+    selection = select_k_plan(ks, by_means, fit.rule, most=most, preprocessor=preprocessor)
     return selection if fit.model == "k-means" else _chosen_mixture(selection, fit, preprocessor)
 
 
@@ -218,6 +223,11 @@ def _chosen_mixture(
     k = selection.n_clusters
     result = yield from mixture(replace(fit, n_clusters=k), preprocessor)
     return replace(selection, results={**selection.results, k: result})
+
+
+def _is_auto(job: Fit | SelectK) -> bool:
+    """Return whether the job leaves open which is the largest number of clusters."""
+    return job.k_max is None if isinstance(job, SelectK) else job.n_clusters == "auto"
 
 
 def within(job: KJob, n_rows: float) -> KJob:
@@ -233,7 +243,8 @@ def within(job: KJob, n_rows: float) -> KJob:
         _check_rows(job.n_clusters if ks is None else max(ks), n_rows)
         return job if ks is None else replace(job, n_clusters=ks)
     _check_rows(job.k_max or job.k_min, n_rows)
-    return replace(job, k_max=min(job.k_last, int(n_rows)))
+    few = job.k_max is not None or job.k_last > n_rows
+    return replace(job, k_max=min(job.k_last, int(n_rows))) if few else job
 
 
 def _check_rows(k: int, n_rows: float) -> None:

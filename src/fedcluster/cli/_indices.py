@@ -48,7 +48,7 @@ def specified(
     most = job.k_last
     if job.k_min > most:
         raise InputError(f"--k-min {job.k_min} is above --k-max {most}; the first k comes first")
-    if elbow and job.rule == "vote":
+    if elbow and job.rule in ("likelihood", "vote"):
         raise InputError("--elbow is for a single index; name it by --rule")
     if bounds is not None and prepare is not None:
         raise InputError("--bounds are those of rows that are taken as they are: add --scale none")

@@ -78,7 +78,7 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
     quality: str = "good"
     sums_only: bool = False
     prepare: Any = None
-    rule: Any = "vote"
+    rule: Any = "likelihood"
     protection: Any = None
 
     _names: ClassVar[Collection[str]]

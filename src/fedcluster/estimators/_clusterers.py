@@ -42,8 +42,8 @@ class FederatedKMeans(Federated):
     Parameters
     ----------
     n_clusters : int, "auto" or iterable of int, default=8
-        k. "auto" tries 1 to 12 in the same rounds and takes the one that most of four indices
-        vote for; a range or a list tries its numbers. ``rule`` names other ways.
+        k. "auto" tries 1 to 12 in the same rounds, and more where these are not enough, and takes
+        the likeliest; a range or a list tries its numbers. ``rule`` names other ways.
     algorithm : {"auto", "lloyd", "fkm", "kfed", "fedavg"} or Algorithm, default="auto"
         "auto" starts from one round of site summaries and refines the best of many starts by
         exact Lloyd in the same rounds; "lloyd" is exact federated Lloyd from ``init``; the others
@@ -87,7 +87,7 @@ class FederatedKMeans(Federated):
         What is done to the rows of all sites first, from sums: see `PreprocessingSpec`. Rows may
         then have text and missing values; ``cluster_centers_`` are those of prepared rows, and
         ``predict`` prepares new rows alike.
-    rule : str or Rule, default="vote"
+    rule : str or Rule, default="likelihood"
         How k is chosen where ``n_clusters`` leaves a choice, as in `select_k`.
     metric : {"euclidean", "cosine"}, default="euclidean"
         By which rows are near. "cosine" is spherical k-means (Dhillon & Modha 2001): after
@@ -294,7 +294,7 @@ def select_k(
     X: Any,
     k_range: Any = "auto",
     *,
-    rule: str = "vote",
+    rule: str = "likelihood",
     pick: str = "best",
     bounds: Any = None,
     m: float | None = None,
@@ -314,13 +314,15 @@ def select_k(
     X : dict or list of arrays or data frames, or one of them
         One table (n_i, d) for each site; or one table whose rows ``sites`` assigns.
     k_range : "auto" or iterable of int, default="auto"
-        Each k to try; "auto" is 1 to 12, as far as there are rows.
-    rule : str, default="vote"
-        Who decides. "vote": the plurality of four judges, "mixture-bic", "gap",
-        "calinski-harabasz" and "squared-silhouette"; in a tie the first of them. Or a single
-        index: one of these, "bic" (X-means), "simplified-silhouette", "davies-bouldin",
-        "xie-beni", "inertia" (its elbow), or "fuzzy-db", which is the framework of Stallmann &
-        Wilbik: federated fuzzy c-means for each k, the least fuzzy Davies-Bouldin index.
+        Each k to try; "auto" is 1 to 12, as far as there are rows, and by likelihood more where
+        12 are not enough, up to 48.
+    rule : str, default="likelihood"
+        Who decides. "likelihood": that of mixtures of normal components, see the page "Choosing
+        k". "vote": the plurality of four judges, "mixture-bic", "gap", "calinski-harabasz" and
+        "squared-silhouette"; in a tie the first of them. Or a single index: one of these, "bic"
+        (X-means), "simplified-silhouette", "davies-bouldin", "xie-beni", "inertia" (its elbow),
+        or "fuzzy-db", which is the framework of Stallmann & Wilbik: federated fuzzy c-means for
+        each k, the least fuzzy Davies-Bouldin index.
     pick : {"best", "elbow"}, default="best"
         For a single index: its best value, or where its curve bends most.
     bounds : pair of floats or of arrays of shape (d,), optional
@@ -340,7 +342,7 @@ def select_k(
     Returns
     -------
     Selection
-        ``n_clusters``, the ``reason`` in words, ``warnings`` where the indices disagree, the
+        ``n_clusters``, the ``reason`` in words, ``warnings`` where that is in doubt, the
         ``table`` of all indices, and in ``results`` the clustering with each k.
 
     References
@@ -358,7 +360,7 @@ def select_k(
     >>> choice.n_clusters
     3
     >>> choice.reason
-    'BIC, the gap statistic, Calinski-Harabasz and the silhouette say 3.'
+    'The rows are most likely as 3 normal components (spherical): 3 clusters.'
     >>> {k: round(scores["squared-silhouette"], 2) for k, scores in choice.table.items() if k > 1}
     {2: 0.82, 3: 0.97, 4: 0.72, 5: 0.76, 6: 0.65}
     >>> choice.results[3].state.centers.round().tolist()
@@ -371,7 +373,7 @@ def select_k(
     one_of("rule", rule, RULES)
     one_of("pick", pick, PICKS)
     one_of("averaging", averaging, AVERAGINGS)
-    if pick == "elbow" and rule == "vote":
+    if pick == "elbow" and rule in ("likelihood", "vote"):
         raise ValueError("pick='elbow' is for a single index; name it as the rule")
     parameters = clustered_by(rule, m, averaging) | parameters
     parameters["rule"] = Rule(rule, pick, _bounds(bounds))  # type: ignore[arg-type]

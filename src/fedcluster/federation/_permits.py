@@ -42,7 +42,8 @@ GRANTED = "granted by the coordinator"
 STEPS = (
     *("SiteSize", "Missing", "Means", "Squares", "SiteSummaries", "VarianceTree", "Lloyd"),
     *("Inertia", "Moments", "ColumnSpread", "Spread", "Scatter", "SimplifiedSilhouette"),
-    *("SquaredSilhouette", "MixtureLikelihood", "GaussianMixture"),
+    *("SquaredSilhouette", "MixtureLikelihood"),
+    *("ColumnShape", "Covariance", "AxisCounts", "GaussianMixture", "MixtureOverlap"),
 )
 """The steps that fits, choices of k and evaluations ask, as they are by default."""
 LABEL_STEPS = ("Contingency", "SiteARI")

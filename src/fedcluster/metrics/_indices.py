@@ -201,6 +201,7 @@ METRICS: Mapping[str, Index] = {
 }
 
 CHOOSING: Mapping[str, Choosing] = {
+    "likelihood": Choosing("the likelihood of mixtures", "likelihood"),  # of no clustering
     "gap": Choosing("the gap statistic", "gap", 2, always_shown=True),  # the server's own
     **{name: index.choosing for name, index in METRICS.items() if index.choosing is not None},
 }

@@ -1,4 +1,4 @@
-"""Plan of choosing k: one clustering for each k in the same rounds, indices, gaps, verdict."""
+"""Plan of choosing k: one clustering for each k in the same rounds, indices, mixtures, verdict."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from typing import Any, cast
 import numpy as np
 
 from fedcluster.algorithms import FFCM
-from fedcluster.core import Floats, Result, State, Task
+from fedcluster.core import Floats, Result, RowTransform, State, Task
 from fedcluster.metrics._moments import Moments
 from fedcluster.recipes import FitSpec, clustering, evaluation
 from fedcluster.recipes._clustering import algorithm_of, description, description_step
 from fedcluster.rounds import EarlyStop, Plan, everyone, gather
 from fedcluster.selection._gap import box, gaps
-from fedcluster.selection._verdict import Rule, Selection, judged
+from fedcluster.selection._likelihood import Mixture, likeliest
+from fedcluster.selection._mixtures import Kind, Table, kinds_for, mixtures_plan, table_plan
+from fedcluster.selection._verdict import Rule, Selection, judged, judged_by_likelihood
 
 MOST_ROUNDS = 1.5
 """The rounds of a sweep, in those of one clustering with the largest k."""
@@ -26,6 +28,13 @@ FEW_ROUNDS = 12
 
 AFTERWARDS = 3
 """Rounds that follow a race: its inertia, and two for the indices."""
+
+LIKELIHOOD = "likelihood"
+ENOUGH = 2 / 3
+"""Share of the largest k that was tried at and above which larger ones are tried."""
+
+EXTENSIONS = (range(13, 25), range(25, 37), range(37, 49))
+"""Larger numbers of clusters that are tried, where those before are not enough."""
 
 FUZZY_RULES = ("fuzzy-db", "xie-beni")
 
@@ -59,7 +68,12 @@ def clustered_by(rule: str, m: float | None = None, averaging: str = "avg_2") ->
 
 
 def select_k_plan(
-    k_range: Sequence[int], spec: FitSpec, rule: Rule | None = None
+    k_range: Sequence[int],
+    spec: FitSpec,
+    rule: Rule | None = None,
+    *,
+    most: int | None = None,
+    preprocessor: RowTransform | None = None,
 ) -> Plan[Selection]:
     """Plan a clustering for each k and say which k is right.
 
@@ -70,19 +84,65 @@ def select_k_plan(
     spec : FitSpec
         What to cluster by; its number of clusters is left aside.
     rule : Rule, optional
-        How k is chosen; by default the vote.
+        How k is chosen; by default by likelihood.
+    most : int, optional
+        The largest k up to which the range may be extended, where the likeliest is near its end;
+        by default it is not.
+    preprocessor : RowTransform, optional
+        How rows are prepared: what a mixture takes for text, and for numbers.
     """
     rule = rule or Rule()
-    swept = yield from sweep(k_range, spec)
+    if rule.name != LIKELIHOOD:
+        swept = yield from sweep(k_range, spec)
+        return judged(_with_gaps(swept, rule, spec.seed), swept.results, rule)
+    swept = yield from sweep(k_range, spec, Mixtures(preprocessor))
+    verdict = likeliest(swept.mixtures, swept.weight, tuple(swept.results))
+    for ks in EXTENSIONS:
+        larger = [k for k in ks if k <= (most or 0)]
+        if not larger or verdict.mixture.k < ENOUGH * max(swept.results):
+            break
+        more = Mixtures(preprocessor, swept.table, _kinds(swept.mixtures, swept.weight))
+        swept = swept.joined((yield from sweep(larger, spec, more)))
+        verdict = likeliest(swept.mixtures, swept.weight, tuple(swept.results))
+    return judged_by_likelihood(verdict, _with_gaps(swept, rule, spec.seed), swept.results, rule)
+
+
+def _kinds(mixtures: Sequence[Mixture], n: float) -> tuple[Kind, ...]:
+    """Return the kinds of the two likeliest mixtures that differ in kind."""
+    ranked = sorted(mixtures, key=lambda each: -each.bic(n))
+    kinds = dict.fromkeys((each.covariance_type, each.noise is not None) for each in ranked)
+    return tuple(kinds)[:2]  # type: ignore[return-value]
+
+
+def _with_gaps(swept: Sweep, rule: Rule, seed: int) -> dict[int, dict[str, float]]:
+    """Return the indices of each k with its gap statistic."""
     within = {k: scores["within"] for k, scores in swept.scores.items()}
     lower, upper = box(swept.mean, swept.variance) if rule.bounds is None else rule.bounds
     bounds = np.broadcast_to(lower, swept.mean.shape), np.broadcast_to(upper, swept.mean.shape)
-    by_k = gaps(within, swept.weight, bounds, seed=spec.seed)
-    table = {
+    by_k = gaps(within, swept.weight, bounds, seed=seed)
+    return {
         k: {**scores, "gap": by_k[k][0], "gap-error": by_k[k][1]}
         for k, scores in swept.scores.items()
     }
-    return judged(table, swept.results, rule)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Mixtures:
+    """Question for mixtures beside clusterings.
+
+    Parameters
+    ----------
+    preprocessor : RowTransform, optional
+        How rows are prepared.
+    table : Table, optional
+        What is known of the rows already.
+    kinds : sequence of (str, bool), optional
+        Shapes of components, and whether there is noise; by default all.
+    """
+
+    preprocessor: RowTransform | None = None
+    table: Table | None = None
+    kinds: tuple[Kind, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,6 +159,10 @@ class Sweep:
         The weight of all rows.
     mean, variance : ndarray of shape (d,)
         Of each column over all rows, in the rows' units and their squares.
+    mixtures : tuple of Mixture
+        Mixtures that were fitted beside.
+    table : Table, optional
+        What they needed to know of the rows.
     """
 
     results: Mapping[int, Result]
@@ -106,9 +170,18 @@ class Sweep:
     weight: float
     mean: Floats
     variance: Floats
+    mixtures: tuple[Mixture, ...] = ()
+    table: Table | None = None
+
+    def joined(self, other: Sweep) -> Sweep:
+        """Return both together."""
+        results, scores = {**self.results, **other.results}, {**self.scores, **other.scores}
+        return replace(
+            self, results=results, scores=scores, mixtures=self.mixtures + other.mixtures
+        )
 
 
-def sweep(k_range: Sequence[int], spec: FitSpec) -> Plan[Sweep]:
+def sweep(k_range: Sequence[int], spec: FitSpec, mixtures: Mixtures | None = None) -> Plan[Sweep]:
     """Plan a clustering for each k, in at most half as many rounds more as the largest takes.
 
     Where the clustering starts from means that the sites send, they send them once: enough for the
@@ -122,15 +195,44 @@ def sweep(k_range: Sequence[int], spec: FitSpec) -> Plan[Sweep]:
         Each k to try.
     spec : FitSpec
         What to cluster by; its number of clusters is left aside.
+    mixtures : Mixtures, optional
+        Whether mixtures are fitted, from the clusters that are found.
     """
     ks = sorted(set(k_range))
+    first: list[Plan[Any]] = [_clusterings(ks, spec)]
+    first += [] if mixtures is None else [_table(mixtures, spec.seed)]
+    begun: list[Any] = yield from gather(first)
+    (spec, results), *tables = begun
+    last: list[Plan[Any]] = [evaluation(r.state, m=spec.m, seed=spec.seed) for r in results]
+    states = {k: result.state for k, result in zip(ks, results, strict=True)}
+    for table in tables:
+        kinds = (mixtures and mixtures.kinds) or kinds_for(table, ks)
+        last.append(mixtures_plan(states, table, kinds, spec.means, spec.seed))
+    measured: list[Any] = yield from everyone(gather([*last, _moments(spec.seed)]))
+    *scores, moments = measured
+    fitted = [tuple(scores.pop()) for _ in tables]
+    return Sweep(
+        dict(zip(ks, results, strict=True)),
+        dict(zip(ks, scores, strict=True)),
+        *moments,
+        *fitted,
+        *tables,
+    )
+
+
+def _clusterings(ks: Sequence[int], spec: FitSpec) -> Plan[tuple[FitSpec, list[Result]]]:
+    """Plan a clustering for each k; returns also the specification with the means."""
     spec = yield from _with_means(replace(spec, n_clusters=ks[-1]))
     plans = [clustering(replace(spec, n_clusters=k)) for k in ks]
     results = yield from gather(plans if spec.means is None else _in_time(plans))
-    last: list[Plan[Any]] = [evaluation(r.state, m=spec.m, seed=spec.seed) for r in results]
-    measured: list[Any] = yield from everyone(gather([*last, _moments(spec.seed)]))
-    *scores, moments = measured
-    return Sweep(dict(zip(ks, results, strict=True)), dict(zip(ks, scores, strict=True)), *moments)
+    return spec, results
+
+
+def _table(mixtures: Mixtures, seed: int) -> Plan[Table]:
+    """Plan what mixtures need to know of the rows, where it is not known yet."""
+    if mixtures.table is not None:
+        return mixtures.table
+    return (yield from everyone(table_plan(mixtures.preprocessor, seed)))
 
 
 def _with_means(spec: FitSpec) -> Plan[FitSpec]:

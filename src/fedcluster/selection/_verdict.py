@@ -15,6 +15,7 @@ from fedcluster.core import Floats, Result, State
 from fedcluster.errors import InputError, listed
 from fedcluster.kernels import nearest
 from fedcluster.metrics._indices import CHOOSING, INDICES, JUDGES, METRICS
+from fedcluster.selection._likelihood import Likeliest
 
 Scores = Mapping[int, Mapping[str, float]]
 
@@ -34,8 +35,8 @@ class Rule:
 
     Parameters
     ----------
-    name : str, default="vote"
-        One of `RULES`: the vote of the `JUDGES`, or a single index.
+    name : str, default="likelihood"
+        One of `RULES`: the likelihood of mixtures, the vote of the `JUDGES`, or a single index.
     pick : {"best", "elbow"}, default="best"
         For a single index: its best value, or where its curve bends most.
     bounds : pair of ndarray of shape (d,), optional
@@ -43,7 +44,7 @@ class Rule:
         of the rows' mean and variance.
     """
 
-    name: str = "vote"
+    name: str = "likelihood"
     pick: Literal["best", "elbow"] = "best"
     bounds: tuple[Floats, Floats] | None = None
 
@@ -133,6 +134,25 @@ def judged(scores: Scores, results: Mapping[int, Result], rule: Rule) -> Selecti
     )
 
 
+def judged_by_likelihood(
+    verdict: Likeliest, scores: Scores, results: Mapping[int, Result], rule: Rule
+) -> Selection:
+    """Return the verdict of mixtures, with what the indices of the clusterings say."""
+    others = judged(scores, results, Rule("vote", bounds=rule.bounds))
+    table = {
+        k: {**each, rule.name: verdict.by_k.get(k, float("nan"))} for k, each in scores.items()
+    }
+    return Selection(
+        n_clusters=verdict.n_clusters,
+        rule=rule.name,
+        reason=verdict.reason,
+        warnings=verdict.warnings,
+        says={rule.name: verdict.n_clusters, **others.says},
+        table=table,
+        results=results,
+    )
+
+
 def _vote(says: Mapping[str, int], tried: Sequence[int]) -> tuple[int, tuple[str, ...]]:
     """Return the verdict, the smallest k where no judge names one, and the judges that counted."""
     if not says:
@@ -149,7 +169,7 @@ def _says(index: str, table: Scores, rule: Rule) -> int | None:
     if not ks:
         return None
     values = np.array([table[k][index] for k in ks])
-    rising = index == "gap" or bool(METRICS[index].maximise)
+    rising = index in ("likelihood", "gap") or bool(METRICS[index].maximise)
     loss = -values if rising else values
     if index == "inertia" or (index == rule.name and rule.pick == "elbow"):
         return ks[_elbow(np.array(ks, dtype=np.float64), loss)]

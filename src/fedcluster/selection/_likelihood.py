@@ -1,0 +1,283 @@
+"""Number of clusters by likelihood: mixtures, their BIC, and components merged that overlap.
+
+Rows are read as mixtures of k normal components of several shapes, some with noise. The Bayesian
+information criterion says which mixture is likely for its number p of parameters (G. Schwarz,
+Estimating the dimension of a model, Ann. Statist. 6, 1978):
+
+    BIC = log L - p / 2 log n.
+
+One cluster that is not normal takes several components; components that share rows are therefore
+merged (after C. Hennig, Methods for merging Gaussian mixture components, Adv. Data Anal. Classif.
+4, 2010, section 4.2). With tau_j the probability of component j for a row and
+C_jl = sum tau_j tau_l, the overlap of two groups A and B of components is C_AB / min(N_A, N_B);
+the two that overlap most are merged while that is at least `MERGED`. Where all components have
+one covariance, and rows in them are as normal as chance allows, two overlapping ones are two
+normal populations: there the least overlap is `MERGED_NORMAL`.
+
+The verdict is the number v of groups of the mixture with the largest BIC - 2 v.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from math import log, sqrt
+
+import numpy as np
+
+from fedcluster.core import Floats
+
+MERGED, MERGED_NORMAL = 0.05, 0.25
+"""Overlap from which components are one cluster; that of normal ones with one covariance."""
+OTHERWISE = (0.03, 0.08)
+"""Overlaps in the place of `MERGED` that should make no difference."""
+NORMAL = 2.5
+"""Standard errors by which the fourth moment of normal rows may miss."""
+ALIKE = 1.5
+"""Ratio of spherical variances up to which components have one covariance."""
+EARNED = 2.0
+"""Nats that a cluster must gain."""
+CLOSE, CLOSE_SHARE = 5.0, 0.005
+"""Nats, and nats for each row, that make another verdict nearly as likely."""
+FEW_ROWS = 1.5
+"""Rows for each parameter below which they are few."""
+
+IN_WORDS = {
+    "spherical": "spherical",
+    "diag": "diagonal",
+    "tied": "of one covariance",
+    "full": "of any covariance",
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Mixture:
+    """A mixture that was fitted, and what its last round told.
+
+    Parameters
+    ----------
+    covariance_type : {"spherical", "diag", "tied", "full"}
+        The shape of its components.
+    k : int
+        The components that it started with.
+    weights : ndarray of shape (c,)
+        N_j of the components that are left.
+    overlaps : ndarray of shape (c, c)
+        C_jl.
+    fourth : float
+        Mean of tau q^2 over the rows, q being the squared Mahalanobis distance.
+    log_likelihood : float
+        Of all rows.
+    n_parameters : int
+        p.
+    n_numbers : int
+        Columns of numbers, d.
+    noise : float or None
+        The share of noise; None without such a component.
+    variances : ndarray of shape (c,), optional
+        Of spherical components.
+    """
+
+    covariance_type: str
+    k: int
+    weights: Floats
+    overlaps: Floats
+    fourth: float
+    log_likelihood: float
+    n_parameters: int
+    n_numbers: int
+    noise: float | None = None
+    variances: Floats | None = None
+
+    def bic(self, n: float) -> float:
+        """Return log L - p / 2 log n.
+
+        Examples
+        --------
+        >>> one = Mixture("diag", 1, np.ones(1), np.ones((1, 1)), 3.0, -100.0, 2, 1)
+        >>> round(one.bic(np.e**3), 9)
+        -103.0
+        """
+        return self.log_likelihood - self.n_parameters / 2 * log(max(n, 1.0))
+
+    @property
+    def is_normal(self) -> bool:
+        """Whether all components have one covariance, and the rows in them are normal."""
+        d, n = self.n_numbers, float(self.weights.sum())
+        if not d or not self._shares_covariance:
+            return False
+        z = (self.fourth - d * (d + 2)) / sqrt(8 * d * (d + 2) / max(n, 1.0))
+        return abs(z) < NORMAL
+
+    @property
+    def _shares_covariance(self) -> bool:
+        if self.variances is not None and len(self.variances):
+            return bool(self.variances.max() <= ALIKE * self.variances.min())
+        return self.covariance_type == "tied"
+
+
+def n_parameters(
+    covariance_type: str, k: int, d: int, texts: Sequence[tuple[int, bool]], *, noise: bool
+) -> int:
+    """Return p, the number of parameters of a mixture.
+
+    Parameters
+    ----------
+    covariance_type : str
+        The shape of the components.
+    k, d : int
+        Components, and columns of numbers.
+    texts : sequence of (int, bool)
+        Of each text, the number of its levels, and whether components have shares of their own.
+    noise : bool
+        Whether there is noise.
+
+    Examples
+    --------
+    >>> n_parameters("full", 3, 2, [(4, True), (2, False)], noise=True)
+    28
+    """
+    own = {"spherical": k, "diag": k * d, "tied": d * (d + 1) // 2, "full": k * d * (d + 1) // 2}
+    numbers = k * d + own[covariance_type] if d else 0
+    levels = sum((k if mine else 1) * (most - 1) for most, mine in texts)
+    return numbers + levels + (k - 1) + noise
+
+
+def merged(weights: Floats, overlaps: Floats, least: float) -> tuple[int, float]:
+    """Merge components while two groups of them overlap by ``least``.
+
+    Returns
+    -------
+    (int, float)
+        The number of groups, and the largest overlap that was merged, 0 where none was.
+
+    Examples
+    --------
+    >>> merged(np.array([10.0, 10.0, 5.0]),
+    ...        np.array([[7.0, 3.0, 0.0], [3.0, 6.9, 0.1], [0.0, 0.1, 4.9]]), 0.05)
+    (2, 0.3)
+    """
+    sizes, shared, most = weights.copy(), overlaps.copy(), 0.0
+    while len(sizes) > 1:
+        overlap = shared / np.maximum(np.minimum(sizes[:, None], sizes), 1e-300)
+        np.fill_diagonal(overlap, -1.0)
+        a, b = sorted(map(int, np.unravel_index(overlap.argmax(), overlap.shape)))
+        if overlap[a, b] < least:
+            break
+        most = max(most, float(overlap[a, b]))
+        sizes[a] += sizes[b]
+        shared[a] += shared[b]
+        shared[:, a] += shared[:, b]
+        sizes = np.delete(sizes, b)
+        shared = np.delete(np.delete(shared, b, axis=0), b, axis=1)
+    return len(sizes), most
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Likeliest:
+    """Verdict on mixtures.
+
+    Parameters
+    ----------
+    n_clusters : int
+        The number of clusters.
+    mixture : Mixture
+        The likeliest one.
+    by_k : mapping of int to float
+        The largest BIC of a mixture whose components make so many clusters.
+    overlap : float
+        The largest overlap that was merged.
+    warnings : tuple of str
+        What casts a doubt on it.
+    """
+
+    n_clusters: int
+    mixture: Mixture
+    by_k: dict[int, float]
+    overlap: float
+    warnings: tuple[str, ...]
+
+    @property
+    def reason(self) -> str:
+        """Return the reason in a sentence.
+
+        Examples
+        --------
+        >>> one = Mixture("diag", 1, np.ones(1), np.ones((1, 1)), 3.0, -100.0, 2, 1)
+        >>> likeliest([one], 20.0, [1, 2]).reason
+        'The rows are most likely as one normal component: 1 cluster.'
+        """
+        c, v = len(self.mixture.weights), self.n_clusters
+        if not c:
+            return "The rows are too few for any mixture. The smallest k."
+        what = "one normal component" if c == 1 else f"{c} normal components"
+        if not self.mixture.n_numbers:
+            what = "one class of texts" if c == 1 else f"{c} classes of texts"
+        details = []
+        if c > 1 and self.mixture.n_numbers:
+            details.append(IN_WORDS[self.mixture.covariance_type])
+        if self.mixture.noise is not None:
+            details.append(f"{100 * self.mixture.noise:.2g} % noise")
+        told = f" ({', '.join(details)})" if details else ""
+        shared = f"; the most overlapping share {100 * self.overlap:.0f} %" if self.overlap else ""
+        return (
+            f"The rows are most likely as {what}{told}{shared}: {v} cluster{'' if v == 1 else 's'}."
+        )
+
+
+def likeliest(mixtures: Sequence[Mixture], n: float, ks: Collection[int]) -> Likeliest:
+    """Return the verdict on mixtures of n rows, of which ``ks`` clusters may be the answer."""
+    if not mixtures:
+        none = Mixture("diag", 0, np.zeros(0), np.zeros((0, 0)), 0.0, 0.0, 0, 0)
+        return Likeliest(min(ks), none, {}, 0.0, ())
+    groups = [_groups(each) for each in mixtures]
+    known = [i for i, (v, _) in enumerate(groups) if v in ks] or range(len(mixtures))
+    scores = {i: mixtures[i].bic(n) - EARNED * groups[i][0] for i in known}
+    best = max(scores, key=lambda i: scores[i])
+    by_k: dict[int, float] = {}
+    for i in known:
+        v = groups[i][0]
+        by_k[v] = max(by_k.get(v, -np.inf), mixtures[i].bic(n))
+    v, overlap = groups[best]
+    v = v if v in ks else min(ks, key=lambda k: abs(k - v))
+    return Likeliest(v, mixtures[best], by_k, overlap, _doubts(mixtures[best], v, n, by_k, ks))
+
+
+def _groups(mixture: Mixture, least: float | None = None) -> tuple[int, float]:
+    """Return the groups of a mixture's components, and the largest overlap within one."""
+    own = MERGED if least is None else least
+    return merged(mixture.weights, mixture.overlaps, MERGED_NORMAL if mixture.is_normal else own)
+
+
+def _doubts(
+    mixture: Mixture, v: int, n: float, by_k: dict[int, float], ks: Collection[int]
+) -> tuple[str, ...]:
+    """Return what casts a doubt on a verdict, one sentence each."""
+    sentences = []
+    scores = {k: bic - EARNED * k for k, bic in by_k.items()}
+    near = max(CLOSE, CLOSE_SHARE * n)
+    top = max(scores.values())
+    if others := sorted(k for k in scores if k != v and scores[k] >= top - near):
+        listed = " or ".join(map(str, others))
+        sentences.append(f"{listed} clusters are nearly as likely as {v}; look at the clusters")
+    if mixture.is_normal:
+        apart = merged(mixture.weights, mixture.overlaps, MERGED)[0]
+        if apart != v:
+            sentences.append(
+                f"some clusters overlap and are taken for two normal populations with one "
+                f"covariance; as one each, there are {apart}"
+            )
+    elif other := sorted({_groups(mixture, least)[0] for least in OTHERWISE} - {v}):
+        listed = " or ".join(map(str, other))
+        sentences.append(
+            f"some components overlap by nearly {100 * MERGED:.0f} %, from which they are one "
+            f"cluster; {listed} clusters are as good an answer"
+        )
+    if mixture.n_parameters * FEW_ROWS > n:
+        sentences.append(
+            f"{n:,.0f} rows are few for the {mixture.n_parameters:,} parameters of the likeliest "
+            "mixture"
+        )
+    if v == max(ks) > 1:
+        sentences.append(f"k = {v} is the largest that was tried; try larger ones")
+    return tuple(sentences)

@@ -1,0 +1,267 @@
+"""Number of clusters by likelihood: BIC, merging, the verdict and its doubts, by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import log, pi
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedcluster import Client, Data, LocalEngine
+from fedcluster.core import Column, State
+from fedcluster.metrics._columns import AxisCounts, ColumnShape, Shapes, quantiles_of
+from fedcluster.metrics._overlaps import MixtureOverlap
+from fedcluster.preprocessing import Category, NumericColumn, Preprocessor
+from fedcluster.rounds import run_plan, with_preprocessing
+from fedcluster.selection._likelihood import Mixture, likeliest, merged, n_parameters
+from fedcluster.selection._mixtures import KINDS, Table, kinds_for, mixtures_plan, table_plan
+
+RNG = np.random.default_rng(0)
+
+
+def mixture(overlaps: list[list[float]], **changes: object) -> Mixture:
+    """Components of ten rows each, none of them normal, with rows that they share."""
+    shared = np.array(overlaps)
+    c = len(shared)
+    one = Mixture("diag", c, np.full(c, 10.0), shared, 99.0, -100.0, 4, 1)
+    return replace(one, **changes)  # type: ignore[arg-type]
+
+
+# BIC and parameters
+
+
+@pytest.mark.parametrize(
+    ("covariance_type", "p"),
+    [("spherical", 6 + 3), ("diag", 6 + 6), ("tied", 6 + 3), ("full", 6 + 9)],
+)
+def test_parameters_are_counted(covariance_type: str, p: int) -> None:
+    """Three components in two columns: means, covariances, two shares."""
+    assert n_parameters(covariance_type, 3, 2, [], noise=False) == p + 2
+    assert n_parameters(covariance_type, 3, 2, [], noise=True) == p + 3
+    own, common = [(4, True)], [(4, False)]
+    assert n_parameters(covariance_type, 3, 2, own, noise=False) == p + 2 + 9
+    assert n_parameters(covariance_type, 3, 2, common, noise=False) == p + 2 + 3
+    assert n_parameters(covariance_type, 3, 0, own, noise=False) == 2 + 9
+
+
+def test_bic_is_the_likelihood_less_half_the_parameters_times_log_n() -> None:
+    assert mixture([[10.0]]).bic(50.0) == pytest.approx(-100 - 4 / 2 * log(50))
+
+
+# Merging
+
+
+def test_the_two_that_overlap_most_are_merged_first_by_the_smaller_one() -> None:
+    """A and B share 1 of 5 rows; C shares .4 of 10 with each, .8 of 10 with both together."""
+    sizes = np.array([20.0, 5.0, 10.0])
+    shared = np.array([[18.6, 1.0, 0.4], [1.0, 3.6, 0.4], [0.4, 0.4, 9.2]])
+    for least, groups, most in ((0.21, 3, 0.0), (0.19, 2, 0.2), (0.081, 2, 0.2), (0.079, 1, 0.2)):
+        assert list(merged(sizes, shared, least)) == pytest.approx([groups, most])
+    np.testing.assert_array_equal(sizes, [20.0, 5.0, 10.0])
+
+
+def test_normal_rows_of_one_covariance_are_merged_later() -> None:
+    """A fourth moment of d (d + 2) = 3 is that of normal rows in one column."""
+    shared = [[9.0, 1.0], [1.0, 9.0]]
+    apart = mixture(shared, covariance_type="tied", fourth=3.0)
+    assert likeliest([apart], 20.0, [1, 2]).n_clusters == 2
+    heavy = mixture(shared, covariance_type="tied", fourth=8.6)  # above 3 + 2.5 sqrt(24 / 20)
+    assert likeliest([heavy], 20.0, [1, 2]).n_clusters == 1
+    own = mixture(shared, covariance_type="full", fourth=3.0)
+    assert likeliest([own], 20.0, [1, 2]).n_clusters == 1
+    round_ = mixture(shared, covariance_type="spherical", fourth=3.0)
+    alike = replace(round_, variances=np.array([1.0, 1.5]))
+    unlike = replace(round_, variances=np.array([1.0, 1.6]))
+    assert likeliest([alike], 20.0, [1, 2]).n_clusters == 2
+    assert likeliest([unlike], 20.0, [1, 2]).n_clusters == 1
+
+
+# The verdict
+
+
+def test_a_cluster_must_gain_two_nats() -> None:
+    one, two = mixture([[10.0]]), mixture([[10.0, 0.0], [0.0, 10.0]])
+    more = replace(two, log_likelihood=one.log_likelihood + 1.9)
+    assert likeliest([one, more], 20.0, [1, 2]).n_clusters == 1
+    more = replace(two, log_likelihood=one.log_likelihood + 2.1)
+    assert likeliest([one, more], 20.0, [1, 2]).n_clusters == 2
+
+
+def test_the_verdict_is_one_of_the_numbers_that_may_be() -> None:
+    one, two = mixture([[10.0]], log_likelihood=-50.0), mixture([[10.0, 0.0], [0.0, 10.0]])
+    assert likeliest([one, two], 20.0, [1, 2]).n_clusters == 1
+    assert likeliest([one, two], 20.0, [2, 3]).n_clusters == 2
+    assert likeliest([one], 20.0, [2, 3]).n_clusters == 2
+
+
+def test_without_a_mixture_the_smallest_k_is_taken() -> None:
+    said = likeliest([], 4.0, [2, 3])
+    assert (said.n_clusters, said.warnings) == (2, ())
+    assert said.reason == "The rows are too few for any mixture. The smallest k."
+
+
+def test_the_reason_names_components_noise_and_overlap() -> None:
+    two = mixture([[9.0, 1.0], [1.0, 9.0]], noise=0.021)
+    assert likeliest([two], 20.0, [1, 2]).reason == (
+        "The rows are most likely as 2 normal components (diagonal, 2.1 % noise); "
+        "the most overlapping share 10 %: 1 cluster."
+    )
+    texts = mixture([[10.0, 0.0], [0.0, 10.0]], n_numbers=0)
+    assert likeliest([texts], 20.0, [1, 2, 3]).reason == (
+        "The rows are most likely as 2 classes of texts: 2 clusters."
+    )
+
+
+APART = [[10.0, 0.0], [0.0, 10.0]]
+
+
+@pytest.mark.parametrize(
+    ("mixtures", "warning"),
+    [
+        ([mixture(APART)], None),
+        (
+            [mixture(APART), mixture([[10.0]], log_likelihood=-104.0)],
+            "1 clusters are nearly as likely as 2",
+        ),
+        ([mixture(APART), mixture([[10.0]], log_likelihood=-104.0 - 20.0)], None),
+        ([mixture([[9.6, 0.4], [0.4, 9.6]])], "1 clusters are as good an answer"),
+        ([mixture([[9.8, 0.2], [0.2, 9.8]])], None),
+        (
+            [mixture([[9.0, 1.0], [1.0, 9.0]], covariance_type="tied", fourth=3.0)],
+            "taken for two normal populations",
+        ),
+        ([mixture(APART, n_parameters=700)], "rows are few for the 700 parameters"),
+        ([mixture(np.diag([10.0] * 3).tolist())], "k = 3 is the largest that was tried"),
+    ],
+)
+def test_warnings_are_about_what_would_change_the_verdict(
+    mixtures: list[Mixture], warning: str | None
+) -> None:
+    said = likeliest(mixtures, 1000.0, [1, 2, 3]).warnings
+    assert len(said) == (warning is not None)
+    if warning is not None:
+        assert warning in said[0]
+
+
+# What the sites are asked
+
+
+def test_two_values_are_known_by_their_kurtosis() -> None:
+    X = np.column_stack([RNG.choice([3.0, 7.5], 60, p=[0.9, 0.1]), RNG.integers(0, 3, 60)])
+    state = State(np.array([[4.0, 1.0]]), np.zeros(1), memory=plain(2))
+    answer = ColumnShape().client_step(state, Data(X), RNG)
+    shapes = Shapes.from_total(state, answer)
+    np.testing.assert_allclose(shapes.values[:, 0], [3.0, 7.5], rtol=1e-9)
+    assert np.isnan(shapes.values[:, 1]).all()
+    np.testing.assert_allclose(shapes.mean, X.mean(axis=0), rtol=1e-12)
+    np.testing.assert_allclose(shapes.variance, X.var(axis=0), rtol=1e-10)
+    assert shapes.grid.tolist() == [0.5, 1.0]
+
+
+def plain(d: int) -> dict[str, np.ndarray]:
+    return {"shift": np.zeros(d), "scale": np.ones(d)}
+
+
+def test_counts_along_an_axis_give_quantiles() -> None:
+    X = RNG.normal(size=(4000, 2))
+    edges = np.linspace(-6, 6, 241)
+    memory = {"axes": np.array([[0.6, 0.8]]), "edges": edges}
+    state = State(np.array([[1.0, -2.0]]), np.zeros(1), memory=memory)
+    counts = AxisCounts().client_step(state, Data(X + np.array([[1.0, -2.0]])), RNG).weights[None]
+    expected = np.quantile(X @ [0.6, 0.8], [0.1, 0.7])
+    np.testing.assert_allclose(quantiles_of(counts, edges, (0.1, 0.7))[0], expected, atol=0.02)
+
+
+def test_the_overlap_is_that_of_the_responsibilities() -> None:
+    """Two components with one text; against sums written out, with weights of rows."""
+    X = np.column_stack([RNG.normal(size=50), RNG.integers(0, 2, 50)])
+    w = RNG.uniform(0.5, 2.0, 50)
+    centers, sd, shares = np.array([[0.0, 0.5], [1.0, 0.5]]), np.array([1.0, 2.0]), [0.2, 0.7]
+    memory = {
+        "precisions_cholesky": 1 / sd,
+        "texts": np.array([0.0, 1.0]),
+        "shares": np.array([[0.0, 0.2], [0.0, 0.7]]),
+        "overall": np.array([0.0, 0.5]),
+    }
+    state = State(centers, np.array([3.0, 1.0]), memory=memory)
+    answer = MixtureOverlap("spherical", levels=True).client_step(state, Data(X, w), RNG)
+    q = ((X[:, :1] - centers[:, 0]) / sd) ** 2
+    density = np.array([0.75, 0.25]) * np.exp(-q / 2) / (sd * np.sqrt(2 * pi))
+    density = density * np.where(X[:, 1:] > 0, shares, 1 - np.array(shares))
+    tau = density / density.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(answer.weights, w @ tau, rtol=1e-10)
+    np.testing.assert_allclose(answer.sums[:, :2], (w[:, None] * tau).T @ tau, rtol=1e-9)
+    np.testing.assert_allclose(answer.sums[:, 2], w @ (tau * q**2), rtol=1e-8)
+    expected = w @ np.log(density.sum(axis=1))
+    assert MixtureOverlap().score(state, answer) == pytest.approx(expected, rel=1e-10)
+
+
+# Texts, columns of two values, numbers of a round
+
+
+def prepared() -> tuple[Preprocessor, LocalEngine, np.ndarray]:
+    """A number, one of two values and a text of three levels, at two sites."""
+    X = np.column_stack([RNG.normal(50, 9, 90), RNG.choice([2.0, 6.0], 90), RNG.integers(0, 3, 90)])
+    columns = (Column("age"), Column("group"), Column("ward", "text", ("a", "b", "c")))
+    how = Preprocessor(
+        (
+            NumericColumn("age", shift=50.0, scale=9.0),
+            NumericColumn("group", shift=4.0, scale=2.0),
+            Category("ward", ("a", "b", "c"), scale=2.0),
+        )
+    )
+    clients = [Client(str(i), Data(X[i::2], columns=columns), ()) for i in (0, 1)]
+    return how, LocalEngine(clients), X
+
+
+def told(how: Preprocessor, engine: LocalEngine) -> Table:
+    table: Table = run_plan(with_preprocessing(table_plan(how), how), engine).value
+    return table
+
+
+def test_columns_of_two_values_and_levels_are_seen_as_0_and_1() -> None:
+    how, engine, X = prepared()
+    table = told(how, engine)
+    assert table.texts.tolist() == [0, 2, 1, 1, 1]
+    assert table.n_levels == [3, 2]
+    assert isinstance(table.preprocessor, Preprocessor)
+    source: Any = engine.clients["0"].source
+    seen = table.preprocessor.apply(source).X
+    np.testing.assert_allclose(seen[:, 1], (X[::2, 1] - 2.0) / 4.0, atol=1e-9)
+    assert set(seen[:, 2:].ravel()) == {0.0, 1.0}
+    clustered = np.asarray(how.apply(source).X, dtype=np.float64)
+    np.testing.assert_allclose(table.seen(clustered), np.asarray(seen, float), atol=1e-9)
+    np.testing.assert_allclose(table.mean[0], X[:, 0].mean() / 9 - 50 / 9, atol=1e-9)
+
+
+def test_noise_has_the_density_of_the_rows_range() -> None:
+    """Of 20,000 uniform rows, .998 of each side of a box, whatever its scale."""
+    X = RNG.uniform(0, 1, (20_000, 2)) * [3.0, 40.0]
+    engine = LocalEngine([Client("one", Data(X), ())])
+    table = run_plan(table_plan(None), engine).value
+    assert np.exp(-table.log_noise) == pytest.approx(0.998**2 * 120, rel=0.02)
+
+
+@pytest.mark.parametrize(("d", "full"), [(5, 2), (30, 1), (60, 0)])
+def test_a_round_takes_at_most_a_hundred_thousand_numbers(d: int, full: int) -> None:
+    """Full covariances are left out where the columns are many."""
+    table = Table(
+        1000.0, np.zeros(d), np.zeros(d), np.ones(d), np.zeros(d), 0.0, np.zeros(d), np.ones(d),
+        None,
+    )  # fmt: skip
+    kinds = kinds_for(table, range(1, 13))
+    assert sum(shape == "full" for shape, _ in kinds) == full
+    X = np.random.default_rng(0).normal(size=(20, d))
+    engine = LocalEngine([Client("one", Data(X), ())])
+    states = {k: State.at(X[:k]) for k in range(1, 13)}
+    outcome = run_plan(mixtures_plan(states, table, kinds), engine)
+    assert max(r.values_sent["one"] for r in outcome.communication_rounds) <= 1e5
+
+
+def test_texts_alone_are_classes_without_a_shape() -> None:
+    none = np.zeros(3)
+    table = Table(9.0, np.array([1.0, 1, 2]), none, none, none, 0.0, none, none + 1, None)
+    assert len(kinds_for(table, [1, 2])) == 1
+    assert len(KINDS) == 7
