@@ -256,7 +256,8 @@ def test_columns_may_be_called_0_1_2():
             "x.doc",
             b"PK",
             "site 'x.doc': x.doc is of an unknown kind; known are .csv, .csv.gz, .tsv, .tsv.gz, "
-            ".parquet, .pq, .xlsx, .npy, .npz, .h5ad",
+            ".parquet, .pq, .xlsx, .npy, .npz, .h5ad, .sqlite, .sqlite3, .db, .duckdb, .sas7bdat, "
+            ".xpt, .sav, .zsav, .dta",
         ),
         (
             "x.parquet",

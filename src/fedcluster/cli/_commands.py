@@ -61,10 +61,11 @@ def fit(
 ) -> None:
     """Find clusters of the rows of several sites.
 
-    FILE is CSV, Parquet, Excel, .npy, .npz or .h5ad, one for each site, which is called like its
-    file; NAME=FILE gives it another name, FILE:decimal=,:encoding=cp1252 or FILE:sheet=NAME says
-    how it is read. Columns are matched by name. Or FILE is a site.toml, one for each site, which
-    says where its rows lie and what may leave.
+    FILE is CSV, Parquet, Excel, SAS, SPSS, Stata, SQLite, DuckDB, .npy, .npz or .h5ad, one for
+    each site, which is called like its file; NAME=FILE gives it another name,
+    FILE:decimal=,:encoding=cp1252 or FILE:sheet=NAME says how it is read. Columns are matched by
+    name. Or FILE is a site.toml, one for each site, which says where its rows lie and what may
+    leave.
 
     Columns of numbers are scaled, missing values filled in and text with few values turned into
     columns of 0 and 1, the same at all sites; what was done is shown, and kept in the model.
@@ -122,9 +123,10 @@ def predict(
 ) -> None:
     """Give each row of new files the cluster of a model.
 
-    FILE is CSV, Parquet, Excel, .npy, .npz or .h5ad; NAME=FILE names its site; or it is a site's
-    own file, site.toml. The model's columns are found by name, others are ignored. Writes
-    labels/SITE.csv: the number of each row and its cluster; with --append also tables/SITE.csv.
+    FILE is CSV, Parquet, Excel, SAS, SPSS, Stata, SQLite, DuckDB, .npy, .npz or .h5ad; NAME=FILE
+    names its site; or it is a site's own file, site.toml. The model's columns are found by name,
+    others are ignored. Writes labels/SITE.csv: the number of each row and its cluster; with
+    --append also tables/SITE.csv.
     """
     with Screen(as_json=show.as_json, quiet=show.quiet) as screen:
         from fedcluster._report import _messages as messages
@@ -184,9 +186,9 @@ def select_k(
 ) -> None:
     """Say how many clusters the rows of several sites have, and why.
 
-    FILE is CSV, Parquet, Excel, .npy, .npz or .h5ad, one for each site, which is called like its
-    file; NAME=FILE gives it another name; or it is a site's own file, site.toml. Columns are
-    matched by name. Every k is tried in the same rounds.
+    FILE is CSV, Parquet, Excel, SAS, SPSS, Stata, SQLite, DuckDB, .npy, .npz or .h5ad, one for
+    each site, which is called like its file; NAME=FILE gives it another name; or it is a site's
+    own file, site.toml. Columns are matched by name. Every k is tried in the same rounds.
 
     Shows what each index says of each k. With --out writes selection.json (the same) and, with
     matplotlib, curves.png. To keep the clusters, use fedcluster fit -k auto.
@@ -236,10 +238,11 @@ def evaluate(
 ) -> None:
     """Say how good the clusters of a model are, by site and in all.
 
-    FILE is CSV, Parquet, Excel, .npy, .npz or .h5ad, one for each site; NAME=FILE gives it another
-    name; or it is a site's own file, site.toml. The model's columns are found by name, others are
-    ignored. The sites answer with sums alone, in two rounds; what stands under a site is what it
-    would find out alone. With --out writes scores.json, the same.
+    FILE is CSV, Parquet, Excel, SAS, SPSS, Stata, SQLite, DuckDB, .npy, .npz or .h5ad, one for
+    each site; NAME=FILE gives it another name; or it is a site's own file, site.toml. The model's
+    columns are found by name, others are ignored. The sites answer with sums alone, in two rounds;
+    what stands under a site is what it would find out alone. With --out writes scores.json, the
+    same.
     """
     with Screen(as_json=show.as_json, quiet=show.quiet) as screen:
         from fedcluster._report import _messages as messages

@@ -53,6 +53,8 @@ class FileSource:
         Of CSV, how letters are written, such as "cp1252"; by default as the first bytes show.
     sheet : str, optional
         Of Excel, the name of the sheet; by default the first one.
+    table : str, optional
+        Of SQLite and DuckDB, the table or view; by default the only one.
     """
 
     path: Path
@@ -61,6 +63,7 @@ class FileSource:
     decimal: str | None = None
     encoding: str | None = None
     sheet: str | None = None
+    table: str | None = None
 
     def __str__(self) -> str:
         return str(self.path)

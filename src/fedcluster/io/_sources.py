@@ -19,6 +19,7 @@ from fedcluster.core import Data
 from fedcluster.errors import InputError
 from fedcluster.io._cells import COMMA, NAMES, has_padding, is_number, is_text
 from fedcluster.io._columns import choose, first_twice, has_columns, is_index
+from fedcluster.io._databases import open_duckdb, open_sqlite
 from fedcluster.io._matrices import (
     Matrix,
     MatrixReader,
@@ -37,6 +38,7 @@ from fedcluster.io._rows import (
     readable,
 )
 from fedcluster.io._spreadsheets import HEAD, CsvFile, open_excel
+from fedcluster.io._statistics import READERS, open_statistics
 from fedcluster.io._table_rows import (
     ParquetFile,
     cached_rows,
@@ -83,6 +85,9 @@ FORMATS: dict[str, Format] = {
     ".npy": Format(".npy", open_npy, ("names",)),
     ".npz": Format(".npz", open_npz, ("names",)),
     ".h5ad": Format(".h5ad", open_h5ad, ("matrix",)),
+    **dict.fromkeys((".sqlite", ".sqlite3", ".db"), Format("SQLite", open_sqlite, ("table",))),
+    ".duckdb": Format("DuckDB", open_duckdb, ("table",)),
+    **dict.fromkeys(READERS, Format("SAS, SPSS and Stata", open_statistics)),
 }
 """By the ending of a file's name, in small letters."""
 

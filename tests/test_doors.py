@@ -1,0 +1,185 @@
+"""More doors: SQLite, DuckDB, SAS, SPSS and Stata, read as any table is."""
+
+import datetime
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedcluster import FederatedKMeans
+from fedcluster._site import SiteFile
+from fedcluster.cli._naming import named_sources
+from fedcluster.cli._reading import read_sites
+from fedcluster.core import Data
+from fedcluster.errors import InputError
+from fedcluster.io._reader import ColumnRoles
+
+RAW = ColumnRoles(raw=True)
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def read(argument, roles=RAW):
+    [rows] = read_sites(named_sources([argument]), roles).values()
+    return rows
+
+
+def sqlite(path, **tables):
+    """Write tables given as a text of columns and a list of rows."""
+    with closing(sqlite3.connect(path)) as database:
+        for name, (columns, rows) in tables.items():
+            name = name.replace('"', '""')
+            database.execute(f'CREATE TABLE "{name}" ({columns})')
+            marks = ", ".join("?" * len(rows[0]))
+            database.executemany(f'INSERT INTO "{name}" VALUES ({marks})', rows)
+        database.commit()
+
+
+PATIENTS = ("age REAL, sex TEXT, n INTEGER", [(61.5, "F", 3), (None, "M", 4), (47, None, 5)])
+
+
+def test_a_table_of_sqlite_is_read_without_a_site_file():
+    sqlite("clinic.sqlite", patients=PATIENTS, visits=("x REAL", [(1.0,), (2.0,)]))
+    rows = read("clinic.sqlite:table=patients")
+    assert rows.name == "clinic"
+    assert [column.kind for column in rows.data.columns] == ["number", "text", "number"]
+    expected = [[61.5, 0, 3], [np.nan, 1, 4], [47, np.nan, 5]]
+    np.testing.assert_array_equal(rows.data.X, expected)
+    Path("site.toml").write_text(
+        'name = "a"\n[source]\npath = "clinic.sqlite"\ntable = "patients"\n'
+    )
+    held = SiteFile.load("site.toml").rows(["age", "n"], raw=True)
+    assert isinstance(held, Data)
+    np.testing.assert_array_equal(held.X, np.array(expected)[:, [0, 2]])
+
+
+def test_the_only_table_needs_no_name_and_a_view_is_one():
+    sqlite("one.db", **{'odd "name"; --': ("x REAL", [(1.0,), (2.0,)])})
+    assert read("one.db").data.X.tolist() == [[1], [2]]
+    assert read('one.db:table=odd "name"; --').data.X.tolist() == [[1], [2]]
+    with closing(sqlite3.connect("one.db")) as database:
+        database.execute('CREATE VIEW twice AS SELECT 2 * x AS y FROM "odd ""name""; --"')
+    assert read("one.db:table=twice").data.X.tolist() == [[2], [4]]
+
+
+def test_estimators_take_paths_of_databases():
+    for site in "ab":
+        sqlite(f"{site}.db", t=("x REAL", [(float(i % 2 * 9 + i / 9),) for i in range(8)]))
+    model = FederatedKMeans(2, random_state=0).fit(["a.db", "b.db"])
+    np.testing.assert_allclose(np.sort(model.cluster_centers_.ravel()), [1 / 3, 9 + 4 / 9])
+
+
+def test_cells_of_several_kinds_in_one_column_are_read_as_in_other_sources():
+    mixed = [(1, 1, 10**30), (2.5, "a", 1.0), (None, 3, 2.0)]
+    sqlite("m.sqlite", t=("whole, mixed, huge", [(a, b, float(c)) for a, b, c in mixed]))
+    rows = read("m.sqlite")
+    assert [column.kind for column in rows.data.columns] == ["number", "number"]
+    assert list(rows.unreadable) == ["mixed"]
+    np.testing.assert_array_equal(rows.data.X[:, 0], [1, 2.5, np.nan])
+
+
+def test_a_database_is_only_read():
+    sqlite("a.sqlite", t=("x REAL", [(1.0,)]))
+    before = Path("a.sqlite").read_bytes()
+    read("a.sqlite")
+    assert Path("a.sqlite").read_bytes() == before
+    assert [path.name for path in Path().iterdir()] == ["a.sqlite"]
+
+
+@pytest.mark.parametrize(
+    ("argument", "line"),
+    [
+        ("a.sqlite:table=c", "a.sqlite has no table 'c'; it has t, u"),
+        ("a.sqlite", "a.sqlite has the tables t, u; name one, as in a.sqlite:table=NAME"),
+        ("torn.db", "torn.db cannot be read as SQLite: file is not a database"),
+        ("none.db", "none.db does not exist; check the path"),
+        ("empty.db", "empty.db has the tables none; name one, as in empty.db:table=NAME"),
+        ("a.csv:table=t", "table is for SQLite and DuckDB, and a.csv is none"),
+    ],
+)
+def test_what_cannot_be_read_is_one_line(argument, line):
+    sqlite("a.sqlite", t=("x REAL", [(1.0,)]), u=("x REAL", [(1.0,)]))
+    Path("torn.db").write_bytes(b"no database, but text" * 100)
+    Path("empty.db").write_bytes(b"")
+    Path("a.csv").write_text("x\n1\n")
+    with pytest.raises(InputError) as said:
+        read(argument)
+    assert str(said.value).partition(": ")[2] == line
+
+
+def test_a_table_without_rows_says_so():
+    with closing(sqlite3.connect("a.db")) as database:
+        database.execute("CREATE TABLE t (x REAL)")
+    with pytest.raises(InputError, match=r"a\.db has a header but no rows"):
+        read("a.db")
+
+
+def test_a_table_of_duckdb_is_read():
+    duckdb = pytest.importorskip("duckdb")
+    with closing(duckdb.connect("clinic.duckdb")) as database:
+        database.execute("CREATE TABLE patients (age DOUBLE, sex VARCHAR, born DATE)")
+        database.execute("INSERT INTO patients VALUES (61.5, 'F', '2000-01-02'), (NULL, 'M', NULL)")
+    rows = read("clinic.duckdb")
+    assert [column.kind for column in rows.data.columns] == ["number", "text", "date"]
+    np.testing.assert_array_equal(rows.data.X[:, 0], [61.5, np.nan])
+    with pytest.raises(InputError, match=r"clinic\.duckdb has no table 'b'; it has patients"):
+        read("clinic.duckdb:table=b")
+    Path("torn.duckdb").write_bytes(b"no database" * 1000)
+    with pytest.raises(InputError, match=r"torn\.duckdb cannot be read as DuckDB: "):
+        read("torn.duckdb")
+
+
+@pytest.mark.parametrize("ending", ["sav", "zsav", "dta", "xpt"])
+def test_files_of_statistics_programs_are_read_with_the_names_of_codes(ending):
+    pyreadstat = pytest.importorskip("pyreadstat")
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame(
+        {
+            "age": [61.5, None, 47],
+            "sex": [1, 2, 1],
+            "score": [1.0, 2.0, 9.0],
+            "ward": ["Süd", "", "Nord"],
+            "born": [datetime.date(2000, 1, 2), None, datetime.date(2001, 1, 1)],
+        }
+    )
+    labels = {"variable_value_labels": {"sex": {1: "male", 2: "female"}, "score": {9: "refused"}}}
+    write = {"sav": "sav", "zsav": "sav", "dta": "dta", "xpt": "xport"}[ending]
+    more = labels if ending != "xpt" else {}
+    getattr(pyreadstat, f"write_{write}")(
+        frame, f"a.{ending}", **more, **({"compress": True} if ending == "zsav" else {})
+    )
+    data = read(f"a.{ending}").data
+    kinds = {column.name: column.kind for column in data.columns}
+    coded = "text" if more else "number"
+    assert kinds == {
+        "age": "number",
+        "sex": coded,
+        "score": "number",
+        "ward": "text",
+        "born": "date",
+    }
+    np.testing.assert_array_equal(data.X[:, 0], [61.5, np.nan, 47])
+    np.testing.assert_array_equal(np.isnan(data.X[:, 3]), [False, True, False])
+    if more:
+        assert data.columns[1].levels == ("female", "male")
+    Path(f"torn.{ending}").write_bytes(b"no such file" * 100)
+    with pytest.raises(InputError, match=rf"torn\.{ending} is not a whole \.{ending} file"):
+        read(f"torn.{ending}")
+
+
+@pytest.mark.parametrize(
+    ("module", "file", "extra"),
+    [("pyreadstat", "a.sav", "stats"), ("duckdb", "a.duckdb", "duckdb")],
+)
+def test_without_the_extra_one_line_names_it(module, file, extra, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, module, None)
+    Path(file).write_bytes(b"")
+    with pytest.raises(
+        InputError, match=rf"reading {file} needs pip install 'fedcluster\[{extra}\]'"
+    ):
+        read(file)
