@@ -43,7 +43,9 @@ def test_a_fit_that_the_limit_ends_says_what_to_try() -> None:
     "estimator",
     [
         FederatedKMeans(6, max_iter=1, random_state=0),
-        FederatedKMeans(6, max_iter=3, participation=0.5, tol=0, random_state=0),
+        FederatedKMeans(
+            6, init="k-means++", n_init=4, max_iter=3, participation=0.5, tol=0, random_state=0
+        ),
         FederatedFuzzyCMeans(6, max_iter=3, tol=1e-9, random_state=0),
         FederatedKMeans([2, 6], rule="inertia", max_iter=1, tol=0, random_state=0),
     ],

@@ -275,7 +275,7 @@ def test_limits_that_let_no_mean_out_are_one_line_on_both_sides(trial, over, tmp
     status, said = invoke("select-k", *site_tomls(trial))
     assert (status, line in said) == (2, True), said
     with pytest.raises(HeldBackError, match=line):
-        job = content(tmp_path / "out", SelectK(1, 6, prepare=PreprocessingSpec())) | {
+        job = content(tmp_path / "out", SelectK(1, 7, prepare=PreprocessingSpec())) | {
             "job": "select-k"
         }
         apps.conduct(engine(trial), job, tmp_path / "run")

@@ -237,8 +237,9 @@ def test_fewer_means_than_clusters_are_filled_up_with_copies() -> None:
 
 
 def test_no_mean_is_an_error_that_says_what_to_do() -> None:
-    with pytest.raises(HeldBackError, match="lower the limit or ask for fewer clusters"):
-        best_seeds(State(), 2, 4, stream(0, 0))
+    for held_back in (State(), State.at(on_line(4.5))):
+        with pytest.raises(HeldBackError, match="lower the limit or ask for fewer clusters"):
+            best_seeds(held_back, 2, 4, stream(0, 0))
 
 
 def test_fkm_s_last_states_join_the_seeds_of_the_summaries() -> None:

@@ -165,3 +165,15 @@ def test_a_mean_that_is_nearest_to_no_row_stays() -> None:
     after = tree.server_step(moved, [tree.client_step(moved, rows, RNG)], RNG)
     assert_allclose(after.centers, on_line(0.5, 99))
     assert_array_equal(after.weights, [2, 0])
+
+
+def test_a_cut_whose_sides_are_both_held_back_is_undone() -> None:
+    """The sites let no group out: nothing is divided by its weight of 0, and the tree ends."""
+    tree = VarianceTree(2, min_rows=5)
+    state = grown(tree, on_line(0, 1, 2, 3, 4, 5, 6, 7, 8, 9))[1]
+    assert_allclose(state.centers, on_line(4.5, 4.5))
+    with np.errstate(all="raise"):
+        after = tree.server_step(state, [Summary(np.zeros((2, 2)), np.zeros(2))], RNG)
+    assert after.converged
+    assert_allclose(after.centers, on_line(4.5))
+    assert_array_equal(after.weights, [0])

@@ -229,7 +229,9 @@ def _undo(
         parent, child, feature = tree.parent[c], tree.child[c], tree.feature[c]
         larger = parent if weights[parent] >= weights[child] else child
         tries[parent] += 1
-        column[parent], value[parent] = feature, sums[larger, feature] / weights[larger]
+        told = weights[larger] > 0  # unless the sites held back both sides
+        mean = sums[larger, feature] / weights[larger] if told else tree.threshold[c]
+        column[parent], value[parent] = feature, mean
         sums[parent] += sums[child]
         weights[parent] += weights[child]
     kept = np.setdiff1d(np.arange(len(weights)), tree.child[undone])

@@ -92,7 +92,7 @@ def best_seeds(state: State, n_clusters: int, n_seeds: int, rng: Generator) -> l
     HeldBackError
         If there is no mean.
     """
-    if not len(state.centers):
+    if not state.weights.any():
         raise HeldBackError(
             "no site described its rows, every group of rows is smaller than its site's limit: "
             "lower the limit or ask for fewer clusters"
