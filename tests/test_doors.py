@@ -6,7 +6,9 @@ from contextlib import closing
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
+from sklearn.base import clone
 
 from fedcluster import FederatedKMeans
 from fedcluster._site import SiteFile
@@ -15,6 +17,7 @@ from fedcluster.cli._reading import read_sites
 from fedcluster.core import Data
 from fedcluster.errors import InputError
 from fedcluster.io._reader import ColumnRoles
+from fedcluster.preprocessing import PreprocessingSpec
 
 RAW = ColumnRoles(raw=True)
 
@@ -137,8 +140,7 @@ def test_a_table_of_duckdb_is_read():
 @pytest.mark.parametrize("ending", ["sav", "zsav", "dta", "xpt"])
 def test_files_of_statistics_programs_are_read_with_the_names_of_codes(ending):
     pyreadstat = pytest.importorskip("pyreadstat")
-    pd = pytest.importorskip("pandas")
-    frame = pd.DataFrame(
+    table = pd.DataFrame(
         {
             "age": [61.5, None, 47],
             "sex": [1, 2, 1],
@@ -151,7 +153,7 @@ def test_files_of_statistics_programs_are_read_with_the_names_of_codes(ending):
     write = {"sav": "sav", "zsav": "sav", "dta": "dta", "xpt": "xport"}[ending]
     more = labels if ending != "xpt" else {}
     getattr(pyreadstat, f"write_{write}")(
-        frame, f"a.{ending}", **more, **({"compress": True} if ending == "zsav" else {})
+        table, f"a.{ending}", **more, **({"compress": True} if ending == "zsav" else {})
     )
     data = read(f"a.{ending}").data
     kinds = {column.name: column.kind for column in data.columns}
@@ -183,3 +185,61 @@ def test_without_the_extra_one_line_names_it(module, file, extra, monkeypatch):
         InputError, match=rf"reading {file} needs pip install 'fedcluster\[{extra}\]'"
     ):
         read(file)
+
+
+def frame():
+    """Rows of three hospitals, with two far groups each."""
+    rng = np.random.default_rng(1)
+    x, y = rng.normal(size=(2, 60)) + np.repeat([0, 9], 30)
+    return pd.DataFrame({"x": x, "hospital": ["b", "a", "c"] * 20, "y": y})
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+@pytest.mark.parametrize("prepare", [None, "standard"])
+def test_sites_may_be_the_name_of_a_column_of_a_data_frame(library, prepare):
+    rows = frame()
+    model = FederatedKMeans(2, random_state=0, prepare=prepare)
+    expected = clone(model).fit(rows[["x", "y"]], sites=rows["hospital"])
+    given = rows if library == "pandas" else pytest.importorskip("polars").from_pandas(rows)
+    found = clone(model).fit(given, sites="hospital")
+    assert [site.name for site in found.sites_] == ["a", "b", "c"]
+    assert found.cluster_centers_.tobytes() == expected.cluster_centers_.tobytes()
+    np.testing.assert_array_equal(found.labels_, expected.labels_)
+    assert list(found.feature_names_in_) == ["x", "y"]
+    assert list(rows) == ["x", "hospital", "y"]
+
+
+def test_sites_and_labels_of_anndata_stand_in_obs():
+    anndata = pytest.importorskip("anndata")
+    rows = frame().set_axis([f"cell-{i}" for i in range(60)])
+    cells = anndata.AnnData(rows[["x", "y"]], obs=rows[["hospital"]])
+    model = FederatedKMeans(2, random_state=0)
+    expected = clone(model).fit(rows[["x", "y"]], sites=rows["hospital"])
+    found = model.fit(cells, sites="hospital")
+    np.testing.assert_array_equal(found.labels_, expected.labels_)
+    assert found.annotate(cells, key="kmeans") is cells
+    assert cells.obs["kmeans"].dtype == "category"
+    assert cells.obs["kmeans"].tolist() == expected.labels_.astype(str).tolist()
+    assert list(cells.obs) == ["hospital", "kmeans"]
+    cells.write_h5ad("labelled.h5ad")
+    again = anndata.read_h5ad("labelled.h5ad").obs["kmeans"]
+    assert again.tolist() == cells.obs["kmeans"].tolist()
+
+
+def test_a_row_without_a_cluster_has_none_in_obs():
+    anndata = pytest.importorskip("anndata")
+    rows = frame()[["x", "y"]].set_axis([f"cell-{i}" for i in range(60)])
+    spec = PreprocessingSpec(missing="drop")
+    model = FederatedKMeans(2, random_state=0, prepare=spec).fit([rows])
+    rows.iloc[3, 0] = np.nan
+    labelled = model.annotate(anndata.AnnData(rows)).obs["cluster"]
+    assert labelled.isna().tolist() == [i == 3 for i in range(60)]
+
+
+def test_a_name_of_a_column_that_is_not_there_is_one_line():
+    with pytest.raises(
+        ValueError, match="no column 'ward' that names sites; it has x, hospital, y"
+    ):
+        FederatedKMeans(2).fit(frame(), sites="ward")
+    with pytest.raises(ValueError, match="sites='ward' names a column of a data frame or of AnnD"):
+        FederatedKMeans(2).fit(np.zeros((4, 2)), sites="ward")

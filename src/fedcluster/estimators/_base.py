@@ -108,8 +108,9 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
             is an array, a data frame, a sparse matrix or AnnData, which become dense, `Data`, or
             the path of a file.
         y : ignored
-        sites : array-like of shape (n,), optional
-            For one table: the site of each row.
+        sites : array-like of shape (n,) or str, optional
+            For one table: the site of each row, or the name of the column that holds it, of a data
+            frame, which is then not clustered by, or of ``obs`` of AnnData.
         sample_weight : like X, or array-like of shape (n,), optional
             Weight of each row.
         groups : like X, or array-like of shape (n,), optional
@@ -139,6 +140,26 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
         for part in parts:
             self.labels_[part.place] = self.site_labels_[part.name]
         return self
+
+    def annotate(self, cells: Any, key: str = "cluster") -> Any:
+        """Write the cluster of each row of AnnData into its table ``obs``.
+
+        Parameters
+        ----------
+        cells : AnnData
+            The rows, with the columns of the fit.
+        key : str
+            The column of ``obs``, which becomes categorical; a row without a cluster has NaN there.
+
+        Returns
+        -------
+        AnnData
+            The same object.
+        """
+        labels = self.predict(cells).tolist()
+        cells.obs[key] = [None if label < 0 else str(label) for label in labels]
+        cells.obs[key] = cells.obs[key].astype("category")
+        return cells
 
     def fit_clients(self, clients: Iterable[Client], columns: Sequence[str] | None = None) -> Self:
         """Cluster the rows of sites that answer for themselves, each with its own limits.

@@ -63,8 +63,9 @@ def by_site(
     X : dict or list of tables, or one table
         Tables are arrays, sparse matrices, data frames, AnnData, `Data` or paths of files, (n, d);
         of a dict the keys name the sites.
-    sites : array of shape (n,), optional
-        For one table: the site of each row. Without it the table is one site.
+    sites : array of shape (n,) or str, optional
+        For one table: the site of each row, or the name of the column that holds it, of a data
+        frame or of AnnData's ``obs``. Without it the table is one site.
     sample_weight, groups : like X, or array of shape (n,), optional
         Weights, and whose rows they are, in the same form as ``X``.
     read_path : callable, optional
@@ -80,6 +81,8 @@ def by_site(
         if sites is not None:
             raise ValueError("sites= names the rows of one table; this X is already one per site")
         return _from_tables(X, sample_weight, groups, read_path)
+    if isinstance(sites, str):
+        X, sites = _with_sites(X, sites)
     X = _dense(X, "", read_path)
     weight, group = _of_rows("sample_weight", sample_weight), _of_rows("groups", groups)
     if sites is None:
@@ -99,6 +102,22 @@ def by_site(
         GivenTable(name, _take(X, at), _some(weight, at), at, _at(name), _some(group, at))
         for name, at in zip(names.tolist(), places, strict=True)
     ]
+
+
+def _with_sites(X: Any, column: str) -> tuple[Any, Any]:
+    """Return a table without the column of its sites, and that column."""
+    beside = getattr(X, "obs", None) if hasattr(X, "var_names") else None
+    names = column_names(X if beside is None else beside)
+    if names is None or isinstance(X, Data):
+        raise ValueError(
+            f"sites={column!r} names a column of a data frame or of AnnData, and X is none; give "
+            "the site of each row"
+        )
+    if column not in names:
+        raise ValueError(f"X has no column {column!r} that names sites; it has {', '.join(names)}")
+    if beside is not None:
+        return X, beside[column]
+    return X[[name for name in names if name != column]], X[column]
 
 
 def _dense(table: Any, where: str, read_path: ReadPath | None) -> Any:
