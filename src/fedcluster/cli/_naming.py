@@ -12,6 +12,7 @@ from typing import Any
 from fedcluster.errors import InputError
 from fedcluster.io._cells import COMMA, POINT
 from fedcluster.io._columns import column_list
+from fedcluster.io._remote import SCHEMES, fetched
 from fedcluster.io._rows import FILE_OPTIONS, FileSource
 from fedcluster.io._sources import CSV, FORMATS, suffix_of
 
@@ -69,43 +70,58 @@ def named_sources(
 
 def _named(argument: str) -> tuple[str, FileSource]:
     """Return the name of a site and its file, with the options that are given there."""
-    if scheme := ADDRESS.search(argument):  # not shown, there may be a password in it
-        raise InputError(
-            f"{scheme[1]}://... is the address of a database; name a site.toml whose [source] has "
-            "the url and a query"
-        )
     options: dict[str, Any] = {}
     if not Path(argument).exists():
         argument, *parts = OPTION.split(argument)
         options = _options(argument, parts)
         _check_no_option(argument)
+    if scheme := ADDRESS.search(argument):
+        return _remote(argument, scheme[1], options)
     name, equals, path = argument.partition("=")
     if equals and not Path(argument).exists():
         if not name.strip() or not path:
             raise InputError(f"{argument!r} must be FILE or NAME=FILE")
         return name.strip(), FileSource(Path(path), **options)
-    file = Path(argument).name
-    stem = file[: len(file) - len(suffix_of(file) or "")]
-    return stem or argument, FileSource(Path(argument), **options)
+    return _stem(argument), FileSource(Path(argument), **options)
+
+
+def _remote(argument: str, scheme: str, options: dict[str, Any]) -> tuple[str, FileSource]:
+    """Return the name of a site and the copy of its file, given the address."""
+    if scheme not in SCHEMES:  # the address is not shown, there may be a password in it
+        raise InputError(
+            f"{scheme}://... is the address of a database; name a site.toml whose [source] has "
+            "the url and a query"
+        )
+    before, _, rest = argument.partition("://")
+    name = before.rpartition("=")[0]
+    path = fetched(f"{scheme}://{rest}")
+    return name.strip() or _stem(path.name), FileSource(path, **options)
+
+
+def _stem(path: str) -> str:
+    """Return what a site is called whose file has no other name."""
+    file = Path(path).name
+    return file[: len(file) - len(suffix_of(file) or "")] or path
 
 
 def _options(file: str, parts: list[str]) -> dict[str, Any]:
     """Return options from their names and values in turn."""
+    shown = "the address" if ADDRESS.search(file) else file  # there may be a password in it
     options: dict[str, Any] = {}
     for name, value in zip(parts[::2], parts[1::2], strict=True):
         if name in options or not value.strip():
             what = "is given twice" if name in options else "has no value"
-            raise InputError(f"{file}: the option {name} {what}")
+            raise InputError(f"{shown}: the option {name} {what}")
         options[name] = tuple(column_list(value, "names") or ()) if name == "names" else value
     if options.get("decimal", POINT) not in (POINT, COMMA):
-        raise InputError(f'{file}: decimal must be "." or ",", not {options["decimal"]!r}')
+        raise InputError(f'{shown}: decimal must be "." or ",", not {options["decimal"]!r}')
     return options
 
 
 def _check_no_option(file: str) -> None:
     """Refuse what stands behind a file like an option and is none."""
     path, _, unknown = file.rpartition(":")
-    if "=" in unknown and suffix_of(path) is not None:
+    if ADDRESS.search(file) is None and "=" in unknown and suffix_of(path) is not None:
         raise InputError(
             f"{path} has no option {unknown.partition('=')[0]!r}; there are "
             f"{', '.join(FILE_OPTIONS)}, as in {path}:decimal=,"

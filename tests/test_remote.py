@@ -1,0 +1,103 @@
+"""Files elsewhere: fetched once, named as they are there, and nothing secret is shown."""
+
+import gzip
+import subprocess
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from test_cli import run
+
+from fedcluster.cli._naming import named_sources
+from fedcluster.cli._reading import read_sites
+from fedcluster.errors import InputError
+from fedcluster.io._remote import fetched
+
+ROWS = "key;age\nk1;1,5\nk2;2,5\nk3;90,25\nk4;91,5\n"
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def server():
+    """The address of a server on the loopback interface, and what it was asked."""
+    asked = []
+
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self):
+            asked.append(self.path)
+            found = "north" in self.path
+            body = ROWS.encode()
+            body = gzip.compress(body) if ".gz" in self.path else body
+            self.send_response(200 if found else 403)
+            self.end_headers()
+            self.wfile.write(body if found else b"")
+
+        def log_message(self, *args):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answer) as httpd:
+        thread = threading.Thread(target=httpd.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{httpd.server_address[1]}", asked
+        httpd.shutdown()
+        thread.join()
+
+
+def test_a_file_of_a_web_server_is_fetched_once_and_named_after_its_path(server):
+    address, asked = server
+    given = [f"{address}/d/north.csv?token=s3cr3t:decimal=,", f"south={address}/north.csv.gz"]
+    ran = run("fit", *given, "-k", 2, "--append", "--id-column", "key", "--out", "out")
+    assert ran.exit_code == 0, ran.stderr
+    assert sorted(path.name for path in Path("out/labels").iterdir()) == ["north.csv", "south.csv"]
+    assert asked == ["/d/north.csv?token=s3cr3t", "/north.csv.gz"]
+    assert "s3cr3t" not in ran.stdout + ran.stderr + Path("out/history.json").read_text()
+
+
+def test_an_address_of_a_store_is_read_by_arrow(tmp_path):
+    Path("a b.csv").write_text("x\n1\n2\n")
+    [(site, source)] = named_sources([f"it=file://{tmp_path}/a b.csv".replace(" ", "%20")]).items()
+    assert site == "it"
+    assert source.path.name == "a b.csv"
+    assert read_sites({site: source})["it"].data.X.tolist() == [[1], [2]]
+
+
+@pytest.mark.parametrize(
+    ("path", "line"),
+    [
+        ("/other.csv?sig=s3cr3t", "/other.csv cannot be fetched: the server answers 403; check"),
+        ("/?sig=s3cr3t", "/ names no file"),
+    ],
+)
+def test_what_cannot_be_fetched_is_one_line_without_secrets(server, path, line):
+    address, _ = server
+    with pytest.raises(InputError) as said:
+        named_sources([f"{address}{path}"])
+    assert line in str(said.value)
+    assert "s3cr3t" not in str(said.value)
+
+
+def test_nobody_there_is_one_line():
+    with pytest.raises(
+        InputError, match=r"http://127\.0\.0\.1/a\.csv cannot be fetched: \w+Error; "
+    ):
+        fetched("http://me:s3cr3t@127.0.0.1:1/a.csv?sig=s3cr3t")
+    with pytest.raises(InputError, match=r"^the address: decimal must be"):
+        named_sources(["https://me:s3cr3t@x/a.csv:decimal=;"])
+
+
+def test_copies_go_when_the_process_ends(tmp_path):
+    Path("a.csv").write_text("x\n1\n")
+    code = f"from fedcluster.io._remote import fetched; print(fetched('file://{tmp_path}/a.csv'))"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    copy = Path(ran.stdout.strip())
+    assert copy.name == "a.csv"
+    assert not copy.exists()
+    assert not copy.parent.parent.exists()
