@@ -1,9 +1,11 @@
 """How files of sites are named, with options of their own: decimals, letters, sheets."""
 
+import re
 from pathlib import Path
 
 import openpyxl
 import pytest
+from test_cli import run
 
 from fedcluster._site import SiteFile
 from fedcluster.cli._naming import named_sources
@@ -116,3 +118,10 @@ def test_a_sheet_of_a_book_is_read_by_its_name():
     Path("rows.csv").write_text("x\n1\n")
     with pytest.raises(InputError, match=r"sheet is for Excel, and rows\.csv is none"):
         read_sites(named_sources(["rows.csv:sheet=A"]))
+
+
+def test_check_takes_one_file_with_options():
+    Path("a.csv").write_text("x;y\n" + "".join(f"{i},5;{i % 7},25\n" for i in range(30)))
+    ran = run("check", "it=a.csv:decimal=,")
+    assert ran.exit_code == 0
+    assert re.search(r"^x +clustered by +15 ", ran.stdout, re.MULTILINE)

@@ -236,10 +236,11 @@ def check(
 
 
 def suffix_of_data(file: str) -> bool:
-    """Return whether a file, or NAME=FILE, holds rows, by its ending."""
+    """Return whether a file holds rows, by its ending; it may have a name and options."""
+    from fedcluster.cli._naming import ADDRESS, OPTION
     from fedcluster.io._sources import suffix_of
 
-    return suffix_of(file) is not None
+    return bool(ADDRESS.search(file)) or suffix_of(OPTION.split(file)[0]) is not None
 
 
 def _check_site(site_file: Path, *, as_json: bool, quiet: bool) -> None:
