@@ -289,8 +289,18 @@ def _log_densities(
 
 @native_in_any_order
 def _subtract_squares(columns: Floats, n: int, at: Floats, scales: Floats, log: Floats) -> None:
-    """Subtract half the scaled squared distance of each row from its log density."""
-    for c in range(len(at)):
+    """Subtract half the scaled squared distance of each row from its log density.
+
+    Two columns at a time: the log density is read and written half as often.
+    """
+    whole = len(at) - len(at) % 2
+    for c in range(0, whole, 2):
+        center, scale, next_center, next_scale = at[c], scales[c], at[c + 1], scales[c + 1]
+        for r in range(n):
+            apart = (columns[c, r] - center) * scale
+            next_apart = (columns[c + 1, r] - next_center) * next_scale
+            log[r] -= 0.5 * (apart * apart + next_apart * next_apart)
+    for c in range(whole, len(at)):
         center, scale = at[c], scales[c]
         for r in range(n):
             apart = (columns[c, r] - center) * scale
@@ -311,7 +321,7 @@ def _turn(columns: Floats, n: int, at: Floats, factor: Floats, turned: Floats) -
 @native_in_any_order
 def _responsibilities(logs: Floats, n: int, sample_weight: Weights, tallies: Floats) -> None:
     """Turn log densities into w tau in place, and add them to the tallies."""
-    k, top, total = len(logs), np.full(n, -np.inf), np.zeros(n)
+    k, top, total, powers = len(logs), np.full(n, -np.inf), np.zeros(n), np.empty(n)
     for j in range(k):
         for r in range(n):
             top[r] = max(top[r], logs[j, r])
@@ -319,7 +329,7 @@ def _responsibilities(logs: Floats, n: int, sample_weight: Weights, tallies: Flo
         if top[r] == -np.inf:  # no component is near at all
             top[r] = 0.0
     for j in range(k):
-        _exponential(logs[j], top, n)
+        _exponential(logs[j], top, n, powers)
         for r in range(n):
             total[r] += logs[j, r]
     for r in range(n):
@@ -348,23 +358,24 @@ def _weigh(
 
 
 @native_as_written
-def _exponential(values: Floats, top: Floats, n: int) -> None:
+def _exponential(values: Floats, top: Floats, n: int, powers: Floats) -> None:
     """Replace the first n numbers x by exp(x - top), top being at least x; to 4e-16 of it.
+
+    ``powers`` is overwritten.
 
     exp x = 2^m exp r, |r| <= ln 2 / 2, with the Taylor sum of exp r; LLVM makes vectors of it.
     """
-    whole, fine = np.empty(n), np.empty(n)
-    bits = whole.view(np.int64)
+    bits = powers.view(np.int64)
     for i in range(n):
         x = max(values[i] - top[i], LEAST_EXPONENT)
-        whole[i] = x * LOG2E + MAGIC
-        m = whole[i] - MAGIC
+        powers[i] = x * LOG2E + MAGIC
+        m = powers[i] - MAGIC
         r = (x - m * LN2_HIGH) - m * LN2_LOW
-        fine[i] = _taylor(r) if x > LEAST_EXPONENT else 0.0
+        values[i] = _taylor(r) if x > LEAST_EXPONENT else 0.0
     for i in range(n):
         bits[i] = (bits[i] << 52) + (1023 << 52)
     for i in range(n):
-        values[i] = fine[i] * whole[i]
+        values[i] *= powers[i]
 
 
 @inlined
@@ -391,21 +402,37 @@ def _add_moments(
     """Add first and second moments about the means; ``apart`` is overwritten."""
     k, p = layout.means.shape
     for j in range(k):
+        if len(layout.turns) == 0:
+            _add_squares(columns, n, weights[j], layout.means[j], sums.first[j], sums.second[j, 0])
+            continue
         for c in range(p):
             center = layout.means[j, c] - layout.shift[c]
             for r in range(n):
                 apart[c, r] = columns[c, r] - center
             sums.first[j, c] += _dot(weights[j], apart[c], n)
-        if len(layout.turns) == 0:
-            for c in range(p):
-                sums.second[j, 0, c] += _squares(weights[j], apart[c], n)
-        elif len(layout.turns) > 1:
+        if len(layout.turns) > 1:
             _add_products(apart, n, weights[j], sums.second[j])
     if len(layout.turns) == 1:
         for j in range(1, k):
             for r in range(n):
                 weights[0, r] += weights[j, r]
         _add_products(columns, n, weights[0], sums.second[0])
+
+
+@native_in_any_order
+def _add_squares(
+    columns: Floats, n: int, weight: Floats, mean: Floats, first: Floats, second: Floats
+) -> None:
+    """Add the sums of w (x - mean) and of w (x - mean)^2, which read a column once."""
+    for c in range(len(mean)):
+        center, sums, squares = mean[c], 0.0, 0.0
+        for r in range(n):
+            apart = columns[c, r] - center
+            weighed = weight[r] * apart
+            sums += weighed
+            squares += weighed * apart
+        first[c] += sums
+        second[c] += squares
 
 
 @native_in_any_order
@@ -424,12 +451,4 @@ def _dot(a: Floats, b: Floats, n: int) -> float:
     total = 0.0
     for r in range(n):
         total += a[r] * b[r]
-    return total
-
-
-@native_in_any_order
-def _squares(weight: Floats, values: Floats, n: int) -> float:
-    total = 0.0
-    for r in range(n):
-        total += weight[r] * values[r] * values[r]
     return total
