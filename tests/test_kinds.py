@@ -7,6 +7,7 @@ import pytest
 
 from benchmarks.kinds import KINDS, drawn
 from fedcluster import select_k
+from reproduction.datasets import plane16
 
 FAMILIES = {
     "round, 3 of 30 rows": 7,
@@ -41,6 +42,13 @@ def test_sixteen_clusters_are_found_beyond_the_first_range() -> None:
     found = select_k(rows.table(), sites=site, prepare="standard", random_state=0)
     assert found.n_clusters == 16
     assert list(found.results) == list(range(1, 37))  # in steps of twelve, until 2/3 are enough
+
+
+def test_sixteen_clusters_that_overlap_are_not_merged_into_one() -> None:
+    """Means 3.3 deviations apart: of up to twelve components, four long ones are likeliest."""
+    data = plane16(noise=1.5)
+    found = select_k(data.X, sites=data.site, random_state=0)
+    assert found.n_clusters == 16, found.reason
 
 
 def test_there_are_forty_kinds() -> None:

@@ -89,6 +89,17 @@ def test_a_cluster_must_gain_two_nats() -> None:
     assert likeliest([one, more], 20.0, [1, 2]).n_clusters == 2
 
 
+def test_many_clusters_need_gain_no_more_than_two() -> None:
+    """Sixteen are likelier than one by 2.1 nats; what seventeen gain besides is too little."""
+    one, sixteen, more = (mixture(np.diag([10.0] * k).tolist()) for k in (1, 16, 17))
+    sixteen = replace(sixteen, log_likelihood=one.log_likelihood + 2.1)
+    more = replace(more, log_likelihood=sixteen.log_likelihood + 1.9)
+    assert likeliest([one, sixteen], 20.0, [1, 16, 17]).n_clusters == 16
+    assert likeliest([one, more, sixteen], 20.0, [1, 16, 17]).n_clusters == 16
+    more = replace(more, log_likelihood=sixteen.log_likelihood + 2.1)
+    assert likeliest([more, one, sixteen], 20.0, [1, 16, 17]).n_clusters == 17
+
+
 def test_the_verdict_is_one_of_the_numbers_that_may_be() -> None:
     one, two = mixture([[10.0]], log_likelihood=-50.0), mixture([[10.0, 0.0], [0.0, 10.0]])
     assert likeliest([one, two], 20.0, [1, 2]).n_clusters == 1

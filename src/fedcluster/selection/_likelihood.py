@@ -14,7 +14,7 @@ the two that overlap most are merged while that is at least `MERGED`. Where all 
 one covariance, and rows in them are as normal as chance allows, two overlapping ones are two
 normal populations: there the least overlap is `MERGED_NORMAL`.
 
-The verdict is the number v of groups of the mixture with the largest BIC - 2 v.
+The verdict is the fewest groups of a mixture whose BIC is within `EARNED` of the largest.
 """
 
 from __future__ import annotations
@@ -36,9 +36,11 @@ NORMAL = 2.5
 ALIKE = 1.5
 """Ratio of spherical variances up to which components have one covariance."""
 EARNED = 2.0
-"""Nats that a cluster must gain."""
+"""Nats that more clusters must gain, however many more."""
 CLOSE, CLOSE_SHARE = 5.0, 0.005
 """Nats, and nats for each row, that make another verdict nearly as likely."""
+POSSIBLE = 30.0
+"""Nats within which another verdict may yet be likelier with more components."""
 FEW_ROWS = 1.5
 """Rows for each parameter below which they are few."""
 
@@ -198,6 +200,19 @@ class Likeliest:
     warnings: tuple[str, ...]
 
     @property
+    def farthest(self) -> int:
+        """Return the most components of the likeliest mixture, or clusters that are possible.
+
+        Examples
+        --------
+        >>> one = Mixture("diag", 1, np.ones(1), np.ones((1, 1)), 3.0, -100.0, 2, 1)
+        >>> Likeliest(1, one, {1: -100.0, 9: -129.0, 12: -131.0}, 0.0, ()).farthest
+        9
+        """
+        least = max(self.by_k.values(), default=0.0) - POSSIBLE
+        return max(self.mixture.k, *(v for v, bic in self.by_k.items() if bic >= least), 0)
+
+    @property
     def reason(self) -> str:
         """Return the reason in a sentence.
 
@@ -232,12 +247,12 @@ def likeliest(mixtures: Sequence[Mixture], n: float, ks: Collection[int]) -> Lik
         return Likeliest(min(ks), none, {}, 0.0, ())
     groups = [_groups(each) for each in mixtures]
     known = [i for i, (v, _) in enumerate(groups) if v in ks] or range(len(mixtures))
-    scores = {i: mixtures[i].bic(n) - EARNED * groups[i][0] for i in known}
-    best = max(scores, key=lambda i: scores[i])
     by_k: dict[int, float] = {}
     for i in known:
         v = groups[i][0]
         by_k[v] = max(by_k.get(v, -np.inf), mixtures[i].bic(n))
+    fewest = min(v for v, bic in by_k.items() if bic >= max(by_k.values()) - EARNED)
+    best = max((i for i in known if groups[i][0] == fewest), key=lambda i: mixtures[i].bic(n))
     v, overlap = groups[best]
     v = v if v in ks else min(ks, key=lambda k: abs(k - v))
     return Likeliest(v, mixtures[best], by_k, overlap, _doubts(mixtures[best], v, n, by_k, ks))
@@ -254,10 +269,8 @@ def _doubts(
 ) -> tuple[str, ...]:
     """Return what casts a doubt on a verdict, one sentence each."""
     sentences = []
-    scores = {k: bic - EARNED * k for k, bic in by_k.items()}
-    near = max(CLOSE, CLOSE_SHARE * n)
-    top = max(scores.values())
-    if others := sorted(k for k in scores if k != v and scores[k] >= top - near):
+    nearly = max(by_k.values()) - max(CLOSE, CLOSE_SHARE * n)
+    if others := sorted(k for k, bic in by_k.items() if k != v and bic >= nearly):
         listed = " or ".join(map(str, others))
         sentences.append(f"{listed} clusters are nearly as likely as {v}; look at the clusters")
     if mixture.is_normal:

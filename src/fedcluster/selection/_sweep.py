@@ -99,7 +99,7 @@ def select_k_plan(
     verdict = likeliest(swept.mixtures, swept.weight, tuple(swept.results))
     for ks in EXTENSIONS:
         larger = [k for k in ks if k <= (most or 0)]
-        if not larger or verdict.mixture.k < ENOUGH * max(swept.results):
+        if not larger or verdict.farthest < ENOUGH * max(swept.results):
             break
         more = Mixtures(preprocessor, swept.table, _kinds(swept.mixtures, swept.weight))
         swept = swept.joined((yield from sweep(larger, spec, more)))
