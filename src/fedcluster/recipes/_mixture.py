@@ -2,8 +2,8 @@
 
 The best clusters of k-means are rarely the best start of a mixture: the log likelihood of a row is
 then up to 0.07 less than from the best of scikit-learn's ten starts. What helps are different
-starts: runs of k-means from drawn seeds, broken off early. They share their rounds, and after some
-of these the likeliest go on.
+starts: runs of k-means from drawn seeds, broken off early, some of them sooner than others. They
+share their rounds, and after some of these the likeliest go on.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from fedcluster.recipes._clustering import (
     drawn_starts,
 )
 from fedcluster.recipes._search import race
-from fedcluster.rounds import Plan
+from fedcluster.rounds import Plan, gather
 
 N_STARTS, N_DRAWN = 8, 48
 """Starts that are the best of those of k-means, and others that are drawn."""
-REFINED = 6
-"""Rounds of k-means: what is wanted are different starts, not the best clusters."""
-KEEP = {6: 28, 10: 16, 15: 8, 25: 4}
+REFINED, BRIEFLY = 6, 2
+"""Rounds of k-means, and of half of the drawn starts: what is wanted are different starts."""
+KEEP = {6: 40, 10: 28, 15: 20, 25: 10}
 """Runs that go on after so many rounds."""
 
 
@@ -110,11 +110,14 @@ def _starts(spec: FitSpec) -> Plan[Starts]:
         clusters = replace(clusters, means=described.state)
         history, seeds = described.history, _seeds(described.state, spec)
     found, asked = yield from drawn_starts(clusters)
-    n_starts = spec.n_init or N_STARTS
-    refined = [*found[:n_starts], *seeds]
-    runs = yield from race(Lloyd(), refined, seed=spec.seed, max_rounds=REFINED)
-    starts = [State(run.state.centers, run.state.weights) for run in runs]
-    return starts, history + asked + runs[0].history
+    half = len(seeds) // 2
+    long = [*found[: spec.n_init or N_STARTS], *seeds[:half]]
+    lengths = ((long, REFINED), (seeds[half:], BRIEFLY))
+    refined = yield from gather(
+        [race(Lloyd(), part, seed=spec.seed, max_rounds=length) for part, length in lengths]
+    )
+    starts = [State(run.state.centers, run.state.weights) for runs in refined for run in runs]
+    return starts, history + asked + refined[0][0].history
 
 
 def _seeds(means: State, spec: FitSpec) -> list[State]:
