@@ -45,13 +45,13 @@ def test_pooled_quality(params: dict, seed: int) -> None:
         assert steps == {"VarianceTree", "Lloyd", "Inertia"}
 
 
-def test_breathing_never_loses_and_stops() -> None:
+def test_the_best_search_never_loses_and_stops() -> None:
     good = FederatedKMeans(16, n_init=1, random_state=0).fit(PLANE.X, sites=PLANE.site)
     best = FederatedKMeans(16, n_init=1, quality="best", random_state=0)
     best.fit(PLANE.X, sites=PLANE.site)
     assert best.inertia_ <= good.inertia_
     assert best.inertia_ <= 1.001 * POOLED
-    assert "no gain in the last 2 breaths" in best.stop_reason_
+    assert "no gain in the last 8 generations" in best.stop_reason_
 
 
 def test_a_race_drops_runs_and_keeps_the_best() -> None:
