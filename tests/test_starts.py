@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
+from fedcluster import FederatedFuzzyCMeans
 from fedcluster._random import stream
 from fedcluster._specifications import FitSpec
 from fedcluster.algorithms import FKM, Lloyd, SiteSummaries, VarianceTree, _summaries
@@ -19,13 +20,15 @@ from fedcluster.core import Data, Limit, Result, SiteInfo, State
 from fedcluster.engines import LocalEngine
 from fedcluster.errors import HeldBackError
 from fedcluster.kernels import kmeans, nearest
+from fedcluster.kernels._fuzzy import fuzzy_cmeans
 from fedcluster.kernels._lloyd import lloyd
 from fedcluster.recipes import _clustering as starts
 from fedcluster.recipes import _seeds as seeds
 from fedcluster.recipes._clustering import canonical, clustering
 from fedcluster.recipes._search import race
-from fedcluster.recipes._seeds import best_seeds
+from fedcluster.recipes._seeds import best_fuzzy_seeds, best_seeds, seeds_of
 from fedcluster.rounds import Plan, iterate, run, run_plan
+from reproduction.baselines import central_fuzzy_cmeans
 from reproduction.datasets import plane16
 
 PLANE = plane16(noise=1.5)
@@ -382,6 +385,46 @@ def test_runs_come_by_rising_inertia_with_what_they_were_best_of() -> None:
     assert first.reason.endswith(", best of 2 starts")
     [alone] = run_plan(race(Lloyd(tol=0), [near], max_rounds=1), engine(X)).value
     assert "best of" not in alone.reason
+
+
+# Fuzzy starts
+
+
+def test_fuzzy_starts_are_fuzzy_optima_of_the_means_best_first() -> None:
+    """From the best k-means of heavy tails, fuzzy c-means of the means ends in worse optima."""
+    rng = np.random.default_rng(102)
+    state = State(rng.standard_t(2, (400, 5)), rng.integers(1, 9, 400).astype(float))
+    found = best_fuzzy_seeds(state, 8, 4, 2.0, np.random.default_rng(0))
+
+    def j_m(centers: np.ndarray) -> float:
+        passed = fuzzy_cmeans(state.centers, centers, 2.0, state.weights, tol=1e-3).last_pass
+        return float(passed.errors.sum())
+
+    assert 1 <= len(found) <= 4
+    told = [j_m(seed.centers) for seed in found]
+    assert told[0] == pytest.approx(min(told), rel=1e-3)
+    crisp = [j_m(seed.centers) for seed in best_seeds(state, 8, 4, np.random.default_rng(0))]
+    assert told[0] <= min(crisp) * (1 + 1e-4)
+
+
+def test_fuzzy_starts_of_too_few_means_are_those_of_k_means() -> None:
+    state = State(on_line(0, 8), np.array([3.0, 5.0]))
+    [crisp] = best_seeds(state, 5, 4, stream(0, 0))
+    for m in (None, 2.0):
+        [same] = seeds_of(state, 5, 4, stream(0, 0), m)
+        assert_array_equal(same.centers, crisp.centers)
+
+
+@pytest.mark.filterwarnings("ignore:only 7 of 8")  # the best J_m has two centres at one place
+@pytest.mark.parametrize("seed", [101, 102])
+def test_fuzzy_clusters_of_heavy_tails_are_as_good_as_pooled_ones(seed: int) -> None:
+    """Student's t with two degrees of freedom; k-means starts alone end 6 and 21 % above."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_t(2, (1500, 5))
+    site = rng.integers(5, size=1500)
+    pooled = float(central_fuzzy_cmeans(X, 8, 2.0, n_init=5, tol=1e-5).last_pass.errors.sum())
+    model = FederatedFuzzyCMeans(8, random_state=seed - 100).fit(X, sites=site)
+    assert model.inertia_ <= pooled * 1.0005
 
 
 # The whole

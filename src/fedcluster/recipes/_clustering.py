@@ -40,7 +40,7 @@ from fedcluster.recipes._crossover import search
 from fedcluster.recipes._evaluation import told
 from fedcluster.recipes._participation import keeps_sums, sampled_run
 from fedcluster.recipes._search import HALVING, SHORT, race
-from fedcluster.recipes._seeds import best_seeds
+from fedcluster.recipes._seeds import seeds_of
 from fedcluster.recipes._trimming import N_SEEDS as N_TRIMMED
 from fedcluster.recipes._trimming import trimmed_run, trimmed_seeds
 from fedcluster.rounds import EarlyStop, Plan, everyone, gather, iterate
@@ -277,18 +277,19 @@ def _n_seeds(spec: FitSpec) -> int:
 def drawn_starts(spec: FitSpec) -> Plan[Starts]:
     """Plan the starts that a specification asks for, with the rounds that they take."""
     k, seed, auto = spec.n_clusters, spec.seed, spec.algorithm == "auto"
+    m = spec.m if auto else None
     n_seeds = spec.n_init or (_n_seeds(spec) if auto else 1)
     if (start := _given_start(spec)) is not None:
         return [start], ()
     if spec.means is not None:
-        return best_seeds(spec.means, k, n_seeds, stream(seed, spec.means.round)), ()
+        return seeds_of(spec.means, k, n_seeds, stream(seed, spec.means.round), m), ()
     step = description_step(spec)
     if step is None:
         n_drawn = spec.n_init or (N_DRAWN if auto else 1)
         return (yield from drawn(k, n_drawn, site_seeding(spec.init), seed))
     if spec.init == "auto" and spec.quality != "good" and not spec.sums_only:
-        return (yield from with_fkm(step, k, n_seeds, seed))
-    return (yield from from_description(step, k, n_seeds, seed))
+        return (yield from with_fkm(step, k, n_seeds, seed, m))
+    return (yield from from_description(step, k, n_seeds, seed, m))
 
 
 def description_step(spec: FitSpec) -> Description | None:
@@ -344,16 +345,20 @@ def _finest(step: Description) -> Description:
     return replace(step, min_rows=1)
 
 
-def from_description(step: Description, n_clusters: int, n_seeds: int, seed: int) -> Plan[Starts]:
+def from_description(
+    step: Description, n_clusters: int, n_seeds: int, seed: int, m: float | None = None
+) -> Plan[Starts]:
     """Plan a start from weighted means of all rows: one round of summaries, more of sums alone."""
     described = yield from description(step, n_clusters, seed)
     means, rng = described.state, stream(seed, described.state.round)
-    return best_seeds(means, n_clusters, n_seeds, rng), described.history
+    return seeds_of(means, n_clusters, n_seeds, rng, m), described.history
 
 
-def with_fkm(step: Description, n_clusters: int, n_seeds: int, seed: int) -> Plan[Starts]:
+def with_fkm(
+    step: Description, n_clusters: int, n_seeds: int, seed: int, m: float | None = None
+) -> Plan[Starts]:
     """Plan a start from means, joined by the last states of FKM in rounds of its own."""
-    described = from_description(step, n_clusters, n_seeds - FKM_STARTS, seed)
+    described = from_description(step, n_clusters, n_seeds - FKM_STARTS, seed, m)
     (starts, history), (states, fkm_history) = yield from gather(
         [described, _every_state(FKM(n_clusters), FKM_ROUNDS, seed)]
     )

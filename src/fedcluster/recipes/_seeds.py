@@ -25,7 +25,8 @@ from scipy.spatial.distance import cdist
 
 from fedcluster.core import Floats, State
 from fedcluster.errors import HeldBackError
-from fedcluster.kernels import kmeans
+from fedcluster.kernels import kmeans, kmeans_plusplus
+from fedcluster.kernels._fuzzy import FuzzyFit, fuzzy_cmeans
 from fedcluster.kernels._lloyd import LloydFit, lloyd
 
 POPULATION = 12
@@ -33,6 +34,9 @@ POPULATION = 12
 
 RESTARTS, CHILDREN, PATIENCE = 40, 160, 40
 """Runs of k-means++, children at most, and children in a row without gain that end the search."""
+
+FUZZY_RESTARTS, FUZZY_ITERATIONS = 60, 60
+"""Runs of fuzzy c-means from k-means++, besides those from the best k-means, and their rounds."""
 
 SEARCH_WORK = 1 << 27
 """Products of a mean's value with a centre's that one iteration of all runs may take."""
@@ -113,6 +117,59 @@ def best_seeds(state: State, n_clusters: int, n_seeds: int, rng: Generator) -> l
         fits = _distinct([*fits, child])[:size]
         idle = 0 if fits[0].inertia < least * (1 - 1e-6) else idle + 1
     return [State(fit.centers, fit.weights, round=state.round) for fit in fits[:n_seeds]]
+
+
+def seeds_of(
+    state: State, n_clusters: int, n_seeds: int, rng: Generator, m: float | None = None
+) -> list[State]:
+    """Return the best distinct weighted k-means, or fuzzy c-means for an m, of means."""
+    if m is None:
+        return best_seeds(state, n_clusters, n_seeds, rng)
+    return best_fuzzy_seeds(state, n_clusters, n_seeds, m, rng)
+
+
+def best_fuzzy_seeds(
+    state: State, n_clusters: int, n_seeds: int, m: float, rng: Generator
+) -> list[State]:
+    """Return the best distinct weighted fuzzy c-means of the means in a state, best first.
+
+    Where rows have heavy tails, the best k-means gives centres to few far rows, and fuzzy c-means
+    from there stays in a poor optimum. So runs start from k-means++ as well as from the best
+    k-means, and J_m of the means says which are the best.
+
+    Parameters
+    ----------
+    state : State
+        Weighted means that describe all rows.
+    n_clusters, n_seeds : int
+        k; the most starts that are wanted.
+    m : float
+        The fuzzifier.
+    rng : Generator
+        Draws the restarts.
+    """
+    crisp = best_seeds(state, n_clusters, n_seeds, rng)
+    if len(state.centers) <= n_clusters:
+        return crisp
+    points, weights = state.centers, state.weights
+    n_restarts = _Means.of(state, n_clusters).runs(n_seeds, FUZZY_RESTARTS)
+    drawn = [
+        points[kmeans_plusplus(points, n_clusters, weights, rng=rng)] for _ in range(n_restarts)
+    ]
+    fits = [
+        fuzzy_cmeans(points, start, m, weights, max_iter=FUZZY_ITERATIONS, tol=1e-3)
+        for start in [*(seed.centers for seed in crisp), *drawn]
+    ]
+    best: list[FuzzyFit] = []
+    for fit in sorted(fits, key=_j_m):
+        if not best or _j_m(fit) > _j_m(best[-1]) * (1 + 1e-6):
+            best.append(fit)
+    return [State.at(fit.centers) for fit in best[:n_seeds]]
+
+
+def _j_m(fit: FuzzyFit) -> float:
+    """Return the sum that fuzzy c-means makes small."""
+    return float(fit.last_pass.errors.sum())
 
 
 def _distinct(fits: Sequence[LloydFit]) -> list[LloydFit]:
