@@ -180,7 +180,11 @@ class Client:
     @cached_property
     def site(self) -> SiteInfo:
         """Facts that the site tells of itself without being asked for more; opens the rows."""
-        limits, rows = tuple(map(Limit.from_filter, self.filters)), float(len(self.rows))
+        limits = tuple(map(Limit.from_filter, self.filters))
+        if isinstance(self.rows, Data):  # as a coordinator over a network learns of them
+            rows = self.rows.weighed().n_rows
+        else:
+            rows = float(len(self.rows))
         if self.protection is not None:
             limits, rows = (self.protection.groups.limit,), self.data.n_rows
         return SiteInfo(
