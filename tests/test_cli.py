@@ -225,7 +225,7 @@ def test_what_is_printed_can_be_read_aloud(rows, files):
 def test_a_cluster_of_one_row_that_leaves_is_told_and_can_be_held_back():
     Path("north.csv").write_text("x\n0\n1\n2\n1\n0\n90\n")
     Path("south.csv").write_text("x\n90\n91\n92\n91\n90\n1\n0\n1\n")
-    told = "at most 1 in a message of north): who reads the message knows that row. "
+    told = "1 in a message of north and 1 of south): who reads the message knows that row. "
     arguments = ("fit", "north.csv", "south.csv", "-k", 2, "--out", "out", "--overwrite")
     assert told in run(*arguments).stdout
     held = run(*arguments, "--min-cluster-size", 2).stdout
