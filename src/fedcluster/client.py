@@ -181,10 +181,8 @@ class Client:
     def site(self) -> SiteInfo:
         """Facts that the site tells of itself without being asked for more; opens the rows."""
         limits = tuple(map(Limit.from_filter, self.filters))
-        if isinstance(self.rows, Data):  # as a coordinator over a network learns of them
-            rows = self.rows.weighed().n_rows
-        else:
-            rows = float(len(self.rows))
+        told = self.rows.weighed() if isinstance(self.rows, Data) else self.rows
+        rows = float(len(told))  # as a coordinator over a network learns of them
         if self.protection is not None:
             limits, rows = (self.protection.groups.limit,), self.data.n_rows
         return SiteInfo(
