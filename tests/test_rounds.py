@@ -18,6 +18,7 @@ from fedcluster.core import Answers, Data, State, Summary, Task
 from fedcluster.engines import LocalEngine
 from fedcluster.errors import HeldBackError, SiteError
 from fedcluster.metrics import Inertia
+from fedcluster.preprocessing import Preprocessor
 from fedcluster.privacy import MinClusterSize, MinRows
 from fedcluster.rounds import Plan, gather, iterate, run, run_plan, with_preprocessing
 
@@ -311,13 +312,13 @@ def test_who_watches_sees_every_round_as_it_is_kept() -> None:
 
 def test_a_task_s_own_preprocessor_stays_its_own() -> None:
     """The plan's is for those that have none."""
-    plans, own = object(), object()
+    plans, own = Preprocessor(()), Preprocessor((), unit=True)
 
     def plan() -> Plan[None]:
-        yield [Task(Lloyd(), START), Task(Lloyd(), START, preprocessor=own)]  # type: ignore[arg-type]
+        yield [Task(Lloyd(), START), Task(Lloyd(), START, preprocessor=own)]
         yield [Task(Lloyd(), START)]
 
-    prepared = with_preprocessing(plan(), plans)  # type: ignore[arg-type]
+    prepared = with_preprocessing(plan(), plans)
     assert [task.preprocessor for task in next(prepared)] == [plans, own]
     assert [task.preprocessor for task in prepared.send([])] == [plans]
     with pytest.raises(StopIteration):
