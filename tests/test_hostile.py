@@ -250,7 +250,10 @@ def within(step: Step, i: int) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         how = preparation_in(rng)
     sizes = {**most, "d": 3 if how is None else how.n_columns_out}
     given = {name: value_in(each, most, rng) for name, each in allowed_of(step).fields.items()}
-    allowed = allowed_of(replace(step, **given))  # type: ignore[type-var]
+    try:
+        allowed = allowed_of(replace(step, **given))  # type: ignore[type-var]
+    except ValueError:  # no such step can be made; it is asked for all the same
+        allowed = allowed_of(step)
     sizes["k"] = value_in(allowed.centers, sizes, rng)
     sizes |= {name: min(200, value_in(held, sizes, rng)) for name, held in allowed.sizes.items()}
     memory = {} if allowed.optional and rng.integers(2) else allowed.memory

@@ -114,7 +114,7 @@ def execute(
     >>> south = Client("south", Data(np.array([[8.0], [9.0], [10.0]])))
     >>> report = execute(Fit(2), LocalEngine([north, south]), columns=["age"])
     >>> report.outcome.value.state.centers.tolist(), len(report.outcome.communication_rounds)
-    ([[1.0], [9.0]], 3)
+    ([[1.0], [9.0]], 9)
     """
     if isinstance(job, Evaluate):
         job = replace(job, metrics=tuple(map(_metric, job.metrics)))
