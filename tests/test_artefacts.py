@@ -77,7 +77,7 @@ def test_a_choice_of_k_in_a_fit_is_the_same_over_a_network(trial, over, tmp_path
     invoke("fit", *site_tomls(trial), "-k", "auto", "--out", tmp_path / "here")
     here, there = (read(tmp_path / side / "history.json") for side in ("here", "there"))
     assert here["selection"] == there["selection"]
-    assert here["n_clusters"] == there["n_clusters"] == 3
+    assert here["n_clusters"] == there["n_clusters"] > 1
 
 
 def test_an_algorithm_of_one_s_own_is_named_by_its_module(trial, over, tmp_path) -> None:  # noqa: F811

@@ -43,7 +43,7 @@ from fedcluster.recipes._search import HALVING, SHORT, race
 from fedcluster.recipes._seeds import seeds_of
 from fedcluster.recipes._trimming import N_SEEDS as N_TRIMMED
 from fedcluster.recipes._trimming import trimmed_run, trimmed_seeds
-from fedcluster.rounds import EarlyStop, Plan, everyone, gather, iterate
+from fedcluster.rounds import EarlyStop, Plan, everyone, gather, iterate, reason
 
 N_SEEDS, N_MORE, LARGE_SITE = 8, 16, 1000
 """Starts of the default way to cluster: the best that the server finds among means of all rows.
@@ -329,20 +329,28 @@ def description(step: Description, n_clusters: int, seed: int) -> Plan[Result]:
     the same rows, smaller groups of rows are asked for. These describe the rows then, unless the
     sites' limits held back more of them.
     """
-    coarse = yield from iterate(step, seed=seed)
-    finest = _finest(step)
-    if step == finest or len(np.unique(coarse.state.centers, axis=0)) >= n_clusters:
-        return coarse
-    fine = yield from iterate(finest, seed=seed)
-    better = max(fine, coarse, key=lambda result: len(result.state.centers))
-    return replace(better, history=coarse.history + fine.history)
+    best, history = yield from _described(step, seed)
+    for finer in _finer(step):
+        if len(np.unique(best.centers, axis=0)) >= n_clusters:
+            break
+        state, more = yield from _described(finer, seed)
+        best, history = max(state, best, key=lambda each: len(each.centers)), history + more
+    return Result(best, history, reason(best, len(history)))
 
 
-def _finest(step: Description) -> Description:
-    """Return the same step for the smallest groups of rows, single ones."""
+def _described(step: Description, seed: int) -> Plan[tuple[State, tuple[Iteration, ...]]]:
+    """Plan one description, with the rounds that it takes."""
+    result = yield from iterate(step, seed=seed)
+    return result.state, result.history
+
+
+def _finer(step: Description) -> list[Description]:
+    """Return the same step for smaller groups of rows, and for single rows."""
     if isinstance(step, SiteSummaries):
-        return SiteSummaries(step.n_means)
-    return replace(step, min_rows=1)
+        finer = [replace(step, rows_per_mean=step.min_rows), SiteSummaries(step.n_means)]
+        return [each for each in dict.fromkeys(finer) if each != step]
+    finest = replace(step, min_rows=1)
+    return [finest] if finest != step else []
 
 
 def from_description(

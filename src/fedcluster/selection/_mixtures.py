@@ -59,6 +59,8 @@ FULL: tuple[Kind, ...] = (("full", False), ("full", True))
 
 EDGES = np.concatenate([-np.geomspace(0.05, 40.0, 48)[::-1], [0.0], np.geomspace(0.05, 40.0, 48)])
 """Edges of cells along a principal axis, in standard deviations."""
+LEAST_VARIANCE = 1e-180
+"""Variance along an axis below which its unit could not be told to a site."""
 RANGE = (0.001, 0.999)
 """Shares of the rows below the ends of a range."""
 
@@ -249,7 +251,8 @@ def _log_noise(mean: Floats, covariance: Floats, numbers: Any, seed: int) -> Pla
     if not len(places):
         return 0.0
     values, vectors = np.linalg.eigh(covariance[np.ix_(places, places)])
-    sd = np.sqrt(np.maximum(values, 1e-12 * max(float(values.max()), 1e-300)))
+    least = max(1e-12 * float(values.max()), LEAST_VARIANCE)
+    sd = np.sqrt(np.maximum(values, least))
     axes = np.zeros((len(places), len(mean)))
     axes[:, places] = vectors.T / sd[:, None]
     state = replace(State.at(mean[None]), memory={"axes": axes, "edges": EDGES})
