@@ -181,17 +181,12 @@ class Client:
     def site(self) -> SiteInfo:
         """Facts that the site tells of itself without being asked for more; opens the rows."""
         limits = tuple(map(Limit.from_filter, self.filters))
-        told = self.rows.weighed() if isinstance(self.rows, Data) else self.rows
-        rows = float(len(told))  # as a coordinator over a network learns of them
         if self.protection is not None:
-            limits, rows = (self.protection.groups.limit,), self.data.n_rows
-        return SiteInfo(
-            self.name,
-            limits,
-            self.streams,
-            n_rows=rows,
-            n_columns=n_columns_of(self.rows),
-        )
+            limits = (self.protection.groups.limit,)
+        rows = self.rows  # without weight they do not count, as over a network
+        n_rows = rows.weighed().n_rows if isinstance(rows, Data) else float(len(rows))
+        width = n_columns_of(rows)
+        return SiteInfo(self.name, limits, self.streams, n_rows=n_rows, n_columns=width)
 
     def introduce(
         self, *, columns: bool = False, texts: Collection[str] = (), labels: bool = False
