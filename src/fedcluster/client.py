@@ -185,8 +185,13 @@ class Client:
             limits = (self.protection.groups.limit,)
         rows = self.rows  # without weight they do not count, as over a network
         n_rows = rows.weighed().n_rows if isinstance(rows, Data) else float(len(rows))
-        width = n_columns_of(rows)
-        return SiteInfo(self.name, limits, self.streams, n_rows=n_rows, n_columns=width)
+        return SiteInfo(
+            self.name,
+            limits,
+            self.streams,
+            n_rows=n_rows,
+            n_columns=n_columns_of(rows),
+        )
 
     def introduce(
         self, *, columns: bool = False, texts: Collection[str] = (), labels: bool = False
