@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import inspect
+from typing import Any
 
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
+from numpy.typing import NDArray
 
 from fedcluster import Data, State, Summary
 from fedcluster.algorithms import Lloyd
@@ -66,6 +68,21 @@ def test_rows_of_weight_0_are_left_out_with_all_that_belongs_to_them() -> None:
     assert_array_equal(data.groups, [7, 9])
     for whole in (Data(rows), Data(rows, weight + 1)):
         assert whole.weighed() is whole
+
+
+@pytest.mark.parametrize("levels", [1, 2, 3, 40, 10**6])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_canonical_order_is_the_lexicographic_one(levels: int, dtype: type) -> None:
+    rng = np.random.default_rng(levels)
+    X: NDArray[Any] = rng.integers(levels, size=(300, 4)).astype(dtype)
+    X[rng.random(X.shape) < 0.05] = np.nan
+    X[rng.random(X.shape) < 0.05] = -0.0
+    weight = rng.integers(1, 3, size=300).astype(float)
+    same = np.arange(300.0)  # rows that are alike stay in their order
+    data = Data(X, weight, y=same).canonical()
+    assert data.y is not None
+    assert_array_equal(data.y, np.lexsort([weight, *X.T[::-1]]))
+    assert len(Data(X[:0]).canonical()) == 0
 
 
 def test_canonical_order_is_by_the_first_column_then_the_next_then_the_weight() -> None:

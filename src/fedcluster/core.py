@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, fields, is_dataclass, replace
 from functools import reduce
+from itertools import pairwise
 from operator import add
 from types import NoneType
 from typing import Any, Protocol, Self, runtime_checkable
@@ -184,7 +185,32 @@ class Data:
     def canonical(self) -> Data:
         """Return the rows in lexicographic order: then no draw depends on the given one."""
         weight = [] if self.sample_weight is None else [self.sample_weight]
-        return self.take(np.lexsort([*weight, *self.X.T[::-1]]))
+        return self.take(_lexicographic([*self.X.T, *weight]))
+
+
+def _lexicographic(columns: Sequence[NDArray[Any]]) -> NDArray[np.intp]:
+    """Return the order of rows by their columns, the first before all others.
+
+    The one of ``np.lexsort``, in less time where few rows share a value: a column is only asked
+    for those that the ones before it leave tied.
+
+    Examples
+    --------
+    >>> _lexicographic([np.array([2.0, 1.0, 2.0]), np.array([5.0, 7.0, 4.0])])
+    array([1, 2, 0])
+    """
+    order = np.argsort(columns[0], kind="stable")
+    places, tie = np.arange(len(order)), np.zeros(len(order), dtype=np.intp)
+    for before, column in pairwise(columns):
+        if not len(places):
+            break
+        values = before[order[places]]
+        same = (values[1:] == values[:-1]) | (np.isnan(values[1:]) & np.isnan(values[:-1]))
+        starts = np.append(True, ~(same & (tie[1:] == tie[:-1])))
+        tied = ~(starts & np.append(starts[1:], True))
+        places, tie = places[tied], np.cumsum(starts)[tied]
+        order[places] = order[places[np.lexsort([column[order[places]], tie])]]
+    return order
 
 
 @runtime_checkable
