@@ -131,10 +131,12 @@ def test_the_ends_of_what_was_tried_are_doubted_but_not_1() -> None:
 def test_who_had_no_vote_is_named() -> None:
     one = doubted(4, {BIC: 4, GAP: 6}, (GAP,))
     assert one == (
-        "the gap statistic is still rising at k = 6, the largest that was tried, and had no vote; "
+        "the gap statistic is still improving at k = 6, the largest that was tried, and had no vote; "
         "try larger ones"
     )
-    assert "BIC and the gap statistic are still rising" in doubted(4, {BIC: 6, GAP: 6}, (BIC, GAP))
+    assert "BIC and the gap statistic are still improving" in doubted(
+        4, {BIC: 6, GAP: 6}, (BIC, GAP)
+    )
 
 
 def test_other_votes_are_a_disagreement_unless_they_are_for_1() -> None:
@@ -194,7 +196,7 @@ def test_an_elbow_is_farthest_below_the_line_between_the_ends() -> None:
 def test_two_points_have_no_elbow_and_nan_says_nothing() -> None:
     two = scored("inertia", {2: 9.0, 3: 5.0})
     assert judged(two, {2: apart(2), 3: apart(3)}, Rule("inertia")).n_clusters == 3
-    table = scored("bic", {2: 1.0, 3: np.nan, 4: 0.0})
+    table = scored("bic", {2: -1.0, 3: np.nan, 4: 0.0})
     assert judged(table, {k: apart(k) for k in table}, Rule("bic")).says == {"bic": 2}
 
 
@@ -203,14 +205,14 @@ def test_three_points_have_an_elbow_and_endless_ones_their_best() -> None:
     three = scored("inertia", {2: 90.0, 3: 20.0, 4: 10.0})
     results = {k: apart(k) for k in range(2, 6)}
     assert judged(three, {k: results[k] for k in three}, Rule("inertia")).n_clusters == 3
-    endless = scored("bic", {2: 1.0, 3: 9.0, 4: 9.5, 5: np.inf})
+    endless = scored("bic", {2: -1.0, 3: -9.0, 4: -9.5, 5: -np.inf})
     assert judged(endless, results, Rule("bic", pick="elbow")).n_clusters == 5
 
 
 def test_a_single_index_has_no_doubts_about_the_others() -> None:
     values = {2: 0.0, 3: 1.0, 4: 0.5, 5: 0.2}
     table = {
-        k: {**dict.fromkeys(JUDGES, v), CALINSKI: float(k), "gap-error": 0.0}
+        k: {**dict.fromkeys(JUDGES, v), BIC: -v, CALINSKI: float(k), "gap-error": 0.0}
         for k, v in values.items()
     }
     results = {k: apart(k) for k in table}
@@ -218,7 +220,7 @@ def test_a_single_index_has_no_doubts_about_the_others() -> None:
     assert (alone.n_clusters, alone.rule, alone.warnings) == (3, BIC, ())
     assert alone.reason == "BIC says 3."
     [warning] = judged(table, results, Rule("vote")).warnings
-    assert warning.startswith("Calinski-Harabasz is still rising at k = 5, the largest")
+    assert warning.startswith("Calinski-Harabasz is still improving at k = 5, the largest")
 
 
 def test_bounds_are_one_pair_for_all_columns_or_one_for_each() -> None:
@@ -257,7 +259,7 @@ def drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     def draw(*indices: str, words: int = 0) -> Any:
         values = {2: 0.1, 3: 0.9, 4: 0.5, 5: 0.3, 6: 0.2}
         table = {
-            k: {**{index: v * 10**i for i, index in enumerate(indices)}, "gap-error": 0.05 * k}
+            k: {**{index: v * SCALES[index] for index in indices}, "gap-error": 0.05 * k}
             for k, v in values.items()
         }
         found = judged(table, {k: apart(k) for k in table}, Rule("vote"))
@@ -272,6 +274,7 @@ def drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 SHOWN = (*JUDGES, "davies-bouldin", "inertia")
+SCALES = dict(zip(SHOWN, 10.0 ** np.arange(6) * [-1, 1, 1, 1, 1, 1], strict=True))
 
 
 def inches(figure: Any, artist: Any) -> np.ndarray:
@@ -293,9 +296,7 @@ def test_each_curve_shows_its_scores_what_it_says_and_the_verdict(drawn: Any) ->
         verdict, *_, curve, dot = axes.get_lines()
         assert set(np.ravel(verdict.get_xdata())) == {3}  # all judges say so
         np.testing.assert_array_equal(curve.get_xdata(), [2, 3, 4, 5, 6])
-        scale = dict(zip(SHOWN, 10.0 ** np.arange(6), strict=True))[
-            [*JUDGES, "davies-bouldin", "inertia"][i]
-        ]
+        scale = SCALES[SHOWN[i]]
         np.testing.assert_allclose(curve.get_ydata(), scale * np.array([0.1, 0.9, 0.5, 0.3, 0.2]))
         [[says]] = [dot.get_xdata()]
         assert dot.get_ydata() == [curve.get_ydata()[list(curve.get_xdata()).index(says)]]

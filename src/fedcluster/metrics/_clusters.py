@@ -301,13 +301,13 @@ def bic(state: State, total: Summary) -> float:
 
         log L = sum_j n_j log(n_j / n) - n d / 2 log(2 pi s^2) - d (n - k) / 2
         s^2   = within / (d (n - k))
-        BIC   = log L - p / 2 log n,        p = (k - 1) + k d + 1
+        BIC   = p log n - 2 log L,          p = (k - 1) + k d + 1
 
-    The most likely k has the *largest* BIC, and k = 1 is among the answers. k counts clusters
-    that have rows; nan for n <= k, infinite if all rows equal their means.
+    The most likely k has the *smallest* BIC, and k = 1 is among the answers. k counts clusters
+    that have rows; nan for n <= k, minus infinity if all rows equal their means.
 
     Deviation: the paper prints within / (n - k) for s^2 and (n - k) / 2 in log L, which are
-    right for d = 1 only.
+    right for d = 1 only. Its BIC is -1/2 times this one, which has scikit-learn's sign.
     """
     clusters = Clusters.from_total(state, total)
     sizes, d = clusters.weights[clusters.present], int(state.centers.shape[1])
@@ -315,11 +315,11 @@ def bic(state: State, total: Summary) -> float:
     if n <= k:
         return float("nan")
     if not within:
-        return float("inf")
+        return float("-inf")
     variance = within / (d * (n - k))
     likelihood = float(sizes @ np.log(sizes / n))
     likelihood -= n * d / 2 * log(2 * pi * variance) + d * (n - k) / 2
-    return likelihood - (k - 1 + k * d + 1) / 2 * log(n)
+    return (k - 1 + k * d + 1) * log(n) - 2 * likelihood
 
 
 def davies_bouldin_at_means(state: State, total: Summary) -> float:

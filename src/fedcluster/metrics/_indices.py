@@ -165,9 +165,9 @@ METRICS: Mapping[str, Index] = {
         True,
         Choosing("Calinski-Harabasz", "Calinski", 3, always_shown=True),
     ),
-    "bic": Index(SCATTER, clusters.bic, True, Choosing("X-means' BIC", "X-means")),
+    "bic": Index(SCATTER, clusters.bic, False, Choosing("X-means' BIC", "X-means")),
     "mixture-bic": Index(
-        MIXTURE, MixtureLikelihood().score, True, Choosing("BIC", "BIC", 1, always_shown=True)
+        MIXTURE, MixtureLikelihood().score, False, Choosing("BIC", "BIC", 1, always_shown=True)
     ),
     "davies-bouldin": Index(
         SPREAD,

@@ -75,11 +75,12 @@ class ColumnSpread:
 class MixtureLikelihood:
     """Bayesian information criterion of the clusters as a mixture of clouds of one shape.
 
-        BIC = log L - p / 2 log n,        p = (k - 1) + k d + d
+        BIC = p log n - 2 log L,        p = (k - 1) + k d + d
 
-    after G. Schwarz, Estimating the dimension of a model, Ann. Statist. 6, 1978. The most likely
-    k has the *largest* BIC, and k = 1 is among the answers. k counts clusters that have rows, d
-    columns that are not constant. The scale of a column does not matter.
+    after G. Schwarz, Estimating the dimension of a model, Ann. Statist. 6, 1978, with the
+    sign of scikit-learn's ``GaussianMixture.bic``: the most likely k has the *smallest* BIC, and
+    k = 1 is among the answers. k counts clusters that have rows, d columns that are not constant.
+    The scale of a column does not matter.
 
     Asked about the state that `mixture_round` makes of a first round's totals.
 
@@ -102,14 +103,15 @@ class MixtureLikelihood:
     >>> rows = Data(np.array([[-1.0], [1.0], [3.0], [5.0]]))
     >>> answer = MixtureLikelihood().client_step(state, rows, np.random.default_rng(0))
     >>> round(MixtureLikelihood().score(state, answer), 4)
-    -11.1846
+    22.3692
     """
 
     allowed = Allowed(
         centers=CENTERS,
         memory={"means": Array(("k", "d")), "columns": Array(("d",), least=0.0)},
     )
-    client_additive = server_additive = maximise = True
+    client_additive = server_additive = True
+    maximise = False
     answer_shape = one_number
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
@@ -127,15 +129,15 @@ class MixtureLikelihood:
         return one_line(total, data)
 
     def score(self, state: State, total: Summary) -> float:
-        """Return the criterion; infinite if all rows are alike, nan for n <= k."""
+        """Return the criterion; minus infinity if all rows are alike, nan for n <= k."""
         k, d = int((state.weights > 0).sum()), int((state.memory["columns"] > 0).sum())
         n, [weight] = float(state.weights.sum()), total.weights
         if not (weight > 0 and n > k):
             return float("nan")
         if not d:
-            return float("inf")
+            return float("-inf")
         likelihood = float(total.sums[0, 0] * n / weight)
-        return likelihood - (k - 1 + k * d + d) / 2 * log(n)
+        return (k - 1 + k * d + d) * log(n) - 2 * likelihood
 
 
 def mixture_round(state: State, scatter: Summary, spread: Summary) -> State:

@@ -243,7 +243,7 @@ def doubts(
     if abstaining:
         names = [CHOOSING[index].label for index in abstaining]
         sentences.append(
-            f"{listed(names)} {'is' if len(names) == 1 else 'are'} still rising at "
+            f"{listed(names)} {'is' if len(names) == 1 else 'are'} still improving at "
             f"k = {tried[-1]}, the largest that was tried, and had no vote; try larger ones"
         )
     others = sorted({says[voter] for voter in voters if voter in says and 1 < says[voter] != k})
