@@ -75,7 +75,9 @@ def test_scores_are_scikit_learn_s_by_site_and_in_all(model: Model, rows: pd.Dat
         squared = sk.silhouette_score(X, labels, metric="sqeuclidean")
         assert scores["squared-silhouette"] == pytest.approx(squared)
         assert scores["ari"] == pytest.approx(sk.adjusted_rand_score(own["kind"], labels))
-    assert list(said["scores"]) == [name for name in METRICS if name not in FUZZY]
+    hard = [name for name in METRICS if name not in FUZZY]
+    assert list(said["scores"]) == [*hard, "squared-silhouette-by-chance"]
+    assert "squared-silhouette-by-chance" not in said["sites"][0]["scores"]
     assert said["rounds"] == 2
     assert {site["rows"] for site in said["sites"]} == {40}
 
@@ -112,13 +114,16 @@ def test_the_table_has_a_line_for_each_index_and_a_column_for_each_site(model: M
     assert set(found(*FILES, "--label-column", "kind")["scores"]) <= shown
     assert any(line.endswith("Under a site stands what it would find out alone.") for line in lines)
     assert "No row was held back." in lines
+    said = found(*FILES, "--label-column", "kind")["meaning"]
+    assert said[0].startswith("Reasonably separated: the squared silhouette is 0.")
+    assert set(said) <= set(lines)
 
 
 def test_sites_that_do_not_fit_are_counted(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "64")
     shown = run(*FILES).stdout
     assert "How good the clusters are (2 more sites in --json)" in shown
-    assert max(map(len, shown.split("rows;")[0].splitlines())) <= 64
+    assert max(map(len, shown.strip().split("\n\n")[0].splitlines())) <= 64
     monkeypatch.setenv("COLUMNS", "72")
     assert "How good the clusters are (1 more site in --json)" in run(*FILES).stdout
 

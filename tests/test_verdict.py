@@ -131,8 +131,8 @@ def test_the_ends_of_what_was_tried_are_doubted_but_not_1() -> None:
 def test_who_had_no_vote_is_named() -> None:
     one = doubted(4, {BIC: 4, GAP: 6}, (GAP,))
     assert one == (
-        "the gap statistic is still improving at k = 6, the largest that was tried, and had no vote; "
-        "try larger ones"
+        "the gap statistic is still improving at k = 6, the largest that was tried, and had no "
+        "vote; try larger ones"
     )
     assert "BIC and the gap statistic are still improving" in doubted(
         4, {BIC: 6, GAP: 6}, (BIC, GAP)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedcluster._report._pictures import pictured
+from fedcluster._report._scores import meaning
 from fedcluster._report._tables import SiteRecord, plain
 from fedcluster.core import Result
 from fedcluster.io._outputs import json_text
@@ -86,6 +87,7 @@ def scores_content(report: JobReport, records: Sequence[SiteRecord] = ()) -> dic
         "model": str(job.model),
         "scores": plain(scores),
         "better": {name: better(name, job.metrics) for name in scores},
+        "meaning": meaning(scores),
         **({} if job.classes is None else {"classes": sorted(job.classes)}),
         **_account(report, records),
     }
@@ -102,7 +104,10 @@ def better(index: str, metrics: Sequence[Any] = ()) -> str | None:
         These metrics.
     """
     own = {str(metric): bool(metric.maximise) for metric in metrics}
-    higher = own[index] if index in own else METRICS[index].maximise
+    if index in own:
+        higher: bool | None = own[index]
+    else:
+        higher = METRICS[index].maximise if index in METRICS else None
     return {True: "higher", False: "lower", None: None}[higher]
 
 

@@ -301,6 +301,8 @@ class Evaluate:
         Algorithms of one's own that may assign rows, as of `Model.load`.
     participation, seed
         As of `Fit`.
+    n_references : int
+        Draws of each kind of rows without clusters to compare with, see `docs/metrics.md`.
     """
 
     model: Any
@@ -310,6 +312,7 @@ class Evaluate:
     algorithms: Sequence[Any] = ()
     participation: float = 1.0
     seed: int = 0
+    n_references: int = 20
 
 
 @dataclass(frozen=True, slots=True)

@@ -197,6 +197,7 @@ def plan_of(
             classes=job.classes,
             complete=not job.labels,
             metrics=job.metrics,
+            n_references=0 if model.assigned_by else job.n_references,  # theirs are the nearest
             seed=seed,
         )
     told = (site.n_rows if site.weight is None else site.weight for site in sites)

@@ -266,6 +266,7 @@ def evaluate(
         content,
         [
             indices.evaluation_table(scored, screen.width),
+            *content["meaning"],
             indices.evaluation_line(scored),
             *messages.notes(scored.sites, absent_too=""),
             *written,

@@ -155,6 +155,7 @@ def evaluate(
     job = Evaluate(model, classes=_classes(tables.values()), metrics=metrics)
     report = execute(job, LocalEngine(clients))
     alone = {name: Client(name, table.rows, ()) for name, table in tables.items()}
+    job = replace(job, n_references=0)  # one comparison with chance, of all rows together
     by_site = {
         name: execute(job, LocalEngine([client])).outcome.value for name, client in alone.items()
     }
@@ -215,7 +216,7 @@ def evaluation_table(scored: Evaluation, width: int) -> Table:
             name,
             better(name, metrics) or "",
             _cell(score),
-            *(_cell(own[name]) for own in sites.values()),
+            *(_cell(own[name]) if name in own else "" for own in sites.values()),
         ]
         for name, score in scored.scores.items()
     ]

@@ -6,10 +6,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from fedcluster._random import stream
 from fedcluster._ranges import allowed_of
 from fedcluster.core import Answers, Metric, State, Summary, Task
-from fedcluster.metrics._indices import METRICS, SHARED, Given, Measurement
+from fedcluster.metrics._chance import silhouette_by_chance
+from fedcluster.metrics._indices import COLUMNS, METRICS, SCATTER, SHARED, Given, Measurement
 from fedcluster.rounds import Plan
+
+BY_CHANCE = "squared-silhouette-by-chance"
+"""The name of the silhouette of rows without clusters."""
 
 
 def evaluation(
@@ -19,6 +24,7 @@ def evaluation(
     classes: Iterable[Any] | None = None,
     complete: bool = True,
     metrics: Sequence[Metric] = (),
+    n_references: int = 0,
     seed: int = 0,
 ) -> Plan[dict[str, float]]:
     """Plan two rounds that score the centres of a state by every index that applies.
@@ -36,14 +42,17 @@ def evaluation(
     metrics : sequence of Metric, optional
         Others to score by, in the first round, each asked about the centres and the arrays of the
         memory that it declares.
+    n_references : int, default=0
+        Draws of each kind of rows without clusters that the server clusters to compare with.
     seed : int, default=0
-        Of the tasks; no index draws anything.
+        Of the tasks, none of which draws anything, and of these rows.
 
     Returns
     -------
     Plan of dict of str to float
         Scores by the names of `fedcluster.metrics.METRICS`, in that order, and by the others as
-        they are written; nan where an index says nothing, as of a single cluster.
+        they are written; nan where an index says nothing, as of a single cluster. With
+        references also the silhouette `BY_CHANCE`.
 
     Examples
     --------
@@ -81,6 +90,11 @@ def evaluation(
         for name, index in METRICS.items()
         if index.asks in totals
     }
+    if n_references:
+        rng = stream(seed, 0, "chance")
+        scores[BY_CHANCE] = silhouette_by_chance(
+            state, totals[SCATTER], totals[COLUMNS], n_references, rng
+        )
     return scores | {
         str(metric): metric.score(task.state, answer.total())
         for metric, task, answer in zip(metrics, own, others, strict=True)
