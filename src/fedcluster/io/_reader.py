@@ -158,11 +158,19 @@ class TablePart:
         How many rows lie before them.
     rows : pyarrow.Table
         The rows.
+    X : ndarray of shape (n, d), optional
+        The columns to cluster by, but for those among ``rows``, which it only has room for.
     """
 
     table: Table
     start: int
     rows: pa.Table
+    X: Rows | None = None
+
+    @property
+    def n_rows(self) -> int:
+        """Return how many rows there are."""
+        return self.rows.num_rows if self.X is None else len(self.X)
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,25 +241,46 @@ class Reader:
         Values are finite numbers; of rows that are still to be prepared also the codes of texts,
         NaN where a value is missing. Where a label is missing, it is "".
         """
-        if not self.part.rows.num_rows:
+        if not self.part.n_rows:
             raise InputError(
                 f"{self.owner}: {self.part.table.path} has a header but no rows; "
                 "add rows or leave the file out"
             )
+        columns, X = self._read(roles) if self.part.X is None else self._completed(roles)
+        data = Data(
+            X,
+            None if roles.weight is None else self._weights(roles.weight),
+            None if roles.label is None else self._written(roles.label),
+            columns,
+            None if roles.group is None else self.groups(roles.group),
+        )
+        return in_common_codes(data, roles.meanings, self.owner)
+
+    def _read(self, roles: ColumnRoles) -> tuple[tuple[Column, ...], Rows]:
+        """Return what the columns to cluster by hold, and their values side by side."""
         columns = {name: self.part.rows[name] for name in roles.chosen}
         if roles.raw:
             read = [self._coded(name, columns[name], roles) for name in roles.chosen]
         else:
             self._all_numeric(columns, mend=self.advise)
             read = [(Column(name), self._finite(name, columns[name])) for name in roles.chosen]
-        data = Data(
-            side_by_side([values for _, values in read]),
-            None if roles.weight is None else self._weights(roles.weight),
-            None if roles.label is None else self._written(roles.label),
-            tuple(column for column, _ in read),
-            None if roles.group is None else self.groups(roles.group),
-        )
-        return in_common_codes(data, roles.meanings, self.owner)
+        return tuple(column for column, _ in read), side_by_side([values for _, values in read])
+
+    def _completed(self, roles: ColumnRoles) -> tuple[tuple[Column, ...], Rows]:
+        """Return the same where columns of numbers lie side by side already."""
+        X, rows, columns = self.part.X, self.part.rows, []
+        assert X is not None
+        for values, name in zip(X.T, roles.chosen, strict=True):
+            if name in rows.column_names:
+                column, read = self._coded(name, rows[name], roles)
+            elif roles.raw:
+                column, read = self._measured(name, values, roles)
+            else:
+                column, read = Column(name), values
+            if read is not values:
+                values[:] = read
+            columns.append(column)
+        return tuple(columns), X
 
     def unreadable(self, roles: ColumnRoles) -> dict[str, str]:
         """Return the columns that cannot be read, of rows to be prepared, with the complaints."""
@@ -328,7 +357,7 @@ class Reader:
         """Return a column of dates: without values, or the numbers that were asked for."""
         how = roles.dates.get(name)
         if how is None:
-            return Column(name, "date"), np.full(self.part.rows.num_rows, np.nan)
+            return Column(name, "date"), np.full(self.part.n_rows, np.nan)
         if days is None:
             raise InputError(f"{self.owner}, column {name!r}: it holds times, and no dates")
         return Column(name), numbers_of(days, how)

@@ -18,7 +18,7 @@ MOST_ROWS = 20_000
 """Rows that are looked at, evenly spread; of fewer all are."""
 
 
-BLOCK = 4096
+BLOCK = 8192
 """Values that are compared at a time."""
 
 
@@ -131,7 +131,7 @@ class SiteSample:
         """Return the samples of rows; ``padded`` names the columns with zeros in front."""
         step = -(-len(data) // MOST_ROWS) if len(data) else 1
         sample = data.X if step == 1 else np.asfortranarray(data.X[::step])
-        low, high = (_reduced(how, data.X) for how in (np.fmin, np.fmax))
+        low, high = extremes(data.X)
         columns = {column.name: column for column in columns_of(data)}
         numbers = {
             name: NumberSample.from_values(
@@ -143,14 +143,17 @@ class SiteSample:
         return cls(columns, {name: each for name, each in numbers.items() if len(each.values)})
 
 
-def _reduced(how: np.ufunc, X: Rows) -> Rows:
-    """Return ``how.reduce(X, axis=0)`` (d,), many rows at a time."""
+def extremes(X: Rows) -> tuple[Rows, Rows]:
+    """Return the smallest and the largest value of each column, (d,), NaN where it has none."""
     n, d = X.shape
     many = max(1, BLOCK // max(d, 1))
-    whole = n // many * many
-    if not whole or not X.flags.c_contiguous:
-        extremes: Rows = how.reduce(X, axis=0)
-        return extremes
-    blocks = how.reduce(X[:whole].reshape(-1, many * d), axis=0).reshape(many, d)
-    extremes = how.reduce(np.concatenate([blocks, X[whole:]]), axis=0)
-    return extremes
+    whole = n // many * many if X.flags.c_contiguous else 0
+    low, high = np.full((2, many * d), np.nan, X.dtype)
+    for lines in X[:whole].reshape(-1, many * d):
+        np.fmin(low, lines, out=low)
+        np.fmax(high, lines, out=high)
+    low, high = low.reshape(many, d), high.reshape(many, d)
+    return (
+        np.fmin.reduce([*low, np.fmin.reduce(X[whole:], axis=0, initial=np.nan)], axis=0),
+        np.fmax.reduce([*high, np.fmax.reduce(X[whole:], axis=0, initial=np.nan)], axis=0),
+    )

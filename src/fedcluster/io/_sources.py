@@ -357,7 +357,10 @@ def _read_whole(
     wanted = [*roles.chosen, *roles.others]
     has_columns(owner, table.names, wanted)
     with error_prefix(owner):
-        reader = Reader(owner, table.read(wanted, roles.texts), advise)
+        part = None
+        if isinstance(table, CsvFile):
+            part = table.read_rows(roles.chosen, roles.others, roles.texts, missing=roles.raw)
+        reader = Reader(owner, part or table.read(wanted, roles.texts), advise)
     data = reader.data(roles)
     if roles.label is not None:
         reader.texts(roles.label, NO_LABEL)

@@ -19,6 +19,8 @@ import pyarrow.csv
 
 from fedcluster.errors import InputError
 from fedcluster.io._cells import POINT, decimals_of, has_padding
+from fedcluster.io._columns import first_twice
+from fedcluster.io._csv_blocks import BLOCK, BlockReader, read_blocks
 from fedcluster.io._reader import ArrowTable, TablePart
 from fedcluster.io._rows import FileFingerprint, readable
 
@@ -26,6 +28,8 @@ DELIMITERS = ",;\t|"
 UTF8 = "utf-8"
 LOOKED_AT = 1 << 20
 """Bytes that show how letters are written."""
+LARGE = 1 << 20
+"""Bytes of a file that is read in blocks."""
 HEAD = 1000
 """Rows that are looked at as they are written."""
 
@@ -82,6 +86,29 @@ class CsvFile:
         with self._whole(), self._stream() as stream:
             rows = pa.csv.read_csv(stream, *options).rename_columns(columns)
         return TablePart(self, 0, rows)
+
+    def read_rows(
+        self, values: Sequence[str], others: Sequence[str], texts: Sequence[str], *, missing: bool
+    ) -> TablePart | None:
+        """Read columns of numbers as rows, others by name; None where `read` must do it.
+
+        That is so of small files, and of large ones that are not simple or wrong somewhere.
+        """
+        columns = [*values, *others]
+        is_plain = self.encoding == UTF8 and self.path.suffix.lower() != ".gz"
+        if not is_plain or self.fingerprint.size < LARGE or first_twice(columns) is not None:
+            return None
+        options = self._options(columns, dict.fromkeys(texts, pa.string()), quotes=False)
+        options[0].skip_rows, options[0].use_threads, options[0].block_size = 0, False, BLOCK + 1
+        reader = BlockReader(self.path, self.header_lines, *options)
+        place = {name: str(i) for i, name in enumerate(self.names)}
+        read = read_blocks(reader, [place[name] for name in values], missing=missing)
+        if read is None:
+            return None
+        X, rest = read
+        return TablePart(
+            self, 0, rest.rename_columns([self.names[int(i)] for i in rest.column_names]), X
+        )
 
     def parts(
         self, columns: Sequence[str], n_rows: int, texts: Sequence[str] = ()
@@ -151,7 +178,9 @@ class CsvFile:
         ):
             yield stream
 
-    def _options(self, columns: Sequence[str], types: Mapping[str, Any]) -> tuple[Any, Any, Any]:
+    def _options(
+        self, columns: Sequence[str], types: Mapping[str, Any], *, quotes: bool | None = None
+    ) -> tuple[Any, Any, Any]:
         """Return how Arrow reads the columns, which it knows by their places."""
         place = {name: str(i) for i, name in enumerate(self.names)}
         return (
@@ -162,7 +191,7 @@ class CsvFile:
             ),
             pa.csv.ParseOptions(
                 delimiter=self.delimiter,
-                newlines_in_values=self._has_quotes(),
+                newlines_in_values=self._has_quotes() if quotes is None else quotes,
                 ignore_empty_lines=len(self.names) > 1,
             ),
             pa.csv.ConvertOptions(

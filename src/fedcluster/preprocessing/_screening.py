@@ -276,8 +276,13 @@ def typing_errors(sample: NumberSample) -> list[float]:
     >>> typing_errors(NumberSample.from_values(heights))
     []
     """
-    values = np.unique(np.concatenate([sample.values, [sample.low, sample.high]]))
-    if sample.n < ENOUGH or len(values) < 8:
+    values = sample.values
+    if sample.n < ENOUGH or len(values) < 6:
+        return []
+    below = [sample.low] if sample.low < values[0] else []
+    above = [sample.high] if sample.high > values[-1] else []
+    values = np.concatenate([below, values, above])
+    if len(values) < 8:
         return []
     most = min(MOST_TYPOS, max(1, sample.n // 50))
     for n in range(1, most + 1):
