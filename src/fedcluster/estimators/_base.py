@@ -316,9 +316,14 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
     def _n_features_out(self) -> int:
         return int(self.n_clusters_)
 
+    @property
+    def _k(self) -> Any:
+        """The number of clusters, or the numbers to choose from."""
+        return self.n_clusters
+
     def _job(self, n_rows: float) -> Fit:
         """Return the parameters, checked against the number of rows."""
-        check_clusters(self.n_clusters, n_rows)
+        check_clusters(self._k, n_rows)
         whole("max_iter", self.max_iter)
         if self.n_init != "auto":
             whole("n_init", self.n_init)
@@ -331,9 +336,9 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
         one_of("quality", self.quality, QUALITIES)
         seed = self.random_state
         checked = {
-            "n_clusters": self.n_clusters,
+            "n_clusters": self._k,
             "algorithm": self._algorithm(),
-            "init": checked_init(self.init, self.n_clusters),
+            "init": checked_init(self.init, self._k),
             "seed": seed if isinstance(seed, Integral) else check_random_state(seed),
             "n_init": None if self.n_init == "auto" else self.n_init,
             "prepare": wanted(self.prepare),
@@ -346,7 +351,7 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
 
     def _algorithm(self) -> Any:
         """Return what to fit by: a name or an algorithm object, checked."""
-        return checked_algorithm(self.algorithm, self.n_clusters, self._names)
+        return checked_algorithm(self.algorithm, self._k, self._names)
 
     def _protection(self) -> Groups | None:
         """Return how rows are grouped, None where they are not."""

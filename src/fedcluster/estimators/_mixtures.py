@@ -140,7 +140,11 @@ class FederatedGaussianMixture(Federated):
 
     @property
     def n_clusters(self) -> Any:
-        """The number of components, as the other estimators call it."""
+        """What the other estimators call the number of components; here there is no such name."""
+        raise AttributeError("a mixture has n_components")
+
+    @property
+    def _k(self) -> Any:
         return self.n_components
 
     def predict_proba(self, X: Any) -> Floats:
