@@ -72,6 +72,33 @@ class AuditRecord:
     held_back: int
 
 
+class SharedLog:
+    """Log of what left many sites whose answers were computed together."""
+
+    def __init__(self) -> None:
+        self._messages: list[tuple[int, str, int, NDArray[np.int64]]] = []
+        self._most = np.zeros((3, 1), dtype=np.int64)
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def append(self, task: Task, n_columns: int, sent: NDArray[np.int64]) -> None:
+        """Log the answers to one task: of each site lines, lone rows, rows held back, (3, s)."""
+        self._messages.append((task.state.round, repr(task.step), n_columns, sent))
+        self._most = np.maximum(self._most, sent)
+
+    def most(self, place: int) -> dict[str, int]:
+        """Return the most lone rows and rows held back of one site in a message."""
+        lone_rows, held_back = self._most[1:, place].tolist() if self._messages else (0, 0)
+        return {"lone_rows": lone_rows, "held_back": held_back}
+
+    def records(self, place: int, since: int) -> Iterator[AuditRecord]:
+        """Yield the records of one site from a message on."""
+        for round, step, n_columns, sent in self._messages[since:]:
+            lines, lone_rows, held_back = sent[:, place].tolist()
+            yield AuditRecord(round, step, lines, lines * n_columns, lone_rows, held_back)
+
+
 class Client:
     """Client of one site: its rows, its filters, its answers.
 
@@ -109,6 +136,7 @@ class Client:
     """
 
     _prepared: tuple[RowTransform, Data] | None = None
+    _shared: tuple[SharedLog, int, int] | None = None
 
     def __init__(
         self,
@@ -121,7 +149,7 @@ class Client:
         self.filters = tuple(filters) if protection is None else ()
         grouping = Grouping(protection) if isinstance(protection, Groups) else protection
         self.protection = grouping
-        self.audit_log: list[AuditRecord] = []
+        self._sent: list[AuditRecord] = []
         self._last_step: tuple[Step, str] | None = None
         self._load = load
         self._persons: Persons | None = None
@@ -147,7 +175,8 @@ class Client:
         data = (self.rows if isinstance(self.rows, Data) else self.rows.load()).weighed()
         if not len(data) and self.protection is None:
             raise ValueError(NO_ROW)
-        [data] = self._counted([data])
+        if data.groups is not None:
+            [data] = self._counted([data])
         return data
 
     def with_columns(self, columns: Sequence[str], *, raw: bool = False) -> Client:
@@ -167,9 +196,9 @@ class Client:
         """
         chosen = copy(self)
         chosen.rows = chosen_columns(self.data, columns, f"site {self.name!r}", raw=raw)
-        chosen.audit_log = []
-        for kept in ("data", "_prepared"):
+        for kept in ("data", "_prepared", "_shared"):
             chosen.__dict__.pop(kept, None)
+        chosen.__dict__["_sent"] = []
         return chosen
 
     @property
@@ -205,15 +234,37 @@ class Client:
         return site
 
     @property
+    def audit_log(self) -> list[AuditRecord]:
+        """Records of all messages that left, the oldest first."""
+        if self._shared is not None:
+            log, place, since = self._shared
+            self._sent.extend(log.records(place, since))
+            self._shared = log, place, len(log)
+        return self._sent
+
+    def share(self, log: SharedLog, place: int) -> None:
+        """Let what leaves be logged, from now on, in a log of many sites, at this place."""
+        self._sent, self._shared = self.audit_log, (log, place, len(log))
+
+    @property
     def most_rows_held_back(self) -> int:
         """Largest number of rows that the limits held back in one message."""
-        most = max((sent.held_back for sent in self.audit_log), default=0)
-        return min(most, len(self.rows))  # a row may stand behind several lines of a message
+        return min(
+            self._most("held_back"), len(self.rows)
+        )  # a row may stand behind several lines of a message
 
     @property
     def most_lone_rows(self) -> int:
         """Largest number of lines of one message that stood for a single row each."""
-        return max((sent.lone_rows for sent in self.audit_log), default=0)
+        return self._most("lone_rows")
+
+    def _most(self, what: str) -> int:
+        """Return the largest number of something in one message."""
+        most = max((getattr(sent, what) for sent in self._sent), default=0)
+        if self._shared is None:
+            return most
+        log, place, _ = self._shared
+        return max(most, log.most(place)[what])
 
     def describe(self, texts: Collection[str] = ()) -> tuple[Column, ...]:
         """Return the columns; of text, only what several rows share and the filters let out.
@@ -260,7 +311,7 @@ class Client:
             answers = []
             for task in tasks:
                 streamed = self.streams and task.step.client_additive
-                full, n_rows = next(added) if streamed else self._step(task, self._rows_for(task))
+                full, n_rows = next(added) if streamed else self._step(task, self.rows_for(task))
                 answers.append(self._leaving(task, full, n_rows))
             return answers
 
@@ -276,7 +327,12 @@ class Client:
         """True if BLAS would take several threads, and the bits depend on how many."""
         return self.streams or self.data.X.size > ONE_THREAD
 
-    def _rows_for(self, task: Task) -> Data:
+    @property
+    def counts_persons(self) -> bool:
+        """True if rows say whose they are, and limits count persons."""
+        return self._persons is not None
+
+    def rows_for(self, task: Task) -> Data:
         """Return all rows as a task wants them."""
         data = self.data if task.preprocessor is None else self._prepared_rows(task.preprocessor)
         if not len(data):
@@ -336,6 +392,10 @@ class Client:
     def _passes(self, counts: Floats, n_rows: int) -> NDArray[np.bool_]:
         """Tell for groups of so many rows, each as a line, whether the filters let them out."""
         return self._filtered(Summary(np.zeros((len(counts), 0)), counts), n_rows).weights > 0
+
+    def computed(self, task: Task) -> Summary:
+        """Return the answer to a task that adds up over sites once more, without logging it."""
+        return self._filtered(*self._step(task, self.rows_for(task))).leaving()
 
     def _leaving(self, task: Task, full: Summary, n_rows: int) -> Summary:
         """Filter a summary and log what leaves."""

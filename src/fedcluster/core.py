@@ -652,6 +652,11 @@ class Answers:
         """Answers without the names."""
         return list(self.by_site.values())
 
+    @property
+    def values_sent(self) -> dict[str, int]:
+        """Return how many numbers each site sent."""
+        return {name: summary.n_values for name, summary in self.by_site.items()}
+
     def total(self) -> Summary:
         """Return the sum of the answers, added in the order of the sites' names."""
         return reduce(add, self.summaries)

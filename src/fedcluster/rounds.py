@@ -88,7 +88,7 @@ def server_update(
         shift=shift,
         answered=tuple(answers.by_site),
         missing=answers.missing,
-        values_sent={name: s.n_values for name, s in answers.by_site.items()},
+        values_sent=answers.values_sent,
     )
 
 
@@ -298,7 +298,8 @@ def run_plan(
 
 def _exchange(tasks: Sequence[Task], answers: Sequence[Answers]) -> CommunicationRound:
     """Return the record of one exchange."""
-    numbers = {name: sum(a.by_site[name].n_values for a in answers) for name in answers[0].by_site}
+    sent = [answer.values_sent for answer in answers]
+    numbers = {name: sum(each[name] for each in sent) for name in sent[0]}
     steps = tuple(type(task.step).__name__ for task in tasks)
     return CommunicationRound(steps, tuple(numbers), answers[0].missing, numbers)
 

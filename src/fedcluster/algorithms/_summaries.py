@@ -80,7 +80,7 @@ class SiteSummaries:
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
         """Return means of local clusters that are large enough."""
         data = data.weighed().canonical()
-        points = _Points.of(data, rng)
+        points = Points.of(data, rng)
         k = min(self.n_means, max(1, len(data) // self.rows_per_mean), len(points.X))
         fit = kmeans(points.X, k, points.weights, rng=rng, n_init=1, max_iter=PASSES)
         return points.summary(fit.centers, self.min_rows)
@@ -92,7 +92,7 @@ class SiteSummaries:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Points:
+class Points:
     """Rows of a site, or means of few of them each.
 
     Parameters
@@ -108,13 +108,13 @@ class _Points:
     counts: Floats
 
     @classmethod
-    def of(cls, data: Data, rng: Generator) -> _Points:
+    def of(cls, data: Data, rng: Generator, most: int = MOST_POINTS) -> Points:
         """Return the rows themselves or, where they are many, the leaves of a variance tree."""
         ones = np.ones(len(data))
         weights = ones if data.sample_weight is None else data.sample_weight
-        if len(data) <= MOST_POINTS:
+        if len(data) <= most:
             return cls(data.X, weights, ones)
-        tree, state = VarianceTree(MOST_POINTS, min_rows=1), State()
+        tree, state = VarianceTree(most, min_rows=1), State()
         relative = Data(data.X, weights / weights.min())  # no row weighs less than 1
         while not state.converged:
             state = tree.server_step(state, [tree.client_step(state, relative, rng)], rng)

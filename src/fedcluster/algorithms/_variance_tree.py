@@ -101,24 +101,23 @@ class VarianceTree:
 
     def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
         """Return the shape of an answer: sums and, of leaves, squares of each column for each."""
-        return max(1, len(state.centers)), n_columns if _pass(state) else 2 * n_columns
+        return max(1, len(state.centers)), n_columns if pass_number(state) else 2 * n_columns
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
         """Return for each leaf the sums of its rows and of their centred squares.
 
         In a pass, the sums of the rows that are nearest to each mean.
         """
-        if _pass(state):
+        if pass_number(state):
             groups = hard_pass(data.X, state.centers, data.sample_weight)
             return Summary(groups.sums, groups.weights, groups.counts.astype(np.float64))
-        reference = state.centers if len(state.centers) else np.zeros((1, data.X.shape[1]))
-        cuts = _Tree.from_state(state).cuts(*reference.shape)
+        cuts, reference = leaves(state, data.X.shape[1])
         return Summary(*leaf_sums(data.X, cuts, reference, data.sample_weight))
 
     def server_step(self, state: State, answers: Sequence[Summary], rng: Generator) -> State:
         """Measure the leaves, undo cuts that left too few rows, cut the leaves that vary most."""
         answer = total(answers)
-        if number := _pass(state):
+        if number := pass_number(state):
             return self._nearest(state, answer, number)
         tree, sums, weights = _Tree.from_state(state), answer.sums, answer.weights
         d = sums.shape[1] // 2
@@ -152,7 +151,13 @@ class VarianceTree:
         return chosen
 
 
-def _pass(state: State) -> int:
+def leaves(state: State, n_columns: int) -> tuple[Cuts, Floats]:
+    """Return the cuts of the tree in a state, and the point about which each leaf's squares are."""
+    reference = state.centers if len(state.centers) else np.zeros((1, n_columns))
+    return _Tree.from_state(state).cuts(*reference.shape), reference
+
+
+def pass_number(state: State) -> int:
     """Return the number of the pass that a state asks for, from 1; 0 while the tree grows."""
     return int(state.memory[PASS][0]) if PASS in state.memory else 0
 

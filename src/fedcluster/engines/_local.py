@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import partial, reduce
 from itertools import pairwise, repeat
 from operator import add, attrgetter
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -24,10 +24,9 @@ from numpy.typing import ArrayLike, NDArray
 from fedcluster._random import sampled
 from fedcluster.client import Client
 from fedcluster.core import Answers, Data, Filter, Limit, SiteInfo, Summary, Task
-from fedcluster.errors import SiteError
+from fedcluster.engines._crowd import Crowd
+from fedcluster.engines._errors import at_site
 from fedcluster.privacy import MinRows
-
-T = TypeVar("T")
 
 _WORTH_A_THREAD = 50_000
 """Below so many values at the second largest site, handing sites to threads costs more than
@@ -37,8 +36,8 @@ it saves."""
 class LocalEngine:
     """Engine that asks clients in this process.
 
-    Sites run in parallel threads where their rows are many enough; the answers, and so every
-    bit of a result, do not depend on that.
+    Sites run in parallel threads where their rows are many enough, and many small sites are asked
+    at once; the answers, and so every bit of a result, do not depend on that.
 
     Parameters
     ----------
@@ -83,6 +82,7 @@ class LocalEngine:
         self.workers = workers or os.cpu_count() or 1
         self._silent = silent or (lambda _site, _round: False)
         self._rounds = 0
+        self._crowd: Crowd | None = None
 
     def introduce(
         self, *, columns: bool = False, texts: Collection[str] = (), labels: bool = False
@@ -92,8 +92,8 @@ class LocalEngine:
         tell = partial(Client.introduce, columns=columns, texts=texts, labels=labels)
         told = []
         for client in self.clients.values():
-            _at_site(client, "opening its rows, ", attrgetter("site"))
-            told.append(_at_site(client, doing, tell))
+            at_site(client, "opening its rows, ", attrgetter("site"))
+            told.append(at_site(client, doing, tell))
         return tuple(told)
 
     def ask(self, tasks: Sequence[Task], sites: Iterable[str] | None = None) -> list[Answers]:
@@ -102,17 +102,23 @@ class LocalEngine:
         asked = {name for name in asked if not self._silent(name, self._rounds)}
         self._rounds += 1
         here = [c for name, c in self.clients.items() if name in asked]
-        every = here, repeat(tasks), repeat(Client.answers), repeat(tasks)
-        if self._worth_threads([_at_site(client, tasks, _size) for client in here]):
-            with ThreadPoolExecutor(min(self.workers, len(here))) as pool:
-                replies = list(pool.map(_at_site, *every))
-        else:
-            replies = list(map(_at_site, *every))
         missing = tuple(name for name in self.clients if name not in asked)
-        return [
-            Answers({c.name: reply[t] for c, reply in zip(here, replies, strict=True)}, missing)
-            for t in range(len(tasks))
-        ]
+        if self._crowd is None or list(self._crowd.clients.values()) != here:
+            sizes = [at_site(client, tasks, _size) for client in here]
+            self._crowd = Crowd(here) if Crowd.is_one(here) else None
+        answers = {} if self._crowd is None else self._crowd.ask(tasks, missing)
+        rest = [t for t in range(len(tasks)) if t not in answers]
+        asking = [tasks[t] for t in rest]
+        every = here if rest else [], repeat(asking), repeat(Client.answers), repeat(asking)
+        if self._crowd is None and self._worth_threads(sizes):
+            with ThreadPoolExecutor(min(self.workers, len(here))) as pool:
+                replies = list(pool.map(at_site, *every))
+        else:
+            replies = list(map(at_site, *every))
+        for place, t in enumerate(rest):
+            by_site = {c.name: reply[place] for c, reply in zip(here, replies, strict=True)}
+            answers[t] = Answers(by_site, missing)
+        return [answers[t] for t in range(len(tasks))]
 
     def _worth_threads(self, sizes: list[int]) -> bool:
         return self.workers > 1 and len(sizes) > 1 and sorted(sizes)[-2] >= _WORTH_A_THREAD
@@ -121,18 +127,6 @@ class LocalEngine:
 def _size(client: Client) -> int:
     """Return how many numbers a site holds, loading them; 0 of a stream, with its own threads."""
     return 0 if client.streams else client.data.X.size
-
-
-def _at_site(client: Client, doing: str | Sequence[Task], do: Callable[..., T], *given: Any) -> T:
-    """Return what is done at a site; an error names the site, and what it was doing or asked."""
-    try:
-        return do(client, *given)
-    except Exception as error:
-        if not isinstance(doing, str):
-            steps = ", ".join(dict.fromkeys(type(task.step).__name__ for task in doing))
-            doing = f"round {doing[0].state.round + 1}, {steps}: "
-        what = f"{type(error).__name__}: {error}"
-        raise SiteError(f"site {client.name!r}, {doing}{what}") from error
 
 
 class PooledEngine:
@@ -225,7 +219,7 @@ class PooledEngine:
         """Return the answer of the union of sites."""
         every = bool((chosen == self._heard).all())
         union = self._all if every else self._union(chosen)
-        return _at_site(union, [task], Client.answer, task)
+        return at_site(union, [task], Client.answer, task)
 
     def _union(self, chosen: NDArray[np.bool_]) -> Client:
         """Return sites as one client, whose limits have been seen to."""
@@ -237,7 +231,7 @@ class PooledEngine:
         for i in np.flatnonzero(chosen):
             rows = self._data.take(slice(self._bounds[i], self._bounds[i + 1]))
             client = Client(self._names[i], rows, self.filters)
-            yield _at_site(client, [task], Client.answer, task)
+            yield at_site(client, [task], Client.answer, task)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

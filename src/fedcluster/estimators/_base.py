@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import KW_ONLY, asdict, dataclass, fields, replace
+from dataclasses import KW_ONLY, dataclass, fields, replace
 from numbers import Integral
 from typing import Any, ClassVar, Self
 
@@ -26,7 +26,17 @@ from fedcluster._assignment import Assignment
 from fedcluster._choices import PROTECTIONS, QUALITIES, RULES
 from fedcluster._report._messages import few_clusters_line, groups_line, limit_line
 from fedcluster.client import Client
-from fedcluster.core import Assigns, Column, Data, Engine, Floats, Labels, Result, Rows
+from fedcluster.core import (
+    Assigns,
+    Column,
+    Data,
+    Engine,
+    Floats,
+    Iteration,
+    Labels,
+    Result,
+    Rows,
+)
 from fedcluster.engines import LocalEngine
 from fedcluster.estimators._inputs import (
     FLOATS,
@@ -45,7 +55,7 @@ from fedcluster.estimators._inputs import (
     whole,
 )
 from fedcluster.io._frames import GivenTable, ReadPath, by_site, in_order
-from fedcluster.io._rows import chunks_of
+from fedcluster.io._rows import batches, chunks_of
 from fedcluster.jobs import Fit, execute, limits_of
 from fedcluster.preprocessing import Category, Preprocessor
 from fedcluster.preprocessing._transform import on_whole_rows
@@ -56,6 +66,15 @@ from fedcluster.selection import Rule, Selection
 def _has_memberships(estimator: Any) -> bool:
     return hasattr(estimator, "m") or isinstance(estimator.algorithm, Assigns)
 
+
+def _as_dict(done: Iteration) -> dict[str, Any]:
+    """Return the record of a round as `dataclasses.asdict`, without its time for many sites."""
+    named = {each.name: getattr(done, each.name) for each in fields(done)}
+    return {**named, "values_sent": dict(done.values_sent)}
+
+
+JOINED = 1 << 14
+"""Rows of small sites that are labelled at once."""
 
 JOB = frozenset(each.name for each in fields(Fit))
 """The parameters of an estimator that are those of a job."""
@@ -376,23 +395,18 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
         self.cluster_centers_ = result.state.centers
         self.cluster_weights_ = result.state.weights
         self.inertia_ = result.state.inertia
-        self.history_ = [asdict(done) for done in result.history]
+        self.history_ = [_as_dict(done) for done in result.history]
         self.stop_reason_ = result.reason
         return result
 
     def _label(self, engine: LocalEngine) -> None:
-        """Label the rows of each site chunk by chunk, and keep what the sites' logs say."""
+        """Label the rows of all sites, few at a time, and keep what the sites' logs say."""
         clients = engine.clients
-        self.labels_ = np.empty(sum(len(c.source) for c in clients.values()), dtype=np.int32)
-        self.site_labels_: dict[str, Labels] = {}
-        start = 0
-        for name, client in clients.items():
-            first = start
-            for chunk in chunks_of(client.source):
-                labels = self._labels(self._prepared(chunk))
-                self.labels_[start : start + len(chunk)] = labels
-                start += len(chunk)
-            self.site_labels_[name] = self.labels_[first:start]
+        sources = [client.source for client in clients.values()]
+        chunks = (self._prepared(chunk) for source in sources for chunk in chunks_of(source))
+        self.labels_ = np.concatenate([self._labels(rows) for rows in batches(chunks, JOINED)])
+        parts = np.split(self.labels_, np.cumsum(list(map(len, sources)))[:-1])
+        self.site_labels_: dict[str, Labels] = dict(zip(clients, parts, strict=True))
         self.rows_held_back_ = {name: c.most_rows_held_back for name, c in clients.items()}
         self.lone_rows_ = {name: c.most_lone_rows for name, c in clients.items()}
         for line in few_clusters_line([self.labels_], self.n_clusters_):

@@ -84,6 +84,8 @@ def read_sites(parts: Sequence[GivenTable], *, raw: bool) -> dict[str, Data]:
 
 def read_rows(table: Any, where: str) -> Rows:
     """Return a table as finite numbers, float32 or float64."""
+    if _is_plain(table):
+        return np.asarray(table)
     no_times(table, where)
     numeric(table, where)
     try:
@@ -92,6 +94,13 @@ def read_rows(table: Any, where: str) -> Rows:
         raise ValueError(f"{where}{error}") from error
     finite(table, rows, where)
     return rows
+
+
+def _is_plain(table: Any) -> bool:
+    """Return whether a table is rows of finite numbers already, which need no further look."""
+    if type(table) is not np.ndarray or table.dtype not in FLOATS or table.ndim != 2:
+        return False
+    return table.size > 0 and bool(np.isfinite(table).all())
 
 
 def no_times(table: Any, where: str) -> None:

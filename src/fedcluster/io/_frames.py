@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -99,8 +99,8 @@ def by_site(
     order = np.argsort(number, kind="stable")
     places = np.split(order, np.cumsum(np.bincount(number))[:-1])
     return [
-        GivenTable(name, _take(X, at), _some(weight, at), at, _at(name), _some(group, at))
-        for name, at in zip(names.tolist(), places, strict=True)
+        GivenTable(name, table, _some(weight, at), at, _at(name), _some(group, at))
+        for name, table, at in zip(names.tolist(), _parts(X, places), places, strict=True)
     ]
 
 
@@ -212,6 +212,17 @@ def _n_rows(table: Any) -> int:
 
 def _at(site: str) -> str:
     return f"site {site!r}, "
+
+
+def _parts(X: Any, places: Sequence[NDArray[np.intp]]) -> Iterator[Any]:
+    """Yield the rows at several places; those of an array are copied once."""
+    if not isinstance(X, np.ndarray):
+        yield from (_take(X, place) for place in places)
+        return
+    rows, start = X[np.concatenate(places)], 0
+    for place in places:
+        yield rows[start : start + len(place)]
+        start += len(place)
 
 
 def _take(X: Any, place: NDArray[np.intp]) -> Any:

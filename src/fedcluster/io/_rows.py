@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcluster.core import Column, Data, Filter, RowStream
+from fedcluster.core import Column, Data, Filter, Rows, RowStream
 from fedcluster.errors import InputError
 from fedcluster.io._columns import Coding
 
@@ -220,6 +220,32 @@ class SiteRows:
 def chunks_of(rows: Data | RowStream) -> Iterable[Data]:
     """Return rows chunk by chunk where they come so, and otherwise all at once."""
     return [rows] if isinstance(rows, Data) else rows.chunks()
+
+
+def batches(arrays: Iterable[Rows], n_rows: int) -> Iterator[Rows]:
+    """Yield rows in their order, arrays of one type joined where they are small.
+
+    Parameters
+    ----------
+    arrays : iterable of ndarray of shape (n_i, d)
+        The rows.
+    n_rows : int
+        The most rows of arrays that are joined.
+
+    Examples
+    --------
+    >>> [len(rows) for rows in batches([np.zeros((n, 1)) for n in (9, 1, 2, 3, 4)], 6)]
+    [9, 6, 4]
+    """
+    held: list[Rows] = []
+    for rows in arrays:
+        fits = sum(map(len, held)) + len(rows) <= n_rows
+        if held and not (fits and rows.dtype == held[0].dtype):
+            yield held[0] if len(held) == 1 else np.concatenate(held)
+            held = []
+        held.append(rows)
+    if held:
+        yield held[0] if len(held) == 1 else np.concatenate(held)
 
 
 def n_columns_of(rows: Data | RowStream) -> int | None:

@@ -122,11 +122,11 @@ def leaf_sums(
     (array([[3., 5.],
            [9., 1.]]), array([2., 1.]), array([2., 1.]))
     """
-    following = _next_cuts(*cuts[:2])
+    following = next_cuts(*cuts[:2])
     return _leaf_sums(as_rows(X), as_weights(sample_weight), reference, cuts, following)
 
 
-def _next_cuts(parent: Places, child: Places) -> tuple[Places, Places]:
+def next_cuts(parent: Places, child: Places) -> tuple[Places, Places]:
     """Return the next cut of the leaf that is cut, and of the new leaf, for each cut; or -1."""
     latest = dict[int, int]()
     stays, goes = np.full(len(parent), -1), np.full(len(parent), -1)
@@ -141,10 +141,26 @@ def _next_cuts(parent: Places, child: Places) -> tuple[Places, Places]:
 def _leaf_sums(
     X: Rows, sample_weight: Weights, reference: Floats, cuts: Cuts, following: tuple[Places, Places]
 ) -> tuple[Floats, Floats, Floats]:
-    (n, d), n_leaves = X.shape, len(reference)
+    n_leaves, d = reference.shape
+    sums, weights, counts = np.zeros((n_leaves, 2 * d)), np.zeros(n_leaves), np.zeros(n_leaves)
+    add_to_leaves(X, sample_weight, reference, cuts, following, sums, weights, counts)
+    return sums, weights, counts
+
+
+@native
+def add_to_leaves(
+    X: Rows,
+    sample_weight: Weights,
+    reference: Floats,
+    cuts: Cuts,
+    following: tuple[Places, Places],
+    sums: Floats,
+    weights: Floats,
+    counts: Floats,
+) -> None:
+    """Add rows to the sums (l, 2 d), weights and counts (l,) of their leaves."""
+    n, d = X.shape
     (_, child, feature, threshold), (stays, goes) = cuts, following
-    sums = np.zeros((n_leaves, 2 * d))
-    weights, counts = np.zeros(n_leaves), np.zeros(n_leaves)
     for i in range(n):
         cut, leaf = 0 if len(child) else -1, 0
         while cut >= 0:
@@ -160,7 +176,6 @@ def _leaf_sums(
             sums[leaf, d + j] += off * off * w
         weights[leaf] += w
         counts[leaf] += 1.0
-    return sums, weights, counts
 
 
 def scale_rows(

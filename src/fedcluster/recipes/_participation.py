@@ -69,9 +69,11 @@ class Sampled:
         every = {**self.sums, **answers.by_site}
         self.sums = {name: every[name] for name in sorted(every)}
         state, done = server_update(algorithm, self.state, Answers(self.sums), seed)
-        sent = {name: summary.n_values for name, summary in answers.by_site.items()}
         done = replace(
-            done, answered=tuple(answers.by_site), missing=answers.missing, values_sent=sent
+            done,
+            answered=tuple(answers.by_site),
+            missing=answers.missing,
+            values_sent=answers.values_sent,
         )
         self.history = (*self.history, done)
         self.still = self.still + 1 if state.converged else 0

@@ -23,7 +23,8 @@ from numpy.random import Generator
 from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import cdist
 
-from fedcluster.core import Floats, State
+from fedcluster.algorithms._summaries import Points
+from fedcluster.core import Data, Floats, State
 from fedcluster.errors import HeldBackError
 from fedcluster.kernels import kmeans, kmeans_plusplus
 from fedcluster.kernels._fuzzy import FuzzyFit, fuzzy_cmeans
@@ -37,6 +38,10 @@ RESTARTS, CHILDREN, PATIENCE = 40, 160, 40
 
 FUZZY_RESTARTS, FUZZY_ITERATIONS = 60, 60
 """Runs of fuzzy c-means from k-means++, besides those from the best k-means, and their rounds."""
+
+MOST_MEANS, MEANS_PER_CLUSTER = 4096, 64
+"""Means that are searched as they are, or so many for each cluster; more are joined first, and what
+is found goes on among all."""
 
 SEARCH_WORK = 1 << 27
 """Products of a mean's value with a centre's that one iteration of all runs may take."""
@@ -101,6 +106,34 @@ def best_seeds(state: State, n_clusters: int, n_seeds: int, rng: Generator) -> l
             "no site described its rows, every group of rows is smaller than its site's limit: "
             "lower the limit or ask for fewer clusters"
         )
+    if len(state.centers) <= max(MOST_MEANS, MEANS_PER_CLUSTER * n_clusters):
+        fits = _searched(state, n_clusters, n_seeds, rng)
+    else:
+        fits = _in_all(state, _searched(_coarse(state, n_clusters, rng), n_clusters, n_seeds, rng))
+    return [State(fit.centers, fit.weights, round=state.round) for fit in fits[:n_seeds]]
+
+
+def _coarse(state: State, n_clusters: int, rng: Generator) -> State:
+    """Return fewer means, each of some that lie close together."""
+    some = state.weights > 0
+    data = Data(state.centers[some], state.weights[some])
+    points = Points.of(data, rng, max(MOST_MEANS, MEANS_PER_CLUSTER * n_clusters))
+    return State(np.asarray(points.X, dtype=np.float64), points.weights)
+
+
+def _in_all(state: State, fits: Sequence[LloydFit]) -> list[LloydFit]:
+    """Return fits of coarse means carried on among all means."""
+    tol = 1e-4 * state.centers.var(axis=0).mean()
+    return _distinct(
+        [
+            lloyd(state.centers, fit.centers, state.weights, tol=tol, empty="relocate")
+            for fit in fits
+        ]
+    )
+
+
+def _searched(state: State, n_clusters: int, n_seeds: int, rng: Generator) -> list[LloydFit]:
+    """Return the best distinct fits of weighted means, best first, by restarts and crossover."""
     means, size, idle = _Means.of(state, n_clusters), max(n_seeds, POPULATION), 0
     points, weights, tol = means.points, means.weights, 1e-4 * means.points.var(axis=0).mean()
     fits = [
@@ -116,7 +149,7 @@ def best_seeds(state: State, n_clusters: int, n_seeds: int, rng: Generator) -> l
         child = lloyd(points, start, weights, tol=tol, empty="relocate")
         fits = _distinct([*fits, child])[:size]
         idle = 0 if fits[0].inertia < least * (1 - 1e-6) else idle + 1
-    return [State(fit.centers, fit.weights, round=state.round) for fit in fits[:n_seeds]]
+    return fits
 
 
 def seeds_of(

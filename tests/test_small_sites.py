@@ -1,0 +1,171 @@
+"""Many small sites asked at once: what each would answer, to the last bit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+from numpy.typing import NDArray
+
+from fedcluster import Client, Data, FederatedKMeans, State
+from fedcluster.algorithms import Lloyd, VarianceTree
+from fedcluster.core import Answers, Filter, Step, Task
+from fedcluster.engines import LocalEngine
+from fedcluster.engines._crowd import FEWEST, Crowd, Together
+from fedcluster.errors import SiteError
+from fedcluster.metrics import Inertia
+from fedcluster.preprocessing import NumericColumn, Preprocessor
+from fedcluster.privacy import Groups, MinClusterSize, MinRows
+
+N_SITES, D = 60, 3
+
+
+def sites(
+    limits: tuple[Filter, ...], *, weighted: bool = False, dtype: Any = np.float64
+) -> list[Client]:
+    rng = np.random.default_rng(7)
+    made = []
+    for i, n in enumerate(rng.integers(1, 40, size=N_SITES)):
+        X = (1e3 + rng.standard_cauchy((n, D))).astype(dtype)
+        weight = rng.integers(0, 3, size=n) + (np.arange(n) == 0) if weighted and i % 2 else None
+        made.append(Client(f"{i:03d}", Data(X, weight), limits))
+    return made
+
+
+def states(step: Step) -> list[State]:
+    if not isinstance(step, VarianceTree):
+        return [State.at(1e3 + np.random.default_rng(1).normal(size=(7, D)) * 3)]
+    engine, state = LocalEngine(sites((MinRows(2),))), State()
+    seen = [state]
+    while not state.converged:
+        [answers] = engine.ask([Task(step, state)])
+        state = step.server_step(state, answers.summaries, np.random.default_rng(0))
+        seen.append(state)
+    return seen
+
+
+def each(clients: list[Client], tasks: list[Task]) -> list[Answers]:
+    replies = [client.answers(tasks) for client in clients]
+    return [
+        Answers({c.name: reply[t] for c, reply in zip(clients, replies, strict=True)})
+        for t in range(len(tasks))
+    ]
+
+
+def assert_same(one: Answers, other: Answers) -> None:
+    assert_array_equal(one.total().sums, other.total().sums)
+    assert_array_equal(one.total().weights, other.total().weights)
+    assert one.values_sent == other.values_sent
+    assert list(one.by_site) == list(other.by_site)
+    for name, answer in one.by_site.items():
+        assert_array_equal(answer.sums, other.by_site[name].sums)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(
+    "limits", [(), (MinRows(2),), (MinRows(9), MinClusterSize(3)), (MinClusterSize(40),)]
+)
+@pytest.mark.parametrize("step", [Lloyd(), Inertia(), VarianceTree(16, 2, passes=1)])
+def test_all_at_once_are_each_by_itself(
+    step: Step, limits: tuple[Filter, ...], weighted: bool, dtype: Any
+) -> None:
+    tasks = [Task(step, state) for state in states(step)]
+    clients = sites(limits, weighted=weighted, dtype=dtype)
+    engine = LocalEngine(sites(limits, weighted=weighted, dtype=dtype))
+    for one, other in zip(engine.ask(tasks), each(clients, tasks), strict=True):
+        assert isinstance(one, Together)
+        assert_same(one, other)
+    for client in clients:
+        there = engine.clients[client.name]
+        assert there.most_lone_rows == client.most_lone_rows
+        assert there.most_rows_held_back == client.most_rows_held_back
+        assert there.audit_log == client.audit_log
+
+
+def test_the_log_keeps_the_order_of_messages() -> None:
+    class Own(Inertia):
+        pass
+
+    centers = State.at(np.full((2, D), 1e3))
+    asked: list[list[Step]] = [[Own(), Lloyd()], [Inertia()], [Own()], [Lloyd(), Lloyd(0.5)]]
+    engine, alone = LocalEngine(sites(())), sites(())
+    for steps in asked:
+        tasks = [Task(step, centers) for step in steps]
+        engine.ask(tasks)
+        each(alone, tasks)
+    for client in alone:
+        log = engine.clients[client.name].audit_log
+        by_round = [sorted(map(str, part)) for part in (log[:2], log[2:3], log[3:4], log[4:])]
+        expected = client.audit_log
+        parts = expected[:2], expected[2:3], expected[3:4], expected[4:]
+        assert by_round == [sorted(map(str, part)) for part in parts]
+
+
+def test_a_step_made_from_another_answers_for_itself() -> None:
+    class Doubled(Inertia):
+        def client_step(self, state: State, data: Data, rng: np.random.Generator) -> Any:
+            answer = Inertia.client_step(self, state, data, rng)
+            return answer + answer
+
+    engine, state = LocalEngine(sites(())), State.at(np.full((1, D), 1e3))
+    once, twice = engine.ask([Task(Inertia(), state), Task(Doubled(), state)])
+    assert twice.total().weights == 2 * once.total().weights
+
+
+def test_prepared_rows_are_those_of_each_site() -> None:
+    columns = tuple(NumericColumn(f"x{j}", scale=2.0) for j in range(D))
+    how = Preprocessor(columns, missing="drop")
+    rng = np.random.default_rng(3)
+
+    def made() -> list[Client]:
+        rng = np.random.default_rng(3)
+        X = [rng.normal(1e3, 5, size=(6, D)) for _ in range(FEWEST)]
+        for rows in X:
+            rows[0, 1] = np.nan
+        return [Client(str(i), Data(rows), ()) for i, rows in enumerate(X)]
+
+    start = State.at(rng.normal(size=(2, D)))
+    tasks = [Task(Lloyd(), start, preprocessor=how), Task(Inertia(), start, preprocessor=how)]
+    for one, other in zip(LocalEngine(made()).ask(tasks), each(made(), tasks), strict=True):
+        assert_same(one, other)
+
+
+def test_sites_that_differ_are_asked_for_themselves() -> None:
+    few, small = sites(()), Data(np.ones((4, D)))
+    assert Crowd.is_one(few)
+    assert not Crowd.is_one(few[: FEWEST - 1])
+    person: NDArray[np.int64] = np.arange(4)
+    others = {
+        "other limits": Client("z", small, (MinRows(3),)),
+        "a filter of its own": Client("z", small, (lambda summary, n_rows: summary,)),
+        "groups of rows": Client("z", small, protection=Groups()),
+        "persons": Client("z", Data(np.ones((4, D)), groups=person), ()),
+        "other type": Client("z", Data(np.ones((4, D), dtype=np.float32)), ()),
+        "many rows": Client("z", Data(np.ones((9000, D))), ()),
+    }
+    for why, other in others.items():
+        assert not Crowd.is_one([*few, other]), why
+
+
+def test_centres_of_other_columns_name_the_site() -> None:
+    with pytest.raises(SiteError, match=r"site '000', round 1, Lloyd: .*the centres have 2 col"):
+        LocalEngine(sites(())).ask([Task(Lloyd(), State.at(np.zeros((2, 2))))])
+
+
+@pytest.mark.parametrize("participation", [1.0, 0.3])
+def test_a_fit_has_the_bits_of_one_that_asks_each(
+    participation: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(0)
+    X, where = rng.normal(size=(900, 2)) + 6 * rng.integers(3, size=(900, 1)), np.arange(900) % 30
+    model = FederatedKMeans(3, random_state=0, participation=participation)
+    once = model.fit(X, sites=where)
+    labels, centers, sent = once.labels_, once.cluster_centers_, once.communication_rounds_
+    monkeypatch.setattr(Crowd, "is_one", lambda clients: False)
+    model.fit(X, sites=where)
+    assert_array_equal(model.labels_, labels)
+    assert_array_equal(model.cluster_centers_, centers)
+    assert model.communication_rounds_ == sent
