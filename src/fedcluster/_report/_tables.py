@@ -319,4 +319,6 @@ def _digits(x: float | None) -> str:
     """Return four digits of small numbers, and whole numbers where they are large."""
     if x is None or math.isnan(x):
         return "-"
-    return f"{x:.4f}" if abs(x) < 10 else f"{x:,.1f}" if abs(x) < 1e5 else number(float(f"{x:.6g}"))
+    if abs(x) < 1e5:
+        return f"{x:,.{4 if abs(x) < 10 else 1 if abs(x) < 1000 else 0}f}"
+    return number(float(f"{x:.6g}"))

@@ -28,7 +28,7 @@ from fedcluster.cli._options import (
     check_options,
     with_options,
 )
-from fedcluster.cli._screen import Screen, needs
+from fedcluster.cli._screen import Screen, needs, say
 
 if TYPE_CHECKING:
     from fedcluster.federation._folder import Federation
@@ -74,10 +74,10 @@ def new(
     from fedcluster.federation._folder import create
 
     federation = create(folder, sites.split(","), address, insecure=insecure)
-    typer.echo(f"Wrote {folder}: hand sites/NAME to each of {', '.join(federation.sites)}.")
+    say(f"Wrote {folder}: hand sites/NAME to each of {', '.join(federation.sites)}.")
     if insecure:
-        typer.echo("INSECURE: nothing is encrypted and any program of this machine may take part.")
-    typer.echo(f"How to go on is written in {folder / 'README.md'}.")
+        say("INSECURE: nothing is encrypted and any program of this machine may take part.")
+    say(f"How to go on is written in {folder / 'README.md'}.")
 
 
 @app.command(epilog="Example: fedcluster federation start trial")
@@ -92,11 +92,11 @@ def start(folder: Folder) -> None:
 
     with until_interrupted(), serve(federation) as superlink:
         if federation.insecure:
-            typer.echo("INSECURE: nothing is encrypted; for trials on this machine only.")
-        typer.echo(f"The sites can connect to {federation.address}; Ctrl-C ends it.")
+            say("INSECURE: nothing is encrypted; for trials on this machine only.")
+        say(f"The sites can connect to {federation.address}; Ctrl-C ends it.")
         sys.stdout.flush()
         carry_out(federation, superlink)
-    typer.echo("Ended.")
+    say("Ended.")
 
 
 @app.command(epilog="Example: fedcluster federation show trial")
@@ -128,8 +128,8 @@ def _loaded(folder: Path) -> Federation:
 
 
 @app.command(
-    epilog="Example: fedcluster federation permit trial hips-2026 --purpose 'Groups of patients "
-    "after hip surgery' --columns age,bmi --rounds 200 --end 2026-12-31"
+    epilog="Example: fedcluster federation permit trial hips-2026 --purpose 'Hip surgery' "
+    "--columns age,bmi --rounds 200 --end 2026-12-31"
 )
 def permit(
     folder: Folder,
@@ -143,11 +143,16 @@ def permit(
         int, typer.Option(metavar="N", help="How often a site answers.", show_default=False)
     ],
     end: Annotated[
-        datetime, typer.Option(formats=["%Y-%m-%d"], help="The last day, UTC.", show_default=False)
+        datetime,
+        typer.Option(
+            formats=["%Y-%m-%d"], metavar="DATE", help="The last day, UTC.", show_default=False
+        ),
     ],
     start: Annotated[
         datetime | None,
-        typer.Option(formats=["%Y-%m-%d"], help="The first day, UTC.", show_default="today"),
+        typer.Option(
+            formats=["%Y-%m-%d"], metavar="DATE", help="The first day, UTC.", show_default="today"
+        ),
     ] = None,
     steps: Annotated[
         str, typer.Option(metavar="A,B,C", help="The steps that it covers.", show_default="usual")
@@ -182,7 +187,7 @@ def permit(
         start=(start or datetime.now(UTC)).date(),
         end=end.date(),
     )
-    typer.echo(f"Wrote {path} and {path.with_suffix('.sig').name}: hand both to each site.")
+    say(f"Wrote {path} and {path.with_suffix('.sig').name}: hand both to each site.")
 
 
 Columns = Annotated[

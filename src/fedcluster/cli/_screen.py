@@ -19,6 +19,9 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 import typer.core
 from typer.core import TyperGroup
 
+from fedcluster.cli._help import readable
+from fedcluster.cli._lines import write_line, write_table
+
 if TYPE_CHECKING:
     from fedcluster._report._tables import Table
 
@@ -37,6 +40,7 @@ class OneLine(TyperGroup):
     def main(self, *args: Any, **extra: Any) -> NoReturn:
         """Run a command and exit."""
         extra["standalone_mode"] = False
+        readable([self])
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, io.TextIOWrapper):  # rather a ? than no result
                 stream.reconfigure(errors="replace")
@@ -67,11 +71,17 @@ def _advice(error: Exception) -> str | None:
 def complain(kind: str, message: str) -> None:
     """Print one line on stderr, its first word in colour on a terminal."""
     from rich.console import Console
-    from rich.text import Text
 
     colour = {"error": "bold red", "warning": "bold yellow"}[kind]
-    line = Text.assemble((f"{kind}:", colour), " ", " ".join(message.splitlines()))
-    Console(stderr=True, highlight=False, emoji=False).print(line, soft_wrap=True)
+    line = f"{kind}: {' '.join(message.splitlines())}"
+    write_line(Console(stderr=True), line, f"{kind}:", colour)
+
+
+def say(message: str) -> None:
+    """Print one line on stdout."""
+    from rich.console import Console
+
+    write_line(Console(), message)
 
 
 def needs(module: str, extra: str) -> None:
@@ -197,24 +207,8 @@ class Screen:
         below_table = False
         for part in shown:
             if isinstance(part, str):
-                self._out.print(part, soft_wrap=True)
+                write_line(self._out, part)
             else:
                 self._out.print("" if below_table else "\n", end="")
-                self._table(part)
+                write_table(self._out, part)
             below_table = not isinstance(part, str)
-
-    def _table(self, table: Table) -> None:
-        from rich import box
-        from rich.table import Table as RichTable
-
-        drawn = RichTable(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
-        for i, name in enumerate(table.header):
-            drawn.add_column(name, justify="right" if i else "left", no_wrap=True)
-        for row in table.rows:
-            drawn.add_row(*row)
-        if table.total:
-            drawn.add_section()
-            drawn.add_row(*table.total, style="bold")
-        self._out.print(table.title, style="bold", soft_wrap=True)
-        self._out.print(drawn)
-        self._out.print()

@@ -25,7 +25,7 @@ from fedcluster.cli._options import (
     asked,
     with_options,
 )
-from fedcluster.cli._screen import Screen, needs, until_interrupted
+from fedcluster.cli._screen import Screen, needs, say, until_interrupted
 
 if TYPE_CHECKING:
     from fedcluster._report._tables import Table
@@ -54,14 +54,14 @@ def start(site_file: SiteToml, quiet: Quiet = False) -> None:
 
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
 
-    def say(what: str) -> None:
+    def told(what: str) -> None:
         if not quiet:
-            typer.echo(what)
+            say(what)
             sys.stdout.flush()
 
     with until_interrupted():
-        take_part(site_file, say)
-    say("Ended.")
+        take_part(site_file, told)
+    told("Ended.")
 
 
 @app.command(epilog="Example: fedcluster site log site.toml --last 20")
@@ -170,7 +170,7 @@ def accept_permit(
     """
     permits, log = _permits(site_file)
     permit = permits.accept(file, log)
-    typer.echo(f"Accepted permit {permit.id} for {permit.rounds:,} rounds, until {permit.end}.")
+    say(f"Accepted permit {permit.id} for {permit.rounds:,} rounds, until {permit.end}.")
 
 
 @permit_app.command("revoke", epilog="Example: fedcluster site permit revoke site.toml hips-2026")
@@ -181,7 +181,7 @@ def revoke_permit(
     """Revoke a permit: from now on nothing is answered under it, by a site that runs, too."""
     permits, log = _permits(site_file)
     permits.revoke(name, log)
-    typer.echo(f"Revoked permit {name}.")
+    say(f"Revoked permit {name}.")
 
 
 def _permits(site_file: Path) -> tuple[SitePermits, AuditLog]:

@@ -30,8 +30,10 @@ def shown(outcome: Mapping[str, Any], width: int) -> list[Table | str]:
         parts += _verdict(verdict)
     elif "scores" in outcome:
         told = {name: score for name, score in outcome["scores"].items() if score is not None}
-        scores = tuple((name, number(score)) for name, score in told.items())
-        parts.append(Table("All sites together", ("index", "score"), scores))
+        better = outcome["better"]
+        scores = tuple((name, better[name] or "", number(score)) for name, score in told.items())
+        parts.append(Table("All sites together", ("index", "better", "score"), scores))
+        parts += outcome["meaning"]
     if "stop_reason" in outcome:
         inertia = outcome["inertia"]
         measured = "" if inertia is None else f"; inertia {number(inertia)}"

@@ -1,0 +1,162 @@
+"""Help, messages and tables on screens of 40, 80 and 120 characters."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import typer
+from rich.console import Console
+from typer.testing import CliRunner
+
+from fedcluster._report._tables import Table
+from fedcluster.cli import app
+from fedcluster.cli._help import ARGUMENT, pasted
+from fedcluster.cli._lines import broken, write_table
+from fedcluster.kernels._runtime import announcer
+
+WIDTHS = (40, 80, 120)
+
+
+def commands(command: Any = None, names: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """All commands and groups of commands, each as the words that call it."""
+    command = command or typer.main.get_command(app)
+    yield names
+    for name, below in getattr(command, "commands", {}).items():
+        yield from commands(below, (*names, name))
+
+
+EVERY = list(commands())
+
+
+def run(*arguments: object) -> Any:
+    ran = CliRunner().invoke(app, [str(each) for each in arguments])
+    if ran.exception and not isinstance(ran.exception, SystemExit):
+        raise ran.exception
+    return ran
+
+
+def help_of(names: tuple[str, ...]) -> str:
+    given = ["x"] if names[:2] == ("federation", "run") and len(names) > 2 else []
+    return str(run(*names[:2], *given, *names[2:], "--help").stdout)
+
+
+def words(text: str) -> list[str]:
+    """The words of a text, but for what a line is continued with."""
+    return [word for word in text.replace("│", " ").split() if word != "\\"]
+
+
+@pytest.mark.parametrize("names", EVERY, ids=" ".join)
+def test_help_fits_and_has_the_same_words_at_every_width(
+    names: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A choice of names may go on in the next line after a |, and only there."""
+    said = {}
+    for width in WIDTHS:
+        monkeypatch.setenv("COLUMNS", str(width))
+        text = help_of(names)
+        assert max(map(len, text.splitlines())) <= width, text
+        assert "..." not in re.sub(r"(FILE|\[ARGS\]|,)\.\.\.", "", text)
+        said[width] = words(re.sub(r"\|\n +", "|", text))
+    assert said[40] == said[80] == said[120]
+
+
+@pytest.mark.parametrize("names", [each for each in EVERY if each], ids=" ".join)
+def test_every_command_has_an_example_that_it_takes(names: tuple[str, ...]) -> None:
+    """As a shell reads it: all lines of it, from a narrow screen, are one command."""
+    command: Any = typer.main.get_command(app)
+    for name in names:
+        command = command.commands[name]
+    if hasattr(command, "commands"):
+        return
+    assert command.epilog.startswith("Example: fedcluster "), names
+    example = command.epilog.removeprefix("Example: ")
+    lines = "\n".join(pasted(example, 30)).replace("\\\n", "")
+    program, *given = shlex.split(lines)
+    assert given == shlex.split(example)[1:]
+    assert program == "fedcluster"
+    for name in names:
+        given = given[given.index(name) + 1 :]  # the folder of a federation stands between
+    parsed = command.make_context(names[-1], list(given))
+    assert not parsed.args
+
+
+def test_a_broken_line_keeps_its_words_and_its_indentation() -> None:
+    line = "Some sums stood for a single row: --min-cluster-size 2 holds " + "x" * 30 + " back."
+    lines = broken(line, 24).splitlines()
+    assert " ".join(lines) == line
+    assert [each for each in lines if len(each) > 24] == ["x" * 30]
+    assert all(each.startswith("  ") for each in broken(f"  {line}", 24).splitlines())
+
+
+@pytest.mark.parametrize(
+    ("width", "columns", "lines"),
+    [
+        (20, True, ["site    rows  held"]),
+        (17, True, ["site   rows held"]),
+        (12, True, ["north", "  rows", "  1,000,", "  held 2"]),
+        (12, False, ["site    rows  held"]),  # into a file
+    ],
+)
+def test_a_table_has_less_between_columns_and_then_records(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    width: int,
+    columns: bool,
+    lines: list[str],
+) -> None:
+    if columns:
+        monkeypatch.setenv("COLUMNS", str(width))
+    else:
+        monkeypatch.delenv("COLUMNS", raising=False)
+    table = Table("Sites", ("site", "rows", "held"), (("north", "1,000", "2"),))
+    write_table(Console(width=width), table)
+    said = capsys.readouterr().out.splitlines()
+    assert [each.strip() for each in said[1 : 1 + len(lines)]] == [each.strip() for each in lines]
+    assert "…" not in "".join(said)
+
+
+def test_messages_and_tables_have_the_same_words_at_every_width(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is cut off, and nothing but a path is longer than a line."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(announcer, "has_spoken", True)
+    rng = np.random.default_rng(0)
+    for site in ("north", "south"):
+        X = rng.normal(size=(30, 2)) + np.repeat([[0, 0], [9, 0], [0, 9]], 10, axis=0)
+        frame = pd.DataFrame(X, columns=["age", "bmi"]).assign(
+            kind=np.repeat([*"abc"], 10), born="1950-01-01"
+        )
+        frame.to_csv(f"{site}.csv", index=False)
+    files = ["north.csv", "south.csv"]
+    for arguments in (
+        ["fit", *files, "-k", 3, "--overwrite", "--exclude", "kind"],
+        ["check", *files],
+        ["evaluate", "result", *files, "--label-column", "kind"],
+        ["predict", "result", *files, "--out", "labels", "--overwrite"],
+        ["select-k", *files, "--k-max", 3, "--exclude", "kind"],
+        ["fit", "nowhere.csv", "-k", 3],
+    ):
+        for width in WIDTHS:
+            monkeypatch.setenv("COLUMNS", str(width))
+            ran = run(*arguments)
+            for line in (ran.stdout + ran.stderr).splitlines():
+                assert len(line.rstrip()) <= width or " " not in line.strip(), line
+                assert not line.rstrip().endswith("…")
+
+
+def test_into_a_file_every_message_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    [line] = run("fit", "nowhere/" + "x" * 60 + ".csv", "-k", 3).stderr.splitlines()
+    assert len(line) > 80
+
+
+def test_words_of_a_command_keep_what_is_in_quotes() -> None:
+    assert ARGUMENT.findall("a --b 'c d' \"e f\"") == ["a", "--b", "'c d'", '"e f"']
