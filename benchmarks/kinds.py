@@ -23,6 +23,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from fedcluster import select_k
+from fedcluster._choices import RuleName
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -306,7 +307,7 @@ def drawn(kind: str, draw: int) -> tuple[Draw, Ints]:
     return rows, rows.sites(rng)
 
 
-def asked(kind: str, draw: int, rule: str) -> dict[str, object]:
+def asked(kind: str, draw: int, rule: RuleName) -> dict[str, object]:
     """Return what a rule says of one draw."""
     rows, site = drawn(kind, draw)
     started = time.perf_counter()

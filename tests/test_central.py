@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from sklearn.cluster import KMeans
 
 from fedcluster import FederatedKMeans
+from fedcluster._choices import AlgorithmName
 from fedcluster.algorithms import Lloyd
 from fedcluster.client import Client
 from fedcluster.core import Data, State
@@ -93,7 +94,7 @@ def test_an_empty_cluster_stays_where_it_was() -> None:
 
 
 @pytest.mark.parametrize("algorithm", ["auto", "lloyd", "fkm", "kfed"])
-def test_far_from_the_origin_clusters_are_the_same(algorithm: str) -> None:
+def test_far_from_the_origin_clusters_are_the_same(algorithm: AlgorithmName) -> None:
     """An offset that a start at N(0, 1) or an expanded square would not survive."""
     X, site = blobs(1), np.arange(300) % 4
     near = FederatedKMeans(5, algorithm=algorithm, random_state=0).fit(X, sites=site)

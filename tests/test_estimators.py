@@ -6,7 +6,7 @@ import datetime
 import inspect
 import re
 import sys
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pandas as pd
@@ -19,7 +19,12 @@ from sklearn.cluster import KMeans
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from fedcluster import FederatedFuzzyCMeans, FederatedGaussianMixture, FederatedKMeans
-from fedcluster._choices import ALGORITHMS, FUZZY_ALGORITHMS
+from fedcluster._choices import (
+    ALGORITHMS,
+    FUZZY_ALGORITHMS,
+    AlgorithmName,
+    FuzzyAlgorithmName,
+)
 from fedcluster.algorithms import FKM, Lloyd
 from fedcluster.client import Client
 from fedcluster.core import Column, Data
@@ -100,7 +105,7 @@ def test_columns_are_matched_by_name(library: Any) -> None:
 
 
 @pytest.mark.parametrize("algorithm", ["auto", "lloyd", "fkm", "kfed"])
-def test_the_order_of_sites_does_not_touch_a_bit(algorithm: str) -> None:
+def test_the_order_of_sites_does_not_touch_a_bit(algorithm: AlgorithmName) -> None:
     model = FederatedKMeans(3, algorithm=algorithm, random_state=5)
     one = clone(model).fit(PARTS)
     other = clone(model).fit(dict(reversed(PARTS.items())))
@@ -109,7 +114,7 @@ def test_the_order_of_sites_does_not_touch_a_bit(algorithm: str) -> None:
 
 
 @pytest.mark.parametrize("algorithm", ["auto", "lloyd", "fkm", "kfed"])
-def test_the_order_of_rows_matters_by_less_than_1e_12(algorithm: str) -> None:
+def test_the_order_of_rows_matters_by_less_than_1e_12(algorithm: AlgorithmName) -> None:
     model = FederatedKMeans(3, algorithm=algorithm, random_state=5)
     order = np.random.default_rng(1).permutation(len(X))
     one = clone(model).fit(X, sites=SITE)
@@ -163,7 +168,7 @@ def test_an_init_array_keeps_its_order() -> None:
 
 @pytest.mark.parametrize("algorithm", ["lloyd", "fkm"])
 @pytest.mark.parametrize("init", ["k-means++", "random", CENTERS])
-def test_every_init_finds_clear_clusters(algorithm: str, init: Any) -> None:
+def test_every_init_finds_clear_clusters(algorithm: AlgorithmName, init: Any) -> None:
     model = FederatedKMeans(3, algorithm=algorithm, init=init, n_init=5, random_state=0)
     model.fit(PARTS)
     assert model.inertia_ < 1.05 * KMeans(3, n_init=10, random_state=0).fit(X).inertia_
@@ -322,7 +327,7 @@ def test_new_rows_of_sites_are_found_by_name_and_dates_are_refused() -> None:
 
 def test_a_class_is_no_algorithm() -> None:
     with pytest.raises(ValueError, match=r"the class Lloyd; give an object of it, as in Lloyd\(\)"):
-        FederatedKMeans(2, algorithm=Lloyd).fit(X)
+        FederatedKMeans(2, algorithm=Lloyd).fit(X)  # type: ignore[arg-type]
 
 
 def test_what_holds_no_rows_yet_or_only_times_is_refused() -> None:
@@ -356,7 +361,7 @@ def test_sites_and_weights_must_fit_the_rows() -> None:
 
 
 @pytest.mark.parametrize("algorithm", ["auto", "lloyd", "kfed", "fkm"])
-def test_duplicates_and_constant_columns_work(algorithm: str) -> None:
+def test_duplicates_and_constant_columns_work(algorithm: AlgorithmName) -> None:
     same = {"a": np.ones((10, 2)), "b": np.ones((6, 2))}
     model = FederatedKMeans(1, algorithm=algorithm, random_state=0).fit(same)
     np.testing.assert_array_equal(model.cluster_centers_, [[1.0, 1.0]])
@@ -477,3 +482,28 @@ def test_sites_of_an_engine_whose_columns_differ_are_refused() -> None:
 def test_more_clusters_than_the_rows_of_an_engine_are_refused() -> None:
     with pytest.raises(ValueError, match="too few for n_clusters=91"):
         FederatedKMeans(91).fit_engine(PooledEngine(Data(X), SITE))
+
+
+@pytest.mark.parametrize(
+    "model",
+    [FederatedKMeans(3, verbose=1), FederatedFuzzyCMeans(3), FederatedGaussianMixture(3)],
+    ids=lambda model: type(model).__name__,
+)
+def test_verbose_says_each_round(model: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    quiet = clone(model).set_params(random_state=0, verbose=0).fit(PARTS)
+    assert capsys.readouterr().out == ""
+    model = clone(model).set_params(random_state=0, verbose=1).fit(PARTS)
+    *rounds, end = capsys.readouterr().out.splitlines()
+    assert len(rounds) == model.n_iter_
+    for number, (line, done) in enumerate(zip(rounds, model.communication_rounds_, strict=True), 1):
+        sent = sum(done["values_sent"].values())
+        assert line.startswith(f"round {number}: ")
+        assert line.endswith(f"; 3 sites answered, {sent:,} numbers")
+        assert all(step in line for step in done["tasks"])
+    assert end == f"{model.stop_reason_}; {model.n_iter_} rounds with the sites"
+    assert model.cluster_centers_.tobytes() == quiet.cluster_centers_.tobytes()
+
+
+def test_each_name_that_a_parameter_takes_is_among_its_types() -> None:
+    assert get_args(AlgorithmName) == tuple(ALGORITHMS)
+    assert get_args(FuzzyAlgorithmName) == tuple(FUZZY_ALGORITHMS)

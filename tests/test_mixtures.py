@@ -16,7 +16,7 @@ from sklearn.mixture import GaussianMixture as PooledMixture
 from typer.testing import CliRunner
 
 from fedcluster import Client, Data, FederatedGaussianMixture, LocalEngine, Model
-from fedcluster._choices import COVARIANCES
+from fedcluster._choices import COVARIANCES, Covariance
 from fedcluster.cli import app
 from fedcluster.engines import PooledEngine
 from fedcluster.errors import InputError
@@ -29,14 +29,14 @@ every_type = pytest.mark.parametrize("kind", COVARIANCES)
 NAMES = ("weights_", "means_", "covariances_", "precisions_", "precisions_cholesky_")
 
 
-def fitted(kind: str = "full", k: int = 3, **how: Any) -> FederatedGaussianMixture:
+def fitted(kind: Covariance = "full", k: int = 3, **how: Any) -> FederatedGaussianMixture:
     model = FederatedGaussianMixture(k, covariance_type=kind, random_state=0, **how)
     return model.fit(IRIS, sites=SITES)
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @every_type
-def test_from_a_given_start_all_is_scikit_learns(kind: str) -> None:
+def test_from_a_given_start_all_is_scikit_learns(kind: Covariance) -> None:
     """Attributes and methods, where both have taken the same steps."""
     own = PooledMixture(3, covariance_type=kind, n_init=2, random_state=3, max_iter=2).fit(IRIS)
     start = {
@@ -61,7 +61,7 @@ def test_from_a_given_start_all_is_scikit_learns(kind: str) -> None:
 
 
 @every_type
-def test_the_default_is_as_likely_as_ten_starts_of_scikit_learn(kind: str) -> None:
+def test_the_default_is_as_likely_as_ten_starts_of_scikit_learn(kind: Covariance) -> None:
     pooled = PooledMixture(3, covariance_type=kind, n_init=10, random_state=0).fit(IRIS)
     assert fitted(kind).lower_bound_ > pooled.lower_bound_ - 1e-3
 

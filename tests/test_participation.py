@@ -12,6 +12,7 @@ from sklearn.datasets import make_blobs
 from sklearn.exceptions import ConvergenceWarning
 
 from fedcluster import FederatedFuzzyCMeans, FederatedKMeans, select_k
+from fedcluster._choices import AlgorithmName
 from fedcluster.algorithms import FFCM, FKM, FedAvg, KFed, Lloyd, SiteSummaries, VarianceTree
 from fedcluster.client import Client
 from fedcluster.core import Algorithm, Answers, Data, State, Task
@@ -108,7 +109,7 @@ def test_one_site_is_always_asked() -> None:
 
 @pytest.mark.filterwarnings("ignore:stopped at the limit")
 @pytest.mark.parametrize("algorithm", ["fkm", "kfed", "fedavg"])
-def test_a_papers_algorithm_asks_a_sample_in_each_of_its_rounds(algorithm: str) -> None:
+def test_a_papers_algorithm_asks_a_sample_in_each_of_its_rounds(algorithm: AlgorithmName) -> None:
     model = FederatedKMeans(
         3, algorithm=algorithm, participation=0.5, random_state=0, max_iter=12
     ).fit(ROWS)
@@ -119,7 +120,7 @@ def test_a_papers_algorithm_asks_a_sample_in_each_of_its_rounds(algorithm: str) 
 
 
 @pytest.mark.parametrize("algorithm", ["auto", "lloyd"])
-def test_exact_lloyd_asks_all_sites_first_and_last(algorithm: str) -> None:
+def test_exact_lloyd_asks_all_sites_first_and_last(algorithm: AlgorithmName) -> None:
     model = FederatedKMeans(
         3, algorithm=algorithm, participation=0.5, random_state=0, max_iter=40
     ).fit(ROWS)

@@ -16,6 +16,7 @@ from introductions import columns_told
 from sklearn.decomposition import PCA
 from sklearn.preprocessing import RobustScaler, StandardScaler
 
+from fedcluster._choices import Scale
 from fedcluster.algorithms import Lloyd
 from fedcluster.client import Client
 from fedcluster.core import Column, Data, State, Task
@@ -469,7 +470,7 @@ def test_bounds_and_logarithms_come_before_all_else() -> None:
 
 
 @pytest.mark.parametrize("scale", ["standard", "robust", "minmax", "none"])
-def test_a_weight_multiplies_the_squared_differences_of_a_column(scale: str) -> None:
+def test_a_weight_multiplies_the_squared_differences_of_a_column(scale: Scale) -> None:
     """Of all levels of a text, and of a number; the others keep their bits."""
     sites = {"north": people(*[(30, "M")] * 30, *[(41, "F")] * 20, *[(52, "M")] * 12)}
     how = PreprocessingSpec(scale, bounds={"age": (0, 99)})

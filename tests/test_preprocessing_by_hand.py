@@ -11,6 +11,7 @@ import pytest
 from introductions import columns_told
 from numpy.testing import assert_allclose, assert_array_equal
 
+from fedcluster._choices import Missing
 from fedcluster.client import Client
 from fedcluster.core import Answers, Column, Data, State, Summary
 from fedcluster.engines import LocalEngine
@@ -468,7 +469,7 @@ def test_what_filling_in_changes_is_asked_again(missing: str, scale: str, more: 
 
 
 @pytest.mark.parametrize("missing", ["error", "drop", "mean"])
-def test_only_numbers_are_scaled_and_only_they_are_asked_about(missing: str) -> None:
+def test_only_numbers_are_scaled_and_only_they_are_asked_about(missing: Missing) -> None:
     """A row is dropped for what any column lacks, so that all columns are asked about then."""
     data = sexes(f=12, m=13)
     for is_missing in (False, True):

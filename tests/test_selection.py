@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy.special import logsumexp
 
 from fedcluster import Client, Data, FederatedFuzzyCMeans, FederatedKMeans, LocalEngine, select_k
-from fedcluster._choices import RULES
+from fedcluster._choices import RULES, RuleName
 from fedcluster.core import Result, State
 from fedcluster.kernels import nearest
 from fedcluster.metrics._indices import CHOOSING, JUDGES
@@ -273,7 +273,7 @@ def test_the_elbow_is_where_the_curve_bends() -> None:
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_every_rule_finds_clear_clusters(rule: str) -> None:
+def test_every_rule_finds_clear_clusters(rule: RuleName) -> None:
     found = select_k(CLEAR, range(2, 6), rule=rule, sites=sites(CLEAR, 3), random_state=0)
     assert found.n_clusters == 3
     assert found.rule == rule

@@ -20,6 +20,7 @@ import scipy.sparse
 from test_cli import fails, run
 
 from fedcluster import FederatedFuzzyCMeans, FederatedKMeans
+from fedcluster._choices import Scale
 from fedcluster._site import SiteFile
 from fedcluster.cli._naming import named_sources
 from fedcluster.cli._reading import read_sites
@@ -98,7 +99,7 @@ def test_every_format_is_a_source_of_a_site(kind: str) -> None:
 
 @pytest.mark.parametrize("prepare", [None, "standard"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_path_stands_for_its_rows_in_python(kind: str, prepare: str | None) -> None:
+def test_a_path_stands_for_its_rows_in_python(kind: str, prepare: Scale | None) -> None:
     path = write(f"rows.{kind}")
     model = FederatedKMeans(3, prepare=prepare, random_state=0)
     labels = model.fit({"a": path, "b": Path(path)}).labels_

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 if TYPE_CHECKING:
     from fedcluster.core import Algorithm, FitParameters
 
+AlgorithmName = Literal["auto", "lloyd", "fkm", "kfed", "fedavg"]
 ALGORITHMS: Mapping[str, str] = {
     "auto": "_lloyd:Lloyd.from_fit",
     "lloyd": "_lloyd:Lloyd.from_fit",
@@ -24,6 +25,7 @@ ALGORITHMS: Mapping[str, str] = {
 }
 """What ``algorithm`` takes for hard clusters: where in `fedcluster.algorithms` each is built."""
 
+FuzzyAlgorithmName = Literal["auto", "fcm", "ffcm"]
 FUZZY_ALGORITHMS: Mapping[str, str] = {
     "auto": "_ffcm:FFCM.from_fit",
     "fcm": "_ffcm:FFCM.from_fit",
@@ -46,14 +48,13 @@ INSTEAD_OF_LLOYD: Mapping[str, str] = {
 }
 """Wishes by which "auto" and "lloyd" are another algorithm, and no other name is taken."""
 
-MODELS = ("k-means", "mixture")
-COVARIANCES = ("full", "tied", "diag", "spherical")
-METRICS = ("euclidean", "cosine")
-INITS = ("auto", "summaries", "sums", "k-means++", "random")
-PROTECTIONS = ("groups", "limits")
-QUALITIES = ("good", "better", "best")
-
-RULES = (
+Model = Literal["k-means", "mixture"]
+Covariance = Literal["full", "tied", "diag", "spherical"]
+Metric = Literal["euclidean", "cosine"]
+Init = Literal["auto", "summaries", "sums", "k-means++", "random"]
+Protection = Literal["groups", "limits"]
+Quality = Literal["good", "better", "best"]
+RuleName = Literal[
     "likelihood",
     "vote",
     "mixture-bic",
@@ -66,13 +67,24 @@ RULES = (
     "xie-beni",
     "fuzzy-db",
     "inertia",
-)
+]
 """What ``rule`` takes: the likelihood, the vote, or an index that can choose k alone."""
+Scale = Literal["standard", "minmax", "robust", "none"]
+Missing = Literal["error", "drop", "mean", "median", "ignore"]
+Pick = Literal["best", "elbow"]
+Averaging = Literal["avg_1", "avg_2"]
 
-SCALES = ("standard", "minmax", "robust", "none")
-MISSING = ("error", "drop", "mean", "median", "ignore")
-PICKS = ("best", "elbow")
-AVERAGINGS = ("avg_1", "avg_2")
+MODELS: tuple[str, ...] = get_args(Model)
+COVARIANCES: tuple[Covariance, ...] = get_args(Covariance)
+METRICS: tuple[str, ...] = get_args(Metric)
+INITS: tuple[str, ...] = get_args(Init)
+PROTECTIONS: tuple[str, ...] = get_args(Protection)
+QUALITIES: tuple[str, ...] = get_args(Quality)
+RULES: tuple[str, ...] = get_args(RuleName)
+SCALES: tuple[Scale, ...] = get_args(Scale)
+MISSING: tuple[str, ...] = get_args(Missing)
+PICKS: tuple[str, ...] = get_args(Pick)
+AVERAGINGS: tuple[str, ...] = get_args(Averaging)
 
 
 def imported(path: str) -> Any:

@@ -114,6 +114,7 @@ class Model:
             columns = [f"x{j}" for j in range(estimator.n_features_in_)]
         parameters = {"algorithm": "auto", **estimator.get_params()}
         seed = parameters.pop("random_state", None)
+        parameters.pop("verbose", None)
         return cls(
             **state_fields(estimator.state_, estimator.algorithm_),
             columns=tuple(map(str, columns)),

@@ -10,7 +10,7 @@ from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from enum import StrEnum
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, cast, get_type_hints
 
 import typer
 
@@ -366,8 +366,8 @@ def asked(scaling: Scaling, columns: str | None, shaping: Shaping = NO_SHAPING) 
     given = categories in (None, "auto", "none")
     try:
         return PreprocessingSpec(
-            scale=scaling.scale,
-            missing=scaling.missing or "mean",
+            scale=cast(Any, scaling.scale),  # checked there
+            missing=cast(Any, scaling.missing or "mean"),
             categories=categories or "auto"
             if given
             else column_list(categories, "--categories") or (),

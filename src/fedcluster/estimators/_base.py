@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass, fields, replace
 from numbers import Integral
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.random import RandomState
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import (
     BaseEstimator,
     ClassNamePrefixFeaturesOutMixin,
@@ -23,7 +24,16 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fedcluster._assignment import Assignment
-from fedcluster._choices import PROTECTIONS, QUALITIES, RULES
+from fedcluster._choices import (
+    PROTECTIONS,
+    QUALITIES,
+    RULES,
+    Init,
+    Protection,
+    Quality,
+    RuleName,
+    Scale,
+)
 from fedcluster._report._messages import few_clusters_line, groups_line, limit_line
 from fedcluster.client import Client
 from fedcluster.core import (
@@ -54,10 +64,11 @@ from fedcluster.estimators._inputs import (
     wanted,
     whole,
 )
+from fedcluster.estimators._progress import rounds_said, say
 from fedcluster.io._frames import GivenTable, ReadPath, by_site, in_order
 from fedcluster.io._rows import batches, chunks_of
 from fedcluster.jobs import Fit, execute, limits_of
-from fedcluster.preprocessing import Category, Preprocessor
+from fedcluster.preprocessing import Category, PreprocessingSpec, Preprocessor
 from fedcluster.preprocessing._transform import on_whole_rows
 from fedcluster.privacy import Groups
 from fedcluster.selection import Rule, Selection
@@ -84,23 +95,24 @@ JOB = frozenset(each.name for each in fields(Fit))
 class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
     """Estimator that fits centres to the rows of several sites; a subclass checks its algorithm."""
 
-    n_clusters: Any = 8
     _: KW_ONLY
     algorithm: Any = "auto"
-    init: Any = "auto"
-    n_init: Any = "auto"
+    init: Init | ArrayLike | Callable[..., Any] = "auto"
+    n_init: int | Literal["auto"] = "auto"
     max_iter: int = 300
     tol: float = 1e-4
-    random_state: Any = None
-    min_cluster_size: Any = "auto"
+    random_state: int | RandomState | None = None
+    min_cluster_size: int | Literal["auto"] = "auto"
     participation: float = 1.0
-    quality: str = "good"
+    quality: Quality = "good"
     sums_only: bool = False
-    prepare: Any = None
-    rule: Any = "likelihood"
-    protection: Any = None
+    prepare: Scale | PreprocessingSpec | None = None
+    rule: RuleName | Rule = "likelihood"
+    protection: Protection | Groups | None = None
+    verbose: int = 0
 
     _names: ClassVar[Collection[str]]
+    _counted: ClassVar[str] = "n_clusters"
 
     def __sklearn_tags__(self) -> Any:
         """Tell scikit-learn that sparse rows are taken, and made dense."""
@@ -261,7 +273,8 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
         for name in ("labels_", "site_labels_", "rows_held_back_", "lone_rows_"):
             self.__dict__.pop(name, None)  # of an earlier fit
         names = [f"x{j}" for j in range(self.n_features_in_)] if columns is None else columns
-        report = execute(job, engine, columns=names)
+        watch = rounds_said() if self.verbose else None
+        report = execute(job, engine, columns=names, watch=watch)
         if columns is not None:
             self.feature_names_in_ = np.array(report.columns, dtype=object)
             self.n_features_in_ = len(report.columns)
@@ -272,6 +285,8 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
         self.communication_rounds_ = report.outcome.account()
         self.sites_, self.steps_ = report.sites, list(report.outcome.steps)
         result = self._keep_clusters(report.outcome.value)
+        if self.verbose:
+            say(f"{self.stop_reason_}; {self.n_iter_} rounds with the sites")
         for line in limit_line(job, result):
             warnings.warn(line, ConvergenceWarning, stacklevel=3)
         for line in (*report.fit_report.warnings, *groups_line(report.sites, self.n_clusters_)):
@@ -338,7 +353,7 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
     @property
     def _k(self) -> Any:
         """The number of clusters, or the numbers to choose from."""
-        return self.n_clusters
+        return getattr(self, self._counted)
 
     def _job(self, n_rows: float) -> Fit:
         """Return the parameters, checked against the number of rows."""

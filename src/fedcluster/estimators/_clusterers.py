@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
@@ -17,8 +19,14 @@ from fedcluster._choices import (
     METRICS,
     PICKS,
     RULES,
+    AlgorithmName,
+    Averaging,
+    FuzzyAlgorithmName,
+    Metric,
+    Pick,
+    RuleName,
 )
-from fedcluster.core import Floats
+from fedcluster.core import Algorithm, Floats
 from fedcluster.errors import InputError
 from fedcluster.estimators._base import Federated
 from fedcluster.estimators._inputs import one_of
@@ -98,7 +106,9 @@ class FederatedKMeans(Federated):
         "groups" lets every step see the means of groups of at least 5 rows alone, as sites of a
         federation over a network do, to see what it costs; labels are those of the rows. With it,
         ``min_cluster_size`` has no use. See `fedcluster.privacy.Groups`.
-
+    verbose : int, default=0
+        Whether a line is printed for each round with the sites: what they were asked, who
+        answered, and how many numbers they sent.
     trim : float, default=0
         The share of the rows that belongs to no cluster, at most 0.5: those that are farthest from
         all centres, as in trimmed k-means. Their label is -1, and so is that of new rows that are
@@ -169,8 +179,10 @@ class FederatedKMeans(Federated):
     array([0, 1], dtype=int32)
     """
 
+    n_clusters: int | Literal["auto"] | Iterable[int] = 8
     _: KW_ONLY
-    metric: str = "euclidean"
+    algorithm: AlgorithmName | Algorithm = "auto"
+    metric: Metric = "euclidean"
     trim: float = 0.0
 
     _names = ALGORITHMS
@@ -238,8 +250,8 @@ class FederatedFuzzyCMeans(Federated):
         from ``init``; "ffcm" is the algorithm of Stallmann & Wilbik with k-means averaging (see
         `FFCM` for all its switches).
     init, n_init, max_iter, random_state, min_cluster_size, participation, quality, sums_only
-        As in `FederatedKMeans`, and so are ``prepare``, ``rule`` and ``protection``; a limit on the
-        size of a cluster looks at sums of memberships.
+        As in `FederatedKMeans`, and so are ``prepare``, ``rule``, ``protection`` and ``verbose``; a
+        limit on the size of a cluster looks at sums of memberships.
     tol : float, default=1e-4
         Converged when the Euclidean norm of the centres' move is at most ``tol`` times the root
         of the mean variance of a column.
@@ -268,7 +280,9 @@ class FederatedFuzzyCMeans(Federated):
     array([[0.5, 0.5]])
     """
 
+    n_clusters: int | Literal["auto"] | Iterable[int] = 8
     _: KW_ONLY
+    algorithm: FuzzyAlgorithmName | Algorithm = "auto"
     m: float = 2.0
 
     _names = FUZZY_ALGORITHMS
@@ -292,13 +306,13 @@ class FederatedFuzzyCMeans(Federated):
 
 def select_k(
     X: Any,
-    k_range: Any = "auto",
+    k_range: Literal["auto"] | Iterable[int] = "auto",
     *,
-    rule: str = "likelihood",
-    pick: str = "best",
-    bounds: Any = None,
+    rule: RuleName = "likelihood",
+    pick: Pick = "best",
+    bounds: tuple[ArrayLike, ArrayLike] | None = None,
     m: float | None = None,
-    averaging: str = "avg_2",
+    averaging: Averaging = "avg_2",
     sites: Any = None,
     sample_weight: Any = None,
     groups: Any = None,
@@ -376,7 +390,7 @@ def select_k(
     if pick == "elbow" and rule in ("likelihood", "vote"):
         raise ValueError("pick='elbow' is for a single index; name it as the rule")
     parameters = clustered_by(rule, m, averaging) | parameters
-    parameters["rule"] = Rule(rule, pick, _bounds(bounds))  # type: ignore[arg-type]
+    parameters["rule"] = Rule(rule, pick, _bounds(bounds))
     if parameters["m"] is None:
         del parameters["m"]
     kind: type[Federated] = FederatedFuzzyCMeans if "m" in parameters else FederatedKMeans

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from math import log
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.random import RandomState
+from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import solve_triangular
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from fedcluster._choices import COVARIANCES, MODELS
+from fedcluster._choices import COVARIANCES, MODELS, Covariance, Protection, RuleName, Scale
 from fedcluster.algorithms import GaussianMixture
 from fedcluster.core import Floats, Labels, Result, State
 from fedcluster.estimators._base import Federated
 from fedcluster.estimators._inputs import one_of
 from fedcluster.jobs import Fit
 from fedcluster.metrics._gaussians import log_likelihoods
+from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.preprocessing._transform import on_whole_rows
-from fedcluster.selection import Selection
+from fedcluster.privacy import Groups
+from fedcluster.selection import Rule, Selection
 
 
 class FederatedGaussianMixture(Federated):
@@ -52,7 +56,7 @@ class FederatedGaussianMixture(Federated):
     noise : bool or float, default=False
         Whether one more component is noise, of the same density everywhere: 1 / V, a number being
         V, in units of prepared rows. With True V is that of a box with the covariance of the rows.
-    random_state, min_cluster_size, sums_only, prepare, rule, protection
+    random_state, min_cluster_size, sums_only, prepare, rule, protection, verbose
         As in `FederatedKMeans`. A limit on the size of a cluster looks at sums of probabilities.
         Columns of text, as ``prepare`` makes them, have a probability of each level in each
         component, instead of means and variances; where all are text, these are latent classes.
@@ -100,26 +104,28 @@ class FederatedGaussianMixture(Federated):
     """
 
     _names = ("auto",)
+    _counted = "n_components"
 
     def __init__(
         self,
-        n_components: Any = 1,
+        n_components: int | Literal["auto"] | Iterable[int] = 1,
         *,
-        covariance_type: str = "full",
+        covariance_type: Covariance = "full",
         tol: float = 1e-3,
         reg_covar: float = 1e-6,
         max_iter: int = 100,
-        n_init: Any = "auto",
-        weights_init: Any = None,
-        means_init: Any = None,
-        precisions_init: Any = None,
+        n_init: int | Literal["auto"] = "auto",
+        weights_init: ArrayLike | None = None,
+        means_init: ArrayLike | None = None,
+        precisions_init: ArrayLike | None = None,
         noise: bool | float = False,
-        random_state: Any = None,
-        min_cluster_size: Any = "auto",
+        random_state: int | RandomState | None = None,
+        min_cluster_size: int | Literal["auto"] = "auto",
         sums_only: bool = False,
-        prepare: Any = None,
-        rule: Any = Federated.rule,
-        protection: Any = None,
+        prepare: Scale | PreprocessingSpec | None = None,
+        rule: RuleName | Rule = Federated.rule,
+        protection: Protection | Groups | None = None,
+        verbose: int = 0,
     ) -> None:
         self.n_components = n_components
         self.covariance_type = covariance_type
@@ -137,15 +143,7 @@ class FederatedGaussianMixture(Federated):
         self.prepare = prepare
         self.rule = rule
         self.protection = protection
-
-    @property
-    def n_clusters(self) -> Any:
-        """What the other estimators call the number of components; here there is no such name."""
-        raise AttributeError("a mixture has n_components")
-
-    @property
-    def _k(self) -> Any:
-        return self.n_components
+        self.verbose = verbose
 
     def predict_proba(self, X: Any) -> Floats:
         """Return the probability of each component for each row, (n, k); the rest is noise."""

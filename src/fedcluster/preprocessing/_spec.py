@@ -14,7 +14,7 @@ from typing import Self
 
 import numpy as np
 
-from fedcluster._choices import MISSING, SCALES
+from fedcluster._choices import MISSING, SCALES, Missing, Scale
 from fedcluster.core import Column
 from fedcluster.errors import InputError, listed
 from fedcluster.preprocessing._differences import Moments, level_warnings
@@ -76,8 +76,8 @@ class PreprocessingSpec:
         If a name is unknown or a number means nothing.
     """
 
-    scale: str = "standard"
-    missing: str = "error"
+    scale: Scale = "standard"
+    missing: Missing = "error"
     categories: str | Sequence[str] = "auto"
     rare: int = 10
     log: Sequence[str] = ()
