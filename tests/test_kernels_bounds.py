@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
+from fedcluster.core import Floats
 from fedcluster.kernels import _hard as hard
 from fedcluster.kernels import hard_pass, hard_sums
 from fedcluster.kernels._hamerly import (
@@ -34,6 +35,7 @@ def bounds_everywhere(**others):
         for name, value in settings.items():
             patch.setattr(hard, name, value)
         patch.setattr(hard.BoundedSweep, "pay", lambda self, X: True)
+        patch.setattr(hard.Run, "least_time", lambda self, X, own: 0.0)
         yield
 
 
@@ -194,13 +196,15 @@ def test_centres_come_to_rest():
     assert (known(cache).n_scored, known(cache).n_added) == (0, 0)
 
 
-def test_bounds_that_do_not_pay_are_given_up():
-    X = np.random.default_rng(0).normal(size=(60_000, 3))
+@pytest.mark.parametrize(("d", "is_tried"), [(3, False), (24, True)])
+def test_bounds_that_do_not_pay_are_given_up(d, is_tried):
+    """Rows without clusters: of few columns they are not even tried, since centres do not rest."""
+    X = np.random.default_rng(0).normal(size=(60_000, d))
     cache: dict[str, Any] = {}
     rounds(X, X[:24].copy(), cache, 12)
     [run] = cache["hard_sums"].runs[-1:]
-    assert run.patience > 1
-    assert run.wait <= run.patience
+    assert run.bounds is None
+    assert (run.far < hard.FAR) == is_tried
 
 
 def test_small_data_leave_nothing_behind():
@@ -501,28 +505,55 @@ def test_what_a_move_of_centres_leaves_certain(monkeypatch):
 
 
 def test_it_is_too_early_for_bounds_at_first_and_where_centres_move_far():
-    run, apart = hard.Run(np.zeros((2, 1))), np.array([4.0, 12.0])
-    assert run.waits(np.zeros(2), apart)
-    assert not run.waits(np.zeros(2), apart)
-    for own, is_early in ((1.0, False), (1.0001, True), (np.nan, True)):
-        assert run.waits(np.array([0.1, own]), apart) == is_early
-    run.wait = 2
-    assert [run.waits(np.zeros(2), apart) for _ in range(3)] == [True, True, False]
+    """Of 12 columns, so that centres which move need not cost more than bounds save."""
+    X, run = np.zeros((9, 12)), hard.Run(np.zeros((40, 12)))
+    apart: Floats = np.linspace(4.0, 12.0, 40)
+    assert run.waits(X, np.zeros(40), apart), "nothing is known of the rows yet"
+    run.counts = np.arange(40)
+    assert not run.waits(X, np.zeros(40), apart)
+    for own, is_early in ((0.9999, False), (1.0, True), (np.nan, True)):
+        assert run.waits(X, np.array([0.1] * 39 + [own]), apart) == is_early
+    run.far = 0.05
+    assert [run.waits(X, np.full(40, own), apart) for own in (0.39, 0.41)] == [False, True]
 
 
-def test_bounds_that_never_pay_are_tried_more_and_more_seldom():
-    """A full pass first; after each try 1, 2, 4, 8, 16 and again 16 full passes."""
-    X, centers = np.random.default_rng(0).normal(size=(200, 2)), np.eye(2)
+def test_bounds_are_not_tried_where_adding_rows_anew_is_most_of_a_pass():
+    """By hand: 1.4 + (3 + 4.1) s of 2.1 + 4.1 ns for a row of 5 columns and 10 centres, float32."""
+    X, run, apart = np.zeros((9, 5), np.float32), hard.Run(np.zeros((10, 5))), np.ones(10)
+    run.counts = np.full(10, 7)
+    for n_moved in range(11):
+        own = np.where(np.arange(10) < n_moved, 0.01, 0.0)
+        least = (1.4 + 7.1 * n_moved / 10) / (1.5 + 0.003 * 4 * 50 + 4.1)
+        assert run.least_time(X, own) == pytest.approx(least, rel=1e-12)
+        assert run.waits(X, own, apart) == (least > 0.75) == (n_moved > 4)
+
+
+def test_bounds_that_could_not_pay_any_more_are_given_up():
+    rng = np.random.default_rng(0)
+    X, centers = rng.normal(size=(500, 2)), rng.normal(size=(3, 2))
     cache: dict[str, Any] = {}
-    tries = []
+    with bounds_everywhere(), pytest.MonkeyPatch.context() as patch:
+        for _ in range(2):
+            hard_sums(X, centers, cache=cache)
+        assert known(cache) is not None
+        patch.setattr(hard.Run, "least_time", lambda self, X, own: 1.01)
+        hard_sums(X, centers, cache=cache)
+        assert known(cache) is None
+
+
+def test_bounds_that_never_pay_are_tried_again_where_centres_move_half_as_far():
+    X, centers = np.random.default_rng(0).normal(size=(200, 2)), 5 * np.eye(2)
+    cache: dict[str, Any] = {}
+    tries, moves = [], [0, 1, 1, 1, 0.6, 0.6, 0.4, 0.4, 0.3, 0.3, 0.1, 0.1, 0.06, 0, 0, 0, 0]
     with bounds_everywhere(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(hard.BoundedSweep, "pay", lambda self, X: False)
-        for _ in range(62):
+        for move in moves:
+            centers = centers + 0.1 * move
             hard_sums(X, centers, cache=cache)
             tries.append(known(cache) is not None)
-    at = np.flatnonzero(tries)
-    assert at[0] == 1
-    assert_array_equal(np.diff(at), [2 + wait for wait in (1, 2, 4, 8, 16, 16)])
+    # a try fails at the next question, whose move says how far centres may move at the next try
+    at = [moves[i] for i in np.flatnonzero(tries)]
+    assert at == [1, 0.4, 0.1, 0]
 
 
 @pytest.mark.parametrize(("moved", "runs"), [(4.9, 1), (5.1, 2)])

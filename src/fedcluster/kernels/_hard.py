@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -44,7 +44,8 @@ MOST_RUNS = 64  # whose centres are remembered, if not their bounds
 WORTH_BOUNDS, ROWS_PER_CENTER = 1 << 22, 8  # from so many multiplications of a full pass on
 FAR = 0.125  # displacements, in distances to the next centre, after which most rows are uncertain
 HUGE = 1e30  # displacements; where they are longer, nothing is certain
-LONGEST_WAIT = 16
+LOOK, FIND = 1.4, 3.0  # looking at a row's bounds, and finding one that is to be added
+ENOUGH = 0.75  # the time of a full pass that one by bounds may take at best, for a start
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -208,10 +209,13 @@ class Memory:
         apart = next_centers(centers)
         run = self._take(centers, apart) or Run(centers)
         own, run.centers, run.asked = displacements(run.centers, centers), centers, self.asked
-        if run.bounds is None and (run.waits(own, apart) or not self._has_room(X, len(centers))):
+        if run.bounds is not None and run.least_time(X, own) > 1.0:
+            run.bounds = None
+        if run.bounds is None and (run.waits(X, own, apart) or not self._has_room(X, len(centers))):
             _, sums = sweep(X, centers, sample_weight)
         else:
             sums = run.sweep(X, sample_weight, own, apart)
+        run.counts = sums.counts
         self.runs.append(run)
         if len(self.runs) > MOST_RUNS:
             self._remove(self.runs[0])
@@ -259,22 +263,36 @@ class Run:
         When, in questions.
     bounds : BoundedSweep, optional
         What is known of the rows for these centres.
-    wait, patience : int
-        Questions to answer by full passes before bounds are tried; how many after the next
-        failure. Where centres move far nothing is gained by bounds, and each try costs.
+    counts : ndarray of shape (k,), int64, optional
+        The rows of each centre in the last pass.
+    far : float
+        Displacements, in distances to the next centre, from which on bounds are not tried: half of
+        what they did not pay at.
     """
 
     centers: Floats
     asked: int = 0
     bounds: BoundedSweep | None = None
-    wait: int = 1
-    patience: int = 1
+    counts: NDArray[np.int64] | None = None
+    far: float = field(default_factory=lambda: FAR)
 
-    def waits(self, own: Floats, apart: Floats) -> bool:
+    def waits(self, X: Rows, own: Floats, apart: Floats) -> bool:
         """Return whether it is too early to try bounds."""
-        is_early = self.wait > 0 or not own.max() <= FAR * apart.mean()
-        self.wait = max(self.wait - 1, 0)
-        return is_early
+        if self.counts is None or not own.max() < self.far * apart.mean():
+            return True
+        return self.least_time(X, own) > ENOUGH
+
+    def least_time(self, X: Rows, own: Floats) -> float:
+        """Return the time of a pass by bounds in that of a full one, if no row were uncertain.
+
+        The rows of centres that moved are added anew. Where centres are few and columns too, that
+        is most of a full pass.
+        """
+        if self.counts is None:
+            return np.inf
+        score, add, _ = costs(X, len(own))
+        moved = self.counts[own > 0].sum() / max(self.counts.sum(), 1)
+        return float((LOOK + (FIND + add) * moved) / (score + add))
 
     def sweep(self, X: Rows, sample_weight: Weights, own: Floats, apart: Floats) -> HardSums:
         """Return the sums by bounds, which are given up if that took longer than a full pass."""
@@ -284,8 +302,7 @@ class Run:
         if is_new or bounds.pay(X):
             self.bounds = bounds
         else:
-            self.bounds, self.wait = None, self.patience
-            self.patience = min(2 * self.patience, LONGEST_WAIT)
+            self.bounds, self.far = None, min(self.far, own.max() / apart.mean()) / 2
         return sums
 
 
@@ -380,11 +397,16 @@ class BoundedSweep:
         rated too cheap, and bounds are given up early. Whether bounds pay as a whole, the rows
         "30 rounds" of benchmarks/speed.py say.
         """
-        (n, d), k = X.shape, len(self.others)
-        score, add, read = 1.5 + 0.003 * X.itemsize * k * d, 2.6 + 0.3 * d, 0.25 * d
-        spent = 1.4 * n + (5.5 + read) * self.n_doubtful
-        spent += (9 + read + 1.4 * score) * self.n_scored + (3 + add) * self.n_added
+        n, (score, add, read) = len(X), costs(X, len(self.others))
+        spent = LOOK * n + (5.5 + read) * self.n_doubtful
+        spent += (9 + read + 1.4 * score) * self.n_scored + (FIND + add) * self.n_added
         return spent < 1.25 * (score + add) * n
+
+
+def costs(X: Rows, k: int) -> tuple[float, float, float]:
+    """Estimate what it takes to score a row, to add it and to read it, see `BoundedSweep.pay`."""
+    d = X.shape[1]
+    return 1.5 + 0.003 * X.itemsize * k * d, 2.6 + 0.3 * d, 0.25 * d
 
 
 def _rounding(X: Rows, packed: PackedCenters) -> tuple[float, float]:
