@@ -22,7 +22,9 @@ from fedcluster.errors import HeldBackError
 from fedcluster.kernels import kmeans, nearest
 from fedcluster.kernels._fuzzy import fuzzy_cmeans
 from fedcluster.kernels._lloyd import lloyd
+from fedcluster.privacy import MinClusterSize
 from fedcluster.recipes import _clustering as starts
+from fedcluster.recipes import _search
 from fedcluster.recipes import _seeds as seeds
 from fedcluster.recipes._clustering import canonical, clustering
 from fedcluster.recipes._search import race
@@ -320,8 +322,12 @@ def test_what_the_first_round_asks_for(spec: dict[str, Any], asked: dict[str, in
         (32, {0: 32, 4: 12, 8: 4}),
     ],
 )
-def test_of_few_starts_and_of_many_fewer_go_on(n_init: int | None, racing: dict[int, int]) -> None:
-    """So many from so many rounds on; the last round scores the finalists."""
+def test_of_few_starts_and_of_many_fewer_go_on(
+    n_init: int | None, racing: dict[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So many from so many rounds on, where none is without hope; the last scores the finalists."""
+    monkeypatch.setattr(_search, "HOPE", 1e9)
+    monkeypatch.setattr(_search, "LONG", 300)
     X = np.random.default_rng(0).uniform(size=(3000, 2))
     spec = FitSpec(20, n_init=n_init, seed=0, tol=0.0)
     asked = steps(run_plan(clustering(spec), engine(X)))
@@ -349,6 +355,15 @@ def test_more_runs_race_from_sums_and_where_sites_are_small(spec: FitSpec, racin
     assert first["Lloyd"] == racing
 
 
+def test_the_default_race_is_eager_and_one_asked_for_by_name_is_not() -> None:
+    """Runs that are left are asked at three places after round 8, and by name at one."""
+    X = np.random.default_rng(0).uniform(size=(3000, 2))
+    for algorithm, places in (("auto", 3), ("lloyd", 1)):
+        asked = steps(run_plan(clustering(FitSpec(20, algorithm, n_init=8, tol=0.0)), engine(X)))
+        assert asked[8]["Lloyd"] == 2
+        assert asked[9]["Lloyd"] == 2 * places
+
+
 def test_runs_that_have_met_are_one() -> None:
     """Numbered differently, the same centres are the same run."""
     X = np.random.default_rng(0).uniform(size=(400, 2))
@@ -370,6 +385,37 @@ def test_a_race_ends_with_its_first_when_no_more_are_to_be_dropped() -> None:
     to_the_end = run_plan(race(Lloyd(tol=0), [poor, good]), engine(X))
     assert all(result.state.converged for result in to_the_end.value)
     assert len(to_the_end.communication_rounds) > 2
+
+
+def test_runs_without_hope_leave_an_eager_race() -> None:
+    """A group of wide spread needs two centres: with one there, all else gains too little."""
+    wide, narrow = np.linspace(0, 10, 400), np.linspace(100, 101, 200)
+    X = on_line(*wide, *narrow)
+    good, behind, without = on_line(1, 2, 100), on_line(0, 1, 100), on_line(5, 100, 100.001)
+    starts_ = [State.at(each) for each in (without, behind, good)]
+    for eager, racing in ((True, [3, 3, 2, 2]), (False, [3, 3, 3, 3])):
+        plan = race(Lloyd(tol=0), starts_, keep={9: 3}, max_rounds=4, eager=eager)
+        tasks = [len(each.steps) for each in run_plan(plan, engine(X)).communication_rounds]
+        assert tasks == racing
+
+
+@pytest.mark.parametrize("limit", [0, 235])
+def test_a_long_run_that_is_eager_is_sooner_at_a_fixed_point(limit: int) -> None:
+    """Uniform rows, where steps are small; with as many rows in it as limits let through else."""
+    X = np.random.default_rng(1).uniform(size=(2000, 4))
+    clients = [Client("one", Data(X), filters=[MinClusterSize(limit)] if limit else [])]
+    results = {}
+    for eager in (False, True):
+        plan = race(Lloyd(tol=0), [State.at(X[:8])], eager=eager)
+        results[eager] = run_plan(plan, LocalEngine(clients))
+    slow, fast = (results[eager].value[0] for eager in (False, True))
+    rounds = [len(results[eager].communication_rounds) for eager in (False, True)]
+    assert rounds[1] == len(fast.history) < 0.8 * rounds[0]
+    assert fast.state.weights.sum() >= slow.state.weights.sum()
+    [again] = run_plan(race(Lloyd(tol=0), [fast.state], max_rounds=1), LocalEngine(clients)).value
+    assert_array_equal(again.state.centers, fast.state.centers)
+    tasks = [len(each.steps) for each in results[True].communication_rounds]
+    assert tasks == [1] * 8 + [3] * (rounds[1] - 8)
 
 
 def test_runs_come_by_rising_inertia_with_what_they_were_best_of() -> None:

@@ -188,6 +188,7 @@ def _from_starts(algorithm: Algorithm, spec: FitSpec) -> Plan[list[Result]]:
         seed=spec.seed,
         max_rounds=spec.max_iter,
         keep=next((keep for most, keep in SHORT.items() if len(seeds) <= most), HALVING),
+        eager=spec.algorithm == "auto" and isinstance(algorithm, Lloyd) and len(seeds) > 1,
     )
     if spec.quality == "best" and isinstance(algorithm, Lloyd):
         means = yield from _means(spec)

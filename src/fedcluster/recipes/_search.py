@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import isclose
 
 import numpy as np
 
-from fedcluster.core import Algorithm, Iteration, Result, State, Task
+from fedcluster.core import Algorithm, Answers, Iteration, Result, State, Task
 from fedcluster.rounds import EarlyStop, Plan, reason, server_update
 
 HALVING = {4: 12, 8: 4, 12: 2}
@@ -15,7 +17,57 @@ HALVING = {4: 12, 8: 4, 12: 2}
 SHORT = {8: {2: 4, 4: 2}, 16: {2: 8, 4: 4}}
 """The same from at most so many starts, which are good ones."""
 
-Runner = tuple[State, tuple[Iteration, ...]]
+HOPE = 3
+"""Of its last gains: a run that is farther behind the best one than so many has no hope."""
+
+LONG, AHEAD = 8, (2.0, 4.0)
+"""Rounds after which a run is long, and how many times as far its centres are moved then, too."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Runner:
+    """A run in a race.
+
+    Parameters
+    ----------
+    state : State
+        Where it is.
+    history : tuple of Iteration
+        Its rounds.
+    ahead : tuple of State
+        Other places where it may be asked, too.
+    """
+
+    state: State
+    history: tuple[Iteration, ...] = ()
+    ahead: tuple[State, ...] = ()
+
+    def after(
+        self, algorithm: Algorithm, places: Sequence[State], answers: Sequence[Answers], seed: int
+    ) -> _Runner:
+        """Return the run after a round that asked at some places, gone on from the best of them.
+
+        That is the one of least inertia, of the same rows as before: limits may hide others.
+        """
+        steps = [
+            (place, *server_update(algorithm, place, answer, seed))
+            for place, answer in zip(places, answers, strict=True)
+        ]
+        told = [float(step[1].weights.sum()) for step in steps]
+        steps = [steps[i] for i in range(len(steps)) if i == 0 or isclose(told[i], told[0])]
+        place, state, done = min(steps, key=lambda step: step[1].inertia)
+        ahead: tuple[State, ...] = ()
+        if state.centers.shape == place.centers.shape:
+            moves = state.centers - place.centers
+            ahead = tuple(replace(state, centers=place.centers + f * moves) for f in AHEAD)
+        return _Runner(state, (*self.history, done), ahead)
+
+    def has_hope(self, best: _Runner) -> bool:
+        """Return whether a few gains like its last one would bring it as far as the best."""
+        if len(self.history) < 2:
+            return True
+        gain = self.history[-2].inertia - self.state.inertia
+        return self is best or self.state.inertia - best.state.inertia <= HOPE * gain
 
 
 def race(
@@ -25,6 +77,7 @@ def race(
     seed: int = 0,
     max_rounds: int = 300,
     keep: Mapping[int, int] | None = None,
+    eager: bool = False,
 ) -> Plan[list[Result]]:
     """Plan runs of one algorithm from many starts in the same rounds.
 
@@ -40,6 +93,9 @@ def race(
         ``{r: q}``: after round r only the q runs of smallest inertia go on, and of runs that have
         met only one; after the last such r the race is over as soon as the first of them has
         converged. Without it all runs go on until they have.
+    eager : bool, default=False
+        Whether runs without hope leave, and long ones are asked at centres moved farther, too, and
+        go on from there where that is better; a fixed point stays one. For k-means.
 
     Returns
     -------
@@ -47,40 +103,43 @@ def race(
         The runs that were kept, by rising inertia of their last round; equals as given. Told
         that it is enough, the race ends with those that are in it.
     """
-    runners: list[Runner] = [(start, ()) for start in starts]
+    runners = [_Runner(start) for start in starts]
     for done in range(1, max_rounds + 1):
-        asked = [i for i, (state, _) in enumerate(runners) if not state.converged]
+        asked = [i for i, runner in enumerate(runners) if not runner.state.converged]
         if not asked:
             break
+        far = eager and done > LONG
+        places = [[runners[i].state, *(runners[i].ahead if far else ())] for i in asked]
         try:
-            answers = yield [Task(algorithm, runners[i][0], seed) for i in asked]
+            answers = iter((yield [Task(algorithm, at, seed) for each in places for at in each]))
         except EarlyStop:
             break
-        for i, answer in zip(asked, answers, strict=True):
-            state, round_ = server_update(algorithm, runners[i][0], answer, seed)
-            runners[i] = state, (*runners[i][1], round_)
+        for i, each in zip(asked, places, strict=True):
+            given = [next(answers) for _ in each]
+            runners[i] = runners[i].after(algorithm, each, given, seed)
         runners = _distinct(runners)[: keep.get(done, len(runners))] if keep else runners
-        if keep and done >= max(keep) and runners[0][0].converged:
+        runners = [each for each in runners if not eager or each.has_hope(runners[0])]
+        if keep and done >= max(keep) and runners[0].state.converged:
             break
     best = f", best of {len(starts)} starts" if len(starts) > 1 else ""
     return [
-        Result(state, history, reason(state, len(history)) + best, algorithm)
-        for state, history in _ranked(runners)
+        Result(each.state, each.history, reason(each.state, len(each.history)) + best, algorithm)
+        for each in _ranked(runners)
     ]
 
 
-def _ranked(runners: Sequence[Runner]) -> list[Runner]:
+def _ranked(runners: Sequence[_Runner]) -> list[_Runner]:
     """Return runners by rising inertia."""
-    return sorted(runners, key=lambda runner: runner[0].inertia)
+    return sorted(runners, key=lambda runner: runner.state.inertia)
 
 
-def _distinct(runners: Sequence[Runner]) -> list[Runner]:
+def _distinct(runners: Sequence[_Runner]) -> list[_Runner]:
     """Return runners by rising inertia, one of those with the same inertia and weights."""
     ranked = _ranked(runners)
     return [
         runner
         for i, runner in enumerate(ranked)
-        if not any(_have_met(runner[0], other[0]) for other in ranked[:i])
+        if not any(_have_met(runner.state, other.state) for other in ranked[:i])
     ]
 
 
