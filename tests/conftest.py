@@ -2,6 +2,7 @@
 
 import os
 import re
+import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -28,6 +29,14 @@ if find_spec("flwr") is None:  # as in `make oldest`: Flower allows only new ver
     ]
 
 REFERENCE = Path(__file__).parents[2] / "shared" / "reference"
+
+
+@pytest.fixture(autouse=True)
+def _kernels_are_compiled_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether they are compiled depends on which tests ran before, on this machine."""
+    if "fedcluster.kernels._runtime" in sys.modules:
+        announcer = sys.modules["fedcluster.kernels._runtime"].announcer
+        monkeypatch.setattr(announcer, "has_spoken", True)
 
 
 @pytest.fixture(scope="session")

@@ -572,10 +572,10 @@ def test_a_spinner_shows_after_a_second_and_says_what_is_done(monkeypatch):
         screen.doing("reading north.csv")
         assert terminal.text == ""
         time.sleep(1.3)
-        logging.getLogger("fedcluster").info("compiling")
+        logging.getLogger("fedcluster").warning("compiling kernels")
         time.sleep(0.2)
     assert "reading north.csv …" in terminal.text
-    assert "compiling numerical kernels (first run only) …" in terminal.text
+    assert "compiling kernels …" in terminal.text
     assert logging.getLogger("fedcluster").handlers == []
 
 
@@ -606,8 +606,8 @@ def test_a_log_without_a_terminal_hears_of_the_compilation_only(capsys):
     for quiet in (True, False):
         with Screen(as_json=False, quiet=quiet) as screen:
             screen.doing("reading")
-            logging.getLogger("fedcluster").info("compiling")
-    assert capsys.readouterr().err == "compiling numerical kernels (first run only) …\n"
+            logging.getLogger("fedcluster").warning("compiling kernels")
+    assert capsys.readouterr().err == "compiling kernels …\n"
 
 
 def test_what_is_deprecated_in_libraries_is_not_the_users_matter():
@@ -628,7 +628,28 @@ def test_help_shows_an_example_of_each_command():
         assert f"\n  {command} " in shown
         assert "\\[" not in run(command, "--help").stdout
         assert f"Example: fedcluster {command}" in " ".join(run(command, "--help").stdout.split())
-    assert "completion" not in shown
+    assert "--install-completion" in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [
+        ("fit --algorithm f", {"fkm", "fedavg", "fcm", "ffcm"}),
+        ("fit --metric ", {"euclidean", "cosine"}),
+        ("select-k --rule sq", {"squared-silhouette"}),
+        ("federation run trial fit --quality b", {"better", "best"}),
+        ("war", {"warm-up"}),
+    ],
+)
+def test_a_shell_completes_commands_and_names(words, completed):
+    given = f"fedcluster {words}"
+    env = {
+        "_FEDCLUSTER_COMPLETE": "complete_bash",
+        "COMP_WORDS": given,
+        "COMP_CWORD": str(len(given.split(" ")) - 1),
+    }
+    ran = CliRunner().invoke(app, [], env=env, prog_name="fedcluster")
+    assert set(ran.stdout.split()) == completed
 
 
 def test_help_says_what_each_argument_is():

@@ -20,7 +20,7 @@ def test_the_first_compilation_is_announced(caplog, monkeypatch):
     with caplog.at_level(logging.INFO, "fedcluster"):
         assert njit(double)(1) == 2
         assert njit(double)(1.5) == 3
-    assert [record.levelname for record in caplog.records] == ["INFO"]
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 
 def test_a_change_of_any_kernel_outdates_what_was_compiled(monkeypatch):
@@ -35,3 +35,14 @@ def test_a_change_of_any_kernel_outdates_what_was_compiled(monkeypatch):
     assert key() == before
     monkeypatch.setattr(native, "SOURCES", "others")
     assert key() != before
+
+
+def test_what_is_compiled_is_counted(monkeypatch):
+    def triple(x):
+        return 3 * x
+
+    triple.__module__ = "fedcluster.kernels.test"
+    monkeypatch.setattr(native.announcer, "compiled", 0)
+    assert njit(triple)(1) == 3
+    assert njit(lambda x: x)(1) == 1  # not ours
+    assert native.announcer.compiled == 1

@@ -15,7 +15,6 @@ from fedcluster.cli._screen import OneLine
 app = typer.Typer(
     name="fedcluster",
     cls=OneLine,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,  # they would show rows
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -65,6 +64,11 @@ app.command(
 app.command(epilog="Example: fedcluster evaluate result/model.json north.csv south.csv west.csv")(
     commands.evaluate
 )
+app.command(
+    "warm-up",
+    short_help="Compile the numerical kernels, once on a machine.",
+    epilog="Example: fedcluster warm-up",
+)(commands.warm_up)
 app.command(
     short_help="Cluster handwritten digits at five simulated sites.",
     epilog="Example: fedcluster demo --out demo",

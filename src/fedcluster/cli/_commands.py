@@ -13,6 +13,7 @@ import typer
 
 from fedcluster._specifications import Fit, SelectK
 from fedcluster.cli._options import (
+    AsJson,
     Columns,
     Dates,
     Elbow,
@@ -29,6 +30,7 @@ from fedcluster.cli._options import (
     OutOfFit,
     OwnAlgorithm,
     OwnMetrics,
+    Quiet,
     Scaling,
     Seed,
     Shaping,
@@ -272,6 +274,29 @@ def evaluate(
             *written,
         ],
     )
+
+
+def warm_up(as_json: AsJson = False, quiet: Quiet = False) -> None:
+    """Compile the numerical kernels, so that no first fit has to wait for that.
+
+    They are compiled once on a machine, for its processor and this version, and kept beside the
+    program or, where that cannot be written, in the user's folder of caches; NUMBA_CACHE_DIR names
+    another. A fit compiles what it needs and is not there, and says so.
+    """
+    with Screen(as_json=as_json, quiet=quiet) as screen:
+        from time import perf_counter
+
+        from fedcluster.cli import _warming as warming
+
+        begun = perf_counter()
+        compiled = screen.wait_for(lambda: warming.warmed(screen.doing))
+        seconds = perf_counter() - begun
+    said = (
+        f"Compiled {compiled} kernels in {seconds:.0f} seconds."
+        if compiled
+        else "No kernel was missing."
+    )
+    screen.result({"compiled": compiled, "seconds": round(seconds, 1)}, [said])
 
 
 @with_options

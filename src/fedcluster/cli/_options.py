@@ -14,8 +14,8 @@ from typing import Annotated, Any, cast, get_type_hints
 
 import typer
 
+from fedcluster._choices import ALGORITHMS, FUZZY_ALGORITHMS, PROTECTIONS, SCALES
 from fedcluster._choices import MISSING as MISSING_TREATMENTS
-from fedcluster._choices import PROTECTIONS, SCALES
 from fedcluster._specifications import SEED, parameter
 from fedcluster.errors import InputError
 
@@ -210,6 +210,23 @@ def number_of_clusters(text: str) -> int | str | tuple[int, ...]:
         ) from None
 
 
+def completing(*names: str) -> Callable[[str], list[str]]:
+    """Return what a shell asks for the names that begin with what is typed.
+
+    Examples
+    --------
+    >>> completing("fkm", "ffcm", "lloyd")("f")
+    ['fkm', 'ffcm']
+    """
+
+    def beginning(incomplete: str) -> list[str]:
+        return [name for name in names if name.startswith(incomplete)]
+
+    return beginning
+
+
+COMPLETED = {"algorithm": tuple(dict.fromkeys([*ALGORITHMS, *FUZZY_ALGORITHMS]))}
+"""Names that a shell completes, of options that take others too."""
 PARSERS: dict[str, Callable[[str], Any]] = {"n_clusters": number_of_clusters}
 
 
@@ -257,6 +274,8 @@ def _option(declared: Field[Any]) -> inspect.Parameter:
         default = inspect.Parameter.empty
     if declared.name in PARSERS:
         shown["parser"], kind = PARSERS[declared.name], Any
+    if declared.name in COMPLETED:
+        shown["autocompletion"] = completing(*COMPLETED[declared.name])
     if "choices" in told:
         kind = _names(declared.name, told["choices"])
         default = None if default is None else kind(default)

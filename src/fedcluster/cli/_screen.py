@@ -131,7 +131,7 @@ class Screen:
         self._timer = threading.Timer(1.0, self._spinner.start if self._spinner else bool)
         self._filters = warnings.catch_warnings()
         self._log = logging.Handler()
-        self._log.handle = lambda record: self._compiling()  # type: ignore[method-assign]  # noqa: ARG005
+        self._log.handle = self._compiling  # type: ignore[method-assign]
 
     def __enter__(self) -> Self:
         """Listen to warnings and to the log, and wait a second before the spinner shows."""
@@ -187,10 +187,11 @@ class Screen:
                 os._exit(INTERRUPTED)  # without waiting for the work
             return done.result()
 
-    def _compiling(self) -> bool:
-        self.doing("compiling numerical kernels (first run only)")
+    def _compiling(self, record: logging.LogRecord) -> bool:
+        """Say what the log says: that kernels are compiled."""
+        self.doing(record.getMessage())
         if not self._spinner and not self.quiet:
-            self._err.print("compiling numerical kernels (first run only) …")
+            write_line(self._err, f"{record.getMessage()} …")
         return True
 
     def result(self, content: Mapping[str, Any], shown: Iterable[Table | str]) -> None:

@@ -170,7 +170,8 @@ def kmeans(
     padded: NDArray[Any] = pad(rows)
     columns: NDArray[Any] = as_columns(rows)
     absolute = tol * _mean_variance(columns)
-    best = _best_of_restarts(padded, columns, weights, seed_weights, chances, max_iter, absolute)
+    how = max_iter, absolute, True, False  # a constant in a kernel would be compiled twice
+    best = _best_of_restarts(padded, columns, weights, seed_weights, chances, *how)
     return LloydFit(*best)
 
 
@@ -181,10 +182,16 @@ Fields = tuple[Floats, Labels, Floats, NDArray[np.int64], float, int]
 @native
 def _mean_variance(columns: Floats) -> float:
     """Return the mean of the columns' variances."""
-    total = 0.0
-    for column in columns:
-        total += np.square(column - column.mean()).mean()
-    return total / len(columns)
+    total, (d, n) = 0.0, columns.shape
+    for f in range(d):
+        mean, squared = 0.0, 0.0
+        for i in range(n):
+            mean += columns[f, i]
+        mean /= n
+        for i in range(n):
+            squared += (columns[f, i] - mean) ** 2
+        total += squared / n
+    return total / d
 
 
 def _run(
@@ -205,7 +212,7 @@ def _run(
         if shift <= tol or n_iter == max_iter:
             break
         n_iter += 1
-        if not has_relocated and np.array_equal(labels, before):
+        if not has_relocated and _are_equal(labels, before):
             break
         rows = X[: len(labels)]
         moved, has_relocated = move_centers(rows, sample_weight, centers, labels, sums, relocate)
@@ -227,6 +234,8 @@ def _best_of_restarts(
     chances: Floats,
     max_iter: int,
     tol: float,
+    relocate: bool,
+    drop: bool,
 ) -> Fields:
     """Run once for each (n_clusters, n_trials) uniform numbers and keep the least inertia.
 
@@ -235,11 +244,31 @@ def _best_of_restarts(
     lowest = np.inf
     for restart in range(len(chances)):
         start: Any = padded[draw_spread(columns, seed_weight, chances.shape[1], chances[restart])]
-        run = _run_in_one_call(padded, sample_weight, start, max_iter, tol, True, False)
+        run = _run_in_one_call(padded, sample_weight, start, max_iter, tol, relocate, drop)
         inertia = run[4]
         if restart == 0 or inertia < lowest * (1 - 1e-12):
             lowest, best = inertia, run
     return best
+
+
+@native
+def _are_equal(labels: Labels, others: Labels) -> bool:
+    """Return whether labels are as many and the same."""
+    if len(labels) != len(others):
+        return False
+    for i in range(len(labels)):  # noqa: SIM110, to be compiled
+        if labels[i] != others[i]:
+            return False
+    return True
+
+
+@native
+def _has_empty(counts: NDArray[np.int64]) -> bool:
+    """Return whether a cluster has no rows."""
+    for j in range(len(counts)):  # noqa: SIM110, to be compiled
+        if counts[j] == 0:
+            return True
+    return False
 
 
 @native
@@ -258,7 +287,7 @@ def move_centers(
     """Return centres c + sum of w (x - c) / sum of w, and whether one was relocated."""
     k, d = centers.shape
     moved, has_relocated = centers.copy(), False
-    if relocate and sums.counts.min() == 0:
+    if relocate and _has_empty(sums.counts):
         residuals, weights, counts, errors, totals = sums
         sums = HardSums(residuals.copy(), weights.copy(), counts.copy(), errors, totals)
         has_relocated = _relocate(X, sample_weight, centers, labels, sums, moved)
@@ -279,8 +308,10 @@ def _relocate(
     for i in range(n):
         if len(sample_weight) == 0 or sample_weight[i] > 0:
             squared[i] = squared_distance(X, i, centers, labels[i])
-    has_relocated = False
-    for empty in np.flatnonzero(sums.counts == 0):
+    has_relocated, before = False, sums.counts.copy()
+    for empty in range(len(before)):
+        if before[empty]:
+            continue
         far = squared.argmax()
         if squared[far] == 0:
             break

@@ -25,6 +25,11 @@ from threadpoolctl import ThreadpoolController
 
 logger = logging.getLogger("fedcluster")
 
+COMPILING = (
+    "compiling numerical kernels, once on this machine: 15 to 60 seconds; fedcluster warm-up"
+    " does so beforehand"
+)
+
 F = TypeVar("F", bound=Callable[..., object])
 Buffer = TypeVar("Buffer")
 
@@ -74,16 +79,27 @@ class _Cache(FunctionCache):
 
 
 class _Announcer(event.Listener):
-    """Listener that says once that kernels are compiled, where none of this machine is found."""
+    """Listener that says once that kernels are compiled, where none of this machine is found.
+
+    Attributes
+    ----------
+    has_spoken : bool
+        Whether that was said.
+    compiled : int
+        How many kernels this process has compiled.
+    """
 
     def __init__(self) -> None:
         self.has_spoken = False
+        self.compiled = 0
 
     def on_start(self, event: event.Event) -> None:
-        ours = event.data["dispatcher"].__module__.startswith("fedcluster.")
-        if ours and not self.has_spoken:
+        if not event.data["dispatcher"].__module__.startswith("fedcluster."):
+            return
+        self.compiled += 1
+        if not self.has_spoken:
             self.has_spoken = True
-            logger.info("compiling fedcluster's kernels, once on this machine: some seconds")
+            logger.warning(COMPILING)
 
     def on_end(self, event: event.Event) -> None:
         pass

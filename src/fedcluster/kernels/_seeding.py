@@ -178,8 +178,14 @@ def _cumulate(sample_weight: Weights, closest: Floats, masses: Floats) -> None:
 @native
 def _draw(masses: Floats, chance: float) -> int:
     """Return the first row at which the cumulated mass exceeds this share of the whole."""
-    row = np.searchsorted(masses, chance * masses[-1], side="right")
-    return min(row, np.searchsorted(masses, masses[-1]))  # no row behind that has a mass
+    first, behind, mass = 0, len(masses) - 1, chance * masses[-1]
+    while first < behind:  # as np.searchsorted, which takes long to compile
+        middle = (first + behind) // 2
+        if masses[middle] > mass or masses[middle] == masses[-1]:  # no row behind has a mass
+            behind = middle
+        else:
+            first = middle + 1
+    return first
 
 
 @native

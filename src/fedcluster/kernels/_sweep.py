@@ -294,11 +294,15 @@ def clear(parts: Parts) -> None:
 
 @native
 def add_up(total: Parts, part: Parts) -> None:
-    """Add the sums of one chunk to a total."""
-    total.residuals[:] += part.residuals
-    total.weights[:] += part.weights
-    total.counts[:] += part.counts
-    total.errors[:] += part.errors
+    """Add the sums of one chunk to a total; whole arrays take seconds longer to compile."""
+    k, width = total.residuals.shape
+    for j in range(k):
+        total.weights[j] += part.weights[j]
+        total.counts[j] += part.counts[j]
+        for f in range(width):
+            total.residuals[j, f] += part.residuals[j, f]
+        for lane in range(ADD_LANES):
+            total.errors[j, lane] += part.errors[j, lane]
 
 
 @native

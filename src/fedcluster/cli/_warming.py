@@ -1,0 +1,70 @@
+"""Compile all kernels beforehand: small jobs of every kind, on rows of both precisions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from fedcluster import (
+    Data,
+    FederatedFuzzyCMeans,
+    FederatedGaussianMixture,
+    FederatedKMeans,
+    select_k,
+)
+from fedcluster.kernels._runtime import announcer
+from fedcluster.privacy import Groups
+from fedcluster.privacy._groups import Grouping
+
+SHAPES = (("few rows", 60, 4), ("many rows", 9000, 4), ("wide rows", 600, 40))
+"""Rows and columns of a site: one call of a compiled function takes few, chunks of many."""
+PRECISIONS = (np.float64, np.float32)
+COVARIANCES = ("full", "tied", "diag", "spherical")
+WISHES = ({"trim": 0.1}, {"metric": "cosine"}, {"quality": "best"}, {"sums_only": True})
+
+Job = tuple[str, Callable[[], object]]
+
+
+def jobs() -> Iterator[Job]:
+    """Yield what compiles kernels: its name, and a small job that needs them."""
+    few = _sites(60, 4, np.float64)
+    yield "k-means", _fit(FederatedKMeans(3), few)
+    yield "the choice of k", lambda: select_k(few, range(1, 5))
+    for dtype in PRECISIONS:
+        for shape, n, d in SHAPES:
+            rows, of = _sites(n, d, dtype), f"{shape} in {np.dtype(dtype)}"
+            yield f"k-means of {of}", _fit(FederatedKMeans(3, max_iter=20), rows)
+            yield f"fuzzy c-means of {of}", _fit(FederatedFuzzyCMeans(3, max_iter=3), rows)
+    for kind in COVARIANCES:
+        mixture: Any = FederatedGaussianMixture(3, max_iter=3)
+        mixture.set_params(covariance_type=kind)
+        yield f"mixtures, {kind}", _fit(mixture, few)
+    for algorithm in ("fkm", "kfed", "fedavg"):
+        yield algorithm, _fit(FederatedKMeans(3, algorithm=algorithm), few)
+    for wish in WISHES:
+        model: Any = FederatedKMeans(3, max_iter=20, **wish)
+        yield f"k-means with {next(iter(wish))}", _fit(model, few)
+    yield "groups of rows", lambda: Grouping(Groups(p=5)).grouped(Data(few[0]))
+
+
+def _sites(n: int, d: int, dtype: Any) -> list[Any]:
+    """Return rows of two sites, in three clusters."""
+    rng = np.random.default_rng(0)
+    both = rng.normal(size=(2, n, d)) + 9 * rng.integers(0, 3, (2, n, 1))
+    return list(both.astype(dtype))
+
+
+def _fit(model: Any, rows: list[Any]) -> Callable[[], object]:
+    """Return the job that fits a model and assigns rows by it."""
+    return lambda: model.set_params(random_state=0).fit(rows).predict(rows[0])
+
+
+def warmed(doing: Callable[[str], None]) -> int:
+    """Compile what is not compiled yet; returns how many kernels that were."""
+    every = list(jobs())
+    for i, (name, job) in enumerate(every, 1):
+        doing(f"compiling kernels, {i} of {len(every)}: {name}")
+        job()
+    return announcer.compiled
