@@ -47,8 +47,9 @@ class FederatedGaussianMixture(Federated):
     max_iter : int, default=100
         The largest number of rounds of expectation and maximisation.
     n_init : int or "auto", default="auto"
-        Starts, the best of those of k-means; "auto" is 8, and 48 more that are drawn. They share
-        their rounds, and fewer and fewer go on.
+        Starts, the best of those of k-means, that share their rounds, fewer and fewer of them.
+        "auto" is 8 and 48 more that are drawn, and then children of the best: one component of
+        each pair of two mixtures, one of them elsewhere.
     weights_init, means_init, precisions_init : array-like, optional
         The start: shares (k,), means (k, d), precisions shaped as ``precisions_``. The means are
         needed with the others; without precisions each row is first its nearest mean's. The order

@@ -195,12 +195,32 @@ def _level_slopes(shares: Floats, texts: Floats) -> tuple[Floats, Floats]:
 
 def responsibilities(kind: Kind, state: State, X: Rows) -> Floats:
     """Return tau, the probability of each component given a row, (n, k), noise last if any."""
-    logs = log_densities(X, densities(kind, state))
+    return posteriors(log_densities(X, densities(kind, state)))[0]
+
+
+def posteriors(logs: Floats) -> tuple[Floats, Floats]:
+    """Return the probability of each component for each row, (n, k), and its log density, (n,).
+
+    A row that has no density anywhere belongs to no component.
+
+    Parameters
+    ----------
+    logs : ndarray of shape (n, k)
+        The log of the density of each row in each component, shares included.
+
+    Examples
+    --------
+    >>> posteriors(np.log([[1.0, 3.0]]))[0]
+    array([[0.25, 0.75]])
+    """
     top = logs.max(axis=1, keepdims=True)
-    parts = np.exp(logs - np.where(np.isfinite(top), top, 0.0))
+    top = np.where(np.isfinite(top), top, 0.0)
+    parts = np.exp(logs - top)
     total = parts.sum(axis=1, keepdims=True)
     shares: Floats = parts / np.where(total > 0, total, 1.0)
-    return shares
+    with np.errstate(divide="ignore"):
+        likelihoods: Floats = (top + np.log(total))[:, 0]
+    return shares, likelihoods
 
 
 def log_likelihoods(kind: Kind, state: State, X: Rows) -> Floats:

@@ -21,7 +21,14 @@ from numpy.random import Generator
 from fedcluster._ranges import CLUSTERS, Allowed
 from fedcluster.core import Data, State, Summary
 from fedcluster.kernels._em import Densities, log_densities
-from fedcluster.metrics._gaussians import FIELDS, CovarianceType, densities, memory_of, sizes_of
+from fedcluster.metrics._gaussians import (
+    FIELDS,
+    CovarianceType,
+    densities,
+    memory_of,
+    posteriors,
+    sizes_of,
+)
 from fedcluster.metrics._moments import in_parts, row_weights
 
 
@@ -73,8 +80,7 @@ class MixtureOverlap:
         for part in in_parts(data, 4 * lines):
             w = row_weights(part)
             logs = log_densities(part.X, model)
-            likelihood = np.logaddexp.reduce(logs, axis=1)
-            tau = np.exp(logs - np.where(np.isfinite(likelihood), likelihood, 0.0)[:, None])
+            tau, likelihood = posteriors(logs)
             weighed = w[:, None] * tau
             sums[:k, :k] += weighed[:, :k].T @ tau[:, :k]
             sums[:k, k] += (weighed[:, :k] * _distances(part, logs, model, k) ** 2).sum(axis=0)

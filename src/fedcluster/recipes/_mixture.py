@@ -1,13 +1,14 @@
-"""Plan of fitting a mixture: many different starts, a race, the winner to its end.
+"""Plan of fitting a mixture: many different starts, a race, crossings, the winner to its end.
 
 The best clusters of k-means are rarely the best start of a mixture: the log likelihood of a row is
 then up to 0.07 less than from the best of scikit-learn's ten starts. What helps are different
 starts: runs of k-means from drawn seeds, broken off early, some of them sooner than others. They
-share their rounds, and after some of these the likeliest go on.
+share their rounds, after some of these the likeliest go on, and are crossed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from math import log
 
@@ -21,13 +22,13 @@ from fedcluster.errors import InputError
 from fedcluster.kernels import kmeans_plusplus
 from fedcluster.preprocessing import Category, Preprocessor
 from fedcluster.recipes._clustering import (
-    Starts,
     algorithm_of,
     canonical,
     description,
     description_step,
     drawn_starts,
 )
+from fedcluster.recipes._components import search
 from fedcluster.recipes._search import race
 from fedcluster.rounds import Plan, gather
 
@@ -36,7 +37,7 @@ N_STARTS, N_DRAWN = 8, 48
 REFINED, BRIEFLY = 6, 2
 """Rounds of k-means, and of half of the drawn starts: what is wanted are different starts."""
 KEEP = {6: 40, 10: 28, 15: 20, 25: 10}
-"""Runs that go on after so many rounds."""
+"""Runs that go on after so many rounds, where they are not crossed."""
 
 
 def mixture(spec: FitSpec, preprocessor: RowTransform | None = None) -> Plan[Result]:
@@ -56,18 +57,30 @@ def mixture(spec: FitSpec, preprocessor: RowTransform | None = None) -> Plan[Res
     step = algorithm_of(spec)
     if not isinstance(step, GaussianMixture):
         raise InputError(f"{type(step).__name__} fits no mixture: leave out the algorithm")
-    starts, history = yield from _starts(spec)
+    starts, history, means = yield from _starts(spec)
     texts = texts_of(preprocessor, starts[0].centers.shape[1])
     step = replace(step, levels=bool(texts.any()))
     if spec.noise:
         step = replace(step, log_noise=(yield from _log_noise(step, spec, starts[0], texts)))
     about = {"texts": texts} if step.levels else {}
     begun = [step.start(each.centers, each.weights, **about, **each.memory) for each in starts]
-    runs = yield from race(step, begun, seed=spec.seed, max_rounds=spec.max_iter, keep=KEEP)
-    result = runs[0]  # the best, also where all settled before one was chosen
+    result = yield from _best(step, begun, means, spec)
     given = spec.start is not None or isinstance(spec.init, np.ndarray)
     state = result.state if given else canonical(result.state, step)
     return replace(result, state=state, history=history + result.history, algorithm=step)
+
+
+def _best(
+    step: GaussianMixture, begun: Sequence[State], means: State, spec: FitSpec
+) -> Plan[Result]:
+    """Plan the best mixture from the starts.
+
+    A search for likely ones would find those whose unlikely rows a limit holds back.
+    """
+    if len(begun) > 1 < spec.n_clusters and not spec.n_init and spec.smallest == 1:
+        return (yield from search(step, begun, means, seed=spec.seed, max_rounds=spec.max_iter))
+    runs = yield from race(step, begun, seed=spec.seed, max_rounds=spec.max_iter, keep=KEEP)
+    return runs[0]  # the best, also where all settled before one was chosen
 
 
 def texts_of(preprocessor: RowTransform | None, d: int) -> Floats:
@@ -98,17 +111,20 @@ def texts_of(preprocessor: RowTransform | None, d: int) -> Floats:
     return np.array(texts)
 
 
-def _starts(spec: FitSpec) -> Plan[Starts]:
-    """Plan the starts: the best of those of k-means, and drawn ones, after some rounds of it."""
+def _starts(spec: FitSpec) -> Plan[tuple[list[State], tuple[Iteration, ...], State]]:
+    """Plan the starts: the best of those of k-means, and drawn ones, after some rounds of it.
+
+    Returns them with the rounds that they took, and the means that describe all rows, if any.
+    """
     if spec.start is not None or isinstance(spec.init, np.ndarray):
-        return [spec.start or State.at(spec.init)], ()
+        return [spec.start or State.at(spec.init)], (), State()
     clusters = replace(spec, model="k-means", algorithm="auto", n_init=None, tol=1e-4)
     history: tuple[Iteration, ...] = ()
-    seeds: list[State] = []
+    seeds, means = list[State](), State()
     if (step := description_step(clusters)) is not None:
         described = yield from description(step, spec.n_clusters, spec.seed)
         clusters = replace(clusters, means=described.state)
-        history, seeds = described.history, _seeds(described.state, spec)
+        history, means, seeds = described.history, described.state, _seeds(described.state, spec)
     found, asked = yield from drawn_starts(clusters)
     half = len(seeds) // 2
     long = [*found[: spec.n_init or N_STARTS], *seeds[:half]]
@@ -117,7 +133,7 @@ def _starts(spec: FitSpec) -> Plan[Starts]:
         [race(Lloyd(), part, seed=spec.seed, max_rounds=length) for part, length in lengths]
     )
     starts = [State(run.state.centers, run.state.weights) for runs in refined for run in runs]
-    return starts, history + asked + refined[0][0].history
+    return starts, history + asked + refined[0][0].history, means
 
 
 def _seeds(means: State, spec: FitSpec) -> list[State]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isclose
+from operator import attrgetter
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +18,8 @@ HALVING = {4: 12, 8: 4, 12: 2}
 
 SHORT = {8: {2: 4, 4: 2}, 16: {2: 8, 4: 4}}
 """The same from at most so many starts, which are good ones."""
+
+Rank = Callable[[State], Any]
 
 HOPE = 3
 """Of its last gains: a run that is farther behind the best one than so many has no hope."""
@@ -78,6 +82,7 @@ def race(
     max_rounds: int = 300,
     keep: Mapping[int, int] | None = None,
     eager: bool = False,
+    rank: Rank = attrgetter("inertia"),
 ) -> Plan[list[Result]]:
     """Plan runs of one algorithm from many starts in the same rounds.
 
@@ -96,11 +101,13 @@ def race(
     eager : bool, default=False
         Whether runs without hope leave, and long ones are asked at centres moved farther, too, and
         go on from there where that is better; a fixed point stays one. For k-means.
+    rank : callable taking a State, optional
+        What is smaller for a better run.
 
     Returns
     -------
     Plan of list of Result
-        The runs that were kept, by rising inertia of their last round; equals as given. Told
+        The runs that were kept, by rising rank in their last round; equals as given. Told
         that it is enough, the race ends with those that are in it.
     """
     runners = [_Runner(start) for start in starts]
@@ -117,25 +124,25 @@ def race(
         for i, each in zip(asked, places, strict=True):
             given = [next(answers) for _ in each]
             runners[i] = runners[i].after(algorithm, each, given, seed)
-        runners = _distinct(runners)[: keep.get(done, len(runners))] if keep else runners
+        runners = _distinct(runners, rank)[: keep.get(done, len(runners))] if keep else runners
         runners = [each for each in runners if not eager or each.has_hope(runners[0])]
         if keep and done >= max(keep) and runners[0].state.converged:
             break
     best = f", best of {len(starts)} starts" if len(starts) > 1 else ""
     return [
         Result(each.state, each.history, reason(each.state, len(each.history)) + best, algorithm)
-        for each in _ranked(runners)
+        for each in _ranked(runners, rank)
     ]
 
 
-def _ranked(runners: Sequence[_Runner]) -> list[_Runner]:
-    """Return runners by rising inertia."""
-    return sorted(runners, key=lambda runner: runner.state.inertia)
+def _ranked(runners: Sequence[_Runner], rank: Rank) -> list[_Runner]:
+    """Return runners, the best first."""
+    return sorted(runners, key=lambda runner: rank(runner.state))
 
 
-def _distinct(runners: Sequence[_Runner]) -> list[_Runner]:
-    """Return runners by rising inertia, one of those with the same inertia and weights."""
-    ranked = _ranked(runners)
+def _distinct(runners: Sequence[_Runner], rank: Rank) -> list[_Runner]:
+    """Return runners, the best first, one of those with the same inertia and weights."""
+    ranked = _ranked(runners, rank)
     return [
         runner
         for i, runner in enumerate(ranked)

@@ -1,0 +1,222 @@
+"""The search for a likelier mixture: children of two runs, of which one component moves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_wine
+from sklearn.mixture import GaussianMixture as PooledMixture
+from sklearn.preprocessing import StandardScaler
+
+from fedcluster import FederatedGaussianMixture
+from fedcluster.algorithms import GaussianMixture
+from fedcluster.client import Client
+from fedcluster.core import Data, State, Task
+from fedcluster.engines import LocalEngine
+from fedcluster.recipes._components import (
+    CHILDREN,
+    FIRST,
+    GAIN,
+    POPULATION,
+    ROUNDS,
+    added,
+    bred,
+    crossed,
+    drawn,
+    moved,
+    search,
+    split,
+    supported,
+)
+from fedcluster.recipes._search import race
+from fedcluster.rounds import run, run_plan
+
+RNG = np.random.default_rng(0)
+CENTERS = np.array([(x, y) for x in (0.0, 8.0, 16.0) for y in (0.0, 8.0)])
+ROWS = np.repeat(CENTERS, 40, axis=0) + RNG.normal(size=(240, 2))
+TEXTS = np.array([0.0, 1.0, 1.0])
+
+every_type = pytest.mark.parametrize("kind", ["full", "tied", "diag", "spherical"])
+
+
+def engine(X: np.ndarray = ROWS) -> LocalEngine:
+    return LocalEngine([Client(str(i), Data(X[i::2])) for i in range(2)])
+
+
+def begun(step: GaussianMixture, places: Sequence[int], X: np.ndarray = ROWS) -> State:
+    """A run of two rounds that started at some of the rows."""
+    about: dict[str, Any] = {"texts": TEXTS} if step.levels else {}
+    start = step.start(X[list(places)], **about)
+    return run(step, engine(X), start, max_rounds=2).state
+
+
+@every_type
+@pytest.mark.parametrize("noise", [None, -6.0])
+def test_children_are_states_that_a_site_may_be_asked_about(kind: Any, noise: float | None) -> None:
+    levels = RNG.integers(0, 2, 240)
+    X = np.column_stack([ROWS[:, 0], levels, 1 - levels]).astype(float)
+    step = GaussianMixture(kind, log_noise=noise, levels=True)
+    parents = [begun(step, places, X) for places in ([0, 90, 180], [10, 130, 230])]
+    sizes = {"k": 3, "d": 3, "one": 1}
+    for _ in range(40):
+        child = bred(step, parents, State.at(X[::7]), RNG)
+        assert np.isfinite(child.centers).all()
+        assert (child.weights >= 0).all()
+        assert child.memory.keys() == step.allowed.memory.keys()
+        assert all(
+            step.allowed.memory[name].holds(array, sizes) for name, array in child.memory.items()
+        )
+        [answer] = run_plan(one_round(step, child), engine(X)).value
+        assert np.isfinite(answer.total().sums).all()
+
+
+def one_round(step: GaussianMixture, state: State) -> Any:
+    return (yield [Task(step, state)])
+
+
+def test_a_child_has_one_of_each_pair_and_what_belongs_to_it() -> None:
+    step = GaussianMixture("diag")
+    one = step.start(np.array([[0.0], [9.0]]), np.array([1.0, 2.0]))
+    one = replace(one, memory={"precisions_cholesky": np.array([[1.0], [2.0]])})
+    other = step.start(np.array([[8.0], [1.0]]), np.array([3.0, 4.0]))
+    other = replace(other, memory={"precisions_cholesky": np.array([[3.0], [4.0]])})
+    seen = set()
+    for _ in range(40):
+        child = crossed(step, one, other, RNG)
+        factors = child.memory["precisions_cholesky"].ravel().tolist()
+        seen.add((*child.centers.ravel().tolist(), *child.weights.tolist(), *factors))
+    assert seen == {
+        (0.0, 9.0, 1.0, 2.0, 1.0, 2.0),
+        (0.0, 8.0, 1.0, 3.0, 1.0, 3.0),
+        (1.0, 9.0, 4.0, 2.0, 4.0, 2.0),
+        (1.0, 8.0, 4.0, 3.0, 4.0, 3.0),
+    }
+    assert one.weights.tolist() == [1.0, 2.0]
+
+
+def test_what_all_components_share_is_that_of_the_first_parent() -> None:
+    step = GaussianMixture("tied")
+    one, other = begun(step, [0, 90]), begun(step, [130, 200])
+    for _ in range(10):
+        child = crossed(step, one, other, RNG)
+        np.testing.assert_array_equal(
+            child.memory["precisions_cholesky"], one.memory["precisions_cholesky"]
+        )
+
+
+@every_type
+def test_halves_lie_on_both_sides_and_weigh_what_it_weighed(kind: Any) -> None:
+    step = GaussianMixture(kind)
+    state = begun(step, [0, 90, 180])
+    state = replace(state, weights=np.array([0.0, 0.0, 240.0]))
+    halved = split(step, state, 0, RNG)
+    np.testing.assert_allclose(halved.centers[[0, 2]].mean(axis=0), state.centers[2])
+    assert np.abs(halved.centers[0] - state.centers[2]).max() > 0
+    assert halved.weights.tolist() == [120.0, 0.0, 120.0]
+    np.testing.assert_array_equal(halved.centers[1], state.centers[1])
+
+
+@every_type
+def test_a_drawn_row_has_the_covariance_of_its_component(kind: Any) -> None:
+    step = GaussianMixture(kind)
+    state = begun(step, [0, 90, 180])
+    rows = np.array([drawn(step, state, 1, RNG) for _ in range(20_000)])
+    factors = state.memory["precisions_cholesky"]
+    factor = factors if kind == "tied" else factors[1]
+    root = factor if factor.ndim == 2 else np.diag(np.broadcast_to(factor, 2))
+    expected = np.linalg.inv(root @ root.T)
+    np.testing.assert_allclose(np.cov(rows.T), expected, atol=0.06 * expected.max())
+    np.testing.assert_allclose(rows.mean(axis=0), 0, atol=0.04 * np.sqrt(expected.max()))
+
+
+def test_a_component_is_added_at_a_mean_of_the_rows() -> None:
+    step = GaussianMixture("spherical")
+    state = begun(step, [0, 90, 180])
+    means = State(np.array([[40.0, 40.0]]), np.array([7.0]))
+    more = added(step, state, 1, means, RNG)
+    assert more.centers[1].tolist() == [40.0, 40.0]
+    nearest = np.argmin(((state.centers[[0, 2]] - 40.0) ** 2).sum(axis=1)) * 2
+    factors = more.memory["precisions_cholesky"]
+    assert factors[1] == factors[nearest]
+    assert more.weights[1] == np.clip(7.0, more.weights[nearest] / 10, more.weights[nearest] / 2)
+
+
+def test_weight_that_is_removed_goes_to_the_nearest() -> None:
+    step = GaussianMixture("spherical")
+    state = begun(step, [0, 90, 180])
+    for _ in range(20):
+        assert moved(step, state, State(), RNG).weights.sum() == pytest.approx(240.0)
+
+
+@every_type
+def test_what_starts_at_the_wrong_places_is_found_by_children(kind: Any) -> None:
+    """Three starts with two components in one cloud, and none in another, end there alone."""
+    step = GaussianMixture(kind)
+    wrong = [[0, 1, 41, 82, 125, 165], [0, 40, 41, 121, 161, 201], [2, 80, 120, 160, 161, 201]]
+    starts = [step.start(ROWS[places]) for places in wrong]
+    alone = run_plan(race(step, starts, max_rounds=100), engine()).value
+    best = run_plan(search(step, starts, State.at(ROWS[::5])), engine()).value
+    right = run(step, engine(), step.start(CENTERS), max_rounds=100).state
+    assert alone[0].state.inertia > right.inertia + 40
+    assert best.state.inertia < right.inertia + 1
+    assert "best of 3 starts and their crossings" in best.reason
+
+
+@pytest.mark.parametrize("most", [1, 3, 8, 12, 13, 20, 40])
+def test_a_search_takes_no_more_rounds_than_it_may(most: int) -> None:
+    step = GaussianMixture(tol=0.0)
+    starts = [step.start(ROWS[[i, i + 50, i + 100]]) for i in (0, 20, 40)]
+    outcome = run_plan(search(step, starts, State(), max_rounds=most), engine())
+    assert len(outcome.communication_rounds) == most
+    assert len(outcome.value.history) <= most
+    bred_ = [len(done.steps) for done in outcome.communication_rounds]
+    assert max(bred_) <= POPULATION + CHILDREN
+
+
+def test_there_are_no_more_children_where_two_generations_gain_nothing() -> None:
+    step = GaussianMixture("spherical")
+    outcome = run_plan(search(step, [step.start(CENTERS)] * 2, State()), engine())
+    children = [done for done in outcome.communication_rounds if len(done.steps) >= CHILDREN]
+    assert 0 < len(children) <= 2 * ROUNDS
+    assert len(outcome.communication_rounds) <= max(FIRST) + 2 * ROUNDS + 2
+
+
+def test_a_component_of_too_few_rows_is_not_searched_for() -> None:
+    """Of wine, two of 13 columns' components would have 5 and 7 rows."""
+    X = StandardScaler().fit_transform(load_wine().data)
+    site = np.random.default_rng(5).integers(0, 5, len(X))
+    model = FederatedGaussianMixture(3, random_state=0).fit(X, sites=site)
+    assert (model.weights_ * len(X)).min() >= 14
+    pooled = PooledMixture(3, n_init=10, random_state=0).fit(X)
+    assert model.lower_bound_ > pooled.lower_bound_
+
+
+@pytest.mark.parametrize(
+    ("kind", "weights", "gained"),
+    [
+        ("full", [2.0, 60.0], 2 * 8),  # of 2 rows in 9 columns, singular in 8 directions
+        ("full", [10.0, 60.0], 0),
+        ("full", [0.0, 60.0], 0),
+        ("tied", [1.0, 60.0], 0),
+        ("diag", [1.0, 60.0], 9),
+        ("spherical", [2.0, 60.0], 0),
+    ],
+)
+def test_what_too_few_rows_gain(kind: Any, weights: list[float], gained: float) -> None:
+    state = State(np.zeros((2, 9)), np.array(weights), inertia=1.0)
+    assert supported(GaussianMixture(kind), state) == 1.0 + GAIN * gained
+
+
+def test_levels_alone_are_crossed_too() -> None:
+    step = GaussianMixture("diag", levels=True)
+    texts = np.array([1.0, 1.0, 2.0, 2.0])
+    X = np.eye(2)[RNG.integers(0, 2, (240, 2))].reshape(240, 4)
+    start = step.start(X[[0, 1]] * 0.8 + 0.1, texts=texts)
+    state = run(step, engine(X), start, max_rounds=3).state
+    child = moved(step, state, State(), RNG)
+    assert child.memory["shares"].shape == (2, 4)
+    np.testing.assert_array_equal(child.memory["texts"], texts)
