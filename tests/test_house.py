@@ -57,6 +57,7 @@ GUESTS = {
     "scipy": ANYWHERE,
     "starlette": "transports.flower",
     "duckdb": "io._databases",
+    "pandas": "estimators",
     "pyreadstat": "io._statistics",
     "python_calamine": "io._spreadsheets",
     "sqlalchemy": "io._sql",

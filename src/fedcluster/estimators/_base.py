@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass, fields, replace
 from numbers import Integral
+from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -48,6 +49,7 @@ from fedcluster.core import (
     Rows,
 )
 from fedcluster.engines import LocalEngine
+from fedcluster.errors import InputError
 from fedcluster.estimators._inputs import (
     FLOATS,
     check_clusters,
@@ -56,6 +58,7 @@ from fedcluster.estimators._inputs import (
     checked_algorithm,
     checked_init,
     columns_told,
+    names_site,
     no_times,
     one_of,
     path_reader,
@@ -65,9 +68,11 @@ from fedcluster.estimators._inputs import (
     whole,
 )
 from fedcluster.estimators._progress import rounds_said, say
-from fedcluster.io._frames import GivenTable, ReadPath, by_site, in_order
+from fedcluster.estimators._saved import check_savable, kind_of, parameters_of
+from fedcluster.io._frames import GivenTable, ReadPath, by_site, finite, in_order, numeric
 from fedcluster.io._rows import batches, chunks_of
 from fedcluster.jobs import Fit, execute, limits_of
+from fedcluster.model import Model
 from fedcluster.preprocessing import Category, PreprocessingSpec, Preprocessor
 from fedcluster.preprocessing._transform import on_whole_rows
 from fedcluster.privacy import Groups
@@ -320,17 +325,113 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
         Of a row with missing values that are ignored: that over the values it has, times the root
         of the columns in all by those (Dixon 1979).
         """
-        from sklearn.metrics.pairwise import euclidean_distances  # 7 MB that a fit does not need
-        from sklearn.metrics.pairwise import nan_euclidean_distances as over_present
+        from sklearn.metrics.pairwise import (  # 7 MB that a fit does not need
+            euclidean_distances,
+            nan_euclidean_distances,
+        )
 
         rows = self._rows(X)
         if self._has_gaps:
-            return np.asarray(over_present(rows, self.cluster_centers_))
+            return np.asarray(nan_euclidean_distances(rows, self.cluster_centers_))
         return on_whole_rows(
             lambda rows: np.asarray(euclidean_distances(rows, self.cluster_centers_)),
             rows,
             np.nan,
         )
+
+    @property
+    def centers_frame_(self) -> Any:
+        """The centres as a data frame of pandas, (k, columns), in the units of the rows.
+
+        What ``prepare`` did is undone; of a column of text, it has the share of each level.
+        """
+        check_is_fitted(self)
+        try:
+            import pandas as pd  # nothing else needs it
+        except ImportError as error:
+            raise InputError("this needs pip install 'fedcluster[pandas]'") from error
+        index = pd.RangeIndex(self.n_clusters_, name="cluster")
+        return pd.DataFrame(Model.from_estimator(self).centers_in_units, index=index)
+
+    @property
+    def profile_(self) -> Any:
+        """The clusters as a data frame of pandas: ``size``, ``share``, and `centers_frame_`.
+
+        The size is the weight of the rows behind the centre, the share that of all of these. A
+        centre of exact k-means is the mean of its rows.
+        """
+        frame = self.centers_frame_
+        size = self.cluster_weights_
+        frame.insert(0, "share", size / size.sum(), allow_duplicates=True)
+        frame.insert(0, "size", size, allow_duplicates=True)
+        return frame
+
+    def save(self, path: str | Path) -> None:
+        """Write a fitted estimator as a model file: all that `predict` needs, as JSON.
+
+        It is the ``model.json`` of the commands, which read it, too; it holds no rows, labels or
+        rounds.
+
+        Parameters
+        ----------
+        path : str or Path
+            The file, whose name ends in ``.json``.
+
+        Raises
+        ------
+        InputError
+            If a parameter is one that no file can hold, such as a function.
+        """
+        check_is_fitted(self)
+        check_savable(self.get_params(deep=False))
+        Model.from_estimator(self).save(path)
+
+    @classmethod
+    def load(cls, path: str | Path, algorithms: Iterable[str | type] = ()) -> Self:
+        """Return a fitted estimator from a model file, of `save` or of a command.
+
+        It has its parameters, and predicts as the one that was saved, to the bit. What is known
+        of the fit besides, such as ``labels_`` and ``history_``, is not in the file.
+
+        Parameters
+        ----------
+        path : str or Path
+            The file, or the folder of a fit.
+        algorithms : iterable of str or type
+            Algorithms of your own that may assign rows, as of `Model.load`.
+
+        Raises
+        ------
+        InputError
+            If it is no such file, or that of another estimator.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from fedcluster import FederatedKMeans
+        >>> folder = tempfile.TemporaryDirectory()
+        >>> path = Path(folder.name, "model.json")
+        >>> rows = [[1.0], [2.0], [9.0]]
+        >>> FederatedKMeans(2, random_state=0).fit(rows).save(path)
+        >>> FederatedKMeans.load(path).predict(rows)
+        array([0, 0, 1], dtype=int32)
+        >>> folder.cleanup()
+        """
+        model = Model.load(path, algorithms)
+        kind = kind_of(model)
+        if kind not in (base.__name__ for base in cls.__mro__):
+            raise InputError(f"{path} is the model of {kind}: read it by {kind}.load")
+        names = cls._get_param_names()
+        self = cls(**parameters_of(model, names, cls._names, Path(path)))
+        self._keep_clusters(Result(model.state, (), "", model.assigned_by))
+        for name in ("selection_", "history_", "stop_reason_"):  # not in the file
+            delattr(self, name)
+        self.n_iter_, self.sites_ = model.rounds, model.sites
+        self.steps_ = list(model.algorithm.get("steps", ()))
+        self.preprocessor_, self.n_features_in_ = model.preprocessor, len(model.columns)
+        if list(model.columns) != [f"x{j}" for j in range(len(model.columns))]:
+            self.feature_names_in_ = np.array(model.columns, dtype=object)
+        return self
 
     def _labels(self, rows: Rows) -> Labels:
         return self._assignment.labels(rows)
@@ -433,7 +534,8 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
         data, table = read_sites(parts, raw=raw), parts[0].table
         first = next(iter(data.values()))
         if not raw and not isinstance(table, Data):
-            validate_data(self, table, skip_check_array=True)
+            with names_site(parts[0].where):
+                validate_data(self, table, skip_check_array=True)
             columns = tuple(map(Column, getattr(self, "feature_names_in_", ())))
             return {name: replace(rows, columns=columns) for name, rows in data.items()}
         if first.columns:
@@ -483,5 +585,10 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
         if isinstance(table, Data):
             check_width(table, self.n_features_in_, part.where)
             return table.X
-        rows: Rows = validate_data(self, table, reset=False, dtype=FLOATS)
+        numeric(table, part.where)
+        with names_site(part.where):
+            rows: Rows = validate_data(
+                self, table, reset=False, dtype=FLOATS, ensure_all_finite=False
+            )
+        finite(table, rows, part.where)
         return rows

@@ -123,6 +123,10 @@ class FederatedKMeans(Federated):
         Where k was chosen: why, what each index says, and the clustering with each k.
     cluster_centers_ : ndarray of shape (k, d)
         In canonical order, by falling weight, unless ``init`` is an array.
+    centers_frame_ : DataFrame of pandas
+        The centres in the units of the rows, a line for each cluster; of text, shares of levels.
+    profile_ : DataFrame of pandas
+        Size and share of each cluster, and its centre in the units of the rows.
     cluster_weights_ : ndarray of shape (k,)
         The weight behind each centre, as the server learnt it in the last round of training.
     state_ : State

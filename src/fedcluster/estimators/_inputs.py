@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import date, timedelta
 from numbers import Integral
@@ -88,12 +89,22 @@ def read_rows(table: Any, where: str) -> Rows:
         return np.asarray(table)
     no_times(table, where)
     numeric(table, where)
-    try:
+    with names_site(where):
         rows: Rows = check_array(table, dtype=FLOATS, ensure_all_finite=False)
-    except ValueError as error:
-        raise ValueError(f"{where}{error}") from error
     finite(table, rows, where)
     return rows
+
+
+@contextmanager
+def names_site(where: str) -> Iterator[None]:
+    """Let what scikit-learn's checks complain of begin with the site."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        if not where:
+            raise
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(f"{where}{error}") from error
 
 
 def _is_plain(table: Any) -> bool:

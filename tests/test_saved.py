@@ -1,0 +1,199 @@
+"""Estimators in files, and their clusters as data frames."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from test_cli import run
+
+from fedcluster import (
+    FederatedFuzzyCMeans,
+    FederatedGaussianMixture,
+    FederatedKMeans,
+    PreprocessingSpec,
+)
+from fedcluster.algorithms import FKM, Lloyd
+from fedcluster.errors import InputError
+from fedcluster.model import Model
+from fedcluster.privacy import Groups
+from fedcluster.selection import Rule
+
+RNG = np.random.default_rng(0)
+ROWS = RNG.normal(size=(90, 3)) + 8 * RNG.integers(0, 3, 90)[:, None]
+SITE = RNG.integers(0, 3, 90)
+FRAME = pd.DataFrame(ROWS, columns=["age", "bmi", "dose"]).assign(
+    ward=RNG.choice(["Cardio", "Neuro"], 90)
+)
+NUMBERS = FRAME.drop(columns="ward")
+GAPS = FRAME.mask(RNG.random(FRAME.shape) < 0.1)
+
+BOUNDS = dict.fromkeys(("age", "bmi", "dose"), (-9.0, 30.0))
+
+MODELS: dict[str, tuple[Any, Any]] = {
+    "k-means": (FederatedKMeans(3), ROWS),
+    "auto": (FederatedKMeans([2, 3, 4], rule=Rule("bic")), ROWS),
+    "columns": (
+        FederatedKMeans(3, algorithm="lloyd", quality="better"),
+        FRAME.drop(columns="ward"),
+    ),
+    "prepared": (FederatedKMeans(3, prepare="standard"), FRAME),
+    "specified": (
+        FederatedKMeans(3, prepare=PreprocessingSpec("minmax", bounds=BOUNDS)),
+        FRAME.drop(columns="ward"),
+    ),
+    "gaps": (FederatedKMeans(3, prepare=PreprocessingSpec(missing="ignore")), GAPS),
+    "trimmed": (FederatedKMeans(3, trim=0.1), ROWS),
+    "cosine": (FederatedKMeans(3, metric="cosine"), ROWS),
+    "start": (FederatedKMeans(3, algorithm=Lloyd(), init=ROWS[:3]), ROWS),
+    "fkm": (FederatedKMeans(3, algorithm=FKM(3)), ROWS),
+    "groups": (FederatedKMeans(3, protection=Groups(5)), ROWS),
+    "fuzzy": (FederatedFuzzyCMeans(3, m=1.5), ROWS),
+    "mixture": (FederatedGaussianMixture(3, noise=True), ROWS),
+    "tied": (FederatedGaussianMixture(3, covariance_type="tied", prepare="robust"), FRAME),
+    "means": (FederatedGaussianMixture(3, covariance_type="diag", means_init=ROWS[:3]), ROWS),
+}
+
+
+def fitted(name: str) -> tuple[Any, Any]:
+    model, rows = MODELS[name]
+    return clone(model).set_params(random_state=0).fit(rows, sites=SITE), rows
+
+
+@pytest.mark.filterwarnings("ignore:.*groups")
+@pytest.mark.parametrize("name", MODELS)
+def test_what_is_loaded_is_what_was_saved(name: str, tmp_path: Path) -> None:
+    model, rows = fitted(name)
+    model.save(tmp_path / "model.json")
+    loaded = type(model).load(tmp_path / "model.json")
+    np.testing.assert_array_equal(loaded.predict(rows), model.predict(rows))
+    np.testing.assert_array_equal(loaded.transform(rows), model.transform(rows))
+    assert loaded.score(rows) == model.score(rows)
+    if hasattr(model, "predict_proba"):
+        np.testing.assert_array_equal(loaded.predict_proba(rows), model.predict_proba(rows))
+    for attribute in ("cluster_centers_", "cluster_weights_"):
+        np.testing.assert_array_equal(getattr(loaded, attribute), getattr(model, attribute))
+    for attribute in ("inertia_", "n_clusters_", "n_iter_", "n_features_in_", "steps_"):
+        assert getattr(loaded, attribute) == getattr(model, attribute), attribute
+    names = getattr(model, "feature_names_in_", np.zeros(0)).tolist()
+    assert getattr(loaded, "feature_names_in_", np.zeros(0)).tolist() == names
+    assert repr(loaded.get_params()) == repr(model.get_params())
+    np.testing.assert_array_equal(loaded.centers_frame_, model.centers_frame_)
+    loaded.save(tmp_path / "again.json")
+    assert (tmp_path / "again.json").read_bytes() == (tmp_path / "model.json").read_bytes()
+
+
+@pytest.mark.filterwarnings("ignore:.*groups")
+@pytest.mark.parametrize("name", ["prepared", "mixture", "groups", "specified"])
+def test_a_loaded_estimator_can_be_fitted_again(name: str, tmp_path: Path) -> None:
+    model, rows = fitted(name)
+    model.save(tmp_path / "model.json")
+    again = type(model).load(tmp_path / "model.json").fit(rows, sites=SITE)
+    assert again.cluster_centers_.tobytes() == model.cluster_centers_.tobytes()
+
+
+def test_a_mixture_has_its_attributes_again(tmp_path: Path) -> None:
+    model, rows = fitted("mixture")
+    model.save(tmp_path / "model.json")
+    loaded = FederatedGaussianMixture.load(tmp_path / "model.json")
+    for name in ("weights_", "means_", "covariances_", "precisions_", "precisions_cholesky_"):
+        np.testing.assert_array_equal(getattr(loaded, name), getattr(model, name))
+    for name in ("noise_", "lower_bound_", "converged_", "n_components_"):
+        assert getattr(loaded, name) == getattr(model, name)
+    assert loaded.bic(rows) == model.bic(rows)
+
+
+@pytest.mark.parametrize("more", [[], ["--fuzzy"], ["--model", "mixture"]])
+def test_the_model_of_a_command_is_an_estimator(more: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    FRAME.drop(columns="ward").to_csv(path, index=False)
+    assert run("fit", path, "-k", 3, *more, "--out", tmp_path / "out").exit_code == 0
+    kinds = {"--fuzzy": FederatedFuzzyCMeans, "--model": FederatedGaussianMixture}
+    kind: Any = kinds.get(more[0]) if more else FederatedKMeans
+    loaded = kind.load(tmp_path / "out")
+    model = Model.load(tmp_path / "out")
+    np.testing.assert_array_equal(loaded.predict(FRAME), model.predict(FRAME.iloc[:, :3]))
+    assert loaded.random_state == 0
+    assert loaded.get_params().get("n_clusters", loaded.get_params().get("n_components")) == 3
+
+
+def test_what_no_file_can_hold_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "model.json"
+    with pytest.raises(NotFittedError):
+        FederatedKMeans(2).save(path)
+
+    def start(X: Any, k: int, random_state: Any) -> Any:
+        return X[:k]
+
+    @dataclass(frozen=True)
+    class Mine(Lloyd):
+        pass
+
+    for name, value, what in (
+        ("init", start, "init is a function"),
+        ("random_state", np.random.RandomState(0), "random_state is a RandomState"),
+        ("algorithm", Mine(), "algorithm is an object of your own"),
+    ):
+        given: dict[str, Any] = {"algorithm": "lloyd", "random_state": 0, "init": ROWS[:3]}
+        model = FederatedKMeans(3, **{**given, name: value}).fit(ROWS, sites=SITE)
+        with pytest.raises(InputError, match=f"{what}, which no file can hold; save the clusters"):
+            model.save(path)
+    assert not path.exists()
+
+
+def test_the_model_of_another_estimator_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "model.json"
+    fitted("fuzzy")[0].save(path)
+    with pytest.raises(InputError, match=r"of FederatedFuzzyCMeans: read it by FederatedFuzzyCM"):
+        FederatedKMeans.load(path)
+    content = json.loads(path.read_text())
+    content["algorithm"]["prepare"] = {"name": "PreprocessingSpec", "scale": "huge"}
+    path.write_text(json.dumps(content))
+    with pytest.raises(InputError, match=r"is damaged: 'prepare': scale must be one of"):
+        FederatedFuzzyCMeans.load(path)
+
+
+def test_centres_are_told_in_the_units_of_the_rows() -> None:
+    model, rows = fitted("prepared")
+    frame = model.centers_frame_
+    assert frame.index.name == "cluster"
+    assert list(frame.columns) == ["age", "bmi", "dose", "ward=Cardio", "ward=Neuro"]
+    for cluster in range(3):
+        own = rows[model.labels_ == cluster]
+        means = own[["age", "bmi", "dose"]].mean()
+        np.testing.assert_allclose(frame.loc[cluster, ["age", "bmi", "dose"]], means, rtol=1e-12)
+        share = (own["ward"] == "Neuro").mean()
+        assert frame.loc[cluster, "ward=Neuro"] == pytest.approx(share, rel=1e-12)
+    sizes = np.bincount(model.labels_)
+    assert model.profile_["size"].tolist() == sizes.tolist()
+    np.testing.assert_allclose(model.profile_["share"], sizes / 90)
+    assert list(model.profile_.columns) == ["size", "share", *frame.columns]
+    with pytest.raises(NotFittedError):
+        _ = FederatedKMeans(2).centers_frame_
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (ROWS[:, :2], "site 'south', X has 2 features, but FederatedKMeans is expecting 3"),
+        (np.full((2, 3), np.nan), "site 'south', row 0, column 0: the value is NaN"),
+        ([["a", "b", "c"]], "site 'south', row 0, column 0: could not convert string to float"),
+        (np.ones((2, 2, 3)), "site 'south', Found array with dim 3"),
+        (np.zeros((0, 3)), "site 'south', Found array with 0 sample"),
+        (ROWS + 1j, "site 'south', Complex data not supported"),
+    ],
+)
+def test_what_is_wrong_with_rows_to_predict_names_the_site(rows: Any, message: str) -> None:
+    model = FederatedKMeans(3, random_state=0).fit(ROWS)
+    with pytest.raises(ValueError, match=message):
+        model.predict({"north": ROWS, "south": rows})
+    if "expecting" not in message:
+        with pytest.raises(ValueError, match=message):
+            FederatedKMeans(3).fit({"north": ROWS, "south": rows})
