@@ -58,6 +58,7 @@ from fedcluster.estimators._inputs import (
     checked_algorithm,
     checked_init,
     columns_told,
+    dates_of,
     names_site,
     no_times,
     one_of,
@@ -530,8 +531,9 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
 
     def _read(self, parts: Sequence[GivenTable]) -> dict[str, Data]:
         """Return the sites' rows; keep the number and the names of their columns."""
-        raw = wanted(self.prepare) is not None
-        data, table = read_sites(parts, raw=raw), parts[0].table
+        wish = wanted(self.prepare)
+        raw, dates = wish is not None, {} if wish is None else wish.dates
+        data, table = read_sites(parts, raw=raw, dates=dates), parts[0].table
         first = next(iter(data.values()))
         if not raw and not isinstance(table, Data):
             with names_site(parts[0].where):
@@ -548,7 +550,9 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
     def _path_reader(self) -> ReadPath:
         """Return a function that reads a file in a table's place, as ``prepare`` needs it."""
         wish = wanted(self.prepare)
-        return path_reader(raw=wish is not None, coded=() if wish is None else tuple(wish.named))
+        if wish is None:
+            return path_reader(raw=False)
+        return path_reader(raw=True, coded=tuple(wish.named), dates=wish.dates)
 
     def _prepared(self, data: Data) -> Rows:
         """Return a site's own rows as they are clustered, NaN where a row is dropped."""
@@ -563,7 +567,10 @@ class Federated(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin,
         known = [] if self.preprocessor_ is None else self.preprocessor_.columns
         coded = [column.name for column in known if isinstance(column, Category)]
         columns = None if names is None else list(names)
-        read_path = path_reader(raw=self.preprocessor_ is not None, columns=columns, coded=coded)
+        dates = None if self.preprocessor_ is None else dates_of(self.preprocessor_)
+        read_path = path_reader(
+            raw=self.preprocessor_ is not None, columns=columns, coded=coded, dates=dates
+        )
         parts = by_site(X, read_path=read_path)
         if self.preprocessor_ is not None:
             checked = [

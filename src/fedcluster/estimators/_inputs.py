@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import date, timedelta
@@ -18,6 +18,7 @@ from fedcluster._choices import INITS, SCALES
 from fedcluster.core import Algorithm, Column, Data, Engine, Rows, check_step
 from fedcluster.errors import InputError
 from fedcluster.io._columns import columns_of, common_columns, is_blank
+from fedcluster.io._dates import checked_how
 from fedcluster.io._frames import (
     GivenTable,
     ReadPath,
@@ -34,7 +35,11 @@ FLOATS = [np.float64, np.float32]
 
 
 def path_reader(
-    *, raw: bool, columns: Sequence[str] | None = None, coded: Sequence[str] = ()
+    *,
+    raw: bool,
+    columns: Sequence[str] | None = None,
+    coded: Sequence[str] = (),
+    dates: Mapping[str, str] | None = None,
 ) -> ReadPath:
     """Return what reads the file of a path that was given in a table's place.
 
@@ -46,26 +51,31 @@ def path_reader(
         The columns to read; by default all.
     coded : sequence of str
         Columns that may hold numbers and text, all of them names.
+    dates : mapping of str to str, optional
+        By column, what becomes of its dates.
     """
 
     def read(path: Path, owner: str) -> Data:
         from fedcluster.io._sources import read_file  # pyarrow, which arrays do without
 
-        return read_file(path, columns, owner, raw=raw, coded=coded)
+        return read_file(path, columns, owner, raw=raw, coded=coded, dates=dates)
 
     return read
 
 
-def read_sites(parts: Sequence[GivenTable], *, raw: bool) -> dict[str, Data]:
+def read_sites(
+    parts: Sequence[GivenTable], *, raw: bool, dates: Mapping[str, str] | None = None
+) -> dict[str, Data]:
     """Return the sites' rows, their columns in the order of the first site's.
 
-    Rows that are still to be prepared (``raw``) keep their own columns, text and missing values.
+    Rows that are still to be prepared (``raw``) keep their own columns, text and missing values;
+    ``dates`` says what becomes of theirs.
     """
     names = None if raw else column_names(parts[0].table)
     data: dict[str, Data] = {}
     for part in parts:
         if raw:
-            rows = raw_rows(part.table, where=part.where)
+            rows = raw_rows(part.table, where=part.where, dates=dates)
         else:
             table = part.table if names is None else in_order(part.table, names, part.where)
             rows = table if isinstance(table, Data) else Data(read_rows(table, part.where))
@@ -76,6 +86,9 @@ def read_sites(parts: Sequence[GivenTable], *, raw: bool) -> dict[str, Data]:
             sample_weight=rows.sample_weight if weight is None else weight,
             groups=rows.groups if groups is None else groups,
         )
+    known = {column.name for rows in data.values() for column in columns_of(rows)}
+    if unknown := [name for name in dates or () if name not in known]:
+        raise ValueError(f"dates= names {unknown[0]!r}, and no site has such a column")
     if not (raw and next(iter(data.values())).columns):
         widths = {name: rows.X.shape[1] for name, rows in data.items()}
         if len(set(widths.values())) > 1:
@@ -190,8 +203,10 @@ def columns_told(engine: Engine) -> tuple[str, ...]:
 
 def wanted(prepare: Any) -> PreprocessingSpec | None:
     """Return what ``prepare=`` asks for: nothing, a name of a scale, or all of it."""
-    if prepare is None or isinstance(prepare, PreprocessingSpec):
-        return prepare
+    if prepare is None:
+        return None
+    if isinstance(prepare, PreprocessingSpec):
+        return replace(prepare, dates={c: checked_how(how) for c, how in prepare.dates.items()})
     if isinstance(prepare, str) and prepare in SCALES:
         return PreprocessingSpec(prepare)
     known = ", ".join(map(repr, SCALES))
@@ -202,6 +217,11 @@ def check_width(data: Data, n_features: int, where: str) -> None:
     """Refuse rows of another number of columns than were fitted."""
     if (n := data.X.shape[1]) != n_features:
         raise ValueError(f"{where}X has {n} features, but {n_features} were fitted")
+
+
+def dates_of(preprocessor: Preprocessor) -> dict[str, str]:
+    """Return what became of dates, by column."""
+    return {c.name: c.date for c in preprocessor.numeric if c.date is not None}
 
 
 def prepared_rows(table: Any, preprocessor: Preprocessor, n_features: int, where: str) -> Rows:
@@ -219,7 +239,7 @@ def prepared_rows(table: Any, preprocessor: Preprocessor, n_features: int, where
     where : str
         How an error message begins.
     """
-    data = raw_rows(table, where=where)
+    data = raw_rows(table, where=where, dates=dates_of(preprocessor))
     if not isinstance(table, Data) and not hasattr(table, "columns"):
         check_width(data, n_features, where)
         if len(preprocessor.columns) == n_features:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import datetime
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedcluster.core import Floats
 from fedcluster.errors import InputError
+from fedcluster.io._columns import is_missing
 
 HOW = ("age", "month", "weekday", "since")
 """What may be made of a date."""
@@ -133,6 +135,38 @@ def days_of_numbers(values: NDArray[np.floating]) -> Floats | None:
 
 
 YMD = ("ymd", PATTERNS["ymd"])
+
+
+def days_of_values(values: NDArray[Any]) -> Floats | None:
+    """Return the days since 1970 of dates of any kind, NaN where one is missing, or None.
+
+    None where some value is no date: neither a date of Python or numpy, nor a text of one, nor a
+    number YYYYMMDD.
+
+    Examples
+    --------
+    >>> days_of_values(np.array(["1970-01-03T12:00", "NaT"], dtype="datetime64[m]"))
+    array([ 2., nan])
+    >>> days_of_values(np.array([datetime.date(1970, 1, 2), None])), days_of_values(np.ones(2))
+    (array([ 1., nan]), None)
+    """
+    if values.dtype.kind == "M":
+        days = values.astype("datetime64[D]").astype(np.float64)
+        return np.where(np.isnat(values), np.nan, days)
+    if values.dtype.kind in "fiu":
+        return days_of_numbers(values.astype(np.float64))
+    there = np.array([not is_missing(value) for value in values], dtype=bool)
+    given: list[Any] = values[there].tolist()
+    found: Floats | None = None
+    if given and all(isinstance(value, datetime.date) for value in given):
+        found = np.array([value.toordinal() - EPOCH for value in given], dtype=np.float64)
+    elif all(isinstance(value, str) for value in given):
+        found = days_of_texts(given)
+    if found is None:
+        return None
+    days = np.full(len(values), np.nan)
+    days[there] = found
+    return days
 
 
 def checked_how(how: str, today: datetime.date | None = None) -> str:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from fedcluster.core import Column, Data, Floats, Rows
 from fedcluster.io._columns import is_missing
+from fedcluster.io._dates import days_of_values, numbers_of
 
 BLOCK = 1 << 17
 """Values that are turned from columns into rows while they stay in the cache."""
@@ -336,7 +337,12 @@ def side_by_side(columns: Sequence[Rows]) -> Rows:
 # Rows that are still to be prepared
 
 
-def raw_rows(table: Any, sample_weight: Floats | None = None, where: str = "") -> Data:
+def raw_rows(
+    table: Any,
+    sample_weight: Floats | None = None,
+    where: str = "",
+    dates: Mapping[str, str] | None = None,
+) -> Data:
     """Return a table as rows whose columns are known, NaN where a value is missing.
 
     Parameters
@@ -347,11 +353,14 @@ def raw_rows(table: Any, sample_weight: Floats | None = None, where: str = "") -
         The rows' weights.
     where : str
         How an error message begins.
+    dates : mapping of str to str, optional
+        By column, what becomes of its dates; others are left out.
 
     Raises
     ------
     ValueError
-        If it has not two axes, no row or no column, or an infinite value.
+        If it has not two axes, no row or no column, or an infinite value, or if a column that is
+        among ``dates`` holds none.
 
     Examples
     --------
@@ -376,12 +385,26 @@ def raw_rows(table: Any, sample_weight: Floats | None = None, where: str = "") -
         if not columns or not len(columns[0]):
             raise ValueError(f"{where}the table has no rows or no columns")
     names_or_places = names or [f"x{j}" for j in range(len(columns))]
-    read = [_column(*both) for both in zip(names_or_places, columns, strict=True)]
+    dates = dates or {}
+    read = [
+        _dated(name, values, dates[name], where) if name in dates else _column(name, values)
+        for name, values in zip(names_or_places, columns, strict=True)
+    ]
     X = side_by_side([values for _, values in read])
     finite(table, np.where(np.isnan(X), 0.0, X), where)
     known = tuple(column for column, _ in read)
     plain = names is None and all(column.kind == "number" for column in known)
     return Data(X, sample_weight, columns=() if plain else known)
+
+
+def _dated(
+    name: str, values: NDArray[Any], how: str, where: str
+) -> tuple[Column, NDArray[np.floating[Any]]]:
+    """Return a column of dates, and the numbers that are made of them."""
+    days = days_of_values(values)
+    if days is None:
+        raise ValueError(f"{where}column {name!r}: dates= names it, but it holds no dates")
+    return Column(name), numbers_of(days, how)
 
 
 def _column(name: str, values: NDArray[Any]) -> tuple[Column, NDArray[np.floating[Any]]]:

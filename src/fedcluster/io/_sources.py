@@ -6,7 +6,7 @@ and returns a `Table` or a `Matrix`, and name it there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -375,6 +375,7 @@ def read_file(
     *,
     raw: bool = False,
     coded: Sequence[str] = (),
+    dates: Mapping[str, str] | None = None,
 ) -> Data:
     """Read all rows of a file or a folder at once.
 
@@ -390,11 +391,13 @@ def read_file(
         Whether the rows are still to be prepared: text and missing values are allowed.
     coded : sequence of str
         Columns that may hold numbers and text, all of them codes.
+    dates : mapping of str to str, optional
+        By column, what becomes of its dates; others are left out.
     """
     opened = open_source(FileSource(path), owner)
     if columns is None:
         columns = [name for name in names_of(opened) if not is_index(name)]
-    roles = ColumnRoles(tuple(columns), raw=raw, coded=tuple(coded))
+    roles = ColumnRoles(tuple(columns), raw=raw, coded=tuple(coded), dates=dates or {})
     return load(opened, roles, owner, _other_columns)[0]
 
 
