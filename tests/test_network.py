@@ -7,17 +7,18 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from federations import RunningFederation, federation, in_one_process, read_json
 
+from fedcluster._assignment import Assignment
 from fedcluster.core import Column, Data
 from fedcluster.federation._audit_log import read_log
 from fedcluster.federation._folder import create
 from fedcluster.federation._log_messages import answers_of
 from fedcluster.jobs import Fit
-from fedcluster.kernels import nearest
 from fedcluster.model import Model
 from fedcluster.preprocessing import PreprocessingSpec
 
@@ -78,6 +79,31 @@ def test_clusters_are_compared_with_the_labels_of_the_sites(
     assert 0 < found["scores"]["ari"] <= 1
 
 
+def test_a_permit_with_the_usual_steps_covers_other_fits(
+    running: RunningFederation, tmp_path: Path
+) -> None:
+    """A mixture, and k-means without outliers."""
+    terms = ["--purpose", "Groups", "--columns", "x,y", "--rounds", 200, "--end", "2090-12-31"]
+    granted = running.command("federation", "permit", running.folder, "usual", *terms)
+    assert granted.wait() == 0, granted.said()
+    permit = running.folder / "permits" / "usual.toml"
+    accepted = [
+        running.command("site", "permit", "accept", running.site(name) / "site.toml", permit)
+        for name in ROWS
+    ]
+    for each in accepted:
+        assert each.wait() == 0, each.said()
+    asked: list[tuple[list[object], dict[str, Any]]] = [
+        (["--model", "mixture", "--n-init", 2], {"model": "mixture", "n_init": 2}),
+        (["--trim", 0.1], {"trim": 0.1}),
+    ]
+    for i, (options, job) in enumerate(asked):
+        how = [*options, "--max-iter", 2, "--scale", "none", "--permit", "usual"]
+        run = running.run("fit", "-k", 2, *how, *WAIT, "--out", tmp_path / f"out{i}")
+        assert run.wait() == 0, run.said()
+        check(running, tmp_path / f"out{i}", Fit(2, max_iter=2, **job))
+
+
 def check(
     running: RunningFederation,
     out: Path,
@@ -105,7 +131,8 @@ def check(
         )
         rows = Data(X, columns=(Column("x"), Column("y")))
         rows = rows if preprocessor is None else preprocessor.apply(rows)
-        assert (written[:, 1] == nearest(rows.X, expected.state.centers)[0]).all()
+        labels = Assignment(expected.state, expected.algorithm).labels(rows.X)
+        assert (written[:, 1] == labels).all()
 
 
 def test_a_site_that_is_killed_and_comes_back(running: RunningFederation, tmp_path: Path) -> None:

@@ -127,6 +127,22 @@ def test_every_job_goes_through_under_a_permit_with_the_usual_steps(trial, tmp_p
     assert "columns: age, bmi" in said
 
 
+@pytest.mark.parametrize(
+    "job",
+    [
+        Fit(3, model="mixture", n_init=2, max_iter=3, prepare=PREPARED),
+        Fit(3, metric="cosine", max_iter=3, prepare=PREPARED),
+        Fit(3, trim=0.1, max_iter=3, prepare=PREPARED),
+        Fit(3, max_iter=3, prepare=PreprocessingSpec(missing="ignore")),
+    ],
+    ids=["mixture", "cosine", "trim", "missing"],
+)
+def test_the_usual_steps_are_those_of_other_fits_too(trial, tmp_path, job):
+    granted(trial)
+    done = apps.conduct(engine(trial), content(tmp_path / "fit", "fit", job), tmp_path / "run")
+    assert done["model_at"] == SITES
+
+
 @pytest.mark.parametrize("permit", [None, "hips-2"])
 def test_a_site_that_demands_a_permit_says_nothing_without_one(permit, trial, tmp_path):
     """Not its columns, not how many rows it has, not its limits: its name alone."""

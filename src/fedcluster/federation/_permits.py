@@ -44,8 +44,10 @@ STEPS = (
     *("Inertia", "Moments", "ColumnSpread", "Spread", "Scatter", "SimplifiedSilhouette"),
     *("SquaredSilhouette", "MixtureLikelihood"),
     *("ColumnShape", "Covariance", "AxisCounts", "GaussianMixture", "MixtureOverlap"),
+    *("SphericalKMeans", "TrimmedLloyd", "IncompleteKMeans", "PresentInertia"),
 )
-"""The steps that fits, choices of k and evaluations ask, as they are by default."""
+"""The steps that fits, choices of k and evaluations ask, whatever they cluster by, but for fuzzy
+clusters and algorithms that are asked for by name."""
 LABEL_STEPS = ("Contingency", "SiteARI")
 """The steps that compare clusters with labels."""
 
