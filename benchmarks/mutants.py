@@ -50,7 +50,8 @@ TESTS = {
     "kernels/_rows.py": "kernels_sizes kernels_hard kernels_lloyd kernels_seeding kernels_leaves "
     "kernels_scaling",
     "kernels/_seeding.py": "kernels_sizes kernels_weights kernels_seeding",
-    "kernels/_runtime.py": "kernels_sizes kernels_native kernels_threads threads",
+    "kernels/_runtime.py": "kernels_native",
+    "kernels/_threads.py": "kernels_sizes kernels_threads threads",
     "kernels": "kernels_sizes kernels_hard kernels_bounds kernels_lloyd kernels_threads",
     "metrics": "metrics_by_hand metrics laws",
     "preprocessing": "preprocessing_by_hand preprocessing replies_prepared laws",

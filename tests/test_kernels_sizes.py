@@ -11,11 +11,11 @@ from numba.core import types
 from numba.core.registry import cpu_target
 from numpy.testing import assert_array_equal
 
-from fedcluster.kernels import _fuzzy, _hard, _runtime, _sweep
+from fedcluster.kernels import _fuzzy, _hard, _sweep, _threads
 from fedcluster.kernels._rows import as_columns, as_given_weights, as_rows, as_weights, pad
-from fedcluster.kernels._runtime import for_each_chunk, thread_count
 from fedcluster.kernels._seeding import default_trials
 from fedcluster.kernels._sweep import aligned_zeros, chunk_bounds, pack_centers
+from fedcluster.kernels._threads import for_each_chunk, thread_count
 from fedcluster.kernels._tiles import (
     ADD_LANES,
     TILE_CENTERS,
@@ -126,7 +126,7 @@ def test_helpers_are_as_many_as_threads_or_chunks_less_the_caller(
         def cancel(self) -> bool:
             return True
 
-    monkeypatch.setattr(_runtime, "_pool", Helper)
+    monkeypatch.setattr(_threads, "_pool", Helper)
     done: list[int] = []
     for_each_chunk(done.append, n_chunks, n_threads)
     assert len(taken) == helpers
@@ -136,7 +136,7 @@ def test_helpers_are_as_many_as_threads_or_chunks_less_the_caller(
 def test_without_a_variable_or_with_0_every_usable_core_has_a_thread(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(_runtime, "_core_count", lambda: 11)
+    monkeypatch.setattr(_threads, "_core_count", lambda: 11)
     for value, threads in ((None, 11), ("0", 11), ("2", 2), ("40", 40)):
         monkeypatch.delenv("FEDCLUSTER_NUM_THREADS", raising=False)
         if value is not None:

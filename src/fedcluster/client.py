@@ -33,7 +33,7 @@ from fedcluster.io._columns import (
     described_groups,
 )
 from fedcluster.io._rows import in_order, n_columns_of
-from fedcluster.kernels._runtime import blas_on_one_thread, thread_count
+from fedcluster.kernels._threads import blas_on_one_thread, thread_count
 from fedcluster.privacy import Grouping, Groups, MinRows
 from fedcluster.privacy._limits import GroupCounter, Persons
 

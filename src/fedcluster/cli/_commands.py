@@ -1,6 +1,7 @@
 """Commands that work on files of this machine: fit, predict, select-k, evaluate and demo.
 
-What is slow to import is imported by the commands, so that help comes at once.
+What is slow to import is imported by the commands, so that help comes at once, and what needs the
+compiler only once the rows are read, so that mistakes do.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from fedcluster.cli._options import (
     asked,
     check_least,
     check_options,
+    with_fuzzifier,
     with_options,
 )
 from fedcluster.cli._screen import Screen
@@ -77,21 +79,22 @@ def fit(
     selection.json and curves.png (why so many, see select-k); with --append tables/SITE.csv.
     """
     with Screen(as_json=show.as_json, quiet=show.quiet) as screen:
-        from fedcluster._report import _messages as messages
-        from fedcluster._report import _tables as report
         from fedcluster.cli import _joining as joining
         from fedcluster.cli import _reading as reading
-        from fedcluster.cli import _runs as runs
 
         check_options(job)
         check_least("--min-cluster-size", min_cluster_size)
-        job = runs.with_fuzzifier(job, fuzzy=fuzzy)
+        job = with_fuzzifier(job, fuzzy=fuzzy)
         show.check_folder(out)
         job = replace(job, prepare=asked(scaling, columns, shaping))
         rows = replace(rows, columns=columns, exclude=exclude, dates=dates)
         rows = replace(rows, id_column=join.id_column)
         joined = joining.opened(files, join, rows, of_all=rows.site_column is not None)
         read = reading.read(files, rows, screen.doing, job.prepare)
+        from fedcluster._report import _messages as messages
+        from fedcluster._report import _tables as report
+        from fedcluster.cli import _runs as runs
+
         job = runs.with_dates(job, read.dates)
         fitted = screen.wait_for(
             lambda: runs.cluster(job, read.tables, screen.doing, min_cluster_size)
@@ -131,19 +134,20 @@ def predict(
     --append also tables/SITE.csv.
     """
     with Screen(as_json=show.as_json, quiet=show.quiet) as screen:
-        from fedcluster._report import _messages as messages
-        from fedcluster._report import _tables as report
         from fedcluster.cli import _joining as joining
         from fedcluster.cli import _reading as reading
-        from fedcluster.cli import _runs as runs
         from fedcluster.model import Model
-        from fedcluster.preprocessing._messages import noticed_in_words
 
         model = Model.load(model_file, [algorithm] if algorithm else ())
         show.check_folder(out)
         joined = joining.opened(files, join, values)
         rows = FileOptions(**asdict(values), id_column=join.id_column)
         tables = reading.read_for(model, files, rows, screen.doing)
+        from fedcluster._report import _messages as messages
+        from fedcluster._report import _tables as report
+        from fedcluster.cli import _runs as runs
+        from fedcluster.preprocessing._messages import noticed_in_words
+
         screen.doing("labelling")
         labels = screen.wait_for(lambda: runs.label(model, tables))
         sites = runs.write_labels_of(out, model, tables, labels, joined)

@@ -26,6 +26,7 @@ from fedcluster.cli._options import (
     ShowOptions,
     asked,
     check_options,
+    with_fuzzifier,
     with_options,
 )
 from fedcluster.cli._screen import Screen, needs, say
@@ -226,10 +227,8 @@ def fit(
     matplotlib, curves.png. Every site gets the model, and writes the clusters of its rows for
     itself. What a site holds back stands in its site.toml.
     """
-    from fedcluster.cli import _runs as runs
-
     check_options(job)
-    job = runs.with_fuzzifier(job, fuzzy=fuzzy)
+    job = with_fuzzifier(job, fuzzy=fuzzy)
     job = replace(job, prepare=asked(scaling, columns, shaping))
     _begin(context.obj, job, options, show, columns)
 

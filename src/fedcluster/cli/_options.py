@@ -6,7 +6,7 @@ import inspect
 import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
 from enum import StrEnum
 from functools import wraps
 from pathlib import Path
@@ -16,7 +16,7 @@ import typer
 
 from fedcluster._choices import ALGORITHMS, FUZZY_ALGORITHMS, PROTECTIONS, SCALES
 from fedcluster._choices import MISSING as MISSING_TREATMENTS
-from fedcluster._specifications import SEED, parameter
+from fedcluster._specifications import SEED, Fit, parameter
 from fedcluster.errors import InputError
 
 OWN = ("help", "flags", "choices", "least")
@@ -318,6 +318,22 @@ def check_options(specification: Any) -> None:
         raise InputError(
             f"--participation must be above 0 and at most 1, not {specification.participation:g}"
         )
+
+
+def with_fuzzifier(job: Fit, *, fuzzy: bool) -> Fit:
+    """Return the job with a fuzzifier if it is fuzzy; refuses an algorithm of the other kind."""
+    fuzzy, given = fuzzy or job.m is not None, "--fuzzy" if job.m is None else "-m"
+    names, name = FUZZY_ALGORITHMS if fuzzy else ALGORITHMS, str(job.algorithm)
+    if name not in {*ALGORITHMS, *FUZZY_ALGORITHMS} and "." not in name:
+        known = ", ".join(map(repr, dict.fromkeys([*ALGORITHMS, *FUZZY_ALGORITHMS])))
+        raise InputError(f"--algorithm must be one of {known} or my_module.Mine, not {name!r}")
+    if name not in names and "." not in name:
+        raise InputError(
+            f"--algorithm {name} is not fuzzy; leave out {given}"
+            if fuzzy
+            else f"--algorithm {name} is fuzzy; add --fuzzy"
+        )
+    return replace(job, m=job.m or 2.0) if fuzzy else job
 
 
 def check_least(option: str, value: float | None, least: float = 1) -> None:

@@ -21,7 +21,6 @@ from fedcluster._artefacts import (
     write_history,
     write_selection,
 )
-from fedcluster._choices import ALGORITHMS, FUZZY_ALGORITHMS
 from fedcluster._report._messages import few_clusters_line, groups_line, limit_line
 from fedcluster._report._tables import (
     SiteRecord,
@@ -101,22 +100,6 @@ class FittedSites:
             return shown
         table = centers_table(self.model.preprocessor, self.model.centers, width, elsewhere)
         return [*shown, *sentences(self.report), *([table] if table else [])]
-
-
-def with_fuzzifier(job: Fit, *, fuzzy: bool) -> Fit:
-    """Return the job with a fuzzifier if it is fuzzy; refuses an algorithm of the other kind."""
-    fuzzy, given = fuzzy or job.m is not None, "--fuzzy" if job.m is None else "-m"
-    names, name = FUZZY_ALGORITHMS if fuzzy else ALGORITHMS, str(job.algorithm)
-    if name not in {*ALGORITHMS, *FUZZY_ALGORITHMS} and "." not in name:
-        known = ", ".join(map(repr, dict.fromkeys([*ALGORITHMS, *FUZZY_ALGORITHMS])))
-        raise InputError(f"--algorithm must be one of {known} or my_module.Mine, not {name!r}")
-    if name not in names and "." not in name:
-        raise InputError(
-            f"--algorithm {name} is not fuzzy; leave out {given}"
-            if fuzzy
-            else f"--algorithm {name} is fuzzy; add --fuzzy"
-        )
-    return replace(job, m=job.m or 2.0) if fuzzy else job
 
 
 def with_dates(job: KJob, dates: Mapping[str, str]) -> KJob:

@@ -26,7 +26,7 @@ from fedcluster.engines._errors import at_site
 from fedcluster.kernels import nearest
 from fedcluster.kernels._crowd import Sites, Totals, leaf_sums_of_sites, sums_of_sites
 from fedcluster.kernels._rows import as_centers, as_rows, as_weights, next_cuts, pad
-from fedcluster.kernels._runtime import for_each_chunk, thread_count
+from fedcluster.kernels._threads import for_each_chunk, thread_count
 from fedcluster.metrics import Inertia
 from fedcluster.metrics._moments import row_weights
 from fedcluster.privacy import MinClusterSize, MinRows

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.sparse
+import scipy
 from numpy.typing import NDArray
 
 from fedcluster.core import Column, Data, Floats, Rows

@@ -168,11 +168,19 @@ def write_labels(
         file.write(header.getvalue().encode())
         for start in range(0, len(labels), LINES):
             part = slice(start, start + LINES)
-            columns = [_numbers(rows[part]), labels[part], *degrees[part].T]
+            columns = [_column(each) for each in (_numbers(rows[part]), labels[part])]
+            columns += map(_column, degrees[part].T)
             if cells is not None:
                 columns.insert(1, cells.slice(start, LINES))
             table = pa.table(columns, names)
             pa.csv.write_csv(table, file, pa.csv.WriteOptions(include_header=False))
+
+
+def _column(values: NDArray[Any]) -> pa.Array:
+    """Return numbers as a column; to hand them to Arrow as they are would import pandas."""
+    values = np.ascontiguousarray(values)
+    kind = pa.from_numpy_dtype(values.dtype)
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
 
 
 def free_name(name: str, taken: Collection[str]) -> str:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 from numpy.typing import NDArray
 
 from fedcluster.core import Data
@@ -242,7 +241,7 @@ def _given(rows: Any) -> list[Table] | Matrix:
     """Open several Parquet files, or rows in memory."""
     if isinstance(rows, list | tuple):
         return list(listed_parquet(rows))
-    return sparse_matrix(rows) if scipy.sparse.issparse(rows) else open_npy(rows)
+    return sparse_matrix(rows) if hasattr(rows, "tocsr") else open_npy(rows)
 
 
 def _weighed(opened: list[Table] | Matrix, weights: str | Path | NDArray[Any]) -> Matrix:

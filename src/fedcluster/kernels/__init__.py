@@ -8,6 +8,7 @@ from fedcluster._lazy import names_from
 
 if TYPE_CHECKING:
     from fedcluster.kernels._fuzzy import fuzzy_pass, memberships
+    from fedcluster.kernels._groups import partition
     from fedcluster.kernels._hard import hard_pass, hard_sums, nearest
     from fedcluster.kernels._lloyd import kmeans
     from fedcluster.kernels._seeding import kmeans_plusplus
@@ -20,6 +21,7 @@ __all__ = [
     "kmeans_plusplus",
     "memberships",
     "nearest",
+    "partition",
 ]
 
 __getattr__ = names_from(  # to load a model takes no compiler
@@ -27,6 +29,7 @@ __getattr__ = names_from(  # to load a model takes no compiler
     {
         "fuzzy_pass memberships": "_fuzzy",
         "hard_pass hard_sums nearest": "_hard",
+        "partition": "_groups",
         "kmeans": "_lloyd",
         "kmeans_plusplus": "_seeding",
     },

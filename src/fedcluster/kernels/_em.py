@@ -22,14 +22,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedcluster.core import Floats
 from fedcluster.kernels._rows import Rows, Weights, as_rows, as_weights
-from fedcluster.kernels._runtime import (
-    BufferPool,
-    for_each_chunk,
-    inlined,
-    native_as_written,
-    native_in_any_order,
-    thread_count,
-)
+from fedcluster.kernels._runtime import inlined, native_as_written, native_in_any_order
+from fedcluster.kernels._threads import BufferPool, for_each_chunk, thread_count
 
 BLOCK = 128
 CHUNK_WORK, FEWEST_CHUNK_ROWS, MOST_CHUNKS = 1 << 21, 1024, 128

@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike
 from fedcluster.core import Floats
 from fedcluster.kernels._memberships import add_rows, add_wide_rows, pack_wide_centers, whole_tiles
 from fedcluster.kernels._rows import Rows, Weights, as_centers, as_rows, as_weights
-from fedcluster.kernels._runtime import BufferPool, for_each_chunk, thread_count
+from fedcluster.kernels._threads import BufferPool, for_each_chunk, thread_count
 
 CHUNK_WORK, FEWEST_CHUNK_ROWS, MOST_CHUNKS = 1 << 20, 1024, 128
 WORTH_A_THREAD = 1 << 18

@@ -19,7 +19,8 @@ from fedcluster.kernels._exchange import improve
 from fedcluster.kernels._hard import nearest
 from fedcluster.kernels._lloyd import kmeans
 from fedcluster.kernels._rows import as_double_rows
-from fedcluster.kernels._runtime import for_each_chunk, native, thread_count
+from fedcluster.kernels._runtime import native
+from fedcluster.kernels._threads import for_each_chunk, thread_count
 from fedcluster.kernels._ward import join_nearest, ward_groups
 
 SCALES, PULL = (2, 3, 4, 6, 8, 12, 16, 24, 32), 0.1

@@ -24,7 +24,6 @@ from fedcluster.kernels._hamerly import (
     next_centers,
 )
 from fedcluster.kernels._rows import Rows, Weights, as_centers, as_rows, as_weights
-from fedcluster.kernels._runtime import for_each_chunk, thread_count
 from fedcluster.kernels._sweep import (
     HardSums,
     PackedCenters,
@@ -37,6 +36,7 @@ from fedcluster.kernels._sweep import (
     sweep,
     zero_parts,
 )
+from fedcluster.kernels._threads import for_each_chunk, thread_count
 from fedcluster.kernels._tiles import ADD_LANES
 
 BUDGET = 1 << 28  # bytes that a site may keep

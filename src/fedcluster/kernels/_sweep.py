@@ -23,14 +23,8 @@ from numpy.typing import DTypeLike, NDArray
 
 from fedcluster.core import Floats, Labels
 from fedcluster.kernels._rows import PADDING, Rows, Weights, as_given_weights, as_weights, pad
-from fedcluster.kernels._runtime import (
-    BufferPool,
-    for_each_chunk,
-    inlined,
-    native,
-    native_in_any_order,
-    thread_count,
-)
+from fedcluster.kernels._runtime import inlined, native, native_in_any_order
+from fedcluster.kernels._threads import BufferPool, for_each_chunk, thread_count
 from fedcluster.kernels._tiles import (
     ADD_LANES,
     TILE_CENTERS,

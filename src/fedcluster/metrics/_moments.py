@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 from numpy.random import Generator
 from numpy.typing import ArrayLike
-from scipy.sparse import csr_array
 
 from fedcluster._ranges import NO_CENTERS, ONE_CENTER, Allowed, Whole
 from fedcluster.core import Data, Floats, Labels, State, Step, Summary
@@ -45,7 +45,7 @@ def add_by_cluster(labels: Labels, values: Floats, weight: Floats, k: int) -> Fl
            [5.]])
     """
     n = len(labels)
-    belongs = csr_array((weight, labels, np.arange(n + 1)), shape=(n, k))
+    belongs = scipy.sparse.csr_array((weight, labels, np.arange(n + 1)), shape=(n, k))
     sums: Floats = belongs.T @ values
     return sums
 

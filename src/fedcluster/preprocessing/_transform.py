@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 
 from fedcluster.core import Data, Describe, Floats, Grouped, Rows
 from fedcluster.errors import InputError
@@ -154,7 +154,7 @@ class Preprocessor:
             return None
         places = np.cumsum([0, *(len(column.names) for column, _ in columns)]).tolist()
         shares = {
-            place: csr_array(np.nan_to_num(column.shares(data, j)))
+            place: scipy.sparse.csr_array(np.nan_to_num(column.shares(data, j)))
             for place, (column, j) in zip(places, columns, strict=False)
             if isinstance(column, Category) and column.coded
         }

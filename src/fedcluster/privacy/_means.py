@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 
 from fedcluster.core import Data, Floats, Grouped
 from fedcluster.privacy._partition import Partition
@@ -85,8 +85,8 @@ class GroupMeans:
         self._told = (self._behind >= partition.p) & (self._largest <= DOMINATES * self._weights)
         self.partition = self._with_scatter(partition)
 
-    def _none(self, width: int) -> csr_array:
-        return csr_array((len(self.numbers), width))
+    def _none(self, width: int) -> scipy.sparse.csr_array:
+        return scipy.sparse.csr_array((len(self.numbers), width))
 
     def _parts(self) -> Iterator[_Part]:
         """Read the rows that are in a group."""
@@ -128,11 +128,15 @@ class GroupMeans:
         sums: Floats = np.bincount(part.group, values, len(self.numbers)).astype(np.float64)
         return sums
 
-    def _crossed(self, part: _Part, codes: NDArray[np.intp], names: Sequence[str]) -> csr_array:
+    def _crossed(
+        self, part: _Part, codes: NDArray[np.intp], names: Sequence[str]
+    ) -> scipy.sparse.csr_array:
         """Return the weight of each name in each group, (g, l), without codes below 0."""
         named = codes >= 0
         pairs = part.group[named], codes[named]
-        return csr_array((part.weight[named], pairs), shape=(len(self.numbers), len(names)))
+        return scipy.sparse.csr_array(
+            (part.weight[named], pairs), shape=(len(self.numbers), len(names))
+        )
 
     def _label_codes(self, y: NDArray[Any]) -> NDArray[np.intp]:
         """Return the place of each label among those that are told, (n,); -1 for others."""
@@ -177,9 +181,11 @@ class GroupMeans:
     def _mean(self, j: int) -> Floats:
         return np.where(self._is_told(j), self._sums[:, j] / self._weight(j), np.nan)
 
-    def _shares(self, j: int) -> csr_array:
+    def _shares(self, j: int) -> scipy.sparse.csr_array:
         """Return the share of each level in each group, 0 where the column is not told."""
-        return csr_array(self._levels[j].multiply((self._is_told(j) / self._weight(j))[:, None]))
+        return scipy.sparse.csr_array(
+            self._levels[j].multiply((self._is_told(j) / self._weight(j))[:, None])
+        )
 
     def data(self) -> Data:
         """Return the means of the groups, with what stands behind them."""

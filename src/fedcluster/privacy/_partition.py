@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.spatial import cKDTree
 
+from fedcluster import kernels
 from fedcluster.core import Data, Floats
 from fedcluster.errors import InputError
 from fedcluster.io._columns import columns_of
 from fedcluster.io._outputs import atomic_write
-from fedcluster.kernels._groups import partition
 
 Ids = NDArray[np.uint64]
 Numbers = NDArray[np.int64]
@@ -404,7 +404,7 @@ class NewGroups:
         """Partition new units (u,) with points (u, e), if they are enough."""
         if len(units) < self._p:
             return
-        labels = partition(points, self._p)
+        labels = kernels.partition(points, self._p)
         sizes = np.bincount(labels)
         sums = np.zeros((len(sizes), points.shape[1]))
         np.add.at(sums, labels, points)
@@ -420,7 +420,7 @@ class NewGroups:
             return
         first = self.n_groups - sum(map(len, self._sizes))
         sizes = np.concatenate(self._sizes)
-        apart, nearest = cKDTree(np.concatenate(self._centers)).query(points)
+        apart, nearest = scipy.spatial.cKDTree(np.concatenate(self._centers)).query(points)
         joins = np.zeros(len(units), bool)
         for unit in np.argsort(apart, kind="stable"):
             joins[unit] = sizes[nearest[unit]] < MOST_TIMES * self._p
