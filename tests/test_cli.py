@@ -538,6 +538,19 @@ def test_limits_are_put_in_words(limits, sentence):
     assert messages.notes(sites) == [sentence, "No row was held back."]
 
 
+def test_sites_that_send_more_than_they_hold_are_told_of():
+    held = {"few": (64, 12), "fewer": (65, 12), "many": (64, 64), "unknown": (64, 0)}
+    sites = [
+        report.SiteRecord(name, 6, (6,), "", values_sent=sent, values_held=values)
+        for name, (sent, values) in held.items()
+    ]
+    said = messages.notes(sites)
+    assert said[-1].startswith(
+        "2 sites sent more numbers than their rows have values, fewer 65 for 12: sums go out"
+    )
+    assert messages.notes(sites[2:]) == said[:-1]
+
+
 def test_a_long_name_leaves_room_for_the_counts():
     site = report.SiteRecord("St. Mary's hospital for the north and the south", 9, (4, 5), "", 7)
     table = report.cluster_table([site], 80, "history.json")

@@ -418,6 +418,32 @@ def test_a_long_run_that_is_eager_is_sooner_at_a_fixed_point(limit: int) -> None
     assert tasks == [1] * 8 + [3] * (rounds[1] - 8)
 
 
+def test_limits_may_send_a_run_in_a_circle_which_ends_it() -> None:
+    """Sites of eight rows that tell of clusters of five rows: told and hidden ones take turns."""
+    rng = np.random.default_rng(3)
+    X, sites = rng.standard_t(2, (480, 3)), np.arange(480) // 8
+    parts = [Client(str(s), Data(X[sites == s]), filters=[MinClusterSize(3)]) for s in range(60)]
+    rounds = {}
+    for eager in (False, True):
+        plan = race(Lloyd(tol=0), [State.at(X[:6])], max_rounds=90, eager=eager)
+        [result] = run_plan(plan, LocalEngine(parts)).value
+        rounds[eager] = len(result.history)
+    assert "limits made centres return to where they were" in result.reason
+    assert rounds[True] < rounds[False] == 90
+
+
+def test_a_result_says_what_limits_hid_from_it() -> None:
+    """One row of ten, 99 from its centre at 1: it holds 99^2 of the inertia; nine hold 6."""
+    X = on_line(0, 1, 2, 0, 1, 2, 0, 1, 2, 100)
+    for limit, said in ((1, ""), (2, "; limits hid 10.00% of the rows, which hold 100% of the")):
+        client = Client("one", Data(X), filters=[MinClusterSize(limit)])
+        start = on_line(1, 60)
+        spec = FitSpec(2, "lloyd", init=start, smallest=limit)
+        result = run_plan(clustering(spec), LocalEngine([client])).value
+        assert said in result.reason
+        assert ("limits" in result.reason) == (limit > 1)
+
+
 def test_runs_come_by_rising_inertia_with_what_they_were_best_of() -> None:
     X = on_line(0, 1, 10, 11)
     far, near = State.at(on_line(100, 200)), State.at(on_line(0, 10))

@@ -67,7 +67,20 @@ def notes(
             f"Some sums stood for a single row ({_list(some)}): who reads the message knows "
             "that row. --min-cluster-size 2 holds such sums back."
         )
-    return said
+    return said + _talkative(sites)
+
+
+def _talkative(sites: Sequence[SiteRecord]) -> list[str]:
+    """Return the sentence on sites that sent more numbers than they hold, if there are some."""
+    more = [site for site in sites if 0 < site.values_held < site.values_sent]
+    if not more:
+        return []
+    most = max(more, key=lambda site: site.values_sent / site.values_held)
+    return [
+        f"{counted(len(more), 'site')} sent more numbers than their rows have values, {most.name} "
+        f"{most.values_sent:,} for {most.values_held:,}: sums go out for every cluster, run and "
+        "round, and rows are few beside that. Fewer clusters or --algorithm lloyd send less."
+    ]
 
 
 def _limits_in_force(sites: Sequence[SiteRecord]) -> str:

@@ -40,6 +40,8 @@ class SiteRecord:
         The most rows that the limits held back in one message.
     lone_rows : int
         The most clusters of a single row in one message.
+    values_held : int
+        Rows times columns, where both are known.
     """
 
     name: str
@@ -50,6 +52,7 @@ class SiteRecord:
     limits: tuple[Limit, ...] = ()
     rows_held_back: int = 0
     lone_rows: int = 0
+    values_held: int = 0
 
     @property
     def took_part(self) -> bool:

@@ -207,6 +207,7 @@ def record_of(
         limits=client.site.limits,
         rows_held_back=client.most_rows_held_back,
         lone_rows=client.most_lone_rows,
+        values_held=len(labels) * len(report.columns),
     )
 
 

@@ -164,7 +164,7 @@ class FederatedKMeans(Federated):
     lone_rows_ : dict of str to int
         The most lines of one message that stood for a single row each.
     stop_reason_ : str
-        Why the fit stopped.
+        Why the fit stopped; with limits, which share of the rows they hid from the last round.
     n_features_in_ : int
     feature_names_in_ : ndarray of shape (d,)
         Where the tables are data frames with names of type str.

@@ -5,7 +5,7 @@ A start is centres for an algorithm that needs some, from few rounds with the si
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, Literal
 
@@ -29,21 +29,18 @@ from fedcluster.core import (
     Algorithm,
     FitParameters,
     Iteration,
-    Metric,
     Result,
     State,
-    Task,
     check_step,
 )
 from fedcluster.errors import InputError
 from fedcluster.recipes._crossover import search
-from fedcluster.recipes._evaluation import told
 from fedcluster.recipes._participation import keeps_sums, sampled_run
-from fedcluster.recipes._search import HALVING, SHORT, race
+from fedcluster.recipes._search import HALVING, SHORT, best_of, race
 from fedcluster.recipes._seeds import seeds_of
 from fedcluster.recipes._trimming import N_SEEDS as N_TRIMMED
 from fedcluster.recipes._trimming import trimmed_run, trimmed_seeds
-from fedcluster.rounds import EarlyStop, Plan, everyone, gather, iterate, reason
+from fedcluster.rounds import Plan, everyone, gather, iterate, reason
 
 N_SEEDS, N_MORE, LARGE_SITE = 8, 16, 1000
 """Starts of the default way to cluster: the best that the server finds among means of all rows.
@@ -133,11 +130,13 @@ def _imported(path: str, spec: FitSpec) -> Algorithm:
 def _trimmed(spec: FitSpec) -> TrimmedLloyd:
     """Return the algorithm that leaves a share of the rows out, if that goes with the rest."""
     unfit = {
-        f"algorithm {spec.algorithm!r}; leave it out": spec.algorithm not in ("auto", "lloyd"),
-        "fuzzy clusters": spec.m is not None,
-        f"quality {spec.quality!r}; leave it out": spec.quality != "good",
-        "participation below 1; ask all sites": spec.participation < 1,
-        str(spec.wish): spec.wish is not None,
+        f"algorithm {spec.algorithm!r}: leave it out": spec.algorithm not in ("auto", "lloyd"),
+        "fuzzy clusters: leave out the fuzzifier or trim": spec.m is not None,
+        f"quality {spec.quality!r}: leave it out": spec.quality != "good",
+        "participation below 1: ask all sites": spec.participation < 1,
+        "model='mixture': give the mixture noise=True instead": spec.model == "mixture",
+        "metric='cosine': directions have no far rows, leave out trim": spec.metric == "cosine",
+        f"{spec.wish}: fill missing values in": spec.wish is not None,
     }
     if not 0 < spec.trim <= MOST_TRIMMED:
         raise InputError(f"trim must be from 0 to {MOST_TRIMMED:g}, not {spec.trim:g}")
@@ -166,7 +165,7 @@ def clustering(spec: FitSpec) -> Plan[Result]:
     else:
         only = yield from iterate(algorithm, start, seed=spec.seed, max_rounds=spec.max_iter)
         results = [only]
-    best = yield from everyone(_best(results, algorithm.objective(), spec.seed))
+    best = yield from everyone(best_of(results, algorithm.objective(), spec.seed))
     Assignment(best.state, algorithm)  # refuses clusters that no row could be assigned to
     state = best.state if start else canonical(best.state, algorithm)
     return replace(best, state=state, algorithm=algorithm)
@@ -188,7 +187,7 @@ def _from_starts(algorithm: Algorithm, spec: FitSpec) -> Plan[list[Result]]:
         seed=spec.seed,
         max_rounds=spec.max_iter,
         keep=next((keep for most, keep in SHORT.items() if len(seeds) <= most), HALVING),
-        eager=spec.algorithm == "auto" and isinstance(algorithm, Lloyd) and len(seeds) > 1,
+        eager=spec.algorithm == "auto" and isinstance(algorithm, Lloyd) and not _given_start(spec),
     )
     if spec.quality == "best" and isinstance(algorithm, Lloyd):
         means = yield from _means(spec)
@@ -226,21 +225,6 @@ def _means(spec: FitSpec) -> Plan[State]:
         return spec.means or State()
     described = yield from description(step, spec.n_clusters, spec.seed)
     return described.state
-
-
-def _best(results: Sequence[Result], metric: Metric, seed: int) -> Plan[Result]:
-    """Plan the last round: the exact score of every finalist, at the same sites."""
-    tasks = [Task(metric, told(metric, result.state), seed) for result in results]
-    try:
-        answers = yield tasks
-    except EarlyStop:  # that there shall be no more rounds is no reason to end without this one
-        answers = yield tasks
-    scores = [
-        metric.score(task.state, answer.total())
-        for task, answer in zip(tasks, answers, strict=True)
-    ]
-    best = int(np.argmin(scores))
-    return replace(results[best], state=replace(results[best].state, inertia=scores[best]))
 
 
 def canonical(state: State, algorithm: Algorithm) -> State:

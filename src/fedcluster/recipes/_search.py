@@ -1,4 +1,7 @@
-"""Race of runs of one algorithm from many starts: they share their rounds, fewer and fewer."""
+"""Race of runs of one algorithm from many starts: they share their rounds, fewer and fewer.
+
+A last round asks for the exact inertia of those that are left, and says what limits hid.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from fedcluster.core import Algorithm, Answers, Iteration, Result, State, Task
+from fedcluster.algorithms import Lloyd
+from fedcluster.core import Algorithm, Answers, Iteration, Metric, Result, State, Task
+from fedcluster.recipes._evaluation import told
 from fedcluster.rounds import EarlyStop, Plan, reason, server_update
 
 HALVING = {4: 12, 8: 4, 12: 2}
@@ -26,6 +31,10 @@ HOPE = 3
 
 LONG, AHEAD = 8, (2.0, 4.0)
 """Rounds after which a run is long, and how many times as far its centres are moved then, too."""
+
+
+HIDDEN = 1e-6
+"""Share of the rows that is more than rounding."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,6 +54,26 @@ class _Runner:
     state: State
     history: tuple[Iteration, ...] = ()
     ahead: tuple[State, ...] = ()
+
+    @property
+    def cycles(self) -> bool:
+        """Whether its inertia is one that it had before it had others, as limits may do to it."""
+        inertias = [done.inertia for done in self.history]
+        returned = len(inertias) > 2 and inertias[-1] in inertias[:-2]
+        return returned and inertias[-1] != inertias[-2]
+
+    def rests(self, eager: bool) -> bool:
+        """Return whether it has ended."""
+        return self.state.converged or (eager and self.cycles)
+
+    def result(self, algorithm: Algorithm, n_starts: int, eager: bool) -> Result:
+        """Return its result."""
+        rounds = len(self.history)
+        why = reason(self.state, rounds)
+        if eager and self.cycles and not self.state.converged:
+            why = f"stopped after {rounds} rounds, as limits made centres return to where they were"
+        best = f", best of {n_starts} starts" if n_starts > 1 else ""
+        return Result(self.state, self.history, why + best, algorithm)
 
     def after(
         self, algorithm: Algorithm, places: Sequence[State], answers: Sequence[Answers], seed: int
@@ -99,8 +128,9 @@ def race(
         met only one; after the last such r the race is over as soon as the first of them has
         converged. Without it all runs go on until they have.
     eager : bool, default=False
-        Whether runs without hope leave, and long ones are asked at centres moved farther, too, and
-        go on from there where that is better; a fixed point stays one. For k-means.
+        Whether runs without hope leave, those that limits send in circles end, and long ones are
+        asked at centres moved farther, too, and go on from there where that is better; a fixed
+        point stays one. For k-means.
     rank : callable taking a State, optional
         What is smaller for a better run.
 
@@ -112,7 +142,7 @@ def race(
     """
     runners = [_Runner(start) for start in starts]
     for done in range(1, max_rounds + 1):
-        asked = [i for i, runner in enumerate(runners) if not runner.state.converged]
+        asked = [i for i, each in enumerate(runners) if not each.rests(eager)]
         if not asked:
             break
         far = eager and done > LONG
@@ -126,13 +156,9 @@ def race(
             runners[i] = runners[i].after(algorithm, each, given, seed)
         runners = _distinct(runners, rank)[: keep.get(done, len(runners))] if keep else runners
         runners = [each for each in runners if not eager or each.has_hope(runners[0])]
-        if keep and done >= max(keep) and runners[0].state.converged:
+        if keep and done >= max(keep) and runners[0].rests(eager):
             break
-    best = f", best of {len(starts)} starts" if len(starts) > 1 else ""
-    return [
-        Result(each.state, each.history, reason(each.state, len(each.history)) + best, algorithm)
-        for each in _ranked(runners, rank)
-    ]
+    return [each.result(algorithm, len(starts), eager) for each in _ranked(runners, rank)]
 
 
 def _ranked(runners: Sequence[_Runner], rank: Rank) -> list[_Runner]:
@@ -154,3 +180,33 @@ def _have_met(state: State, other: State) -> bool:
     """Return whether two runs are at the same clusters, whatever their order."""
     near = np.isclose(state.inertia, other.inertia, rtol=1e-12, atol=0)
     return bool(near) and np.allclose(np.sort(state.weights), np.sort(other.weights), rtol=1e-12)
+
+
+def best_of(results: Sequence[Result], metric: Metric, seed: int) -> Plan[Result]:
+    """Plan the last round: the exact score of every finalist, at the same sites."""
+    tasks = [Task(metric, told(metric, result.state), seed) for result in results]
+    try:
+        answers = yield tasks
+    except EarlyStop:  # that there shall be no more rounds is no reason to end without this one
+        answers = yield tasks
+    scores = [
+        metric.score(task.state, answer.total())
+        for task, answer in zip(tasks, answers, strict=True)
+    ]
+    best = int(np.argmin(scores))
+    hidden = "" if answers[best].missing else _hidden(results[best], scores[best], answers[best])
+    state = replace(results[best].state, inertia=scores[best])
+    return replace(results[best], state=state, reason=results[best].reason + hidden)
+
+
+def _hidden(result: Result, inertia: float, answers: Answers) -> str:
+    """Return what limits hid from the last round of k-means, and what of the inertia it holds."""
+    last = result.history[-1] if result.history else None
+    n_rows = float(answers.total().weights.sum())
+    if not isinstance(result.algorithm, Lloyd) or last is None or last.missing or not n_rows:
+        return ""
+    rows = 1 - float(result.state.weights.sum()) / n_rows
+    if rows < HIDDEN or inertia <= 0:
+        return ""
+    share = max(0.0, 1 - last.inertia / inertia)
+    return f"; limits hid {rows:.2%} of the rows, which hold {share:.0%} of the inertia"
