@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 from pathlib import Path
 from typing import Literal
 
@@ -85,7 +86,7 @@ def test_one_column_counts_blank_lines(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        ('1,"2",3', "a quote"),
+        ('1,"2\n",3', "a line that ends in quotes"),
         ("1,2", "too few values"),
         ("1,2,3,4", "too many values"),
         ("", "a blank line"),
@@ -100,6 +101,49 @@ def test_what_is_not_simple_is_left_to_arrow(tmp_path: Path, line: str, why: str
     lines = [f"{i},{i / 7!r},{-i}" for i in range(6_000)]
     file = written(tmp_path / "a.csv", [*lines[:5_000], line, *lines[5_000:]])
     assert blocks_of(file) is None, why
+
+
+def quoted_file(path: Path, cells: list[str], end: str = "\n") -> CsvFile:
+    """Texts and names in quotes, as R and spreadsheets write them, and a number here and there."""
+    values = np.random.default_rng(4).normal(size=400).tolist()
+    rows = zip(values, itertools.cycle(cells), strict=False)
+    lines = [
+        f"{x!r},{cell},{f'{i}' if i % 3 else f'{chr(34)}{i}{chr(34)}'}"
+        for i, (x, cell) in enumerate(rows)
+    ]
+    path.write_bytes(end.join(['"c0","c1, d","c2"', *lines, ""]).encode())
+    return CsvFile.open(path, ".")
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_values_in_quotes_are_read_as_from_the_whole_file(tmp_path: Path, end: str) -> None:
+    cells = ['"Cardio"', '"a, b"', '"say ""so"""', '""', "Neuro", '"NA"', '5" pipe', '"x"y"', '"Ü"']
+    file = quoted_file(tmp_path / "a.csv", cells, end)
+    read = blocks_of(file)
+    assert read is not None
+    whole = file.read(file.names).rows
+    assert read[1].column("1").to_pylist() == whole.column("c1, d").to_pylist()
+    for name, x in (("c0", read[0][:, 0]), ("c2", read[0][:, 2])):
+        np.testing.assert_array_equal(x, whole.column(name).to_numpy())
+
+
+@pytest.mark.parametrize("shift", range(0, 60, 7))
+@pytest.mark.parametrize("cell", ['"a\nb"', '"a\r\nb"', '"\n"', '"1\n2,3,4"'])
+def test_ends_of_lines_in_quotes_are_left_to_arrow(tmp_path: Path, cell: str, shift: int) -> None:
+    """Wherever a block ends, no part of a value becomes a row of its own."""
+    assert blocks_of(quoted_file(tmp_path / "a.csv", [cell, '"' + "z" * shift + '"'])) is None
+
+
+def test_a_block_that_ends_within_a_value_is_seen(tmp_path: Path) -> None:
+    """Both halves of the value would be rows with as many values as the header has names."""
+    lines = ["x,y,1"] * 30
+    first = '5" a,6,"'
+    used = sum(len(line) + 1 for line in lines) + len(first) + 1
+    filler = "z" * (SIZE - used % SIZE - len(",1,1") - 1)
+    path = tmp_path / "a.csv"
+    rows = [*lines, f"{filler},1,1", first, 'c,c,c"', *lines]
+    path.write_text("\n".join(["a,b,c", *rows, ""]))
+    assert blocks_of(CsvFile.open(path, ".")) is None
 
 
 def test_missing_values_are_left_to_arrow_where_there_may_be_none(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ blocks of lines are read on their own, and each is put in its place while it is 
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -84,6 +85,17 @@ class BlockReader:
         options = self.read, self.parse, self.convert
         return pyarrow.csv.read_csv(pa.BufferReader(lines), *options)
 
+    def ends_in_quotes(self, lines: bytes) -> bool:
+        """Return whether the last line ends within quotes, as a value goes on in the next one.
+
+        Within other lines Arrow tells: it finds fewer rows than lines.
+        """
+        last = lines[lines.rfind(b"\n", 0, -1) + 1 :]
+        if b'"' not in last:
+            return False
+        record = next(csv.reader([last.decode()], delimiter=self.parse.delimiter))
+        return "\n" in record[-1]
+
     def with_types(self, lines: bytes) -> BlockReader:
         """Return a reader that takes each column for what it holds in the first of some lines.
 
@@ -124,13 +136,14 @@ def read_blocks(
     others : pyarrow.Table
         Those, and the columns besides the values.
 
-    None of a file that is not as simple as that, or is wrong somewhere: it has quotes or blank
-    lines, numbers that become text later on, values that are not finite, lines of unequal length.
+    None of a file that is not as simple as that, or is wrong somewhere: it has blank lines or ends
+    of lines in quotes, numbers that become text later on, values that are not finite, lines of
+    unequal length.
     """
     try:
         blocks = _blocks(reader.path, reader.header_lines, size)
         return _placed(reader, blocks, values, missing=missing) if blocks else None
-    except (pa.ArrowInvalid, UnicodeError, OSError):
+    except (pa.ArrowInvalid, csv.Error, UnicodeError, OSError):
         return None
 
 
@@ -147,8 +160,10 @@ def _placed(
     X = np.empty((blocks[-1].row + blocks[-1].n_rows, len(values)))
 
     def place(block: Block) -> pa.Table | None:
-        table = reader.table(reader.lines(block))
-        if table.num_rows > block.n_rows:
+        lines = reader.lines(block)
+        table = reader.table(lines)
+        is_last = block is blocks[-1]
+        if table.num_rows > block.n_rows or (not is_last and reader.ends_in_quotes(lines)):
             return None
         rows = X[block.row : block.row + table.num_rows]
         for j, name in zip(places, numbers, strict=True):
@@ -156,7 +171,7 @@ def _placed(
             if not _is_fine(column, missing=missing):
                 return None
             rows[:, j] = column
-        is_whole = table.num_rows == block.n_rows or block is blocks[-1]  # blank lines at the end
+        is_whole = table.num_rows == block.n_rows or is_last  # blank lines at the end
         return table.select(others) if is_whole else None
 
     tables = []
@@ -169,7 +184,7 @@ def _placed(
 
 
 def _blocks(path: Path, header_lines: int, size: int) -> list[Block]:
-    """Return the blocks of whole lines below the header, none where a value stands in quotes."""
+    """Return the blocks of whole lines below the header, none where a line is longer than one."""
     blocks: list[Block] = []
     row, seen = 0, bytearray(size)
     with path.open("rb") as file:
@@ -178,7 +193,7 @@ def _blocks(path: Path, header_lines: int, size: int) -> list[Block]:
         start = file.tell()
         while n := file.readinto(seen):
             whole = n if n < size else seen.rfind(b"\n") + 1
-            if not whole or seen.find(b'"', 0, n) >= 0:
+            if not whole:
                 return []
             ends = np.frombuffer(seen, np.uint8, whole) == ord("\n")
             n_rows = int(np.count_nonzero(ends)) + (not ends[-1])
