@@ -46,11 +46,7 @@ def expected_failures(estimator: Any) -> dict[str, str]:
         why = "asks everything with predict_proba for the tags of a classifier"
         names = ("check_estimator_sparse_array", "check_estimator_sparse_matrix")
         failures |= dict.fromkeys(names, why)
-    if getattr(estimator, "n_components", 1) > 1:
-        why = "starts are drawn, and not the same of repeated rows, as those of KMeans, which fails"
-        kinds = ("dense", "sparse")
-        failures |= {f"check_sample_weight_equivalence_on_{kind}_data": why for kind in kinds}
-    elif hasattr(estimator, "n_components"):
+    if getattr(estimator, "n_components", 2) == 1:
         failures["check_clustering"] = "sets n_clusters, and looks for three in one component"
     return failures
 
