@@ -138,7 +138,7 @@ def test_what_cannot_be_joined_is_one_line(ages):
     Path("site.toml").write_text('name = "north"\n[source]\npath = "north.csv"\n')
     assert fails("fit", "site.toml", "-k", 2, "--append") == (
         "--id-column and --append are for files of rows, and a site file is none; "
-        "give the file that it names"
+        "write id_column into it, or give the file that it names"
     )
 
 

@@ -160,6 +160,19 @@ def test_a_federation_may_ask_for_what_the_site_allows_only() -> None:
         ('name = "n"\n[source]\npath = "a"\n[limits]\nmin_rows = 0', "at least 1, not 0"),
         ('name = "n"\nvalues_in_memory = -1\n[source]\npath = "a"', "of at least 0, not -1"),
         ('name = "n"\nlimits = 3\n[source]\npath = "a"', "limits must be a table, [limits]"),
+        ('name = "n"\nid_column = 3\n[source]\npath = "a"', "id_column must be a text, not 3"),
+        (
+            'name = "n"\ncolumns = ["a"]\nid_column = "a"\n[source]\npath = "a"',
+            "id_column 'a' is another column's part",
+        ),
+        (
+            'name = "n"\nid_column = "i"\n[source]\nurl = "sqlite:///a"\nquery = "b"',
+            "id_column is for files: a database gives its rows in any order",
+        ),
+        (
+            'name = "n"\nid_column = "i"\n[source]\npath = "a"\n[codes]\ni = { "1" = "M" }',
+            "[codes], 'i' is no column to cluster by",
+        ),
     ],
 )
 def test_what_is_wrong_with_a_site_file_is_said_in_one_line(text, words) -> None:
@@ -331,6 +344,53 @@ def test_fit_takes_site_files() -> None:
     np.testing.assert_allclose(again["centers"], model["centers"], rtol=1e-12)
     assert "SiteSummaries" not in str(again["algorithm"]["steps"])
     assert Path("chunks/labels/north.csv").read_text() == Path("out/labels/north.csv").read_text()
+
+
+@pytest.mark.parametrize("more", [[], ["values_in_memory = 0"]])
+def test_keys_of_a_site_file_stand_beside_clusters_and_are_not_clustered_by(more) -> None:
+    """Of a text file, of a folder whose files hold them as other kinds, and of one site alone."""
+    frame = FRAME[["age", "bmi"]]
+    keys = [f"0{i}" for i in range(60, 0, -1)]
+    frame.assign(key=keys).to_csv("a.csv", index=False)
+    Path("b").mkdir()
+    frame[:20].assign(key=range(20)).to_parquet("b/1.parquet", index=False)
+    frame[20:].assign(key=keys[20:]).to_parquet("b/2.parquet", index=False)
+    frame.to_csv("c.csv", index=False)
+    toml('path = "a.csv"', 'id_column = "key"', *more, name="north")
+    toml('path = "b"', 'id_column = "key"', *more, name="south")
+    toml('path = "c.csv"', *more, name="west")
+    files = ["north.toml", "south.toml", "west.toml"]
+    assert run("fit", *files, "-k", 3, "--out", "out").exit_code == 0
+    assert run("predict", "out/model.json", *files, "--out", "labels").exit_code == 0
+    for out in ("out", "labels"):
+        read = {
+            site: pd.read_csv(f"{out}/labels/{site}.csv", dtype={"key": str})
+            for site in ("north", "south", "west")
+        }
+        assert list(read["north"]) == list(read["south"]) == ["row", "key", "cluster"]
+        assert read["north"].key.tolist() == keys
+        assert read["south"].key.tolist() == [*map(str, range(20)), *keys[20:]]
+        assert list(read["west"]) == ["row", "cluster"]
+        assert read["north"].cluster.tolist() == read["west"].cluster.tolist()
+    assert json.loads(Path("out/model.json").read_text())["columns"] == ["age", "bmi"]
+    assert "key" not in Path("out/history.json").read_text()
+
+
+def test_a_key_may_be_the_person_and_check_names_it() -> None:
+    FRAME.to_csv("rows.csv", index=False)
+    toml('path = "rows.csv"', 'id_column = "who"', 'columns = ["age", "bmi"]')
+    found = json.loads(run("check", "north.toml", "--json").stdout)
+    assert {c["name"]: c["role"] for c in found["columns"]}["who"] == "key"
+    site = toml('path = "rows.csv"', 'id_column = "who"', 'group_column = "who"')
+    own = site.own_table()
+    assert own is not None
+    found_keys = own.keys(range(1, 61))
+    assert found_keys is not None
+    assert found_keys[1].to_pylist() == FRAME.who.tolist()
+    toml('path = "rows.csv"', 'id_column = "whose"')
+    lacking = "site 'north' has no column 'whose'; it has age, bmi, dose, weight, who, what"
+    assert lacking in run("check", "north.toml").stderr
+    assert lacking in run("fit", "north.toml", "-k", 2, "--out", "out").stderr
 
 
 def test_fit_prepares_the_rows_of_site_files() -> None:

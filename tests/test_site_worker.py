@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 import threading
@@ -199,6 +200,48 @@ def test_rows_are_not_labelled_with_a_model_of_others(site, change):
     assert json.loads((results / "model.json").read_text())["columns"] == ["x", "y"]
     assert (results / "labels.csv").exists() is not change
     assert ("no rows were labelled, because they have changed" in said[-1]) is change
+
+
+KEYS = [f"pt-{i:04}" for i in range(400, 0, -1)]
+
+
+@pytest.fixture
+def keyed(site: SiteFile) -> SiteFile:
+    """The site, whose rows have keys."""
+    rows = site.path.parent / "rows.csv"
+    lines = rows.read_text().splitlines()
+    rows.write_text("\n".join(map(",".join, zip(["patient", *KEYS], lines, strict=True))) + "\n")
+    site.path.write_text('id_column = "patient"\n' + site.path.read_text())
+    return SiteFile.load(site.path)
+
+
+@pytest.mark.parametrize("change", [False, True])
+def test_keys_stay_at_the_site_beside_the_clusters(keyed, change):
+    """No byte that leaves has a key or the name of their column."""
+    folder = keyed.path.parent
+    rows, labels = folder / "rows.csv", folder / "results" / "labels.csv"
+    with started(keyed) as turns:
+        transport = ByHand(turns.reply)
+        engine = RemoteEngine(transport, ["north"])
+        engine.choose(None, raw=True)
+        write_job(folder, execute(Fit(2, prepare=PreprocessingSpec()), engine))
+        if change:
+            rows.write_text(rows.read_text().replace("pt-", "no-"))
+        engine.give(json.loads((folder / "model.json").read_text()))
+    assert len(transport.replies) > 3
+    assert not any(b"patient" in reply or b"pt-" in reply for reply in transport.replies)
+    assert "patient" not in (folder / "model.json").read_text()
+    assert labels.exists() is not change
+    if not change:
+        header, *written = csv.reader(labels.read_text().splitlines())
+        assert header == ["row", "patient", "cluster"]
+        assert [key for _, key, _ in written] == KEYS
+
+
+def test_a_column_of_keys_is_none_that_may_be_asked_for(keyed):
+    with started(keyed) as turns:
+        header, _ = unpack(turns.reply(question(Task(Lloyd(), START), columns=["x", "patient"])))
+    assert header["refused"] == "this site has the columns x, y, side and no others"
 
 
 def test_a_model_of_many_centres_does_not_hang_a_site(site):

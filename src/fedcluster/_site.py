@@ -30,6 +30,7 @@ from fedcluster.errors import InputError
 from fedcluster.io._cells import COMMA, NAMES, POINT, kind_of, missing_in
 from fedcluster.io._columns import Meanings, first_twice, has_columns, merged_kind
 from fedcluster.io._dates import checked_how
+from fedcluster.io._joining import OwnTable
 from fedcluster.io._matrices import Matrix
 from fedcluster.io._mending import Mending
 from fedcluster.io._reader import ColumnRoles, Reader, Table
@@ -118,6 +119,8 @@ class SiteFile:
         The column that says whose row it is: then the limits count persons.
     label_column : str, optional
         The column with reference labels, for metrics that compare with them.
+    id_column : str, optional
+        The column with the rows' keys: it stays at the site, beside the clusters of its rows.
     codes : mapping of str to mapping of str to str
         By column, what all sites call each of the site's own codes.
     missing_values : tuple of str
@@ -166,6 +169,7 @@ class SiteFile:
     weight_column: str | None = None
     group_column: str | None = None
     label_column: str | None = None
+    id_column: str | None = None
     codes: Meanings = field(default_factory=dict)
     missing_values: tuple[str, ...] = ()
     factors: Mapping[str, float] = field(default_factory=dict)
@@ -214,7 +218,7 @@ class SiteFile:
         for key in ("codes", "factors", "dates"):
             has_columns(f"site {self.name!r}, [{key}]: the source", names, getattr(self, key))
         weight, group, label = self.weight_column, self.group_column, self.label_column
-        others = {weight, group, label}
+        others = {weight, group, label, self.id_column}
         own = self.columns or [name for name in names if name not in others]
         for name in columns or ():
             if name not in own:
@@ -283,6 +287,19 @@ class SiteFile:
             return ""
         return repr([FileFingerprint.now(path) for path in parquet_files(self.source.path)])
 
+    def own_table(self) -> OwnTable | None:
+        """Open the source as the table of the rows' keys; None where no column of them is named.
+
+        Raises
+        ------
+        InputError
+            If it cannot be read, or lacks that column.
+        """
+        if self.id_column is None:
+            return None
+        assert isinstance(self.source, FileSource)  # as the site file was read
+        return OwnTable.open(self.source, f"site {self.name!r}", self.id_column)
+
     @property
     def groups_file(self) -> Path:
         """Where the site keeps who is grouped with whom: its own secret."""
@@ -310,6 +327,7 @@ class SiteFile:
             If it cannot be read.
         """
         owner = f"site {self.name!r}"
+        self.own_table()
         with error_prefix(owner):
             opened = open_source(self.source, owner)
             if isinstance(opened, Matrix):
@@ -415,6 +433,7 @@ class _Toml:
             name=self.text("name").strip(),
             source=self.table("source").source(),
             **others,
+            id_column=self.maybe("id_column"),
             codes=self.table("codes").codes(),
             missing_values=self.values("missing_values"),
             factors=self.table("factors").factors(),
@@ -432,8 +451,15 @@ class _Toml:
         used = [*(site.columns or ()), *filter(None, others.values())]
         if (twice := first_twice(used)) is not None:
             self.complain(f"column {twice!r} is named twice")
+        if site.id_column in used and site.id_column != site.group_column:
+            self.complain(f"id_column {site.id_column!r} is another column's part; name one")
+        if site.id_column is not None and isinstance(site.source, SqlSource):
+            self.complain(
+                "id_column is for files: a database gives its rows in any order; "
+                "save what the query finds as Parquet"
+            )
         for name in site.codes:
-            if name in others.values():
+            if name in (*others.values(), site.id_column):
                 self.complain(f"[codes], {name!r} is no column to cluster by; leave it out there")
         return site
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from fedcluster._site import SiteFile
 from fedcluster.cli._naming import named_sources
 from fedcluster.cli._options import JoinOptions, ValueOptions
 from fedcluster.cli._reading import are_site_files
@@ -30,29 +31,26 @@ class Joining:
     Parameters
     ----------
     own : mapping of str to OwnTable
-        The tables by site, or one of all sites.
-    id_column : str, optional
-        The column that holds the rows' keys.
+        The tables by site, that of all sites under None; where no table is written again, sites
+        whose rows have no keys may be lacking.
     append : bool, default=False
         Whether the tables are written again with the clusters.
     """
 
-    own: Mapping[str, OwnTable] = field(default_factory=dict)
-    id_column: str | None = None
+    own: Mapping[str | None, OwnTable] = field(default_factory=dict)
     append: bool = False
 
     def keys(self, rows: SiteRows) -> tuple[str, Any] | None:
         """Return the name of the column of keys, and the key of each row, if that was asked."""
-        if self.id_column is None:
-            return None
-        own = self._own(rows.name).read(rows.row_ids, [self.id_column])
-        return self.id_column, own[self.id_column]
+        own = self._own(rows.name)
+        return None if own is None else own.keys(rows.row_ids)
 
     def write(self, folder: Path, file: str, rows: SiteRows, model: Model, labels: Labels) -> None:
         """Write a site's table with the clusters of its rows, if that was asked."""
-        if self.append:
+        own = self._own(rows.name)
+        if self.append and own is not None:
             (folder / TABLES).mkdir(exist_ok=True)
-            table = self._own(rows.name).read(rows.row_ids)
+            table = own.read(rows.row_ids)
             write_joined(folder / self.file_of(file), table, _appended(rows, model, labels))
 
     def files(self, labels: Sequence[str]) -> list[str]:
@@ -64,8 +62,8 @@ class Joining:
         """Return the file of a site's table, given that of its labels."""
         return f"{TABLES}/{Path(labels).name}"
 
-    def _own(self, site: str) -> OwnTable:
-        return self.own[site] if site in self.own else next(iter(self.own.values()))
+    def _own(self, site: str) -> OwnTable | None:
+        return self.own.get(site, self.own.get(None))
 
 
 def opened(
@@ -87,21 +85,31 @@ def opened(
     Raises
     ------
     InputError
-        If a file cannot be read or has no such column, or if site files were given.
+        If a file cannot be read or has no such column, or if options were given that are for
+        files of rows, with site files.
     """
-    if options.id_column is None and not options.append:
-        return Joining()
+    is_asked = options.id_column is not None or options.append
     if are_site_files(files):
-        raise InputError(
-            "--id-column and --append are for files of rows, and a site file is none; "
-            "give the file that it names"
-        )
-    wanted = () if options.id_column is None else (options.id_column,)
-    own = {
-        site: OwnTable.open(source, str(source) if of_all else f"site {site!r}", wanted)
-        for site, source in named_sources(files, values.decimal, values.encoding).items()
-    }
-    return Joining(own, options.id_column, options.append)
+        if is_asked:
+            raise InputError(
+                "--id-column and --append are for files of rows, and a site file is none; "
+                "write id_column into it, or give the file that it names"
+            )
+        return Joining(_of_site_files(files))
+    if not is_asked:
+        return Joining()
+    own: dict[str | None, OwnTable] = {}
+    for site, source in named_sources(files, values.decimal, values.encoding).items():
+        owner = str(source) if of_all else f"site {site!r}"
+        own[None if of_all else site] = OwnTable.open(source, owner, options.id_column)
+    return Joining(own, options.append)
+
+
+def _of_site_files(files: Sequence[str]) -> dict[str | None, OwnTable]:
+    """Return the tables of the sites that name a column of keys."""
+    sites = [SiteFile.load(file) for file in files]
+    tables = [(site.name, site.own_table()) for site in sites]
+    return {name: own for name, own in tables if own is not None}
 
 
 def _appended(rows: SiteRows, model: Model, labels: Labels) -> dict[str, Any]:

@@ -340,6 +340,8 @@ def _role(site: SiteFile, name: str) -> str:
     roles = {site.weight_column: "weight", site.group_column: "group", site.label_column: "label"}
     if name in roles:
         return roles[name]
+    if name == site.id_column:
+        return "key"
     return "clustered by" if site.columns is None or name in site.columns else "not used"
 
 

@@ -175,6 +175,7 @@ def _steps(site: SiteFile, membership: Membership) -> Steps:
 
 def _columns(site: SiteFile) -> tuple[str, ...]:
     """Return the names of the columns that a site has."""
+    site.own_table()
     columns = tuple(site.opened(raw=True).columns)
     if (name := first_not_plain(columns)) is not None:
         raise InputError(

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from fedcluster.core import Data
+from fedcluster.io._joining import OwnTable
 from fedcluster.io._outputs import atomic_folder, json_text, write_labels
 from fedcluster.model import Model
 
@@ -18,7 +19,11 @@ Chunks = Callable[[tuple[str, ...], bool], Iterable[Data] | None]
 
 
 def keep_results(
-    chunks: Chunks, content: Mapping[str, Any], results: Path, algorithms: Sequence[str] = ()
+    chunks: Chunks,
+    content: Mapping[str, Any],
+    results: Path,
+    algorithms: Sequence[str] = (),
+    own: OwnTable | None = None,
 ) -> bool:
     """Write the model that came, and the cluster of each row, chunk by chunk: both stay here.
 
@@ -32,6 +37,10 @@ def keep_results(
         The folder.
     algorithms : sequence of str
         Algorithms besides those of the package that the site lets assign rows, by dotted names.
+
+    own : OwnTable, optional
+        The table that holds the rows' keys, opened before their rows are asked for; they are
+        written beside the clusters.
 
     Returns
     -------
@@ -56,5 +65,6 @@ def keep_results(
             np.arange(1, len(labels) + 1),
             labels,
             np.concatenate(memberships) if memberships else None,
+            None if own is None else own.keys(range(1, len(labels) + 1)),
         )
         return True

@@ -108,7 +108,8 @@ class _Holder:
             self._clients, self._groups, self._fingerprint = {}, None, call.fingerprint
         if call.method == "keep":
             steps = tuple(self._site.federation.get("steps", ()))
-            return partial(keep_results, self._chunks, algorithms=steps, **call.arguments)
+            own = self._site.own_table()
+            return partial(keep_results, self._chunks, algorithms=steps, own=own, **call.arguments)
         client = self._client(call.columns, raw=call.raw)
         return partial(getattr(client, call.method), **call.arguments)
 

@@ -28,23 +28,32 @@ class OwnTable:
         Its file.
     opened : list of Table or Matrix
         The table, of which not more than the names need be in memory.
+    id_column : str, optional
+        The column that holds the rows' keys.
     """
 
     source: FileSource
     opened: list[Table] | Matrix
+    id_column: str | None = None
 
     @classmethod
-    def open(cls, source: FileSource, owner: str, wanted: Sequence[str] = ()) -> OwnTable:
-        """Open a file that has some columns.
+    def open(cls, source: FileSource, owner: str, id_column: str | None = None) -> OwnTable:
+        """Open a file, or a folder of Parquet files, that has a column of keys if one is named.
 
         Raises
         ------
         InputError
-            If it cannot be read, or lacks one of the columns.
+            If it cannot be read, or lacks the column.
         """
-        own = cls(source, open_source(source, owner))
-        has_columns(owner, own.names, wanted)
+        own = cls(source, open_source(source, owner), id_column)
+        has_columns(owner, own.names, () if id_column is None else (id_column,))
         return own
+
+    def keys(self, rows: NDArray[np.int64] | range) -> tuple[str, pa.ChunkedArray] | None:
+        """Return the name of the column of keys, and the key of each row; None without one."""
+        if self.id_column is None:
+            return None
+        return self.id_column, self.read(rows, [self.id_column])[self.id_column]
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -84,7 +93,16 @@ class OwnTable:
                 table.fingerprint.check()
             with readable(table.path):
                 parts.append(table.read(wanted, wanted).rows)
-        return pa.concat_tables(parts)
+        return _one_below_the_other(parts)
+
+
+def _one_below_the_other(parts: Sequence[pa.Table]) -> pa.Table:
+    """Return the rows of several files; where they hold a column as other kinds, as texts."""
+    try:
+        return pa.concat_tables(parts, promote_options="permissive")
+    except pa.ArrowTypeError:
+        texts = pa.schema([(name, pa.string()) for name in parts[0].column_names])
+        return pa.concat_tables([part.cast(texts) for part in parts])
 
 
 def _of_matrix(matrix: Matrix, wanted: Sequence[str]) -> pa.Table:
