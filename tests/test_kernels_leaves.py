@@ -1,6 +1,7 @@
 """Sums over the leaves of a tree, against plain NumPy."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -49,6 +50,21 @@ def test_as_in_plain_numpy_to_the_last_bit(tree):
     assert_array_equal(sums, plain_sums(X, leaf, reference, w))
     assert_array_equal(weights, np.bincount(leaf, w, len(reference)))
     assert_array_equal(counts, np.bincount(leaf, minlength=len(reference)))
+
+
+@given(trees(), st.lists(st.integers(0, 9), max_size=6), st.booleans())
+def test_a_tree_that_grows_or_shrinks_has_the_bits_of_a_new_one(tree, lengths, turned):
+    """Whatever was asked of these rows before: a part of the tree, all of it, or another tree."""
+    X, cuts, reference, w = tree
+    cache: dict[str, Any] = {}
+    for n in lengths:
+        part = tuple(each[:n] for each in cuts)
+        if turned and n % 2:
+            part = (*part[:3], -part[3])
+        leaves = reference[: len(part[0]) + 1]
+        kept = leaf_sums(X, part, leaves, w, cache)
+        for one, other in zip(kept, leaf_sums(X, part, leaves, w), strict=True):
+            assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,7 @@ class VarianceTree:
             groups = hard_pass(data.X, state.centers, data.sample_weight)
             return Summary(groups.sums, groups.weights, groups.counts.astype(np.float64))
         cuts, reference = leaves(state, data.X.shape[1])
-        return Summary(*leaf_sums(data.X, cuts, reference, data.sample_weight))
+        return Summary(*leaf_sums(data.X, cuts, reference, data.sample_weight, data.cache))
 
     def server_step(self, state: State, answers: Sequence[Summary], rng: Generator) -> State:
         """Measure the leaves, undo cuts that left too few rows, cut the leaves that vary most."""

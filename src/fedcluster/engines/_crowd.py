@@ -76,7 +76,7 @@ def _tree(task: Task, table: Table) -> Totals:
         sums, weights, sent = _lloyd(task, table)
         return np.ascontiguousarray(sums[:, :-1]), weights, sent
     cuts, reference = leaves(task.state, table.data.X.shape[1])
-    weights, following = as_weights(table.data.sample_weight), next_cuts(*cuts[:2])
+    weights, following = as_weights(table.data.sample_weight), next_cuts(cuts, len(reference))
     return leaf_sums_of_sites(table.data.X, weights, table.sites, reference, cuts, following)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcluster.core import Floats
-from fedcluster.kernels._rows import Cuts, Places, Rows, Weights, add_to_leaves
+from fedcluster.kernels._rows import Cuts, Following, Places, Rows, Weights, add_to_leaves
 from fedcluster.kernels._runtime import native
 from fedcluster.kernels._sweep import clear, pack_centers, sweep_chunk, zero_parts
 
@@ -82,17 +82,18 @@ def leaf_sums_of_sites(
     sites: Sites,
     reference: Floats,
     cuts: Cuts,
-    following: tuple[Places, Places],
+    following: Following,
 ) -> Totals:
     """Return the sums over the rows of each leaf of a tree, (l, 2 d), as ``leaf_sums``."""
     (n_leaves, d), n_sites = reference.shape, len(sites.heard)
     sums, weights = np.zeros((n_leaves, 2 * d)), np.zeros(n_leaves)
     sent = np.zeros((3, n_sites), np.int64)
     own, own_weights, counts = np.zeros((n_leaves, 2 * d)), np.zeros(n_leaves), np.zeros(n_leaves)
+    places, totals = np.zeros(len(X), np.int32), (own, own_weights, counts)
     for site in range(n_sites):
         start, stop = sites.bounds[site], sites.bounds[site + 1]
         rows, weight = X[start:stop], sample_weight[start:stop]
-        add_to_leaves(rows, weight, reference, cuts, following, own, own_weights, counts)
+        add_to_leaves(rows, weight, reference, cuts, following, places[start:stop], totals)
         for leaf in range(n_leaves):
             if _leaves(sites, site, int(counts[leaf]), sent):
                 weights[leaf] += own_weights[leaf]

@@ -19,6 +19,10 @@ Places = NDArray[np.intp]
 Cuts = tuple[Places, Places, Places, Floats]
 """Of each cut, in their order: the leaf that is cut, the new leaf, the column, the threshold."""
 
+Leaves = NDArray[np.int32]
+Following = tuple[Places, Places, Places]
+"""The next cut of a leaf that is cut, of the new leaf, by cut, and the first one of each leaf."""
+
 # A block reads at most 47 rows beyond the last one, a vector 15 numbers: at most 15 rows more.
 PADDING = 64
 
@@ -91,7 +95,11 @@ _NO_WEIGHTS = _as_read_only(np.empty(0), np.float64)
 
 
 def leaf_sums(
-    X: Rows, cuts: Cuts, reference: Floats, sample_weight: Weights | None = None
+    X: Rows,
+    cuts: Cuts,
+    reference: Floats,
+    sample_weight: Weights | None = None,
+    cache: dict[str, Any] | None = None,
 ) -> tuple[Floats, Floats, Floats]:
     """Compute sums over the rows of each leaf of a tree.
 
@@ -106,6 +114,9 @@ def leaf_sums(
         Of each leaf, the point about which squares are taken.
     sample_weight : ndarray of shape (n,), optional
         The rows' weights w; 1 each by default.
+    cache : dict, optional
+        Where the leaves of these rows are kept for a tree that grows: cuts that were made are not
+        made again. It never changes a result.
 
     Returns
     -------
@@ -122,29 +133,59 @@ def leaf_sums(
     (array([[3., 5.],
            [9., 1.]]), array([2., 1.]), array([2., 1.]))
     """
-    following = next_cuts(*cuts[:2])
-    return _leaf_sums(as_rows(X), as_weights(sample_weight), reference, cuts, following)
+    cache = {} if cache is None else cache
+    known, places = _known_leaves(cache, cuts, len(X))
+    following = next_cuts(cuts, len(reference), known)
+    sums = _leaf_sums(as_rows(X), as_weights(sample_weight), reference, cuts, following, places)
+    cache["leaf_sums"] = cuts, places
+    return sums
 
 
-def next_cuts(parent: Places, child: Places) -> tuple[Places, Places]:
-    """Return the next cut of the leaf that is cut, and of the new leaf, for each cut; or -1."""
-    latest = dict[int, int]()
+def _known_leaves(cache: dict[str, Any], cuts: Cuts, n: int) -> tuple[int, Leaves]:
+    """Return how many of the cuts were made before, and the leaf of each row after these, (n,)."""
+    if "leaf_sums" in cache:
+        made, places = cache["leaf_sums"]
+        known = len(made[0])
+        if all(np.array_equal(old, new[:known]) for old, new in zip(made, cuts, strict=True)):
+            return known, places.copy()  # another thread may read them
+    return 0, np.zeros(n, np.int32)
+
+
+def next_cuts(cuts: Cuts, n_leaves: int, known: int = 0) -> Following:
+    """Return the next cut of the leaf that is cut, of the new leaf, and of each leaf; or -1.
+
+    Examples
+    --------
+    >>> cuts = tuple(map(np.array, ([0, 0, 1], [1, 2, 3], [0, 0, 0], [5.0, 2.0, 7.0])))
+    >>> [each.tolist() for each in next_cuts(cuts, 4, known=1)]  # the first has been made
+    [[1, -1, -1], [2, -1, -1], [1, 2, -1, -1]]
+    """
+    parent, child = cuts[:2]
+    latest, begins = dict[int, int](), np.full(n_leaves, -1)
     stays, goes = np.full(len(parent), -1), np.full(len(parent), -1)
     for c in reversed(range(len(parent))):
         stays[c] = latest.get(int(parent[c]), -1)
         goes[c] = latest.get(int(child[c]), -1)
         latest[int(parent[c])] = c
-    return stays, goes
+        if c >= known:
+            begins[parent[c]] = c
+    return stays, goes, begins
 
 
 @native
 def _leaf_sums(
-    X: Rows, sample_weight: Weights, reference: Floats, cuts: Cuts, following: tuple[Places, Places]
+    X: Rows,
+    sample_weight: Weights,
+    reference: Floats,
+    cuts: Cuts,
+    following: Following,
+    places: Leaves,
 ) -> tuple[Floats, Floats, Floats]:
     n_leaves, d = reference.shape
     sums, weights, counts = np.zeros((n_leaves, 2 * d)), np.zeros(n_leaves), np.zeros(n_leaves)
-    add_to_leaves(X, sample_weight, reference, cuts, following, sums, weights, counts)
-    return sums, weights, counts
+    totals = sums, weights, counts
+    add_to_leaves(X, sample_weight, reference, cuts, following, places, totals)
+    return totals
 
 
 @native
@@ -153,21 +194,23 @@ def add_to_leaves(
     sample_weight: Weights,
     reference: Floats,
     cuts: Cuts,
-    following: tuple[Places, Places],
-    sums: Floats,
-    weights: Floats,
-    counts: Floats,
+    following: Following,
+    places: Leaves,
+    totals: tuple[Floats, Floats, Floats],
 ) -> None:
-    """Add rows to the sums (l, 2 d), weights and counts (l,) of their leaves."""
+    """Add rows to the sums (l, 2 d), weights and counts (l,) of their leaves, and note these."""
     n, d = X.shape
-    (_, child, feature, threshold), (stays, goes) = cuts, following
+    (_, child, feature, threshold), (stays, goes, begins) = cuts, following
+    sums, weights, counts = totals
     for i in range(n):
-        cut, leaf = 0 if len(child) else -1, 0
+        leaf = np.int64(places[i])
+        cut = begins[leaf]
         while cut >= 0:
             if X[i, feature[cut]] > threshold[cut]:
                 leaf, cut = child[cut], goes[cut]
             else:
                 cut = stays[cut]
+        places[i] = leaf
         w = sample_weight[i] if len(sample_weight) else 1.0
         for j in range(d):
             x = np.float64(X[i, j])
