@@ -400,9 +400,10 @@ def test_every_index_has_a_name_that_people_know() -> None:
     assert all(CHOOSING[index].label for index in INDICES)
 
 
-def test_a_race_that_is_told_it_is_enough_ends_with_what_it_has() -> None:
+@pytest.mark.parametrize("participation", [1.0, 0.5])
+def test_a_race_that_is_told_it_is_enough_ends_with_what_it_has(participation: float) -> None:
     """The last round, which measures what was found, is asked all the same."""
-    plan = clustering(FitSpec(4, n_init=2, tol=0.0))
+    plan = clustering(FitSpec(4, n_init=2, tol=0.0, participation=participation))
     asked = engine(NESTED, sites(NESTED, 3))
     tasks = next(plan)
     for _ in range(2):
@@ -412,5 +413,5 @@ def test_a_race_that_is_told_it_is_enough_ends_with_what_it_has() -> None:
     assert {type(task.step).__name__ for task in tasks} == {"Inertia"}
     with pytest.raises(StopIteration) as stop:
         plan.send(asked.ask(tasks))
-    assert stop.value.value.reason.startswith("stopped at the limit of 1 round")
+    assert stop.value.value.reason.startswith("stopped after 1 round, as the other fits were done")
     assert stop.value.value.state.centers.shape == (4, 2)

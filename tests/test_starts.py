@@ -382,6 +382,10 @@ def test_a_race_ends_with_its_first_when_no_more_are_to_be_dropped() -> None:
         found = run_plan(race(Lloyd(tol=0), [poor, good], keep=keep), engine(X))
         assert len(found.communication_rounds) == rounds
         assert_array_equal(found.value[0].state.centers, good.centers)
+    assert found.value[0].reason == "converged after 1 round, best of 2 starts"
+    assert found.value[1].reason == (
+        "stopped after 2 rounds, when the run that was ahead ended, best of 2 starts"
+    )
     to_the_end = run_plan(race(Lloyd(tol=0), [poor, good]), engine(X))
     assert all(result.state.converged for result in to_the_end.value)
     assert len(to_the_end.communication_rounds) > 2

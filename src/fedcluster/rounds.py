@@ -27,6 +27,10 @@ class EarlyStop(Exception):
     """Request, thrown into a plan, to come to its end with what it has."""
 
 
+ENOUGH = "as the other fits were done"
+"""Why a run stopped whose plan was told to end."""
+
+
 T = TypeVar("T")
 Plan = Generator[list[Task], list[Answers], T]
 
@@ -63,10 +67,12 @@ def iterate(
     return Result(state, tuple(history), reason(state, len(history)), algorithm)
 
 
-def reason(state: State, rounds: int) -> str:
-    """Return the reason why a run stopped, in words."""
-    end = "converged after" if state.converged else "stopped at the limit of"
-    return f"{end} {rounds} round{'' if rounds == 1 else 's'}"
+def reason(state: State, rounds: int, cut: str = "") -> str:
+    """Return the reason why a run stopped, in words; ``cut`` where something else ended it."""
+    counted = f"{rounds} round{'' if rounds == 1 else 's'}"
+    if state.converged:
+        return f"converged after {counted}"
+    return f"stopped after {counted}, {cut}" if cut else f"stopped at the limit of {counted}"
 
 
 def server_update(

@@ -31,7 +31,7 @@ from fedcluster._specifications import FitSpec
 from fedcluster.algorithms import GaussianMixture
 from fedcluster.core import Algorithm, Answers, Iteration, Result, State, Summary, Task
 from fedcluster.recipes._search import race
-from fedcluster.rounds import EarlyStop, Plan, everyone, reason, server_update
+from fedcluster.rounds import ENOUGH, EarlyStop, Plan, everyone, reason, server_update
 
 PASSES = 6
 """Times that a site is asked, on average, before all are asked again."""
@@ -104,7 +104,8 @@ def sampled_run(algorithm: Algorithm, starts: Sequence[State], spec: FitSpec) ->
     [result] = yield from everyone(end)
     history = best.history + result.history
     of = f", best of {len(starts)} starts" if len(starts) > 1 else ""
-    return Result(result.state, history, reason(result.state, len(history)) + of)
+    cut = "" if len(history) >= spec.max_iter else ENOUGH
+    return Result(result.state, history, reason(result.state, len(history), cut) + of)
 
 
 def _sampled_rounds(

@@ -16,7 +16,7 @@ import numpy as np
 from fedcluster.algorithms import Lloyd
 from fedcluster.core import Algorithm, Answers, Iteration, Metric, Result, State, Task
 from fedcluster.recipes._evaluation import told
-from fedcluster.rounds import EarlyStop, Plan, reason, server_update
+from fedcluster.rounds import ENOUGH, EarlyStop, Plan, reason, server_update
 
 HALVING = {4: 12, 8: 4, 12: 2}
 """Runs that stay in a race after so many rounds."""
@@ -32,6 +32,9 @@ HOPE = 3
 LONG, AHEAD = 8, (2.0, 4.0)
 """Rounds after which a run is long, and how many times as far its centres are moved then, too."""
 
+
+LED = "when the run that was ahead ended"
+"""Why a run stopped that was cut off by the end of its race."""
 
 HIDDEN = 1e-6
 """Share of the rows that is more than rounding."""
@@ -66,12 +69,11 @@ class _Runner:
         """Return whether it has ended."""
         return self.state.converged or (eager and self.cycles)
 
-    def result(self, algorithm: Algorithm, n_starts: int, eager: bool) -> Result:
-        """Return its result."""
-        rounds = len(self.history)
-        why = reason(self.state, rounds)
-        if eager and self.cycles and not self.state.converged:
-            why = f"stopped after {rounds} rounds, as limits made centres return to where they were"
+    def result(self, algorithm: Algorithm, n_starts: int, eager: bool, cut: str) -> Result:
+        """Return its result; ``cut`` says what ended the race, where that was not the limit."""
+        if eager and self.cycles:
+            cut = "as limits made centres return to where they were"
+        why = reason(self.state, len(self.history), cut)
         best = f", best of {n_starts} starts" if n_starts > 1 else ""
         return Result(self.state, self.history, why + best, algorithm)
 
@@ -140,7 +142,7 @@ def race(
         The runs that were kept, by rising rank in their last round; equals as given. Told
         that it is enough, the race ends with those that are in it.
     """
-    runners = [_Runner(start) for start in starts]
+    runners, cut = [_Runner(start) for start in starts], ""
     for done in range(1, max_rounds + 1):
         asked = [i for i, each in enumerate(runners) if not each.rests(eager)]
         if not asked:
@@ -150,6 +152,7 @@ def race(
         try:
             answers = iter((yield [Task(algorithm, at, seed) for each in places for at in each]))
         except EarlyStop:
+            cut = ENOUGH
             break
         for i, each in zip(asked, places, strict=True):
             given = [next(answers) for _ in each]
@@ -157,8 +160,9 @@ def race(
         runners = _distinct(runners, rank)[: keep.get(done, len(runners))] if keep else runners
         runners = [each for each in runners if not eager or each.has_hope(runners[0])]
         if keep and done >= max(keep) and runners[0].rests(eager):
+            cut = LED
             break
-    return [each.result(algorithm, len(starts), eager) for each in _ranked(runners, rank)]
+    return [each.result(algorithm, len(starts), eager, cut) for each in _ranked(runners, rank)]
 
 
 def _ranked(runners: Sequence[_Runner], rank: Rank) -> list[_Runner]:
