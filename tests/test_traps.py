@@ -325,6 +325,72 @@ def test_a_factor_between_units_changes_mean_and_deviation_alike(here, there, fa
     assert unit_factor(there, here) == (None if factor is None else pytest.approx(1 / factor))
 
 
+def told(rows: dict[str, np.ndarray]) -> list[str]:
+    """What is said of one column, from means, deviations and numbers of values."""
+    moments = {site: (float(x.mean()), float(x.std())) for site, x in rows.items()}
+    counts = {site: float(len(x)) for site, x in rows.items()}
+    return list(unit_warnings({"crp": moments}, {"crp": counts}))
+
+
+@pytest.mark.parametrize("tail", [0.5, 0.8, 1.0, 1.3])
+def test_another_unit_of_a_column_with_a_long_tail_is_seen(tail) -> None:
+    """Of draws on which nothing was tuned most, at the right site, with about the right factor."""
+    rng, right, near = np.random.default_rng(1101), 0, 0
+    for _ in range(100):
+        factor = rng.choice([10.0, 18.0182, 88.42, 1000.0]) ** rng.choice([-1, 1])
+        sizes = rng.integers(100, 600, 4)
+        rows = {site: rng.lognormal(0, tail, n) for site, n in zip("abcd", sizes, strict=True)}
+        lines = told(rows | {"c": rows["c"] * factor})
+        if lines:
+            right += len(lines) == 1 and "--factor c:crp=" in lines[0]
+            near += abs(np.log(float(re.findall(r"crp=([\d.e-]+\d)", lines[0])[0]) * factor)) < 0.8
+    assert right == near >= 60
+    assert right >= 75 or tail > 1
+
+
+@pytest.mark.parametrize("kind", ["same", "moved", "heavier", "zeros"])
+def test_long_tails_of_one_unit_are_no_other_unit(kind) -> None:
+    """Draws on which nothing was tuned: sites alike, or with other medians, or mostly zeros."""
+    rng, alarms = np.random.default_rng(1102), 0
+    for _ in range(400):
+        rows, tail = {}, rng.uniform(0.5, 2.0)
+        for site in "abcdef"[: rng.integers(3, 7)]:
+            n = int(np.exp(rng.uniform(np.log(20), np.log(1000))))
+            x = rng.lognormal(0.5 * rng.normal() if kind == "moved" else 0.0, tail, n)
+            x = rng.pareto(rng.uniform(1, 3), n) + 1 if kind == "heavier" else x
+            rows[site] = x * (rng.random(n) < rng.uniform(0.1, 0.6)) if kind == "zeros" else x
+        alarms += bool(told(rows))
+    assert alarms <= 4  # of sites whose medians differ by a factor of 8 by themselves
+
+
+def test_many_columns_in_other_units_are_no_site_of_another_kind() -> None:
+    """A site of which all laboratory values are in other units, and one with other patients."""
+    rng = np.random.default_rng(1103)
+    factors, columns = (1.0, 1.0, 88.42, 38.67, 10.0), {}
+    for j, factor in enumerate(factors):
+        x = {site: rng.lognormal(0, 0.9, 300) for site in "abc"}
+        columns[f"v{j}"] = x | {"c": x["c"] * factor}
+
+    def said() -> list[str]:
+        moments = {
+            name: {site: (float(x.mean()), float(x.std())) for site, x in rows.items()}
+            for name, rows in columns.items()
+        }
+        counts = {name: dict.fromkeys("abc", 300.0) for name in columns}
+        return [re.findall(r"c:(v\d)=", line)[0] for line in unit_warnings(moments, counts)]
+
+    assert said() == ["v2", "v3", "v4"]
+    columns["v0"]["c"] += 5.0
+    assert said() == []
+
+
+def test_of_two_sites_nobody_knows_which_has_another_unit() -> None:
+    x = np.random.default_rng(0).lognormal(0, 1, 500)
+    assert told({"a": x, "b": 88.42 * x}) == []
+    assert len(told({"a": x, "b": x[::-1] * 88.42, "c": 1.1 * x})) == 1
+    assert told({"a": x, "b": x * 88.42, "c": 10 * x}) == []
+
+
 def test_fahrenheit_is_no_factor() -> None:
     sites = {"a": (36.8, 0.7), "b": (36.9, 0.6), "c": (98.3, 1.2)}
     [line] = unit_warnings({"temp": sites})
@@ -333,13 +399,15 @@ def test_fahrenheit_is_no_factor() -> None:
 
 def test_over_a_network_the_same_is_said_from_sums_alone() -> None:
     rng = np.random.default_rng(0)
-    columns = (Column("sbp"), Column("sex", "text", ("F", "M")))
+    columns = (Column("sbp"), Column("crp"), Column("sex", "text", ("F", "M")))
     clients = []
     for site, factor, levels in (("a", 1.0, "FM"), ("b", 1.0, "FM"), ("c", 0.1, "fM")):
-        X = np.column_stack([rng.normal(138, 18, 300) * factor, rng.integers(2, size=300)])
-        own = (columns[0], Column("sex", "text", tuple(levels)))
+        crp = rng.lognormal(1, 1, 300) * factor
+        X = np.column_stack([rng.normal(138, 18, 300) * factor, crp, rng.integers(2, size=300)])
+        own = (*columns[:2], Column("sex", "text", tuple(levels)))
         clients.append(Client(site, Data(X, columns=own), protection=Groups()))
     report = execute(Fit(2, prepare=PreprocessingSpec()), LocalEngine(clients))
-    unit, spelling = sorted(report.fit_report.warnings, key=len, reverse=True)
+    tail, unit, spelling = sorted(report.fit_report.warnings, key=len, reverse=True)
+    assert "say --factor c:crp=10, or what its own units differ by" in tail
     assert unit.endswith("say --factor c:sbp=10")
     assert spelling.endswith("seem to be one; say --codes sex:f=F")

@@ -55,6 +55,11 @@ ELSEWHERE = 0.75
 ENOUGH = 5
 """Weight of a site's values from which on their deviation says something."""
 FAHRENHEIT = (1.8, 32.0)
+TAILS, LARGE_OF_TAILS = 3.0, 8.0
+"""Deviation over mean up to which, and factor from which on, long tails are judged."""
+SURE, TAIL_TOLERANCES = 4.0, (0.15, 0.2)
+"""How many standard errors, and differences of other sites, a factor is in logarithms; and its
+relative errors, of means and of deviations, besides those of chance."""
 
 SYNONYMS = tuple(
     frozenset(line.split())
@@ -106,13 +111,17 @@ def site_moments(center: Floats, answers: Answers, names: Sequence[str]) -> dict
     return dict(by_column)
 
 
-def unit_warnings(columns: Mapping[str, Moments]) -> Iterator[str]:
+def unit_warnings(
+    columns: Mapping[str, Moments], counts: Mapping[str, Mapping[str, float]] | None = None
+) -> Iterator[str]:
     """Yield a warning for each column of a site that seems to have another unit than the others.
 
     Parameters
     ----------
     columns : mapping of str to mapping of str to (float, float)
         Mean and standard deviation of each column, by site.
+    counts : mapping of str to mapping of str to float, optional
+        How many values these are of. Without them nothing is said of columns with a long tail.
 
     Examples
     --------
@@ -121,13 +130,39 @@ def unit_warnings(columns: Mapping[str, Moments]) -> Iterator[str]:
     column 'sbp' has mean 18.6 and deviation 2.6 at west, 140 and 19.5 elsewhere, as of kPa and
     mmHg: if it is another unit, say --factor west:sbp=7.50062
     """
+    found: dict[str, tuple[str, str]] = {}
     for name, moments in columns.items():
         rest = [each for other, each in columns.items() if other != name]
         for site in moments if len(moments) > 1 else ():
             line = _unit_warning(name, site, moments, is_other=_is_other(site, rest))
             if line is not None:
-                yield line
+                found[name] = site, line
                 break
+    found |= {} if counts is None else _tail_warnings(columns, counts, found)
+    yield from (found[name][1] for name in columns if name in found)
+
+
+def _tail_warnings(
+    columns: Mapping[str, Moments],
+    counts: Mapping[str, Mapping[str, float]],
+    found: Mapping[str, tuple[str, str]],
+) -> dict[str, tuple[str, str]]:
+    """Return the sites and warnings of columns with a long tail, by column, besides those found.
+
+    Sites whose rows are of another kind, as the columns show in which no unit differs, have none.
+    """
+    tails: dict[str, tuple[str, str]] = {}
+    for name in columns.keys() - found.keys():
+        for site in columns[name]:
+            line = _tail_warning(name, site, columns[name], counts[name])
+            if line is not None:
+                tails[name] = site, line
+    odd = {name: site for name, (site, _) in {**found, **tails}.items()}
+    rest = {
+        site: [moments for name, moments in columns.items() if odd.get(name) != site]
+        for site, _ in tails.values()
+    }
+    return {name: each for name, each in tails.items() if not _is_other(each[0], rest[each[0]])}
 
 
 def _is_other(site: str, columns: Sequence[Moments]) -> bool:
@@ -171,6 +206,42 @@ def _unit_warning(name: str, site: str, moments: Moments, *, is_other: bool) -> 
         if _is_fahrenheit(here, there):
             return f"{told}{which}: if it is another unit, write that column in one unit"
     return None
+
+
+def _tail_warning(
+    name: str, site: str, moments: Moments, counts: Mapping[str, float]
+) -> str | None:
+    """Return the warning of a site with another unit of a column with a long tail, or None.
+
+    Such distributions overlap in any units. Two other sites at least must agree, and the factor be
+    far beyond what chance does to means of so many values and beyond what the others differ by.
+    """
+    sites = [site, *(other for other in moments if other != site)]
+    means, deviations = np.array([moments[each] for each in sites]).T
+    if len(sites) < 3 or min(means.min(), deviations.min()) <= 0:
+        return None
+    widths = deviations / means
+    errors = widths / np.sqrt([counts[each] for each in sites])
+    error = math.hypot(errors[0], float(np.median(errors[1:])))
+    of_means, of_deviations = np.log(means), np.log(deviations)
+    ratio = float(of_means[0] - np.median(of_means[1:]))
+    ratio_of_deviations = float(of_deviations[0] - np.median(of_deviations[1:]))
+    least = max(math.log(LARGE_OF_TAILS), SURE * max(error, float(np.ptp(of_means[1:]))))
+    do_agree = 2 * np.ptp(of_deviations[1:]) <= abs(ratio)
+    if widths.max() > TAILS or abs(ratio) < least or not do_agree:
+        return None
+    unit = min(UNITS, key=lambda each: abs(abs(ratio) - math.log(each)))
+    off = abs(abs(ratio) - math.log(unit)), abs(ratio - ratio_of_deviations)
+    of_mean, of_deviation = TAIL_TOLERANCES
+    if off[0] > of_mean + error or off[1] > of_deviation + 2 * error:
+        return None
+    usual, spread = np.median(means[1:]), np.median(deviations[1:])
+    shown = f"{1 / unit if ratio > 0 else unit:.6g}"
+    return (
+        f"column {name!r} has mean {means[0]:.3g} and deviation {deviations[0]:.3g} at {site}, "
+        f"{usual:.3g} and {spread:.3g} elsewhere, as of {UNITS[unit]}: if it is another unit, say "
+        f"--factor {site}:{name}={shown}, or what its own units differ by"
+    )
 
 
 def _agree(others: Sequence[tuple[float, float]]) -> bool:

@@ -74,7 +74,7 @@ def fit(prepare: PreprocessingSpec, schema: Schema, *, seed: int = 0) -> Plan[Fi
     scaled = replace(scaled, unit=prepare.unit)
     used = {(c.name, level) for c in chosen.categories for level in c.levels}
     only_at = {key: site for key, site in schema.only_at.items() if key in used}
-    warnings = (*schema.warnings, *unit_warnings(moments))
+    warnings = (*schema.warnings, *unit_warnings(moments, _values_there(look.missing, first.names)))
     report = FitReport(
         missing, left_out, pooled, only_at, clipped=look.clipped, warnings=warnings, moments=moments
     )
@@ -208,6 +208,15 @@ def _clipped(bounded: Sequence[NumericColumn], answers: Answers) -> dict[str, di
         moved = {c.name: round(n) for c, n in zip(bounded, outside.tolist(), strict=True) if n}
         clipped |= {site: moved} if moved else {}
     return clipped
+
+
+def _values_there(answers: Answers, names: Sequence[str]) -> dict[str, dict[str, float]]:
+    """Return how many values are not missing, by column and site."""
+    there: dict[str, dict[str, float]] = {name: {} for name in names}
+    for site, answer in answers.by_site.items():
+        for name, n in zip(names, (answer.weights - answer.sums[:, 0]).tolist(), strict=True):
+            there[name][site] = n
+    return there
 
 
 def _missing_values(
