@@ -1,6 +1,7 @@
 """Files elsewhere: fetched once, named as they are there, and nothing secret is shown."""
 
 import gzip
+import io
 import subprocess
 import sys
 import threading
@@ -91,6 +92,38 @@ def test_nobody_there_is_one_line():
         fetched("http://me:s3cr3t@127.0.0.1:1/a.csv?sig=s3cr3t")
     with pytest.raises(InputError, match=r"^the address: decimal must be"):
         named_sources(["https://me:s3cr3t@x/a.csv:decimal=;"])
+
+
+def test_other_stores_are_read_by_fsspec(monkeypatch):
+    fsspec = pytest.importorskip("fsspec")
+
+    def opened(self, path, mode="rb", **options):
+        if "secret" in path:
+            raise LookupError("of a library of its own, s3cr3t")
+        return io.BytesIO(ROWS.encode())
+
+    shelf = type("Shelf", (fsspec.AbstractFileSystem,), {"protocol": "sftp", "_open": opened})
+    fsspec.register_implementation("sftp", shelf, clobber=True)
+    given = ["sftp://me@x.example/d/north.csv:decimal=,"]
+    [(site, source)] = named_sources(given).items()
+    assert (site, source.path.name, source.path.read_text()) == ("north", "north.csv", ROWS)
+    with pytest.raises(InputError, match=r"^sftp://x.example/secret.csv .* fetched: LookupError;"):
+        fetched("sftp://me:s3cr3t@x.example/secret.csv")
+
+    def lacking(address, mode):
+        raise ImportError("SFTPFileSystem requires 'paramiko' to be installed\nand more")
+
+    monkeypatch.setattr(fsspec, "open", lacking)
+    with pytest.raises(InputError, match=r"/b.csv cannot be fetched: SFTP.* 'paramiko' to be ins"):
+        fetched("sftp://x.example/b.csv")
+
+
+def test_without_fsspec_one_line_says_what_it_needs(monkeypatch):
+    monkeypatch.setitem(sys.modules, "fsspec", None)
+    with pytest.raises(InputError) as said:
+        fetched("sftp://me:s3cr3t@x.example/a.csv?b=s3cr3t")
+    needed = "that needs pip install 'fedcluster[fsspec]'"
+    assert str(said.value) == f"sftp://x.example/a.csv cannot be fetched: {needed}"
 
 
 def test_copies_go_when_the_process_ends(tmp_path):

@@ -1,4 +1,4 @@
-"""Files elsewhere: of a web server, or of an object store that pyarrow knows, copied here first.
+"""Files elsewhere: of a web server, or of a store that pyarrow or fsspec knows, copied here first.
 
 What stands in an address before the host or after the path may be secret and is never shown.
 """
@@ -8,8 +8,8 @@ from __future__ import annotations
 import shutil
 import tempfile
 from functools import cache
-from http.client import HTTPException
 from pathlib import Path, PurePosixPath
+from typing import BinaryIO
 from urllib.error import HTTPError
 from urllib.parse import unquote, urlsplit
 from urllib.request import urlopen
@@ -21,7 +21,9 @@ from fedcluster.errors import InputError
 
 WEB = ("http", "https")
 STORES = ("s3", "gs", "gcs", "abfs", "abfss", "hdfs", "file")
-SCHEMES = (*WEB, *STORES)
+OTHERS = ("sftp", "ftp", "smb", "az", "oss", "webhdfs", "github", "hf", "dropbox", "gdrive")
+"""What fsspec alone reads, with packages of its own."""
+SCHEMES = (*WEB, *STORES, *OTHERS)
 """What an address of a file begins with; others are databases."""
 SECONDS = 60.0
 """How long a web server may be silent."""
@@ -50,7 +52,9 @@ def fetched(address: str) -> Path:
         raise InputError(
             f"{shown} cannot be fetched: the server answers {error.code}; check the address"
         ) from None
-    except (OSError, pa.ArrowInvalid, HTTPException, ValueError) as error:
+    except ImportError as error:
+        raise InputError(f"{shown} cannot be fetched: {error}".split("\n")[0]) from None
+    except Exception as error:  # file systems of fsspec raise those of the libraries they use
         raise InputError(
             f"{shown} cannot be fetched: {type(error).__name__}; check the address"
         ) from error
@@ -58,14 +62,27 @@ def fetched(address: str) -> Path:
 
 
 def _copy(address: str, copy: Path) -> None:
+    scheme = urlsplit(address).scheme
     with copy.open("wb") as file:
-        if urlsplit(address).scheme in WEB:
+        if scheme in WEB:
             with urlopen(address, timeout=SECONDS) as answer:
                 shutil.copyfileobj(answer, file)
+        elif scheme in OTHERS:
+            _copy_by_fsspec(address, file)
         else:
             store, path = pa.fs.FileSystem.from_uri(address)
             with store.open_input_stream(path, compression=None) as stream:
                 shutil.copyfileobj(stream, file)
+
+
+def _copy_by_fsspec(address: str, file: BinaryIO) -> None:
+    """Copy a file by fsspec."""
+    try:
+        import fsspec  # an optional extra
+    except ImportError:
+        raise ImportError("that needs pip install 'fedcluster[fsspec]'") from None
+    with fsspec.open(address, "rb") as stream:
+        shutil.copyfileobj(stream, file)
 
 
 @cache
