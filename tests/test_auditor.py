@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 from fedcluster._report._tables import Table
-from fedcluster.algorithms import FKM, Lloyd
+from fedcluster.algorithms import FKM, GaussianMixture, Lloyd
 from fedcluster.client import Client
 from fedcluster.core import Data, State, Task
 from fedcluster.engines import _wire as wire
@@ -174,6 +175,28 @@ def test_whatever_stands_in_a_refused_question_it_is_written_down(header, audito
     assert [str(part).isprintable() for part in run_parts(run_records([answer]))] == [True, True]
 
 
+def test_small_weights_of_groups_are_shares_of_them(auditor, tmp_path):
+    """A component may have 1e-9 of a group: nobody then knows a sum over 1e-9 of a row."""
+    mixtures = [GaussianMixture(covariance_type="full", tol=tol) for tol in (0.1, 0.2)]
+    memory = {"precisions_cholesky": np.array([np.eye(2)] * 2)}
+    centers = State(np.array([[0.0, 0.0], [9.0, 9.0]]), np.ones(2), memory=memory)
+    told = {"limits": [{"name": "Groups", "p": 5, "min_rows": 20}], "streams": False}
+    asked = exchange([Task(mixture, centers) for mixture in mixtures])
+    auditor.record(replace(asked, told=told))
+    auditor.record(Exchange(b"?", b"!", {"run": "r1", "model": "m"}))
+    [run] = run_records(answers_of(read_log(tmp_path / "audit.jsonl")))
+    assert run["group_size"] == 5
+    assert min(task["smallest_weight"] for task in run["tasks"]) < 1e-9
+    table, _, what, *_ = run_parts([run])
+    assert isinstance(table, Table)
+    assert [row[:2] for row in table.rows] == [("GaussianMixture(covariance_type='full', …)", "2")]
+    assert table.rows[0][3] == f"{sum(task['numbers'] for task in run['tasks']):,}"
+    assert "over whole groups of at least 5 rows (or persons" in str(what)
+    auditor.record(exchange(TASKS, number=2))
+    [both] = run_records(answers_of(read_log(tmp_path / "audit.jsonl")))
+    assert both["group_size"] is None, "some answers were not made of groups"
+
+
 def test_a_run_in_words(auditor, tmp_path):
     """By hand: two rounds of two tasks, one refused question, one description of the columns."""
     told = {"described": [["x", "number", []], ["town", "text", ["A", "B"]]], "labels": ["s"]}
@@ -200,9 +223,11 @@ def test_a_run_in_words(auditor, tmp_path):
     table, by, what, limits, texts, *_ = run_parts([first])
     assert limits == "Limits in force: MinRows(n=20)."
     assert isinstance(table, Table)
-    assert table.title.startswith("Run r1, without a permit, 20")
     assert table.rows[2] == ("Lloyd(tol=0.0001)", "2", f"{weights.min():g}", "16")
-    assert by == "3 questions of host:8443 were answered, and 1 were refused."
+    assert re.fullmatch(
+        r"Run r1, without a permit, 20.* \d\d:\d\d to 20.* \d\d:\d\d, UTC", table.title
+    )
+    assert by == "Questions of host:8443: 3 answered; 1 refused."
     assert what == (
         f"Who has the answers knows sums of x, y over rows that weigh {weights.min():g} or more "
         "together, and their weights."

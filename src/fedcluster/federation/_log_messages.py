@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -11,6 +12,8 @@ from fedcluster.core import Limit
 
 TOLD = {"described": "describe", "labels": "labels"}
 """What a site told of itself, as the log calls it, and the task under which it is listed."""
+WIDEST = 60
+"""The most characters of a task in the table of a run."""
 
 
 def answers_of(lines: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -91,8 +94,16 @@ def _record(key: Sequence[str | None], answers: Sequence[Mapping[str, Any]]) -> 
         "refused": refused,
         "columns": sorted({name for names in named for name in names}),
         "limits": sorted({str(Limit.from_plain(each)) for a in answers for each in a["limits"]}),
+        "group_size": _group_size(answers),
         "tasks": [{"task": task, **_sum(given)} for task, given in tasks.items()],
     }
+
+
+def _group_size(answers: Sequence[Mapping[str, Any]]) -> int | None:
+    """Return of how many rows a group is at least, None if some answer was not made of groups."""
+    limits = [answer["limits"] for answer in answers if answer["task"] != "none"]
+    sizes = [each["p"] for told in limits for each in told if each["name"] == "Groups"]
+    return min(sizes) if sizes and len(sizes) == len(limits) else None
 
 
 def _sum(answers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -107,10 +118,11 @@ def _sum(answers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def run_parts(runs: Iterable[Mapping[str, Any]]) -> Iterator[Table | str]:
     """Yield for each run who asked what, as a table, and what the answers allow to know."""
     for run in runs:
-        when = f"{str(run['from'])[:16]} to {str(run['to'])[:16]}, UTC".replace("T", " ")
+        first, last = (str(run[key])[:16].replace("T", " ") for key in ("from", "to"))
+        when = f"{first} to {last}, UTC"
         permit = f"under permit {printable(run['permit'])}" if run["permit"] else "without a permit"
         title = f"Run {printable(run['run'] or 'without a name')}, {permit}, {when}"
-        rows = [_row(task) for task in run["tasks"]]
+        rows = _rows(run["tasks"])
         total = sum(task["numbers"] for task in run["tasks"])
         header = ("asked", "times", "smallest weight", "numbers")
         if rows:
@@ -120,18 +132,49 @@ def run_parts(runs: Iterable[Mapping[str, Any]]) -> Iterator[Table | str]:
         yield from _sentences(run)
 
 
-def _row(task: Mapping[str, Any]) -> tuple[str, ...]:
-    least = task["smallest_weight"]
-    weight = "" if least is None else number(least)
-    return (printable(task["task"])[:60], f"{task['times']:,}", weight, f"{task['numbers']:,}")
+def _rows(tasks: Iterable[Mapping[str, Any]]) -> list[tuple[str, ...]]:
+    """Return the rows of the table of a run; tasks that read alike in short are added up."""
+    alike: dict[str, list[Mapping[str, Any]]] = {}
+    for task in tasks:
+        alike.setdefault(_in_short(printable(task["task"])), []).append(task)
+    rows: list[tuple[str, ...]] = []
+    for name, same in alike.items():
+        weights = [w for task in same if (w := task["smallest_weight"]) is not None]
+        times, numbers = (sum(task[key] for task in same) for key in ("times", "numbers"))
+        rows.append((name, f"{times:,}", number(min(weights)) if weights else "", f"{numbers:,}"))
+    return rows
+
+
+def _in_short(task: str) -> str:
+    """Return a task with all its parameters or, where that is long, with those that are texts.
+
+    Examples
+    --------
+    >>> _in_short("Lloyd(tol=0.0001)")
+    'Lloyd(tol=0.0001)'
+    >>> _in_short("GaussianMixture(covariance_type='full', tol=1e-06, reg_covar=1e-06, floors=1)")
+    "GaussianMixture(covariance_type='full', …)"
+    """
+    if len(task) <= WIDEST:
+        return task
+    step, _, parameters = task.partition("(")
+    texts = re.findall(r"\w+='[^']*'", parameters)
+    return f"{step}({', '.join([*texts, '…'])})"[:WIDEST]
 
 
 def _sentences(run: Mapping[str, Any]) -> Iterator[str]:
-    refused = f", and {run['refused']:,} were refused" if run["refused"] else ""
-    yield f"{run['questions']:,} questions of {printable(run['asked_by'])} were answered{refused}."
+    refused = f"; {run['refused']:,} refused" if run["refused"] else ""
+    asked_by = printable(run["asked_by"])
+    yield f"Questions of {asked_by}: {run['questions']:,} answered{refused}."
     weights = [t["smallest_weight"] for t in run["tasks"] if t["smallest_weight"] is not None]
     about = f" of {printable(', '.join(run['columns'][:20]))}" if run["columns"] else ""
-    if weights:
+    if weights and (p := run["group_size"]):
+        yield (
+            f"Who has the answers knows sums{about} over whole groups of at least {p} rows (or "
+            f"persons, where a column says whose rows they are), and their weights. A weight below "
+            f"{p} is a share of such a group."
+        )
+    elif weights:
         yield (
             f"Who has the answers knows sums{about} over rows that weigh {number(min(weights))} "
             "or more together, and their weights."
