@@ -742,6 +742,22 @@ def test_a_coordinator_of_other_certificates_or_encryption_is_refused(folder: Pa
             is_healthy(address, authority)
 
 
+def test_a_run_that_failed_is_shown_on_a_line_of_its_own(folder, monkeypatch) -> None:
+    """No other line is as wide as its reason."""
+    monkeypatch.setattr(coordinator, "sites_online", lambda federation: ["a"])
+    shown = CliRunner().invoke(app, ["federation", "show", str(folder)])
+    assert (shown.exit_code, shown.output.splitlines()[-1]) == (0, "No runs yet."), shown.output
+    reason = "why " * 100
+    for name, outcome in {"1": {"done": False, "error": reason}, "2": {"done": True}}.items():
+        run = folder / "runs" / name
+        run.mkdir(parents=True)
+        (run / "job.json").write_text("{}")
+        (run / "outcome.json").write_text(json.dumps(outcome))
+    shown = CliRunner().invoke(app, ["federation", "show", str(folder)])
+    assert "Run 1: why why" in shown.output
+    assert shown.output.splitlines()[-1] == "Run 2: done"
+
+
 def test_runs_are_listed_with_their_outcome(folder: Path) -> None:
     for name, outcome in {
         "a": {"done": True},

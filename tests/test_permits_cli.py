@@ -24,6 +24,7 @@ from fedcluster.errors import InputError, SiteError
 from fedcluster.federation._audit_log import read_log, verify
 from fedcluster.federation._folder import Federation, create
 from fedcluster.federation._membership import Membership, site_auditor, site_log, site_responder
+from fedcluster.federation._permits import NO_PERMIT
 from fedcluster.jobs import Evaluate, Fit, SelectK
 from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.transports.flower import _app as apps
@@ -147,7 +148,7 @@ def test_the_usual_steps_are_those_of_other_fits_too(trial, tmp_path, job):
 def test_a_site_that_demands_a_permit_says_nothing_without_one(permit, trial, tmp_path):
     """Not its columns, not how many rows it has, not its limits: its name alone."""
     granted(trial)
-    with pytest.raises(SiteError, match="north: refused the question: this site answers under a"):
+    with pytest.raises(SiteError, match=r"north.* and .*: refused the question: this site"):
         apps.conduct(engine(trial, permit), content(tmp_path / "o", "fit", Fit(3)), tmp_path / "r")
     site = responder(trial, "north")
     asked: list[dict[str, object]] = [
@@ -173,7 +174,7 @@ def test_what_the_permit_does_not_cover_is_refused_by_name(trial, tmp_path):
         (Fit(3, algorithm="fkm"), ["age"], "permit 'hips-1' does not cover step 'FKM'"),
     ):
         given = content(tmp_path / "out", "fit", job, columns=columns)
-        with pytest.raises(SiteError, match=f"north: refused the question: {reason}"):
+        with pytest.raises(SiteError, match=f"north.* and .*: refused the question: {reason}"):
             apps.conduct(engine(trial), given, tmp_path / "run")
 
 
@@ -275,6 +276,28 @@ def test_a_permit_brings_its_columns(trial, tmp_path, monkeypatch):
     ]
     with pytest.raises(InputError, match=r"other.toml cannot be read"):
         coordinator.begin(federation, Fit(3), replace(options, permit="other"))
+
+
+@pytest.mark.parametrize(
+    ("permit", "permits", "advice"),
+    [
+        (None, ["hips-1"], "; begin anew with --permit hips-1, or see"),
+        (None, ["hips-1", "hips-2"], "; begin anew with --permit ID, or see"),
+        ("hips-1", ["hips-1"], "; when that is mended: fedcluster federation run .* resume run-1"),
+    ],
+)
+def test_a_run_without_a_permit_is_told_to_name_one(permit, permits, advice, trial):
+    """To resume it would ask the same again."""
+    (trial / "permits").mkdir()
+    for name in permits:
+        (trial / "permits" / f"{name}.toml").touch()
+    folder = trial / "runs" / "run-1"
+    folder.mkdir(parents=True)
+    error = f"round 1: 0 of 3 sites answered (north: refused the question: {NO_PERMIT}, and so on)"
+    (folder / "job.json").write_text(json.dumps({"permit": permit}))
+    (folder / "outcome.json").write_text(json.dumps({"done": False, "error": error}))
+    with pytest.raises(SiteError, match=re.escape(error) + advice):
+        coordinator.wait(Federation.load(trial), folder, print)
 
 
 def test_a_log_that_was_touched_keeps_the_site_from_starting(trial, tmp_path):

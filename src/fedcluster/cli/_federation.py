@@ -115,7 +115,7 @@ def show(folder: Folder, as_json: AsJson = False) -> None:
         {"sites": sites, "runs": outcomes},
         [
             Table("Sites", ("site", "now"), tuple(sites.items())),
-            Table("Runs", ("run", "outcome"), tuple(outcomes.items())),
+            *([f"Run {run}: {outcome}" for run, outcome in outcomes.items()] or ["No runs yet."]),
         ],
     )
 

@@ -28,7 +28,7 @@ from fedcluster.engines._wire import (
     unpack,
     write_tasks,
 )
-from fedcluster.errors import CancelledError, SiteError
+from fedcluster.errors import CancelledError, SiteError, listed
 from fedcluster.metrics._moments import SiteSize
 
 LOGGER = logging.getLogger(__name__)
@@ -204,10 +204,10 @@ class RemoteEngine:
             self._refuse(name, reason)
         enough = self._enough(len(questions))
         if len(replies) < enough:
-            each = "; ".join(f"{name}: {reasons[name]}" for name in questions if name in reasons)
+            named = {name: reasons[name] for name in questions if name in reasons}
             raise SiteError(
                 f"round {self._exchanges}: {len(replies)} of {len(questions)} sites answered, "
-                f"where {enough} are needed ({each})"
+                f"where {enough} are needed ({_by_reason(named)})"
             )
         return replies
 
@@ -398,3 +398,17 @@ def _check_weights(weights: Floats, at_most: float) -> None:
         raise WireError(
             f"a line weighs {weights.max():g}, but all rows of the site together {at_most:g}"
         )
+
+
+def _by_reason(reasons: Mapping[str, str]) -> str:
+    """Return why sites did not answer, each reason once with all sites that have it.
+
+    Examples
+    --------
+    >>> _by_reason({"north": "silent", "south": "refused", "west": "silent"})
+    'north and west: silent; south: refused'
+    """
+    sites: dict[str, list[str]] = {}
+    for site, reason in reasons.items():
+        sites.setdefault(reason, []).append(site)
+    return "; ".join(f"{listed(names)}: {reason}" for reason, names in sites.items())

@@ -37,7 +37,8 @@ from fedcluster.io._outputs import write_json
 PERMIT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 GRANTED = "granted by the coordinator"
 """What a coordinator signs that a permit is."""
-
+NO_PERMIT = "this site answers under a permit only"
+"""What a site says where a question names no permit that it has accepted."""
 
 STEPS = (
     *("SiteSize", "Missing", "Means", "Squares", "SiteSummaries", "VarianceTree", "Lloyd"),

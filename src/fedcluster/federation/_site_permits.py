@@ -15,6 +15,7 @@ from fedcluster.federation._audit_log import AuditLog, Head, Line
 from fedcluster.federation._permits import (
     GRANTED,
     LABEL_STEPS,
+    NO_PERMIT,
     Permit,
     accepted,
     authority_digest,
@@ -140,10 +141,7 @@ class SitePermits:
         """
         state = head.permits.get(asked.permit)
         if state is None:
-            raise WireError(
-                "this site answers under a permit only, and the question names none that it has "
-                "accepted"
-            )
+            raise WireError(f"{NO_PERMIT}, and the question names none that it has accepted")
         permit = self._accepted(asked.permit, state)
         if reason := _not_covered(permit, state, asked, head):
             raise WireError(f"permit {permit.id!r} {reason}")

@@ -36,7 +36,7 @@ from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from fedcluster._specifications import RunOptions
 from fedcluster.errors import InputError, SiteError
 from fedcluster.federation._folder import CANCEL, Federation
-from fedcluster.federation._permits import Permit
+from fedcluster.federation._permits import NO_PERMIT, Permit
 from fedcluster.federation._private import private_files
 from fedcluster.io._outputs import atomic_write, write_json
 from fedcluster.jobs import JOBS, Job
@@ -358,12 +358,17 @@ def wait(federation: Federation, folder: Path, doing: Callable[[str], None]) -> 
         _stop(federation, folder)
         raise
     if not outcome["done"]:
-        raise SiteError(f"{outcome['error']}; {_go_on(folder)}")
+        raise SiteError(f"{outcome['error']}; {_go_on(folder, outcome['error'])}")
     return outcome
 
 
-def _go_on(folder: Path) -> str:
+def _go_on(folder: Path, error: str = "") -> str:
     federation = folder.parents[1]
+    job = json.loads((folder / "job.json").read_text("utf-8"))
+    if NO_PERMIT in error and not job.get("permit"):
+        permits = sorted(path.stem for path in (federation / "permits").glob("*.toml"))
+        named = f"--permit {permits[0]}" if len(permits) == 1 else "--permit ID"
+        return f"begin anew with {named}, or see fedcluster federation permit --help"
     return f"when that is mended: fedcluster federation run {federation} resume {folder.name}"
 
 
