@@ -17,6 +17,7 @@ from fedcluster.core import State
 from fedcluster.io._joining import OwnTable
 from fedcluster.io._outputs import harmless, write_joined
 from fedcluster.io._rows import FileSource
+from fedcluster.io._spreadsheets import CsvFile
 from fedcluster.model import Model
 
 
@@ -25,9 +26,9 @@ def _here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def cells(file):
+def cells(file, delimiter=","):
     with open(file, newline="", encoding="utf-8") as lines:
-        return list(csv.DictReader(lines))
+        return list(csv.DictReader(lines, delimiter=delimiter))
 
 
 @pytest.fixture
@@ -98,10 +99,14 @@ def test_tables_are_written_again_with_cluster_distance_and_margin(ages):
 def test_predict_joins_too_and_a_row_without_a_cluster_stays_empty(ages):
     run("fit", "north.csv", "south.csv", "--columns", "age", "--missing", "drop", "-k", 2)
     Path("new.csv").write_text("key;age\n007;21,5\n008;\n009;70,25\n")
-    run("predict", "result", "new.csv", "--append", "--id-column", "key", "--out", "more")
+    ran = run("predict", "result", "new.csv", "--append", "--id-column", "key", "--out", "more")
+    assert "Ignored" not in ran.stdout
     assert [line["key"] for line in cells("more/labels/new.csv")] == ["007", "008", "009"]
-    lines = cells("more/tables/new.csv")
+    lines = cells("more/tables/new.csv", ";")
     assert [line["age"] for line in lines] == ["21,5", "", "70,25"]
+    assert all("," in lines[i][name] for i in (0, 2) for name in ("distance", "margin"))
+    again = CsvFile.open(Path("more/tables/new.csv"))
+    assert (again.delimiter, again.decimal) == (";", ",")
     assert (lines[1]["cluster"], lines[1]["distance"], lines[1]["margin"]) == ("", "", "")
     assert lines[0]["cluster"] != lines[2]["cluster"]
 

@@ -154,7 +154,10 @@ def predict(
         unknown, filled = runs.noticed(model, tables)
     written = [site.labels for site in sites]
     written += joined.files(written)
-    ignored = {site: list(table.ignored) for site, table in tables.items()}
+    kept = (join.id_column,)
+    ignored = {
+        site: [name for name in table.ignored if name not in kept] for site, table in tables.items()
+    }
     screen.result(
         {
             "sites": report.plain(sites),

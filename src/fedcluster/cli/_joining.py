@@ -51,7 +51,8 @@ class Joining:
         if self.append and own is not None:
             (folder / TABLES).mkdir(exist_ok=True)
             table = own.read(rows.row_ids)
-            write_joined(folder / self.file_of(file), table, _appended(rows, model, labels))
+            more = _appended(rows, model, labels)
+            write_joined(folder / self.file_of(file), table, more, *own.dialect)
 
     def files(self, labels: Sequence[str]) -> list[str]:
         """Return the tables that are written beside files of labels."""

@@ -11,11 +11,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from fedcluster.errors import InputError
+from fedcluster.io._cells import POINT
 from fedcluster.io._columns import has_columns
 from fedcluster.io._matrices import Matrix
 from fedcluster.io._reader import Table, WholeTable
 from fedcluster.io._rows import FileSource, readable
 from fedcluster.io._sources import names_of, open_source
+from fedcluster.io._spreadsheets import CsvFile
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,6 +50,12 @@ class OwnTable:
         own = cls(source, open_source(source, owner), id_column)
         has_columns(owner, own.names, () if id_column is None else (id_column,))
         return own
+
+    @property
+    def dialect(self) -> tuple[str, str]:
+        """Return what parts two values of a text file and what its decimals begin with."""
+        first = None if isinstance(self.opened, Matrix) else self.opened[0]
+        return (first.delimiter, first.decimal) if isinstance(first, CsvFile) else (",", POINT)
 
     def keys(self, rows: NDArray[np.int64] | range) -> tuple[str, pa.ChunkedArray] | None:
         """Return the name of the column of keys, and the key of each row; None without one."""

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from fedcluster.core import Floats, Labels
 from fedcluster.errors import InputError
-from fedcluster.io._cells import is_text, may_be_number
+from fedcluster.io._cells import POINT, is_text, may_be_number
 from fedcluster.io._columns import is_missing
 
 LINES = 1 << 16
@@ -235,17 +235,27 @@ def harmless_cells(column: pa.ChunkedArray) -> pa.ChunkedArray:
     )
 
 
-def write_joined(path: Path, table: pa.Table, more: Mapping[str, NDArray[Any]]) -> None:
+def write_joined(
+    path: Path,
+    table: pa.Table,
+    more: Mapping[str, NDArray[Any]],
+    delimiter: str = ",",
+    decimal: str = POINT,
+) -> None:
     """Write a table as CSV with more columns (n,) at its end; NaN, and -1 of labels, stay empty.
 
-    A new column that would be called as another gets a number behind its name.
+    A new column that would be called as another gets a number behind its name. The new numbers are
+    written as those of the table are.
     """
     columns = {harmless(name): harmless_cells(table[name]) for name in table.column_names}
     for name, values in more.items():
         whole = np.issubdtype(values.dtype, np.integer)
         none = values < 0 if whole else np.isnan(values)
-        columns[free_name(name, columns)] = pa.chunked_array([pa.array(values, mask=none)])
-    pa.csv.write_csv(pa.table(columns), path)
+        column = pa.array(values, mask=none)
+        if decimal != POINT and not whole:
+            column = pa.compute.replace_substring(column.cast(pa.string()), POINT, decimal)
+        columns[free_name(name, columns)] = pa.chunked_array([column])
+    pa.csv.write_csv(pa.table(columns), path, pa.csv.WriteOptions(delimiter=delimiter))
 
 
 def _numbers(rows: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:

@@ -243,7 +243,8 @@ def _missing_values(
         where = "; ".join(f"{n} of {name!r} at {site}" for n, name, site in counts)
         raise InputError(
             f"values are missing: {where}; drop their rows or fill them in: missing is one of "
-            "drop, mean, median and ignore"
+            "drop, mean, median and ignore, as in --missing mean or "
+            'prepare=PreprocessingSpec(missing="mean")'
         )
     return missing
 
