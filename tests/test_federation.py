@@ -742,6 +742,18 @@ def test_a_coordinator_of_other_certificates_or_encryption_is_refused(folder: Pa
             is_healthy(address, authority)
 
 
+def test_rounds_without_a_site_are_told_in_a_line_for_each_reason() -> None:
+    silent = [{"site": "west", "reason": "silent", "exchange": n} for n in range(1, 8)]
+    refused = [{"site": "south", "reason": "refused", "exchange": 2}]
+    site = {"name": "west", "weight": None, "values_sent": 0}
+    outcome = {"missing": [*silent, *refused], "sites": [site], "out": "out", "files": []}
+    lines = [part for part in shown(outcome, 80) if isinstance(part, str)]
+    assert lines[:2] == [
+        "7 rounds from 1 to 7 without west: silent.",
+        "Round 2 without south: refused.",
+    ]
+
+
 def test_a_run_that_failed_is_shown_on_a_line_of_its_own(folder, monkeypatch) -> None:
     """No other line is as wide as its reason."""
     monkeypatch.setattr(coordinator, "sites_online", lambda federation: ["a"])

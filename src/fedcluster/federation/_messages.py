@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from fedcluster._report._tables import Table, centers_table, index_table, number, verdict_line
+from fedcluster.errors import listed
 from fedcluster.model import Model
 
 
@@ -38,9 +39,31 @@ def shown(outcome: Mapping[str, Any], width: int) -> list[Table | str]:
         inertia = outcome["inertia"]
         measured = "" if inertia is None else f"; inertia {number(inertia)}"
         parts.append(f"{outcome['rounds']} rounds, {outcome['stop_reason']}{measured}.")
-    for refusal in missing[:5]:
-        parts.append(f"Round {refusal['exchange']} without {refusal['site']}: {refusal['reason']}.")
-    return [*parts, *_written(outcome)]
+    return [*parts, *_absences(missing)[:5], *_written(outcome)]
+
+
+def _absences(missing: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return which rounds went without a site and why, in one line for each site and reason.
+
+    Examples
+    --------
+    >>> away = {"site": "west", "reason": "not connected"}
+    >>> _absences([{**away, "exchange": n} for n in (1, 2, 3, 5)])
+    ['Rounds 1, 2, 3 and 5 without west: not connected.']
+    >>> _absences([{**away, "exchange": n} for n in range(4, 44)])
+    ['40 rounds from 4 to 43 without west: not connected.']
+    """
+    rounds: dict[tuple[str, str], list[str]] = {}
+    for refusal in missing:
+        about = (refusal["site"], refusal["reason"])
+        rounds.setdefault(about, []).append(str(refusal["exchange"]))
+    lines = []
+    for (site, reason), numbers in rounds.items():
+        when = f"{'Round' if len(numbers) == 1 else 'Rounds'} {listed(numbers)}"
+        if len(numbers) > 6:
+            when = f"{len(numbers)} rounds from {numbers[0]} to {numbers[-1]}"
+        lines.append(f"{when} without {site}: {reason}.")
+    return lines
 
 
 def _centers(outcome: Mapping[str, Any], width: int) -> list[Table]:
