@@ -28,6 +28,8 @@ if find_spec("flwr") is None:  # as in `make oldest`: Flower allows only new ver
         if NEEDS_FLOWER.search(path.read_text("utf-8"))
     ]
 
+os.environ.pop("COLUMNS", None)  # of those who run tests in parallel: it would break lines
+
 REFERENCE = Path(__file__).parents[2] / "shared" / "reference"
 
 
