@@ -20,14 +20,13 @@ from fedcluster.errors import InputError
 from fedcluster.io._columns import columns_of, common_columns, is_blank
 from fedcluster.io._dates import checked_how
 from fedcluster.io._frames import (
-    GivenTable,
-    ReadPath,
     column_names,
     finite,
     in_order,
     numeric,
     raw_rows,
 )
+from fedcluster.io._given import GivenTable, ReadPath
 from fedcluster.jobs import tried
 from fedcluster.preprocessing import PreprocessingSpec, Preprocessor
 
