@@ -87,7 +87,7 @@ def hold(patch: pytest.MonkeyPatch, groups: list[np.ndarray]) -> None:
     labels = np.empty(sum(map(len, groups)), np.int32)
     for number, rows in enumerate(groups):
         labels[rows] = number
-    patch.setattr(partitions, "partition", lambda points, p: labels)
+    patch.setattr("fedcluster.kernels.partition", lambda points, p: labels)
 
 
 def test_steps_see_the_means_of_groups_and_their_weights() -> None:

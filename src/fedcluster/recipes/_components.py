@@ -65,7 +65,7 @@ def search(
     means: State,
     *,
     seed: int = 0,
-    max_rounds: int = 100,
+    max_rounds: int = 300,
 ) -> Plan[Result]:
     """Plan a race of many starts, generations of children, and the best to its end.
 
