@@ -26,6 +26,7 @@ from fedcluster.client import Client
 from fedcluster.core import Answers, Data, Filter, Limit, SiteInfo, Summary, Task
 from fedcluster.engines._crowd import Crowd
 from fedcluster.engines._errors import at_site
+from fedcluster.io._given import numbered
 from fedcluster.privacy import MinRows
 
 _WORTH_A_THREAD = 50_000
@@ -259,16 +260,13 @@ def _by_site(data: Data, sites: NDArray[Any]) -> tuple[list[str], NDArray[np.int
     """Return the sites' names in order, where the rows of each begin and end, and the rows."""
     if sites.shape != (len(data),):
         raise ValueError(f"sites has shape {sites.shape}, but there are {len(data)} rows")
-    labels, number = np.unique(sites, return_inverse=True)
-    names = labels.astype(str)
-    by_name = np.argsort(names)
-    place = np.argsort(by_name)[number]
+    names, place = numbered(sites)
     if data.sample_weight is not None:
         place, data = place[data.sample_weight > 0], data.weighed()
     counts = np.bincount(place, minlength=len(names))
     if not counts.all():
-        empty = str(names[by_name[np.argmin(counts)]])
+        empty = str(names[np.argmin(counts)])
         raise ValueError(f"site {empty!r} has no row of positive weight")
     if (np.diff(place) < 0).any():
         data = data.take(np.argsort(place, kind="stable"))
-    return names[by_name].tolist(), np.concatenate([[0], np.cumsum(counts)]), data
+    return names.tolist(), np.concatenate([[0], np.cumsum(counts)]), data

@@ -88,7 +88,7 @@ def by_site(
         raise ValueError(
             f"sites must name the site of each of the {_n_rows(X)} rows; its shape is {sites.shape}"
         )
-    names, number = _numbered(sites)
+    names, number = numbered(sites)
     for what, given in (("sample_weight", weight), ("groups", group)):
         if given is not None and len(given) != len(sites):
             raise ValueError(f"{what} has {len(given)} entries for {len(sites)} rows")
@@ -148,12 +148,12 @@ def _site_names(sites: Any) -> NDArray[Any]:
     return given if given.dtype.kind in "biu" else given.astype(str)
 
 
-def _numbered(sites: NDArray[Any]) -> tuple[NDArray[np.str_], NDArray[np.intp]]:
+def numbered(sites: NDArray[Any]) -> tuple[NDArray[np.str_], NDArray[np.intp]]:
     """Return the names of the sites in their order as text, and the number of that of each row.
 
     Examples
     --------
-    >>> _numbered(np.array([10, 9, 10]))
+    >>> numbered(np.array([10, 9, 10]))
     (array(['10', '9'], dtype='<U21'), array([0, 1, 0]))
     """
     if sites.dtype.kind == "U":  # sorting as many texts as rows takes ten times as long
