@@ -144,13 +144,13 @@ def test_equal_rows_share_groups():
 def test_neither_time_nor_memory_are_quadratic(kind):
     rng = np.random.default_rng(4)
     seconds = []
-    for n in (20_000, 80_000):  # four times as many: 16 times as long if it were
+    for n in (10_000, 80_000):  # eight times as many: 64 times as long if it were
         rows = KINDS[kind](rng, n, 2)
         partition(rows, 5)
         begun = time.process_time()
         partition(rows, 5)
         seconds.append(time.process_time() - begun)
-    assert seconds[1] < 10 * seconds[0] + 0.1
+    assert seconds[1] < 32 * seconds[0] + 0.5
 
 
 def best_of_a_line(values, p):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import tomllib
 from dataclasses import dataclass, fields, replace
 from datetime import date
@@ -526,15 +525,14 @@ def test_the_coordinator_and_the_log_are_told_of_a_refusal() -> None:
     assert engine.ask([Task(FKM(2), State())])[0].missing == ()
 
 
-def test_many_tasks_are_refused_before_they_are_read() -> None:
+def test_many_tasks_are_refused_before_they_are_read(monkeypatch) -> None:
+    monkeypatch.delattr("fedcluster.engines._responder.read_tasks")
     site = Responder(Client("a", Data(np.eye(9))), columns=())
     question = {"protocol": wire.PROTOCOL, "run": "r", "exchange": 0, "tasks": [1] * 900_000}
-    began = time.process_time()
     header, _ = wire.unpack(site.reply(wire.pack(question, {})))
     assert header["refused"].endswith("at most 4,000 tasks in a message, as a list")
     header, _ = wire.unpack(site.reply(wire.pack({**question, "tasks": [[]] * 10**6}, {})))
     assert header["refused"] == "the header of the message has more than 1,000,000 lists"
-    assert time.process_time() - began < 2
 
 
 def test_no_row_is_opened_for_a_question_that_is_refused() -> None:
