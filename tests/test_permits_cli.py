@@ -126,6 +126,7 @@ def test_every_job_goes_through_under_a_permit_with_the_usual_steps(trial, tmp_p
     used = sum("question" in line and line.get("permit") == "hips-1" for line in lines)
     assert f"rounds: 40, {used} used" in said
     assert "columns: age, bmi" in said
+    assert "labels: yes" in said
 
 
 @pytest.mark.parametrize(
@@ -208,6 +209,7 @@ def test_an_offered_permit_is_shown_before_it_is_accepted(trial):
     status, said = invoke("site", "permit", "show", toml(trial), path)
     assert status == 0
     assert "purpose: Groups of patients" in said
+    assert "labels: no" in said
     assert "rounds: 40, not accepted here" in said
     assert invoke("site", "permit", "show", toml(trial)) == (0, "No permit was accepted here.\n")
     path.write_text(path.read_text().replace("rounds = 40", "rounds = 41"))
@@ -294,9 +296,22 @@ def test_a_run_without_a_permit_is_told_to_name_one(permit, permits, advice, tri
     folder = trial / "runs" / "run-1"
     folder.mkdir(parents=True)
     error = f"round 1: 0 of 3 sites answered (north: refused the question: {NO_PERMIT}, and so on)"
+    fails(folder, error, permit)
+    with pytest.raises(SiteError, match=re.escape(error) + advice):
+        coordinator.wait(Federation.load(trial), folder, print)
+
+
+def fails(folder, error, permit):
     (folder / "job.json").write_text(json.dumps({"permit": permit}))
     (folder / "outcome.json").write_text(json.dumps({"done": False, "error": error}))
-    with pytest.raises(SiteError, match=re.escape(error) + advice):
+
+
+def test_a_run_that_its_permit_does_not_cover_is_told_to_find_another(trial):
+    """To resume it would ask for the same under the same permit."""
+    folder = trial / "runs" / "run-1"
+    folder.mkdir(parents=True)
+    fails(folder, "north: permit 'hips-1' does not cover step 'Quantiles'", "hips-1")
+    with pytest.raises(SiteError, match="'Quantiles'; begin anew with a permit that does, see"):
         coordinator.wait(Federation.load(trial), folder, print)
 
 

@@ -191,7 +191,8 @@ def permit_lines(permits: Iterable[Mapping[str, Any]]) -> list[str]:
     for permit in permits:
         for key in ("id", "purpose", "coordinator", "sites", "columns", "labels", "steps"):
             value = permit[key]
-            text = ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+            values = value if isinstance(value, list | tuple) else [value]
+            text = ", ".join({True: "yes", False: "no"}.get(each, str(each)) for each in values)
             lines.append(f"{key}: {printable(text)}")
         lines.append(f"days: {permit['start']} to {permit['end']}, UTC")
         used = f", {permit['used']:,} used" if "used" in permit else ", not accepted here"

@@ -38,6 +38,7 @@ PERMIT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 GRANTED = "granted by the coordinator"
 """What a coordinator signs that a permit is."""
 NO_PERMIT = "this site answers under a permit only"
+NOT_COVERED = "does not cover"
 """What a site says where a question names no permit that it has accepted."""
 
 STEPS = (

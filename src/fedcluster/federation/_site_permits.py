@@ -16,6 +16,7 @@ from fedcluster.federation._permits import (
     GRANTED,
     LABEL_STEPS,
     NO_PERMIT,
+    NOT_COVERED,
     Permit,
     accepted,
     authority_digest,
@@ -232,11 +233,11 @@ def _not_covered(permit: Permit, state: State, asked: Asked, head: Head) -> str 
         return f"is for {permit.rounds:,} rounds, and all are used"
     if columns := [name for name in asked.columns if name not in permit.columns]:
         listed = f": {', '.join(columns)}" if asked.named else "; name those that it does"
-        return f"does not cover all columns{listed}"
+        return f"{NOT_COVERED} all columns{listed}"
     if asked.labels and not permit.labels:
-        return "does not cover labels"
+        return f"{NOT_COVERED} labels"
     if steps := sorted(asked.steps - set(permit.steps)):
-        return f"does not cover step {steps[0]!r}"
+        return f"{NOT_COVERED} step {steps[0]!r}"
     return None
 
 

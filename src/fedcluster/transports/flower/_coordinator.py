@@ -36,7 +36,7 @@ from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from fedcluster._specifications import RunOptions
 from fedcluster.errors import InputError, SiteError
 from fedcluster.federation._folder import CANCEL, Federation
-from fedcluster.federation._permits import NO_PERMIT, Permit
+from fedcluster.federation._permits import NO_PERMIT, NOT_COVERED, Permit
 from fedcluster.federation._private import private_files
 from fedcluster.io._outputs import atomic_write, write_json
 from fedcluster.jobs import JOBS, Job
@@ -369,6 +369,8 @@ def _go_on(folder: Path, error: str = "") -> str:
         permits = sorted(path.stem for path in (federation / "permits").glob("*.toml"))
         named = f"--permit {permits[0]}" if len(permits) == 1 else "--permit ID"
         return f"begin anew with {named}, or see fedcluster federation permit --help"
+    if NOT_COVERED in error:
+        return "begin anew with a permit that does, see fedcluster federation permit --help"
     return f"when that is mended: fedcluster federation run {federation} resume {folder.name}"
 
 
