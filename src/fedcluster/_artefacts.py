@@ -63,6 +63,7 @@ def fit_content(report: JobReport, records: Sequence[SiteRecord] = ()) -> dict[s
     chosen = report.outcome.value
     return {
         "n_clusters": len(result.state.centers),
+        "model": job.model,
         "algorithm": str(job.algorithm),
         "columns": list(report.columns),
         "seed": job.seed,

@@ -29,13 +29,28 @@ GROUPS = (
 
 def summary_line(content: Mapping[str, Any]) -> str:
     """Return a fit in one line, from what ``history.json`` says of it."""
-    inertia = math.nan if content["inertia"] is None else content["inertia"]
     return (
-        f"{counted(content['n_clusters'], 'cluster')}, inertia {number(inertia)}, "
+        f"{counted(content['n_clusters'], 'cluster')}, {objective(content)}, "
         f"{content['stop_reason']}; {counted(content['rounds'], 'round')} in all with "
         f"{counted(len(content['sites']), 'site')}. Algorithm {content['algorithm']}, "
         f"seed {content['seed']}."
     )
+
+
+def objective(content: Mapping[str, Any]) -> str:
+    """Return what a fit has made small, or large, from what ``history.json`` says of it.
+
+    Examples
+    --------
+    >>> objective({"model": "k-means", "inertia": 12.5})
+    'inertia 12.5'
+    >>> objective({"model": "mixture", "inertia": 12.5})
+    'log-likelihood -12.5'
+    """
+    inertia = math.nan if content["inertia"] is None else content["inertia"]
+    if content["model"] == "mixture":
+        return f"log-likelihood {number(-inertia)}"
+    return f"inertia {number(inertia)}"
 
 
 def notes(

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fedcluster._report._messages import objective
 from fedcluster._report._tables import Table, centers_table, index_table, number, verdict_line
 from fedcluster.errors import listed
 from fedcluster.model import Model
@@ -36,8 +37,7 @@ def shown(outcome: Mapping[str, Any], width: int) -> list[Table | str]:
         parts.append(Table("All sites together", ("index", "better", "score"), scores))
         parts += outcome["meaning"]
     if "stop_reason" in outcome:
-        inertia = outcome["inertia"]
-        measured = "" if inertia is None else f"; inertia {number(inertia)}"
+        measured = "" if outcome["inertia"] is None else f"; {objective(outcome)}"
         parts.append(f"{outcome['rounds']} rounds, {outcome['stop_reason']}{measured}.")
     return [*parts, *_absences(missing)[:5], *_written(outcome)]
 
