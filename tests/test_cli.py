@@ -218,7 +218,8 @@ def test_what_is_printed_can_be_read_aloud(rows, files):
     assert "with 3 sites. Algorithm auto, seed 0.\n" in shown
     assert "Limits in force: a site with fewer than 2 rows sends nothing.\n" in shown
     assert "Site tiny took no part: its limits held back its only row" in shown
-    assert shown.endswith("Wrote out/model.json, out/history.json and out/labels (3 files).\n")
+    written = "out/model.json, out/history.json, out/report.html and out/labels (3 files)"
+    assert shown.endswith(f"Wrote {written}.\n")
     assert len(labels("tiny")) == 1
 
 
@@ -384,6 +385,7 @@ def test_an_output_folder_is_not_overwritten_unless_told(files):
         "mine.txt",
         "model.json",
         "new.csv",
+        "report.html",
         "south.csv",
     ]
     Path("file").touch()

@@ -17,6 +17,7 @@ import fedcluster
 # ``__init__`` is the package's front door: what stands above it may use the public names.
 FLOORS = (
     "core errors _random _lazy _texts",
+    "_html",
     "_worker",
     "_choices _ranges kernels io",
     "metrics privacy",
@@ -32,7 +33,7 @@ FLOORS = (
     "selection",
     "_model_file",
     "model _report testing",
-    "jobs",
+    "jobs _pages",
     "_artefacts _attacks estimators",
     "__init__",
     "federation",

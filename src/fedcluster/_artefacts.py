@@ -7,6 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from fedcluster._pages._page import reported
 from fedcluster._report._pictures import pictured
 from fedcluster._report._scores import meaning
 from fedcluster._report._tables import SiteRecord, plain
@@ -112,15 +113,18 @@ def better(index: str, metrics: Sequence[Any] = ()) -> str | None:
     return {True: "higher", False: "lower", None: None}[higher]
 
 
-def write_job(folder: Path, report: JobReport) -> dict[str, Any]:
-    """Write the files of a job of any kind; returns what there is to show."""
+def write_job(folder: Path, report: JobReport, name: str = "") -> dict[str, Any]:
+    """Write the files of a job of any kind, and of a fit a page that calls it by its name.
+
+    Returns what there is to show.
+    """
     job = report.job
     if isinstance(job, Fit):
         chosen = [] if tried(job.n_clusters) is None else write_selection(folder, report)
         files = [*chosen, "model.json", "history.json"]
         content = fit_content(report)
         model_of(report).save(folder / "model.json")
-        write_history(folder, report, {**content, "files": files})
+        write_history(folder, report, content, files, name)
         return content
     if isinstance(job, SelectK):
         write_selection(folder, report)
@@ -130,10 +134,40 @@ def write_job(folder: Path, report: JobReport) -> dict[str, Any]:
     return content
 
 
-def write_history(folder: Path, report: JobReport, content: Mapping[str, Any]) -> None:
-    """Write ``history.json``: what happened, round by round."""
-    history = plain(result_of(report).history)
-    _write(folder / "history.json", HISTORY, report, {**content, "history": history})
+def write_history(
+    folder: Path,
+    report: JobReport,
+    content: Mapping[str, Any],
+    files: Sequence[str],
+    page: str | None,
+) -> list[str]:
+    """Write ``history.json``: what happened, round by round; and the page on all files.
+
+    Parameters
+    ----------
+    folder : Path
+        Where the other files are already.
+    report : JobReport
+        What came of the job.
+    content : mapping
+        What is told of it.
+    files : sequence of str
+        The names of all files.
+    page : str or None
+        What the page calls the run; None for no page.
+
+    Returns
+    -------
+    list of str
+        The names of all files, with that of the page.
+    """
+    path, history = folder / "history.json", plain(result_of(report).history)
+    told = {**content, "files": list(files), "history": history}
+    _write(path, HISTORY, report, told)
+    if page is not None and (more := reported(folder, page)):
+        told["files"] += more
+        _write(path, HISTORY, report, told)
+    return list(told["files"])
 
 
 def write_selection(folder: Path, report: JobReport) -> list[str]:

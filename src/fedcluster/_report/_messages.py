@@ -102,7 +102,7 @@ def _limits_in_force(sites: Sequence[SiteRecord]) -> str:
     """Return the limits in plain words, by site where they differ."""
     by_limit: dict[str, list[str]] = {}
     for site in sites:
-        by_limit.setdefault("; ".join(_in_words(site.limits)), []).append(site.name)
+        by_limit.setdefault("; ".join(limits_in_words(site.limits)), []).append(site.name)
     if list(by_limit) == [""]:
         return "No limit is in force: a single row may leave its site."
     if len(by_limit) == 1:
@@ -111,7 +111,7 @@ def _limits_in_force(sites: Sequence[SiteRecord]) -> str:
     return f"Limits in force: {'; '.join(each)}."
 
 
-def _in_words(limits: Sequence[Limit]) -> list[str]:
+def limits_in_words(limits: Sequence[Limit]) -> list[str]:
     """Return limits in words; those that hold nothing back are left out."""
     words = []
     for limit in limits:

@@ -9,6 +9,7 @@ import typer
 from fedcluster.cli import _audit as audits
 from fedcluster.cli import _commands as commands
 from fedcluster.cli import _federation as federation
+from fedcluster.cli import _pages as pages
 from fedcluster.cli import _site as site
 from fedcluster.cli._screen import OneLine
 
@@ -64,6 +65,10 @@ app.command(
 app.command(epilog="Example: fedcluster evaluate result/model.json north.csv south.csv west.csv")(
     commands.evaluate
 )
+app.command(
+    short_help="Write a page on a run, to read in a browser.",
+    epilog="Example: fedcluster report result",
+)(pages.report)
 app.command(
     "warm-up",
     short_help="Compile the numerical kernels, once on a machine.",

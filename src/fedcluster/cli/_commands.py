@@ -60,6 +60,9 @@ def fit(
     fuzzy: Fuzzy = False,
     min_cluster_size: MinClusterSize = None,
     out: OutOfFit = Path("result"),
+    report: Annotated[
+        bool, typer.Option(help="Write report.html, a page on the run to read in a browser.")
+    ] = True,
     join: JoinOptions,
     show: ShowOptions,
 ) -> None:
@@ -75,8 +78,9 @@ def fit(
     columns of 0 and 1, the same at all sites; what was done is shown, and kept in the model.
 
     Writes model.json (the centres), labels/SITE.csv (the cluster of each row, with --fuzzy also
-    its degrees) and history.json (what happened, and what each site sent); with -k auto also
-    selection.json and curves.png (why so many, see select-k); with --append tables/SITE.csv.
+    its degrees), history.json (what happened, and what each site sent) and report.html (all of
+    that but the labels, to read); with -k auto also selection.json and curves.png (why so many,
+    see select-k); with --append tables/SITE.csv.
     """
     with Screen(as_json=show.as_json, quiet=show.quiet) as screen:
         from fedcluster.cli import _joining as joining
@@ -92,7 +96,7 @@ def fit(
         joined = joining.opened(files, join, rows, of_all=rows.site_column is not None)
         read = reading.read(files, rows, screen.doing, job.prepare)
         from fedcluster._report import _messages as messages
-        from fedcluster._report import _tables as report
+        from fedcluster._report import _tables as tables
         from fedcluster.cli import _runs as runs
 
         job = runs.with_dates(job, read.dates)
@@ -101,12 +105,12 @@ def fit(
         )
         fitted = fitted.with_decisions(read.left_out, read.notes)
         screen.warnings += fitted.warnings
-        content, written = runs.write(out, fitted, joining=joined)
+        content, written = runs.write(out, fitted, joining=joined, report=report)
     screen.result(
         runs.result(content, out, written),
         [
             *fitted.shown(screen.width, str(out / "model.json")),
-            report.cluster_table(fitted.records, screen.width, str(out / "history.json")),
+            tables.cluster_table(fitted.records, screen.width, str(out / "history.json")),
             messages.summary_line(content),
             *messages.notes(fitted.records),
             *runs.unlabelled(fitted.labels),

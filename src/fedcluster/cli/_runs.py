@@ -21,6 +21,7 @@ from fedcluster._artefacts import (
     write_history,
     write_selection,
 )
+from fedcluster._pages._page import REPORT
 from fedcluster._report._messages import few_clusters_line, groups_line, limit_line
 from fedcluster._report._tables import (
     SiteRecord,
@@ -216,23 +217,27 @@ def write(
     fitted: FittedSites,
     draw: Callable[[Path], list[str]] = lambda _folder: [],
     joining: Joining = ALONE,
+    *,
+    report: bool = True,
     **more: Any,
 ) -> tuple[dict[str, Any], list[str]]:
     """Write the outputs of a fit; returns what happened and the files, relative to the folder.
 
     ``draw(folder)`` may add files, whose names it returns; ``more`` goes into the history. With
-    tables to join, labels have the rows' keys, and the tables are written.
+    tables to join, labels have the rows' keys, and the tables are written; with ``report`` the
+    page on the run, too.
     """
     labels = {record.name: record.labels for record in fitted.records}
     content = fit_content(fitted.report, fitted.records) | more
-    with atomic_folder(out, obsolete=_labels_of_earlier_run(out)) as folder:
+    with atomic_folder(out, obsolete=_of_earlier_run(out)) as folder:
         chosen = [] if fitted.selection is None else write_selection(folder, fitted.report)
         drawn = [*chosen, *draw(folder)]
         _write_labels(folder, labels, fitted.tables, fitted.labels, fitted.model, joining)
         fitted.model.save(folder / "model.json")
         files = ["model.json", "history.json", *drawn, *labels.values()]
         files += joining.files(list(labels.values()))
-        write_history(folder, fitted.report, {**content, "files": files})
+        page = out.name if report else None
+        files = write_history(folder, fitted.report, content, files, page)
     return content, files
 
 
@@ -306,8 +311,8 @@ def _write_labels(
         joining.write(folder, files[site], table, model, labels[site])
 
 
-def _labels_of_earlier_run(out: Path) -> list[str]:
-    """Return the files of labels and tables that an earlier fit wrote here, by its own account."""
+def _of_earlier_run(out: Path) -> list[str]:
+    """Return the labels, tables and report that an earlier fit wrote here, by its own account."""
     try:
         history = json.loads((out / "history.json").read_text("utf-8"))
         if history["format"] != HISTORY:
@@ -316,7 +321,8 @@ def _labels_of_earlier_run(out: Path) -> list[str]:
     except (OSError, ValueError, LookupError, TypeError):
         return []
     folders = (Path("labels"), Path(TABLES))
-    return [str(f) for f in files if f.parent in folders and f.suffix == ".csv"]
+    tables = [str(f) for f in files if f.parent in folders and f.suffix == ".csv"]
+    return [*tables, *(str(f) for f in files if f == Path(REPORT))]
 
 
 def result(content: Mapping[str, Any], out: Path | None, files: Sequence[str]) -> dict[str, Any]:

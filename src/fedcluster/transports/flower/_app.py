@@ -158,7 +158,7 @@ def conduct(engine: RemoteEngine, content: Mapping[str, Any], folder: Path) -> d
     write_json(folder / "log-heads.json", heads)
     out = Path(content["out"])
     with atomic_folder(out) as partial:
-        shown = write_job(partial, report)
+        shown = write_job(partial, report, out.name)
         files = sorted(path.name for path in partial.iterdir())
     kept: tuple[str, ...] = ()
     doubts = [*report.fit_report.warnings]

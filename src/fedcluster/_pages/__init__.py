@@ -1,0 +1,1 @@
+"""Pages in HTML about a run: the report, and the page that follows it while it goes on."""

@@ -1,0 +1,336 @@
+"""Sections of the report on the run: convergence, quality, rounds, what left the sites, use."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from fedcluster._html import Html, element
+from fedcluster._pages import _charts as charts
+from fedcluster._pages._parts import (
+    Cell,
+    beside,
+    listed_of,
+    named,
+    paragraphs,
+    percent,
+    section,
+    table,
+)
+from fedcluster._pages._run import Run
+from fedcluster._pages._sections import chosen, indices_of
+from fedcluster._report._messages import counted, limits_in_words
+from fedcluster._report._scores import meaning
+from fedcluster._report._tables import number
+from fedcluster.core import Limit
+from fedcluster.metrics._indices import CHOOSING, METRICS
+
+BYTES = 8
+"""Bytes of a number on its way."""
+
+
+def finite(x: Any) -> float:
+    """Return a number of a file, where null stands for nan."""
+    return math.nan if x is None else float(x)
+
+
+def shown(x: Any) -> str:
+    """Return a number as a table shows it; an en dash where there is none."""
+    return number(finite(x)) if math.isfinite(finite(x)) else "–"
+
+
+def convergence(run: Run) -> Html:
+    """Return how the inertia fell and the centres came to rest."""
+    history = run.history.get("history", ())
+    if not history:
+        return Html()
+    rounds = [done["round"] for done in history]
+    inertia = [finite(done["inertia"]) for done in history]
+    shift = [finite(done["shift"]) for done in history]
+    about = f"{counted(len(rounds), 'round')}"
+    known = [x for x in inertia if math.isfinite(x)]
+    if known:
+        about += f"; the inertia begins at {number(known[0])} and ends at {number(known[-1])}"
+    drawn = [
+        charts.curve("Inertia by round", f"{about}.", rounds, inertia, label="round"),
+        charts.curve(
+            "Largest shift of a centre by round",
+            f"{about}.",
+            rounds,
+            shift,
+            label="round",
+            log=True,
+        ),
+    ]
+    rows = [
+        [str(done["round"]), done["step"], shown(done["inertia"]), shown(done["shift"])]
+        for done in history
+    ]
+    numbers = table(
+        "Rounds of the run that won", ["round", "step", "inertia", "shift of a centre"], rows
+    )
+    lead = (
+        "The rounds of the run that won, after its start: the inertia, which is the sum of squared "
+        "distances of the rows to their centres, and the largest distance by which a centre moved "
+        "(logarithmic). Both in the units of the prepared rows."
+    )
+    both = Html("".join(drawn))
+    shown_beside = beside(both, numbers)
+    return section("convergence", "How it converged", paragraphs([lead]), shown_beside)
+
+
+def quality(run: Run) -> Html:
+    """Return the indices of the clustering, and what they mean."""
+    scores = indices_of(run)
+    if not scores:
+        return Html()
+    rows = [[name, _better(name, run.scores), shown(value)] for name, value in scores.items()]
+    numbers = table("Indices", ["index", "better", "score"], rows)
+    return section("quality", "Quality", paragraphs(meaning(scores)), numbers)
+
+
+def _better(name: str, scores: Mapping[str, Any]) -> str:
+    """Return whether the higher or the lower score is the better one."""
+    if name in scores.get("better", {}):
+        return scores["better"][name] or ""
+    rising = METRICS[name].maximise if name in METRICS else None
+    return {True: "higher", False: "lower", None: ""}[rising]
+
+
+def choice(run: Run) -> Html:
+    """Return why there are so many clusters: a curve for each index, and the verdict."""
+    verdict = chosen(run)
+    if not verdict:
+        return Html()
+    says, k = verdict["says"], verdict["n_clusters"]
+    ks = [line["k"] for line in verdict["table"]]
+    drawn = []
+    for index in [name for name in says if name in CHOOSING]:
+        label = CHOOSING[index].label.removeprefix("the ")
+        name = f"{label[:1].upper()}{label[1:]}"
+        values = [finite(line.get(index)) for line in verdict["table"]]
+        about = f"Over k from {ks[0]} to {ks[-1]}; it says {says[index]}."
+        chart = charts.curve(name, about, ks, values, label="clusters", marked=says[index])
+        if chart:
+            heading = element("h3", f"{name}: {says[index]}")
+            drawn.append(element("div", heading, chart, class_="small"))
+    lead = f"{verdict['reason']} The dot that stands out is the choice of each index."
+    header = ["k", *says]
+    rows = [
+        [Cell(f"{line['k']}{' (chosen)' if line['k'] == k else ''}"), *_choices(line, says)]
+        for line in verdict["table"]
+    ]
+    numbers = table("What each index says of each k (its choice in bold)", header, rows)
+    doubts = listed_of(verdict["warnings"])
+    curves = element("div", drawn, class_="charts") if drawn else Html()
+    return section("choice", "The number of clusters", paragraphs([lead]), doubts, curves, numbers)
+
+
+def _choices(line: Mapping[str, Any], says: Mapping[str, int]) -> Iterator[Any]:
+    """Yield what each index says of one k, its own choice in bold."""
+    for index, own in says.items():
+        value = shown(line.get(index))
+        yield element("strong", value) if own == line["k"] else value
+
+
+def data(run: Run) -> Html:
+    """Return what was done to the rows, and what was met in them."""
+    told = run.account.get("preprocessing", {})
+    lines = [
+        *run.account.get("prepared", ()),
+        *(f"But: {each}" for each in told.get("warnings", ())),
+    ]
+    missing = [[named(column), f"{n:,.0f}"] for column, n in told.get("missing", {}).items() if n]
+    gaps = table("Missing values", ["column", "values"], missing)
+    return section("data", "The data", listed_of(lines), gaps)
+
+
+def taking_part(run: Run) -> Html:
+    """Return who answered in which round."""
+    if not run.rounds or not run.sites:
+        return Html()
+    names = [site["name"] for site in run.sites]
+    marks = [[_mark(done, name) for done in run.rounds] for name in names]
+    why = reasons(run)
+    rows = [
+        [
+            named(name),
+            str(marks[i].count("yes")),
+            str(marks[i].count("missing")),
+            why.get(name, ""),
+        ]
+        for i, name in enumerate(names)
+    ]
+    steps = table(
+        "What each round asked",
+        ["round", "numbers that came", "steps"],
+        [
+            [str(done["round"]), f"{sum(done['values_sent'].values()):,}", _steps(done["tasks"])]
+            for done in run.rounds
+        ],
+        class_="texts",
+    )
+    about = f"{counted(len(names), 'site')} and {counted(len(run.rounds), 'round')}"
+    chart = charts.presence("Who answered in which round", f"{about}.", names, marks)
+    header = ["site", "rounds answered", "missed", "why"]
+    numbers = table("Rounds of each site", header, rows, sites=True)
+    return section(
+        "rounds", "Who took part in which round", _hiding(run), beside(chart, numbers), steps
+    )
+
+
+def _hiding(run: Run) -> Html | None:
+    """Return the place of the controls that hide sites."""
+    if len(run.sites) < 2:
+        return None
+    return element("div", class_="controls", data_hide="site", data_count=len(run.sites))
+
+
+def _mark(done: Mapping[str, Any], name: str) -> str:
+    if name in done["missing"]:
+        return "missing"
+    return "yes" if name in done["values_sent"] else ""
+
+
+def _steps(tasks: Mapping[str, int]) -> str:
+    return ", ".join(f"{n} {step}" if n > 1 else step for step, n in tasks.items())
+
+
+def reasons(run: Run) -> dict[str, str]:
+    """Return why each site is missing in some rounds, as it was said."""
+    by_site: dict[str, Counter[str]] = {}
+    for refusal in run.account.get("missing", ()):
+        by_site.setdefault(refusal["site"], Counter())[refusal["reason"]] += 1
+    return {
+        site: "; ".join(f"{reason} ({counted(n, 'round')})" for reason, n in why.items())
+        for site, why in by_site.items()
+    }
+
+
+def leaving(run: Run) -> Html:
+    """Return what left each site, under which limits, and what that allows to know."""
+    if not run.rounds:
+        return Html()
+    rows, columns = [], len(run.account.get("columns", run.model.get("columns", ())))
+    for site in run.sites:
+        sent, held = site.get("values_sent", 0), site.get("rows", 0) * columns
+        hidden, n = site.get("rows_held_back"), site.get("rows")
+        rows.append(
+            [
+                named(site["name"]),
+                f"{sent:,}",
+                _bytes(sent * BYTES),
+                f"{sent / held:.2g}" if held else "–",
+                "–" if hidden is None or not n else percent(hidden / n),
+                _limits(site),
+            ]
+        )
+    header = [
+        "site",
+        "numbers sent",
+        "bytes",
+        "numbers per value held",
+        "most rows hidden",
+        "limits",
+    ]
+    shown_table = table("What left each site", header, rows, sites=True, class_="texts")
+    return section("leaving", "What left the sites", paragraphs(_known(run)), shown_table)
+
+
+def _limits(site: Mapping[str, Any]) -> str:
+    """Return the limits of a site in words."""
+    limits = [Limit.from_plain(each) for each in site.get("limits", ())]
+    return "; ".join(limits_in_words(limits)) or "none"
+
+
+def _known(run: Run) -> list[str]:
+    """Return what the numbers that left allow to know."""
+    lines = [
+        "Sums and counts left the sites, one set for each cluster, start and round, and no rows. "
+        "Whoever sees them knows means and sizes of groups of rows, and how these differ by site.",
+    ]
+    lone = [site for site in run.sites if site.get("lone_rows")]
+    grouped = [s for s in run.sites if any(m["name"] == "Groups" for m in s.get("limits", ()))]
+    if grouped:
+        p = min(m["p"] for s in grouped for m in s["limits"] if m["name"] == "Groups")
+        lines.append(
+            f"At {counted(len(grouped), 'site')} rows are in fixed groups of at least {p}: no "
+            "combination of sums stands for fewer rows than that."
+        )
+    if lone:
+        lines.append(
+            f"At {counted(len(lone), 'site')} some sums stood for a single row: whoever reads the "
+            "message knows that row. A limit on the smallest cluster, or groups, hold such sums "
+            "back."
+        )
+    if any("rows_held_back" not in site for site in run.sites):
+        lines.append("How many rows the limits hid is known at the sites alone.")
+    return lines
+
+
+def _bytes(n: int) -> str:
+    """Return a number of bytes in few signs.
+
+    Examples
+    --------
+    >>> _bytes(800), _bytes(800_000), _bytes(12_300_000)
+    ('800 B', '800 kB', '12.3 MB')
+    """
+    for size, unit in ((1e6, "MB"), (1e3, "kB")):
+        if n >= size:
+            return f"{n / size:.3g} {unit}"
+    return f"{n} B"
+
+
+def prediction(run: Run) -> Html:
+    """Return how new rows get their clusters."""
+    if not run.k:
+        return Html()
+    lead = (
+        "The model gives new rows their clusters; it needs the columns of the fit, found by name, "
+        "and prepares them as then. Each site does it for itself."
+    )
+    command = "fedcluster predict model.json NEW.csv --out labels"
+    python = 'from fedcluster import Model\n\nlabels = Model.load("model.json").predict(rows)'
+    columns = [part for name in run.model["columns"] for part in (named(name), ", ")][:-1]
+    return section(
+        "prediction",
+        "Clusters of new rows",
+        paragraphs([lead]),
+        [_code(command), _code(python)],
+        element("p", "Columns: ", columns, "."),
+    )
+
+
+def _code(said: str) -> Html:
+    lines = [part for line in said.split("\n") for part in (line, Html("\n"))][:-1]
+    return element("pre", element("code", lines), tabindex=0)
+
+
+def origin(run: Run) -> Html:
+    """Return the version, the seed and the parameters."""
+    facts: list[Sequence[Any]] = []
+    if "fedcluster_version" in run.model:
+        facts.append(["fedcluster", run.model["fedcluster_version"]])
+    facts.append(["seed", run.account.get("seed", run.model.get("seed"))])
+    given = {k: v for k, v in run.model.get("algorithm", {}).items() if k != "steps"}
+    facts += [[name, _parameter(value)] for name, value in given.items()]
+    steps = run.model.get("algorithm", {}).get("steps", ())
+    asked = element(
+        "details",
+        element("summary", f"What the sites were asked: {counted(len(steps), 'step')}"),
+        listed_of(steps),
+    )
+    shown_table = table("How it was made", ["parameter", "value"], facts, class_="texts")
+    return section("origin", "Version, seed and parameters", shown_table, asked if steps else None)
+
+
+def _parameter(value: Any) -> str:
+    """Return a parameter as it is written; a long one is cut."""
+    if isinstance(value, Mapping):
+        inner = ", ".join(f"{k}={_parameter(v)}" for k, v in value.items() if k != "name" and v)
+        return f"{value.get('name', '')}({inner})" if "name" in value else f"{{{inner}}}"
+    said = str(value)
+    return said if len(said) <= 200 else f"{said[:200]}…"

@@ -1,0 +1,232 @@
+"""Files of a run, read for its pages: a fit, a choice of k or an evaluation, here or over sites."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedcluster.core import Floats
+from fedcluster.errors import InputError
+
+FILES: Mapping[str, Sequence[str]] = {
+    "model": ("algorithm", "centers", "columns", "weights"),
+    "history": ("communication_rounds", "history", "rounds", "sites"),
+    "selection": ("n_clusters", "reason", "says", "table", "warnings"),
+    "scores": ("scores",),
+    "profile": (),
+}
+"""Files that a page is made of, those that are there, and what each must say."""
+OTHER = "(other)"
+"""The level of all texts that have no column of their own."""
+NOTHING: Mapping[str, Any] = {}
+
+
+@dataclass(frozen=True)
+class Feature:
+    """What the centres are in one column, or in one level of a column of text.
+
+    Parameters
+    ----------
+    name : str
+        The column; of a level, COLUMN = LEVEL.
+    values : ndarray of shape (k,)
+        Each centre, in the column's units; of a level, its share.
+    apart : ndarray of shape (k,)
+        How far each centre lies from the mean of all rows, in spreads of the column.
+    level : bool
+        Whether it is the share of a level.
+    """
+
+    name: str
+    values: Floats
+    apart: Floats
+    level: bool = False
+
+
+@dataclass(frozen=True)
+class Run:
+    """What is known of a run; a part that is not there is empty.
+
+    Parameters
+    ----------
+    name : str
+        The name of its folder.
+    model, history, selection, scores, profile : mapping
+        The content of these files.
+    """
+
+    name: str = ""
+    model: Mapping[str, Any] = field(default_factory=dict)
+    history: Mapping[str, Any] = field(default_factory=dict)
+    selection: Mapping[str, Any] = field(default_factory=dict)
+    scores: Mapping[str, Any] = field(default_factory=dict)
+    profile: Mapping[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def account(self) -> Mapping[str, Any]:
+        """Return the file that tells of rounds and sites."""
+        return self.history or self.selection or self.scores
+
+    @cached_property
+    def rounds(self) -> Sequence[Mapping[str, Any]]:
+        """Return the rounds with the sites."""
+        return list(self.account.get("communication_rounds", ()))
+
+    @cached_property
+    def sites(self) -> Sequence[Mapping[str, Any]]:
+        """Return the sites, with what each told and sent."""
+        return list(self.account.get("sites", self.model.get("sites", ())))
+
+    @cached_property
+    def weights(self) -> Floats:
+        """Return the weight of the rows behind each centre, (k,)."""
+        return np.array(self.model.get("weights", ()), dtype=np.float64)
+
+    @property
+    def k(self) -> int:
+        """Return the number of clusters, 0 where there is no model."""
+        return len(self.weights)
+
+    @cached_property
+    def counts(self) -> Floats | None:
+        """Return the rows of each site in each cluster, (sites, k); None where it is not known."""
+        told = [site.get("clusters") for site in self.sites]
+        if not told or not all(each is not None and len(each) == self.k for each in told):
+            return None
+        return np.array(told, dtype=np.float64)
+
+    @cached_property
+    def features(self) -> Sequence[Feature]:
+        """Return the centres by column and level."""
+        return _features(self.model) if self.k else ()
+
+    @property
+    def by_spread(self) -> bool:
+        """Return whether `Feature.apart` is in spreads of the rows, not of the centres alone."""
+        return _standard(self.model)
+
+
+def read_run(folder: Path) -> Run:
+    """Read the files of a run.
+
+    Parameters
+    ----------
+    folder : Path
+        The folder that a job wrote, or that of a run of a federation that has ended, which says
+        where that is.
+
+    Raises
+    ------
+    InputError
+        If there is no such file, or one is damaged.
+    """
+    folder = written_by(folder)
+    found = {name: folder / f"{name}.json" for name in FILES}
+    content = {name: _read(path, name) for name, path in found.items() if path.is_file()}
+    if not content:
+        named = ", ".join(f"{name}.json" for name in FILES)
+        raise InputError(f"{folder} holds no result (none of {named}); name the folder of --out")
+    return Run(folder.resolve().name, **content)
+
+
+def written_by(folder: Path) -> Path:
+    """Return where the files of a run are: in the folder itself, or where its outcome says."""
+    if not (folder / "job.json").is_file():
+        return folder
+    path = folder / "outcome.json"
+    if not path.is_file():
+        raise InputError(f"{folder} has not ended; follow it with fedcluster watch {folder}")
+    with damaged(path):
+        outcome = json.loads(path.read_text("utf-8"))
+        if not outcome["done"]:
+            raise InputError(f"{folder} has no result: {outcome['error']}")
+        return Path(outcome["out"])
+
+
+@contextmanager
+def damaged(path: Path) -> Iterator[None]:
+    """Say of a file that cannot be understood that it is damaged."""
+    try:
+        yield
+    except InputError:
+        raise
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise InputError(f"{path} is damaged: {error}") from error
+
+
+def _read(path: Path, name: str) -> Mapping[str, Any]:
+    """Return the content of a file of ours."""
+    with damaged(path):
+        content: Mapping[str, Any] = json.loads(path.read_text("utf-8"))
+        if content["format"] != f"fedcluster-{name}":
+            raise ValueError(f"its format is {content['format']!r}, not fedcluster-{name}")
+        if lacking := [key for key in FILES[name] if key not in content]:
+            raise ValueError(f"it has no {lacking[0]!r}")
+        return content
+
+
+def _standard(model: Mapping[str, Any]) -> bool:
+    prepare = model.get("algorithm", NOTHING).get("prepare") or NOTHING
+    return bool("preprocessing" in model and prepare.get("scale") == "standard")
+
+
+def _features(model: Mapping[str, Any]) -> list[Feature]:
+    """Return the centres by column and level, in units and in spreads."""
+    centers = np.array(model["centers"], dtype=np.float64)
+    weights = np.array(model["weights"], dtype=np.float64)
+    preprocessing = model.get("preprocessing")
+    if preprocessing is None:
+        return [
+            Feature(name, values, _in_spreads(values, weights))
+            for name, values in zip(model["columns"], centers.T, strict=True)
+        ]
+    units = model["centers_in_units"]
+    factors = (model["algorithm"].get("prepare") or NOTHING).get("weights", NOTHING)
+    features: list[Feature] = []
+    for column in preprocessing["columns"]:
+        name = column["name"]
+        if column["kind"] == "number":
+            values = np.array(units[name], dtype=np.float64)
+            bent = np.log1p(values) if column["log"] else values
+            spread = column["scale"] * math.sqrt(factors.get(name, 1.0))
+            apart = _in_spreads(bent, weights, spread if _standard(model) else None)
+            features.append(Feature(name, values, apart))
+        else:
+            features += _levels(column, units, weights)
+    return features
+
+
+def _levels(
+    column: Mapping[str, Any], units: Mapping[str, Any], weights: Floats
+) -> Iterator[Feature]:
+    """Yield the shares of the levels of a column of text."""
+    for level in [*column["levels"], *([OTHER] if column["other"] else [])]:
+        shares = np.clip(np.array(units[f"{column['name']}={level}"], dtype=np.float64), 0.0, 1.0)
+        p = float(weights @ shares / max(weights.sum(), 1e-300))
+        apart = _in_spreads(shares, weights, math.sqrt(p * (1 - p)))
+        yield Feature(f"{column['name']} = {level}", shares, apart, level=True)
+
+
+def _in_spreads(values: Floats, weights: Floats, spread: float | None = None) -> Floats:
+    """Return how far values lie from their weighted mean, in a spread, by default their own.
+
+    Examples
+    --------
+    >>> _in_spreads(np.array([1.0, 3.0]), np.array([5.0, 5.0]), 4.0)
+    array([-0.25,  0.25])
+    """
+    total = weights.sum()
+    if not total > 0:
+        return np.zeros_like(values)
+    moved = values - weights @ values / total
+    spread = math.sqrt(float(weights @ moved**2 / total)) if spread is None else spread
+    apart: Floats = moved / spread if spread > 0 else np.zeros_like(values)
+    return apart

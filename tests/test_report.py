@@ -1,0 +1,288 @@
+"""The report of a run: what it says, that nothing breaks out of it, and how a browser shows it."""
+
+import base64
+import hashlib
+import json
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from browser import page as browser_page
+from browser import program
+from typer.testing import CliRunner
+
+from fedcluster._html import element
+from fedcluster._pages._charts import Axis, curve
+from fedcluster._pages._page import NAMES, report_page
+from fedcluster._pages._run import Run
+from fedcluster.cli import app
+
+HOSTILE = "</script><script>alert(1)</script>\"'><img src=x onerror=alert(2)>\x1b\u202e&amp;"
+
+
+class Parsed(HTMLParser):
+    """Elements, attributes and texts of a page."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.elements, self.texts = [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_data(self, data):
+        self.texts.append(data)
+
+    @property
+    def ids(self):
+        return [attributes["id"] for tag, attributes in self.elements if tag == "section"]
+
+
+def made(k=3, columns=2, sites=2, names=("age", "ward"), site="site", **more) -> Run:
+    """A run with all parts; its numbers are made up, but fit together."""
+    rng = np.random.default_rng(0)
+    centers = rng.normal(size=(k, columns))
+    names = [names[j] if j < len(names) else f"column {j}" for j in range(columns)]
+    clusters = rng.integers(1, 50, size=(sites, k))
+    told = [
+        {
+            "name": f"{site}{i}", "weight": None, "limits": [{"name": "MinClusterSize", "p": 5}],
+            "values_sent": 120, "rows": int(n.sum()), "clusters": n.tolist(),
+            "rows_held_back": 1, "lone_rows": 0,
+        }
+        for i, n in enumerate(clusters)
+    ]  # fmt: skip
+    model = {
+        "fedcluster_version": "0", "columns": names, "centers": centers.tolist(),
+        "weights": clusters.sum(axis=0).tolist(), "seed": 0,
+        "algorithm": {"name": "auto", "n_clusters": k, "steps": ["Lloyd()"]},
+    }  # fmt: skip
+    answered = [each["name"] for each in told]
+    rounds = [
+        {"round": r, "tasks": {"Lloyd": 2}, "missing": answered[1:] if r == 2 else [],
+         "values_sent": dict.fromkeys(answered[:1] if r == 2 else answered, 12)}
+        for r in range(1, 6)
+    ]  # fmt: skip
+    scores = {"k": k, "inertia": 5.0, "within": 5.0, "squared-silhouette": 0.6}
+    history = {
+        "n_clusters": k, "columns": names, "seed": 0, "stop_reason": "converged after 2 rounds",
+        "rounds": 5, "sites": told, "prepared": ["Prepared: as they are."],
+        "missing": [{"site": each, "exchange": 2, "reason": "silent"} for each in answered[1:]],
+        "history": [
+            {"round": r, "step": "Lloyd", "inertia": 9.0 / r, "shift": 0.1**r} for r in (1, 2, 3)
+        ],
+        "communication_rounds": rounds,
+        "selection": {
+            "n_clusters": k, "rule": "likelihood", "reason": "The likelihood says so.",
+            "warnings": ["few rows"], "says": {"gap": k, "inertia": k},
+            "table": [{**scores, "k": each, "gap": 1 / each} for each in range(1, k + 1)],
+        },
+    }  # fmt: skip
+    return Run(**{"name": "run", "model": model, "history": history, **more})
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory):
+    """The folder of a fit of rows with digits that no mean has."""
+    folder = tmp_path_factory.mktemp("report")
+    rng = np.random.default_rng(1)
+    for name in ("north", "south"):
+        x = np.repeat([10.0, 60.0], 30) + rng.normal(size=60)
+        lines = [f"{a:.6f},{b:.6f}" for a, b in zip(x, rng.normal(size=60), strict=True)]
+        (folder / f"{name}.csv").write_text("age,bmi\n" + "\n".join(lines) + "\n")
+    files = [str(folder / f"{name}.csv") for name in ("north", "south")]
+    ran = CliRunner().invoke(app, ["fit", *files, "-k", "2", "--out", str(folder / "out"), "-q"])
+    assert ran.exit_code == 0, ran.output
+    return folder
+
+
+def test_all_sections_come_in_their_order_and_are_in_the_contents():
+    parsed = Parsed(report_page(made()))
+    assert parsed.ids == list(NAMES)
+    links = [attributes["href"] for tag, attributes in parsed.elements if tag == "a"]
+    assert links[1:] == [f"#{key}" for key in NAMES]
+
+
+def test_a_section_of_which_nothing_is_known_is_absent():
+    run = made()
+    only_model = Parsed(report_page(Run("run", model=run.model))).ids
+    assert only_model == ["found", "clusters", "profiles", "plane", "prediction", "origin"]
+    over_a_network = json.loads(json.dumps(run.history))
+    for site in over_a_network["sites"]:
+        for fact in ("clusters", "rows", "rows_held_back", "lone_rows"):
+            del site[fact]
+    text = report_page(Run("run", model=run.model, history=over_a_network))
+    assert "sites" not in Parsed(text).ids
+    assert "How many rows the limits hid is known at the sites alone." in text
+    verdict = {**run.history["selection"], "sites": [], "communication_rounds": []}
+    assert Parsed(report_page(Run("run", selection=verdict))).ids[:2] == ["found", "quality"]
+
+
+def test_the_report_says_what_the_files_say():
+    run = made()
+    text = " ".join(Parsed(report_page(run)).texts)
+    rows = int(run.weights.sum())
+    assert f"3 clusters of {rows} rows at 2 sites" in text
+    for said in ("The search converged after 2 rounds", "few rows", "silent (1 round)"):
+        assert said in text
+    assert "a site does not send a cluster of fewer than 5 of its rows" in text
+
+
+def test_distances_of_centres_are_in_spreads_of_the_rows_by_hand():
+    centers = [[-1.0], [3.0]]  # a column of mean 10 and spread 2, as (x - 10) / 2, counted twice
+    column = {"kind": "number", "name": "x", "log": False, "shift": 10.0, "scale": 2 / 2**0.5}
+    ward = {"kind": "category", "name": "ward", "levels": ["a", "b"], "other": True}
+    units = {"x": [8.0, 12.0], "ward=a": [0.0, 0.4], "ward=b": [1.0, 0.6], "ward=(other)": [0, 0]}
+    model = {
+        "columns": ["x", "ward"], "centers": centers, "weights": [3.0, 1.0],
+        "centers_in_units": units, "preprocessing": {"columns": [column, ward]},
+        "algorithm": {"prepare": {"scale": "standard", "weights": {"x": 2.0}}},
+    }  # fmt: skip
+    x, a, _, other = Run(model=model).features
+    np.testing.assert_allclose(x.apart, [-0.5, 1.5])  # 8 and 12 from their mean 9, in spreads of 2
+    assert a.name == "ward = a"
+    np.testing.assert_allclose(a.apart, (np.array([0, 0.4]) - 0.1) / 0.3)  # p .1, sd sqrt(.09)
+    np.testing.assert_array_equal(other.apart, [0.0, 0.0])
+
+
+def test_hostile_names_cannot_break_out():
+    run = made(names=(HOSTILE, f"{HOSTILE}2"), site=HOSTILE)
+    run.history["selection"]["reason"] = HOSTILE
+    run.history["missing"][0]["reason"] = HOSTILE
+    harmless, hostile = (Parsed(report_page(each)) for each in (made(), run))
+    tags = [[tag for tag, _ in each.elements] for each in (harmless, hostile)]
+    assert tags[0] == tags[1]
+    assert tags[1].count("script") == 1
+    assert not {"img", "iframe", "link", "object"} & set(tags[1])
+    for _, attributes in hostile.elements:
+        assert not [name for name in attributes if name.startswith("on") or name == "style"]
+        assert attributes.get("href", "#").startswith("#")
+        assert "src" not in attributes
+    assert "\x1b" not in "".join(hostile.texts)
+    assert "\u202e" not in "".join(hostile.texts)
+
+
+def test_the_page_may_load_its_own_script_and_style_and_nothing_else():
+    text = report_page(made())
+    [policy] = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]+)"', text)
+    policy = policy.replace("&#x27;", "'")
+    assert policy.startswith("default-src 'none'; ")
+    for kind in ("style", "script"):
+        [inner] = re.findall(f"<{kind}>(.*?)</{kind}>", text, re.S)
+        digest = base64.b64encode(hashlib.sha256(inner.encode()).digest()).decode()
+        assert f"{kind}-src 'sha256-{digest}'" in policy
+    assert "http" not in text.replace("http-equiv", "")
+
+
+def test_a_report_of_many_clusters_columns_and_sites_is_small():
+    text = report_page(made(k=50, columns=200, sites=100))
+    assert len(text.encode()) < 5e6
+    assert re.findall('<section id="(.*?)"', text) == list(NAMES)
+
+
+def test_fit_writes_the_report_beside_its_other_files(fitted):
+    history = json.loads((fitted / "out" / "history.json").read_text())
+    assert "report.html" in history["files"]
+    text = (fitted / "out" / "report.html").read_text()
+    assert "2 clusters of 120 rows at 2 sites" in text
+    before = text
+    ran = CliRunner().invoke(app, ["report", str(fitted / "out")])
+    assert (ran.exit_code, ran.output.startswith("Wrote ")) == (0, True)
+    assert (fitted / "out" / "report.html").read_text() == before
+
+
+def test_no_value_of_a_row_is_in_what_is_told_of_all_rows(fitted):
+    cells = [
+        cell
+        for name in ("north", "south")
+        for line in (fitted / f"{name}.csv").read_text().split()[1:]
+        for cell in line.split(",")
+    ]
+    assert len(cells) == 240
+    for file in ("report.html", "history.json", "model.json"):
+        text = (fitted / "out" / file).read_text()
+        assert [cell for cell in cells if cell.lstrip("-")[:7] in text] == []
+
+
+def test_a_fit_without_a_report_removes_that_of_an_earlier_one(tmp_path):
+    rows = tmp_path / "rows.csv"
+    rows.write_text("x\n1\n2\n9\n10\n")
+    out = tmp_path / "out"
+    fit = ["fit", str(rows), "-k", "2", "--algorithm", "lloyd", "-q", "--out", str(out)]
+    assert CliRunner().invoke(app, fit).exit_code == 0
+    assert (out / "report.html").exists()
+    assert CliRunner().invoke(app, [*fit, "--overwrite", "--no-report"]).exit_code == 0
+    assert not (out / "report.html").exists()
+    assert "report.html" not in json.loads((out / "history.json").read_text())["files"]
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ({}, "holds no result"),
+        ({"model.json": "{"}, "model.json is damaged"),
+        ({"model.json": '{"format": "fedcluster-model"}'}, "is damaged"),
+        ({"history.json": '{"format": "other"}'}, "not fedcluster-history"),
+        ({"job.json": "{}"}, "has not ended"),
+        ({"job.json": "{}", "outcome.json": '{"done": false, "error": "silent"}'}, "silent"),
+    ],
+)
+def test_what_cannot_be_read_is_said_in_one_line(tmp_path, files, said):
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    ran = CliRunner().invoke(app, ["report", str(tmp_path)])
+    assert ran.exit_code == 2
+    assert said in ran.output
+    assert len(ran.output.splitlines()) == 1
+
+
+def test_a_run_of_a_federation_says_where_its_results_are(tmp_path, fitted):
+    (tmp_path / "job.json").write_text("{}")
+    outcome = {"done": True, "out": str(fitted / "out")}
+    (tmp_path / "outcome.json").write_text(json.dumps(outcome))
+    ran = CliRunner().invoke(app, ["report", str(tmp_path), "--json"])
+    assert json.loads(ran.output)["report"] == str(fitted / "out" / "report.html")
+
+
+def test_a_chart_shows_its_points_where_its_axes_say():
+    drawn = Parsed(curve("name", "about", [1, 2, 3], [10.0, float("nan"), 1.0], label="round"))
+    centres = [a for tag, a in drawn.elements if tag == "circle"]
+    assert [float(each["cy"]) for each in centres] == [14.0, 150.0]  # the highest is at the top
+    assert float(centres[0]["cx"]) < float(centres[1]["cx"])
+    assert curve("name", "about", [1], [1.0], label="round") == ""
+    axis = Axis(0.01, 100.0, 0.0, 4.0, log=True)
+    assert [axis.at(x) for x in (0.01, 1.0, 100.0)] == [0.0, 2.0, 4.0]
+
+
+def test_what_is_html_is_not_escaped_twice():
+    inner = element("b", "<")
+    assert element("p", [inner, "&"]) == "<p><b>&lt;</b>&amp;</p>"
+
+
+@pytest.mark.skipif(program() is None, reason="there is no Chromium")
+def test_a_browser_draws_sorts_hides_and_asks_for_nothing(tmp_path):
+    path = tmp_path / "report.html"
+    path.write_text(report_page(made(k=4, columns=6, sites=3)))
+    with browser_page(tmp_path / "profile") as shown:
+        for width, scheme in ((390, "dark"), (1280, "light")):
+            shown.open(path.as_uri(), width, scheme)
+            assert shown.value("document.documentElement.scrollWidth") == width
+            assert shown.value(
+                "[...document.querySelectorAll('svg')].every(s => s.getBBox().width > 50)"
+            )
+        column = "[...document.querySelectorAll('#profiles tbody tr')].map(r => r.cells[1].querySelector('small').textContent)"  # noqa: E501
+        shown.value("document.querySelectorAll('#profiles th button')[1].click()")
+        falling = [float(each) for each in shown.value(column)]
+        assert falling == sorted(falling, reverse=True)
+        assert len(set(falling)) > 1
+        shown.value("document.querySelector('[data-hide=site] input').click()")
+        shown.value("document.querySelector('[data-hide=cluster] input').click()")
+        for kind in ("site", "cluster"):
+            count = f"document.querySelectorAll('[data-{kind}=\"0\"]').length"
+            gone = f"[...document.querySelectorAll('[data-{kind}=\"0\"]')].every(e => getComputedStyle(e).display == 'none')"  # noqa: E501
+            assert shown.value(count) > 1
+            assert shown.value(gone)
+        assert shown.errors == []
+        assert {each.split(":")[0] for each in shown.requests} <= {"file"}
