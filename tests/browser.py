@@ -91,13 +91,7 @@ def page(profile):
     options = ["--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
     options += ["--remote-debugging-pipe", f"--user-data-dir={profile}"]
     process = subprocess.Popen(
-        [
-            program(),
-            *options,
-            "--remote-debugging-pipe",
-            f"--user-data-dir={profile}",
-            "about:blank",
-        ],
+        [program() or NAMES[0], *options, "about:blank"],
         preexec_fn=hand_over,
         close_fds=False,
         stdout=subprocess.DEVNULL,

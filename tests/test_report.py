@@ -130,6 +130,12 @@ def test_the_report_says_what_the_files_say():
     assert "a site does not send a cluster of fewer than 5 of its rows" in text
 
 
+def test_a_mixture_is_measured_by_its_likelihood():
+    run = made()
+    text = report_page(Run("run", model=run.model, history={**run.history, "model": "mixture"}))
+    assert "the log-likelihood begins at -9 and ends at -3" in text
+
+
 def test_distances_of_centres_are_in_spreads_of_the_rows_by_hand():
     centers = [[-1.0], [3.0]]  # a column of mean 10 and spread 2, as (x - 10) / 2, counted twice
     column = {"kind": "number", "name": "x", "log": False, "shift": 10.0, "scale": 2 / 2**0.5}

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from fedcluster._html import Html, element
+from fedcluster._html import Html, element, joined
 from fedcluster._pages import _charts as charts
 from fedcluster._pages._parts import (
     Cell,
@@ -18,6 +18,7 @@ from fedcluster._pages._parts import (
     percent,
     section,
     table,
+    titled,
 )
 from fedcluster._pages._run import Run
 from fedcluster._pages._sections import chosen, indices_of
@@ -31,6 +32,13 @@ BYTES = 8
 """Bytes of a number on its way."""
 
 
+MEASURED = {
+    "inertia": "The inertia, which is the sum of squared distances of the rows to their centres,",
+    "log-likelihood": "The log-likelihood of the rows",
+}
+"""What a run makes small, or large."""
+
+
 def finite(x: Any) -> float:
     """Return a number of a file, where null stands for nan."""
     return math.nan if x is None else float(x)
@@ -42,43 +50,33 @@ def shown(x: Any) -> str:
 
 
 def convergence(run: Run) -> Html:
-    """Return how the inertia fell and the centres came to rest."""
-    history = run.history.get("history", ())
+    """Return how the objective fell and the centres came to rest."""
+    history = run.history["history"] if run.history else ()
     if not history:
         return Html()
+    mixture = run.history.get("model") == "mixture"
+    name, sign = ("log-likelihood", -1) if mixture else ("inertia", 1)
     rounds = [done["round"] for done in history]
-    inertia = [finite(done["inertia"]) for done in history]
+    objective = [sign * finite(done["inertia"]) for done in history]
     shift = [finite(done["shift"]) for done in history]
-    about = f"{counted(len(rounds), 'round')}"
-    known = [x for x in inertia if math.isfinite(x)]
+    about = counted(len(rounds), "round")
+    known = [x for x in objective if math.isfinite(x)]
     if known:
-        about += f"; the inertia begins at {number(known[0])} and ends at {number(known[-1])}"
-    drawn = [
-        charts.curve("Inertia by round", f"{about}.", rounds, inertia, label="round"),
-        charts.curve(
-            "Largest shift of a centre by round",
-            f"{about}.",
-            rounds,
-            shift,
-            label="round",
-            log=True,
-        ),
-    ]
+        about += f"; the {name} begins at {number(known[0])} and ends at {number(known[-1])}"
+    what = f"{name.capitalize()} by round"
+    falling = charts.curve(what, f"{about}.", rounds, objective, label="round")
+    moves = "Largest shift of a centre, logarithmic"
+    moving = charts.curve(moves, f"{about}.", rounds, shift, label="round", log=True)
+    drawn = joined(titled(what, falling), titled(moves, moving))
     rows = [
-        [str(done["round"]), done["step"], shown(done["inertia"]), shown(done["shift"])]
-        for done in history
+        [str(done["round"]), done["step"], shown(x), shown(done["shift"])]
+        for done, x in zip(history, objective, strict=True)
     ]
-    numbers = table(
-        "Rounds of the run that won", ["round", "step", "inertia", "shift of a centre"], rows
-    )
-    lead = (
-        "The rounds of the run that won, after its start: the inertia, which is the sum of squared "
-        "distances of the rows to their centres, and the largest distance by which a centre moved "
-        "(logarithmic). Both in the units of the prepared rows."
-    )
-    both = Html("".join(drawn))
-    shown_beside = beside(both, numbers)
-    return section("convergence", "How it converged", paragraphs([lead]), shown_beside)
+    header = ["round", "step", name, "shift of a centre"]
+    numbers = table("Rounds of the run that won", header, rows)
+    lead = f"{MEASURED[name]} and the largest distance by which a centre moved, round by round, in "
+    lead += "the run that won, after its start. Both are about the rows as they were prepared."
+    return section("convergence", "How it converged", paragraphs([lead]), beside(drawn, numbers))
 
 
 def quality(run: Run) -> Html:
@@ -113,9 +111,7 @@ def choice(run: Run) -> Html:
         values = [finite(line.get(index)) for line in verdict["table"]]
         about = f"Over k from {ks[0]} to {ks[-1]}; it says {says[index]}."
         chart = charts.curve(name, about, ks, values, label="clusters", marked=says[index])
-        if chart:
-            heading = element("h3", f"{name}: {says[index]}")
-            drawn.append(element("div", heading, chart, class_="small"))
+        drawn.append(titled(f"{name}: {says[index]}", chart))
     lead = f"{verdict['reason']} The dot that stands out is the choice of each index."
     header = ["k", *says]
     rows = [
@@ -124,7 +120,7 @@ def choice(run: Run) -> Html:
     ]
     numbers = table("What each index says of each k (its choice in bold)", header, rows)
     doubts = listed_of(verdict["warnings"])
-    curves = element("div", drawn, class_="charts") if drawn else Html()
+    curves = element("div", drawn, class_="charts") if any(drawn) else Html()
     return section("choice", "The number of clusters", paragraphs([lead]), doubts, curves, numbers)
 
 

@@ -106,6 +106,13 @@ def listed_of(items: Sequence[Any]) -> Html:
     return element("ul", [element("li", each) for each in items]) if items else Html()
 
 
+def titled(heading: str, chart: Html) -> Html:
+    """Return a chart under a heading, nothing where there is none."""
+    if not chart:
+        return chart
+    return element("div", element("h3", heading), chart, class_="small")
+
+
 def beside(chart: Html, numbers: Html) -> Html:
     """Return a chart and the table with its numbers, side by side where there is room."""
     if not chart:
