@@ -8,7 +8,7 @@ export MPLCONFIGDIR := $(CURDIR)/.cache/matplotlib
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types unit network audit faults hostile mutants oldest docs dist bench groups reproduce reproduce-quick format clean
+.PHONY: help setup demo test lint types unit long network audit faults hostile mutants oldest docs dist bench groups reproduce reproduce-quick format clean
 
 help: ## List what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,7 +29,11 @@ types: .venv/ready ## Check the types
 
 unit: .venv/ready ## Run the tests, docstring examples included, and show what they cover
 	@mkdir -p .cache/tmp
-	@TMPDIR=$(CURDIR)/.cache/tmp OMP_NUM_THREADS=1 $(BIN)/pytest --quiet -n 2 --dist worksteal --cov -m "not network"
+	@TMPDIR=$(CURDIR)/.cache/tmp OMP_NUM_THREADS=1 $(BIN)/pytest --quiet -n 2 --dist worksteal --cov -m "not network and not long"
+
+long: .venv/ready ## Run the tests that search or compute longest; ten minutes
+	@mkdir -p .cache/tmp
+	@TMPDIR=$(CURDIR)/.cache/tmp OMP_NUM_THREADS=1 $(BIN)/pytest --quiet -n 2 --dist worksteal -m long tests
 
 network: .venv/ready ## Test a real federation on this machine; two minutes
 	@mkdir -p .cache/tmp
@@ -38,7 +42,7 @@ network: .venv/ready ## Test a real federation on this machine; two minutes
 oldest: .cache/oldest/ready ## Run the quick tests with the oldest libraries that are allowed, on Python 3.11
 	@mkdir -p .cache/tmp
 	@TMPDIR=$(CURDIR)/.cache/tmp OMP_NUM_THREADS=1 NUMBA_CACHE_DIR=$(CURDIR)/.cache/oldest/numba \
-	    .cache/oldest/bin/pytest --quiet -n 2 --dist worksteal -m "not network and not papers" tests
+	    .cache/oldest/bin/pytest --quiet -n 2 --dist worksteal -m "not network and not papers and not long" tests
 
 docs: .venv/docs-ready ## Build the documentation into site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs --quiet build --strict

@@ -4,6 +4,8 @@ import os
 import re
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -39,6 +41,15 @@ def _kernels_are_compiled_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
     if "fedcluster.kernels._runtime" in sys.modules:
         announcer = sys.modules["fedcluster.kernels._runtime"].announcer
         monkeypatch.setattr(announcer, "has_spoken", True)
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search of quality="best" that ends after one generation without a gain."""
+    crossover = import_module("fedcluster.recipes._crossover")
+    hurried = [replace(place, patience=1) for place in (*crossover.ISLANDS, crossover.MAINLAND)]
+    monkeypatch.setattr(crossover, "ISLANDS", tuple(hurried[:-1]))
+    monkeypatch.setattr(crossover, "MAINLAND", hurried[-1])
 
 
 @pytest.fixture(scope="session")

@@ -265,6 +265,7 @@ def test_a_generation_races_children_beside_a_breath_of_the_best() -> None:
     assert 4 <= len(history) <= len(asked)
 
 
+@pytest.mark.usefixtures("impatient")
 def test_islands_share_their_rounds_and_their_best_members_go_on() -> None:
     sites = engine(PLANE.X, PLANE.site)
     optimum = run(Lloyd(tol=0), sites, State.at(PLANE.X[::50]))
@@ -297,6 +298,7 @@ def test_a_single_centre_or_no_error_is_left_alone() -> None:
     assert_array_equal(outcome.value.state.centers, on_line(0, 1, 5))
 
 
+@pytest.mark.usefixtures("impatient")
 def test_centres_find_their_way_from_a_poor_optimum() -> None:
     """One centre too many on the left and one too few on the right."""
     blobs = [at + np.random.default_rng(at).normal(size=(50, 1)) for at in (0, 50, 100, 150)]
@@ -306,6 +308,7 @@ def test_centres_find_their_way_from_a_poor_optimum() -> None:
     assert_allclose(np.sort(best.centers.ravel()), [0, 50, 100, 150], atol=0.5)
 
 
+@pytest.mark.usefixtures("impatient")
 def test_the_same_seed_finds_the_same_in_any_order_of_rows() -> None:
     X = datasets.load_iris().data[::3]
     site, order = np.arange(50) % 2, np.random.default_rng(0).permutation(50)
@@ -316,7 +319,7 @@ def test_the_same_seed_finds_the_same_in_any_order_of_rows() -> None:
     assert other.inertia_ == pytest.approx(one.inertia_, rel=1e-9)
 
 
-@pytest.mark.parametrize("sums_only", [False, True])
+@pytest.mark.parametrize("sums_only", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_iris_in_ten_clusters_reaches_what_no_pooled_restarts_reach(sums_only: bool) -> None:
     """25.83405 is the least that HG-means finds in 3,000 iterations; 50 restarts find 25.97."""
     X, site = datasets.load_iris().data, np.random.default_rng(0).integers(5, size=150)
@@ -327,6 +330,7 @@ def test_iris_in_ten_clusters_reaches_what_no_pooled_restarts_reach(sums_only: b
     assert model.inertia_ == pytest.approx(squared, rel=1e-12)
 
 
+@pytest.mark.usefixtures("impatient")
 def test_under_a_limit_the_search_is_not_won_by_hiding_rows() -> None:
     """Clusters of fewer than 8 rows are held back, and their errors with them."""
     X, site = datasets.load_iris().data, np.arange(150) % 3

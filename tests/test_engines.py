@@ -159,6 +159,7 @@ def bits(found: Result) -> object:
 
 @engines
 @pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
+@pytest.mark.usefixtures("impatient")
 def test_the_same_bits_on_every_engine(engine, plan, tmp_path):
     """Centres, weights, history and what was exchanged."""
     here = run_plan(plan(), LocalEngine(clients()))

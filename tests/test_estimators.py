@@ -55,14 +55,21 @@ def expected_failures(estimator: Any) -> dict[str, str]:
 @parametrize_with_checks(
     [
         FederatedKMeans(random_state=0),
-        FederatedKMeans("auto", random_state=0),
         FederatedFuzzyCMeans(random_state=0),
         FederatedGaussianMixture(3, random_state=0),
-        FederatedGaussianMixture(random_state=0),
     ],
     expected_failed_checks=expected_failures,
 )
 def test_scikit_learn_s_checks(estimator: Any, check: Any) -> None:
+    check(estimator)
+
+
+@pytest.mark.long
+@parametrize_with_checks(
+    [FederatedKMeans("auto", random_state=0), FederatedGaussianMixture(random_state=0)],
+    expected_failed_checks=expected_failures,
+)
+def test_scikit_learn_s_checks_of_variants(estimator: Any, check: Any) -> None:
     check(estimator)
 
 

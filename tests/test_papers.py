@@ -231,6 +231,7 @@ def test_triebe_s_federated_averaging_reaches_the_optimum() -> None:
     assert triebe_mean((5, 1, 1.0), "euclidean") == pytest.approx(0.16, abs=0.01)
 
 
+@pytest.mark.long
 def test_triebe_s_conclusions_hold() -> None:
     """A tenth or a third of the sites is better than central k-means, a single site is worse. One
     epoch wants beta = 1, ten want 0.1 (figures 1, 4 and 5).
@@ -242,6 +243,7 @@ def test_triebe_s_conclusions_hold() -> None:
     assert triebe_mean((5, 10, 1.0), "euclidean") > triebe_mean((5, 10, 0.1), "euclidean")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("panel", PANELS)
 def test_triebe_s_panels_have_their_order(figures: pd.DataFrame, panel: str) -> None:
     """Any two points whose published difference exceeds three of its standard errors lie in the

@@ -101,13 +101,13 @@ def carried_out(
     return conduct(RemoteEngine(Postman(sites), SITES), content, folder)
 
 
-FITS = [
+FITS: list[Any] = [
     *({"algorithm": name} for name in ALGORITHMS),
     *({"algorithm": name, "m": 1.5} for name in FUZZY_ALGORITHMS),
     *({"algorithm": "lloyd", "init": init} for init in INITS),
     *({"algorithm": "fkm", "init": init} for init in INITS),
     *({"quality": quality} for quality in QUALITIES),
-    {"quality": "best", "n_clusters": 12},
+    pytest.param({"quality": "best", "n_clusters": 12}, marks=pytest.mark.long),
     {"sums_only": True},
     {"trim": 0.1},
     {"n_clusters": "auto"},
@@ -127,6 +127,7 @@ PREPARATIONS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("how", FITS, ids=str)
+@pytest.mark.usefixtures("impatient")
 def test_every_fit_is_within_the_policy(how: dict[str, Any], tmp_path: Path) -> None:
     assert carried_out("fit", {"n_clusters": 3, **how}, tmp_path)["out"]
 
