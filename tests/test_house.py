@@ -38,7 +38,7 @@ FLOORS = (
     "__init__",
     "federation",
     "_demo transports",
-    "cli",
+    "cli datasets",
     "__main__",
 )
 
@@ -53,7 +53,7 @@ GUESTS = {
     "matplotlib": "_report._pictures selection._verdict",
     "numba": "kernels",
     "numpy": ANYWHERE,
-    "pyarrow": "io",
+    "pyarrow": "io datasets",
     "rich": "cli",
     "scipy": ANYWHERE,
     "starlette": "transports.flower",
@@ -63,7 +63,7 @@ GUESTS = {
     "pyreadstat": "io._statistics",
     "python_calamine": "io._spreadsheets",
     "sqlalchemy": "io._sql",
-    "sklearn": "estimators _demo",
+    "sklearn": "estimators _demo datasets",
     "threadpoolctl": "kernels",
     "typer": "cli",
 }
