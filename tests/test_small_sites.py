@@ -10,7 +10,9 @@ from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
 
 from fedcluster import Client, Data, FederatedKMeans, State
-from fedcluster.algorithms import Lloyd, VarianceTree
+from fedcluster.algorithms import Lloyd, SiteSummaries, VarianceTree
+from fedcluster.algorithms._merging import pool
+from fedcluster.algorithms._summaries import MOST_POINTS
 from fedcluster.core import Answers, Filter, Step, Task
 from fedcluster.engines import LocalEngine
 from fedcluster.engines._crowd import FEWEST, Crowd, Together
@@ -35,6 +37,8 @@ def sites(
 
 
 def states(step: Step) -> list[State]:
+    if isinstance(step, SiteSummaries):
+        return [State()]
     if not isinstance(step, VarianceTree):
         return [State.at(1e3 + np.random.default_rng(1).normal(size=(7, D)) * 3)]
     engine, state = LocalEngine(sites((MinRows(2),))), State()
@@ -54,13 +58,27 @@ def each(clients: list[Client], tasks: list[Task]) -> list[Answers]:
     ]
 
 
-def assert_same(one: Answers, other: Answers) -> None:
-    assert_array_equal(one.total().sums, other.total().sums)
-    assert_array_equal(one.total().weights, other.total().weights)
+def assert_same(one: Answers, other: Answers, step: Step) -> None:
+    if step.server_additive:
+        assert_array_equal(one.total().sums, other.total().sums)
+        assert_array_equal(one.total().weights, other.total().weights)
+    else:
+        for mine, others in zip(pool(one.summaries), pool(other.summaries), strict=True):
+            assert_array_equal(mine, others)
     assert one.values_sent == other.values_sent
     assert list(one.by_site) == list(other.by_site)
     for name, answer in one.by_site.items():
         assert_array_equal(answer.sums, other.by_site[name].sums)
+        assert_array_equal(answer.weights, other.by_site[name].weights)
+
+
+STEPS: list[Step] = [
+    Lloyd(),
+    Inertia(),
+    VarianceTree(16, 2, passes=1),
+    SiteSummaries(6),
+    SiteSummaries(30, min_rows=4, rows_per_mean=2),
+]
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -68,7 +86,7 @@ def assert_same(one: Answers, other: Answers) -> None:
 @pytest.mark.parametrize(
     "limits", [(), (MinRows(2),), (MinRows(9), MinClusterSize(3)), (MinClusterSize(40),)]
 )
-@pytest.mark.parametrize("step", [Lloyd(), Inertia(), VarianceTree(16, 2, passes=1)])
+@pytest.mark.parametrize("step", STEPS)
 def test_all_at_once_are_each_by_itself(
     step: Step, limits: tuple[Filter, ...], weighted: bool, dtype: Any
 ) -> None:
@@ -77,7 +95,7 @@ def test_all_at_once_are_each_by_itself(
     engine = LocalEngine(sites(limits, weighted=weighted, dtype=dtype))
     for one, other in zip(engine.ask(tasks), each(clients, tasks), strict=True):
         assert isinstance(one, Together)
-        assert_same(one, other)
+        assert_same(one, other, step)
     for client in clients:
         there = engine.clients[client.name]
         assert there.most_lone_rows == client.most_lone_rows
@@ -130,7 +148,29 @@ def test_prepared_rows_are_those_of_each_site() -> None:
     start = State.at(rng.normal(size=(2, D)))
     tasks = [Task(Lloyd(), start, preprocessor=how), Task(Inertia(), start, preprocessor=how)]
     for one, other in zip(LocalEngine(made()).ask(tasks), each(made(), tasks), strict=True):
-        assert_same(one, other)
+        assert_same(one, other, Lloyd())
+
+
+def test_rows_may_come_in_any_order() -> None:
+    rng = np.random.default_rng(5)
+    tables = [np.round(rng.normal(size=(n, D)), 1) for n in rng.integers(9, 60, size=20)]
+
+    def means(given: list[NDArray[np.float64]]) -> tuple[NDArray[np.float64], ...]:
+        engine = LocalEngine(Client(f"{i:02d}", Data(X), ()) for i, X in enumerate(given))
+        [answers] = engine.ask([Task(SiteSummaries(5), State(), 3)])
+        return pool(answers.summaries)
+
+    for one, other in zip(means(tables), means([rng.permutation(X) for X in tables]), strict=True):
+        assert_array_equal(one, other)
+
+
+def test_sites_too_large_for_their_rows_to_be_points_describe_themselves() -> None:
+    rng, step = np.random.default_rng(2), SiteSummaries(4)
+    tables = [rng.normal(size=(n, 1)) for n in (MOST_POINTS + 1, *[30] * FEWEST)]
+    clients = [Client(str(i), Data(X), ()) for i, X in enumerate(tables)]
+    [answers] = LocalEngine(clients).ask([Task(step, State())])
+    assert not isinstance(answers, Together)
+    assert len(answers.by_site["0"].weights) == 4
 
 
 def test_sites_that_differ_are_asked_for_themselves() -> None:

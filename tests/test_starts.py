@@ -21,7 +21,7 @@ from fedcluster.engines import LocalEngine
 from fedcluster.errors import HeldBackError
 from fedcluster.kernels import kmeans, nearest
 from fedcluster.kernels._fuzzy import fuzzy_cmeans
-from fedcluster.kernels._lloyd import lloyd
+from fedcluster.kernels._lloyd import kmeans_runs, lloyd
 from fedcluster.privacy import MinClusterSize
 from fedcluster.recipes import _clustering as starts
 from fedcluster.recipes import _search
@@ -183,12 +183,12 @@ def test_restarts_and_children_are_as_many_as_there_is_time_for(
 
     def counted(name: str, make: Any) -> Any:
         def counting(*args: Any, **options: Any) -> Any:
-            made[name] += 1
+            made[name] += options.get("n_runs", 1)
             return make(*args, **options)
 
         return counting
 
-    monkeypatch.setattr(seeds, "kmeans", counted("restarts", kmeans))
+    monkeypatch.setattr(seeds, "kmeans_runs", counted("restarts", kmeans_runs))
     monkeypatch.setattr(seeds, "lloyd", counted("children", lloyd))
     monkeypatch.setattr(seeds, "SEARCH_WORK", work)
     monkeypatch.setattr(seeds, "PATIENCE", 1000)
@@ -282,7 +282,9 @@ def test_fits_that_differ_by_rounding_are_one_seed(monkeypatch: pytest.MonkeyPat
             self.inertia = next(inertias)
             self.centers, self.weights = on_line(self.inertia, 0), np.ones(2)
 
-    monkeypatch.setattr(seeds, "kmeans", lambda *args, **options: Fit())
+    monkeypatch.setattr(
+        seeds, "kmeans_runs", lambda *_, n_runs, **__: [Fit() for _ in range(n_runs)]
+    )
     monkeypatch.setattr(seeds, "RESTARTS", 5)
     monkeypatch.setattr(seeds, "CHILDREN", 0)
     found = best_seeds(State(on_line(0, 1, 2), np.ones(3)), 2, 4, stream(0, 0))

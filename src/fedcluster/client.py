@@ -78,6 +78,7 @@ class SharedLog:
     def __init__(self) -> None:
         self._messages: list[tuple[int, str, int, NDArray[np.int64]]] = []
         self._most = np.zeros((3, 1), dtype=np.int64)
+        self._told_most: list[list[int]] = []
 
     def __len__(self) -> int:
         return len(self._messages)
@@ -85,12 +86,15 @@ class SharedLog:
     def append(self, task: Task, n_columns: int, sent: NDArray[np.int64]) -> None:
         """Log the answers to one task: of each site lines, lone rows, rows held back, (3, s)."""
         self._messages.append((task.state.round, repr(task.step), n_columns, sent))
-        self._most = np.maximum(self._most, sent)
+        self._most, self._told_most = np.maximum(self._most, sent), []
 
     def most(self, place: int) -> dict[str, int]:
         """Return the most lone rows and rows held back of one site in a message."""
-        lone_rows, held_back = self._most[1:, place].tolist() if self._messages else (0, 0)
-        return {"lone_rows": lone_rows, "held_back": held_back}
+        if not self._messages:
+            return {"lone_rows": 0, "held_back": 0}
+        self._told_most = self._told_most or self._most.tolist()
+        _, lone_rows, held_back = self._told_most
+        return {"lone_rows": lone_rows[place], "held_back": held_back[place]}
 
     def records(self, place: int, since: int) -> Iterator[AuditRecord]:
         """Yield the records of one site from a message on."""
@@ -394,7 +398,7 @@ class Client:
         return self._filtered(Summary(np.zeros((len(counts), 0)), counts), n_rows).weights > 0
 
     def computed(self, task: Task) -> Summary:
-        """Return the answer to a task that adds up over sites once more, without logging it."""
+        """Return the answer to a task once more, without logging it."""
         return self._filtered(*self._step(task, self.rows_for(task))).leaving()
 
     def _leaving(self, task: Task, full: Summary, n_rows: int) -> Summary:

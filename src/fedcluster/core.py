@@ -185,10 +185,10 @@ class Data:
     def canonical(self) -> Data:
         """Return the rows in lexicographic order: then no draw depends on the given one."""
         weight = [] if self.sample_weight is None else [self.sample_weight]
-        return self.take(_lexicographic([*self.X.T, *weight]))
+        return self.take(lexicographic([*self.X.T, *weight]))
 
 
-def _lexicographic(columns: Sequence[NDArray[Any]]) -> NDArray[np.intp]:
+def lexicographic(columns: Sequence[NDArray[Any]]) -> NDArray[np.intp]:
     """Return the order of rows by their columns, the first before all others.
 
     The one of ``np.lexsort``, in less time where few rows share a value: a column is only asked
@@ -196,7 +196,7 @@ def _lexicographic(columns: Sequence[NDArray[Any]]) -> NDArray[np.intp]:
 
     Examples
     --------
-    >>> _lexicographic([np.array([2.0, 1.0, 2.0]), np.array([5.0, 7.0, 4.0])])
+    >>> lexicographic([np.array([2.0, 1.0, 2.0]), np.array([5.0, 7.0, 4.0])])
     array([1, 2, 0])
     """
     order = np.argsort(columns[0], kind="stable")

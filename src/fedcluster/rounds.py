@@ -305,7 +305,8 @@ def run_plan(
 def _exchange(tasks: Sequence[Task], answers: Sequence[Answers]) -> CommunicationRound:
     """Return the record of one exchange."""
     sent = [answer.values_sent for answer in answers]
-    numbers = {name: sum(each[name] for each in sent) for name in sent[0]}
+    by_site = zip(*(each.values() for each in sent), strict=True)  # all in the order of the names
+    numbers = dict(zip(sent[0], map(sum, by_site), strict=True))
     steps = tuple(type(task.step).__name__ for task in tasks)
     return CommunicationRound(steps, tuple(numbers), answers[0].missing, numbers)
 

@@ -2,8 +2,9 @@
 
 For a site of a hundred rows, most of the time of an answer goes into what surrounds its sums. So
 the rows of all such sites are laid one after another, compiled code makes the sums of each site,
-holds back what the site's limits hold back, and adds them up in the order of the sites. What left
-each site is counted; its answer itself is computed where somebody asks for it.
+holds back what the site's limits hold back, and adds them up in the order of the sites, or lays
+them side by side in it, as the server of the step would. What left each site is counted; its answer
+itself is computed where somebody asks for it.
 
 That is done for the steps below, which take most of the rounds of a fit; all others are asked of
 each site.
@@ -13,20 +14,43 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property, reduce
+from itertools import pairwise, starmap
+from operator import add
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcluster.algorithms import Lloyd, VarianceTree
+from fedcluster._random import stream
+from fedcluster.algorithms import Lloyd, SiteSummaries, VarianceTree
+from fedcluster.algorithms._summaries import MOST_POINTS, PASSES
 from fedcluster.algorithms._variance_tree import leaves, pass_number
 from fedcluster.client import ONE_THREAD, Client, SharedLog
-from fedcluster.core import Answers, Data, State, Step, Summary, Task
+from fedcluster.core import Answers, Data, Floats, Step, Summary, Task, lexicographic
 from fedcluster.engines._errors import at_site
 from fedcluster.kernels import nearest
-from fedcluster.kernels._crowd import Sites, Totals, leaf_sums_of_sites, sums_of_sites
-from fedcluster.kernels._rows import as_centers, as_rows, as_weights, next_cuts, pad
-from fedcluster.kernels._threads import for_each_chunk, thread_count
+from fedcluster.kernels._crowd import (
+    Draws,
+    Sites,
+    Totals,
+    columns_of_sites,
+    leaf_sums_of_sites,
+    means_of_sites,
+    sums_of_sites,
+)
+from fedcluster.kernels._rows import (
+    as_centers,
+    as_double_rows,
+    as_given_weights,
+    as_rows,
+    as_weights,
+    known_leaves,
+    next_cuts,
+    pad,
+)
+from fedcluster.kernels._seeding import default_trials
+from fedcluster.kernels._threads import on_threads
 from fedcluster.metrics import Inertia
 from fedcluster.metrics._moments import row_weights
 from fedcluster.privacy import MinClusterSize, MinRows
@@ -34,13 +58,18 @@ from fedcluster.privacy import MinClusterSize, MinRows
 FEWEST = 8
 """Sites from which on it pays to ask them at once."""
 
+PART_ROWS = 2048
+"""Rows of the sites that one thread describes before it takes others."""
 
-@dataclass(frozen=True, slots=True, eq=False)
+
+@dataclass(frozen=True, eq=False)
 class Table:
     """Rows of many sites, one site after another.
 
     Parameters
     ----------
+    names : tuple of str
+        The sites' names.
     data : Data
         The rows.
     padded : ndarray of shape (n + PADDING, d)
@@ -49,13 +78,15 @@ class Table:
         Where each site's rows are, and what its limits let out.
     """
 
+    names: tuple[str, ...]
     data: Data
     padded: NDArray[Any]
     sites: Sites
 
     @classmethod
-    def of(cls, parts: Sequence[Data], fewest_rows: int, least: int) -> Table:
+    def of(cls, rows: Mapping[str, Data], fewest_rows: int, least: int) -> Table:
         """Return the rows of sites that let out lines of ``least`` rows, if they have enough."""
+        parts = rows.values()
         sizes = np.array([len(part) for part in parts])
         padded = pad(as_rows(np.concatenate([part.X for part in parts])))
         weights = None
@@ -63,7 +94,28 @@ class Table:
             weights = np.concatenate([row_weights(part) for part in parts])
         bounds = np.concatenate([[0], np.cumsum(sizes)])
         sites = Sites(bounds, sizes >= fewest_rows, least)
-        return cls(Data(padded[: bounds[-1]], weights), padded, sites)
+        return cls(tuple(rows), Data(padded[: bounds[-1]], weights), padded, sites)
+
+    @property
+    def sizes(self) -> NDArray[np.intp]:
+        """Return the number of rows of each site, (s,)."""
+        return np.diff(self.sites.bounds)
+
+    @cached_property
+    def canonical(self) -> Table:
+        """Return the same with the rows of each site in lexicographic order."""
+        weights = [] if self.data.sample_weight is None else [self.data.sample_weight]
+        place = np.repeat(np.arange(len(self.names)), self.sizes)
+        data = self.data.take(lexicographic([place, *self.data.X.T, *weights]))
+        return Table(self.names, data, pad(data.X), self.sites)
+
+    @cached_property
+    def points(self) -> tuple[Floats, Floats]:
+        """The rows in float64, and the columns of each site, for k-means at the sites."""
+        points = as_double_rows(self.padded)
+        columns = columns_of_sites(points, self.sites.bounds)
+        columns.flags.writeable = False
+        return points, columns
 
 
 def _lloyd(task: Task, table: Table) -> Totals:
@@ -76,15 +128,53 @@ def _tree(task: Task, table: Table) -> Totals:
         sums, weights, sent = _lloyd(task, table)
         return np.ascontiguousarray(sums[:, :-1]), weights, sent
     cuts, reference = leaves(task.state, table.data.X.shape[1])
-    weights, following = as_weights(table.data.sample_weight), next_cuts(cuts, len(reference))
-    return leaf_sums_of_sites(table.data.X, weights, table.sites, reference, cuts, following)
+    known, places = known_leaves(table.data.cache, cuts, len(table.data))
+    following = next_cuts(cuts, len(reference), known)
+    weights, rows = as_weights(table.data.sample_weight), table.data.X
+    totals = leaf_sums_of_sites(rows, weights, table.sites, reference, cuts, following, places)
+    table.data.cache["leaf_sums"] = cuts, places
+    return totals
+
+
+def _means(task: Task, table: Table) -> Totals:
+    """Return the clusters of each site, one site after another; see `SiteSummaries`."""
+    step, table = task.step, table.canonical
+    assert isinstance(step, SiteSummaries)
+    most = np.minimum(np.maximum(1, table.sizes // step.rows_per_mean), table.sizes)
+    draws = _draws(task, table.names, np.minimum(step.n_means, most))
+    weights = as_given_weights(as_weights(table.data.sample_weight), len(table.data))
+    X, (points, columns), how = table.padded, table.points, (PASSES, 1e-4, True, False)
+
+    def describe(some: slice) -> Totals:
+        edges, (bounds, heard, least) = slice(some.start, some.stop + 1), table.sites
+        sites = Sites(bounds[edges], heard[some], least)
+        mine = Draws(draws.n_means[some], draws.begins[edges], draws.chances)
+        return means_of_sites(X, points, columns, weights, sites, mine, step.min_rows, how)
+
+    sums, weight, sent = zip(*on_threads(describe, _parts(table.sites.bounds)), strict=True)
+    return np.concatenate(sums), np.concatenate(weight), np.concatenate(sent, axis=1)
+
+
+def _parts(bounds: NDArray[np.intp]) -> list[slice]:
+    """Return sites one after another in parts with about as many rows each."""
+    begins = np.searchsorted(bounds, np.arange(0, bounds[-1], PART_ROWS))
+    places = np.unique(np.append(begins, len(bounds) - 1)).tolist()
+    return list(starmap(slice, pairwise(places)))
+
+
+def _draws(task: Task, names: Sequence[str], n_means: NDArray[np.intp]) -> Draws:
+    """Return what each site draws from its own stream, as `kmeans` would there."""
+    sizes = [k * default_trials(k) for k in n_means.tolist()]
+    streams = (stream(task.seed, task.state.round, name) for name in names)
+    chances = [rng.random(size) for rng, size in zip(streams, sizes, strict=True)]
+    return Draws(n_means, np.concatenate([[0], np.cumsum(sizes)]), np.concatenate(chances))
 
 
 def _inertia(task: Task, table: Table) -> Totals:
     _, squared = nearest(table.data.X, task.state.centers)
     (bounds, heard, least), weight = table.sites, table.data.sample_weight
     weight = np.ones(len(squared)) if weight is None else weight
-    sizes, total, total_weight = np.diff(bounds), 0.0, 0.0
+    sizes, total, total_weight = table.sizes, 0.0, 0.0
     leaves = heard & (sizes >= least)
     for site in np.flatnonzero(leaves).tolist():
         rows = slice(bounds[site], bounds[site + 1])
@@ -97,6 +187,7 @@ def _inertia(task: Task, table: Table) -> Totals:
 AT_ONCE: dict[type[Step], Callable[[Task, Table], Totals]] = {
     Lloyd: _lloyd,
     VarianceTree: _tree,
+    SiteSummaries: _means,
     Inertia: _inertia,
 }
 """How all sites answer a step. Of that very type: one made from it may answer otherwise."""
@@ -133,55 +224,64 @@ class Crowd:
     def ask(self, tasks: Sequence[Task], missing: tuple[str, ...]) -> dict[int, Answers]:
         """Return the answers to those tasks that can be asked at once, by their place."""
         tables = {i: self._table(t) for i, t in enumerate(tasks) if type(t.step) in AT_ONCE}
-        able = [i for i, table in tables.items() if _fits(tasks[i].state, table)]
-        totals: dict[int, Totals] = {}
-
-        def work(place: int) -> None:
-            i = able[place]
-            totals[i] = AT_ONCE[type(tasks[i].step)](tasks[i], tables[i])
-
-        for_each_chunk(work, len(able), thread_count())
-        return {i: self._answers(tasks[i], totals[i], missing) for i in able}
+        able = [i for i, table in tables.items() if _fits(tasks[i], table)]
+        all_sent = on_threads(lambda i: AT_ONCE[type(tasks[i].step)](tasks[i], tables[i]), able)
+        return {
+            i: self._answers(tasks[i], sent, missing)
+            for i, sent in zip(able, all_sent, strict=True)
+        }
 
     def _table(self, task: Task) -> Table:
         """Return the rows as a task wants them, kept for the next one."""
         for how, table in self._tables:
             if how is task.preprocessor or how == task.preprocessor:
                 return table
-        parts = [at_site(c, [task], Client.rows_for, task) for c in self.clients.values()]
-        table = Table.of(parts, self._fewest, self._least)
+        asked = self.clients.items()
+        rows = {name: at_site(client, [task], Client.rows_for, task) for name, client in asked}
+        table = Table.of(rows, self._fewest, self._least)
         self._tables = [*self._tables[-1:], (task.preprocessor, table)]
         return table
 
     def _answers(self, task: Task, totals: Totals, missing: tuple[str, ...]) -> Answers:
-        """Log what left each site and return the sum of it."""
+        """Log what left each site and return all of it."""
         sums, weights, sent = totals
         self._log.append(task, sums.shape[1] + 1, sent)
         numbers = sent[0] * (sums.shape[1] + 1)
-        total = Summary(sums, weights)
-        return Together(_Each(self.clients, task), missing, sum=total, numbers=numbers.tolist())
+        answers, all_sent = _Each(self.clients, task), Summary(sums, weights)
+        return Together(answers, missing, joined=all_sent, numbers=numbers.tolist())
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Together(Answers):
-    """Answers that were added where they were made; each is computed where it is asked for."""
+    """Answers that were joined where they were made; each is computed where it is asked for.
 
-    sum: Summary = field(kw_only=True)
+    Parameters
+    ----------
+    joined : Summary
+        Their sum; of a step whose server needs the answers themselves, all their lines.
+    numbers : sequence of int
+        How many numbers each site sent.
+    """
+
+    by_site: _Each
+    joined: Summary = field(kw_only=True)
     numbers: Sequence[int] = field(kw_only=True)
 
     @property
     def summaries(self) -> list[Summary]:
-        """Return the sum alone: the server needs no more of a step that adds up."""
-        return [self.sum]
+        """Return one summary that the server takes for those of all sites."""
+        return [self.joined]
 
-    @property
+    @cached_property
     def values_sent(self) -> dict[str, int]:
-        """Return how many numbers each site sent."""
+        """How many numbers each site sent."""
         return dict(zip(self.by_site, self.numbers, strict=True))
 
     def total(self) -> Summary:
         """Return the sum of the answers, added in the order of the sites' names."""
-        return self.sum
+        if self.by_site.task.step.server_additive:
+            return self.joined
+        return reduce(add, self.by_site.values())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -208,6 +308,9 @@ def _is_other(client: Client) -> bool:
     return client.counts_persons
 
 
-def _fits(state: State, table: Table) -> bool:
-    """Return whether centres have the columns of the rows; if not, a site says so itself."""
-    return not len(state.centers) or state.centers.shape[1] == table.data.X.shape[1]
+def _fits(task: Task, table: Table) -> bool:
+    """Return whether a question suits the rows of all sites; if not, each is asked for itself."""
+    if isinstance(task.step, SiteSummaries) and table.sizes.max() > MOST_POINTS:
+        return False
+    centers = task.state.centers
+    return not len(centers) or centers.shape[1] == table.data.X.shape[1]

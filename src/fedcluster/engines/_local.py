@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import partial, reduce
+from functools import cached_property, partial, reduce
 from itertools import pairwise, repeat
 from operator import add, attrgetter
 from typing import Any
@@ -81,7 +81,7 @@ class LocalEngine:
                 raise ValueError(f"two sites have the same name: {one.name!r}")
         self.clients = {client.name: client for client in given}
         self.workers = workers or os.cpu_count() or 1
-        self._silent = silent or (lambda _site, _round: False)
+        self._silent = silent
         self._rounds = 0
         self._crowd: Crowd | None = None
 
@@ -89,18 +89,24 @@ class LocalEngine:
         self, *, columns: bool = False, texts: Collection[str] = (), labels: bool = False
     ) -> tuple[SiteInfo, ...]:
         """Return what the sites tell of themselves, see `Engine`; opens their rows."""
+        sites = self._sites
+        if not (columns or labels):
+            return sites
         doing = "naming its labels, " if labels else "describing its columns, "
         tell = partial(Client.introduce, columns=columns, texts=texts, labels=labels)
-        told = []
-        for client in self.clients.values():
-            at_site(client, "opening its rows, ", attrgetter("site"))
-            told.append(at_site(client, doing, tell))
-        return tuple(told)
+        return tuple(at_site(client, doing, tell) for client in self.clients.values())
+
+    @cached_property
+    def _sites(self) -> tuple[SiteInfo, ...]:
+        """What the sites tell without being asked for more."""
+        opening = "opening its rows, "
+        return tuple(at_site(c, opening, attrgetter("site")) for c in self.clients.values())
 
     def ask(self, tasks: Sequence[Task], sites: Iterable[str] | None = None) -> list[Answers]:
         """Answer all tasks at each of the named sites, in the order of the names."""
         asked = set(self.clients if sites is None else sites)
-        asked = {name for name in asked if not self._silent(name, self._rounds)}
+        if self._silent is not None:
+            asked = {name for name in asked if not self._silent(name, self._rounds)}
         self._rounds += 1
         here = [c for name, c in self.clients.items() if name in asked]
         missing = tuple(name for name in self.clients if name not in asked)

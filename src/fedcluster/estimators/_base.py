@@ -127,7 +127,8 @@ class Federated(Fitted):
         parts = by_site(X, sites, sample_weight, groups, self._path_reader())
         data = self._read(parts)
         job = self._job(sum(map(len, data.values())))
-        limits = limits_of(job, self._smallest(), alone=len(parts) == 1 and not parts[0].where)
+        alone = len(parts) == 1 and not parts[0].where
+        limits = tuple(limits_of(job, self._smallest(), alone=alone))
         engine = LocalEngine(
             Client(name, rows, limits, self._protection()) for name, rows in data.items()
         )
@@ -313,6 +314,8 @@ class Federated(Fitted):
             with names_site(parts[0].where):
                 validate_data(self, table, skip_check_array=True)
             columns = tuple(map(Column, getattr(self, "feature_names_in_", ())))
+            if not columns and not any(rows.columns for rows in data.values()):
+                return data
             return {name: replace(rows, columns=columns) for name, rows in data.items()}
         if first.columns:
             self.feature_names_in_ = np.array([c.name for c in first.columns], dtype=object)

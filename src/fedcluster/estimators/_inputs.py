@@ -71,28 +71,39 @@ def read_sites(
     ``dates`` says what becomes of theirs.
     """
     names = None if raw else column_names(parts[0].table)
+    plain = not raw and _are_plain([part.table for part in parts])
     data: dict[str, Data] = {}
     for part in parts:
         if raw:
             rows = raw_rows(part.table, where=part.where, dates=dates)
         else:
             table = part.table if names is None else in_order(part.table, names, part.where)
-            rows = table if isinstance(table, Data) else Data(read_rows(table, part.where))
-        weight = read_weights(part.sample_weight, rows.X, part.where)
-        groups = read_groups(part.groups, rows.X, part.where)
-        data[part.name] = replace(
-            rows,
-            sample_weight=rows.sample_weight if weight is None else weight,
-            groups=rows.groups if groups is None else groups,
-        )
-    known = {column.name for rows in data.values() for column in columns_of(rows)}
-    if unknown := [name for name in dates or () if name not in known]:
-        raise ValueError(f"dates= names {unknown[0]!r}, and no site has such a column")
+            if not isinstance(table, Data):
+                table = Data(table if plain else read_rows(table, part.where))
+            rows = table
+        data[part.name] = _with_weights(rows, part)
+    if dates:
+        known = {column.name for rows in data.values() for column in columns_of(rows)}
+        if unknown := [name for name in dates if name not in known]:
+            raise ValueError(f"dates= names {unknown[0]!r}, and no site has such a column")
     if not (raw and next(iter(data.values())).columns):
         widths = {name: rows.X.shape[1] for name, rows in data.items()}
         if len(set(widths.values())) > 1:
             raise ValueError(f"every site must have the same number of columns, not {widths}")
     return data
+
+
+def _with_weights(rows: Data, part: GivenTable) -> Data:
+    """Return a site's rows with the weights and persons that were given for them."""
+    weight = read_weights(part.sample_weight, rows.X, part.where)
+    groups = read_groups(part.groups, rows.X, part.where)
+    if weight is None and groups is None and rows is not part.table:
+        return rows
+    return replace(
+        rows,
+        sample_weight=rows.sample_weight if weight is None else weight,
+        groups=rows.groups if groups is None else groups,
+    )
 
 
 def read_rows(table: Any, where: str) -> Rows:
@@ -124,6 +135,17 @@ def _is_plain(table: Any) -> bool:
     if type(table) is not np.ndarray or table.dtype not in FLOATS or table.ndim != 2:
         return False
     return table.size > 0 and bool(np.isfinite(table).all())
+
+
+def _are_plain(tables: Sequence[Any]) -> bool:
+    """Return whether all tables are parts of one array of finite numbers, looked at once."""
+    base = getattr(tables[0], "base", None)
+    if not _is_plain(base):
+        return False
+    return all(
+        type(table) is np.ndarray and table.base is base and table.ndim == 2 and table.size
+        for table in tables
+    )
 
 
 def no_times(table: Any, where: str) -> None:

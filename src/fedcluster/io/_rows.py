@@ -238,12 +238,14 @@ def batches(arrays: Iterable[Rows], n_rows: int) -> Iterator[Rows]:
     [9, 6, 4]
     """
     held: list[Rows] = []
+    n_held = 0
     for rows in arrays:
-        fits = sum(map(len, held)) + len(rows) <= n_rows
+        fits = n_held + len(rows) <= n_rows
         if held and not (fits and rows.dtype == held[0].dtype):
             yield held[0] if len(held) == 1 else np.concatenate(held)
-            held = []
+            held, n_held = [], 0
         held.append(rows)
+        n_held += len(rows)
     if held:
         yield held[0] if len(held) == 1 else np.concatenate(held)
 

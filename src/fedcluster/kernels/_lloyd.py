@@ -1,5 +1,6 @@
 """Lloyd's algorithm on rows in one place: k-means at a site, and on centres at the server."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -21,6 +22,7 @@ from fedcluster.kernels._rows import (
 from fedcluster.kernels._runtime import native
 from fedcluster.kernels._seeding import default_trials, draw_spread
 from fedcluster.kernels._sweep import HardSums, is_small, squared_distance, sweep
+from fedcluster.kernels._threads import on_threads
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -163,16 +165,57 @@ def kmeans(
     >>> sorted(fit.centers.ravel().tolist())
     [0.5, 5.5]
     """
+    chances = rng.random((n_init, n_clusters, default_trials(n_clusters)))
+    return _restarts(X, sample_weight, seeding, max_iter, tol)(chances)
+
+
+def kmeans_runs(
+    X: ArrayLike,
+    n_clusters: int,
+    sample_weight: ArrayLike | None = None,
+    *,
+    rng: np.random.Generator,
+    n_runs: int,
+) -> list[LloydFit]:
+    """Return several runs, on several threads: each what ``kmeans(n_init=1)`` would be in its turn.
+
+    Parameters
+    ----------
+    X, n_clusters, sample_weight, rng
+        As of ``kmeans``.
+    n_runs : int
+        The number of runs.
+
+    Examples
+    --------
+    >>> fits = kmeans_runs([[0.0], [1.0], [9.0]], 2, rng=np.random.default_rng(0), n_runs=3)
+    >>> [fit.inertia for fit in fits]
+    [0.5, 0.5, 0.5]
+    """
+    chances = rng.random((n_runs, 1, n_clusters, default_trials(n_clusters)))
+    return on_threads(_restarts(X, sample_weight), list(chances))
+
+
+def _restarts(
+    X: ArrayLike,
+    sample_weight: ArrayLike | None,
+    seeding: str = "weighted",
+    max_iter: int = 300,
+    tol: float = 1e-4,
+) -> Callable[[Floats], LloydFit]:
+    """Return what makes the best of as many runs as uniform numbers (n_init, k, n_trials) are."""
     rows = as_double_rows(X)
     weights = as_given_weights(as_weights(sample_weight), len(rows))
     seed_weights = weights if seeding == "weighted" else as_weights(weights > 0)
-    chances = rng.random((n_init, n_clusters, default_trials(n_clusters)))
     padded: NDArray[Any] = pad(rows)
     columns: NDArray[Any] = as_columns(rows)
-    absolute = tol * _mean_variance(columns)
+    absolute = tol * column_variance(columns)
     how = max_iter, absolute, True, False  # a constant in a kernel would be compiled twice
-    best = _best_of_restarts(padded, columns, weights, seed_weights, chances, *how)
-    return LloydFit(*best)
+
+    def best(chances: Floats) -> LloydFit:
+        return LloydFit(*best_of_restarts(padded, columns, weights, seed_weights, chances, *how))
+
+    return best
 
 
 Fields = tuple[Floats, Labels, Floats, NDArray[np.int64], float, int]
@@ -180,7 +223,7 @@ Fields = tuple[Floats, Labels, Floats, NDArray[np.int64], float, int]
 
 
 @native
-def _mean_variance(columns: Floats) -> float:
+def column_variance(columns: Floats) -> float:
     """Return the mean of the columns' variances."""
     total, (d, n) = 0.0, columns.shape
     for f in range(d):
@@ -226,7 +269,7 @@ _run_in_one_call = native(_run)
 
 
 @native
-def _best_of_restarts(
+def best_of_restarts(
     padded: Floats,
     columns: Floats,
     sample_weight: Weights,

@@ -134,14 +134,14 @@ def leaf_sums(
            [9., 1.]]), array([2., 1.]), array([2., 1.]))
     """
     cache = {} if cache is None else cache
-    known, places = _known_leaves(cache, cuts, len(X))
+    known, places = known_leaves(cache, cuts, len(X))
     following = next_cuts(cuts, len(reference), known)
     sums = _leaf_sums(as_rows(X), as_weights(sample_weight), reference, cuts, following, places)
     cache["leaf_sums"] = cuts, places
     return sums
 
 
-def _known_leaves(cache: dict[str, Any], cuts: Cuts, n: int) -> tuple[int, Leaves]:
+def known_leaves(cache: dict[str, Any], cuts: Cuts, n: int) -> tuple[int, Leaves]:
     """Return how many of the cuts were made before, and the leaf of each row after these, (n,)."""
     if "leaf_sums" in cache:
         made, places = cache["leaf_sums"]
@@ -161,15 +161,14 @@ def next_cuts(cuts: Cuts, n_leaves: int, known: int = 0) -> Following:
     [[1, -1, -1], [2, -1, -1], [1, 2, -1, -1]]
     """
     parent, child = cuts[:2]
-    latest, begins = dict[int, int](), np.full(n_leaves, -1)
-    stays, goes = np.full(len(parent), -1), np.full(len(parent), -1)
-    for c in reversed(range(len(parent))):
-        stays[c] = latest.get(int(parent[c]), -1)
-        goes[c] = latest.get(int(child[c]), -1)
-        latest[int(parent[c])] = c
-        if c >= known:
-            begins[parent[c]] = c
-    return stays, goes, begins
+    order = np.argsort(parent, kind="stable")
+    again = parent[order[1:]] == parent[order[:-1]]
+    stays, first, begins = (np.full(n, -1) for n in (len(parent), n_leaves, n_leaves))
+    stays[order[:-1][again]] = order[1:][again]
+    for of_leaf, cut in ((first, order), (begins, order[order >= known])):
+        leaf, place = np.unique(parent[cut], return_index=True)
+        of_leaf[leaf] = cut[place]
+    return stays, first[child], begins
 
 
 @native

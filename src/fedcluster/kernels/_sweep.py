@@ -119,7 +119,7 @@ def sweep(
     is given for them.
     """
     if squared is None and is_small(X):
-        labels, *sums = _sweep_small(pad(X), centers, as_given_weights(sample_weight, len(X)))
+        labels, *sums = sweep_small(pad(X), centers, as_given_weights(sample_weight, len(X)))
         return labels, HardSums(*sums)
     squared = np.empty(0) if squared is None else squared
     n, (k, d) = len(X), centers.shape
@@ -165,7 +165,7 @@ def add_all(parts: list[Parts]) -> Parts:
 
 
 @native
-def _sweep_small(padded: Rows, centers: Floats, sample_weight: Weights) -> Any:
+def sweep_small(padded: Rows, centers: Floats, sample_weight: Weights) -> Any:
     """Sweep in one thread, the sums in a plain tuple: others are slow to hand over."""
     labels, sums = sweep(padded, centers, sample_weight)
     return labels, sums.residuals, sums.weights, sums.counts, sums.errors, sums.sums

@@ -6,7 +6,7 @@ as they like.
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
@@ -16,6 +16,8 @@ from typing import Any, Generic, TypeVar
 from threadpoolctl import ThreadpoolController
 
 Buffer = TypeVar("Buffer")
+Given = TypeVar("Given")
+Made = TypeVar("Made")
 
 
 def thread_count() -> int:
@@ -44,6 +46,23 @@ def for_each_chunk(work: Callable[[int], object], n_chunks: int, n_threads: int)
         for helper in helpers:
             if not helper.cancel():  # one that never started has nothing left to do
                 helper.result()
+
+
+def on_threads(do: Callable[[Given], Made], given: Sequence[Given]) -> list[Made]:
+    """Return what is made of each of several things, in their order, on all threads there are.
+
+    Examples
+    --------
+    >>> on_threads(len, ["ab", "c", ""])
+    [2, 1, 0]
+    """
+    made: dict[int, Made] = {}
+
+    def work(place: int) -> None:
+        made[place] = do(given[place])
+
+    for_each_chunk(work, len(given), thread_count())
+    return [made[place] for place in range(len(given))]
 
 
 class BufferPool(Generic[Buffer]):

@@ -28,6 +28,7 @@ from fedcluster.algorithms._fkm import site_seeding
 from fedcluster.core import (
     Algorithm,
     FitParameters,
+    Floats,
     Iteration,
     Result,
     State,
@@ -316,11 +317,18 @@ def description(step: Description, n_clusters: int, seed: int) -> Plan[Result]:
     """
     best, history = yield from _described(step, seed)
     for finer in _finer(step):
-        if len(np.unique(best.centers, axis=0)) >= n_clusters:
+        if _differ(best.centers, n_clusters):
             break
         state, more = yield from _described(finer, seed)
         best, history = max(state, best, key=lambda each: len(each.centers)), history + more
     return Result(best, history, reason(best, len(history)))
+
+
+def _differ(means: Floats, n: int) -> bool:
+    """Return whether at least so many means differ; many do in one column."""
+    if means.size and len(np.unique(means[:, 0])) >= n:
+        return True
+    return len(np.unique(means, axis=0)) >= n
 
 
 def _described(step: Description, seed: int) -> Plan[tuple[State, tuple[Iteration, ...]]]:

@@ -26,9 +26,10 @@ from scipy.spatial.distance import cdist
 from fedcluster.algorithms._summaries import Points
 from fedcluster.core import Data, Floats, State
 from fedcluster.errors import HeldBackError
-from fedcluster.kernels import kmeans, kmeans_plusplus
+from fedcluster.kernels import kmeans_plusplus
 from fedcluster.kernels._fuzzy import FuzzyFit, fuzzy_cmeans
-from fedcluster.kernels._lloyd import LloydFit, lloyd
+from fedcluster.kernels._lloyd import LloydFit, kmeans_runs, lloyd
+from fedcluster.kernels._threads import on_threads
 
 POPULATION = 12
 """Fits that are kept, and crossed, at least."""
@@ -124,22 +125,19 @@ def _coarse(state: State, n_clusters: int, rng: Generator) -> State:
 def _in_all(state: State, fits: Sequence[LloydFit]) -> list[LloydFit]:
     """Return fits of coarse means carried on among all means."""
     tol = 1e-4 * state.centers.var(axis=0).mean()
-    return _distinct(
-        [
-            lloyd(state.centers, fit.centers, state.weights, tol=tol, empty="relocate")
-            for fit in fits
-        ]
-    )
+
+    def carried_on(fit: LloydFit) -> LloydFit:
+        return lloyd(state.centers, fit.centers, state.weights, tol=tol, empty="relocate")
+
+    return _distinct(on_threads(carried_on, fits))
 
 
 def _searched(state: State, n_clusters: int, n_seeds: int, rng: Generator) -> list[LloydFit]:
     """Return the best distinct fits of weighted means, best first, by restarts and crossover."""
     means, size, idle = _Means.of(state, n_clusters), max(n_seeds, POPULATION), 0
     points, weights, tol = means.points, means.weights, 1e-4 * means.points.var(axis=0).mean()
-    fits = [
-        kmeans(points, n_clusters, weights, rng=rng, n_init=1)
-        for _ in range(means.runs(n_seeds, max(n_seeds, RESTARTS)))
-    ]
+    n_runs = means.runs(n_seeds, max(n_seeds, RESTARTS))
+    fits = kmeans_runs(points, n_clusters, weights, rng=rng, n_runs=n_runs)
     fits = _distinct(fits)[:size]
     for _ in range(means.runs(0, CHILDREN) if 1 < n_clusters < len(points) else 0):
         least = fits[0].inertia
