@@ -81,7 +81,19 @@ def test_the_demo_prints_the_comparison(shown):
     _, text, _ = shown
     for word in ("of pooled", "ARI", "fedcluster, no row moved", "Vienna alone", "centers.png"):
         assert word in text
+    assert "1.000 is as good" in text
+    assert "The 1,797 images stayed where they are. At most " in text
     assert max(map(len, text.partition("How good")[2].partition("\n\n")[0].splitlines())) <= 80
+
+
+def test_the_demo_ends_with_what_to_do_next(shown):
+    folder, text, _ = shown
+    said, _, steps = text.partition("Then try files, one for each site:\n")
+    assert said.endswith(f"Open {folder}/report.html and {folder}/centers.png.\n")
+    assert [line.split()[:3] for line in steps.splitlines()] == [
+        ["python", "-m", "fedcluster.datasets"],
+        ["fedcluster", "fit", "clinics/north.csv"],
+    ]
 
 
 def test_the_demo_writes_what_fit_writes_and_a_picture(shown):

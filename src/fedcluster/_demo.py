@@ -70,6 +70,34 @@ def story(sites: Mapping[str, Data]) -> str:
     return f"{n:,} handwritten digits at {len(sites)} sites, which saw: {saw}."
 
 
+MEANING = (
+    "Of pooled: the inertia, divided by that of k-means on all images in one place; 1.000 is as "
+    "good. ARI: how far the clusters are the digits that were meant; 1 is wholly, 0 as by chance."
+)
+
+
+def sent(records: Sequence[SiteRecord]) -> str:
+    """Return the line that says how much left the sites."""
+    most = max(record.values_sent for record in records)
+    images = sum(record.rows for record in records)
+    return (
+        f"The {images:,} images stayed where they are. At most {most:,} numbers left a site, "
+        "sums and counts of its images: the report lists them, and what they allow to know."
+    )
+
+
+def what_next(out: Path, written: Sequence[str]) -> list[str]:
+    """Return the lines that say what to look at, and what to try."""
+    shown = [str(out / name) for name in ("report.html", PICTURE) if name in written]
+    files = " ".join(f"clinics/{site}.csv" for site in ("north", "south", "west"))
+    return [
+        *([f"Open {' and '.join(shown)}."] if shown else []),
+        "Then try files, one for each site:",
+        "  python -m fedcluster.datasets clinics",
+        f"  fedcluster fit {files} -k auto --out result",
+    ]
+
+
 def _listed(digits: tuple[int, ...]) -> str:
     return ", ".join(map(str, digits))
 

@@ -351,8 +351,10 @@ def demo(
         [
             digits.story(sites),
             report.comparison_table(compared),
+            digits.MEANING,
             messages.summary_line(content),
-            *messages.notes(fitted.records),
+            digits.sent(fitted.records),
             messages.written_line(out, written),
+            *digits.what_next(out, written),
         ],
     )
