@@ -185,6 +185,10 @@ class Model:
 
     def save(self, path: str | Path) -> None:
         """Write the model as JSON, whole or not at all."""
+        write_json(Path(path), self.plain())
+
+    def plain(self) -> dict[str, Any]:
+        """Return what the file holds, as JSON can hold it."""
         content: dict[str, Any] = {
             "format": FORMAT,
             "format_version": self._format_version,
@@ -211,7 +215,7 @@ class Model:
         if self.preprocessor is not None:
             content["preprocessing"] = self.preprocessor.plain()
             content["centers_in_units"] = self.centers_in_units
-        write_json(Path(path), content)
+        return content
 
     @property
     def _format_version(self) -> int:

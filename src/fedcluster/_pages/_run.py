@@ -174,8 +174,13 @@ def _read(path: Path, name: str) -> Mapping[str, Any]:
 
 
 def _standard(model: Mapping[str, Any]) -> bool:
-    prepare = model.get("algorithm", NOTHING).get("prepare") or NOTHING
-    return bool("preprocessing" in model and prepare.get("scale") == "standard")
+    return "preprocessing" in model and _prepare(model).get("scale") == "standard"
+
+
+def _prepare(model: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return how the rows were to be prepared; an estimator may be told the scale alone."""
+    given = model["algorithm"].get("prepare") or NOTHING
+    return {"scale": given} if isinstance(given, str) else given
 
 
 def _features(model: Mapping[str, Any]) -> list[Feature]:
@@ -189,7 +194,7 @@ def _features(model: Mapping[str, Any]) -> list[Feature]:
             for name, values in zip(model["columns"], centers.T, strict=True)
         ]
     units = model["centers_in_units"]
-    factors = (model["algorithm"].get("prepare") or NOTHING).get("weights", NOTHING)
+    factors = _prepare(model).get("weights", NOTHING)
     features: list[Feature] = []
     for column in preprocessing["columns"]:
         name = column["name"]

@@ -184,8 +184,9 @@ def by_site(run: Run) -> Html:
     ]
     total = ["all", *(f"{n:,.0f}" for n in counts.sum(axis=0)), f"{counts.sum():,.0f}"]
     lead = (
-        "Rows of each site in each cluster, and their share of the site's rows. The darker a cell, "
-        "the farther the share is from that of all sites together: brown above, blue below."
+        "Rows of each site in each cluster, and their share of the site's rows. The stronger "
+        "its colour, the farther a share is from that of all sites together: brown above, blue "
+        "below."
     )
     header = ["site", *(f"cluster {j}" for j in range(run.k)), "rows"]
     shown = tabled("Rows by site and cluster", header, rows, total=total, sites=True, class_="heat")

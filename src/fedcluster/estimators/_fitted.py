@@ -19,6 +19,8 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fedcluster._assignment import Assignment
+from fedcluster._pages._notebook import clusters_table
+from fedcluster._pages._run import Run
 from fedcluster.core import (
     Assigns,
     Data,
@@ -157,6 +159,27 @@ class Fitted(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
         frame.insert(0, "share", size / size.sum(), allow_duplicates=True)
         frame.insert(0, "size", size, allow_duplicates=True)
         return frame
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+        """Return what a notebook shows: scikit-learn's picture, and the clusters that were found.
+
+        Parameters
+        ----------
+        **kwargs : object
+            What the notebook says of it.
+        """
+        shown = dict(super()._repr_mimebundle_(**kwargs))
+        if "text/html" in shown:
+            shown["text/html"] += self._clusters_html()
+        return shown
+
+    def _repr_html_inner(self) -> str:
+        return f"{super()._repr_html_inner()}{self._clusters_html()}"
+
+    def _clusters_html(self) -> str:
+        if not hasattr(self, "state_"):
+            return ""
+        return clusters_table(Run(model=Model.from_estimator(self).plain()))
 
     def save(self, path: str | Path) -> None:
         """Write a fitted estimator as a model file: all that `predict` needs, as JSON.

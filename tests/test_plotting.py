@@ -1,0 +1,126 @@
+"""Plots and HTML of fitted estimators, as notebooks show them."""
+
+import importlib
+import sys
+
+import numpy as np
+import pytest
+
+from fedcluster import FederatedKMeans, select_k
+
+pyplot = pytest.importorskip("matplotlib.pyplot")
+
+from fedcluster.plotting import (  # noqa: E402
+    CenterProfilesDisplay,
+    ClustersBySiteDisplay,
+    ConvergenceDisplay,
+    KSelectionDisplay,
+)
+
+ROWS = {
+    "north": np.array([[0.0, 1.0], [1.0, 0.0], [9.0, 9.0]]),
+    "<b>south": np.array([[0.0, 0.0], [10.0, 9.0], [9.0, 10.0], [10.0, 10.0]]),
+}
+DISPLAYS = (ConvergenceDisplay, ClustersBySiteDisplay, CenterProfilesDisplay)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return FederatedKMeans(2, algorithm="lloyd", random_state=0).fit(ROWS)
+
+
+@pytest.fixture(scope="module")
+def chosen():
+    rows = [np.r_[x, x + 50] for x in np.random.default_rng(0).normal(size=(2, 30, 2))]
+    return FederatedKMeans([1, 2, 3], rule="vote", random_state=0).fit(rows)
+
+
+@pytest.fixture(autouse=True)
+def _closed():
+    yield
+    pyplot.close("all")
+
+
+@pytest.mark.parametrize("kind", DISPLAYS)
+def test_a_display_draws_on_new_axes_or_on_those_that_are_given(kind, model):
+    display = kind.from_estimator(model)
+    assert display.ax_.figure is display.figure_
+    figure, ax = pyplot.subplots()
+    assert display.plot(ax=ax) is display
+    assert (display.ax_, display.figure_) == (ax, figure)
+
+
+def test_convergence_shows_the_rounds_of_the_estimator(model):
+    display = ConvergenceDisplay.from_estimator(model, color="black")
+    [line] = display.ax_.get_lines()
+    np.testing.assert_array_equal(line.get_xdata(), [d["round"] for d in model.history_])
+    np.testing.assert_array_equal(line.get_ydata(), [d["inertia"] for d in model.history_])
+    assert line.get_color() == "black"
+
+
+def test_bars_are_the_shares_of_the_clusters(model):
+    display = ClustersBySiteDisplay.from_estimator(model)
+    far = int(model.predict([[10.0, 10.0]])[0])
+    by_site = dict(zip(display.sites, display.counts[:, far], strict=True))
+    assert by_site == {"north": 1, "<b>south": 3}
+    widths = dict(zip(display.sites, (b.get_width() for b in display.bars_[far]), strict=True))
+    assert widths == pytest.approx({"north": 1 / 3, "<b>south": 3 / 4})
+
+
+def test_profiles_are_in_spreads_and_begin_with_what_sets_clusters_apart(model):
+    rows = {site: np.column_stack([np.ones(len(X)), X]) for site, X in ROWS.items()}
+    fitted = FederatedKMeans(2, algorithm="lloyd", random_state=0).fit(rows)
+    display = CenterProfilesDisplay.from_estimator(fitted, most=2)
+    assert set(display.columns) == {"x1", "x2"}
+    w = fitted.cluster_weights_ / fitted.cluster_weights_.sum()
+    np.testing.assert_allclose(display.apart @ w, 0, atol=1e-12)  # weighted mean 0, variance 1
+    np.testing.assert_allclose(display.apart**2 @ w, 1)
+    np.testing.assert_array_equal(display.image_.get_array(), display.apart)
+
+
+def test_profiles_of_scaled_rows_are_in_spreads_of_the_rows():
+    model = FederatedKMeans(2, algorithm="lloyd", prepare="standard", random_state=0).fit(ROWS)
+    display = CenterProfilesDisplay.from_estimator(model)
+    rows = np.concatenate([*ROWS.values()])
+    apart = (model.centers_frame_.to_numpy() - rows.mean(axis=0)) / rows.std(axis=0)
+    order = [int(name[1:]) for name in display.columns]
+    np.testing.assert_allclose(display.apart, apart.T[order])
+
+
+def test_the_choice_of_k_is_marked(chosen):
+    display = KSelectionDisplay.from_estimator(chosen, index="inertia")
+    verdict, curve, mark = display.ax_.get_lines()
+    assert verdict.get_xdata()[0] == chosen.n_clusters_ == 2
+    assert list(curve.get_xdata()) == [1, 2, 3]
+    assert list(mark.get_xdata()) == [chosen.selection_.says["inertia"]]
+    with pytest.raises(ValueError, match=r"index must be one of .*not 'height'"):
+        KSelectionDisplay(chosen.selection_, index="height")
+
+
+def test_what_cannot_be_plotted_is_said(model, monkeypatch):
+    with pytest.raises(ValueError, match="given its number of clusters"):
+        KSelectionDisplay.from_estimator(model)
+    for kind in (ConvergenceDisplay, ClustersBySiteDisplay):
+        with pytest.raises(ValueError, match="it is not fitted"):
+            kind.from_estimator(FederatedKMeans(2))
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.delitem(sys.modules, "fedcluster.plotting")
+    with pytest.raises(ImportError, match=r"fedcluster\[plot\]"):
+        importlib.import_module("fedcluster.plotting")
+
+
+def test_a_notebook_shows_clusters_below_the_parameters(model):
+    shown = model._repr_mimebundle_()["text/html"]
+    assert shown.startswith(FederatedKMeans(2)._repr_mimebundle_()["text/html"][:20])
+    assert "<caption>2 clusters of 7 rows at 2 sites</caption>" in shown
+    assert "<caption>" not in FederatedKMeans(2)._repr_mimebundle_()["text/html"]
+    assert "<caption>" in model._repr_html_()
+
+
+def test_a_notebook_shows_a_choice_of_k_as_a_table():
+    rows = [np.r_[x, x + 50] for x in np.random.default_rng(0).normal(size=(2, 30, 1))]
+    selection = select_k(rows, range(1, 4), rule="vote", random_state=0)
+    shown = selection._repr_html_()
+    assert "<caption>2 clusters. " in shown
+    assert shown.count("<tr>") == 1 + 3
+    assert '<th scope="row">2 (chosen)</th>' in shown
