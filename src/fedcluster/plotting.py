@@ -43,6 +43,10 @@ __all__ = [
 ]
 
 
+LIGHT = 1.3
+"""Distance from which on a cell is so dark that its text is light."""
+
+
 class ConvergenceDisplay:
     """Inertia and largest shift of a centre, round by round, of the run that won.
 
@@ -54,6 +58,8 @@ class ConvergenceDisplay:
         The inertia of the centres that a round began with; nan where it is not known.
     shift : ndarray of shape (rounds,)
         The largest distance by which a centre moved; nan where it is not known.
+    measure : str, default="inertia"
+        What ``inertia`` is: of a mixture, the negative log-likelihood.
 
     Attributes
     ----------
@@ -65,8 +71,11 @@ class ConvergenceDisplay:
         Their figure.
     """
 
-    def __init__(self, rounds: Sequence[int], inertia: Floats, shift: Floats) -> None:
+    def __init__(
+        self, rounds: Sequence[int], inertia: Floats, shift: Floats, *, measure: str = "inertia"
+    ) -> None:
         self.rounds, self.inertia, self.shift = list(rounds), inertia, shift
+        self.measure = measure
 
     @classmethod
     def from_estimator(cls, estimator: Any, *, ax: Any = None, **kwargs: Any) -> Self:
@@ -85,15 +94,18 @@ class ConvergenceDisplay:
         rounds, inertia, shift = (
             [done[name] for done in history] for name in ("round", "inertia", "shift")
         )
-        display = cls(rounds, np.array(inertia, dtype=float), np.array(shift, dtype=float))
-        return display.plot(ax=ax, **kwargs)
+        mixture = hasattr(estimator, "covariance_type")
+        measure = "negative log-likelihood" if mixture else "inertia"
+        values = [np.array(each, dtype=float) for each in (inertia, shift)]
+        return cls(rounds, *values, measure=measure).plot(ax=ax, **kwargs)
 
     def plot(self, *, ax: Any = None, **kwargs: Any) -> Self:
         """Draw, on these axes or in a new figure."""
         self.figure_, self.ax_ = _axes(ax)
         style = {"marker": "o", "markersize": 3} | kwargs
         self.ax_.plot(self.rounds, self.inertia, **{"color": COLOURS[0], **style})
-        self.ax_.set(xlabel="round", ylabel="inertia")
+        self.ax_.set(xlabel="round", ylabel=self.measure)
+        self.ax_.locator_params(axis="x", integer=True)
         self.shift_ax_ = self.ax_.twinx()
         moved = np.where(self.shift > 0, self.shift, np.nan)
         self.shift_ax_.plot(self.rounds, moved, **{**style, "color": COLOURS[1], "linestyle": "--"})
@@ -280,8 +292,15 @@ class CenterProfilesDisplay:
         self.ax_.set_yticks(range(n), self.columns)
         for i in range(n):
             for j in range(k):
+                light = "white" if abs(self.apart[i, j]) > LIGHT else "black"
                 self.ax_.text(
-                    j, i, f"{self.apart[i, j]:+.1f}", ha="center", va="center", fontsize=8
+                    j,
+                    i,
+                    f"{self.apart[i, j]:+.1f}",
+                    ha="center",
+                    va="center",
+                    fontsize=8,
+                    color=light,
                 )
         self.figure_.colorbar(self.image_, ax=self.ax_, label="standard deviations from the mean")
         return self
