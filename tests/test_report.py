@@ -130,6 +130,15 @@ def test_the_report_says_what_the_files_say():
     assert "a site does not send a cluster of fewer than 5 of its rows" in text
 
 
+def test_missing_values_are_counted_by_column_and_site():
+    run = made()
+    run.history["preprocessing"] = {"missing": {"north": {"bmi": 1234, "age": 0}, HOSTILE: {}}}
+    texts = Parsed(report_page(run)).texts
+    at = texts.index("Missing values")
+    told = [text for text in texts[at : at + 14] if text.strip()]
+    assert told[:7] == ["Missing values", "column", "site", "values", "bmi", "north", "1,234"]
+
+
 def test_a_mixture_is_measured_by_its_likelihood():
     run = made()
     text = report_page(Run("run", model=run.model, history={**run.history, "model": "mixture"}))

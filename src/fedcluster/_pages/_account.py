@@ -138,8 +138,13 @@ def data(run: Run) -> Html:
         *run.account.get("prepared", ()),
         *(f"But: {each}" for each in told.get("warnings", ())),
     ]
-    missing = [[named(column), f"{n:,.0f}"] for column, n in told.get("missing", {}).items() if n]
-    gaps = table("Missing values", ["column", "values"], missing)
+    missing = [
+        [named(column), named(site), f"{n:,.0f}"]
+        for site, columns in told.get("missing", {}).items()
+        for column, n in columns.items()
+        if n
+    ]
+    gaps = table("Missing values", ["column", "site", "values"], missing)
     return section("data", "The data", listed_of(lines), gaps)
 
 
