@@ -13,19 +13,17 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
+from fedcluster._assigned_rows import row_transform
 from fedcluster.client import Client
 from fedcluster.engines._remote import RemoteEngine
 from fedcluster.engines._responder import Responder
 from fedcluster.engines._wire import steps_by_name
 from fedcluster.federation._membership import PREPARATION
-from fedcluster.preprocessing import Preprocessor
 from fedcluster.transports import flower
 from fedcluster.transports.flower._transport import client_app
 
-KNOWN: dict[str, Any] = {
-    "steps": steps_by_name(PREPARATION),
-    "preprocessors": Preprocessor.from_plain,
-}
+STEPS = steps_by_name(PREPARATION)
+KNOWN: dict[str, Any] = {"steps": STEPS, "preprocessors": partial(row_transform, steps=STEPS)}
 """What every site of a federation knows."""
 
 

@@ -19,6 +19,7 @@ JOBS = {
     "model": FIT,
     "a choice in a fit": ("fit", "-k", "2-4"),
     "selection": ("select-k", "--k-max", 3),
+    "with profiles": (*FIT, "--profile"),
     "fuzzy": ("fit", "-k", 2, "--fuzzy", "--scale", "none", "--max-iter", 3),
 }
 
@@ -68,6 +69,16 @@ def test_both_ways_write_the_same_scores(trial, over, tmp_path) -> None:  # noqa
     ours, theirs = validated(here / "scores.json"), validated(there / "scores.json")
     assert keys(ours) == keys(theirs)
     assert (ours["scores"], ours["classes"]) == (theirs["scores"], theirs["classes"])
+
+
+def test_both_ways_write_the_same_profiles(trial, over, tmp_path) -> None:  # noqa: F811
+    assert invoke("fit", *site_tomls(trial), "-k", 3, "--out", tmp_path / "fit")[0] == 0
+    model, here, there = (tmp_path / name for name in ("fit/model.json", "here", "there"))
+    assert over("profile", model, "--out", there)[0] == 0
+    assert invoke("profile", model, *site_tomls(trial), "--out", here)[0] == 0
+    ours, theirs = validated(here / "profiles.json"), validated(there / "profiles.json")
+    assert keys(ours) == keys(theirs)
+    assert ours["profiles"] == theirs["profiles"]
 
 
 def test_a_choice_of_k_in_a_fit_is_the_same_over_a_network(trial, over, tmp_path) -> None:  # noqa: F811

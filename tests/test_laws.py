@@ -51,6 +51,7 @@ from fedcluster.metrics._incomplete import PresentInertia
 from fedcluster.metrics._mixture import ColumnSpread, MixtureLikelihood
 from fedcluster.metrics._moments import Means, Moments, SiteSize, Squares
 from fedcluster.metrics._overlaps import MixtureOverlap
+from fedcluster.metrics._profiles import ClusterCells, ClusterColumns
 from fedcluster.metrics._silhouettes import SimplifiedSilhouette, SquaredSilhouette
 from fedcluster.preprocessing._moments import Covariance, Missing
 from fedcluster.preprocessing._quantiles import Histogram
@@ -97,6 +98,8 @@ METRICS: list[Step] = [
     Contingency.from_classes(range(2), complete=False),
     SiteARI(),
     SiteSize(),
+    ClusterColumns(),
+    ClusterCells(),
 ]
 PREPARATION: list[Step] = [Missing(), Means(), Squares(), Histogram(), Covariance()]
 STEPS: list[Step] = [*ALGORITHMS, ErrorAndUtility(), *METRICS, *PREPARATION]
@@ -116,6 +119,13 @@ def asked(step: Step, centers: np.ndarray) -> State:
     if isinstance(step, ColumnShape):
         memory = {"shift": centers[0] + 0.5, "scale": np.full(centers.shape[1], 0.5)}
         return State(centers[:1], np.zeros(1), memory=memory)
+    if isinstance(step, ClusterColumns):
+        texts = np.zeros(centers.shape[1])
+        return State(centers, np.zeros(len(centers)), memory={"texts": texts})
+    if isinstance(step, ClusterCells):
+        edges = np.stack([centers[:, :1] + width for width in (-np.inf, -3.0, 0.0, 4.0)], axis=2)
+        memory = {"columns": np.zeros(1), "edges": edges, "overall": edges[0]}
+        return State(centers, np.zeros(len(centers)), memory=memory)
     if isinstance(step, AxisCounts):
         edges = np.array([-np.inf, -3.0, 0.0, 0.25, 4.0, np.inf])
         memory = {"axes": np.eye(centers.shape[1])[:2] + 0.25, "edges": edges}

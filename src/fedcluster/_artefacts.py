@@ -13,7 +13,16 @@ from fedcluster._report._scores import meaning
 from fedcluster._report._tables import SiteRecord, plain
 from fedcluster.core import Result
 from fedcluster.io._outputs import json_text
-from fedcluster.jobs import Evaluate, Fit, JobReport, SelectK, preprocessing_of, tried
+from fedcluster.jobs import (
+    Evaluate,
+    Fit,
+    JobReport,
+    Profile,
+    SelectK,
+    clustering_of,
+    preprocessing_of,
+    tried,
+)
 from fedcluster.metrics import METRICS
 from fedcluster.model import Model, plain_parameters, state_fields
 from fedcluster.preprocessing import PreprocessingSpec
@@ -23,16 +32,16 @@ from fedcluster.selection import Selection
 HISTORY = "fedcluster-history"
 SELECTION = "fedcluster-selection"
 SCORES = "fedcluster-scores"
+PROFILES = "fedcluster-profiles"
 FORMAT_VERSION = 1
 NOT_PARAMETERS = ("algorithm", "seed", "means", "start")
+ASKED_BESIDES = ("profile",)
 OF_MIXTURES = ("model", "covariance_type", "reg_covar", "noise")
 
 
 def result_of(report: JobReport) -> Result:
     """Return the clustering that a fit found, or chose."""
-    value = report.outcome.value
-    result: Result = value.results[value.n_clusters] if isinstance(value, Selection) else value
-    return result
+    return clustering_of(report.outcome.value)
 
 
 def model_of(report: JobReport, *, dtype: str = "float64", **more: Any) -> Model:
@@ -44,6 +53,7 @@ def model_of(report: JobReport, *, dtype: str = "float64", **more: Any) -> Model
     given["n_init"] = job.n_init or "auto"
     optional = {name for name in ("m", "rule") if given[name] is None}
     optional |= set(OF_MIXTURES if job.model == "k-means" else ())
+    optional |= {name for name in ASKED_BESIDES if not given[name]}
     parameters = {name: given[name] for name in sorted(given.keys() - optional)}
     return Model(
         **state_fields(result.state, result.algorithm),
@@ -54,6 +64,7 @@ def model_of(report: JobReport, *, dtype: str = "float64", **more: Any) -> Model
         seed=job.seed,
         dtype=dtype,
         preprocessor=report.preprocessor,
+        names=() if report.profiles is None else report.profiles.names,
     )
 
 
@@ -73,7 +84,20 @@ def fit_content(report: JobReport, records: Sequence[SiteRecord] = ()) -> dict[s
         "weights": result.state.weights.tolist(),
         **_account(report, records),
         **({"selection": _verdict(chosen)} if isinstance(chosen, Selection) else {}),
+        **_profiles(report),
     }
+
+
+def profiles_content(report: JobReport, records: Sequence[SiteRecord] = ()) -> dict[str, Any]:
+    """Return what ``profiles.json`` and ``--json`` say of clusters, without the rounds."""
+    job = report.job
+    assert isinstance(job, Profile)
+    return {"model": str(job.model), **_profiles(report), **_account(report, records)}
+
+
+def _profiles(report: JobReport) -> dict[str, Any]:
+    """Return what is told of the profiles of clusters, where they were asked for."""
+    return {} if report.profiles is None else {"profiles": plain(report.profiles.plain())}
 
 
 def selection_content(report: JobReport) -> dict[str, Any]:
@@ -91,6 +115,7 @@ def scores_content(report: JobReport, records: Sequence[SiteRecord] = ()) -> dic
         "better": {name: better(name, job.metrics) for name in scores},
         "meaning": meaning(scores),
         **({} if job.classes is None else {"classes": sorted(job.classes)}),
+        **_profiles(report),
         **_account(report, records),
     }
 
@@ -129,6 +154,10 @@ def write_job(folder: Path, report: JobReport, name: str = "") -> dict[str, Any]
     if isinstance(job, SelectK):
         write_selection(folder, report)
         return selection_content(report)
+    if isinstance(job, Profile):
+        content = profiles_content(report)
+        write_profiles(folder, report, content)
+        return content
     content = scores_content(report)
     write_scores(folder, report, content)
     return content
@@ -179,6 +208,11 @@ def write_selection(folder: Path, report: JobReport) -> list[str]:
 def write_scores(folder: Path, report: JobReport, content: Mapping[str, Any]) -> None:
     """Write ``scores.json``: the indices of all sites together."""
     _write(folder / "scores.json", SCORES, report, content)
+
+
+def write_profiles(folder: Path, report: JobReport, content: Mapping[str, Any]) -> None:
+    """Write ``profiles.json``: what sets the clusters of a model apart."""
+    _write(folder / "profiles.json", PROFILES, report, content)
 
 
 def _write(path: Path, kind: str, report: JobReport, content: Mapping[str, Any]) -> None:
@@ -238,7 +272,8 @@ def _preprocessing(report: JobReport) -> dict[str, Any]:
 
 def sentences(report: JobReport) -> list[str]:
     """Return what people are told of a preprocessing that was fitted."""
-    how = None if isinstance(report.job, Evaluate) else preprocessing_of(report.job)
+    of_model = isinstance(report.job, Evaluate | Profile)
+    how = None if of_model else preprocessing_of(report.job)
     if not isinstance(how, PreprocessingSpec) or report.preprocessor is None:
         return []
     return in_words(how, report.preprocessor, report.fit_report)

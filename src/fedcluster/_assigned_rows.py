@@ -31,12 +31,16 @@ class AssignedRows:
         What is done to the rows first; without it they have numbers alone, and rows with a missing
         value are dropped.
     assigned : Task
-        The algorithm that assigns rows, and the state with its clusters. A site holds them
-        against its policy as any question.
+        The algorithm that assigns rows, and the state with its clusters; that of the nearest
+        centre where it has no ``assign``. A site holds them against its policy as any question.
+    told : Preprocessor, optional
+        How rows are shown that have their clusters, in the place of as they were assigned; it
+        drops none.
     """
 
     preprocessor: Preprocessor | None
     assigned: Task
+    told: Preprocessor | None = None
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, AssignedRows) and self.plain() == other.plain()
@@ -47,6 +51,8 @@ class AssignedRows:
     def missing(self) -> str:
         """What becomes of missing values."""
         how = self.preprocessor
+        if self.told is not None:
+            return self.told.missing
         return "drop" if how is None or how.missing == "ignore" else how.missing
 
     def completing(self) -> Self:
@@ -57,6 +63,13 @@ class AssignedRows:
     def n_columns_out(self) -> int:
         """Number of columns of the prepared rows."""
         d: int = self.assigned.state.centers.shape[1]
+        how = self.told or self.preprocessor
+        return d if how is None else how.n_columns_out
+
+    @property
+    def n_columns_assigned(self) -> int:
+        """Number of columns of the rows as they are assigned to clusters."""
+        d: int = self.assigned.state.centers.shape[1]
         return d if self.preprocessor is None else self.preprocessor.n_columns_out
 
     def apply(self, data: Data) -> Data:
@@ -66,17 +79,22 @@ class AssignedRows:
             rows = data.take(np.logical_not(np.isnan(data.X).any(axis=1)))
         else:
             ignoring = how.missing == "ignore"
-            data = data.take(how.complete(data)) if ignoring else data
+            data = data.take(how.complete(data)) if ignoring or self.told else data
             rows = how.apply(data)
         labels = Assignment(self.assigned.state, self.assigned.step).labels(rows.X)
-        if how is not None and ignoring:
+        if how is not None and self.told is not None:
+            rows = self.told.apply(data)
+        elif how is not None and ignoring:
             rows = how.completing().apply(data)
         return replace(rows, assigned=labels).take(labels != NO_CLUSTER)
 
     def check(self, columns: Sequence[str]) -> None:
         """Raise ValueError, with the rule, where no site with these columns may be asked so."""
-        if self.preprocessor is not None:
-            self.preprocessor.check(columns)
+        for how in (self.preprocessor, self.told):
+            if how is not None:
+                how.check(columns)
+        if self.told is not None and (self.preprocessor is None or self.told.missing != "keep"):
+            raise ValueError("rows with clusters are told as prepared rows that keep gaps")
 
     def told_only(self, describe: Describe) -> Self:
         """Return the transform bound to what a site tells of its columns.
@@ -87,7 +105,8 @@ class AssignedRows:
             If a column of text is taken for one of numbers.
         """
         if self.preprocessor is not None:
-            return replace(self, preprocessor=self.preprocessor.told_only(describe))
+            told = None if self.told is None else self.told.told_only(describe)
+            return replace(self, preprocessor=self.preprocessor.told_only(describe), told=told)
         if any(column.kind not in ("number", "empty") for column in describe(())):
             raise PolicyError("preparation: a column of numbers must hold numbers")
         return self
@@ -97,7 +116,8 @@ class AssignedRows:
         headers, arrays = wire.write_tasks([self.assigned])
         told = {"task": headers[0], "arrays": {name: a.tolist() for name, a in arrays.items()}}
         before = {} if self.preprocessor is None else self.preprocessor.plain()
-        return {**before, "assigned": told}
+        shown = {} if self.told is None else {"told": self.told.plain()}
+        return {**before, "assigned": told, **shown}
 
 
 def row_transform(content: Mapping[str, Any], steps: wire.Steps = wire.STEPS) -> RowTransform:
@@ -116,6 +136,7 @@ def row_transform(content: Mapping[str, Any], steps: wire.Steps = wire.STEPS) ->
         raise ValueError("arrays must have finite numbers")
     [task] = wire.read_tasks([told["task"]], arrays, steps)
     before = Preprocessor.from_plain(content) if "columns" in content else None
-    transform = AssignedRows(before, task)
+    shown = Preprocessor.from_plain(content["told"]) if "told" in content else None
+    transform = AssignedRows(before, task, shown)
     Assignment(task.state, task.step)  # refuses a state that no row could be assigned to
     return transform

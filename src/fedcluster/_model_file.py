@@ -12,9 +12,11 @@ from typing import Any, NoReturn
 import numpy as np
 
 from fedcluster._choices import ASSIGNING, assigning, imported
+from fedcluster._cluster_names import checked_names
 from fedcluster._ranges import allowed_of
 from fedcluster.core import Assigns, Floats, Limit, SiteInfo
 from fedcluster.errors import InputError
+from fedcluster.io._outputs import write_json
 from fedcluster.preprocessing import Preprocessor
 
 FORMAT = "fedcluster-model"
@@ -48,6 +50,24 @@ def read(path: Path) -> dict[str, Any]:
     return content
 
 
+def write_names(path: Path, names: Mapping[int, str]) -> tuple[str, ...]:
+    """Write names of clusters, by their numbers, into a model file; returns those of all.
+
+    Raises
+    ------
+    InputError
+        If it is not there or no model, has no such cluster, or a name cannot be one.
+    """
+    content = read(path)
+    k = len(content["weights"]) if isinstance(content.get("weights"), list) else 0
+    if strange := [j for j in names if j >= k]:
+        raise InputError(f"{path} has the clusters 0 to {k - 1}, and no cluster {strange[0]}")
+    kept = content.get("names") or [str(j) for j in range(k)]
+    every = checked_names([names.get(j, kept[j]) for j in range(k)], k)
+    write_json(path / "model.json" if path.is_dir() else path, {**content, "names": list(every)})
+    return every
+
+
 def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"it holds {name}")
 
@@ -56,7 +76,7 @@ def checked(
     content: Mapping[str, Any], path: Path, algorithms: Iterable[str | type]
 ) -> dict[str, Any]:
     """Return the fields of a model, each of the right type and shape."""
-    content = {"memory": {}, "assigned_by": None, **content}
+    content = {"memory": {}, "assigned_by": None, "names": [], **content}
     _check(content, path, {"format_version": _WHOLE, "columns": _NAMES, "centers": _CENTERS})
     preprocessor = _preprocessor(content, path)
     d = len(content["columns"] if preprocessor is None else preprocessor.names_out)
@@ -79,6 +99,11 @@ def checked(
         "assigned_by": _algorithm(content["assigned_by"], path, algorithms),
     }
     _check_assigned(found, path, d)
+    k = len(found["weights"])
+    try:
+        found["names"] = checked_names(content["names"], k) if content["names"] else ()
+    except InputError as error:
+        raise InputError(f"{path} is damaged: {error}; name the clusters anew") from error
     return found
 
 
@@ -246,6 +271,7 @@ _SCALARS: Mapping[str, _Expected] = {
     "fedcluster_version": (_is_name, "a text"),
     "last_round": _WHOLE,
     "converged": (lambda value: isinstance(value, bool), "true or false"),
+    "names": (lambda value: value == [] or _is_list_of(_is_name)(value), "a list of names"),
     "memory": (_is_memory, "an object of arrays of numbers"),
     "assigned_by": (lambda value: value is None or _is_named(value), "a name with parameters"),
 }

@@ -105,6 +105,8 @@ class FitSpec:
         The smallest group of rows that all sites let through.
     trim : float
         The share of the rows that belongs to no cluster, those farthest from all centres.
+    profile : bool
+        Whether the sites are asked what sets the clusters apart, in two rounds more.
     """
 
     n_clusters: Any = parameter(
@@ -175,6 +177,9 @@ class FitSpec:
         metavar="SHARE",
         least=0,
     )
+    profile: bool = parameter(
+        False, "Tell what sets the clusters apart, in two rounds more.", "--profile"
+    )
 
     @property
     def wish(self) -> str | None:
@@ -202,14 +207,14 @@ class FitSpec:
             init="sums" if auto and streams else self.init,
             grouped=grouped,
             site_rows=tuple(site.n_rows for site in sites if site.n_rows is not None),
-            smallest=max((_smallest(site) for site in sites), default=1),
+            smallest=smallest_of(sites),
         )
 
 
-def _smallest(site: SiteInfo) -> int:
-    """Return the smallest group of rows that a site lets through by its limits."""
-    limits = (dict(limit.parameters) for limit in site.limits if limit.name == "MinClusterSize")
-    return max((int(limit.get("p", 1)) for limit in limits), default=1)
+def smallest_of(sites: Iterable[SiteInfo]) -> int:
+    """Return the smallest group of rows that all sites let through by their limits."""
+    every = (limit for site in sites for limit in site.limits if limit.name == "MinClusterSize")
+    return max((int(dict(limit.parameters).get("p", 1)) for limit in every), default=1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -303,6 +308,8 @@ class Evaluate:
         As of `Fit`.
     n_references : int
         Draws of each kind of rows without clusters to compare with, see `docs/metrics.md`.
+    profile : bool
+        Whether the sites are asked in the same two rounds what sets the clusters apart.
     """
 
     model: Any
@@ -313,6 +320,27 @@ class Evaluate:
     participation: float = 1.0
     seed: int = 0
     n_references: int = 20
+    profile: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Profile:
+    """Job that tells what the clusters of a model look like, and what sets each apart.
+
+    Parameters
+    ----------
+    model : str or Model
+        The model, or its file.
+    algorithms : sequence of str or type
+        Algorithms of one's own that may assign rows, as of `Model.load`.
+    participation, seed
+        As of `Fit`; all sites are asked, and nothing is drawn.
+    """
+
+    model: Any
+    algorithms: Sequence[Any] = ()
+    participation: float = 1.0
+    seed: int = 0
 
 
 @dataclass(frozen=True, slots=True)

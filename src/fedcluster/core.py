@@ -348,6 +348,10 @@ class RowTransform(Protocol):
         """Number of columns of the prepared rows."""
 
     @property
+    def n_columns_assigned(self) -> int:
+        """Number of columns of the rows as they are assigned to clusters, where they are."""
+
+    @property
     def assigned(self) -> Any:
         """Task of the algorithm and the state that assign prepared rows; None where none does."""
 

@@ -12,8 +12,26 @@ from numpy.random import RandomState
 
 from fedcluster._assigned_rows import AssignedRows
 from fedcluster._choices import imported
-from fedcluster._specifications import MOST_CLUSTERS, Evaluate, Fit, SelectK
-from fedcluster.core import Engine, Filter, Metric, RowTransform, SiteInfo, State, Task, check_step
+from fedcluster._profiles import Profiles
+from fedcluster._specifications import (
+    MOST_CLUSTERS,
+    Evaluate,
+    Fit,
+    Profile,
+    SelectK,
+    smallest_of,
+)
+from fedcluster.core import (
+    Engine,
+    Filter,
+    Metric,
+    Result,
+    RowTransform,
+    SiteInfo,
+    State,
+    Task,
+    check_step,
+)
 from fedcluster.errors import InputError
 from fedcluster.model import Model
 from fedcluster.preprocessing import FitReport, PreprocessingSpec, Preprocessor
@@ -23,21 +41,30 @@ from fedcluster.preprocessing._spec import agree, for_metric
 from fedcluster.privacy import MinClusterSize, MinRows
 from fedcluster.recipes import clustering, evaluation, mixture
 from fedcluster.recipes._clustering import algorithm_of
-from fedcluster.rounds import CommunicationRound, Outcome, Plan, run_plan, with_preprocessing
+from fedcluster.recipes._profiling import profiles_of
+from fedcluster.rounds import (
+    CommunicationRound,
+    Outcome,
+    Plan,
+    gather,
+    run_plan,
+    with_preprocessing,
+)
 from fedcluster.selection import Rule, Selection
 from fedcluster.selection._sweep import clustered_by, select_k_plan
 
-__all__ = ["Evaluate", "Fit", "JobReport", "SelectK", "execute"]
+__all__ = ["Evaluate", "Fit", "JobReport", "Profile", "SelectK", "execute"]
 
 MOST_TRIED, ROWS_EACH = 48, 10
 """The largest number of clusters that "auto" tries where 12 are not enough; rows for each."""
 
-Job = Fit | SelectK | Evaluate
+Job = Fit | SelectK | Evaluate | Profile
+OfModel = Evaluate | Profile
 KJob = TypeVar("KJob", Fit, SelectK)
 Watch = Callable[[CommunicationRound], None]
 
 JOBS: Mapping[str, type[Any]] = MappingProxyType(
-    {"fit": Fit, "select-k": SelectK, "evaluate": Evaluate}
+    {"fit": Fit, "select-k": SelectK, "evaluate": Evaluate, "profile": Profile}
 )
 """The jobs by their names."""
 
@@ -48,10 +75,10 @@ class JobReport:
 
     Parameters
     ----------
-    job : Fit, SelectK or Evaluate
+    job : Fit, SelectK, Evaluate or Profile
         The job, as it was carried out.
     outcome : Outcome
-        The clustering, the choice of k or the scores; and every round with the sites.
+        The clustering, the choice of k, the scores or the profiles; and every round with the sites.
     columns : tuple of str
         The columns that were asked about.
     sites : tuple of SiteInfo
@@ -62,6 +89,8 @@ class JobReport:
         What was met while it was fitted.
     refusals : tuple of Refusal
         Who is missing in which round, and why.
+    profiles : Profiles, optional
+        What sets the clusters apart, where it was asked.
     """
 
     job: Job
@@ -71,6 +100,7 @@ class JobReport:
     preprocessor: Preprocessor | None = None
     fit_report: FitReport = field(default_factory=FitReport)
     refusals: tuple[Any, ...] = ()
+    profiles: Profiles | None = None
 
     def with_decisions(self, left_out: Mapping[str, str], notes: Sequence[str]) -> Self:
         """Return the report with columns that were set aside before the sites were asked."""
@@ -84,7 +114,7 @@ def execute(
 
     Parameters
     ----------
-    job : Fit, SelectK or Evaluate
+    job : Fit, SelectK, Evaluate or Profile
         What to do.
     engine : Engine
         Who is asked.
@@ -130,15 +160,61 @@ def execute(
     _check_width(job, len(preprocessor.names_out) if preprocessor else len(columns))
     plan = plan_of(job, engine.introduce(), seed, preprocessor)
     plan = with_preprocessing(plan, _row_transform(job, preprocessor))
-    outcome = run_plan(plan, engine, participation=job.participation, seed=seed, watch=watch)
+    whole = _with_profiles(plan, job, preprocessor, columns, engine.introduce())
+    outcome = run_plan(whole, engine, participation=job.participation, seed=seed, watch=watch)
+    value, profiles = outcome.value
     return JobReport(
         job,
-        outcome.after(before),
+        replace(outcome, value=value).after(before),
         tuple(columns),
         engine.introduce(),
         preprocessor,
         before.value.fit_report,
+        profiles=profiles,
     )
+
+
+def _with_profiles(
+    plan: Plan[Any],
+    job: Job,
+    preprocessor: Preprocessor | None,
+    columns: Sequence[str],
+    sites: Sequence[SiteInfo],
+) -> Plan[tuple[Any, Profiles | None]]:
+    """Plan a job, and the profiles of its clusters where they are asked for.
+
+    Those of a model ride in the rounds of its scores.
+    """
+    smallest = smallest_of(sites)
+    if isinstance(job, Evaluate) and job.profile:
+        asked: list[Any] = yield from gather([plan, _profiles_of_model(_model(job), smallest)])
+        return asked[0], asked[1]
+    value = yield from plan
+    if not isinstance(job, Fit) or not job.profile:
+        return value, value if isinstance(job, Profile) else None
+    found = clustering_of(value)
+    profiles = yield from profiles_of(
+        found.state, found.algorithm, preprocessor, columns, smallest=smallest
+    )
+    return value, profiles
+
+
+def _profiles_of_model(model: Model, smallest: int) -> Plan[Profiles]:
+    """Plan the profiles of a model's clusters, under the names that it keeps."""
+    return profiles_of(
+        model.state,
+        model.assigned_by,
+        model.preprocessor,
+        model.columns,
+        names=model.names,
+        smallest=smallest,
+    )
+
+
+def clustering_of(value: Any) -> Result:
+    """Return the clustering that a fit found, or chose."""
+    result: Result = value.results[value.n_clusters] if isinstance(value, Selection) else value
+    return result
 
 
 def _row_transform(job: Job, preprocessor: Preprocessor | None) -> RowTransform | None:
@@ -189,6 +265,8 @@ def plan_of(
 ) -> Plan[Any]:
     """Return what to ask these sites about the prepared rows, with a seed that was drawn."""
     seed = drawn(job.seed) if seed is None else seed
+    if isinstance(job, Profile):
+        return _profiles_of_model(_model(job), smallest_of(sites))
     if isinstance(job, Evaluate):
         model = _model(job)
         return evaluation(
@@ -348,18 +426,18 @@ _SHARED = {each.name for each in fields(SelectK)} & {each.name for each in field
 
 def preprocessing_of(job: Job) -> PreprocessingSpec | Preprocessor | None:
     """Return how rows are prepared: what is to be fitted, what was fitted, or not at all."""
-    if isinstance(job, Evaluate):
+    if isinstance(job, OfModel):
         return _model(job).preprocessor
     return for_metric(job.prepare, job.metric)
 
 
-def _model(job: Evaluate) -> Model:
+def _model(job: OfModel) -> Model:
     return job.model if isinstance(job.model, Model) else Model.load(job.model, job.algorithms)
 
 
 def _check_width(job: Job, d: int) -> None:
     """Refuse bounds or a start of another number of columns than d."""
-    if isinstance(job, Evaluate):
+    if isinstance(job, OfModel):
         return
     fit = job if isinstance(job, Fit) else _fit_of(job)
     if fit.rule is not None:

@@ -75,6 +75,8 @@ class Model:
         What the algorithm knows of the clusters besides, such as covariances.
     assigned_by : Algorithm or None
         The algorithm, where it assigns rows itself (`Assigns`); else the nearest centre does.
+    names : tuple of str
+        What the clusters are called, where they have names.
     """
 
     centers: Floats
@@ -92,6 +94,7 @@ class Model:
     converged: bool = False
     memory: Mapping[str, Floats] = field(default_factory=dict)
     assigned_by: Algorithm | None = None
+    names: tuple[str, ...] = ()
 
     @classmethod
     def from_estimator(
@@ -124,6 +127,7 @@ class Model:
             seed=seed if isinstance(seed, int) else None,
             dtype=dtype,
             preprocessor=estimator.preprocessor_,
+            names=tuple(estimator.cluster_names_),
         )
 
     def predict(self, X: ArrayLike | Data) -> Labels:
@@ -208,6 +212,8 @@ class Model:
                 for site in self.sites
             ],
         }
+        if self.names:
+            content["names"] = list(self.names)
         if self.memory:
             content["memory"] = {name: array.tolist() for name, array in self.memory.items()}
         if self.assigned_by is not None:

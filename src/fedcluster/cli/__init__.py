@@ -10,6 +10,7 @@ from fedcluster.cli import _audit as audits
 from fedcluster.cli import _commands as commands
 from fedcluster.cli import _federation as federation
 from fedcluster.cli import _pages as pages
+from fedcluster.cli import _profile as profiles
 from fedcluster.cli import _site as site
 from fedcluster.cli._screen import OneLine
 
@@ -65,6 +66,14 @@ app.command(
 app.command(epilog="Example: fedcluster evaluate result/model.json north.csv south.csv west.csv")(
     commands.evaluate
 )
+app.command(
+    short_help="Say what sets the clusters of a model apart, and propose names.",
+    epilog="Example: fedcluster profile result/model.json north.csv south.csv west.csv",
+)(profiles.profile)
+app.command(
+    short_help="Give clusters of a model names, which the model keeps.",
+    epilog="Example: fedcluster name result/model.json '0=older, high blood pressure' 2=young",
+)(profiles.name)
 app.command(
     short_help="Write a page on a run, to read in a browser.",
     epilog="Example: fedcluster report result",

@@ -14,6 +14,7 @@ import typer
 
 from fedcluster._specifications import Fit, SelectK
 from fedcluster.cli._options import (
+    AlsoProfile,
     AsJson,
     Columns,
     Dates,
@@ -97,6 +98,7 @@ def fit(
         read = reading.read(files, rows, screen.doing, job.prepare)
         from fedcluster._report import _messages as messages
         from fedcluster._report import _tables as tables
+        from fedcluster._report._profiles import profiles_shown
         from fedcluster.cli import _runs as runs
 
         job = runs.with_dates(job, read.dates)
@@ -110,6 +112,7 @@ def fit(
         runs.result(content, out, written),
         [
             *fitted.shown(screen.width, str(out / "model.json")),
+            *profiles_shown(content, screen.width, out / "history.json"),
             tables.cluster_table(fitted.records, screen.width, str(out / "history.json")),
             messages.summary_line(content),
             *messages.notes(fitted.records),
@@ -246,6 +249,7 @@ def evaluate(
     min_cluster_size: Annotated[
         int, typer.Option(metavar="ROWS", help="A site does not send a sum over fewer rows.")
     ] = 1,
+    profile: AlsoProfile = False,
     out: OutIfAny = None,
     show: ShowOptions,
 ) -> None:
@@ -259,6 +263,7 @@ def evaluate(
     """
     with Screen(as_json=show.as_json, quiet=show.quiet) as screen:
         from fedcluster._report import _messages as messages
+        from fedcluster._report import _profiles as report
         from fedcluster.cli import _indices as indices
         from fedcluster.cli import _reading as reading
         from fedcluster.model import Model
@@ -271,7 +276,7 @@ def evaluate(
         )
         screen.doing("asking the sites")
         scored = screen.wait_for(
-            lambda: indices.evaluate(model, sites, min_cluster_size, metric or ())
+            lambda: indices.evaluate(model, sites, min_cluster_size, metric or (), profile=profile)
         )
         content = indices.evaluation_content(scored, str(model_file))
         written = indices.write_evaluation(out, scored, content) if out is not None else []
@@ -280,6 +285,7 @@ def evaluate(
         [
             indices.evaluation_table(scored, screen.width),
             *content["meaning"],
+            *report.profiles_shown(content, screen.width, out and out / "scores.json"),
             indices.evaluation_line(scored),
             *messages.notes(scored.sites, absent_too=""),
             *written,

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedcluster._specifications import Evaluate, Fit, RunOptions, SelectK
+from fedcluster._specifications import Evaluate, Fit, Profile, RunOptions, SelectK
 from fedcluster.cli._options import (
+    AlsoProfile,
     AsJson,
     Elbow,
     Fuzzy,
@@ -278,6 +279,7 @@ def evaluate(
     ] = False,
     metric: OwnMetrics = None,
     algorithm: OwnAlgorithm = None,
+    profile: AlsoProfile = False,
     options: RunOptions,
     show: ShowOptions,
 ) -> None:
@@ -291,7 +293,33 @@ def evaluate(
 
     algorithms = [algorithm] if algorithm else []
     options = replace(options, columns=Model.load(model_file, algorithms).columns)
-    job = Evaluate(str(model_file.absolute()), labels, metrics=metric or [], algorithms=algorithms)
+    file = str(model_file.absolute())
+    job = Evaluate(file, labels, metrics=metric or [], algorithms=algorithms, profile=profile)
+    _begin(context.obj, job, options, show)
+
+
+@run_app.command(
+    epilog="Example: fedcluster federation run trial profile result/model.json --out profiles"
+)
+@with_options
+def profile(
+    context: typer.Context,
+    model_file: ModelFile,
+    *,
+    algorithm: OwnAlgorithm = None,
+    options: RunOptions,
+    show: ShowOptions,
+) -> None:
+    """Say what sets the clusters of a model apart, at all sites together, and propose names.
+
+    As fedcluster profile, in two rounds. Writes profiles.json here. Columns of few rows of a
+    cluster are missing where a site's limits hold them back.
+    """
+    from fedcluster.model import Model
+
+    algorithms = [algorithm] if algorithm else []
+    options = replace(options, columns=Model.load(model_file, algorithms).columns)
+    job = Profile(str(model_file.absolute()), algorithms)
     _begin(context.obj, job, options, show)
 
 

@@ -145,28 +145,35 @@ def evaluate(
     tables: Mapping[str, SiteRows],
     min_cluster_size: int,
     metrics: Sequence[str] = (),
+    *,
+    profile: bool = False,
 ) -> Evaluation:
     """Score a model's clusters by all indices that apply, on these sites' rows."""
-    if min_cluster_size > 1 and any(table.limits is not None for table in tables.values()):
-        raise InputError("--min-cluster-size and --label-column are what a site file says itself")
-    limits: list[Filter] = [MinRows(2)] if len(tables) > 1 else []
-    limits += [MinClusterSize(min_cluster_size)] if min_cluster_size > 1 else []
-    clients = runs.clients_of(tables, limits)
-    job = Evaluate(model, classes=_classes(tables.values()), metrics=metrics)
+    clients = clients_for(tables, min_cluster_size)
+    job = Evaluate(model, classes=_classes(tables.values()), metrics=metrics, profile=profile)
     report = execute(job, LocalEngine(clients))
     alone = {name: Client(name, table.rows, ()) for name, table in tables.items()}
-    job = replace(job, n_references=0)  # one comparison with chance, of all rows together
+    job = replace(job, n_references=0, profile=False)  # of all rows together, once
     by_site = {
         name: execute(job, LocalEngine([client])).outcome.value for name, client in alone.items()
     }
     records = tuple(
-        runs.record_of(client, report, _labels(model, client), len(model.centers))
+        runs.record_of(client, report, labels_of(model, client), len(model.centers))
         for client in clients
     )
     return Evaluation(report, by_site, records)
 
 
-def _labels(model: Model, client: Client) -> Labels:
+def clients_for(tables: Mapping[str, SiteRows], min_cluster_size: int) -> list[Client]:
+    """Return the sites as they answer about a model, with their own limits or else this one."""
+    if min_cluster_size > 1 and any(table.limits is not None for table in tables.values()):
+        raise InputError("--min-cluster-size and --label-column are what a site file says itself")
+    limits: list[Filter] = [MinRows(2)] if len(tables) > 1 else []
+    limits += [MinClusterSize(min_cluster_size)] if min_cluster_size > 1 else []
+    return runs.clients_of(tables, limits)
+
+
+def labels_of(model: Model, client: Client) -> Labels:
     """Return the clusters of a site's rows that have a weight."""
     return np.concatenate([model.predict(chunk.weighed()) for chunk in chunks_of(client.source)])
 

@@ -85,6 +85,13 @@ OwnMetrics = Annotated[
         help="A metric of your own; may be given several times.",
     ),
 ]
+AlsoProfile = Annotated[
+    bool,
+    typer.Option("--profile", help="Tell in the same rounds what sets the clusters apart."),
+]
+KeepNames = Annotated[
+    bool, typer.Option("--keep-names", help="Write the names of the clusters into the model.")
+]
 MinClusterSize = Annotated[
     int | None,
     typer.Option(

@@ -83,6 +83,7 @@ class Federated(Fitted):
     rule: RuleName | Rule = "likelihood"
     protection: Protection | Groups | None = None
     verbose: int = 0
+    profile: bool = False
 
     _counted: ClassVar[str] = "n_clusters"
 
@@ -232,6 +233,7 @@ class Federated(Fitted):
         self.communication_rounds_ = report.outcome.account()
         self.sites_, self.steps_ = report.sites, list(report.outcome.steps)
         result = self._keep_clusters(report.outcome.value)
+        self._keep_profiles(report.profiles)
         if self.verbose:
             say(f"{self.stop_reason_}; {self.n_iter_} rounds with the sites")
         for line in limit_line(job, result):

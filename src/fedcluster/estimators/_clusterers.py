@@ -109,6 +109,9 @@ class FederatedKMeans(Federated):
     verbose : int, default=0
         Whether a line is printed for each round with the sites: what they were asked, who
         answered, and how many numbers they sent.
+    profile : bool, default=False
+        Whether the sites are asked, in two rounds more, what sets the clusters apart: see
+        ``profiles_``.
     trim : float, default=0
         The share of the rows that belongs to no cluster, at most 0.5: those that are farthest from
         all centres, as in trimmed k-means. Their label is -1, and so is that of new rows that are
@@ -126,7 +129,13 @@ class FederatedKMeans(Federated):
     centers_frame_ : DataFrame of pandas
         The centres in the units of the rows, a line for each cluster; of text, shares of levels.
     profile_ : DataFrame of pandas
-        Size and share of each cluster, and its centre in the units of the rows.
+        Size and share of each cluster, and its centre in the units of the rows; with ``profile``
+        means, spreads, medians, shares of levels and differences instead of the centre.
+    profiles_ : Profiles or None
+        With ``profile``: what the rows of each cluster look like in each column, against all rows.
+    cluster_names_ : tuple of str
+        What the clusters are called: with ``profile`` a proposal. Names can be set, and `save`
+        keeps them.
     cluster_weights_ : ndarray of shape (k,)
         The weight behind each centre, as the server learnt it in the last round of training.
     state_ : State
@@ -254,8 +263,8 @@ class FederatedFuzzyCMeans(Federated):
         from ``init``; "ffcm" is the algorithm of Stallmann & Wilbik with k-means averaging (see
         `FFCM` for all its switches).
     init, n_init, max_iter, random_state, min_cluster_size, participation, quality, sums_only
-        As in `FederatedKMeans`, and so are ``prepare``, ``rule``, ``protection`` and ``verbose``; a
-        limit on the size of a cluster looks at sums of memberships.
+        As in `FederatedKMeans`, and so are ``prepare``, ``rule``, ``protection``, ``verbose`` and
+        ``profile``; a limit on the size of a cluster looks at sums of memberships.
     tol : float, default=1e-4
         Converged when the Euclidean norm of the centres' move is at most ``tol`` times the root
         of the mean variance of a column.

@@ -19,8 +19,10 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fedcluster._assignment import Assignment
+from fedcluster._cluster_names import checked_names
 from fedcluster._pages._notebook import clusters_table
 from fedcluster._pages._run import Run
+from fedcluster._profiles import Profiles
 from fedcluster.core import (
     Assigns,
     Data,
@@ -40,6 +42,7 @@ from fedcluster.estimators._inputs import (
     path_reader,
     prepared_rows,
 )
+from fedcluster.estimators._profile_frame import pandas, profile_frame
 from fedcluster.estimators._saved import check_savable, kind_of, parameters_of
 from fedcluster.io._frames import finite, in_order, numeric
 from fedcluster.io._given import GivenTable, by_site
@@ -140,10 +143,7 @@ class Fitted(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
         What ``prepare`` did is undone; of a column of text, it has the share of each level.
         """
         check_is_fitted(self)
-        try:
-            import pandas as pd  # nothing else needs it
-        except ImportError as error:
-            raise InputError("this needs pip install 'fedcluster[pandas]'") from error
+        pd = pandas()
         index = pd.RangeIndex(self.n_clusters_, name="cluster")
         return pd.DataFrame(Model.from_estimator(self).centers_in_units, index=index)
 
@@ -152,8 +152,12 @@ class Fitted(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
         """The clusters as a data frame of pandas: ``size``, ``share``, and `centers_frame_`.
 
         The size is the weight of the rows behind the centre, the share that of all of these. A
-        centre of exact k-means is the mean of its rows.
+        centre of exact k-means is the mean of its rows. After a fit with ``profile``, a line for
+        each cluster and one for all, with what `profiles_` tells of each column.
         """
+        profiles: Profiles | None = getattr(self, "profiles_", None)
+        if profiles is not None:
+            return profile_frame(profiles.named(self.cluster_names_))
         frame = self.centers_frame_
         size = self.cluster_weights_
         frame.insert(0, "share", size / size.sum(), allow_duplicates=True)
@@ -180,6 +184,20 @@ class Fitted(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
         if not hasattr(self, "state_"):
             return ""
         return clusters_table(Run(model=Model.from_estimator(self).plain()))
+
+    @property
+    def cluster_names_(self) -> tuple[str, ...]:
+        """What the clusters are called; () where they have no names.
+
+        A fit with ``profile`` proposes names. Others can be set, and `save` keeps them.
+        """
+        check_is_fitted(self)
+        names: tuple[str, ...] = self.__dict__.get("_cluster_names", ())
+        return names
+
+    @cluster_names_.setter
+    def cluster_names_(self, names: Iterable[str]) -> None:
+        self._cluster_names = checked_names(tuple(names), self.n_clusters_)
 
     def save(self, path: str | Path) -> None:
         """Write a fitted estimator as a model file: all that `predict` needs, as JSON.
@@ -244,6 +262,7 @@ class Fitted(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
         self.n_iter_, self.sites_ = model.rounds, model.sites
         self.steps_ = list(model.algorithm.get("steps", ()))
         self.preprocessor_, self.n_features_in_ = model.preprocessor, len(model.columns)
+        self._cluster_names = model.names
         if list(model.columns) != [f"x{j}" for j in range(len(model.columns))]:
             self.feature_names_in_ = np.array(model.columns, dtype=object)
         return self
@@ -259,6 +278,10 @@ class Fitted(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
         self.history_ = [_as_dict(done) for done in result.history]
         self.stop_reason_ = result.reason
         return result
+
+    def _keep_profiles(self, profiles: Profiles | None) -> None:
+        self.profiles_ = profiles
+        self._cluster_names = () if profiles is None else profiles.names
 
     def _labels(self, rows: Rows) -> Labels:
         return self._assignment.labels(rows)

@@ -57,7 +57,7 @@ class FederatedGaussianMixture(Federated):
     noise : bool or float, default=False
         Whether one more component is noise, of the same density everywhere: 1 / V, a number being
         V, in units of prepared rows. With True V is that of a box with the covariance of the rows.
-    random_state, min_cluster_size, sums_only, prepare, rule, protection, verbose
+    random_state, min_cluster_size, sums_only, prepare, rule, protection, verbose, profile
         As in `FederatedKMeans`. A limit on the size of a cluster looks at sums of probabilities.
         Columns of text, as ``prepare`` makes them, have a probability of each level in each
         component, instead of means and variances; where all are text, these are latent classes.
@@ -127,6 +127,7 @@ class FederatedGaussianMixture(Federated):
         rule: RuleName | Rule = Federated.rule,
         protection: Protection | Groups | None = None,
         verbose: int = 0,
+        profile: bool = False,
     ) -> None:
         self.n_components = n_components
         self.covariance_type = covariance_type
@@ -145,6 +146,7 @@ class FederatedGaussianMixture(Federated):
         self.rule = rule
         self.protection = protection
         self.verbose = verbose
+        self.profile = profile
 
     def predict_proba(self, X: Any) -> Floats:
         """Return the probability of each component for each row, (n, k); the rest is noise."""

@@ -8,26 +8,24 @@ from pathlib import Path
 from typing import Any
 
 from fedcluster._report._messages import objective
+from fedcluster._report._profiles import profiles_shown
 from fedcluster._report._tables import Table, centers_table, index_table, number, verdict_line
 from fedcluster.errors import listed
 from fedcluster.model import Model
+
+HOLDING_ALL = ("profiles.json", "scores.json", "history.json")
 
 
 def shown(outcome: Mapping[str, Any], width: int) -> list[Table | str]:
     """Return the outcome of a job as tables and lines, on a screen so many characters wide."""
     parts: list[Table | str] = [*outcome.get("prepared", ()), *_centers(outcome, width)]
+    parts += profiles_shown(outcome, width, _file(outcome))
     if "weights" in outcome:
         clusters = tuple((str(j), number(w)) for j, w in enumerate(outcome["weights"]))
         total = ("all", number(sum(outcome["weights"])))
         parts.append(Table("Rows by cluster", ("cluster", "rows"), clusters, total))
-    sites, missing = outcome.get("sites", []), outcome.get("missing", [])
-    if sites:
-        missed = Counter(refusal["site"] for refusal in missing)
-        rows = tuple(
-            (s["name"], number(s["weight"] or 0), f"{s['values_sent']:,}", str(missed[s["name"]]))
-            for s in sites
-        )
-        parts.append(Table("Sites", ("site", "rows", "numbers sent", "rounds missed"), rows))
+    missing = outcome.get("missing", [])
+    parts += _sites(outcome.get("sites", []), missing)
     if verdict := outcome.get("selection") or ("says" in outcome and outcome):
         parts += _verdict(verdict)
     elif "scores" in outcome:
@@ -40,6 +38,23 @@ def shown(outcome: Mapping[str, Any], width: int) -> list[Table | str]:
         measured = "" if outcome["inertia"] is None else f"; {objective(outcome)}"
         parts.append(f"{outcome['rounds']} rounds, {outcome['stop_reason']}{measured}.")
     return [*parts, *_absences(missing)[:5], *_written(outcome)]
+
+
+def _sites(sites: Sequence[Mapping[str, Any]], missing: Sequence[Mapping[str, Any]]) -> list[Table]:
+    """Return the table of the sites, if there are some."""
+    missed = Counter(refusal["site"] for refusal in missing)
+    rows = tuple(
+        (s["name"], number(s["weight"] or 0), f"{s['values_sent']:,}", str(missed[s["name"]]))
+        for s in sites
+    )
+    header = ("site", "rows", "numbers sent", "rounds missed")
+    return [Table("Sites", header, rows)] if sites else []
+
+
+def _file(outcome: Mapping[str, Any]) -> Path | None:
+    """Return the file that has all of the outcome, None where there is none."""
+    files = [name for name in outcome.get("files", ()) if name in HOLDING_ALL]
+    return Path(outcome["out"]) / files[0] if files else None
 
 
 def _absences(missing: Sequence[Mapping[str, Any]]) -> list[str]:

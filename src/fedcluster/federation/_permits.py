@@ -47,6 +47,7 @@ STEPS = (
     *("SquaredSilhouette", "MixtureLikelihood"),
     *("ColumnShape", "Covariance", "AxisCounts", "GaussianMixture", "MixtureOverlap"),
     *("SphericalKMeans", "TrimmedLloyd", "IncompleteKMeans", "PresentInertia"),
+    *("ClusterColumns", "ClusterCells"),
 )
 """The steps that fits, choices of k and evaluations ask, whatever they cluster by, but for fuzzy
 clusters and algorithms that are asked for by name."""

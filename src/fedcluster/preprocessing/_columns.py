@@ -56,6 +56,11 @@ class NumericColumn:
         """Names of the prepared columns."""
         return (self.name,)
 
+    @property
+    def as_found(self) -> Self:
+        """Column of the values as they are."""
+        return type(self)(self.name, date=self.date)
+
     def apply(self, data: Data, j: int) -> Floats:
         """Return the prepared column (n, 1) of column j of the rows."""
         x = data.X[:, j].astype(np.float64)
@@ -140,8 +145,17 @@ class Category:
         """Names of the prepared columns."""
         if self.coded:
             return (self.name,)
-        levels = [*self.levels, *([OTHER] if self.other else [])]
-        return tuple(f"{self.name}={level}" for level in levels)
+        return tuple(f"{self.name}={level}" for level in self.all_levels)
+
+    @property
+    def all_levels(self) -> tuple[str, ...]:
+        """Return the levels, with the name of that of all others where there is one."""
+        return (*self.levels, *([OTHER] if self.other else []))
+
+    @property
+    def as_found(self) -> Self:
+        """Column of the shares of the levels, without those that are filled in."""
+        return type(self)(self.name, self.levels, self.other)
 
     def apply(self, data: Data, j: int) -> Floats:
         """Return the prepared columns, (n, number of levels), NaN where a value is missing."""

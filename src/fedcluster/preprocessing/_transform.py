@@ -95,6 +95,17 @@ class Preprocessor:
         """Number p of prepared columns."""
         return len(self.names_out)
 
+    @property
+    def n_columns_assigned(self) -> int:
+        """Number p, too: nothing is done after rows were assigned to clusters."""
+        return self.n_columns_out
+
+    @property
+    def as_found(self) -> Self:
+        """Transform that tells columns in their own units, gaps and all, texts by level."""
+        columns = tuple(column.as_found for column in self.columns)
+        return replace(self, columns=columns, missing="keep", principal=None, unit=False)
+
     def apply(self, data: Data) -> Data:
         """Return prepared rows (n, p), without those that are dropped, of the type of the rows."""
         X, dropped = self._made(data)

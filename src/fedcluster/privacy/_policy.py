@@ -97,7 +97,7 @@ class Policy:
             return 0
         name, sizes = type(task.step).__name__, {"max_clusters": self.limits.max_clusters}
         try:
-            self._check_task(name, task, {**sizes, "d": how.n_columns_out})
+            self._check_task(name, task, {**sizes, "d": how.n_columns_assigned})
         except ValueError as error:
             raise PolicyError(f"{name}: {error}") from error
         return _asked(task)

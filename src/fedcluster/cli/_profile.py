@@ -1,0 +1,104 @@
+"""Commands ``profile`` and ``name``: what sets the clusters of a model apart, in words."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated
+
+import typer
+
+from fedcluster._specifications import Profile
+from fedcluster.cli._options import (
+    AsJson,
+    FileOptions,
+    Files,
+    KeepNames,
+    ModelFile,
+    OutIfAny,
+    OwnAlgorithm,
+    Quiet,
+    ShowOptions,
+    check_least,
+    with_options,
+)
+from fedcluster.cli._screen import Screen
+
+
+@with_options
+def profile(
+    model_file: ModelFile,
+    files: Files,
+    *,
+    algorithm: OwnAlgorithm = None,
+    rows: FileOptions,
+    min_cluster_size: Annotated[
+        int, typer.Option(metavar="ROWS", help="A site does not send a sum over fewer rows.")
+    ] = 1,
+    keep_names: KeepNames = False,
+    out: OutIfAny = None,
+    show: ShowOptions,
+) -> None:
+    """Say what sets the clusters of a model apart, column by column, and propose names.
+
+    FILE is CSV, Parquet, Excel, SAS, SPSS, Stata, SQLite, DuckDB, .npy, .npz or .h5ad, one for
+    each site; NAME=FILE gives it another name; or it is a site's own file, site.toml. The model's
+    columns are found by name, others are ignored. The sites answer with sums and counts, in two
+    rounds: means, spreads and medians of numbers and shares of texts, in the units of the files.
+    With --out writes profiles.json, the same. To change a name, use fedcluster name.
+    """
+    with Screen(as_json=show.as_json, quiet=show.quiet) as screen:
+        from fedcluster._artefacts import profiles_content
+        from fedcluster._model_file import write_names
+        from fedcluster._report import _messages as messages
+        from fedcluster._report._profiles import profiles_shown
+        from fedcluster.cli import _profiles as profiles
+        from fedcluster.cli import _reading as reading
+        from fedcluster.model import Model
+
+        check_least("--min-cluster-size", min_cluster_size)
+        own = [algorithm] if algorithm else []
+        model = Model.load(model_file, own)
+        show.check_folder(out)
+        sites = reading.read_for(model, files, replace(rows, label_column=None), screen.doing)
+        screen.doing("asking the sites")
+        report, records = screen.wait_for(
+            lambda: profiles.profiled(Profile(model, own), sites, min_cluster_size)
+        )
+        content = profiles_content(report, records) | {"model": str(model_file)}
+        written = profiles.write(out, report, content) if out is not None else []
+        if keep_names and report.profiles is not None:
+            write_names(model_file, dict(enumerate(report.profiles.names)))
+            written.append(f"Wrote the names into {model_file}.")
+    screen.result(
+        content,
+        [
+            *profiles_shown(content, screen.width, out and out / "profiles.json"),
+            *messages.notes(records, absent_too=""),
+            *written,
+        ],
+    )
+
+
+def name(
+    model_file: ModelFile,
+    names: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="CLUSTER=NAME...", show_default=False, help="Clusters and their names."
+        ),
+    ],
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Give clusters of a model names, which the model keeps. No row is read.
+
+    A cluster is named by its number; those that have no name yet keep their number.
+    """
+    with Screen(as_json=as_json, quiet=quiet) as screen:
+        from fedcluster._model_file import write_names
+        from fedcluster.cli._profiles import names_by_number
+
+        every = write_names(model_file, names_by_number(names))
+    shown = [f"{j}: {each}" for j, each in enumerate(every)]
+    content = {"names": list(every), "model": str(model_file)}
+    screen.result(content, [*shown, f"Wrote the names into {model_file}."])
