@@ -59,10 +59,7 @@ def convergence(run: Run) -> Html:
     rounds = [done["round"] for done in history]
     objective = [sign * finite(done["inertia"]) for done in history]
     shift = [finite(done["shift"]) for done in history]
-    about = counted(len(rounds), "round")
-    known = [x for x in objective if math.isfinite(x)]
-    if known:
-        about += f"; the {name} begins at {number(known[0])} and ends at {number(known[-1])}"
+    about = _begins(name, objective)
     what = f"{name.capitalize()} by round"
     falling = charts.curve(what, f"{about}.", rounds, objective, label="round")
     moves = "Largest shift of a centre, logarithmic"
@@ -77,6 +74,15 @@ def convergence(run: Run) -> Html:
     lead = f"{MEASURED[name]} and the largest distance by which a centre moved, round by round, in "
     lead += "the run that won, after its start. Both are about the rows as they were prepared."
     return section("convergence", "How it converged", paragraphs([lead]), beside(drawn, numbers))
+
+
+def _begins(name: str, objective: Sequence[float]) -> str:
+    """Return the description of the curves of a run."""
+    known = [x for x in objective if math.isfinite(x)]
+    rounds = counted(len(objective), "round")
+    if not known:
+        return rounds
+    return f"{rounds}; the {name} begins at {number(known[0])} and ends at {number(known[-1])}"
 
 
 def quality(run: Run) -> Html:
@@ -164,22 +170,23 @@ def taking_part(run: Run) -> Html:
         ]
         for i, name in enumerate(names)
     ]
-    steps = table(
-        "What each round asked",
-        ["round", "numbers that came", "steps"],
-        [
-            [str(done["round"]), f"{sum(done['values_sent'].values()):,}", _steps(done["tasks"])]
-            for done in run.rounds
-        ],
-        class_="texts",
-    )
     about = f"{counted(len(names), 'site')} and {counted(len(run.rounds), 'round')}"
     chart = charts.presence("Who answered in which round", f"{about}.", names, marks)
     header = ["site", "rounds answered", "missed", "why"]
     numbers = table("Rounds of each site", header, rows, sites=True)
     return section(
-        "rounds", "Who took part in which round", _hiding(run), beside(chart, numbers), steps
+        "rounds", "Who took part in which round", _hiding(run), beside(chart, numbers), _asked(run)
     )
+
+
+def _asked(run: Run) -> Html:
+    """Return what each round asked."""
+    rows = [
+        [str(done["round"]), f"{sum(done['values_sent'].values()):,}", _steps(done["tasks"])]
+        for done in run.rounds
+    ]
+    header = ["round", "numbers that came", "steps"]
+    return table("What each round asked", header, rows, class_="texts")
 
 
 def _hiding(run: Run) -> Html | None:
@@ -214,20 +221,7 @@ def leaving(run: Run) -> Html:
     """Return what left each site, under which limits, and what that allows to know."""
     if not run.rounds:
         return Html()
-    rows, columns = [], len(run.account.get("columns", run.model.get("columns", ())))
-    for site in run.sites:
-        sent, held = site.get("values_sent", 0), site.get("rows", 0) * columns
-        hidden, n = site.get("rows_held_back"), site.get("rows")
-        rows.append(
-            [
-                named(site["name"]),
-                f"{sent:,}",
-                _bytes(sent * BYTES),
-                f"{sent / held:.2g}" if held else "–",
-                "–" if hidden is None or not n else percent(hidden / n),
-                _limits(site),
-            ]
-        )
+    rows = [_left(run, site) for site in run.sites]
     header = [
         "site",
         "numbers sent",
@@ -238,6 +232,21 @@ def leaving(run: Run) -> Html:
     ]
     shown_table = table("What left each site", header, rows, sites=True, class_="texts")
     return section("leaving", "What left the sites", paragraphs(_known(run)), shown_table)
+
+
+def _left(run: Run, site: Mapping[str, Any]) -> list[Any]:
+    """Return the line on what left a site."""
+    columns = len(run.account.get("columns", run.model.get("columns", ())))
+    sent, n, hidden = site.get("values_sent", 0), site.get("rows"), site.get("rows_held_back")
+    held = (n or 0) * columns
+    return [
+        named(site["name"]),
+        f"{sent:,}",
+        _bytes(sent * BYTES),
+        f"{sent / held:.2g}" if held else "–",
+        "–" if hidden is None or not n else percent(hidden / n),
+        _limits(site),
+    ]
 
 
 def _limits(site: Mapping[str, Any]) -> str:

@@ -152,27 +152,29 @@ def curve(
         up = Axis(low - 1, high + 1, height - 40, 14)
     path = "M" + "L".join(f"{across.at(x)} {up.at(y)}" for x, y in points)
     dots = [
-        element(
-            "circle",
-            element("title", f"{label} {x:g}: {number(y)}"),
-            cx=across.at(x),
-            cy=up.at(y),
-            r=5 if x == marked else 3 if len(points) < 60 else 1.5,
-            class_="marked" if x == marked else "dot",
-        )
+        _dot(across.at(x), up.at(y), f"{label} {x:g}: {number(y)}", x == marked, len(points))
         for x, y in points
     ]
-    return figure(
-        name,
-        about,
-        height,
-        [line(62, up.at(t), WIDTH - 14, up.at(t)) for t in up.ticks(4)],
-        [text(56, up.at(t) + 4, short(t), anchor="end") for t in up.ticks(4)],
-        [text(across.at(t), height - 22, f"{t:g}", anchor="middle") for t in whole(across)],
-        text(WIDTH - 14, height - 4, label, anchor="end", class_="pale"),
-        element("path", d=path, class_="line"),
-        dots,
+    traced = element("path", d=path, class_="line")
+    return figure(name, about, height, _frame(across, up, height, label), traced, dots)
+
+
+def _dot(x: float, y: float, said: str, marked: bool, n: int) -> Html:
+    """Return a point of a curve of n points; one that is marked is larger."""
+    size = 5 if marked else 3 if n < 60 else 1.5
+    return element(
+        "circle", element("title", said), cx=x, cy=y, r=size, class_="marked" if marked else "dot"
     )
+
+
+def _frame(across: Axis, up: Axis, height: float, label: str) -> list[Html]:
+    """Return the lines and numbers of two axes."""
+    return [
+        *(line(across.start, up.at(t), across.end, up.at(t)) for t in up.ticks(4)),
+        *(text(across.start - 6, up.at(t) + 4, short(t), anchor="end") for t in up.ticks(4)),
+        *(text(across.at(t), height - 22, f"{t:g}", anchor="middle") for t in whole(across)),
+        text(across.end, height - 4, label, anchor="end", class_="pale"),
+    ]
 
 
 def whole(axis: Axis) -> list[float]:

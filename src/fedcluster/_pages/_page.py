@@ -36,6 +36,7 @@ PARTS: Sequence[Callable[[Run], Html]] = (
 )
 """The sections in their order; one of which nothing is known is absent."""
 NAMES = {
+    "now": "Now",
     "found": "Found",
     "clusters": "Clusters",
     "sites": "Sites",
@@ -87,7 +88,8 @@ def reported(folder: Path, name: str) -> list[str]:
 
 def report_page(run: Run, name: str = "") -> str:
     """Return the report of a run as a page."""
-    parts = dict(zip(NAMES, (each(run) for each in PARTS), strict=True))
+    keys = [key for key in NAMES if key != "now"]
+    parts = dict(zip(keys, (each(run) for each in PARTS), strict=True))
     there = {key: part for key, part in parts.items() if part}
     return page(title(run), name or run.name, there)
 

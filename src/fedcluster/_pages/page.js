@@ -68,9 +68,25 @@
     place.append(set);
   };
 
-  const enliven = () => {
+  const follow = (main) => {
+    let shown = "";
+    setInterval(async () => {
+      const came = await fetch(main.dataset.live, { cache: "no-store" }).catch(() => null);
+      if (!came || !came.ok) return;
+      const { done, main: text } = await came.json();
+      if (done) location.reload();
+      else if (text !== shown) {
+        main.innerHTML = text;
+        shown = text;
+      }
+    }, 1000);
+  };
+
+  const main = document.querySelector("main[data-live]");
+  if (main) {
+    follow(main);
+  } else {
     document.querySelectorAll("table.sortable").forEach(sortable);
     document.querySelectorAll(".controls").forEach(controls);
-  };
-  enliven();
+  }
 })();

@@ -79,6 +79,10 @@ app.command(
     epilog="Example: fedcluster report result",
 )(pages.report)
 app.command(
+    short_help="Follow a run of a federation on a page, on this machine.",
+    epilog="Example: fedcluster watch trial",
+)(pages.watch)
+app.command(
     "warm-up",
     short_help="Compile the numerical kernels, once on a machine.",
     epilog="Example: fedcluster warm-up",

@@ -1,4 +1,4 @@
-"""Commands that show a run on a page: ``report``."""
+"""Commands that show a run on a page: ``report`` and ``watch``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fedcluster.cli._options import AsJson, Quiet
-from fedcluster.cli._screen import Screen
+from fedcluster.cli._screen import Screen, say, until_interrupted
 
 RunFolder = Annotated[
     Path,
@@ -32,3 +32,32 @@ def report(folder: RunFolder, as_json: AsJson = False, quiet: Quiet = False) -> 
 
         path = written_by(folder) / write_report(folder)
     screen.result({"report": str(path)}, [f"Wrote {path}: open it in a browser."])
+
+
+def watch(
+    folder: Annotated[
+        Path,
+        typer.Argument(
+            metavar="DIR",
+            show_default=False,
+            help="The folder of a federation, whose last run is followed, or a run: DIR/runs/RUN.",
+        ),
+    ],
+    port: Annotated[
+        int, typer.Option(metavar="PORT", min=0, max=65535, help="Its port; 0: any that is free.")
+    ] = 0,
+) -> None:
+    """Follow a run of a federation on a page, until interrupted.
+
+    The page has the round, the inertia, the shift of the centres, and which sites answer, are late
+    or gone; when the run has ended it is the report. It is served to this machine only, and only
+    to those who know its address.
+    """
+    with Screen(as_json=False, quiet=False):
+        from fedcluster._pages._live import Server, Watched, followed
+
+        run = followed(folder)
+        with Server(Watched(run), port) as server, until_interrupted():
+            say(f"Follow {run.name} at {server.address} and end it here with Ctrl-C.")
+            server.serve_forever()
+    say("Ended.")

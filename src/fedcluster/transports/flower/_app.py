@@ -32,6 +32,7 @@ from fedcluster._artefacts import result_of, write_job
 from fedcluster._report._messages import groups_line, limit_line
 from fedcluster.engines._recorded import RecordedEngine
 from fedcluster.engines._remote import RemoteEngine
+from fedcluster.engines._watched import PROGRESS, WatchedEngine, note
 from fedcluster.engines._wire import WireError
 from fedcluster.errors import CancelledError, HeldBackError, InputError, SiteError
 from fedcluster.federation._folder import CANCEL, Federation
@@ -41,7 +42,7 @@ from fedcluster.jobs import Fit, Job, execute, job_from_json, preprocessing_of
 from fedcluster.transports.flower import _launcher as launcher
 from fedcluster.transports.flower import _programs as programs
 from fedcluster.transports.flower._coordinator import access_to
-from fedcluster.transports.flower._transport import discover_nodes, flower_engine, never
+from fedcluster.transports.flower._transport import discover_nodes, flower_engine, never, unheard
 
 LOGGER = logging.getLogger(__name__)
 
@@ -94,7 +95,12 @@ def attempt(grid: Grid, folder: Path) -> str:
     """Carry out the job in a folder and write its outcome there; return its error, if any."""
     try:
         content = json.loads((folder / "job.json").read_text("utf-8"))
-        engine = engine_for(grid, content, (folder / CANCEL).exists)
+        engine = engine_for(
+            grid,
+            content,
+            (folder / CANCEL).exists,
+            lambda site: note(folder / PROGRESS, heard=site),
+        )
         outcome = {"done": True, **conduct(engine, content, folder)}
     except (CancelledError, InputError, HeldBackError, SiteError, WireError) as error:
         outcome = {"done": False, "error": str(error)}
@@ -110,7 +116,10 @@ def attempt(grid: Grid, folder: Path) -> str:
 
 
 def engine_for(
-    grid: Grid, content: Mapping[str, Any], cancelled: Callable[[], bool] = never
+    grid: Grid,
+    content: Mapping[str, Any],
+    cancelled: Callable[[], bool] = never,
+    heard: Callable[[str], None] = unheard,
 ) -> RemoteEngine:
     """Return the engine that asks the sites of a job, until it is cancelled.
 
@@ -128,7 +137,8 @@ def engine_for(
         if len(nodes) < enough:
             raise SiteError(f"not connected: {', '.join(lacking)}; {enough} sites are needed")
     terms = {"quorum": content["quorum"], "permit": content.get("permit")}
-    return flower_engine(grid, nodes, deadline=deadline, cancelled=cancelled, **terms)
+    how = {"deadline": deadline, "cancelled": cancelled, "heard": heard}
+    return flower_engine(grid, nodes, **how, **terms)
 
 
 def conduct(engine: RemoteEngine, content: Mapping[str, Any], folder: Path) -> dict[str, Any]:
@@ -152,7 +162,8 @@ def conduct(engine: RemoteEngine, content: Mapping[str, Any], folder: Path) -> d
     folder.mkdir(parents=True, exist_ok=True)
     columns = _columns(engine, job, content["columns"], folder)
     recorded = RecordedEngine(engine, folder / "communication_rounds")
-    report = execute(job, recorded, columns=columns)
+    watched = WatchedEngine(recorded, folder / PROGRESS, engine.refusals)
+    report = execute(job, watched, columns=columns)
     report = replace(report, sites=engine.introduce(), refusals=tuple(engine.refusals))
     heads = {site.name: site.log for site in report.sites if len(site.log) == HASH_DIGITS}
     write_json(folder / "log-heads.json", heads)

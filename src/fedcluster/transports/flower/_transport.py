@@ -38,6 +38,10 @@ LOOK_AROUND = 2.0
 """Seconds between two looks for sites that come back."""
 
 
+def unheard(_site: str) -> None:
+    """Take no note of a site that has replied."""
+
+
 def never() -> bool:
     """Return that a run is not cancelled."""
     return False
@@ -51,6 +55,7 @@ def flower_engine(
     deadline: float = 120.0,
     permit: str | None = None,
     cancelled: Callable[[], bool] = never,
+    heard: Callable[[str], None] = unheard,
 ) -> RemoteEngine:
     """Return an engine that asks sites through Flower.
 
@@ -69,6 +74,8 @@ def flower_engine(
         The permit under which the sites are asked.
     cancelled : callable, optional
         Says whether the run is cancelled: then the sites are told, and CancelledError is raised.
+    heard : callable, optional
+        Told of each site as its reply comes.
 
     Raises
     ------
@@ -76,7 +83,7 @@ def flower_engine(
         If there is no site, two nodes have one name, or the quorum is not between 1 and their
         number.
     """
-    transport = FlowerTransport(grid, nodes, deadline, cancelled)
+    transport = FlowerTransport(grid, nodes, deadline, cancelled, heard)
     return RemoteEngine(transport, nodes.values(), quorum=quorum, permit=permit)
 
 
@@ -122,6 +129,8 @@ class FlowerTransport:
         Seconds for one exchange.
     cancelled : callable, optional
         Says whether the run is cancelled.
+    heard : callable, optional
+        Told of each site as its reply comes.
     """
 
     def __init__(
@@ -130,11 +139,13 @@ class FlowerTransport:
         nodes: Mapping[int, str],
         deadline: float,
         cancelled: Callable[[], bool] = never,
+        heard: Callable[[str], None] = unheard,
     ) -> None:
         self._nodes = {name: node for node, name in nodes.items()}
         if len(self._nodes) < len(nodes):
             raise ValueError(f"two nodes have one name: {sorted(nodes.values())}")
         self._grid, self._deadline, self._cancelled = grid, deadline, cancelled
+        self._heard = heard
         self._sent: dict[str, tuple[str, int]] = {}
         self._silent: set[str] = set()
         self._number = 0
@@ -214,8 +225,9 @@ class FlowerTransport:
                 continue
             if reply.has_error():
                 this.reasons[name] = _reason(reply)
-            else:
-                this.came.setdefault(name, _content(reply, "reply"))
+            elif name not in this.came:
+                this.came[name] = _content(reply, "reply")
+                self._heard(name)
 
 
 def _reason(reply: Message) -> str:

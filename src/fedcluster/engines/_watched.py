@@ -1,0 +1,101 @@
+"""Engine that notes how far a run is, a line of JSON for each event, for whoever watches it."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedcluster.core import Answers, Engine, Floats, SiteInfo, Task
+
+PROGRESS = "progress.jsonl"
+"""The file of events in the folder of a run."""
+
+
+def note(path: Path, **event: Any) -> None:
+    """Append an event to the file of a run, with the time in seconds since 1970."""
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps({**event, "at": time.time()}) + "\n")
+
+
+class WatchedEngine:
+    """Engine that asks another one and notes each round as it begins and ends.
+
+    A round that begins has the sites that are asked, and what the round before has found: the
+    smallest inertia of its runs, and by how much the centres of that run moved.
+
+    Parameters
+    ----------
+    engine : Engine
+        Who is asked.
+    path : Path
+        The file of events, which begins anew.
+    refusals : sequence of Refusal
+        Who was refused and why, as the engine below keeps it.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from fedcluster import Client, Data, LocalEngine
+    >>> from fedcluster.algorithms import Lloyd
+    >>> from fedcluster.core import State
+    >>> sites = LocalEngine([Client("north", Data(np.array([[0.0], [1.0]])))])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, PROGRESS)
+    ...     answers = WatchedEngine(sites, path).ask([Task(Lloyd(), State.at([[0.0]]))])
+    ...     began, ended = map(json.loads, path.read_text().splitlines())
+    >>> began["round"], began["asked"], ended["answered"], ended["missing"]
+    (1, ['north'], {'north': 3}, {})
+    """
+
+    def __init__(self, engine: Engine, path: Path, refusals: Sequence[Any] = ()) -> None:
+        self._engine, self._path, self._refusals = engine, path, refusals
+        self._round = 0
+        self._before: list[Floats] = []
+        path.write_text("", encoding="utf-8")
+
+    def introduce(
+        self, *, columns: bool = False, texts: Collection[str] = (), labels: bool = False
+    ) -> tuple[SiteInfo, ...]:
+        """Return what the sites tell of themselves."""
+        return self._engine.introduce(columns=columns, texts=texts, labels=labels)
+
+    def ask(self, tasks: Sequence[Task], sites: Iterable[str] | None = None) -> list[Answers]:
+        """Ask the sites, and note when and whom, and who answered."""
+        names = [site.name for site in self._engine.introduce()]
+        asked = names if sites is None else [name for name in names if name in set(sites)]
+        self._round, known = self._round + 1, len(self._refusals)
+        steps = Counter(type(task.step).__name__ for task in tasks)
+        note(self._path, round=self._round, asked=asked, tasks=steps, **self._found(tasks))
+        answers = self._engine.ask(tasks, asked)
+        reasons = {refusal.site: refusal.reason for refusal in self._refusals[known:]}
+        sent = Counter[str]()
+        for each in answers:
+            sent.update(each.values_sent)
+        missing = {name: reasons.get(name, "") for name in asked if name not in sent}
+        note(self._path, round=self._round, answered=sent, missing=missing)
+        return answers
+
+    def _found(self, tasks: Sequence[Task]) -> dict[str, Any]:
+        """Return the smallest inertia that is known of the states, and how far its centres moved.
+
+        The run was that of the round before whose centres are nearest.
+        """
+        known = [task for task in tasks if math.isfinite(task.state.inertia)]
+        best = min(known, key=lambda task: task.state.inertia, default=None)
+        before, self._before = self._before, [task.state.centers for task in tasks]
+        if best is None:
+            return {"inertia": None, "shift": None}
+        centers = best.state.centers
+        moves = [
+            float(np.sqrt(((each - centers) ** 2).sum(axis=1).max()))
+            for each in before
+            if each.shape == centers.shape and len(centers)
+        ]
+        return {"inertia": float(best.state.inertia), "shift": min(moves, default=None)}

@@ -1,0 +1,199 @@
+"""A run that is followed: what is noted, what is said of it, and who can read it."""
+
+import http.client
+import json
+import threading
+import time
+
+import numpy as np
+import pytest
+from browser import page as browser_page
+from browser import program
+from test_report import made
+from typer.testing import CliRunner
+
+from fedcluster import Client, Data, LocalEngine, State
+from fedcluster._pages._live import Server, Watched
+from fedcluster._pages._progress import Progress, read_progress
+from fedcluster.algorithms import Lloyd
+from fedcluster.cli import app
+from fedcluster.core import Answers
+from fedcluster.engines._remote import Refusal
+from fedcluster.engines._watched import PROGRESS, WatchedEngine, note
+from fedcluster.rounds import run
+
+ROWS = {"north": [0.0, 1.0, 3.0], "south": [8.0, 9.0, 5.0]}
+
+
+def sites():
+    return LocalEngine([Client(n, Data(np.array(x)[:, None]), ()) for n, x in ROWS.items()])
+
+
+def began(number, at, *, asked=("a", "b", "c"), shift=None, inertia=None):
+    told = {"round": number, "asked": list(asked), "tasks": {"Lloyd": 2}}
+    return {**told, "inertia": inertia, "shift": shift, "at": at}
+
+
+def ended(number, at, missing=(), asked=("a", "b", "c")):
+    answered = {name: 4 for name in asked if name not in missing}
+    return {
+        "round": number, "answered": answered, "missing": dict.fromkeys(missing, "silent"), "at": at
+    }  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """The folder of a run that goes on."""
+    (tmp_path / "job.json").write_text("{}")
+    (tmp_path / PROGRESS).write_text("")
+    return tmp_path
+
+
+@pytest.fixture
+def server(folder):
+    with Server(Watched(folder, clock=lambda: 100.0)) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def get(server, path, host=None):
+    """The status and the text of a page, asked for by some name of the machine."""
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port)
+    connection.request("GET", path, headers={} if host is None else {"Host": host})
+    answer = connection.getresponse()
+    told = answer.status, answer.read().decode()
+    connection.close()
+    return told
+
+
+def test_a_watched_run_is_the_run_and_its_events_are_its_history(tmp_path):
+    start = State.at([[0.0], [1.0]])
+    watched = run(Lloyd(), WatchedEngine(sites(), tmp_path / PROGRESS), start)
+    alone = run(Lloyd(), sites(), start)
+    np.testing.assert_array_equal(watched.state.centers, alone.state.centers)
+    events = read_progress(tmp_path, 0.0).began
+    assert [event["round"] for event in events] == [done.round for done in alone.history]
+    assert [event["inertia"] for event in events[1:]] == [d.inertia for d in alone.history[:-1]]
+    assert [event["shift"] for event in events[1:]] == [d.shift for d in alone.history[:-1]]
+
+
+def test_who_is_missing_is_noted_with_the_reason_of_this_round(tmp_path):
+    class Lame(LocalEngine):
+        def ask(self, tasks, sites=None):
+            refusals.append(Refusal("south", 2, "silent"))
+            return [Answers({"north": a.by_site["north"]}, ("south",)) for a in super().ask(tasks)]
+
+    refusals = [Refusal("north", 1, "of an earlier round")]
+    engine = WatchedEngine(Lame(sites().clients.values()), tmp_path / PROGRESS, refusals)
+    run(Lloyd(), engine, State.at([[0.0], [9.0]]), max_rounds=1)
+    [done] = read_progress(tmp_path, 0.0).ended.values()
+    assert (list(done["answered"]), done["missing"]) == (["north"], {"south": "silent"})
+
+
+def test_what_each_site_does_is_said():
+    events = [
+        *(began(1, 0.0), ended(1, 2.0, "c")),
+        *(began(2, 2.0), ended(2, 4.0, "bc")),
+        *(began(3, 4.0), {"heard": "a", "at": 5.0}),
+    ]
+    assert Progress(events, 5.0).statuses() == {"a": "answered", "b": "asked", "c": "asked"}
+    assert Progress(events, 14.0).statuses()["b"] == "late, asked 10 s ago"
+    between = Progress(events[:4], 5.0).statuses()
+    assert between == {
+        "a": "answered", "b": "missed the last round: silent", "c": "gone: silent"
+    }  # fmt: skip
+    sampled = Progress([*events[:4], began(3, 4.0, asked=("a",))], 5.0).statuses()
+    assert sampled["c"] == "gone: silent"
+
+
+def test_time_left_is_that_of_shifts_that_fall_alike():
+    halves = [began(n, 10.0 * n, shift=0.5**n) for n in range(1, 7)]
+    events = [event for b in halves for event in (b, ended(b["round"], b["at"] + 10.0))]
+    # from 2^-6 to a thousandth of 2^-1: five halvings and some; six rounds of 10 s
+    said = "about 50 s, if centres come to rest as they do now"
+    assert Progress(events, 0.0).left() == said
+    assert Progress(events[:4], 0.0).left() == ""
+    rising = [began(n, 1.0 * n, shift=2.0**n) for n in range(1, 7)]
+    assert Progress([*rising, ended(1, 2.0)], 0.0).left() == ""
+
+
+def test_a_line_that_is_being_written_is_left_for_later(folder):
+    note(folder / PROGRESS, heard="a")
+    with (folder / PROGRESS).open("a") as file:
+        file.write('{"heard": "b", "a')
+    assert [event["heard"] for event in read_progress(folder, 0.0).events] == ["a"]
+
+
+def test_the_page_says_where_the_run_is(server, folder):
+    assert "Waiting for the sites." in get(server, f"/{server.key}/")[1]
+    lines = [began(1, 98.0), ended(1, 99.0, "c"), began(2, 99.0, inertia=12.5, shift=0.25)]
+    (folder / PROGRESS).write_text("".join(json.dumps(each) + "\n" for each in lines))
+    status, text = get(server, f"/{server.key}/")
+    assert status == 200
+    for said in ("2: Lloyd", "12.5", "0 of 3", "silent (1 round)"):
+        assert said in text
+    assert 'data-live="now"' in text
+    told = json.loads(get(server, f"/{server.key}/now")[1])
+    assert not told["done"]
+    assert told["main"] in text
+
+
+def test_a_run_that_failed_says_why_and_one_that_ended_is_its_report(server, folder):
+    (folder / "outcome.json").write_text('{"done": false, "error": "<b>west is silent"}')
+    assert "The run has ended: &lt;b&gt;west is silent." in get(server, f"/{server.key}/")[1]
+    out = folder / "out"
+    out.mkdir()
+    for name in ("model", "history"):
+        content = {"format": f"fedcluster-{name}", **getattr(made(), name)}
+        (out / f"{name}.json").write_text(json.dumps(content))
+    (folder / "outcome.json").write_text(json.dumps({"done": True, "out": str(out)}))
+    assert "What was found" in get(server, f"/{server.key}/")[1]
+    assert json.loads(get(server, f"/{server.key}/now")[1])["done"]
+
+
+def test_only_who_knows_the_address_reads_the_page(server):
+    assert server.server_address[0] == "127.0.0.1"
+    key, port = server.key, server.server_port
+    assert get(server, f"/{key}/", f"localhost:{port}")[0] == 200
+    for path, host in (
+        ("/", None),
+        ("/now", None),
+        (f"/{key[:-1]}/", None),
+        (f"/{key}/../job.json", None),
+        (f"/{key}/job.json", None),
+        (f"/{key}/", f"evil.example:{port}"),  # a name that was made to lead to this machine
+        (f"/{key}/", "127.0.0.1"),
+    ):
+        assert get(server, path, host) == (404, "There is nothing here.")
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ({}, "holds no result"),
+        ({"federation.toml": ""}, "has no run yet"),
+    ],
+)
+def test_what_cannot_be_followed_is_said_in_one_line(tmp_path, files, said):
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    ran = CliRunner().invoke(app, ["watch", str(tmp_path)])
+    assert (ran.exit_code, said in ran.output) == (2, True)
+
+
+@pytest.mark.skipif(program() is None, reason="there is no Chromium")
+def test_a_browser_follows_the_run(server, folder, tmp_path):
+    with browser_page(tmp_path / "profile") as shown:
+        shown.open(server.address)
+        (folder / PROGRESS).write_text(json.dumps(began(7, 99.0)) + "\n")
+        for _ in range(600):
+            if "7: Lloyd" in shown.value("document.querySelector('main').textContent"):
+                break
+            time.sleep(0.1)
+        else:
+            pytest.fail("the page does not follow the run")
+        assert shown.errors == []
+        assert {each.startswith(server.address) for each in shown.requests} == {True}
