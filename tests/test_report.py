@@ -132,8 +132,8 @@ def test_the_report_says_what_the_files_say():
 
 
 def test_missing_values_are_counted_by_column_and_site():
-    run = made()
-    run.history["preprocessing"] = {"missing": {"north": {"bmi": 1234, "age": 0}, HOSTILE: {}}}
+    missing = {"missing": {"north": {"bmi": 1234, "age": 0}, HOSTILE: {}}}
+    run = Run("run", history={**made().history, "preprocessing": missing})
     texts = Parsed(report_page(run)).texts
     at = texts.index("Missing values")
     told = [text for text in texts[at : at + 14] if text.strip()]
