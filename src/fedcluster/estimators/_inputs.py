@@ -231,7 +231,8 @@ def wanted(prepare: Any) -> PreprocessingSpec | None:
     if isinstance(prepare, str) and prepare in SCALES:
         return PreprocessingSpec(prepare)
     known = ", ".join(map(repr, SCALES))
-    raise ValueError(f"prepare must be None, one of {known} or a PreprocessingSpec, not {prepare!r}")
+    why = f"prepare must be None, one of {known} or a PreprocessingSpec, not {prepare!r}"
+    raise ValueError(why)
 
 
 def check_width(data: Data, n_features: int, where: str) -> None:
