@@ -45,6 +45,7 @@ def test_pooled_quality(params: dict, seed: int) -> None:
         assert steps == {"VarianceTree", "Lloyd", "Inertia"}
 
 
+@pytest.mark.long
 def test_the_best_search_never_loses_and_stops() -> None:
     good = FederatedKMeans(16, n_init=1, random_state=0).fit(PLANE.X, sites=PLANE.site)
     best = FederatedKMeans(16, n_init=1, quality="best", random_state=0)
