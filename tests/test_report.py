@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from fedcluster._html import element
 from fedcluster._pages import _page
-from fedcluster._pages._charts import Axis, curve
+from fedcluster._pages._charts import Axis, curve, plane
 from fedcluster._pages._run import Run
 from fedcluster.cli import app
 
@@ -161,6 +161,53 @@ def test_distances_of_centres_are_in_spreads_of_the_rows_by_hand():
     assert a.name == "ward = a"
     np.testing.assert_allclose(a.apart, (np.array([0, 0.4]) - 0.1) / 0.3)  # p .1, sd sqrt(.09)
     np.testing.assert_array_equal(other.apart, [0.0, 0.0])
+
+
+def profiles():
+    """Profiles of two clusters: ages of mean 10 and spread 2 over all rows, and wards."""
+    number, text = ({"column": c, "kind": k} for c, k in (("age", "number"), ("ward", "text")))
+    clusters = [
+        {"cluster": 0, "name": "young", "sites": {"north": 3.0}, "columns": [
+            {**number, "mean": 9.0, "spread": 1.0}, {**text, "shares": {"a": 0.0, "b": 1.0}}]},
+        {"cluster": 1, "name": "old", "sites": {"north": 1.0, "south": 2.0}, "columns": [
+            {**text, "shares": {"a": 0.4, "b": 0.6}}, {**number, "mean": 12.0, "spread": None}]},
+    ]  # fmt: skip
+    every = [
+        {**number, "mean": 10.0, "spread": 2.0},
+        {**text, "shares": {"a": 0.2, "b": 0.8}},
+    ]
+    return {"profiles": {"clusters": clusters, "all": {"columns": every}}}
+
+
+def test_profiles_give_names_spreads_and_sites_by_hand():
+    model = {"columns": ["age", "ward"], "weights": [3.0, 3.0], "algorithm": {}}
+    model |= {"centers": [[9.0, 0.0], [12.0, 0.4]]}
+    history = {"sites": [{"name": "north"}, {"name": "south"}], "rounds": 2, "history": []}
+    run = Run("run", model=model, history=history | {"communication_rounds": []} | profiles())
+    age, a, b = run.features
+    np.testing.assert_allclose(age.apart, [-0.5, 1.0])
+    np.testing.assert_allclose(a.apart, [-0.5, 0.5])  # sd of a share of .2 is .4
+    assert b.name == "ward = b"
+    np.testing.assert_array_equal(run.counts, [[3, 1], [0, 2]])
+    text = report_page(run)
+    for said in ("<bdi>young</bdi>", "± 1<", "At <bdi>north</bdi>."):
+        assert said in text
+    assert Parsed(text).ids[:3] == ["found", "clusters", "sites"]
+    renamed = report_page(Run("run", model=model | {"names": ["A", "B"]}, profiles=profiles()))
+    assert "<bdi>A</bdi>" in renamed
+    assert "young" not in renamed
+    others = Run("run", model=model | {"weights": [1.0]}, profiles=profiles())
+    assert not others.told  # those of another model
+
+
+def test_an_ellipse_is_turned_as_its_rows_spread():
+    rising = np.array([[1.0, 0.99], [0.99, 1.0]])
+    places = np.array([[0.0, 0.0], [5.0, 0.0], [5.0, 5.0]])
+    drawn = Parsed(plane("name", "about", places, np.ones(3), [rising, np.diag([4.0, 1.0]), None]))
+    first, second = (a for tag, a in drawn.elements if tag == "ellipse")
+    assert first["transform"].startswith("rotate(-45.0 ")  # y runs down: towards the upper right
+    assert float(second["rx"]) == pytest.approx(2 * float(second["ry"]), abs=0.1)
+    assert re.match(r"rotate\(-?(0|180)\.0 ", second["transform"])
 
 
 def test_hostile_names_cannot_break_out():

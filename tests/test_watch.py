@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from fedcluster import Client, Data, LocalEngine, State
 from fedcluster._pages._live import Server, Watched
-from fedcluster._pages._progress import Progress, read_progress
+from fedcluster._pages._progress import MIXTURE, Progress, read_progress
 from fedcluster.algorithms import Lloyd
 from fedcluster.cli import app
 from fedcluster.core import Answers
@@ -30,7 +30,7 @@ def sites():
 
 
 def began(number, at, *, asked=("a", "b", "c"), shift=None, inertia=None):
-    told = {"round": number, "asked": list(asked), "tasks": {"Lloyd": 2}}
+    told = {"round": number, "asked": list(asked), "tasks": {"Lloyd": 2}, "step": "Lloyd"}
     return {**told, "inertia": inertia, "shift": shift, "at": at}
 
 
@@ -139,6 +139,13 @@ def test_the_page_says_where_the_run_is(server, folder):
     told = json.loads(get(server, f"/{server.key}/now")[1])
     assert not told["done"]
     assert told["main"] in text
+
+
+def test_a_step_of_mixtures_is_measured_by_its_likelihood():
+    lloyd, mixture = began(1, 0.0, inertia=3.0), began(2, 0.0, inertia=40.0) | {"step": MIXTURE}
+    run = Progress([lloyd, mixture], 0.0).run("run")
+    assert [done["inertia"] for done in run.history["history"]] == [40.0]
+    assert run.history["model"] == "mixture"
 
 
 def test_a_run_that_failed_says_why_and_one_that_ended_is_its_report(server, folder):

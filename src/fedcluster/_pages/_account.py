@@ -32,6 +32,7 @@ BYTES = 8
 """Bytes of a number on its way."""
 
 
+WON = "the run that won, after its start"
 MEASURED = {
     "inertia": "The inertia, which is the sum of squared distances of the rows to their centres,",
     "log-likelihood": "The log-likelihood of the rows",
@@ -49,8 +50,8 @@ def shown(x: Any) -> str:
     return number(finite(x)) if math.isfinite(finite(x)) else "–"
 
 
-def convergence(run: Run) -> Html:
-    """Return how the objective fell and the centres came to rest."""
+def convergence(run: Run, of: str = WON) -> Html:
+    """Return how the objective fell and the centres came to rest, and of which run it is."""
     history = run.history["history"] if run.history else ()
     if not history:
         return Html()
@@ -70,9 +71,9 @@ def convergence(run: Run) -> Html:
         for done, x in zip(history, objective, strict=True)
     ]
     header = ["round", "step", name, "shift of a centre"]
-    numbers = table("Rounds of the run that won", header, rows)
+    numbers = table("Round by round", header, rows)
     lead = f"{MEASURED[name]} and the largest distance by which a centre moved, round by round, in "
-    lead += "the run that won, after its start. Both are about the rows as they were prepared."
+    lead += f"{of}. Both are about the rows as they were prepared."
     return section("convergence", "How it converged", paragraphs([lead]), beside(drawn, numbers))
 
 

@@ -6,7 +6,7 @@ import hmac
 import json
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -16,13 +16,16 @@ from fedcluster._html import Html, element, joined
 from fedcluster._pages import _account as account
 from fedcluster._pages._page import page, report_page
 from fedcluster._pages._parts import named, section, table
-from fedcluster._pages._progress import Progress, read_progress
+from fedcluster._pages._progress import MIXTURE, Progress, read_progress
 from fedcluster._pages._run import damaged, read_run, written_by
 from fedcluster._report._messages import counted
 from fedcluster._report._tables import number
 from fedcluster.errors import InputError
 
 LOOPBACK = "127.0.0.1"
+BEST = "the run that is the best at the time, in the step that is asked now or was last"
+MIXTURES = "log-likelihood, the best so far in this step"
+INERTIA = "inertia, the best so far in this step"
 NOW = "now"
 """Where the page asks for its new contents."""
 
@@ -73,37 +76,51 @@ class Watched:
         run = progress.run(self.folder.name)
         return {
             "now": now(progress, str(self.outcome.get("error", ""))),
-            "convergence": account.convergence(run),
+            "convergence": account.convergence(run, BEST),
             "rounds": account.taking_part(run),
         }
 
 
 def now(progress: Progress, error: str = "") -> Html:
     """Return where a run is: its round, what it has found, and what each site does."""
-    said = [element("p", f"The run has ended: {error}.", class_="size") if error else None]
-    last = progress.began[-1] if progress.began else None
-    if last is None:
-        return section("now", "Now", said, element("p", "Waiting for the sites."))
+    ended = element("p", f"The run has ended: {error}.", class_="size") if error else None
+    if not progress.began:
+        waiting = None if error else element("p", "Waiting for the sites.")
+        return section("now", "Now", ended, waiting)
     statuses = {} if error else progress.statuses()
-    there = sum(status == "answered" for status in statuses.values())
-    facts = [["rounds that have ended", f"{len(progress.ended):,}"]]
+    facts = [["rounds that have ended", f"{len(progress.ended):,}"], *_found(progress)]
     if not error:
-        asked = ", ".join(last["tasks"])
-        facts.insert(0, ["round", f"{last['round']}: {asked}"])
-        facts.append(["sites that have answered it", f"{there} of {len(last['asked'])}"])
+        facts = [*_asked(progress, statuses), *facts]
+    rows = [[named(name), status] for name, status in statuses.items()]
+    sites = table(counted(len(rows), "site"), ["site", "now"], rows, class_="texts")
+    run = table("The run", ["what", "now"], facts, class_="texts")
+    return section("now", "Now", ended, run, sites)
+
+
+def _asked(progress: Progress, statuses: Mapping[str, str]) -> list[list[str]]:
+    """Return which round it is, who has answered, and how long the run may take."""
+    last = progress.began[-1]
+    there = sum(statuses[name] == "answered" for name in last["asked"])
+    facts = [
+        ["round", f"{last['round']}: {', '.join(last['tasks'])}"],
+        ["sites that have answered it", f"{there} of {len(last['asked'])}"],
+    ]
+    left = progress.left()
+    return [*facts, *([["time left", left]] if left else [])]
+
+
+def _found(progress: Progress) -> list[list[str]]:
+    """Return what the run has found, and how long a round takes."""
+    last, facts = progress.began[-1], []
     if last["inertia"] is not None:
-        facts.append(["inertia, the best so far in this step", number(last["inertia"])])
+        mixture = last["step"] == MIXTURE
+        objective = -last["inertia"] if mixture else last["inertia"]
+        facts.append([MIXTURES if mixture else INERTIA, number(objective)])
     if last["shift"] is not None:
         facts.append(["largest shift of a centre", number(last["shift"])])
     if progress.ended:
         facts.append(["a round takes", f"{progress.seconds:.2g} s"])
-    if left := "" if error else progress.left():
-        facts.append(["time left", left])
-    rows = [[named(name), status] for name, status in statuses.items()]
-    sites = table(f"{counted(len(rows), 'site')}", ["site", "now"], rows, class_="texts")
-    return section(
-        "now", "Now", said, table("The run", ["what", "now"], facts, class_="texts"), sites
-    )
+    return facts
 
 
 class Handler(BaseHTTPRequestHandler):

@@ -14,6 +14,10 @@ from typing import Any
 from fedcluster._pages._run import Run
 from fedcluster.engines._watched import PROGRESS
 
+FOUND = ("step", "inertia", "shift")
+"""What a round begins with: what those before it have found."""
+MIXTURE = "GaussianMixture"
+"""The step whose inertia is the negative log-likelihood."""
 RECENT = 5
 """Rounds that an estimate rests on."""
 REST = 1e-3
@@ -117,14 +121,16 @@ class Progress:
         """Return what is known as a run, for the sections of the report."""
         sites = dict.fromkeys(name for event in self.began for name in event["asked"])
         rounds = [self._account(event) for event in self.began if event["round"] in self.ended]
+        known = [event for event in self.began if event["inertia"] is not None]
+        step = known[-1]["step"] if known else ""
         found = [
-            {name: event[name] for name in ("inertia", "shift")}
-            | {"round": event["round"] - 1, "step": _most(event["tasks"])}
-            for event in self.began
-            if event["inertia"] is not None
+            {"round": event["round"] - 1} | {name: event[name] for name in FOUND}
+            for event in known
+            if event["step"] == step
         ]
         content = {
             "rounds": len(rounds),
+            "model": "mixture" if step == MIXTURE else "k-means",
             "sites": [{"name": site} for site in sites],
             "history": found,
             "missing": list(self._missing()),
@@ -154,10 +160,6 @@ def read_progress(folder: Path, now: float) -> Progress:
         except ValueError:
             continue
     return Progress(events, now)
-
-
-def _most(tasks: Mapping[str, int]) -> str:
-    return max(tasks, key=lambda step: tasks[step])
 
 
 def _lasting(seconds: float) -> str:

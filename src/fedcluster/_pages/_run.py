@@ -21,7 +21,7 @@ FILES: Mapping[str, Sequence[str]] = {
     "history": ("communication_rounds", "history", "rounds", "sites"),
     "selection": ("n_clusters", "reason", "says", "table", "warnings"),
     "scores": ("scores",),
-    "profile": (),
+    "profiles": ("profiles",),
 }
 """Files that a page is made of, those that are there, and what each must say."""
 OTHER = "(other)"
@@ -43,12 +43,18 @@ class Feature:
         How far each centre lies from the mean of all rows, in spreads of the column.
     level : bool
         Whether it is the share of a level.
+    spreads : ndarray of shape (k,), optional
+        The standard deviation of each cluster's rows, where it was asked for.
+    unit : float, default=nan
+        What `apart` is measured in; nan where that is not a spread of all rows.
     """
 
     name: str
     values: Floats
     apart: Floats
     level: bool = False
+    spreads: Floats | None = None
+    unit: float = math.nan
 
 
 @dataclass(frozen=True)
@@ -59,7 +65,7 @@ class Run:
     ----------
     name : str
         The name of its folder.
-    model, history, selection, scores, profile : mapping
+    model, history, selection, scores, profiles : mapping
         The content of these files.
     """
 
@@ -68,7 +74,7 @@ class Run:
     history: Mapping[str, Any] = field(default_factory=dict)
     selection: Mapping[str, Any] = field(default_factory=dict)
     scores: Mapping[str, Any] = field(default_factory=dict)
-    profile: Mapping[str, Any] = field(default_factory=dict)
+    profiles: Mapping[str, Any] = field(default_factory=dict)
 
     @cached_property
     def account(self) -> Mapping[str, Any]:
@@ -96,22 +102,43 @@ class Run:
         return len(self.weights)
 
     @cached_property
+    def told(self) -> Mapping[str, Any]:
+        """Return the profiles of these clusters, where they were asked for."""
+        files = (self.profiles, self.scores, self.history)
+        given = (file.get("profiles") or NOTHING for file in files)
+        return next(
+            (each for each in given if len(each.get("clusters", ())) == self.k > 0), NOTHING
+        )
+
+    @cached_property
     def counts(self) -> Floats | None:
         """Return the rows of each site in each cluster, (sites, k); None where it is not known."""
         told = [site.get("clusters") for site in self.sites]
-        if not told or not all(each is not None and len(each) == self.k for each in told):
+        if told and all(each is not None and len(each) == self.k for each in told):
+            return np.array(told, dtype=np.float64)
+        if not self.told or not self.sites:
             return None
-        return np.array(told, dtype=np.float64)
+        clusters = [cluster["sites"] for cluster in self.told["clusters"]]
+        names = [site["name"] for site in self.sites]
+        return np.array([[each.get(name, 0.0) for each in clusters] for name in names])
+
+    @cached_property
+    def names(self) -> Sequence[str]:
+        """Return what the clusters are called, (k,); empty where they have no names."""
+        told = [cluster["name"] for cluster in self.told.get("clusters", ())]
+        return list(self.model.get("names") or told)
 
     @cached_property
     def features(self) -> Sequence[Feature]:
-        """Return the centres by column and level."""
+        """Return the centres by column and level; with profiles, the means of the rows."""
+        if self.told:
+            return list(_profiled(self.told))
         return _features(self.model) if self.k else ()
 
     @property
     def by_spread(self) -> bool:
         """Return whether `Feature.apart` is in spreads of the rows, not of the centres alone."""
-        return _standard(self.model)
+        return bool(self.told) or _standard(self.model)
 
 
 def read_run(folder: Path) -> Run:
@@ -207,6 +234,39 @@ def _features(model: Mapping[str, Any]) -> list[Feature]:
         else:
             features += _levels(column, units, weights)
     return features
+
+
+def _profiled(told: Mapping[str, Any]) -> Iterator[Feature]:
+    """Yield the columns and levels of profiles."""
+    clusters = [{c["column"]: c for c in each["columns"]} for each in told["clusters"]]
+    for every in told["all"]["columns"]:
+        name = every["column"]
+        own = [cluster[name] for cluster in clusters]
+        if every["kind"] == "number":
+            means, spreads = (_array(own, key) for key in ("mean", "spread"))
+            unit = math.nan if every["spread"] is None else every["spread"]
+            yield _told(name, means, spreads, (every["mean"], unit), level=False)
+        for level, share in every.get("shares", NOTHING).items():
+            shares = _array([each["shares"] for each in own], level)
+            p = 0.0 if share is None else share
+            spreads = np.sqrt(shares * (1 - shares))
+            overall = (p, math.sqrt(max(p * (1 - p), 0.0)))
+            yield _told(f"{name} = {level}", shares, spreads, overall, level=True)
+
+
+def _array(own: Sequence[Mapping[str, Any]], key: str) -> Floats:
+    """Return a number of each cluster, nan where there is none."""
+    return np.array([math.nan if each[key] is None else each[key] for each in own])
+
+
+def _told(
+    name: str, values: Floats, spreads: Floats, overall: tuple[float, float], *, level: bool
+) -> Feature:
+    """Return a feature from the mean and the spread of each cluster, and of all rows."""
+    mean, unit = overall
+    known = np.isfinite(values) & (unit > 0)
+    apart = np.where(known, (values - (mean or 0.0)) / (unit if unit > 0 else 1.0), 0.0)
+    return Feature(name, values, apart, level, spreads, unit)
 
 
 def _levels(

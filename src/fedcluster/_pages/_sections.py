@@ -21,6 +21,10 @@ MOST_DRAWN = 12
 """Columns in the chart of profiles; the table has all."""
 TOLD = 4
 """Columns that a card tells of."""
+RINGS = (
+    "An ellipse is one standard deviation of the cluster's rows, as if its columns were unrelated."
+)
+NO_RINGS = "It says nothing of how far the rows spread: fit --profile, or profile, asks for that."
 FAR = 0.3
 """Spreads from which on a card tells of a column."""
 SPREADS = "standard deviations of the column over all rows"
@@ -109,6 +113,8 @@ def clusters(run: Run) -> Html:
         "Size is the weight of the rows behind a centre. Under it stand the columns in which the "
         f"centre lies farthest from the mean of all rows, in {units(run)}."
     )
+    if run.told:
+        lead += " What follows ± is the standard deviation of the cluster's own rows."
     cards = [_card(run, j) for j in range(run.k)]
     return section(
         "clusters", "Clusters", paragraphs([lead]), element("div", cards, class_="cards")
@@ -123,7 +129,9 @@ def _card(run: Run, j: int) -> Html:
     usual = "Near the mean of all rows in every column." if run.features and not told else None
     return element(
         "article",
-        element("h3", element("span", j, class_=f"badge c{j % charts.COLOURS}"), f" Cluster {j}"),
+        element(
+            "h3", element("span", j, class_=f"badge c{j % charts.COLOURS}"), " ", called(run, j)
+        ),
         element("p", rows, class_="size"),
         element("ul", told) if told else None,
         element("p", usual) if usual else None,
@@ -133,15 +141,22 @@ def _card(run: Run, j: int) -> Html:
     )
 
 
+def called(run: Run, j: int) -> Html:
+    """Return what a cluster is called."""
+    return named(run.names[j] if run.names else f"Cluster {j}")
+
+
 def _told(feature: Feature, j: int) -> Html:
     """Return a column of a card: its value at a centre, and how far that is from the mean."""
     apart = float(feature.apart[j])
     side = "above" if apart > 0 else "below"
+    spread = None if feature.level or feature.spreads is None else feature.spreads[j]
     return element(
         "li",
         named(feature.name),
         " ",
         element("strong", value(feature, j)),
+        None if spread is None else f" ± {spread:.3g}",
         element("span", f" {abs(apart):.1f} {side}", class_="pale"),
     )
 
@@ -149,6 +164,8 @@ def _told(feature: Feature, j: int) -> Html:
 def value(feature: Feature, j: int) -> str:
     """Return a centre's value in a column, in its units."""
     x = float(feature.values[j])
+    if not math.isfinite(x):
+        return "–"
     if feature.level:
         return percent(x)
     return f"{x:.4g}" if abs(x) < 1e4 else f"{x:,.0f}"
@@ -251,10 +268,11 @@ def plane(run: Run) -> Html:
         "The first two principal components of the centres, each as heavy as its rows: the plane "
         f"in which they lie farthest apart. It shows {percent(kept)} of the scatter between the "
         "clusters, so that centres that are near each other here may be apart in other directions. "
-        "A disc is as large as its cluster, and says nothing of how far its rows spread."
+        f"A disc is as large as its cluster. {RINGS if run.told else NO_RINGS}"
     )
     about = f"{run.k} discs, one for each cluster"
-    chart = charts.plane("Centres in the plane", about, places, run.weights, [None] * run.k)
+    rings = _rings(run, axes)
+    chart = charts.plane("Centres in the plane", about, places, run.weights, rings)
     rows = [
         [f"cluster {j}", f"{x:.2f}", f"{y:.2f}", f"{_nearest(X, j)[1]:.2f}", f"{_nearest(X, j)[0]}"]
         for j, (x, y) in enumerate(places)
@@ -262,6 +280,16 @@ def plane(run: Run) -> Html:
     header = ["cluster", "first", "second", "to the nearest centre", "which is cluster"]
     numbers = tabled("Places of the centres in the plane, and their neighbours", header, rows)
     return section("plane", "Centres in the plane", paragraphs([lead]), beside(chart, numbers))
+
+
+def _rings(run: Run, axes: Floats) -> list[Floats | None]:
+    """Return the covariance of each cluster's rows in a plane, as if columns were unrelated."""
+    if not run.told:
+        return [None] * run.k
+    units = np.array([each.unit if each.unit > 0 else np.inf for each in run.features])
+    spreads = np.array([each.spreads for each in run.features]).T / units
+    variances = np.nan_to_num(spreads**2)
+    return [(axes * own) @ axes.T for own in variances]
 
 
 def _axes(X: Floats, weights: Floats) -> tuple[Floats, Floats]:

@@ -70,9 +70,16 @@
 
   const follow = (main) => {
     let shown = "";
+    const lost = document.createElement("p");
+    lost.setAttribute("role", "status");
+    main.before(lost);
     setInterval(async () => {
       const came = await fetch(main.dataset.live, { cache: "no-store" }).catch(() => null);
-      if (!came || !came.ok) return;
+      if (!came || !came.ok) {
+        lost.textContent = "fedcluster watch has ended: what stands here is as it was then.";
+        return;
+      }
+      lost.textContent = "";
       const { done, main: text } = await came.json();
       if (done) location.reload();
       else if (text !== shown) {

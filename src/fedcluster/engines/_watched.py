@@ -83,19 +83,23 @@ class WatchedEngine:
         return answers
 
     def _found(self, tasks: Sequence[Task]) -> dict[str, Any]:
-        """Return the smallest inertia that is known of the states, and how far its centres moved.
+        """Return the step of most tasks, their smallest inertia, and how far its centres moved.
 
         The run was that of the round before whose centres are nearest.
         """
-        known = [task for task in tasks if math.isfinite(task.state.inertia)]
+        steps = [type(task.step).__name__ for task in tasks]
+        most = Counter(steps).most_common(1)[0][0]
+        alike = [task for task, step in zip(tasks, steps, strict=True) if step == most]
+        known = [task for task in alike if math.isfinite(task.state.inertia)]
         best = min(known, key=lambda task: task.state.inertia, default=None)
         before, self._before = self._before, [task.state.centers for task in tasks]
         if best is None:
-            return {"inertia": None, "shift": None}
+            return {"step": most, "inertia": None, "shift": None}
         centers = best.state.centers
         moves = [
             float(np.sqrt(((each - centers) ** 2).sum(axis=1).max()))
             for each in before
             if each.shape == centers.shape and len(centers)
         ]
-        return {"inertia": float(best.state.inertia), "shift": min(moves, default=None)}
+        shift = min(moves, default=None)
+        return {"step": most, "inertia": float(best.state.inertia), "shift": shift}
