@@ -140,6 +140,19 @@ def test_missing_values_are_counted_by_column_and_site():
     assert told[:7] == ["Missing values", "column", "site", "values", "bmi", "north", "1,234"]
 
 
+def test_sizes_are_rows_where_these_are_known():
+    run = made()
+    sites = [{**site, "rows": site["rows"] + 10} for site in run.history["sites"]]
+    model = {**run.model, "weights": [0.5, 0.25, 0.25]}  # sums of memberships
+    own = Run("run", model=model, history={**run.history, "sites": sites})
+    counts = np.sum([site["clusters"] for site in sites], axis=0)
+    np.testing.assert_array_equal(own.sizes, counts)
+    text = report_page(own)
+    assert f"3 clusters of {counts.sum() + 20} rows at 2 sites" in text
+    assert "In no cluster: 20 rows." in text
+    assert "1 rows at 2 sites" in report_page(Run("run", model=model | {"sites": [{}, {}]}))
+
+
 def test_a_mixture_is_measured_by_its_likelihood():
     run = made()
     text = report_page(Run("run", model=run.model, history={**run.history, "model": "mixture"}))

@@ -16,12 +16,12 @@ TOLD = 3
 def clusters_table(run: Run) -> Html:
     """Return the clusters as a table: size, share, and what sets each apart."""
     header = ("cluster", "rows", "share", "what sets it apart")
-    share = run.weights / max(float(run.weights.sum()), 1e-300)
+    share = run.sizes / max(float(run.sizes.sum()), 1e-300)
     rows = [
         element(
             "tr",
             element("th", j, scope="row"),
-            element("td", number(float(run.weights[j]))),
+            element("td", number(float(run.sizes[j]))),
             element("td", percent(share[j])),
             element("td", _apart(run, j)),
         )

@@ -98,7 +98,7 @@ def title(run: Run) -> str:
     """Return what the page is called."""
     sites = counted(len(run.sites), "site")
     if run.k:
-        rows = number(float(run.weights.sum()))
+        rows = number(run.n_rows)
         return f"{counted(run.k, 'cluster')} of {rows} rows at {sites}"
     if verdict := sections.chosen(run):
         return f"{counted(verdict['n_clusters'], 'cluster')}, chosen at {sites}"

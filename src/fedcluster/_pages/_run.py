@@ -123,6 +123,19 @@ class Run:
         return np.array([[each.get(name, 0.0) for each in clusters] for name in names])
 
     @cached_property
+    def sizes(self) -> Floats:
+        """Return the rows of each cluster, (k,), or what they weigh where only that is known."""
+        sizes: Floats = self.weights if self.counts is None else self.counts.sum(axis=0)
+        return sizes
+
+    @cached_property
+    def n_rows(self) -> float:
+        """Return the rows of all sites, those in no cluster too, as far as it is known."""
+        told = [float(site.get("rows", math.nan)) for site in self.sites]
+        known = bool(told) and math.isfinite(sum(told))
+        return sum(told) if known else float(self.sizes.sum())
+
+    @cached_property
     def names(self) -> Sequence[str]:
         """Return what the clusters are called, (k,); empty where they have no names."""
         told = [cluster["name"] for cluster in self.told.get("clusters", ())]
@@ -201,7 +214,8 @@ def _read(path: Path, name: str) -> Mapping[str, Any]:
 
 
 def _standard(model: Mapping[str, Any]) -> bool:
-    return "preprocessing" in model and _prepare(model).get("scale") == "standard"
+    scaled = "preprocessing" in model and _prepare(model).get("scale") == "standard"
+    return scaled and not model["preprocessing"].get("unit")  # rows of length 1 spread otherwise
 
 
 def _prepare(model: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -56,25 +56,27 @@ def found(run: Run) -> Html:
 
 def _count(run: Run) -> Html:
     """Return the sentence on the clusters, rows, sites and columns."""
-    rows = run.weights.sum()
     columns = run.model["columns"]
     shown = [part for name in columns[:8] for part in (named(name), ", ")][:-1]
     more = f" and {len(columns) - 8} more" if len(columns) > 8 else ""
     sites = counted(len(run.sites), "site")
     what = "rows" if run.counts is not None else "rows (by weight)"
-    lead = f"{counted(run.k, 'cluster')} of {number(float(rows))} {what} at {sites}, by "
+    lead = f"{counted(run.k, 'cluster')} of {number(run.n_rows)} {what} at {sites}, by "
     return element("span", lead, counted(len(columns), "column"), ": ", shown, more, ".")
 
 
 def _sizes(run: Run) -> list[str]:
     """Return the sentence on the largest and the smallest cluster."""
-    if run.k < 2 or not run.weights.sum() > 0:
-        return []
-    share = run.weights / run.weights.sum()
+    outside = run.n_rows - float(run.sizes.sum())
+    lines = [f"In no cluster: {counted(round(outside), 'row')}."] if outside >= 1 else []
+    if run.k < 2 or not run.sizes.sum() > 0:
+        return lines
+    share = run.sizes / run.sizes.sum()
     most, least = int(share.argmax()), int(share.argmin())
     return [
+        *lines,
         f"The largest, cluster {most}, has {percent(share[most])} of the rows; the smallest, "
-        f"cluster {least}, {percent(share[least])}."
+        f"cluster {least}, {percent(share[least])}.",
     ]
 
 
@@ -109,8 +111,9 @@ def clusters(run: Run) -> Html:
     """Return a card for each cluster."""
     if not run.k:
         return Html()
+    size = "the number of its rows" if run.counts is not None else "the weight of its rows"
     lead = (
-        "Size is the weight of the rows behind a centre. Under it stand the columns in which the "
+        f"The size of a cluster is {size}. Under it stand the columns in which the "
         f"centre lies farthest from the mean of all rows, in {units(run)}."
     )
     if run.told:
@@ -122,8 +125,8 @@ def clusters(run: Run) -> Html:
 
 
 def _card(run: Run, j: int) -> Html:
-    share = run.weights[j] / max(float(run.weights.sum()), 1e-300)
-    rows = f"{number(float(run.weights[j]))} rows, {percent(share)}"
+    share = run.sizes[j] / max(float(run.sizes.sum()), 1e-300)
+    rows = f"{number(float(run.sizes[j]))} rows, {percent(share)}"
     ranked = sorted(run.features, key=lambda each: -abs(each.apart[j]))
     told = [_told(each, j) for each in ranked[:TOLD] if abs(each.apart[j]) >= FAR]
     usual = "Near the mean of all rows in every column." if run.features and not told else None
@@ -272,7 +275,7 @@ def plane(run: Run) -> Html:
     )
     about = f"{run.k} discs, one for each cluster"
     rings = _rings(run, axes)
-    chart = charts.plane("Centres in the plane", about, places, run.weights, rings)
+    chart = charts.plane("Centres in the plane", about, places, run.sizes, rings)
     rows = [
         [f"cluster {j}", f"{x:.2f}", f"{y:.2f}", f"{_nearest(X, j)[1]:.2f}", f"{_nearest(X, j)[0]}"]
         for j, (x, y) in enumerate(places)
