@@ -17,6 +17,7 @@ from fedcluster.core import Answers, Filter, Step, Task
 from fedcluster.engines import LocalEngine
 from fedcluster.engines._crowd import FEWEST, Crowd, Together
 from fedcluster.errors import SiteError
+from fedcluster.io._given import numbered
 from fedcluster.metrics import Inertia
 from fedcluster.preprocessing import NumericColumn, Preprocessor
 from fedcluster.privacy import Groups, MinClusterSize, MinRows
@@ -209,3 +210,23 @@ def test_a_fit_has_the_bits_of_one_that_asks_each(
     assert_array_equal(model.labels_, labels)
     assert_array_equal(model.cluster_centers_, centers)
     assert model.communication_rounds_ == sent
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int64, np.uint64])
+@pytest.mark.parametrize("spread", [1, 1 << 40])
+def test_sites_with_numbers_are_in_the_order_of_these_as_text(dtype: Any, spread: int) -> None:
+    bounds, rng = np.iinfo(dtype), np.random.default_rng(0)
+    for low in (bounds.min, 0, bounds.max - 20 * spread):
+        if low < bounds.min or low + 20 * spread > bounds.max:
+            continue
+        sites = np.array([low + int(i) * spread for i in rng.integers(20, size=50)], dtype=dtype)
+        names, number = numbered(sites)
+        assert names.tolist() == sorted({str(site) for site in sites.tolist()})
+        assert [str(names[i]) for i in number] == [str(site) for site in sites.tolist()]
+
+
+def test_a_number_that_is_missing_is_found_among_many_sites() -> None:
+    X, sites = np.arange(40.0).reshape(20, 2), np.arange(20) % 10
+    X[13, 1] = np.inf
+    with pytest.raises(ValueError, match="site '3', row 1"):
+        FederatedKMeans(2).fit(X, sites=sites)

@@ -28,7 +28,7 @@ from fedcluster.recipes import _search
 from fedcluster.recipes import _seeds as seeds
 from fedcluster.recipes._clustering import canonical, clustering
 from fedcluster.recipes._search import race
-from fedcluster.recipes._seeds import best_fuzzy_seeds, best_seeds, seeds_of
+from fedcluster.recipes._seeds import best_fuzzy_seeds, best_seeds
 from fedcluster.rounds import Plan, iterate, run, run_plan
 from reproduction.baselines import central_fuzzy_cmeans
 from reproduction.datasets import plane16
@@ -489,7 +489,7 @@ def test_fuzzy_starts_of_too_few_means_are_those_of_k_means() -> None:
     state = State(on_line(0, 8), np.array([3.0, 5.0]))
     [crisp] = best_seeds(state, 5, 4, stream(0, 0))
     for m in (None, 2.0):
-        [same] = seeds_of(state, 5, 4, stream(0, 0), m)
+        [same] = best_seeds(state, 5, 4, stream(0, 0), m)
         assert_array_equal(same.centers, crisp.centers)
 
 

@@ -209,7 +209,8 @@ def lexicographic(columns: Sequence[NDArray[Any]]) -> NDArray[np.intp]:
         starts = np.append(True, ~(same & (tie[1:] == tie[:-1])))
         tied = ~(starts & np.append(starts[1:], True))
         places, tie = places[tied], np.cumsum(starts)[tied]
-        order[places] = order[places[np.lexsort([column[order[places]], tie])]]
+        few = tie.astype(np.min_scalar_type(len(order)))  # 16 bits are sorted in half the time
+        order[places] = order[places[np.lexsort([column[order[places]], few])]]
     return order
 
 

@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 from numpy.random import Generator
+from numpy.typing import NDArray
 
 from fedcluster._ranges import MEANS, Allowed, Array, Whole
 from fedcluster.algorithms._merging import means, total
@@ -224,7 +225,7 @@ def _undo(
     if not len(reference):
         return tree, sums, weights, np.zeros((1, sums.shape[1] // 2))
     small = weights < min_rows
-    leafless = ~np.isin(tree.child, tree.parent)
+    leafless = ~_among(tree.parent, len(weights))[tree.child]
     fresh = leafless & (reference[tree.parent] == reference[tree.child]).all(axis=1)
     undone = fresh & (small[tree.parent] | small[tree.child])
     sums, weights = sums.copy(), weights.copy()
@@ -239,10 +240,17 @@ def _undo(
         column[parent], value[parent] = feature, mean
         sums[parent] += sums[child]
         weights[parent] += weights[child]
-    kept = np.setdiff1d(np.arange(len(weights)), tree.child[undone])
+    kept = np.flatnonzero(~_among(tree.child[undone], len(weights)))
     number = np.full(len(weights), -1)
     number[kept] = np.arange(len(kept))
     cuts = number[tree.parent], number[tree.child], tree.feature, tree.threshold
     leaves = tries, column, value
     tree = _Tree(*(each[~undone] for each in cuts), *(each[kept] for each in leaves))
     return tree, sums[kept], weights[kept], reference[kept]
+
+
+def _among(places: Places, n: int) -> NDArray[np.bool_]:
+    """Return of each of n leaves whether it is one of these."""
+    among = np.zeros(n, dtype=bool)
+    among[places] = True
+    return among

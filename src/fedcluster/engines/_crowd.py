@@ -172,14 +172,13 @@ def _draws(task: Task, names: Sequence[str], n_means: NDArray[np.intp]) -> Draws
 
 def _inertia(task: Task, table: Table) -> Totals:
     _, squared = nearest(table.data.X, task.state.centers)
-    (bounds, heard, least), weight = table.sites, table.data.sample_weight
-    weight = np.ones(len(squared)) if weight is None else weight
+    (bounds, heard, least), weights = table.sites, table.data.sample_weight
     sizes, total, total_weight = table.sizes, 0.0, 0.0
+    weight = np.ones(len(squared)) if weights is None else weights
     leaves = heard & (sizes >= least)
-    for site in np.flatnonzero(leaves).tolist():
-        rows = slice(bounds[site], bounds[site + 1])
-        total += float(squared[rows] @ weight[rows])
-        total_weight += float(weight[rows].sum())
+    for start, stop in zip(bounds[:-1][leaves].tolist(), bounds[1:][leaves].tolist(), strict=True):
+        total += float(squared[start:stop] @ weight[start:stop])
+        total_weight += stop - start if weights is None else float(weight[start:stop].sum())
     sent = np.stack([leaves, leaves & (sizes == 1), np.where(leaves, 0, sizes)]).astype(np.int64)
     return np.array([[total]]), np.array([total_weight]), sent
 

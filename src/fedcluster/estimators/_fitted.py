@@ -37,6 +37,7 @@ from fedcluster.estimators._inputs import (
     FLOATS,
     check_width,
     dates_of,
+    is_plain,
     names_site,
     no_times,
     path_reader,
@@ -339,6 +340,8 @@ class Fitted(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
         if isinstance(table, Data):
             check_width(table, self.n_features_in_, part.where)
             return table.X
+        if names is None and is_plain(table) and table.shape[1] == self.n_features_in_:
+            return np.asarray(table)
         numeric(table, part.where)
         with names_site(part.where):
             rows: Rows = validate_data(

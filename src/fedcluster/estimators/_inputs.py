@@ -108,7 +108,7 @@ def _with_weights(rows: Data, part: GivenTable) -> Data:
 
 def read_rows(table: Any, where: str) -> Rows:
     """Return a table as finite numbers, float32 or float64."""
-    if _is_plain(table):
+    if is_plain(table):
         return np.asarray(table)
     no_times(table, where)
     numeric(table, where)
@@ -130,7 +130,7 @@ def names_site(where: str) -> Iterator[None]:
         raise kind(f"{where}{error}") from error
 
 
-def _is_plain(table: Any) -> bool:
+def is_plain(table: Any) -> bool:
     """Return whether a table is rows of finite numbers already, which need no further look."""
     if type(table) is not np.ndarray or table.dtype not in FLOATS or table.ndim != 2:
         return False
@@ -140,7 +140,7 @@ def _is_plain(table: Any) -> bool:
 def _are_plain(tables: Sequence[Any]) -> bool:
     """Return whether all tables are parts of one array of finite numbers, looked at once."""
     base = getattr(tables[0], "base", None)
-    if not _is_plain(base):
+    if not is_plain(base):
         return False
     return all(
         type(table) is np.ndarray and table.base is base and table.ndim == 2 and table.size

@@ -161,10 +161,22 @@ def numbered(sites: NDArray[Any]) -> tuple[NDArray[np.str_], NDArray[np.intp]]:
         names = np.array(sorted(set(each)), dtype=sites.dtype)
         place = {name: i for i, name in enumerate(names.tolist())}
         return names, np.fromiter(map(place.__getitem__, each), np.intp, len(each))
-    labels, number = np.unique(sites, return_inverse=True)
+    labels, number = _numbers(sites)
     names = labels.astype(str)
     order = np.argsort(names)
     return names[order], np.argsort(order)[number]
+
+
+def _numbers(sites: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.intp]]:
+    """Return the different numbers of sites, rising, and the place of each among them."""
+    if sites.dtype.kind in "iu" and len(sites):
+        low, high = int(sites.min()), int(sites.max())
+        if high - low < len(sites) and max(-low, high) < 1 << 62:  # counted sooner than sorted
+            offset = sites.astype(np.intp) - low
+            is_there = np.bincount(offset) > 0
+            return np.flatnonzero(is_there) + low, (np.cumsum(is_there) - 1)[offset]
+    labels, number = np.unique(sites, return_inverse=True)
+    return labels, number
 
 
 def _is_mapping(X: Any) -> bool:

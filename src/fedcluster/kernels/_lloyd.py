@@ -1,6 +1,5 @@
 """Lloyd's algorithm on rows in one place: k-means at a site, and on centres at the server."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -22,7 +21,7 @@ from fedcluster.kernels._rows import (
 from fedcluster.kernels._runtime import native
 from fedcluster.kernels._seeding import default_trials, draw_spread
 from fedcluster.kernels._sweep import HardSums, is_small, squared_distance, sweep
-from fedcluster.kernels._threads import on_threads
+from fedcluster.kernels._threads import for_each_chunk, thread_count
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -166,7 +165,8 @@ def kmeans(
     [0.5, 5.5]
     """
     chances = rng.random((n_init, n_clusters, default_trials(n_clusters)))
-    return _restarts(X, sample_weight, seeding, max_iter, tol)(chances)
+    arrays, absolute = _prepared(X, sample_weight, seeding, tol)
+    return LloydFit(*best_of_restarts(*arrays, chances, max_iter, absolute, True, False))
 
 
 def kmeans_runs(
@@ -193,29 +193,26 @@ def kmeans_runs(
     [0.5, 0.5, 0.5]
     """
     chances = rng.random((n_runs, 1, n_clusters, default_trials(n_clusters)))
-    return on_threads(_restarts(X, sample_weight), list(chances))
+    arrays, absolute = _prepared(X, sample_weight)
+    fits: dict[int, LloydFit] = {}
+
+    def work(run: int) -> None:
+        fits[run] = LloydFit(*best_of_restarts(*arrays, chances[run], 300, absolute, True, False))
+
+    for_each_chunk(work, n_runs, thread_count())
+    return [fits[run] for run in range(n_runs)]
 
 
-def _restarts(
-    X: ArrayLike,
-    sample_weight: ArrayLike | None,
-    seeding: str = "weighted",
-    max_iter: int = 300,
-    tol: float = 1e-4,
-) -> Callable[[Floats], LloydFit]:
-    """Return what makes the best of as many runs as uniform numbers (n_init, k, n_trials) are."""
+def _prepared(
+    X: ArrayLike, sample_weight: ArrayLike | None, seeding: str = "weighted", tol: float = 1e-4
+) -> tuple[tuple[Floats, Floats, Weights, Weights], float]:
+    """Return the arrays that ``best_of_restarts`` begins with, and ``tol`` in squared units."""
     rows = as_double_rows(X)
     weights = as_given_weights(as_weights(sample_weight), len(rows))
     seed_weights = weights if seeding == "weighted" else as_weights(weights > 0)
     padded: NDArray[Any] = pad(rows)
     columns: NDArray[Any] = as_columns(rows)
-    absolute = tol * column_variance(columns)
-    how = max_iter, absolute, True, False  # a constant in a kernel would be compiled twice
-
-    def best(chances: Floats) -> LloydFit:
-        return LloydFit(*best_of_restarts(padded, columns, weights, seed_weights, chances, *how))
-
-    return best
+    return (padded, columns, weights, seed_weights), tol * column_variance(columns)
 
 
 Fields = tuple[Floats, Labels, Floats, NDArray[np.int64], float, int]

@@ -38,7 +38,7 @@ from fedcluster.errors import InputError
 from fedcluster.recipes._crossover import search
 from fedcluster.recipes._participation import keeps_sums, sampled_run
 from fedcluster.recipes._search import HALVING, SHORT, best_of, race
-from fedcluster.recipes._seeds import seeds_of
+from fedcluster.recipes._seeds import best_seeds
 from fedcluster.recipes._trimming import N_SEEDS as N_TRIMMED
 from fedcluster.recipes._trimming import trimmed_run, trimmed_seeds
 from fedcluster.rounds import Plan, everyone, gather, iterate, reason
@@ -268,7 +268,7 @@ def drawn_starts(spec: FitSpec) -> Plan[Starts]:
     if (start := _given_start(spec)) is not None:
         return [start], ()
     if spec.means is not None:
-        return seeds_of(spec.means, k, n_seeds, stream(seed, spec.means.round), m), ()
+        return best_seeds(spec.means, k, n_seeds, stream(seed, spec.means.round), m), ()
     step = description_step(spec)
     if step is None:
         n_drawn = spec.n_init or (N_DRAWN if auto else 1)
@@ -352,7 +352,7 @@ def from_description(
     """Plan a start from weighted means of all rows: one round of summaries, more of sums alone."""
     described = yield from description(step, n_clusters, seed)
     means, rng = described.state, stream(seed, described.state.round)
-    return seeds_of(means, n_clusters, n_seeds, rng, m), described.history
+    return best_seeds(means, n_clusters, n_seeds, rng, m), described.history
 
 
 def with_fkm(

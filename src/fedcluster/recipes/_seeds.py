@@ -91,8 +91,10 @@ class _Means:
         return np.concatenate([rest, new[None]])
 
 
-def best_seeds(state: State, n_clusters: int, n_seeds: int, rng: Generator) -> list[State]:
-    """Return the best distinct weighted k-means of the means in a state, best first.
+def best_seeds(
+    state: State, n_clusters: int, n_seeds: int, rng: Generator, m: float | None = None
+) -> list[State]:
+    """Return the best distinct weighted k-means, or fuzzy c-means for an m, of means, best first.
 
     Needs no communication. Fewer are tried where the means are many and wide. Fewer than k means
     are filled up with copies, whose clusters stay empty.
@@ -102,6 +104,8 @@ def best_seeds(state: State, n_clusters: int, n_seeds: int, rng: Generator) -> l
     HeldBackError
         If there is no mean.
     """
+    if m is not None:
+        return best_fuzzy_seeds(state, n_clusters, n_seeds, m, rng)
     if not state.weights.any():
         raise HeldBackError(
             "no site described its rows, every group of rows is smaller than its site's limit: "
@@ -148,15 +152,6 @@ def _searched(state: State, n_clusters: int, n_seeds: int, rng: Generator) -> li
         fits = _distinct([*fits, child])[:size]
         idle = 0 if fits[0].inertia < least * (1 - 1e-6) else idle + 1
     return fits
-
-
-def seeds_of(
-    state: State, n_clusters: int, n_seeds: int, rng: Generator, m: float | None = None
-) -> list[State]:
-    """Return the best distinct weighted k-means, or fuzzy c-means for an m, of means."""
-    if m is None:
-        return best_seeds(state, n_clusters, n_seeds, rng)
-    return best_fuzzy_seeds(state, n_clusters, n_seeds, m, rng)
 
 
 def best_fuzzy_seeds(
