@@ -73,17 +73,18 @@ def means_of_leaves(k: int, seed: int = 0) -> Plan[Result]:
 @pytest.mark.parametrize(
     ("site_rows", "smallest", "expected"),
     [
-        ((5000.0,) * 5, 1, SiteSummaries(160, 1, 2)),  # 80 means for each of ten clusters, in all
+        ((5000.0,) * 8, 1, SiteSummaries(200, 1, 2)),  # 160 means for each of ten clusters, in all
+        ((10_000.0, *(10.0,) * 7), 1, SiteSummaries(100, 1, 2)),  # half as many where one is large
         ((9000.0, 9000.0), 1, SiteSummaries(256, 1, 2)),  # but no more than 256 of one site
         ((100.0,) * 500, 1, SiteSummaries(20, 1, 2)),  # and no fewer than two for each cluster
-        ((5000.0,) * 5, 7, SiteSummaries(160, 7, 14)),  # of as many rows as every site lets through
+        ((5000.0,) * 8, 7, SiteSummaries(200, 7, 14)),  # of as many rows as every site lets through
         (
             (19.0,) * 9 + (170.0,),
             1,
             VarianceTree(170, 1, 2),
         ),  # most rows at sites of 19: no site can
-        ((19.0,) * 9 + (172.0,), 1, SiteSummaries(80, 1, 2)),
-        ((20.0,) * 9, 1, SiteSummaries(88, 1, 2)),
+        ((19.0,) * 9 + (172.0,), 1, SiteSummaries(160, 1, 2)),
+        ((20.0,) * 9, 1, SiteSummaries(177, 1, 2)),
         ((19.0,), 1, SiteSummaries(256, 1, 2)),  # a site alone describes itself
         ((), 1, SiteSummaries(256, 1, 2)),
     ],
@@ -197,8 +198,14 @@ def test_restarts_and_children_are_as_many_as_there_is_time_for(
     assert made == {"restarts": restarts, "children": children}
 
 
-def test_children_end_after_so_many_without_gain(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two pairs of means: every restart finds the best clustering, and no child a better one."""
+@pytest.mark.parametrize(("n_seeds", "times"), [(3, 1), (23, 1), (24, 3)])
+def test_children_end_after_so_many_without_gain(
+    n_seeds: int, times: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two pairs of means: every restart finds the best clustering, and no child a better one.
+
+    Of many seeds, the best have twice as many more.
+    """
     made: list[int] = []
 
     def counting(*args: Any, **options: Any) -> Any:
@@ -207,8 +214,8 @@ def test_children_end_after_so_many_without_gain(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(seeds, "lloyd", counting)
     state = State(on_line(0, 1, 10, 11), np.ones(4))
-    best, *_ = best_seeds(state, 2, 3, stream(0, 0))
-    assert len(made) == seeds.PATIENCE
+    best, *_ = best_seeds(state, 2, n_seeds, stream(0, 0))
+    assert len(made) == times * seeds.PATIENCE
     assert_allclose(np.sort(best.centers.ravel()), [0.5, 10.5])
 
 
@@ -316,28 +323,33 @@ def test_what_the_first_round_asks_for(spec: dict[str, Any], asked: dict[str, in
 
 
 @pytest.mark.parametrize(
-    ("n_init", "racing"),
+    ("spec", "racing"),
     [
-        (None, {0: 8, 2: 4, 4: 2}),
-        (8, {0: 8, 2: 4, 4: 2}),
-        (16, {0: 16, 2: 8, 4: 4}),
-        (32, {0: 32, 4: 12, 8: 4}),
+        (FitSpec(20), {0: 8, 2: 4, 4: 2}),
+        (FitSpec(20, n_init=8), {0: 8, 2: 4, 4: 2}),
+        (FitSpec(20, n_init=16), {0: 16, 2: 8, 4: 4}),
+        (FitSpec(40, n_init=32), {0: 32, 4: 12, 8: 4}),
+        (FitSpec(40, n_init=48, site_rows=(999.0,)), {0: 48, 4: 12, 8: 4}),
+        (FitSpec(20, site_rows=(999.0,)), {0: 48, 2: 16, 4: 4}),
+        (FitSpec(20, site_rows=(999.0,), init="random"), {0: 32, 4: 12, 8: 4}),
     ],
 )
 def test_of_few_starts_and_of_many_fewer_go_on(
-    n_init: int | None, racing: dict[int, int], monkeypatch: pytest.MonkeyPatch
+    spec: FitSpec, racing: dict[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So many from so many rounds on, where none is without hope; the last scores the finalists."""
     monkeypatch.setattr(_search, "HOPE", 1e9)
     monkeypatch.setattr(_search, "LONG", 300)
     X = np.random.default_rng(0).uniform(size=(3000, 2))
-    spec = FitSpec(20, n_init=n_init, seed=0, tol=0.0)
-    asked = steps(run_plan(clustering(spec), engine(X)))
-    assert asked[0] == {"SiteSummaries": 1}
+    asked = steps(run_plan(clustering(replace(spec, tol=0.0)), engine(X)))
+    assert asked[0] == ({"SiteSummaries": 1} if spec.init == "auto" else {"FKM": 32})
     races = [each["Lloyd"] for each in asked[1:-1]]
     for (begin, runs), (end, _) in pairwise([*racing.items(), (len(races), 0)]):
         assert max(races[begin:end]) == runs
-    assert asked[-1] == {"Inertia": min(racing.values()) if n_init != 32 else 2}
+    assert asked[-1] == {"Inertia": min(racing.values()) if 8 not in racing else 2}
+
+
+MEANS = State(np.random.default_rng(0).uniform(size=(400, 2)), np.ones(400))
 
 
 @pytest.mark.parametrize(
@@ -346,6 +358,11 @@ def test_of_few_starts_and_of_many_fewer_go_on(
         (FitSpec(20), 8),
         (FitSpec(20, site_rows=(1000.0, 9.0)), 8),
         (FitSpec(20, site_rows=(999.0, 9.0)), 16),
+        (FitSpec(20, site_rows=(990.0, 9.0)), 48),
+        (FitSpec(20, site_rows=(990.0, 9.0), sums_only=True), 48),
+        (FitSpec(20, site_rows=(990.0, 9.0), grouped=True), 16),
+        (FitSpec(20, site_rows=(990.0, 9.0), means=MEANS), 16),
+        (FitSpec(20, site_rows=(990.0, 9.0), n_init=3), 3),
         (FitSpec(20, sums_only=True, site_rows=(9000.0,)), 16),
         (FitSpec(20, n_init=3, sums_only=True), 3),
         (FitSpec(20, "lloyd"), 1),

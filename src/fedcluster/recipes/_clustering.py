@@ -5,7 +5,7 @@ A start is centres for an algorithm that needs some, from few rounds with the si
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, Literal
 
@@ -37,21 +37,25 @@ from fedcluster.core import (
 from fedcluster.errors import InputError
 from fedcluster.recipes._crossover import search
 from fedcluster.recipes._participation import keeps_sums, sampled_run
-from fedcluster.recipes._search import HALVING, SHORT, best_of, race
+from fedcluster.recipes._search import HALVING, MANY, SHORT, best_of, race
 from fedcluster.recipes._seeds import best_seeds
 from fedcluster.recipes._trimming import N_SEEDS as N_TRIMMED
 from fedcluster.recipes._trimming import trimmed_run, trimmed_seeds
 from fedcluster.rounds import Plan, everyone, gather, iterate, reason
 
-N_SEEDS, N_MORE, LARGE_SITE = 8, 16, 1000
+N_SEEDS, N_MORE, N_MOST, MANY_ROWS = 8, 16, 48, 1000
 """Starts of the default way to cluster: the best that the server finds among means of all rows.
-More from sums only, and where no site has so many rows: a description is coarse there."""
+More from sums only, and where no site has so many rows: a description is coarse there. Most where
+all sites have not: it is a mean for two rows then, at best."""
 
 N_DRAWN = 32
 """Starts where the sites draw them, or where they are found among rows that are filled in."""
 
-MEANS_PER_CLUSTER, MOST_MEANS, FEWEST_MEANS = 80, 256, 2
+MEANS_PER_CLUSTER, MOST_MEANS, FEWEST_MEANS = 160, 256, 2
 """Means of all sites for each cluster; the most of one site, and its fewest for each cluster."""
+
+LARGE_SITE, FEWER = 10_000, 2
+"""Rows of a site from which on so many times fewer means for each cluster are enough."""
 
 LEAVES_PER_CLUSTER, FEWEST_LEAVES, MOST_LEAVES, PASSES = 16, 256, 1000, 2
 """Leaves of a tree for each cluster, at least and at most in all, and passes after it has grown."""
@@ -187,7 +191,7 @@ def _from_starts(algorithm: Algorithm, spec: FitSpec) -> Plan[list[Result]]:
         seeds,
         seed=spec.seed,
         max_rounds=spec.max_iter,
-        keep=next((keep for most, keep in SHORT.items() if len(seeds) <= most), HALVING),
+        keep=_staying(len(seeds), spec),
         eager=spec.algorithm == "auto" and isinstance(algorithm, Lloyd) and not _given_start(spec),
     )
     if spec.quality == "best" and isinstance(algorithm, Lloyd):
@@ -256,8 +260,16 @@ def _n_seeds(spec: FitSpec) -> int:
     """Return how many starts are wanted among the means of all rows."""
     if spec.wish == "missing='ignore'":
         return N_DRAWN
-    small = bool(spec.site_rows) and max(spec.site_rows) < LARGE_SITE
-    return N_MORE if spec.sums_only or small else N_SEEDS
+    few = 0 < sum(spec.site_rows) < MANY_ROWS and not spec.grouped and spec.means is None
+    small = bool(spec.site_rows) and max(spec.site_rows) < MANY_ROWS
+    return N_MOST if few else N_MORE if spec.sums_only or small else N_SEEDS
+
+
+def _staying(n_starts: int, spec: FitSpec) -> Mapping[int, int]:
+    """Return how many of so many runs stay in their race; fewer where starts are good ones."""
+    found = spec.algorithm == "auto" and not spec.n_init and _n_seeds(spec) == N_MOST
+    usual = next((keep for most, keep in SHORT.items() if n_starts <= most), HALVING)
+    return MANY if usual is HALVING and found and description_step(spec) else usual
 
 
 def drawn_starts(spec: FitSpec) -> Plan[Starts]:
@@ -286,7 +298,9 @@ def description_step(spec: FitSpec) -> Description | None:
         return None
     if spec.grouped:  # a group is a mean of rows already
         return SiteSummaries(max(FEWEST_MEANS * spec.n_clusters, GROUPS))
-    share = MEANS_PER_CLUSTER * spec.n_clusters // max(1, len(spec.site_rows))
+    is_large = max(spec.site_rows, default=0) >= LARGE_SITE
+    wanted = MEANS_PER_CLUSTER // (FEWER if is_large else 1) * spec.n_clusters
+    share = wanted // max(1, len(spec.site_rows))
     n_means = max(FEWEST_MEANS * spec.n_clusters, min(share, MOST_MEANS))
     return SiteSummaries(n_means, spec.smallest, 2 * spec.smallest)
 

@@ -24,6 +24,9 @@ HALVING = {4: 12, 8: 4, 12: 2}
 SHORT = {8: {2: 4, 4: 2}, 16: {2: 8, 4: 4}}
 """The same from at most so many starts, which are good ones."""
 
+MANY = {2: 16, 4: 4}
+"""The same from the many good ones of few rows."""
+
 Rank = Callable[[State], Any]
 
 HOPE = 3

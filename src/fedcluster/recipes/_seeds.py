@@ -37,6 +37,9 @@ POPULATION = 12
 RESTARTS, CHILDREN, PATIENCE = 40, 160, 40
 """Runs of k-means++, children at most, and children in a row without gain that end the search."""
 
+LONGER = 2
+"""Times as long as a population the best of a larger one are searched again."""
+
 FUZZY_RESTARTS, FUZZY_ITERATIONS = 60, 60
 """Runs of fuzzy c-means from k-means++, besides those from the best k-means, and their rounds."""
 
@@ -137,18 +140,32 @@ def _in_all(state: State, fits: Sequence[LloydFit]) -> list[LloydFit]:
 
 
 def _searched(state: State, n_clusters: int, n_seeds: int, rng: Generator) -> list[LloydFit]:
-    """Return the best distinct fits of weighted means, best first, by restarts and crossover."""
-    means, size, idle = _Means.of(state, n_clusters), max(n_seeds, POPULATION), 0
-    points, weights, tol = means.points, means.weights, 1e-4 * means.points.var(axis=0).mean()
+    """Return the best distinct fits of weighted means, best first, by restarts and crossover.
+
+    A large population stays diverse and settles slowly: its best ones then go on by themselves.
+    """
+    means, size = _Means.of(state, n_clusters), max(n_seeds, POPULATION)
     n_runs = means.runs(n_seeds, max(n_seeds, RESTARTS))
-    fits = kmeans_runs(points, n_clusters, weights, rng=rng, n_runs=n_runs)
-    fits = _distinct(fits)[:size]
-    for _ in range(means.runs(0, CHILDREN) if 1 < n_clusters < len(points) else 0):
+    fits = kmeans_runs(means.points, n_clusters, means.weights, rng=rng, n_runs=n_runs)
+    fits = _crossed(means, _distinct(fits)[:size], size, 1, rng)
+    if size >= LONGER * POPULATION:
+        best = _crossed(means, fits[:POPULATION], POPULATION, LONGER, rng)
+        fits = _distinct([*best, *fits])[:size]
+    return fits
+
+
+def _crossed(
+    means: _Means, fits: list[LloydFit], size: int, times: int, rng: Generator
+) -> list[LloydFit]:
+    """Return the best fits of a population and of its children, so many times as usual."""
+    tol, idle = 1e-4 * means.points.var(axis=0).mean(), 0
+    n_children = means.runs(0, times * CHILDREN) if 1 < means.n_clusters < len(means.points) else 0
+    for _ in range(n_children):
         least = fits[0].inertia
-        if idle == PATIENCE or least <= 0:
+        if idle == times * PATIENCE or least <= 0:
             break
         start = means.crossed(fits, rng)
-        child = lloyd(points, start, weights, tol=tol, empty="relocate")
+        child = lloyd(means.points, start, means.weights, tol=tol, empty="relocate")
         fits = _distinct([*fits, child])[:size]
         idle = 0 if fits[0].inertia < least * (1 - 1e-6) else idle + 1
     return fits
