@@ -129,6 +129,7 @@ def test_the_report_says_what_the_files_say():
     for said in ("The search converged after 2 rounds", "few rows", "silent (1 round)"):
         assert said in text
     assert "a site does not send a cluster of fewer than 5 of its rows" in text
+    assert text.count("960 B") == 2  # 120 numbers of 8 bytes
 
 
 def test_missing_values_are_counted_by_column_and_site():
@@ -211,6 +212,19 @@ def test_profiles_give_names_spreads_and_sites_by_hand():
     assert "young" not in renamed
     others = Run("run", model=model | {"weights": [1.0]}, profiles=profiles())
     assert not others.told  # those of another model
+
+
+def test_the_plane_is_that_of_the_principal_components_by_hand():
+    centers = [[-1.0, -1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 1.0], [0.0, 0.0, -1.0]]
+    model = {"columns": ["a", "b", "c"], "algorithm": {}, "centers": centers, "weights": [1.0] * 4}
+    text = report_page(Run("run", model=model))
+    told = re.findall(r'row">cluster \d</th><td>(.*?)</td><td>(.*?)</td><td>(.*?)</td>', text)
+    first, second, far = np.array(told, dtype=float).T
+    # in spreads a, b and c are 0 or root 2; the first axis is that of a and b, (1, 1, 0) / root 2
+    np.testing.assert_allclose(first, [-2, 2, 0, 0], atol=1e-12)
+    np.testing.assert_allclose(second, [0, 0, 1.41, -1.41], atol=1e-12)
+    np.testing.assert_allclose(far[:2], 2.45)  # root 2 along each of three columns
+    assert "It shows 100 % of the scatter" in text
 
 
 def test_an_ellipse_is_turned_as_its_rows_spread():

@@ -80,17 +80,18 @@ def test_a_watched_run_is_the_run_and_its_events_are_its_history(tmp_path):
     assert [event["shift"] for event in events[1:]] == [d.shift for d in alone.history[:-1]]
 
 
-def test_who_is_missing_is_noted_with_the_reason_of_this_round(tmp_path):
+@pytest.mark.parametrize("reason", ["silent", ""])
+def test_who_is_missing_is_noted_with_the_reason_of_this_round(tmp_path, reason):
     class Lame(LocalEngine):
         def ask(self, tasks, sites=None):
-            refusals.append(Refusal("south", 2, "silent"))
+            refusals.extend([Refusal("south", 2, reason)] if reason else [])
             return [Answers({"north": a.by_site["north"]}, ("south",)) for a in super().ask(tasks)]
 
-    refusals = [Refusal("north", 1, "of an earlier round")]
+    refusals = [Refusal("south", 1, "of an earlier round")]
     engine = WatchedEngine(Lame(sites().clients.values()), tmp_path / PROGRESS, refusals)
     run(Lloyd(), engine, State.at([[0.0], [9.0]]), max_rounds=1)
     [done] = read_progress(tmp_path, 0.0).ended.values()
-    assert (list(done["answered"]), done["missing"]) == (["north"], {"south": "silent"})
+    assert (list(done["answered"]), done["missing"]) == (["north"], {"south": reason})
 
 
 def test_what_each_site_does_is_said():
