@@ -18,7 +18,7 @@ import fedcluster
 FLOORS = (
     "core errors _random _lazy _texts",
     "_html",
-    "_worker",
+    "_worker _resampling",
     "_choices _ranges kernels io",
     "metrics privacy",
     "algorithms",
@@ -27,7 +27,7 @@ FLOORS = (
     "engines",
     "rounds",
     "preprocessing",
-    "_assignment _specifications _profiles",
+    "_assignment _specifications _profiles _stability",
     "_assigned_rows _cluster_names",
     "recipes",
     "selection",

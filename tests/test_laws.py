@@ -42,6 +42,7 @@ from fedcluster.core import (
 )
 from fedcluster.engines import _wire as wire
 from fedcluster.metrics import FuzzyObjective, Inertia
+from fedcluster.metrics._agreement import Agreement, Separation
 from fedcluster.metrics._clusters import Scatter, Spread
 from fedcluster.metrics._columns import AxisCounts, ColumnShape
 from fedcluster.metrics._external import Contingency, SiteARI
@@ -100,6 +101,8 @@ METRICS: list[Step] = [
     SiteSize(),
     ClusterColumns(),
     ClusterCells(),
+    Agreement(2),
+    Separation(),
 ]
 PREPARATION: list[Step] = [Missing(), Means(), Squares(), Histogram(), Covariance()]
 STEPS: list[Step] = [*ALGORITHMS, ErrorAndUtility(), *METRICS, *PREPARATION]
@@ -119,13 +122,8 @@ def asked(step: Step, centers: np.ndarray) -> State:
     if isinstance(step, ColumnShape):
         memory = {"shift": centers[0] + 0.5, "scale": np.full(centers.shape[1], 0.5)}
         return State(centers[:1], np.zeros(1), memory=memory)
-    if isinstance(step, ClusterColumns):
-        texts = np.zeros(centers.shape[1])
-        return State(centers, np.zeros(len(centers)), memory={"texts": texts})
-    if isinstance(step, ClusterCells):
-        edges = np.stack([centers[:, :1] + width for width in (-np.inf, -3.0, 0.0, 4.0)], axis=2)
-        memory = {"columns": np.zeros(1), "edges": edges, "overall": edges[0]}
-        return State(centers, np.zeros(len(centers)), memory=memory)
+    if isinstance(step, ClusterColumns | ClusterCells | Separation):
+        return _of_clusters(step, centers)
     if isinstance(step, AxisCounts):
         edges = np.array([-np.inf, -3.0, 0.0, 0.25, 4.0, np.inf])
         memory = {"axes": np.eye(centers.shape[1])[:2] + 0.25, "edges": edges}
@@ -142,6 +140,18 @@ def asked(step: Step, centers: np.ndarray) -> State:
             memory = {"means": centers + 0.5, "columns": np.arange(1.0, centers.shape[1] + 1)}
         return State(centers, np.arange(1.0, k + 1), memory=memory)
     return State.at(centers)
+
+
+def _of_clusters(step: Step, centers: np.ndarray) -> State:
+    """A state of steps that tell clusters of one another."""
+    k, d = centers.shape
+    edges = np.stack([centers[:, :1] + width for width in (-np.inf, -3.0, 0.0, 4.0)], axis=2)
+    memory: dict[type, dict[str, Any]] = {
+        ClusterColumns: {"texts": np.zeros(d)},
+        ClusterCells: {"columns": np.zeros(1), "edges": edges, "overall": edges[0]},
+        Separation: {"neighbours": (np.arange(k) + 1.0) % k},
+    }
+    return State(centers, np.zeros(k), memory=memory[type(step)])
 
 
 def _in_a_pass(centers: np.ndarray) -> State:

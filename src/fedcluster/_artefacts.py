@@ -35,7 +35,7 @@ SCORES = "fedcluster-scores"
 PROFILES = "fedcluster-profiles"
 FORMAT_VERSION = 1
 NOT_PARAMETERS = ("algorithm", "seed", "means", "start")
-ASKED_BESIDES = ("profile",)
+ASKED_BESIDES = ("profile", "stability")
 OF_MIXTURES = ("model", "covariance_type", "reg_covar", "noise")
 
 
@@ -96,8 +96,9 @@ def profiles_content(report: JobReport, records: Sequence[SiteRecord] = ()) -> d
 
 
 def _profiles(report: JobReport) -> dict[str, Any]:
-    """Return what is told of the profiles of clusters, where they were asked for."""
-    return {} if report.profiles is None else {"profiles": plain(report.profiles.plain())}
+    """Return what is told of profiles and stability of clusters, where they were asked for."""
+    told = {"profiles": report.profiles, "stability": report.stability}
+    return {name: plain(each.plain()) for name, each in told.items() if each is not None}
 
 
 def selection_content(report: JobReport) -> dict[str, Any]:

@@ -107,6 +107,9 @@ class FitSpec:
         The share of the rows that belongs to no cluster, those farthest from all centres.
     profile : bool
         Whether the sites are asked what sets the clusters apart, in two rounds more.
+    stability : bool or int
+        Whether the clusters are compared with those of replicates, of rows that the sites draw
+        anew; a number is how many.
     """
 
     n_clusters: Any = parameter(
@@ -179,6 +182,9 @@ class FitSpec:
     )
     profile: bool = parameter(
         False, "Tell what sets the clusters apart, in two rounds more.", "--profile"
+    )
+    stability: bool | int = parameter(
+        False, "Tell how stable the clusters are where rows are drawn anew.", "--stability"
     )
 
     @property

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcluster._random import stream
+from fedcluster._resampling import resampled
 from fedcluster.core import (
     Column,
     Data,
@@ -139,6 +140,8 @@ class Client:
     array([2., 0.])
     """
 
+    key: bytes = b""
+    """What makes the site's bootstrap samples besides the seed; over a network only it knows it."""
     _prepared: tuple[RowTransform, Data] | None = None
     _shared: tuple[SharedLog, int, int] | None = None
 
@@ -310,14 +313,21 @@ class Client:
         if self.protection is not None and not len(self.data):
             return [self._no_answer(task) for task in tasks]
         with blas_on_one_thread() if self._is_large else nullcontext():
-            additive = [task for task in tasks if self.streams and task.step.client_additive]
+            additive = [task for task in tasks if self._is_streamed(task)]
             added = iter(self._chunk_by_chunk(additive) if additive else ())
             answers = []
             for task in tasks:
-                streamed = self.streams and task.step.client_additive
+                if task.resampled is not None and not len(self.rows_for(task)):
+                    answers.append(self._no_answer(task))
+                    continue
+                streamed = self._is_streamed(task)
                 full, n_rows = next(added) if streamed else self._step(task, self.rows_for(task))
                 answers.append(self._leaving(task, full, n_rows))
             return answers
+
+    def _is_streamed(self, task: Task) -> bool:
+        """Return whether a task is asked about chunk after chunk."""
+        return self.streams and task.step.client_additive and task.resampled is None
 
     def _no_answer(self, task: Task) -> Summary:
         """Return the answer of a site with too few rows for groups: nothing."""
@@ -341,6 +351,8 @@ class Client:
         data = self.data if task.preprocessor is None else self._prepared_rows(task.preprocessor)
         if not len(data):
             raise ValueError(ALL_DROPPED)
+        if task.resampled is not None:  # may leave none
+            return resampled(data, task.resampled, self.name, self.key)
         return data
 
     def _prepared_rows(self, preprocessor: RowTransform) -> Data:

@@ -542,6 +542,8 @@ class Task:
         What each site does to its rows first.
     everyone : bool, default=False
         Whether all sites are asked, also where only a sample of them is asked in a round.
+    resampled : int, optional
+        The seed of a bootstrap: each site is asked about rows that it draws from its own.
     """
 
     step: Step
@@ -549,6 +551,7 @@ class Task:
     seed: int = 0
     preprocessor: RowTransform | None = None
     everyone: bool = False
+    resampled: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from fedcluster._specifications import (
     SelectK,
     smallest_of,
 )
+from fedcluster._stability import Stability
 from fedcluster.core import (
     Engine,
     Filter,
@@ -40,8 +41,18 @@ from fedcluster.preprocessing._fitting import fit as fit_preprocessor
 from fedcluster.preprocessing._spec import agree, for_metric
 from fedcluster.privacy import MinClusterSize, MinRows
 from fedcluster.recipes import clustering, evaluation, mixture
+from fedcluster.recipes._bootstrap import (
+    MOST_REPLICATES,
+    REPLICATES,
+    beside_replicates,
+    compared,
+    counted,
+    finished,
+    replicate,
+    replicated,
+)
 from fedcluster.recipes._clustering import algorithm_of
-from fedcluster.recipes._profiling import profiles_of
+from fedcluster.recipes._profiling import assigned_rows, profiles_of
 from fedcluster.rounds import (
     CommunicationRound,
     Outcome,
@@ -91,6 +102,8 @@ class JobReport:
         Who is missing in which round, and why.
     profiles : Profiles, optional
         What sets the clusters apart, where it was asked.
+    stability : Stability, optional
+        How stable they are, where it was asked.
     """
 
     job: Job
@@ -101,6 +114,7 @@ class JobReport:
     fit_report: FitReport = field(default_factory=FitReport)
     refusals: tuple[Any, ...] = ()
     profiles: Profiles | None = None
+    stability: Stability | None = None
 
     def with_decisions(self, left_out: Mapping[str, str], notes: Sequence[str]) -> Self:
         """Return the report with columns that were set aside before the sites were asked."""
@@ -160,9 +174,10 @@ def execute(
     _check_width(job, len(preprocessor.names_out) if preprocessor else len(columns))
     plan = plan_of(job, engine.introduce(), seed, preprocessor)
     plan = with_preprocessing(plan, _row_transform(job, preprocessor))
+    plan = _with_stability(plan, job, preprocessor, engine.introduce(), before)
     whole = _with_profiles(plan, job, preprocessor, columns, engine.introduce())
     outcome = run_plan(whole, engine, participation=job.participation, seed=seed, watch=watch)
-    value, profiles = outcome.value
+    (value, stability), profiles = outcome.value
     return JobReport(
         job,
         replace(outcome, value=value).after(before),
@@ -171,7 +186,62 @@ def execute(
         preprocessor,
         before.value.fit_report,
         profiles=profiles,
+        stability=stability,
     )
+
+
+def _with_stability(
+    plan: Plan[Any],
+    job: Job,
+    preprocessor: Preprocessor | None,
+    sites: Sequence[SiteInfo],
+    before: Outcome[Any],
+) -> Plan[tuple[Any, Stability | None]]:
+    """Plan a job and, where that is asked of a clustering, its replicates and their comparison.
+
+    Replicates run beside the clustering, or after a choice of the number of clusters.
+    """
+    if not isinstance(job, Fit) or not job.stability:
+        return (yield from plan), None
+    _check_replicable(job, sites)
+    n = REPLICATES if job.stability is True else int(job.stability)
+    k, rounds = job.n_clusters, len(before.communication_rounds)
+    if tried(k) is not None:
+        value, spent = yield from counted(plan)
+        plan, rounds, k = finished(value), rounds + spent, value.n_clusters
+    again = replicated(job, k).at(sites)
+
+    value, found = yield from beside_replicates(
+        plan,
+        lambda seed: with_preprocessing(replicate(again, seed), preprocessor),
+        n,
+        drawn(job.seed),
+        rounds,
+    )
+    result = clustering_of(value)
+    how = assigned_rows(result.state, result.algorithm, preprocessor)
+    return value, (yield from compared(result.state, found, how))
+
+
+def _check_replicable(job: Fit, sites: Sequence[SiteInfo]) -> None:
+    """Refuse stability of what cannot be replicated.
+
+    Raises
+    ------
+    InputError
+        With what to do.
+    """
+    if job.model == "mixture":
+        raise InputError("stability is for clusters of k-means and fuzzy c-means: leave it out")
+    if job.stability is not True and not 0 < int(job.stability) <= MOST_REPLICATES:
+        raise InputError(
+            f"stability must be 1 to {MOST_REPLICATES} replicates, not {job.stability}"
+        )
+    if streams := [site.name for site in sites if site.streams]:
+        raise InputError(
+            f"stability draws rows anew, which must be held at once, and those of {streams[0]} "
+            "come in chunks: leave it out"
+        )
 
 
 def _with_profiles(
@@ -191,8 +261,8 @@ def _with_profiles(
         return asked[0], asked[1]
     value = yield from plan
     if not isinstance(job, Fit) or not job.profile:
-        return value, value if isinstance(job, Profile) else None
-    found = clustering_of(value)
+        return value, value[0] if isinstance(job, Profile) else None
+    found = clustering_of(value[0])
     profiles = yield from profiles_of(
         found.state, found.algorithm, preprocessor, columns, smallest=smallest
     )

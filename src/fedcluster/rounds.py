@@ -128,19 +128,29 @@ def with_preprocessing(plan: Plan[T], preprocessor: RowTransform | None) -> Plan
 
     Where missing values are ignored, steps that take none are asked about rows filled in.
     """
-    answers: Any = None
     ignoring = preprocessor is not None and preprocessor.missing == "ignore"
     whole = preprocessor.completing() if preprocessor and ignoring else preprocessor
-    while True:
-        try:
-            tasks = plan.send(answers)
-        except StopIteration as stop:
-            return cast(T, stop.value)
-        hows = [preprocessor if allowed_of(task.step).gaps else whole for task in tasks]
-        answers = yield [
-            task if task.preprocessor else replace(task, preprocessor=how)
-            for task, how in zip(tasks, hows, strict=True)
-        ]
+
+    def prepared(task: Task) -> Task:
+        how = preprocessor if allowed_of(task.step).gaps else whole
+        return task if task.preprocessor else replace(task, preprocessor=how)
+
+    return each_task(plan, prepared)
+
+
+def each_task(plan: Plan[T], change: Callable[[Task], Task]) -> Plan[T]:
+    """Let a plan ask other tasks, each made of one of its own; it is told when to end."""
+    try:
+        tasks = next(plan)
+        while True:
+            try:
+                answers = yield list(map(change, tasks))
+            except EarlyStop as stop:
+                tasks = plan.throw(stop)
+            else:
+                tasks = plan.send(answers)
+    except StopIteration as stop:
+        return cast(T, stop.value)
 
 
 def everyone(plan: Plan[T]) -> Plan[T]:
@@ -155,17 +165,7 @@ def everyone(plan: Plan[T]) -> Plan[T]:
     >>> task.everyone
     True
     """
-    try:
-        tasks = next(plan)
-        while True:
-            try:
-                answers = yield [replace(task, everyone=True) for task in tasks]
-            except EarlyStop as stop:
-                tasks = plan.throw(stop)
-            else:
-                tasks = plan.send(answers)
-    except StopIteration as stop:
-        return cast(T, stop.value)
+    return each_task(plan, lambda task: replace(task, everyone=True))
 
 
 @dataclass(frozen=True, slots=True)

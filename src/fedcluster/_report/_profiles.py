@@ -42,10 +42,31 @@ def profile_tables(profiles: Plain, width: int, elsewhere: str) -> list[Table | 
 
 
 def profiles_shown(content: Plain, width: int, file: Path | None) -> list[Table | str]:
-    """Return the profiles in the content of a job, if there are some; a file holds all of them."""
-    if "profiles" not in content:
-        return []
-    return profile_tables(content["profiles"], width, str(file or "--json"))
+    """Return profiles and stability in the content of a job, if there; a file holds all of it."""
+    shown: list[Table | str] = []
+    if "profiles" in content:
+        shown += profile_tables(content["profiles"], width, str(file or "--json"))
+    if "stability" in content:
+        shown += stability_shown(content["stability"])
+    return shown
+
+
+def stability_shown(stability: Plain) -> list[Table | str]:
+    """Return the stability of clusters as a table, and in words what it means."""
+    rows = tuple(
+        (
+            str(each["cluster"]),
+            NOTHING if each["stability"] is None else f"{each['stability']:.2f}",
+            each["word"],
+            NOTHING if each["separation"] is None else f"{each['separation']:.1f}",
+            each["apart"],
+            str(each["neighbour"]),
+        )
+        for each in stability["clusters"]
+    )
+    header = ("cluster", "stability", "", "separation", "gap", "nearest")
+    title = f"Stability in {stability['replicates']} replicates, and distance from the neighbour"
+    return [Table(title, header, rows), *stability["meaning"]]
 
 
 def _overview(clusters: Sequence[Plain], width: int) -> Table:

@@ -222,7 +222,8 @@ class Crowd:
 
     def ask(self, tasks: Sequence[Task], missing: tuple[str, ...]) -> dict[int, Answers]:
         """Return the answers to those tasks that can be asked at once, by their place."""
-        tables = {i: self._table(t) for i, t in enumerate(tasks) if type(t.step) in AT_ONCE}
+        known = [i for i, t in enumerate(tasks) if type(t.step) in AT_ONCE and t.resampled is None]
+        tables = {i: self._table(tasks[i]) for i in known}
         able = [i for i, table in tables.items() if _fits(tasks[i], table)]
         all_sent = on_threads(lambda i: AT_ONCE[type(tasks[i].step)](tasks[i], tables[i]), able)
         return {

@@ -36,6 +36,8 @@ LOGGER = logging.getLogger(__name__)
 SITE_SIZE = Task(SiteSize(), State())
 MOST_ROWS = 1e12
 """Rows that a site is believed to have."""
+MOST_DRAWN = 20.0
+"""How many times as much as all its rows those may weigh that a site draws from them."""
 SLACK = 1 + 1e-9
 """Factor, for rounding, by which a line may weigh more than all rows."""
 T = TypeVar("T")
@@ -321,7 +323,8 @@ def read_reply(
         try:
             _check_shape(task, summary, site.n_columns or 0)
             _check_numbers(summary)
-            _check_weights(summary.weights, max(site.weight or 0.0, site.n_rows or 0.0))
+            often = MOST_DRAWN if task.resampled is not None else 1.0
+            _check_weights(summary.weights, often * max(site.weight or 0.0, site.n_rows or 0.0))
         except WireError as error:
             raise WireError(f"{type(task.step).__name__}: {error}") from error
     return site, summaries

@@ -214,6 +214,8 @@ def write_tasks(tasks: Sequence[Task]) -> tuple[list[Header], dict[str, Floats]]
             header["preprocessing"] = task.preprocessor.plain() if first == i else first
         header |= {"seed": task.seed, "round": state.round, "inertia": state.inertia}
         header |= {"converged": bool(state.converged), "memory": list(state.memory)}
+        if task.resampled is not None:
+            header["resampled"] = task.resampled
         headers.append(header)
         arrays |= {f"{i}.centers": state.centers, f"{i}.weights": state.weights}
         arrays |= {f"{i}.memory.{name}": array for name, array in state.memory.items()}
@@ -253,11 +255,12 @@ def read_tasks(
         try:
             state = _read_state(i, header, arrays)
             (name, given), seed = (header["step"], header["fields"]), _whole(header["seed"])
+            drawn = _whole(header["resampled"]) if "resampled" in header else None
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             raise WireError(f"task {i} is not whole") from error
         task = Task(_read_step(name, given, steps), state, seed)
         transform = _read_preprocessor(header.get("preprocessing"), tasks, preprocessors)
-        tasks.append(replace(task, preprocessor=transform))
+        tasks.append(replace(task, preprocessor=transform, resampled=drawn))
     return tasks
 
 

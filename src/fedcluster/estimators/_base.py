@@ -84,6 +84,7 @@ class Federated(Fitted):
     protection: Protection | Groups | None = None
     verbose: int = 0
     profile: bool = False
+    stability: bool | int = False
 
     _counted: ClassVar[str] = "n_clusters"
 
@@ -234,6 +235,7 @@ class Federated(Fitted):
         self.sites_, self.steps_ = report.sites, list(report.outcome.steps)
         result = self._keep_clusters(report.outcome.value)
         self._keep_profiles(report.profiles)
+        self.stability_ = report.stability
         if self.verbose:
             say(f"{self.stop_reason_}; {self.n_iter_} rounds with the sites")
         for line in limit_line(job, result):

@@ -112,6 +112,9 @@ class FederatedKMeans(Federated):
     profile : bool, default=False
         Whether the sites are asked, in two rounds more, what sets the clusters apart: see
         ``profiles_``.
+    stability : bool or int, default=False
+        Whether the clusters are compared with those of replicates, of rows that the sites draw
+        anew (a bootstrap): see ``stability_``. A number is how many; True is 20.
     trim : float, default=0
         The share of the rows that belongs to no cluster, at most 0.5: those that are farthest from
         all centres, as in trimmed k-means. Their label is -1, and so is that of new rows that are
@@ -133,6 +136,9 @@ class FederatedKMeans(Federated):
         means, spreads, medians, shares of levels and differences instead of the centre.
     profiles_ : Profiles or None
         With ``profile``: what the rows of each cluster look like in each column, against all rows.
+    stability_ : Stability or None
+        With ``stability``: how far each cluster is found again, how far it is from its neighbour,
+        and what that means.
     cluster_names_ : tuple of str
         What the clusters are called: with ``profile`` a proposal. Names can be set, and `save`
         keeps them.
@@ -263,8 +269,9 @@ class FederatedFuzzyCMeans(Federated):
         from ``init``; "ffcm" is the algorithm of Stallmann & Wilbik with k-means averaging (see
         `FFCM` for all its switches).
     init, n_init, max_iter, random_state, min_cluster_size, participation, quality, sums_only
-        As in `FederatedKMeans`, and so are ``prepare``, ``rule``, ``protection``, ``verbose`` and
-        ``profile``; a limit on the size of a cluster looks at sums of memberships.
+        As in `FederatedKMeans`, and so are ``prepare``, ``rule``, ``protection``, ``verbose``,
+        ``profile`` and ``stability``; a limit on the size of a cluster looks at sums of
+        memberships.
     tol : float, default=1e-4
         Converged when the Euclidean norm of the centres' move is at most ``tol`` times the root
         of the mean variance of a column.

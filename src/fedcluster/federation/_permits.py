@@ -47,7 +47,7 @@ STEPS = (
     *("SquaredSilhouette", "MixtureLikelihood"),
     *("ColumnShape", "Covariance", "AxisCounts", "GaussianMixture", "MixtureOverlap"),
     *("SphericalKMeans", "TrimmedLloyd", "IncompleteKMeans", "PresentInertia"),
-    *("ClusterColumns", "ClusterCells"),
+    *("ClusterColumns", "ClusterCells", "Agreement", "Separation"),
 )
 """The steps that fits, choices of k and evaluations ask, whatever they cluster by, but for fuzzy
 clusters and algorithms that are asked for by name."""

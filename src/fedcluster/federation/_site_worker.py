@@ -6,6 +6,7 @@ A run is answered from the rows as they were when it began, or not at all.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -20,6 +21,8 @@ from fedcluster.engines._wire import WireError
 from fedcluster.federation._results import keep_results
 from fedcluster.io._rows import chunks_of
 
+KEY_BYTES = 16
+"""Bytes that a site draws for its bootstrap samples, which nobody else can then know."""
 CLIENTS = 4
 """Choices of columns whose rows are held at the same time, the last ones that were asked for."""
 RUNS = 100
@@ -99,6 +102,7 @@ class _Holder:
 
     def __init__(self, site: SiteFile) -> None:
         self._site, self._fingerprint = site, ""
+        self._key = os.urandom(KEY_BYTES)
         self._clients: dict[tuple[tuple[str, ...], bool], Client] = {}
         self._groups: Client | None = None
 
@@ -122,6 +126,7 @@ class _Holder:
 
     def _opened(self, columns: tuple[str, ...], *, raw: bool) -> Client:
         client = self._protected(columns, raw=raw)
+        client.key = self._key
         len(client.rows)
         if self._site.fingerprint() != self._fingerprint:
             raise WireError(CHANGED)

@@ -108,6 +108,8 @@ class Policy:
             raise ValueError("the step is not among those that this site allows")
         if not SEEDS.holds(task.seed, sizes):
             raise ValueError(f"seed must be {SEEDS}")
+        if task.resampled is not None and not SEEDS.holds(task.resampled, sizes):
+            raise ValueError(f"resampled must be {SEEDS}")
         allowed = allowed_of(task.step)
         allowed.check_fields(task.step, sizes)
         allowed.check_state(task.state, sizes)

@@ -108,12 +108,30 @@ def profiles_of(
         centers = state.centers if preprocessor is None else preprocessor.invert(state.centers)
     else:
         centers = np.zeros((k, len(columns) if told is None else told.n_columns_out))
+    plan = profiling(centers, columns, told, names=names, smallest=smallest)
+    return with_preprocessing(plan, assigned_rows(state, algorithm, preprocessor, told))
+
+
+def assigned_rows(
+    state: State,
+    algorithm: Algorithm | None,
+    preprocessor: Preprocessor | None,
+    told: Preprocessor | None = None,
+) -> AssignedRows:
+    """Return the transform that prepares rows and assigns them to clusters, as `predict` does.
+
+    Parameters
+    ----------
+    state, algorithm, preprocessor
+        As of `profiles_of`.
+    told : Preprocessor, optional
+        How rows with clusters are told; by default as they were assigned.
+    """
     if isinstance(algorithm, Assigns):
         asked = Task(algorithm, replace(state, inertia=0.0, converged=False))
     else:
         asked = Task(Lloyd(), State.at(state.centers))
-    plan = profiling(centers, columns, told, names=names, smallest=smallest)
-    return with_preprocessing(plan, AssignedRows(preprocessor, asked, told))
+    return AssignedRows(preprocessor, asked, told)
 
 
 def _layout(columns: Sequence[str], told: Preprocessor | None) -> Layout:

@@ -1,0 +1,258 @@
+"""Stability of clusters: bootstrap samples at the sites, replicates in the same rounds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from test_artefacts import validated
+from test_cli import run
+from test_federation_jobs import over, trial  # noqa: F401
+
+from fedcluster import (
+    Client,
+    Data,
+    FederatedFuzzyCMeans,
+    FederatedKMeans,
+    LocalEngine,
+    State,
+    Task,
+)
+from fedcluster._resampling import resampled
+from fedcluster._stability import Stability, jaccards
+from fedcluster.algorithms import Lloyd
+from fedcluster.core import Grouped
+from fedcluster.engines import _wire as wire
+from fedcluster.errors import InputError
+from fedcluster.jobs import Fit, execute
+from fedcluster.metrics._agreement import Agreement, Separation
+from fedcluster.privacy._ledger import PolicyError
+from fedcluster.privacy._policy import Policy
+from fedcluster.recipes._bootstrap import MOST_ROUNDS
+
+RNG = np.random.default_rng(0)
+CENTERS = np.array([[0.0, 0.0], [9.0, 0.0], [0.0, 9.0]])
+ROWS = np.concatenate([RNG.normal(center, 1.0, (60, 2)) for center in CENTERS])
+SITE = RNG.integers(0, 3, len(ROWS))
+
+
+# Rows that are drawn anew
+
+
+def times(data: Data, seed: int = 1, key: bytes = b"") -> np.ndarray:
+    """The weights of the rows that are drawn, by the first column."""
+    rows = resampled(data, seed, "north", key)
+    assert rows.sample_weight is not None
+    return np.column_stack([rows.X[:, 0], rows.sample_weight])
+
+
+def test_a_draw_is_the_same_in_any_order_of_rows_and_another_for_each_seed_and_key() -> None:
+    rows = Data(np.arange(50.0)[:, None])
+    order = RNG.permutation(50)
+    mixed = times(rows.take(order))
+    np.testing.assert_array_equal(mixed[np.argsort(mixed[:, 0])], times(rows))
+    assert not np.array_equal(times(rows), times(rows, seed=2))
+    assert not np.array_equal(times(rows), times(rows, key=b"secret"))
+    assert not np.array_equal(times(rows), times(Data(rows.X[::-1] + 1.0)))
+
+
+def test_rows_are_drawn_as_often_as_poisson_numbers_say() -> None:
+    often = times(Data(np.arange(4000.0)[:, None]))[:, 1]
+    counts = np.bincount(often.astype(int), minlength=4)[1:4] / 4000
+    np.testing.assert_allclose(counts, np.exp(-1.0) / np.array([1.0, 2.0, 6.0]), atol=0.02)
+    assert often.sum() == pytest.approx(4000, rel=0.05)
+
+
+def test_a_draw_multiplies_weights_and_takes_whole_persons() -> None:
+    rows = Data(np.arange(60.0)[:, None], np.full(60, 0.5), groups=np.repeat(np.arange(20), 3))
+    drawn = times(rows)
+    assert (drawn[:, 1] % 0.5 == 0).all()
+    persons = (drawn[:, 0] // 3).astype(int)
+    for person in set(persons):
+        own = drawn[persons == person, 1]
+        assert len(own) == 3
+        assert len(set(own)) == 1
+
+
+def test_a_row_that_stands_for_a_group_is_drawn_by_its_rows() -> None:
+    counts = np.full(500, 20.0)
+    rows = Data(np.arange(500.0)[:, None], counts, grouped=Grouped(counts))
+    weights = times(rows)[:, 1]
+    assert len(weights) == 500
+    assert weights.std() == pytest.approx(np.sqrt(20.0), rel=0.15)
+    assert (weights == np.round(weights)).all()
+
+
+def test_a_site_of_which_no_row_is_drawn_sends_nothing() -> None:
+    client = Client("north", Data(np.array([[0.0], [1.0]])), ())
+    state = State.at([[0.0]])
+    answers = [client.answer(Task(Lloyd(), state, resampled=seed)) for seed in range(30)]
+    weights = np.array([answer.weights[0] for answer in answers])
+    assert 0 < np.count_nonzero(weights == 0) < 15
+    assert weights.mean() == pytest.approx(2.0, abs=0.7)
+
+
+def test_a_draw_travels_and_must_be_a_whole_number() -> None:
+    headers, arrays = wire.write_tasks([Task(Lloyd(), State.at([[0.0]]), resampled=7)])
+    header, received = wire.unpack(wire.pack({"tasks": headers}, arrays))
+    [task] = wire.read_tasks(header["tasks"], received)
+    assert task.resampled == 7
+    with pytest.raises(wire.WireError, match="task 0 is not whole"):
+        wire.read_tasks([{**headers[0], "resampled": "7"}], arrays)
+    with pytest.raises(PolicyError, match="resampled must be"):
+        Policy().check(
+            {"run": "a", "exchange": 0}, [Task(Lloyd(), State.at([[0.0]]), resampled=-1)], width=1
+        )
+
+
+# The comparison
+
+
+def test_the_jaccard_coefficient_of_a_cluster_is_that_of_its_best_match() -> None:
+    """By hand: 6 of 6 + 2 + 1 = 9 rows, 3 of 2 + 3 + 2 = 7, and no rows."""
+    table = np.array([[6.0, 2.0, 0.0], [1.0, 0.0, 3.0], [0.0, 0.0, 0.0]])
+    np.testing.assert_allclose(jaccards(table), [6 / 9, 3 / 4, np.nan])
+
+
+def test_agreement_counts_pairs_of_clusters() -> None:
+    labels = RNG.integers(0, 3, len(ROWS)).astype(np.int32)
+    state = State.at(CENTERS[:2])
+    answer = Agreement(3).client_step(state, Data(ROWS, assigned=labels), RNG)
+    nearest = ((ROWS[:, None] - CENTERS[:2]) ** 2).sum(axis=2).argmin(axis=1)
+    np.testing.assert_array_equal(answer.weights.reshape(3, 2), pd.crosstab(labels, nearest))
+
+
+def test_separation_is_in_deviations_along_the_line_between_neighbours() -> None:
+    rows = Data(np.array([[-1.0, 5.0], [1.0, -5.0], [9.0, 0.0], [11.0, 3.0]]))
+    memory = {"neighbours": np.array([1.0, 0.0])}
+    state = State(np.array([[0.0, 0.0], [10.0, 0.0]]), np.zeros(2), memory=memory)
+    answer = Separation().client_step(state, rows, RNG)
+    assert answer.weights.tolist() == [2.0] * 4
+    np.testing.assert_allclose(answer.sums[:, 0], [0.0, 0.0, 20.0, 20.0], atol=1e-12)
+    np.testing.assert_allclose(answer.sums[:, 1], [2.0, 2.0, 202.0, 202.0])
+
+
+def test_words_follow_from_the_mean_over_replicates() -> None:
+    found = Stability(
+        np.array([[1.0, 0.8, 0.9, np.nan], [0.9, 0.8, 0.5, np.nan]]),
+        np.array([1, 0, 0, 0]),
+        np.array([5.0, 2.0, 3.0, np.nan]),
+    )
+    assert found.words == ("stable", "doubtful", "unstable", "unknown")
+    unstable, doubtful, no_proof = found.sentences()
+    assert unstable.startswith("Cluster 2 is unstable: ")
+    assert doubtful.startswith("Cluster 1 is doubtful: ")
+    assert no_proof.startswith("Stability is no proof that a cluster is real")
+    assert [each["apart"] for each in found.plain()["clusters"]] == [
+        "clear", "none", "touching", "unknown"
+    ]  # fmt: skip
+    steady = Stability(np.ones((3, 2)), np.array([1, 0]), np.ones(2))
+    assert steady.sentences()[0].startswith("All clusters are found again")
+
+
+# Fits
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        FederatedKMeans(3),
+        FederatedKMeans(3, algorithm="lloyd", init=CENTERS),
+        FederatedKMeans(3, prepare="standard", sums_only=True),
+        FederatedKMeans([2, 3], rule="bic"),
+        FederatedKMeans(3, trim=0.1),
+        FederatedFuzzyCMeans(3),
+    ],
+    ids=["default", "start", "sums", "chosen", "trimmed", "fuzzy"],
+)
+def test_clear_clusters_are_stable_and_nothing_else_changes(estimator: Any) -> None:
+    alone: Any = estimator.set_params(random_state=0).fit(ROWS, sites=SITE)
+    labels, rounds = alone.labels_, alone.n_iter_
+    beside: Any = estimator.set_params(stability=6).fit(ROWS, sites=SITE)
+    np.testing.assert_array_equal(beside.labels_, labels)
+    assert rounds < beside.n_iter_ <= MOST_ROUNDS * rounds
+    assert 1 <= len(beside.stability_.jaccards) <= 6
+    assert beside.stability_.words == ("stable",) * 3
+    assert (beside.stability_.separations > 4).all()
+
+
+def test_halves_of_one_cloud_are_not_stable() -> None:
+    rows = np.random.default_rng(3).normal(size=(300, 3))
+    model: Any = FederatedKMeans(4, random_state=0, stability=True)
+    found = model.fit(rows, sites=np.arange(300) % 3).stability_
+    assert len(found.jaccards) == 20
+    assert (found.means < 0.75).all()
+    assert (found.separations < 4).all()
+    again = model.fit(rows[::-1], sites=(np.arange(300) % 3)[::-1]).stability_
+    np.testing.assert_allclose(found.jaccards, again.jaccards)
+
+
+def test_groups_and_limits_are_kept() -> None:
+    model: Any = FederatedKMeans(3, random_state=0, stability=4, min_cluster_size=5)
+    assert model.fit(ROWS, sites=SITE).stability_.words == ("stable",) * 3
+    whole = np.concatenate([ROWS, ROWS + 0.01])
+    model = FederatedKMeans(3, random_state=0, stability=4, protection="groups")
+    with pytest.warns(UserWarning, match="rows are seen in groups"):
+        found = model.fit(whole, sites=np.tile(SITE, 2)).stability_
+    assert found.words == ("stable",) * 3
+
+
+class Chunks:
+    """Rows in two chunks."""
+
+    def __len__(self) -> int:
+        return len(ROWS)
+
+    def chunks(self) -> Any:
+        yield Data(ROWS[:90])
+        yield Data(ROWS[90:])
+
+    def load(self) -> Data:
+        return Data(ROWS)
+
+
+@pytest.mark.parametrize(
+    ("job", "said"),
+    [
+        (Fit(2, model="mixture", stability=True), "stability is for clusters of k-means"),
+        (Fit(2, stability=201), "stability must be 1 to 200 replicates, not 201"),
+        (Fit(2, stability=-1), "stability must be 1 to 200 replicates, not -1"),
+    ],
+)
+def test_what_cannot_be_replicated_is_refused(job: Fit, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        execute(job, LocalEngine([Client("north", Data(ROWS))]), columns=["x", "y"])
+
+
+def test_rows_in_chunks_are_not_drawn_anew() -> None:
+    engine = LocalEngine([Client("north", Chunks())])
+    with pytest.raises(InputError, match="those of north come in chunks"):
+        execute(Fit(2, stability=True), engine, columns=["x", "y"])
+
+
+def test_the_command_shows_what_stability_means(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for site in range(2):
+        table = pd.DataFrame(ROWS[site::2], columns=["x", "y"])
+        table.to_csv(f"s{site}.csv", index=False)
+    said = run("fit", "s0.csv", "s1.csv", "-k", 3, "--stability", "--out", "fit").stdout
+    table = said[said.index("Stability in 20 replicates") :].splitlines()
+    assert table[3].split() == ["0", "1.00", "stable", *table[3].split()[3:]]
+    assert "Stability is no proof" in said
+    told = json.loads(Path("fit/history.json").read_text("utf-8"))["stability"]
+    assert told["replicates"] == 20
+    assert [each["word"] for each in told["clusters"]] == ["stable"] * 3
+    validated(Path("fit/history.json"))
+
+
+def test_a_network_draws_rows_anew_too(trial, over, tmp_path) -> None:  # noqa: F811
+    status, said = over("fit", "-k", 3, "--stability", "--out", tmp_path / "there")
+    assert (status, "Stability in 20 replicates" in said) == (0, True), said
+    history = validated(tmp_path / "there" / "history.json")
+    assert {each["word"] for each in history["stability"]["clusters"]} == {"stable"}
