@@ -429,7 +429,7 @@ def test_a_long_run_that_is_eager_is_sooner_at_a_fixed_point(limit: int) -> None
     clients = [Client("one", Data(X), filters=[MinClusterSize(limit)] if limit else [])]
     results = {}
     for eager in (False, True):
-        plan = race(Lloyd(tol=0), [State.at(X[:8])], eager=eager)
+        plan = race(Lloyd(tol=0), [State.at(X[:8])], eager=eager, ahead=eager)
         results[eager] = run_plan(plan, LocalEngine(clients))
     slow, fast = (results[eager].value[0] for eager in (False, True))
     rounds = [len(results[eager].communication_rounds) for eager in (False, True)]
@@ -439,6 +439,21 @@ def test_a_long_run_that_is_eager_is_sooner_at_a_fixed_point(limit: int) -> None
     assert_array_equal(again.state.centers, fast.state.centers)
     tasks = [len(each.steps) for each in results[True].communication_rounds]
     assert tasks == [1] * 8 + [3] * (rounds[1] - 8)
+
+
+def test_a_long_fuzzy_run_is_sooner_at_the_same_optimum_where_nothing_is_hidden() -> None:
+    """Two clouds for five centres, of which several come to rest in one place."""
+    rng = np.random.default_rng(0)
+    X = np.concatenate([rng.normal(at, 1, (100, 2)) for at in (0, 9)])
+    spec = FitSpec(5, m=2.0, n_init=2, tol=1e-6, max_iter=900)
+    named = replace(spec, algorithm="fcm", init="summaries")
+    hidden = replace(spec, smallest=2, max_iter=12)
+    short, long, alone = (run_plan(clustering(each), engine(X)) for each in (spec, named, hidden))
+    assert max(steps(short)[-2].values()) > 2 >= max(steps(alone)[-2].values())
+    assert len(short.communication_rounds) < 0.7 * len(long.communication_rounds)
+    assert short.value.state.converged
+    assert long.value.state.converged
+    assert short.value.state.inertia == pytest.approx(long.value.state.inertia, rel=1e-9)
 
 
 def test_limits_may_send_a_run_in_a_circle_which_ends_it() -> None:

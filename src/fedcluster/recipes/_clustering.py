@@ -17,6 +17,7 @@ from fedcluster._random import stream
 from fedcluster._ranges import allowed_of
 from fedcluster._specifications import FitSpec
 from fedcluster.algorithms import (
+    FFCM,
     FKM,
     GaussianMixture,
     Lloyd,
@@ -51,11 +52,9 @@ all sites have not: it is a mean for two rows then, at best."""
 N_DRAWN = 32
 """Starts where the sites draw them, or where they are found among rows that are filled in."""
 
-MEANS_PER_CLUSTER, MOST_MEANS, FEWEST_MEANS = 160, 256, 2
-"""Means of all sites for each cluster; the most of one site, and its fewest for each cluster."""
-
-LARGE_SITE, FEWER = 10_000, 2
-"""Rows of a site from which on so many times fewer means for each cluster are enough."""
+MEANS_PER_CLUSTER, LARGE_SITE, MOST_MEANS, FEWEST_MEANS = 160, 10_000, 256, 2
+"""Means of all sites for each cluster, half of them where a site has so many rows; the most of one
+site, and its fewest for each cluster."""
 
 LEAVES_PER_CLUSTER, FEWEST_LEAVES, MOST_LEAVES, PASSES = 16, 256, 1000, 2
 """Leaves of a tree for each cluster, at least and at most in all, and passes after it has grown."""
@@ -186,15 +185,18 @@ def _from_starts(algorithm: Algorithm, spec: FitSpec) -> Plan[list[Result]]:
     if spec.participation < 1 and keeps_sums(algorithm):
         return (yield from _from_samples(algorithm, spec))
     seeds, history = yield from drawn_starts(spec)
+    free, hard = spec.algorithm == "auto" and not _given_start(spec), isinstance(algorithm, Lloyd)
+    unhidden = isinstance(algorithm, FFCM) and spec.smallest == 1
     results = yield from race(
         algorithm,
         seeds,
         seed=spec.seed,
         max_rounds=spec.max_iter,
         keep=_staying(len(seeds), spec),
-        eager=spec.algorithm == "auto" and isinstance(algorithm, Lloyd) and not _given_start(spec),
+        eager=free and hard,
+        ahead=free and (hard or unhidden),
     )
-    if spec.quality == "best" and isinstance(algorithm, Lloyd):
+    if spec.quality == "best" and hard:
         means = yield from _means(spec)
         best = yield from search(results, means, seed=spec.seed, max_rounds=spec.max_iter)
         results = [best, *results]
@@ -298,9 +300,8 @@ def description_step(spec: FitSpec) -> Description | None:
         return None
     if spec.grouped:  # a group is a mean of rows already
         return SiteSummaries(max(FEWEST_MEANS * spec.n_clusters, GROUPS))
-    is_large = max(spec.site_rows, default=0) >= LARGE_SITE
-    wanted = MEANS_PER_CLUSTER // (FEWER if is_large else 1) * spec.n_clusters
-    share = wanted // max(1, len(spec.site_rows))
+    fewer = 2 if max(spec.site_rows, default=0) >= LARGE_SITE else 1
+    share = MEANS_PER_CLUSTER // fewer * spec.n_clusters // max(1, len(spec.site_rows))
     n_means = max(FEWEST_MEANS * spec.n_clusters, min(share, MOST_MEANS))
     return SiteSummaries(n_means, spec.smallest, 2 * spec.smallest)
 

@@ -85,14 +85,15 @@ class _Runner:
     ) -> _Runner:
         """Return the run after a round that asked at some places, gone on from the best of them.
 
-        That is the one of least inertia, of the same rows as before: limits may hide others.
+        That is the one of least inertia; for k-means of the same rows, limits may hide others.
         """
         steps = [
             (place, *server_update(algorithm, place, answer, seed))
             for place, answer in zip(places, answers, strict=True)
         ]
-        told = [float(step[1].weights.sum()) for step in steps]
-        steps = [steps[i] for i in range(len(steps)) if i == 0 or isclose(told[i], told[0])]
+        if isinstance(algorithm, Lloyd):
+            told = [float(step[1].weights.sum()) for step in steps]
+            steps = [steps[i] for i in range(len(steps)) if i == 0 or isclose(told[i], told[0])]
         place, state, done = min(steps, key=lambda step: step[1].inertia)
         ahead: tuple[State, ...] = ()
         if state.centers.shape == place.centers.shape:
@@ -116,6 +117,7 @@ def race(
     max_rounds: int = 300,
     keep: Mapping[int, int] | None = None,
     eager: bool = False,
+    ahead: bool = False,
     rank: Rank = attrgetter("inertia"),
 ) -> Plan[list[Result]]:
     """Plan runs of one algorithm from many starts in the same rounds.
@@ -133,9 +135,10 @@ def race(
         met only one; after the last such r the race is over as soon as the first of them has
         converged. Without it all runs go on until they have.
     eager : bool, default=False
-        Whether runs without hope leave, those that limits send in circles end, and long ones are
-        asked at centres moved farther, too, and go on from there where that is better; a fixed
-        point stays one. For k-means.
+        Whether runs without hope leave, and those that limits send in circles end. For k-means.
+    ahead : bool, default=False
+        Whether long runs are asked at centres moved farther, too, and go on from there where that
+        is better; a fixed point stays one. For k-means, and for fuzzy c-means without limits.
     rank : callable taking a State, optional
         What is smaller for a better run.
 
@@ -150,7 +153,7 @@ def race(
         asked = [i for i, each in enumerate(runners) if not each.rests(eager)]
         if not asked:
             break
-        far = eager and done > LONG
+        far = ahead and done > LONG
         places = [[runners[i].state, *(runners[i].ahead if far else ())] for i in asked]
         try:
             answers = iter((yield [Task(algorithm, at, seed) for each in places for at in each]))
