@@ -38,6 +38,7 @@ from fedcluster._report._tables import Table, plain
 from fedcluster._site import SiteFile
 from fedcluster.cli import app
 from fedcluster.engines import LocalEngine
+from fedcluster.engines import _wire as wire
 from fedcluster.engines._remote import RemoteEngine
 from fedcluster.engines._responder import Responder
 from fedcluster.errors import InputError, SiteError
@@ -61,7 +62,7 @@ from fedcluster.transports.flower._programs import (
     free_port,
     is_healthy,
 )
-from fedcluster.transports.flower._transport import client_app, discover_nodes
+from fedcluster.transports.flower._transport import FlowerTransport, client_app, discover_nodes
 
 SITES = ["north", "south"]
 RNG = np.random.default_rng(0)
@@ -491,6 +492,24 @@ def test_without_keys_the_sites_say_their_names(folder: Path) -> None:
     with pytest.raises(SiteError, match="not connected: west; 3 sites are needed"):
         apps.engine_for(grid, {**given, "deadline": 0.3})
     assert len(apps.engine_for(grid, {**given, "deadline": 0.3, "quorum": 2}).introduce()) == 2
+
+
+def test_a_site_that_says_its_name_too_late_is_asked_anew(folder: Path, monkeypatch) -> None:
+    """Its policy refuses a question whose number does not rise within a run."""
+    sites = [Responder(SiteFile.load(folder / "sites" / n / "site.toml").client()) for n in SITES]
+    grid, nodes = process_grid(sites)
+    asked: list[int] = []
+
+    def exchange(self, questions, _):
+        headers = [wire.unpack(question)[0] for question in questions.values()]
+        asked.extend(header["exchange"] for header in headers[:1])
+        late = len(asked) == 1
+        return ({}, {}) if late else real(self, questions, _)
+
+    real = FlowerTransport.exchange
+    monkeypatch.setattr(FlowerTransport, "exchange", exchange)
+    assert discover_nodes(grid, SITES, 5) == nodes
+    assert asked == [0, 1]
 
 
 def supernode(said: str) -> SimpleNamespace:

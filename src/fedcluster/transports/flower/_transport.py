@@ -10,6 +10,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import count
 
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
@@ -269,9 +270,10 @@ def discover_nodes(grid: Grid, sites: Iterable[str], deadline: float) -> dict[in
     wanted = set(sites)
     names: dict[int, str] = {}
     end = time.monotonic() + deadline
-    header = {"protocol": PROTOCOL, "run": secrets.token_hex(8), "exchange": 0, "tasks": []}
-    question = pack(header, {})
+    header = {"protocol": PROTOCOL, "run": secrets.token_hex(8), "tasks": []}
+    exchanges = count()  # of one run, for a site whose reply came too late is asked anew
     while wanted - set(names.values()) and time.monotonic() < end:
+        question = pack({**header, "exchange": next(exchanges)}, {})
         new = {node: str(node) for node in grid.get_node_ids() if node not in names}
         came, _ = FlowerTransport(grid, new, min(5.0, deadline)).exchange(
             dict.fromkeys(new.values(), question), len(new)
