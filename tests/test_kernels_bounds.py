@@ -14,6 +14,7 @@ from numpy.testing import assert_array_equal
 from fedcluster.core import Floats
 from fedcluster.kernels import _hard as hard
 from fedcluster.kernels import hard_pass, hard_sums
+from fedcluster.kernels._blocks import pack_centers
 from fedcluster.kernels._hamerly import (
     _lower,
     _upper,
@@ -22,7 +23,6 @@ from fedcluster.kernels._hamerly import (
     next_centers,
 )
 from fedcluster.kernels._hard import _rounding
-from fedcluster.kernels._sweep import pack_centers
 
 VARIABLE = "FEDCLUSTER_NUM_THREADS"
 
@@ -31,7 +31,8 @@ VARIABLE = "FEDCLUSTER_NUM_THREADS"
 def bounds_everywhere(**others):
     """However little they pay."""
     with pytest.MonkeyPatch.context() as patch:
-        settings = {"WORTH_BOUNDS": 0, "ROWS_PER_CENTER": 0, "FAR": np.inf, **others}
+        settings = {"WORTH_BOUNDS": 0, "ROWS_PER_CENTER": 0, "FAR": np.inf, "FEWEST": np.inf}
+        settings |= others
         for name, value in settings.items():
             patch.setattr(hard, name, value)
         patch.setattr(hard.BoundedSweep, "pay", lambda self, X: True)
@@ -201,7 +202,7 @@ def test_bounds_that_do_not_pay_are_given_up(d, is_tried):
     """Rows without clusters: of few columns they are not even tried, since centres do not rest."""
     X = np.random.default_rng(0).normal(size=(60_000, d))
     cache: dict[str, Any] = {}
-    rounds(X, X[:24].copy(), cache, 12)
+    rounds(X, X[:24].copy(), cache, 8)
     [run] = cache["hard_sums"].runs[-1:]
     assert run.bounds is None
     assert (run.far < hard.FAR) == is_tried

@@ -1,13 +1,16 @@
 """One sweep over the rows: labels, sums, weights, counts and errors."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
+from fedcluster.kernels import _hard, hard_pass, hard_sums, nearest
 from fedcluster.kernels import _sweep as sweep
-from fedcluster.kernels import hard_pass, nearest
 from fedcluster.kernels._hard import HardPass
 
 FIELDS = HardPass.__slots__
@@ -56,7 +59,7 @@ def grids(draw, offsets=(0.0, 1e8), dtypes=(np.float32, np.float64)):
 def test_small_data_take_a_shorter_way_to_the_same_bits(case):
     found = hard_pass(*case)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sweep, "SMALL", -1)
+        patch.setattr(sweep, "is_small", lambda X: False)
         assert_same_bits(hard_pass(*case), found)
 
 
@@ -225,3 +228,90 @@ def test_nothing_given_is_changed():
     for array, copy in zip(given_arrays, copies, strict=True):
         assert_array_equal(array, copy)
         assert array.flags.writeable
+
+
+SCALES = {"tiny": 1e-42, "small": 1e-30, "large": 1e18, "larger": 1e19, "huge": 1e150}
+
+
+@pytest.fixture
+def by_way(monkeypatch: pytest.MonkeyPatch) -> Callable[..., HardPass]:
+    """A pass over rows of any number, scored in float32 first or not."""
+
+    def pass_over(*case: Any, is_single: bool) -> HardPass:
+        monkeypatch.setattr(sweep, "is_small", lambda X: False)
+        monkeypatch.setattr(sweep, "WORTH_SINGLE", 1 if is_single else 1 << 60)
+        return hard_pass(*case)
+
+    return pass_over
+
+
+@pytest.mark.parametrize(
+    "kind", ["apart", "uniform", "ties", "midway", "close", "far", "alike", *SCALES]
+)
+@pytest.mark.parametrize(("n", "d", "k"), [(700, 3, 5), (400, 40, 67), (300, 17, 2)])
+def test_rows_scored_in_float32_first_have_the_same_bits(by_way, kind, n, d, k):
+    """Where float32 cannot tell two centres apart, float64 decides, and the first of equals."""
+    rng = np.random.default_rng(k)
+    X = rng.random((n, d))
+    centers = X[rng.choice(n, k, replace=False)] + 1e-3
+    if kind == "apart":
+        X = 20 * centers[rng.integers(k, size=n)] + X
+        centers = 20 * centers
+    elif kind == "ties":
+        X, centers = X.round(), centers.round()
+    elif kind == "midway":  # between two centres, but for less than float32 tells
+        pairs = centers[rng.integers(k, size=(n, 2))]
+        X = pairs.mean(axis=1) + 1e-9 * rng.normal(size=(n, d))
+    elif kind == "close":
+        centers = centers[:1] + 1e-8 * rng.normal(size=(k, d))
+    elif kind == "far":
+        X, centers = X + 1e9, centers + 1e9
+    elif kind in SCALES:
+        X, centers = SCALES[kind] * X, SCALES[kind] * centers
+    elif kind == "alike":
+        centers[1:] = centers[0]
+    weights = rng.integers(0, 3, n).astype(float)
+    found = by_way(X, centers, weights, is_single=True)
+    assert_same_bits(found, by_way(X, centers, weights, is_single=False))
+
+
+def test_float32_decides_most_rows_and_gives_up_where_it_cannot(monkeypatch):
+    rows: list[int] = []
+    work = sweep.sweep_chunk_in_single
+
+    def listening(*args: Any) -> int:
+        rows.append(work(*args))
+        return rows[-1]
+
+    monkeypatch.setattr(sweep, "sweep_chunk_in_single", listening)
+    X = np.random.default_rng(0).random((2000, 40))
+    hard_pass(X, X[:30])
+    assert sum(rows) == len(X)
+    del rows[:]
+    hard_pass(X, np.repeat(X[:2], 15, axis=0))
+    assert 0 < sum(rows) < len(X) / 4
+    del rows[:]
+    hard_pass(X.astype(np.float32), X[:30])
+    assert not rows
+
+
+def test_bounds_of_few_rows_tell_whether_those_of_all_would_pay(monkeypatch):
+    """One row of 64 is tried; rows without clusters stay uncertain, and there it ends."""
+    tried: list[int] = []
+    work = _hard.BoundedSweep.sweep
+
+    def listening(self: Any, X: Any, *args: Any) -> Any:
+        tried.append(len(X))
+        return work(self, X, *args)
+
+    monkeypatch.setattr(_hard.BoundedSweep, "sweep", listening)
+    rng = np.random.default_rng(0)
+    means, uniform = rng.random((60, 200)), rng.random((1024, 200))
+    clustered = means[rng.integers(60, size=1024)] + rng.normal(size=(1024, 200)) / 20
+    for X, centers, sizes in ((uniform, uniform[:60], [16, 16]), (clustered, means, [16, 1024])):
+        cache: dict[str, Any] = {}
+        while len(tried) < 2:
+            sums = hard_sums(X, centers, cache=cache)
+            centers = centers + sums.residuals / np.maximum(sums.weights, 1)[:, None]
+        assert tried == sizes
+        tried.clear()

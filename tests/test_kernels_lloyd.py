@@ -11,8 +11,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 
+from fedcluster.kernels import _lloyd, hard_pass, kmeans, kmeans_plusplus
 from fedcluster.kernels import _sweep as sweep
-from fedcluster.kernels import hard_pass, kmeans, kmeans_plusplus
 from fedcluster.kernels._lloyd import lloyd
 
 seeds = st.integers(0, 2**32)
@@ -72,7 +72,8 @@ def test_small_data_take_a_shorter_way_to_the_same_bits(seed, empty, is_weighted
     kwargs = {"max_iter": 4, "tol": 1e-3, "empty": empty}
     found = lloyd(X, start, sample_weight, **kwargs)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sweep, "SMALL", -1)
+        for module in (_lloyd, sweep):
+            patch.setattr(module, "is_small", lambda X: False)
         expected = lloyd(X, start, sample_weight, **kwargs)
     for field in ("centers", "labels", "weights", "counts", "n_iter"):
         assert_array_equal(getattr(found, field), getattr(expected, field), field)

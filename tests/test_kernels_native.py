@@ -27,9 +27,9 @@ def test_a_change_of_any_kernel_outdates_what_was_compiled(monkeypatch):
     """numba compares the function's own file only, and would call old code from new."""
 
     def key() -> Any:
-        chunk_bounds: Any = sweep.chunk_bounds
+        small: Any = sweep.sweep_small
         codegen = cpu_target.target_context.codegen()
-        return chunk_bounds._cache._index_key((types.int64,) * 3, codegen)  # noqa: SLF001
+        return small._cache._index_key((types.int64,), codegen)  # noqa: SLF001
 
     before = key()
     assert key() == before

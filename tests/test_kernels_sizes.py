@@ -12,9 +12,10 @@ from numba.core.registry import cpu_target
 from numpy.testing import assert_array_equal
 
 from fedcluster.kernels import _fuzzy, _hard, _sweep, _threads
+from fedcluster.kernels._blocks import aligned_zeros, pack_centers
+from fedcluster.kernels._chunks import chunk_bounds
 from fedcluster.kernels._rows import as_columns, as_given_weights, as_rows, as_weights, pad
 from fedcluster.kernels._seeding import default_trials
-from fedcluster.kernels._sweep import aligned_zeros, chunk_bounds, pack_centers
 from fedcluster.kernels._threads import for_each_chunk, thread_count
 from fedcluster.kernels._tiles import (
     ADD_LANES,

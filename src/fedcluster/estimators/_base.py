@@ -57,8 +57,8 @@ from fedcluster.preprocessing import PreprocessingSpec, Preprocessor
 from fedcluster.privacy import Groups
 from fedcluster.selection import Rule
 
-JOINED = 1 << 14
-"""Rows of small sites that are labelled at once."""
+JOINED = 1 << 18
+"""Values of small sites that are labelled at once; to copy those of large ones costs more."""
 
 JOB = frozenset(each.name for each in fields(Fit))
 """The parameters of an estimator that are those of a job."""
@@ -300,7 +300,8 @@ class Federated(Fitted):
         clients = engine.clients
         sources = [client.source for client in clients.values()]
         chunks = (self._prepared(chunk) for source in sources for chunk in chunks_of(source))
-        self.labels_ = np.concatenate([self._labels(rows) for rows in batches(chunks, JOINED)])
+        joined = batches(chunks, JOINED // self.n_features_in_)
+        self.labels_ = np.concatenate([self._labels(rows) for rows in joined])
         parts = np.split(self.labels_, np.cumsum(list(map(len, sources)))[:-1])
         self.site_labels_: dict[str, Labels] = dict(zip(clients, parts, strict=True))
         self.rows_held_back_ = {name: c.most_rows_held_back for name, c in clients.items()}

@@ -10,6 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcluster.core import Floats
+from fedcluster.kernels._blocks import (
+    PackedCenters,
+    Parts,
+    add,
+    aligned_zeros,
+    pack_centers,
+    score_block,
+    zero_parts,
+)
 from fedcluster.kernels._lloyd import best_of_restarts, column_variance
 from fedcluster.kernels._rows import (
     Cuts,
@@ -21,16 +30,7 @@ from fedcluster.kernels._rows import (
     add_to_leaves,
 )
 from fedcluster.kernels._runtime import native
-from fedcluster.kernels._sweep import (
-    PackedCenters,
-    Parts,
-    add,
-    aligned_zeros,
-    pack_centers,
-    score_block,
-    sweep_small,
-    zero_parts,
-)
+from fedcluster.kernels._sweep import sweep_small
 from fedcluster.kernels._tiles import block_rows
 
 

@@ -22,7 +22,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedcluster.core import Floats
 from fedcluster.kernels._rows import Rows, Weights, as_rows, as_weights
-from fedcluster.kernels._runtime import inlined, native_as_written, native_in_any_order
+from fedcluster.kernels._runtime import (
+    inlined,
+    inner_as_written,
+    inner_in_any_order,
+    native_in_any_order,
+)
 from fedcluster.kernels._threads import BufferPool, for_each_chunk, thread_count
 
 BLOCK = 128
@@ -240,7 +245,7 @@ def _write_logs(X: Rows, layout: Layout, out: Floats) -> None:
                 out[start + r, j] = logs[j, r]
 
 
-@native_in_any_order
+@inner_in_any_order
 def _read(X: Rows, layout: Layout, columns: Floats, other: Floats) -> None:
     """Write the rows of a block as columns."""
     for c in range(len(layout.shift)):
@@ -253,7 +258,7 @@ def _read(X: Rows, layout: Layout, columns: Floats, other: Floats) -> None:
             other[c, r] = X[r, place]
 
 
-@native_in_any_order
+@inner_in_any_order
 def _log_densities(
     columns: Floats,
     other: Floats,
@@ -281,7 +286,7 @@ def _log_densities(
             _subtract_squares(turned, n, layout.shift, layout.scales[j], logs[j])
 
 
-@native_in_any_order
+@inner_in_any_order
 def _subtract_squares(columns: Floats, n: int, at: Floats, scales: Floats, log: Floats) -> None:
     """Subtract half the scaled squared distance of each row from its log density.
 
@@ -301,7 +306,7 @@ def _subtract_squares(columns: Floats, n: int, at: Floats, scales: Floats, log: 
             log[r] -= 0.5 * apart * apart
 
 
-@native_in_any_order
+@inner_in_any_order
 def _turn(columns: Floats, n: int, at: Floats, factor: Floats, turned: Floats) -> None:
     """Write (x - at) F, F being upper triangular."""
     for c in range(len(at)):
@@ -312,7 +317,7 @@ def _turn(columns: Floats, n: int, at: Floats, factor: Floats, turned: Floats) -
                 turned[c, r] += (columns[b, r] - center) * scale
 
 
-@native_in_any_order
+@inner_in_any_order
 def _responsibilities(logs: Floats, n: int, sample_weight: Weights, tallies: Floats) -> None:
     """Turn log densities into w tau in place, and add them to the tallies."""
     k, top, total, powers = len(logs), np.full(n, -np.inf), np.zeros(n), np.empty(n)
@@ -351,7 +356,7 @@ def _weigh(
     tally[2] += likelihoods
 
 
-@native_as_written
+@inner_as_written
 def _exponential(values: Floats, top: Floats, n: int, powers: Floats) -> None:
     """Replace the first n numbers x by exp(x - top), top being at least x; to 4e-16 of it.
 
@@ -384,7 +389,7 @@ def _taylor(r: float) -> float:
     return 1.0 + r * (1.0 + r * high)
 
 
-@native_in_any_order
+@inner_in_any_order
 def _add_moments(
     columns: Floats,
     n: int,
@@ -413,7 +418,7 @@ def _add_moments(
         _add_products(columns, n, weights[0], sums.second[0])
 
 
-@native_in_any_order
+@inner_in_any_order
 def _add_squares(
     columns: Floats, n: int, weight: Floats, mean: Floats, first: Floats, second: Floats
 ) -> None:
@@ -429,7 +434,7 @@ def _add_squares(
         second[c] += squares
 
 
-@native_in_any_order
+@inner_in_any_order
 def _add_products(columns: Floats, n: int, weight: Floats, products: Floats) -> None:
     """Add the upper triangle of the sum of w x x^T."""
     weighed = np.empty(n)
@@ -440,7 +445,7 @@ def _add_products(columns: Floats, n: int, weight: Floats, products: Floats) -> 
             products[a, b] += _dot(weighed, columns[b], n)
 
 
-@native_in_any_order
+@inner_in_any_order
 def _dot(a: Floats, b: Floats, n: int) -> float:
     total = 0.0
     for r in range(n):

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcluster.core import Floats, Labels
-from fedcluster.kernels._runtime import native, native_in_any_order
+from fedcluster.kernels._runtime import inner, inner_in_any_order, native
 
 N_NEAR = 5  # groups that a row, or a group, is compared with
 LEAST_GAIN = 1e-9  # of the squared distance from a row to its mean
@@ -77,7 +77,7 @@ def _groups(rows: Floats, labels: Labels, p: int) -> Groups:
     return groups
 
 
-@native
+@inner
 def _write(rows: Floats, groups: Groups, group: int, members: Members) -> None:
     """Let these rows be a group."""
     groups.sizes[group] = len(members)
@@ -87,7 +87,7 @@ def _write(rows: Floats, groups: Groups, group: int, members: Members) -> None:
     _average(rows, groups, group)
 
 
-@native
+@inner
 def _average(rows: Floats, groups: Groups, group: int) -> None:
     """Write the mean of a group."""
     size = groups.sizes[group]
@@ -98,7 +98,7 @@ def _average(rows: Floats, groups: Groups, group: int) -> None:
         groups.means[j, group] = total / size
 
 
-@native
+@inner
 def _exchange(rows: Floats, groups: Groups, i: int, p: int) -> bool:
     """Move a row to one of the nearest groups, or swap it with a row of these, if that helps."""
     labels, sizes, members, means = groups
@@ -122,7 +122,7 @@ def _exchange(rows: Floats, groups: Groups, i: int, p: int) -> bool:
     return best != home
 
 
-@native
+@inner
 def _squares(means: Floats, row: Floats) -> Floats:
     """Return the squared distances from a row to all means."""
     squares = np.zeros(means.shape[1])
@@ -133,7 +133,7 @@ def _squares(means: Floats, row: Floats) -> Floats:
     return squares
 
 
-@native_in_any_order
+@inner_in_any_order
 def _best_swap(rows: Floats, groups: Groups, i: int, group: int) -> tuple[float, int]:
     """Return by how much a swap with a row of a group lowers the sum of squares, and with which.
 
@@ -153,7 +153,7 @@ def _best_swap(rows: Floats, groups: Groups, i: int, group: int) -> tuple[float,
     return best, partner
 
 
-@native
+@inner
 def _apply(rows: Floats, groups: Groups, i: int, to: tuple[int, int]) -> None:
     """Move a row to a group, or swap it with the k-th row of that group, unless k is -1."""
     labels, sizes, members, _ = groups
@@ -174,7 +174,7 @@ def _apply(rows: Floats, groups: Groups, i: int, to: tuple[int, int]) -> None:
     _average(rows, groups, group)
 
 
-@native
+@inner
 def _split(rows: Floats, groups: Groups, home: int, new: int, p: int) -> bool:
     """Make three groups of one and a near one, if their rows are enough and lie closer so."""
     near = _near_with(groups, home, 3 * p)
@@ -196,7 +196,7 @@ def _split(rows: Floats, groups: Groups, home: int, new: int, p: int) -> bool:
     return True
 
 
-@native
+@inner
 def _near_with(groups: Groups, home: int, n_rows: int) -> int:
     """Return the nearest group that has with this one so many rows; -1 if none of the near has."""
     squares = _squares(groups.means, groups.means[:, home].copy())
@@ -209,7 +209,7 @@ def _near_with(groups: Groups, home: int, n_rows: int) -> int:
     return -1
 
 
-@native
+@inner
 def _bring_apart(rows: Floats, order: Members, p: int) -> None:
     """Bring the row that is farthest from the mean to the front, and the p - 1 nearest to it."""
     mean = _mean(rows, order)
@@ -224,7 +224,7 @@ def _bring_apart(rows: Floats, order: Members, p: int) -> None:
         order[place], order[best] = order[best], order[place]
 
 
-@native
+@inner
 def _scatter(rows: Floats, members: Members) -> float:
     """Return the sum of squares about the mean."""
     mean, total = _mean(rows, members), 0.0
@@ -233,7 +233,7 @@ def _scatter(rows: Floats, members: Members) -> float:
     return total
 
 
-@native
+@inner
 def _mean(rows: Floats, members: Members) -> Floats:
     mean = np.zeros(rows.shape[1])
     for i in members:
@@ -242,7 +242,7 @@ def _mean(rows: Floats, members: Members) -> Floats:
     return mean
 
 
-@native_in_any_order
+@inner_in_any_order
 def _square(rows: Floats, i: int, point: Floats) -> float:
     total = 0.0
     for j in range(len(point)):

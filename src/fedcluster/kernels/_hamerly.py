@@ -25,9 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcluster.core import Floats
-from fedcluster.kernels._rows import PADDING, Rows, Weights
-from fedcluster.kernels._runtime import native
-from fedcluster.kernels._sweep import (
+from fedcluster.kernels._blocks import (
     PackedCenters,
     Parts,
     add,
@@ -35,6 +33,8 @@ from fedcluster.kernels._sweep import (
     score_block,
     squared_distance,
 )
+from fedcluster.kernels._rows import PADDING, Rows, Weights
+from fedcluster.kernels._runtime import inner, native
 from fedcluster.kernels._tiles import block_rows
 
 SLACK = np.float32(2.0**-19)  # relative; more than some roundings in float32
@@ -145,7 +145,7 @@ def bounded_chunk(
     return n_doubtful, n_scored, n_added
 
 
-@native
+@inner
 def _sort_out(
     bounds: Bounds,
     enough: NDArray[np.float32],
@@ -163,7 +163,7 @@ def _sort_out(
     return n_doubtful, n_members
 
 
-@native
+@inner
 def _uncertain(
     X: Rows, packed: PackedCenters, bounds: Bounds, moves: Moves, rows: NDArray[np.int32]
 ) -> int:
@@ -196,7 +196,7 @@ def _lower(
     return (min(far, FARTHEST) + others) * least - TINY
 
 
-@native
+@inner
 def _score_some(
     X: Rows,
     packed: PackedCenters,
@@ -232,7 +232,7 @@ def _score_some(
     return has_others
 
 
-@native
+@inner
 def _score_all(
     X: Rows,
     sample_weight: Weights,
@@ -252,7 +252,7 @@ def _score_all(
         _bound(bounds, moves, start, stop)
 
 
-@native
+@inner
 def _bound(bounds: Bounds, moves: Moves, start: int, stop: int) -> None:
     """Make bounds of gaps of scores, in the place of lower, and squared distances, of above."""
     (labels, lower, above), others, (per_distance, besides) = bounds, moves.others, moves.rounding
@@ -263,14 +263,14 @@ def _bound(bounds: Bounds, moves: Moves, start: int, stop: int) -> None:
         lower[i], above[i] = far, far - near
 
 
-@native
+@inner
 def _rows_in_cache(X: Rows) -> int:
     """Return how many rows, in whole blocks, are scored before they are added."""
     size = block_rows(X)
     return max(CACHE_BYTES // (X.shape[1] * X.itemsize * size), FEWEST_BLOCKS) * size
 
 
-@native
+@inner
 def _score(X: Rows, packed: PackedCenters, bounds: Bounds, start: int, stop: int) -> None:
     """Write the labels of consecutive rows and, for l, the gap of their two lowest scores."""
     (labels, gap, _), size = bounds, block_rows(X)
@@ -283,7 +283,7 @@ def _score(X: Rows, packed: PackedCenters, bounds: Bounds, start: int, stop: int
             labels[i], gap[i] = nearest[i - first], second[i - first] - lowest[i - first]
 
 
-@native
+@inner
 def _forget(parts: Parts, same: NDArray[np.bool_]) -> None:
     """Set the sums of the clusters that are not the same to 0."""
     residuals, weights, counts, errors = parts
@@ -292,7 +292,7 @@ def _forget(parts: Parts, same: NDArray[np.bool_]) -> None:
             residuals[j], weights[j], counts[j], errors[j] = 0, 0, 0, 0
 
 
-@native
+@inner
 def _add(
     X: Rows,
     sample_weight: Weights,

@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedcluster.core import Floats, Labels
+from fedcluster.kernels._blocks import HardSums, PackedCenters, finish, pack_centers, zero_parts
+from fedcluster.kernels._chunks import chunk_bounds, chunks
 from fedcluster.kernels._hamerly import (
     SLACK,
     TINY,
@@ -24,18 +26,7 @@ from fedcluster.kernels._hamerly import (
     next_centers,
 )
 from fedcluster.kernels._rows import Rows, Weights, as_centers, as_rows, as_weights
-from fedcluster.kernels._sweep import (
-    HardSums,
-    PackedCenters,
-    add_all,
-    assign,
-    chunk_bounds,
-    chunks,
-    finish,
-    pack_centers,
-    sweep,
-    zero_parts,
-)
+from fedcluster.kernels._sweep import add_all, assign, is_worth_single, sweep
 from fedcluster.kernels._threads import for_each_chunk, thread_count
 from fedcluster.kernels._tiles import ADD_LANES
 
@@ -45,6 +36,8 @@ WORTH_BOUNDS, ROWS_PER_CENTER = 1 << 22, 8  # from so many multiplications of a 
 FAR = 0.125  # displacements, in distances to the next centre, after which most rows are uncertain
 HUGE = 1e30  # displacements; where they are longer, nothing is certain
 LOOK, FIND = 1.4, 3.0  # looking at a row's bounds, and finding one that is to be added
+FEW, FEWEST = 64, 12  # of so many rows one is tried, if these are enough to tell
+HOPELESS, LESS = 0.5, 0.8  # uncertain rows, and displacements next time
 ENOUGH = 0.75  # the time of a full pass that one by bounds may take at best, for a start
 
 
@@ -211,7 +204,7 @@ class Memory:
         own, run.centers, run.asked = displacements(run.centers, centers), centers, self.asked
         if run.bounds is not None and run.least_time(X, own) > 1.0:
             run.bounds = None
-        if run.bounds is None and (run.waits(X, own, apart) or not self._has_room(X, len(centers))):
+        if run.bounds is None and not self._tries(run, X, own, apart):
             _, sums = sweep(X, centers, sample_weight)
         else:
             sums = run.sweep(X, sample_weight, own, apart)
@@ -220,6 +213,12 @@ class Memory:
         if len(self.runs) > MOST_RUNS:
             self._remove(self.runs[0])
         return sums
+
+    def _tries(self, run: Run, X: Rows, own: Floats, apart: Floats) -> bool:
+        """Return whether bounds of the rows are worth a try, and there is room for them."""
+        if run.waits(X, own, apart) or not self._has_room(X, len(own)):
+            return False
+        return not run.is_hopeless(X, own, apart)
 
     def _take(self, centers: Floats, apart: Floats) -> Run | None:
         """Take out the run of the most similar centres, if they are similar enough."""
@@ -282,6 +281,19 @@ class Run:
             return True
         return self.least_time(X, own) > ENOUGH
 
+    def is_hopeless(self, X: Rows, own: Floats, apart: Floats) -> bool:
+        """Return whether most rows of a few would be uncertain, if centres moved again as now."""
+        some: Rows = X[::FEW].copy()
+        if len(some) < FEWEST:
+            return False
+        packed = pack_centers(some, self.centers)
+        trial = BoundedSweep(some, packed, len(own))
+        trial.sweep(some, as_weights(None), packed, own, apart)
+        is_hopeless = trial.doubtful_share(own, apart, _rounding(some, packed)) > HOPELESS
+        if is_hopeless:
+            self.far = min(self.far, own.max() / apart.mean()) * LESS
+        return is_hopeless
+
     def least_time(self, X: Rows, own: Floats) -> float:
         """Return the time of a pass by bounds in that of a full one, if no row were uncertain.
 
@@ -290,9 +302,9 @@ class Run:
         """
         if self.counts is None:
             return np.inf
-        score, add, _ = costs(X, len(own))
+        add, full = costs(X, len(own))[1], full_cost(X, len(own))
         moved = self.counts[own > 0].sum() / max(self.counts.sum(), 1)
-        return float((LOOK + (FIND + add) * moved) / (score + add))
+        return float((LOOK + (FIND + add) * moved) / full)
 
     def sweep(self, X: Rows, sample_weight: Weights, own: Floats, apart: Floats) -> HardSums:
         """Return the sums by bounds, which are given up if that took longer than a full pass."""
@@ -329,7 +341,7 @@ class BoundedSweep:
 
     def __init__(self, X: Rows, packed: PackedCenters, k: int) -> None:
         self.rows, self.others, self.is_known = empty_bounds(len(X)), np.zeros(k), False
-        self.limits = chunk_bounds(len(X), k, X.shape[1]).tolist()
+        self.limits = chunk_bounds(len(X), k, X.shape[1])
         self.parts = [zero_parts(packed) for _ in self.limits[1:]]
         self.n_doubtful = self.n_scored = self.n_added = 0
 
@@ -360,6 +372,11 @@ class BoundedSweep:
         self.n_doubtful, self.n_scored, self.n_added = counts.sum(axis=0).tolist()
         self.is_known = True
         return finish(add_all(self.parts), packed, X.shape[1])
+
+    def doubtful_share(self, own: Floats, apart: Floats, rounding: tuple[float, float]) -> float:
+        """Return the share of rows that look uncertain once centres have moved so far."""
+        enough = self._moves(own, apart, rounding).enough
+        return 1 - float(np.mean(self.rows.above > enough[self.rows.labels]))
 
     def _moves(self, own: Floats, apart: Floats, rounding: tuple[float, float]) -> Moves:
         """Add the longest displacement of another centre to ``others``."""
@@ -400,13 +417,19 @@ class BoundedSweep:
         n, (score, add, read) = len(X), costs(X, len(self.others))
         spent = LOOK * n + (5.5 + read) * self.n_doubtful
         spent += (9 + read + 1.4 * score) * self.n_scored + (FIND + add) * self.n_added
-        return spent < 1.25 * (score + add) * n
+        return spent < 1.25 * full_cost(X, len(self.others)) * n
 
 
 def costs(X: Rows, k: int) -> tuple[float, float, float]:
     """Estimate what it takes to score a row, to add it and to read it, see `BoundedSweep.pay`."""
     d = X.shape[1]
     return 1.5 + 0.003 * X.itemsize * k * d, 2.6 + 0.3 * d, 0.25 * d
+
+
+def full_cost(X: Rows, k: int) -> float:
+    """Estimate what it takes a full pass to score a row, if in float32, and to add it."""
+    score, add, read = costs(X, k)
+    return (0.6 * score + read if is_worth_single(X, k) else score) + add
 
 
 def _rounding(X: Rows, packed: PackedCenters) -> tuple[float, float]:

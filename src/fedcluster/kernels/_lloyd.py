@@ -1,12 +1,15 @@
 """Lloyd's algorithm on rows in one place: k-means at a site, and on centres at the server."""
 
 from dataclasses import dataclass
+from functools import partial, reduce
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedcluster.core import Floats, Labels
+from fedcluster.kernels._blocks import HardSums, squared_distance
+from fedcluster.kernels._chunks import is_small
 from fedcluster.kernels._rows import (
     Rows,
     Weights,
@@ -18,9 +21,9 @@ from fedcluster.kernels._rows import (
     as_weights,
     pad,
 )
-from fedcluster.kernels._runtime import native
+from fedcluster.kernels._runtime import inner, native
 from fedcluster.kernels._seeding import default_trials, draw_spread
-from fedcluster.kernels._sweep import HardSums, is_small, squared_distance, sweep
+from fedcluster.kernels._sweep import sweep
 from fedcluster.kernels._threads import for_each_chunk, thread_count
 
 
@@ -129,7 +132,7 @@ def kmeans(
     max_iter: int = 300,
     tol: float = 1e-4,
 ) -> LloydFit:
-    """Return the best of several runs of k-means++ and Lloyd's algorithm, in one thread.
+    """Return the best of several runs of k-means++ and Lloyd's algorithm.
 
     Made for a server's few hundred rows, the centres of many sites.
 
@@ -166,7 +169,9 @@ def kmeans(
     """
     chances = rng.random((n_init, n_clusters, default_trials(n_clusters)))
     arrays, absolute = _prepared(X, sample_weight, seeding, tol)
-    return LloydFit(*best_of_restarts(*arrays, chances, max_iter, absolute, True, False))
+    fits: dict[int, LloydFit] = {}
+    _write_best(fits, arrays, chances[np.newaxis], (max_iter, absolute), 0)
+    return fits[0]
 
 
 def kmeans_runs(
@@ -196,9 +201,7 @@ def kmeans_runs(
     arrays, absolute = _prepared(X, sample_weight)
     fits: dict[int, LloydFit] = {}
 
-    def work(run: int) -> None:
-        fits[run] = LloydFit(*best_of_restarts(*arrays, chances[run], 300, absolute, True, False))
-
+    work = partial(_write_best, fits, arrays, chances, (300, absolute))
     for_each_chunk(work, n_runs, thread_count())
     return [fits[run] for run in range(n_runs)]
 
@@ -213,6 +216,38 @@ def _prepared(
     padded: NDArray[Any] = pad(rows)
     columns: NDArray[Any] = as_columns(rows)
     return (padded, columns, weights, seed_weights), tol * column_variance(columns)
+
+
+def _write_best(
+    fits: dict[int, LloydFit],
+    arrays: tuple[Floats, Floats, Weights, Weights],
+    chances: Floats,
+    limits: tuple[int, float],
+    number: int,
+) -> None:
+    """Write the best run; one alone, and those of many rows, need no compiled loop over runs."""
+    padded, columns, weights, seed_weights = arrays
+    rows, how, found = padded[: len(weights)], (*limits, True, False), []
+    if is_small(rows) and len(chances[number]) > 1:
+        found = [LloydFit(*best_of_restarts(*arrays, chances[number], *how))]
+    for chance in () if found else chances[number]:
+        start: Any = rows[draw_spread(columns, seed_weights, len(chance), chance)]
+        if is_small(rows):
+            found.append(LloydFit(*_run_in_one_call(padded, weights, start, *how)))
+        else:
+            found.append(LloydFit(*_run(rows, weights, start, *how)))
+    fits[number] = reduce(_better, found)
+
+
+def _better(one: LloydFit, other: LloydFit) -> LloydFit:
+    """Return the run of less inertia, the first where that is no more than rounding."""
+    return other if _is_less(other.inertia, one.inertia) else one
+
+
+@inner
+def _is_less(inertia: float, lowest: float) -> bool:
+    """Return whether a run is better by more than rounding: not the same, numbered otherwise."""
+    return inertia < lowest * (1 - 1e-12)
 
 
 Fields = tuple[Floats, Labels, Floats, NDArray[np.int64], float, int]
@@ -277,16 +312,13 @@ def best_of_restarts(
     relocate: bool,
     drop: bool,
 ) -> Fields:
-    """Run once for each (n_clusters, n_trials) uniform numbers and keep the least inertia.
-
-    A run that is better by no more than rounding is the same clustering, differently numbered.
-    """
+    """Run once for each (n_clusters, n_trials) uniform numbers and keep the least inertia."""
     lowest = np.inf
     for restart in range(len(chances)):
         start: Any = padded[draw_spread(columns, seed_weight, chances.shape[1], chances[restart])]
         run = _run_in_one_call(padded, sample_weight, start, max_iter, tol, relocate, drop)
         inertia = run[4]
-        if restart == 0 or inertia < lowest * (1 - 1e-12):
+        if restart == 0 or _is_less(inertia, lowest):
             lowest, best = inertia, run
     return best
 
@@ -302,7 +334,7 @@ def _are_equal(labels: Labels, others: Labels) -> bool:
     return True
 
 
-@native
+@inner
 def _has_empty(counts: NDArray[np.int64]) -> bool:
     """Return whether a cluster has no rows."""
     for j in range(len(counts)):  # noqa: SIM110, to be compiled
@@ -338,7 +370,7 @@ def move_centers(
     return moved, has_relocated
 
 
-@native
+@inner
 def _relocate(
     X: Rows, sample_weight: Weights, centers: Floats, labels: Labels, sums: HardSums, moved: Floats
 ) -> bool:

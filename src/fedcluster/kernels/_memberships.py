@@ -26,9 +26,9 @@ from typing import NamedTuple
 import numpy as np
 
 from fedcluster.core import Floats
+from fedcluster.kernels._blocks import aligned_zeros, squared_distance
 from fedcluster.kernels._rows import Rows, Weights
-from fedcluster.kernels._runtime import native, native_in_any_order
-from fedcluster.kernels._sweep import aligned_zeros, squared_distance
+from fedcluster.kernels._runtime import inner, inner_in_any_order, native, native_in_any_order
 from fedcluster.kernels._tiles import PRODUCT_COLUMNS, PRODUCT_ROWS, add_product
 
 BLOCK = 128  # narrow rows
@@ -66,7 +66,7 @@ def add_rows(
     return change
 
 
-@native_in_any_order
+@inner_in_any_order
 def _squared_distances(
     columns: Floats, centers: Floats, n: int, squared: Floats, smallest: Floats
 ) -> None:
@@ -82,14 +82,14 @@ def _squared_distances(
         _lower(smallest, squared[j], n)
 
 
-@native_in_any_order
+@inner_in_any_order
 def _lower(smallest: Floats, values: Floats, n: int) -> None:
     """Replace the first n numbers by the lesser of both arrays."""
     for r in range(n):
         smallest[r] = min(smallest[r], values[r])
 
 
-@native_in_any_order
+@inner_in_any_order
 def _weigh(
     squared: Floats,
     smallest: Floats,
@@ -118,7 +118,7 @@ def _weigh(
     return _update(memberships, g, total)
 
 
-@native_in_any_order
+@inner_in_any_order
 def _compare(squared: Floats, smallest: Floats, m: float, g: Floats, total: Floats) -> None:
     """Write g (k, n), its sums T (n,), and near g in place of the squared distances."""
     k, n = g.shape
@@ -142,7 +142,7 @@ def _compare(squared: Floats, smallest: Floats, m: float, g: Floats, total: Floa
             total[r] += g[j, r]
 
 
-@native_in_any_order
+@inner_in_any_order
 def _factors(
     total: Floats, smallest: Floats, m: float, sample_weight: Weights
 ) -> tuple[Floats, ...]:
@@ -157,7 +157,7 @@ def _factors(
     return weight, share, row, error
 
 
-@native_in_any_order
+@inner_in_any_order
 def _update(memberships: Floats, g: Floats, total: Floats) -> float:
     """Write the memberships, unless they are empty, and return their squared change."""
     change = 0.0
@@ -169,7 +169,7 @@ def _update(memberships: Floats, g: Floats, total: Floats) -> float:
     return change
 
 
-@native_in_any_order
+@inner_in_any_order
 def _add_residuals(
     weights: Floats, columns: Floats, centers: Floats, n: int, residuals: Floats
 ) -> None:
@@ -253,7 +253,7 @@ def add_wide_rows(
     return change
 
 
-@native_in_any_order
+@inner_in_any_order
 def _write_shifted(X: Rows, shift: Floats, Z: Floats, norms: Floats) -> None:
     """Write z = x - s, (n, d), and |z|^2, (n,)."""
     n, d = X.shape
@@ -266,7 +266,7 @@ def _write_shifted(X: Rows, shift: Floats, Z: Floats, norms: Floats) -> None:
         norms[r] = total
 
 
-@native
+@inner
 def _products(Z: Floats, tiles: Floats, n: int) -> Floats:
     """Return products z.c of n rows and maybe some more, (n_tiles, rows, PRODUCT_COLUMNS)."""
     n_tiles = len(tiles)
@@ -280,7 +280,7 @@ def _products(Z: Floats, tiles: Floats, n: int) -> Floats:
     return products
 
 
-@native_in_any_order
+@inner_in_any_order
 def _wide_squared_distances(
     products: Floats, norms: Floats, center_norms: Floats, X: Rows, centers: Floats, squared: Floats
 ) -> Floats:

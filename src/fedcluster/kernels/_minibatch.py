@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedcluster.core import Floats
+from fedcluster.kernels._blocks import HardSums
 from fedcluster.kernels._rows import (
     Rows,
     Weights,
@@ -21,7 +22,7 @@ from fedcluster.kernels._rows import (
     pad,
 )
 from fedcluster.kernels._runtime import native
-from fedcluster.kernels._sweep import HardSums, sweep
+from fedcluster.kernels._sweep import sweep
 
 WORTH_A_CALL = 1 << 16
 """Products of a batch from which on it pays to leave the compiled loop for one with threads."""

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from fedcluster.core import Floats
-from fedcluster.kernels._runtime import native
+from fedcluster.kernels._runtime import inner, native
 
 Rows = NDArray[np.float32] | Floats
 Weights = Floats
@@ -187,7 +187,7 @@ def _leaf_sums(
     return totals
 
 
-@native
+@inner
 def add_to_leaves(
     X: Rows,
     sample_weight: Weights,

@@ -18,6 +18,11 @@ COMPILING = (
     " does so beforehand"
 )
 
+IN_ANY_ORDER: dict[str, object] = {
+    "fastmath": {"contract", "nsz", "reassoc"},
+    "error_model": "numpy",
+}
+
 F = TypeVar("F", bound=Callable[..., object])
 
 _files = sorted(Path(__file__).parent.glob("*.py"))
@@ -31,7 +36,7 @@ def native(function: F) -> F:
 
 def native_in_any_order(function: F) -> F:
     """Compile a loop whose sum may be added in vectors: always the same for one length."""
-    return _compiled(function, fastmath={"contract", "nsz", "reassoc"}, error_model="numpy")
+    return _compiled(function, **IN_ANY_ORDER)
 
 
 def native_as_written(function: F) -> F:
@@ -42,9 +47,31 @@ def native_as_written(function: F) -> F:
     return _compiled(function, fastmath=False)
 
 
+def inner(function: F) -> F:
+    """Compile a function that compiled code alone calls, without a way in for Python.
+
+    Ways in are a tenth of what the kernels of a first fit take to compile.
+    """
+    return _inner(function)
+
+
+def inner_in_any_order(function: F) -> F:
+    """Compile as `native_in_any_order` does what compiled code alone calls."""
+    return _inner(function, **IN_ANY_ORDER)
+
+
+def inner_as_written(function: F) -> F:
+    """Compile as `native_as_written` does what compiled code alone calls."""
+    return _inner(function, fastmath=False)
+
+
 def inlined(function: F) -> F:
     """Compile a function as a part of each that calls it, where LLVM alone would not."""
     return cast(F, register_jitable(inline="always")(function))
+
+
+def _inner(function: F, **options: object) -> F:
+    return cast(F, register_jitable(no_cfunc_wrapper=True, **options)(function))
 
 
 def _compiled(function: F, **options: object) -> F:
@@ -53,7 +80,7 @@ def _compiled(function: F, **options: object) -> F:
     numba's own looks at the file of the function alone. It would go on calling what the function
     called when that file was as it is: at best the old code, at worst with new arguments.
     """
-    dispatcher: Any = njit(nogil=True, **options)(function)
+    dispatcher: Any = njit(nogil=True, no_cfunc_wrapper=True, **options)(function)
     dispatcher._cache = _Cache(function)
     return cast(F, dispatcher)
 

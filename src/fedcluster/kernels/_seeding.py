@@ -4,6 +4,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedcluster.core import Floats
+from fedcluster.kernels._blocks import squared_distance
 from fedcluster.kernels._rows import (
     Rows,
     Weights,
@@ -13,8 +14,8 @@ from fedcluster.kernels._rows import (
     as_rows,
     as_weights,
 )
-from fedcluster.kernels._runtime import native, native_in_any_order
-from fedcluster.kernels._sweep import assign, squared_distance
+from fedcluster.kernels._runtime import inner, inner_in_any_order, native
+from fedcluster.kernels._sweep import assign
 
 BLOCK_ROWS = 512  # a block's distances stay in the cache
 
@@ -133,7 +134,7 @@ def draw_spread(
     return indices
 
 
-@native_in_any_order
+@inner_in_any_order
 def _try_all(
     columns: Rows,
     sample_weight: Weights,
@@ -161,7 +162,7 @@ def _try_all(
             potentials[t] += total
 
 
-@native
+@inner
 def _cumulate(sample_weight: Weights, closest: Floats, masses: Floats) -> None:
     """Write cumulated sums of w D^2; of w if nothing is drawn yet or each row equals one drawn."""
     total = 0.0

@@ -12,7 +12,7 @@ only, the shift, centres and sums, is filled up to whole vectors.
 """
 
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, NamedTuple
 
 from llvmlite import binding, ir
@@ -27,7 +27,7 @@ from fedcluster.kernels._rows import Rows
 # Sums in registers are vectors of rows times centres: 24 of 32 registers, or 12 of 16.
 HAS_AVX512 = binding.get_host_cpu_features().get("avx512f", False)
 VECTOR_BYTES, TILE_CENTERS = (64, 8) if HAS_AVX512 else (32, 4)
-TILE_VECTORS = 3
+TILE_VECTORS, ROW_TILES = 3, 4
 PRODUCT_ROWS, PRODUCT_VECTORS = (12, 2) if HAS_AVX512 else (6, 2)
 PRODUCT_COLUMNS = PRODUCT_VECTORS * VECTOR_BYTES // 8
 ADD_LANES = 8
@@ -87,19 +87,21 @@ def intrinsic_of(returns: types.Type, lanes: int = 0) -> Callable[[Callable[...,
 
 @intrinsic_of(types.void)
 def transpose_tile(
-    code: "Code", X: Array, i: ir.Value, f: ir.Value, shift: Array, block: Array, r: ir.Value
+    code: "Code", block: Array, r: ir.Value, X: Array, i: ir.Value, f: ir.Value, shift: Array
 ) -> None:
     """Write rows, less the shift, into a block: as many as there are lanes, as many columns.
 
     ``block[f + c, r + l] = X[i + l, f + c] - shift[f + c]`` for lanes l and columns c. What lies
-    beyond the last column is the next row: X must have one.
+    beyond the last column is the next row: X must have one. Rows of float64 are rounded where the
+    block is of float32.
     """
-    builder = code.builder
-    shifts = code.load(shift, f)
-    rows = [
-        builder.fsub(code.load(X, code.position(X, builder.add(i, INT64(lane)), f)), shifts)
-        for lane in range(code.lanes)
-    ]
+    builder, number = code.builder, X.data.type.pointee
+    shifts = code.load(shift, f, number)
+    rows = []
+    for lane in range(code.lanes):
+        row = code.load(X, code.position(X, builder.add(i, INT64(lane)), f), number)
+        row = builder.fsub(row, shifts)
+        rows.append(row if row.type == code.vector else builder.fptrunc(row, code.vector))
     for column, values in enumerate(_transposed(builder, rows)):
         code.store(values, block, code.position(block, builder.add(f, INT64(column)), r))
 
@@ -139,6 +141,35 @@ def score_tile(
         code.store(label, nearest, place)
         for array, other in zip(second, others, strict=True):
             code.store(other, array, place)
+
+
+@intrinsic_of(types.void, lanes=TILE_CENTERS)
+def score_row(
+    code: "Code",
+    tiles: Array,
+    tile: ir.Value,
+    half_norms: Array,
+    X: Array,
+    i: ir.Value,
+    shift: Array,
+    scores: Array,
+) -> None:
+    """Write a row's scores with a few tiles, or the last one again: the bits of ``score_tile``."""
+    builder, last = code.builder, code.builder.sub(tiles.shape[0], INT64(1))
+    numbers = [builder.add(tile, INT64(v)) for v in range(ROW_TILES)]
+    numbers = [builder.select(builder.icmp_signed("<", t, last), t, last) for t in numbers]
+
+    def difference(_: int, column: ir.Value) -> ir.Value:
+        x = code.number(X, code.position(X, i, column))
+        return builder.fsub(x, code.number(shift, column))
+
+    def centers(column: ir.Value) -> list[ir.Value]:
+        return [code.load(tiles, code.position(tiles, t, column, INT64(0))) for t in numbers]
+
+    [products] = _sums(code, (1, ROW_TILES), tiles.shape[1], difference, centers)
+    for t, product in zip(numbers, products, strict=True):
+        place = builder.mul(t, INT64(TILE_CENTERS))
+        code.store(builder.fsub(code.load(half_norms, place), product), scores, place)
 
 
 def _products(code: "Code", block: Array, tiles: Array, tile: ir.Value) -> list[list[ir.Value]]:
@@ -209,25 +240,42 @@ def add_row(
     The errors are an array (k, ADD_LANES), whose rows add up to w ||x - c||^2. Beyond the last
     column lies the next row: X must have one, and it is not added.
     """
-    builder, (i, j), d = code.builder, pair, X.shape[1]
-    zero = ir.Constant(ir.VectorType(DOUBLE, ADD_LANES), [0.0] * ADD_LANES)
-    counting = ir.Constant(ir.VectorType(INT64, ADD_LANES), list(range(ADD_LANES)))
-    weight = code.spread(weight)
-    total = cgutils.alloca_once_value(builder, zero)
-    with cgutils.for_range_slice(builder, INT64(0), d, INT64(ADD_LANES)) as (f, _):
-        x = code.to_double(code.load(X, code.position(X, i, f)))
-        place = code.position(centers, j, f)
-        c, g = code.load(centers, place, DOUBLE), code.load(anchors, place, DOUBLE)
-        is_column = builder.icmp_signed("<", counting, code.spread(builder.sub(d, f)))
-        difference = builder.select(is_column, builder.fsub(x, c), zero)
-        to_anchor = builder.select(is_column, builder.fsub(x, g), zero)
-        residual = code.load(residuals, place, DOUBLE)
-        code.store(code.multiply_add(weight, to_anchor, residual), residuals, place)
-        builder.store(code.multiply_add(difference, difference, builder.load(total)), total)
-    squares, place = builder.load(total), code.position(errors, j, INT64(0))
+    builder, d = code.builder, X.shape[1]
+    weight, total = code.spread(weight), cgutils.alloca_once_value(builder, code.zeros(DOUBLE))
+    add = partial(_add_columns, code, (X, centers, anchors, residuals), pair, weight, total)
+    whole = builder.and_(d, INT64(-ADD_LANES))
+    with cgutils.for_range_slice(builder, INT64(0), whole, INT64(ADD_LANES)) as (f, _):
+        add(f)
+    with builder.if_then(builder.icmp_signed("<", whole, d)):
+        counting = ir.Constant(ir.VectorType(INT64, ADD_LANES), list(range(ADD_LANES)))
+        add(whole, builder.icmp_signed("<", counting, code.spread(builder.sub(d, whole))))
+    squares, place = builder.load(total), code.position(errors, pair[1], INT64(0))
     error = code.multiply_add(weight, squares, code.load(errors, place, DOUBLE))
     code.store(error, errors, place)
     return code.sum(squares)
+
+
+def _add_columns(
+    code: "Code",
+    arrays: tuple[Array, Array, Array, Array],
+    pair: list[ir.Value],
+    weight: ir.Value,
+    total: ir.Value,
+    f: ir.Value,
+    is_column: ir.Value | None = None,
+) -> None:
+    """Write what adds a vector of columns of row i to the residuals and, squared, to the total."""
+    (X, centers, anchors, residuals), (i, j), builder = arrays, pair, code.builder
+    x = code.to_double(code.load(X, code.position(X, i, f)))
+    place = code.position(centers, j, f)
+    c, g = code.load(centers, place, DOUBLE), code.load(anchors, place, DOUBLE)
+    difference, to_anchor = builder.fsub(x, c), builder.fsub(x, g)
+    if is_column is not None:
+        difference = builder.select(is_column, difference, code.zeros(DOUBLE))
+        to_anchor = builder.select(is_column, to_anchor, code.zeros(DOUBLE))
+    residual = code.load(residuals, place, DOUBLE)
+    code.store(code.multiply_add(weight, to_anchor, residual), residuals, place)
+    builder.store(code.multiply_add(difference, difference, builder.load(total)), total)
 
 
 @intrinsic_of(types.void)
@@ -321,6 +369,10 @@ class Code:
         zeros = ir.Constant(ir.VectorType(INT32, self.lanes), [0] * self.lanes)
         one = self.builder.insert_element(vector, number, INT32(0))
         return self.builder.shuffle_vector(one, vector, zeros)
+
+    def zeros(self, number: ir.Type) -> ir.Value:
+        """Return a vector of zeros."""
+        return ir.Constant(ir.VectorType(number, self.lanes), [0.0] * self.lanes)
 
     def lesser(self, a: ir.Value, b: ir.Value) -> ir.Value:
         """Return the lesser of two numbers in every lane; b if they do not compare."""

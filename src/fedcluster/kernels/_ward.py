@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcluster.core import Floats, Labels
-from fedcluster.kernels._runtime import native
+from fedcluster.kernels._runtime import inner, native
 
 NO_GROUP = -1
 
@@ -62,7 +62,7 @@ def ward_groups(columns: Floats, p: int) -> Labels:
     return labels
 
 
-@native
+@inner
 def _pair_costs(columns: Floats) -> Floats:
     """Return half of the squared distances (n, n), infinite from a row to itself."""
     n = columns.shape[1]
@@ -76,7 +76,7 @@ def _pair_costs(columns: Floats) -> Floats:
     return costs
 
 
-@native
+@inner
 def _grow(clusters: Clusters, n_alive: int, chain: NDArray[np.int64], length: int) -> int:
     """Go on to the nearest cluster until two are nearest to each other; they end the chain."""
     if not length:
@@ -94,7 +94,7 @@ def _grow(clusters: Clusters, n_alive: int, chain: NDArray[np.int64], length: in
         length += 1
 
 
-@native
+@inner
 def _keep(clusters: Clusters, labels: Labels, n_groups: int, pair: tuple[int, int], p: int) -> bool:
     """Label the rows of two clusters if they are a group now; a cluster below p gets no label."""
     (a, b), home = pair, clusters.home
@@ -108,7 +108,7 @@ def _keep(clusters: Clusters, labels: Labels, n_groups: int, pair: tuple[int, in
     return is_group
 
 
-@native
+@inner
 def _merge(clusters: Clusters, n_alive: int, a: int, b: int) -> None:
     """Merge cluster b into cluster a, with the costs after Lance and Williams."""
     costs, sizes, alive, _ = clusters
@@ -141,7 +141,7 @@ def join_nearest(rows: Floats, labels: Labels) -> None:
                 means[group] += (rows[i] - means[group]) / sizes[group]
 
 
-@native
+@inner
 def _cheapest(means: Floats, sizes: Floats, row: Floats) -> int:
     best, least = 0, np.inf
     for group in range(len(means)):

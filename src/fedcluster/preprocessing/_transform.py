@@ -356,9 +356,9 @@ def on_whole_rows(
     work: Callable[[Rows], NDArray[Any]], rows: Rows, otherwise: float
 ) -> NDArray[Any]:
     """Return the results of ``work`` for the rows without NaN, ``otherwise`` for the others."""
-    whole = np.logical_not(np.isnan(rows).any(axis=1))
-    if whole.all():
+    if not np.isnan(rows.min(initial=0.0)):  # it is NaN where one value is
         return work(rows)
+    whole = np.logical_not(np.isnan(rows).any(axis=1))
     none = np.zeros((1, rows.shape[1]), rows.dtype)  # to see the shape of results
     results = work(rows[whole]) if whole.any() else work(none)[:0]
     every: NDArray[Any] = np.full((len(rows), *results.shape[1:]), otherwise, results.dtype)

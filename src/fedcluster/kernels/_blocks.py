@@ -1,0 +1,242 @@
+"""Centres and sums in the layouts of a sweep, and what is done with one block or one row of it.
+
+The labels come from the expanded form, half of the squared distance less what all centres share,
+
+    1/2 ||x - c||^2 - 1/2 ||x - s||^2  =  1/2 ||c - s||^2 - (x - s).(c - s),
+
+with the shift s one of the centres: an offset that all rows share cancels before anything is
+rounded, and whole numbers stay whole, so that ties are ties. All that is added up is added from
+the differences x - c themselves, in float64.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from fedcluster.core import Floats, Labels
+from fedcluster.kernels._rows import Rows, Weights
+from fedcluster.kernels._runtime import inlined, inner, inner_in_any_order, native
+from fedcluster.kernels._tiles import (
+    ADD_LANES,
+    TILE_CENTERS,
+    add_row,
+    lanes,
+    score_tile,
+    transpose_tile,
+)
+
+CACHE_LINE = 64  # bytes
+LARGEST_ANCHOR = 1e38
+
+
+class HardSums(NamedTuple):
+    """Sums over the rows x of each centre c, w their weights.
+
+    Attributes
+    ----------
+    residuals : ndarray of shape (k, d), float64
+        Sums of w (x - c).
+    weights : ndarray of shape (k,), float64
+        Sums of w.
+    counts : ndarray of shape (k,), int64
+        Numbers of rows with w > 0.
+    errors : ndarray of shape (k,), float64
+        Sums of w ||x - c||^2, in squared units of the rows.
+    sums : ndarray of shape (k, d), float64
+        Sums of w x. The same bits for the same rows, as long as c moves by rounding only.
+    """
+
+    residuals: Floats
+    weights: Floats
+    counts: NDArray[np.int64]
+    errors: Floats
+    sums: Floats
+
+
+class Parts(NamedTuple):
+    """Sums over the rows of one chunk, in the layout that rows are added to.
+
+    Attributes
+    ----------
+    residuals : ndarray of shape (k, d), float64, filled up to whole vectors
+        Sums of w (x - g), with g the anchor of the centre.
+    weights, counts : ndarray of shape (k,)
+        As in ``HardSums``.
+    errors : ndarray of shape (k, ADD_LANES), float64
+        Sums of w ||x - c||^2, whose columns are still to be added up.
+    """
+
+    residuals: Floats
+    weights: Floats
+    counts: NDArray[np.int64]
+    errors: Floats
+
+
+class PackedCenters(NamedTuple):
+    """Centres in the layouts that the rows are scored by and added to.
+
+    Attributes
+    ----------
+    shift : ndarray of shape (d,), of the rows' type, filled up by 0 to whole vectors
+        The shift s.
+    tiles : ndarray of shape (n_tiles, d, TILE_CENTERS), of the rows' type, filled up by 0
+        The differences c - s.
+    half_norms : ndarray of shape (n_tiles, TILE_CENTERS), of the rows' type, filled up by infinity
+        1/2 ||c - s||^2.
+    centers : ndarray of shape (k, d), float64, filled up by 0 to whole vectors
+        The centres c.
+    anchors : ndarray of shape (k, d), float64, filled up by 0 to whole vectors
+        The centres rounded to float32: what is added up in reference to these does not change
+        its bits with the last bits of a centre, so that centres come to rest.
+    """
+
+    shift: Rows
+    tiles: Rows
+    half_norms: Rows
+    centers: Floats
+    anchors: Floats
+
+
+@native
+def pack_centers(X: Rows, centers: Floats) -> PackedCenters:
+    """Return the centres in the layouts that these rows need."""
+    k, d = centers.shape
+    n_tiles = (k - 1) // TILE_CENTERS + 1
+    shift = aligned_zeros(X.dtype, 1, whole(d, lanes(X)))[0]
+    tiles = aligned_zeros(X.dtype, n_tiles * d, TILE_CENTERS).reshape(n_tiles, d, TILE_CENTERS)
+    half_norms = aligned_zeros(X.dtype, n_tiles, TILE_CENTERS)
+    half_norms[:] = np.inf
+    padded = aligned_zeros(centers.dtype, k, whole(d, ADD_LANES))
+    anchors = aligned_zeros(centers.dtype, k, whole(d, ADD_LANES))
+    central = _most_central(centers)
+    for f in range(d):
+        shift[f] = centers[central, f]
+    for j in range(k):
+        tile, place = j // TILE_CENTERS, j % TILE_CENTERS
+        norm = 0.0
+        for f in range(d):
+            difference = centers[j, f] - np.float64(shift[f])
+            tiles[tile, f, place] = difference
+            norm += difference * difference
+            padded[j, f] = anchors[j, f] = centers[j, f]
+            if abs(centers[j, f]) < LARGEST_ANCHOR:
+                anchors[j, f] = np.float32(centers[j, f])
+        half_norms[tile, place] = norm / 2
+    return PackedCenters(shift, tiles, half_norms, padded, anchors)
+
+
+@inner
+def whole(d: int, lanes: int) -> int:
+    """Return the number of columns that whole vectors hold."""
+    return ((d - 1) // lanes + 1) * lanes
+
+
+@inner
+def _most_central(centers: Floats) -> int:
+    """Return the centre closest to the mean of all: it has their offset, and is no outlier."""
+    k, d = centers.shape
+    mean = aligned_zeros(centers.dtype, 1, d)
+    for j in range(k):
+        for f in range(d):
+            mean[0, f] += centers[j, f] / k
+    best, lowest = 0, np.inf
+    for j in range(k):
+        squared = squared_distance(centers, j, mean, 0)
+        if squared < lowest:
+            best, lowest = j, squared
+    return best
+
+
+@inner
+def aligned_zeros(dtype: DTypeLike, rows: int, columns: int) -> NDArray[Any]:
+    """Return zeros (rows, columns) that begin a cache line, so that no vector lies in two."""
+    flat = np.zeros(rows * columns + CACHE_LINE, dtype)
+    start = -flat.ctypes.data % CACHE_LINE // flat.itemsize
+    return flat[start : start + rows * columns].reshape(rows, columns)
+
+
+@native
+def zero_parts(packed: PackedCenters) -> Parts:
+    """Return the sums over no rows."""
+    k, width = packed.centers.shape
+    residuals = aligned_zeros(packed.centers.dtype, k, width)
+    errors = aligned_zeros(packed.centers.dtype, k, ADD_LANES)
+    return Parts(residuals, np.zeros(k), np.zeros(k, np.int64), errors)
+
+
+@native
+def clear(parts: Parts) -> None:
+    """Set sums to 0."""
+    parts.residuals[:], parts.weights[:], parts.counts[:], parts.errors[:] = 0.0, 0.0, 0, 0.0
+
+
+@native
+def add_up(total: Parts, part: Parts) -> None:
+    """Add the sums of one chunk to a total; whole arrays take seconds longer to compile."""
+    k, width = total.residuals.shape
+    for j in range(k):
+        total.weights[j] += part.weights[j]
+        total.counts[j] += part.counts[j]
+        for f in range(width):
+            total.residuals[j, f] += part.residuals[j, f]
+        for lane in range(ADD_LANES):
+            total.errors[j, lane] += part.errors[j, lane]
+
+
+@native
+def finish(parts: Parts, packed: PackedCenters, d: int) -> HardSums:
+    """Return sums (k, d) from those of all chunks, which are filled up to whole vectors."""
+    k, weights, anchors = len(parts.weights), parts.weights, packed.anchors
+    residuals, totals, errors = np.empty((k, d)), np.empty((k, d)), np.zeros(k)
+    for j in range(k):
+        for f in range(d):
+            residual, anchor = parts.residuals[j, f], anchors[j, f]
+            residuals[j, f] = residual + weights[j] * (anchor - packed.centers[j, f])
+            totals[j, f] = residual + weights[j] * anchor
+        for lane in range(ADD_LANES):
+            errors[j] += parts.errors[j, lane]
+    return HardSums(residuals, weights, parts.counts, errors, totals)
+
+
+@inlined
+def score_block(
+    X: Rows,
+    first: int,
+    packed: PackedCenters,
+    block: Rows,
+    lowest: Rows,
+    nearest: Labels,
+    second: tuple[Rows, ...],
+) -> None:
+    """Write the nearest centres and the lowest scores of a block of rows from the first.
+
+    And the second lowest scores, where ``second`` is a tuple of an array of infinity.
+    """
+    for r in range(0, block.shape[1], lanes(block)):
+        for f in range(0, len(block), lanes(block)):
+            transpose_tile(block, r, X, first + r, f, packed.shift)
+    lowest[:], nearest[:] = np.inf, 0
+    for tile in range(len(packed.tiles)):
+        score_tile(block, packed.tiles, packed.half_norms, tile, lowest, nearest, second)
+
+
+@inlined
+def add(
+    X: Rows, sample_weight: Weights, i: int, j: int, packed: PackedCenters, parts: Parts
+) -> float:
+    """Add row i to the sums of centre j and return its squared distance."""
+    w = sample_weight[i] if len(sample_weight) else 1.0
+    parts.weights[j] += w
+    parts.counts[j] += w > 0
+    return add_row(X, (i, j), packed.centers, packed.anchors, w, parts.residuals, parts.errors)
+
+
+@inner_in_any_order
+def squared_distance(these: Rows, i: int, those: Rows, j: int) -> float:
+    """Return ||a_i - b_j||^2 from the differences, in float64, over the columns of the first."""
+    total = 0.0
+    for f in range(these.shape[1]):
+        difference = np.float64(these[i, f]) - np.float64(those[j, f])
+        total += difference * difference
+    return total
