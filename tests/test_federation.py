@@ -270,7 +270,7 @@ def test_a_job_from_its_plan_to_the_files_of_all(folder: Path, tmp_path: Path) -
     model = Model.load(tmp_path / "out" / "model.json")
     assert model.columns == ("x", "y")
     assert {site.name for site in model.sites} == set(SITES)
-    assert model.algorithm["steps"][0] == "SiteSummaries(n_means=120, min_rows=2, rows_per_mean=4)"
+    assert model.algorithm["steps"][0] == "SiteSummaries(n_means=240, min_rows=2, rows_per_mean=4)"
     for name, X in ROWS.items():
         results = folder / "sites" / name / "results"
         assert json.loads((results / "model.json").read_text())["columns"] == ["x", "y"]
@@ -472,7 +472,7 @@ def test_the_log_says_what_left(folder: Path, tmp_path: Path) -> None:
         *("asked_by", "permit", "columns", "question", "state", "state_round", "preparation"),
         "limits",
     }
-    assert lines[1]["task"] == "SiteSummaries(n_means=120, min_rows=2, rows_per_mean=4)"
+    assert lines[1]["task"] == "SiteSummaries(n_means=240, min_rows=2, rows_per_mean=4)"
     assert lines[1]["smallest_weight"] >= 2
 
 

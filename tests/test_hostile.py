@@ -26,8 +26,10 @@ from fedcluster.client import Client
 from fedcluster.core import Column, Data, State, Step, Task
 from fedcluster.engines import _wire as wire
 from fedcluster.engines._responder import Responder
+from fedcluster.kernels._rows import leaf_sums, next_cuts
 from fedcluster.metrics._external import Contingency
 from fedcluster.metrics._moments import Means, Moments, SiteSize, Squares
+from fedcluster.metrics._profiles import ClusterColumns
 from fedcluster.preprocessing import Category, NumericColumn, Preprocessor
 from fedcluster.preprocessing._moments import Covariance, Missing, Principal
 from fedcluster.privacy import Groups, MinClusterSize, MinRows
@@ -335,3 +337,18 @@ def test_a_hostile_question_is_answered_within_the_policy_or_refused(step: Step)
     assert slowest[0] < SECONDS, slowest
     assert memory() - before < MEGABYTES
     assert kinds["refused"] > MANY / 3, kinds
+
+
+def test_cuts_that_are_no_tree_s_do_not_go_round() -> None:
+    """Leaf 1 is cut before it is made, and after: its rows must not be sent back."""
+    cuts = tuple(map(np.array, ([1, 0, 1, 0], [0, 1, 0, 1], [0, 0, 0, 0], [0.5, 0.5, 0.5, 0.5])))
+    for following in next_cuts(cuts, 2)[:2]:
+        assert all(after == -1 or after > cut for cut, after in enumerate(following))
+    rows = np.arange(4.0)[:, None]
+    _, weights, counts = leaf_sums(rows, cuts, np.zeros((2, 1)))
+    assert weights.sum() == counts.sum() == 4
+
+
+def test_more_texts_than_columns_are_not_looked_for() -> None:
+    state = State(np.zeros((1, 2)), np.zeros(1), memory={"texts": np.array([1e9, 0.0])})
+    assert ClusterColumns().answer_shape(state, 2) == (1 + 2 + 2, 2)

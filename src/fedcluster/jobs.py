@@ -174,7 +174,8 @@ def execute(
     _check_width(job, len(preprocessor.names_out) if preprocessor else len(columns))
     plan = plan_of(job, engine.introduce(), seed, preprocessor)
     plan = with_preprocessing(plan, _row_transform(job, preprocessor))
-    plan = _with_stability(plan, job, preprocessor, engine.introduce(), before)
+    if isinstance(job, Fit) and job.stability:
+        plan = _with_stability(plan, job, preprocessor, engine.introduce(), before)
     whole = _with_profiles(plan, job, preprocessor, columns, engine.introduce())
     outcome = run_plan(whole, engine, participation=job.participation, seed=seed, watch=watch)
     (value, stability), profiles = outcome.value
@@ -192,17 +193,15 @@ def execute(
 
 def _with_stability(
     plan: Plan[Any],
-    job: Job,
+    job: Fit,
     preprocessor: Preprocessor | None,
     sites: Sequence[SiteInfo],
     before: Outcome[Any],
-) -> Plan[tuple[Any, Stability | None]]:
-    """Plan a job and, where that is asked of a clustering, its replicates and their comparison.
+) -> Plan[tuple[Any, Stability]]:
+    """Plan a clustering, its replicates and their comparison.
 
     Replicates run beside the clustering, or after a choice of the number of clusters.
     """
-    if not isinstance(job, Fit) or not job.stability:
-        return (yield from plan), None
     _check_replicable(job, sites)
     n = REPLICATES if job.stability is True else int(job.stability)
     k, rounds = job.n_clusters, len(before.communication_rounds)
@@ -250,16 +249,18 @@ def _with_profiles(
     preprocessor: Preprocessor | None,
     columns: Sequence[str],
     sites: Sequence[SiteInfo],
-) -> Plan[tuple[Any, Profiles | None]]:
-    """Plan a job, and the profiles of its clusters where they are asked for.
+) -> Plan[tuple[tuple[Any, Stability | None], Profiles | None]]:
+    """Plan a job with its stability, if it has one, and profiles where they are asked for.
 
     Those of a model ride in the rounds of its scores.
     """
     smallest = smallest_of(sites)
     if isinstance(job, Evaluate) and job.profile:
         asked: list[Any] = yield from gather([plan, _profiles_of_model(_model(job), smallest)])
-        return asked[0], asked[1]
+        return (asked[0], None), asked[1]
     value = yield from plan
+    if not (isinstance(job, Fit) and job.stability):
+        value = value, None
     if not isinstance(job, Fit) or not job.profile:
         return value, value[0] if isinstance(job, Profile) else None
     found = clustering_of(value[0])

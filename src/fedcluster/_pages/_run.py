@@ -45,7 +45,7 @@ class Feature:
         Whether it is the share of a level.
     spreads : ndarray of shape (k,), optional
         The standard deviation of each cluster's rows, where it was asked for.
-    unit : float, default=nan
+    unit : float, optional
         What `apart` is measured in; nan where that is not a spread of all rows.
     """
 

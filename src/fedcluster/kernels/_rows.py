@@ -168,7 +168,9 @@ def next_cuts(cuts: Cuts, n_leaves: int, known: int = 0) -> Following:
     for of_leaf, cut in ((first, order), (begins, order[order >= known])):
         leaf, place = np.unique(parent[cut], return_index=True)
         of_leaf[leaf] = cut[place]
-    return stays, first[child], begins
+    goes = first[child]
+    goes[goes <= np.arange(len(goes))] = -1  # cuts that are no tree's must not go round
+    return stays, goes, begins
 
 
 @native

@@ -75,10 +75,10 @@ class Separation:
     >>> state = State(np.array([[0.0], [8.0]]), np.zeros(2), memory=memory)
     >>> rows = Data(np.array([[-1.0], [1.0], [8.0]]))
     >>> Separation().client_step(state, rows, np.random.default_rng(0)).sums
-    array([[ 0.,  2.],
-           [ 0.,  0.],
-           [ 8., 64.],
-           [ 8., 64.]])
+    array([[  0.,   2.],
+           [  0.,   0.],
+           [  8.,  64.],
+           [ 16., 130.]])
     """
 
     allowed = Allowed(centers=CENTERS, memory={"neighbours": Array(("k",), below="k")})

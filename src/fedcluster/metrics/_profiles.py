@@ -72,8 +72,9 @@ class ClusterColumns:
 
 
 def n_texts(state: State) -> int:
-    """Return how many texts there are, by a state of `ClusterColumns`."""
-    return int(state.memory["texts"].max(initial=0.0))
+    """Return how many texts there are, by a state of `ClusterColumns`: at most one a column."""
+    texts = state.memory["texts"]
+    return int(min(texts.max(initial=0.0), len(texts)))
 
 
 def _clusters(part: Data, centers: Floats) -> Labels:
