@@ -341,7 +341,8 @@ def test_a_hostile_question_is_answered_within_the_policy_or_refused(step: Step)
 
 def test_cuts_that_are_no_tree_s_do_not_go_round() -> None:
     """Leaf 1 is cut before it is made, and after: its rows must not be sent back."""
-    cuts = tuple(map(np.array, ([1, 0, 1, 0], [0, 1, 0, 1], [0, 0, 0, 0], [0.5, 0.5, 0.5, 0.5])))
+    parent, child, column = np.array([[1, 0, 1, 0], [0, 1, 0, 1], [0, 0, 0, 0]])
+    cuts = parent, child, column, np.full(4, 0.5)
     for following in next_cuts(cuts, 2)[:2]:
         assert all(after == -1 or after > cut for cut, after in enumerate(following))
     rows = np.arange(4.0)[:, None]
