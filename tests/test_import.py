@@ -14,7 +14,7 @@ import pytest
 
 import fedcluster
 
-REFERENCE = Path(__file__).parents[1] / "docs" / "reference.md"
+REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
 
 SLOW = ("numba", "pandas", "sklearn")
 
@@ -101,7 +101,7 @@ def _is_package(module: ModuleType) -> bool:
 
 
 def shown(path: str) -> dict[tuple[str, object], str]:
-    """What ``::: path`` on the reference page shows: all names of a module, or one object."""
+    """What ``::: path`` on a page of the reference shows: all names of a module, or one object."""
     module, _, name = path.rpartition(".")
     try:
         return listed(import_module(path))
@@ -114,16 +114,17 @@ def test_all_names_of_each_public_module_resolve(module):
     assert len(listed(module)) == len(getattr(module, "__all__", []))
 
 
-def test_the_reference_page_names_exactly_the_public_names():
-    """One place on the page serves a name that several modules list, as the front door does."""
+def test_the_reference_names_exactly_the_public_names():
+    """One place serves a name that several modules list, as the front door does."""
     public: dict[tuple[str, object], str] = {}
     on_the_page: dict[tuple[str, object], str] = {}
     for module in public_modules():
         public = listed(module) | public
-    for path in re.findall(r"^::: (\S+)$", REFERENCE.read_text("utf-8"), re.MULTILINE):
+    pages = "\n".join(page.read_text("utf-8") for page in sorted(REFERENCE.glob("*.md")))
+    for path in re.findall(r"^::: (\S+)$", pages, re.MULTILINE):
         on_the_page |= {("private", path): path} if "._" in path else shown(path)
     differences = [
-        *(f"not in docs/reference.md: {public[key]}" for key in public.keys() - on_the_page.keys()),
+        *(f"not in docs/reference/: {public[key]}" for key in public.keys() - on_the_page.keys()),
         *(f"not public: {on_the_page[key]}" for key in on_the_page.keys() - public.keys()),
     ]
     assert not differences, "\n".join([f"of {len(public)} public names", *sorted(differences)])
