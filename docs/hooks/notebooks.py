@@ -1,0 +1,59 @@
+"""Show notebooks on the site with their outputs, which are computed while it is built.
+
+A page ``notebooks/NAME.md`` ends with the cells of ``NAME.ipynb``. No output is kept in the
+repository. A picture is described by ``alt`` in the metadata of its cell.
+"""
+
+import os
+import re
+from html import escape
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import nbformat
+from nbclient import NotebookClient
+
+FOLDER = Path(__file__).parents[1] / "notebooks"
+
+
+def on_page_markdown(markdown: str, page: Any, **_: object) -> str:
+    """Return the text of a page, with the cells of its notebook below if it has one."""
+    notebook = FOLDER / Path(page.file.src_uri).with_suffix(".ipynb").name
+    if Path(page.file.src_uri).parent.name != FOLDER.name or not notebook.exists():
+        return markdown
+    cells = executed(notebook).cells
+    return "\n\n".join([markdown, *(text for cell in cells for text in shown(cell))])
+
+
+def executed(path: Path) -> Any:
+    """Return a notebook after its cells have run, in an empty folder."""
+    notebook = nbformat.read(path, as_version=4)
+    with TemporaryDirectory() as folder:
+        for name in ("IPYTHONDIR", "JUPYTER_RUNTIME_DIR"):
+            os.environ.setdefault(name, folder)  # nothing is written to the home folder
+        options = {"timeout": 600, "extra_arguments": ["--log-level=ERROR"]}
+        NotebookClient(notebook, resources={"metadata": {"path": folder}}, **options).execute()
+    return notebook
+
+
+def shown(cell: Any) -> list[str]:
+    """Return a cell as pieces of Markdown: its source, and its outputs."""
+    if cell.cell_type == "markdown":
+        return [re.sub(r"^# .*\n", "", cell.source)]
+    pictures = cell.metadata.get("alt", "")
+    source = cell.source.removeprefix("%matplotlib inline\n").rstrip(";")
+    return [f"```python\n{source}\n```", *(output(each, pictures) for each in cell.outputs)]
+
+
+def output(told: Any, alt: str) -> str:
+    """Return an output as Markdown: a table, a picture, or text."""
+    data = told.get("data", {"text/plain": told.get("text", "")})
+    if "image/png" in data:
+        picture = "".join(data["image/png"].split())
+        return f'<img class="output" alt="{escape(alt)}" src="data:image/png;base64,{picture}">'
+    if "text/html" in data:
+        html = re.sub(r"<style.*?</style>", "", data["text/html"], flags=re.S)
+        html = re.sub(r"<table[^>]*>", "<table>", html)
+        return "\n".join(line for line in html.splitlines() if line.strip())
+    return f"```text\n{data['text/plain'].rstrip()}\n```"
