@@ -2,6 +2,7 @@
 
 import importlib
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from fedcluster.plotting import (  # noqa: E402
     ClustersBySiteDisplay,
     ConvergenceDisplay,
     KSelectionDisplay,
+    StabilityDisplay,
 )
 
 ROWS = {
@@ -87,6 +89,20 @@ def test_profiles_of_scaled_rows_are_in_spreads_of_the_rows():
     np.testing.assert_allclose(display.apart, apart.T[order])
 
 
+def test_stability_shows_every_replicate_and_the_mean():
+    model: Any = FederatedKMeans(2, algorithm="lloyd", stability=5, random_state=0).fit(ROWS)
+    display = StabilityDisplay.from_estimator(model, alpha=0.5)
+    found = model.stability_
+    _, _, *dots = display.ax_.get_lines()
+    for j in range(2):
+        np.testing.assert_array_equal(dots[2 * j].get_xdata(), found.jaccards[:, j])
+        np.testing.assert_array_equal(dots[2 * j + 1].get_xdata(), found.means[[j]])
+        assert dots[2 * j].get_alpha() == 0.5
+    assert display.ax_.get_yticklabels()[1].get_text() == f"cluster 1: {found.words[1]}"
+    figure, ax = pyplot.subplots()
+    assert display.plot(ax=ax).figure_ is figure
+
+
 def test_the_choice_of_k_is_marked(chosen):
     display = KSelectionDisplay.from_estimator(chosen, index="inertia")
     verdict, curve, mark = display.ax_.get_lines()
@@ -103,6 +119,8 @@ def test_what_cannot_be_plotted_is_said(model, monkeypatch):
     for kind in (ConvergenceDisplay, ClustersBySiteDisplay):
         with pytest.raises(ValueError, match="it is not fitted"):
             kind.from_estimator(FederatedKMeans(2))
+    with pytest.raises(ValueError, match="fit it with stability=True"):
+        StabilityDisplay.from_estimator(model)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.delitem(sys.modules, "fedcluster.plotting")
     with pytest.raises(ImportError, match=r"fedcluster\[plot\]"):

@@ -14,8 +14,11 @@ from typer.testing import CliRunner
 
 from fedcluster._html import element
 from fedcluster._pages import _page
-from fedcluster._pages._charts import Axis, curve, plane
+from fedcluster._pages._charts import curve, plane
 from fedcluster._pages._run import Run
+from fedcluster._pages._svg import Axis
+from fedcluster._report._tables import plain
+from fedcluster._stability import Stability
 from fedcluster.cli import app
 
 report_page, NAMES = _page.report_page, [key for key in _page.NAMES if key != "now"]
@@ -39,6 +42,15 @@ class Parsed(HTMLParser):
     @property
     def ids(self):
         return [attributes["id"] for tag, attributes in self.elements if tag == "section"]
+
+
+def stability(k):
+    """What is told of the stability of k clusters: the first is not known."""
+    found = np.column_stack(
+        [np.full(4, np.nan), np.full((4, max(k - 1, 0)), [[0.95], [0.8], [1], [1]])]
+    )
+    neighbours = np.roll(np.arange(k), 1)
+    return plain(Stability(found[:, :k], neighbours, np.full(k, 5.0), 1).plain())
 
 
 def made(k=3, columns=2, sites=2, names=("age", "ward"), site="site", **more) -> Run:
@@ -74,7 +86,7 @@ def made(k=3, columns=2, sites=2, names=("age", "ward"), site="site", **more) ->
         "history": [
             {"round": r, "step": "Lloyd", "inertia": 9.0 / r, "shift": 0.1**r} for r in (1, 2, 3)
         ],
-        "communication_rounds": rounds,
+        "communication_rounds": rounds, "stability": stability(k),
         "selection": {
             "n_clusters": k, "rule": "likelihood", "reason": "The likelihood says so.",
             "warnings": ["few rows"], "says": {"gap": k, "inertia": k},
@@ -130,6 +142,20 @@ def test_the_report_says_what_the_files_say():
         assert said in text
     assert "a site does not send a cluster of fewer than 5 of its rows" in text
     assert text.count("960 B") == 2  # 120 numbers of 8 bytes
+
+
+def test_the_report_says_how_stable_clusters_are():
+    text = report_page(made())
+    texts = " ".join(Parsed(text).texts)
+    assert "Its stability is not known." in texts
+    assert texts.count("found again in 4 of 4 replicates, mean Jaccard coefficient 0.94.") == 2
+    assert "1 of 5 replicates is left out" in texts
+    drawn = Parsed(text[text.index('<section id="stability"') :]).elements
+    [low] = {a["x1"] for _, a in drawn if a.get("class", "").startswith("reach cluster c1")}
+    [high] = {a["x2"] for _, a in drawn if a.get("class", "").startswith("reach cluster c1")}
+    assert (float(low), float(high)) == (22 + 0.8 * 436, 458.0)  # from .8 to 1 of the axis
+    others = {**made().history, "stability": stability(2)}  # of another number of clusters
+    assert "stability" not in Parsed(report_page(made(history=others))).ids
 
 
 def test_missing_values_are_counted_by_column_and_site():

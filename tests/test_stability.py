@@ -143,15 +143,31 @@ def test_words_follow_from_the_mean_over_replicates() -> None:
         np.array([5.0, 2.0, 3.0, np.nan]),
     )
     assert found.words == ("stable", "doubtful", "unstable", "unknown")
-    unstable, doubtful, no_proof = found.sentences()
+    unstable, doubtful, unknown, no_proof = found.sentences()
     assert unstable.startswith("Cluster 2 is unstable: ")
     assert doubtful.startswith("Cluster 1 is doubtful: ")
+    assert unknown.startswith("Cluster 3 is not compared: ")
     assert no_proof.startswith("Stability is no proof that a cluster is real")
     assert [each["apart"] for each in found.plain()["clusters"]] == [
         "clear", "none", "touching", "unknown"
     ]  # fmt: skip
     steady = Stability(np.ones((3, 2)), np.array([1, 0]), np.ones(2))
     assert steady.sentences()[0].startswith("All clusters are found again")
+
+
+def test_replicates_that_are_left_out_are_said() -> None:
+    found = Stability(np.array([[1.0, 0.74], [0.75, 0.5]]), np.array([1, 0]), np.ones(2), 1)
+    told = found.plain()
+    assert (told["replicates"], told["left_out"]) == (2, 1)
+    assert [each["found_again"] for each in told["clusters"]] == [2, 0]
+    assert [(each["lowest"], each["highest"]) for each in told["clusters"]] == [
+        (0.75, 1.0), (0.5, 0.74)
+    ]  # fmt: skip
+    assert "1 of 3 replicates is left out: " in told["meaning"][2]
+    none = Stability(np.zeros((0, 2)), np.array([1, 0]), np.ones(2), 20)
+    assert none.sentences()[0].startswith("Clusters 0, 1 are not compared: ")
+    assert none.sentences()[1].startswith("20 of 20 replicates are left out: ")
+    assert np.isnan(none.plain()["clusters"][0]["lowest"])
 
 
 # Fits
@@ -176,6 +192,7 @@ def test_clear_clusters_are_stable_and_nothing_else_changes(estimator: Any) -> N
     np.testing.assert_array_equal(beside.labels_, labels)
     assert rounds < beside.n_iter_ <= MOST_ROUNDS * rounds
     assert 1 <= len(beside.stability_.jaccards) <= 6
+    assert len(beside.stability_.jaccards) + beside.stability_.left_out == 6
     assert beside.stability_.words == ("stable",) * 3
     assert (beside.stability_.separations > 4).all()
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from fedcluster._pages._page import reported
 from fedcluster._report._pictures import pictured
-from fedcluster._report._scores import meaning
+from fedcluster._report._scores import better, meaning
 from fedcluster._report._tables import SiteRecord, plain
 from fedcluster.core import Result
 from fedcluster.io._outputs import json_text
@@ -23,7 +23,6 @@ from fedcluster.jobs import (
     preprocessing_of,
     tried,
 )
-from fedcluster.metrics import METRICS
 from fedcluster.model import Model, plain_parameters, state_fields
 from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.preprocessing._messages import in_words
@@ -119,24 +118,6 @@ def scores_content(report: JobReport, records: Sequence[SiteRecord] = ()) -> dic
         **_profiles(report),
         **_account(report, records),
     }
-
-
-def better(index: str, metrics: Sequence[Any] = ()) -> str | None:
-    """Return whether the higher or the lower score is the better one, if either is.
-
-    Parameters
-    ----------
-    index : str
-        The name of an index, or a metric of one's own as it is written.
-    metrics : sequence of Metric
-        These metrics.
-    """
-    own = {str(metric): bool(metric.maximise) for metric in metrics}
-    if index in own:
-        higher: bool | None = own[index]
-    else:
-        higher = METRICS[index].maximise if index in METRICS else None
-    return {True: "higher", False: "lower", None: None}[higher]
 
 
 def write_job(folder: Path, report: JobReport, name: str = "") -> dict[str, Any]:

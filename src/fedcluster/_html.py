@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+from collections.abc import Sequence
 from typing import Any
 
 from fedcluster._texts import printable
@@ -54,6 +55,26 @@ def joined(*content: Any) -> Html:
         for each in content
     )
     return Html("".join(parts))
+
+
+def plain_table(caption: str, header: Sequence[Any], rows: Sequence[Sequence[Any]]) -> Html:
+    """Return a table without a style, as a notebook shows it; the first cell of a row names it.
+
+    Examples
+    --------
+    >>> plain_table("ages", ["cluster", "mean"], [[0, "41"]])  # doctest: +ELLIPSIS
+    '<table><caption>ages</caption>...<tr><th scope="row">0</th><td>41</td></tr></tbody></table>'
+    """
+    lines = [
+        element("tr", element("th", first, scope="row"), [element("td", each) for each in others])
+        for first, *others in rows
+    ]
+    return element(
+        "table",
+        element("caption", caption),
+        element("thead", element("tr", [element("th", each, scope="col") for each in header])),
+        element("tbody", lines),
+    )
 
 
 def _safe(value: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +39,8 @@ class Stability:
     separations : ndarray of shape (k,)
         The distance of the means of a cluster and its neighbour along the line between their
         centres, in standard deviations along it (Ashman's D); NaN where it is not known.
+    left_out : int, default=0
+        Replicates that did not end in time, and are not among those in ``jaccards``.
 
     Examples
     --------
@@ -50,6 +53,7 @@ class Stability:
     jaccards: Floats
     neighbours: NDArray[np.intp]
     separations: Floats
+    left_out: int = 0
 
     @property
     def means(self) -> Floats:
@@ -62,53 +66,85 @@ class Stability:
     @property
     def words(self) -> tuple[str, ...]:
         """Return "stable", "doubtful" or "unstable" for each cluster, "unknown" without rows."""
-        return tuple(
-            "unknown"
-            if np.isnan(mean)
-            else "stable"
-            if mean >= STABLE
-            else "doubtful"
-            if mean >= DOUBTFUL
-            else "unstable"
-            for mean in self.means.tolist()
-        )
+        return tuple(map(word, self.means.tolist()))
+
+    @property
+    def found_again(self) -> NDArray[np.intp]:
+        """Return in how many replicates each cluster is found again, (k,).
+
+        It is where its Jaccard coefficient is at least .75.
+        """
+        again: NDArray[np.intp] = (self.jaccards >= DOUBTFUL).sum(axis=0)
+        return again
 
     def plain(self) -> dict[str, Any]:
         """Return the stability as JSON can hold it; numbers may be NaN."""
-        clusters = [
-            {
-                "cluster": j,
-                "stability": float(self.means[j]),
-                "word": self.words[j],
-                "neighbour": int(self.neighbours[j]),
-                "separation": float(self.separations[j]),
-                "apart": apart(float(self.separations[j])),
-            }
-            for j in range(len(self.neighbours))
-        ]
-        told = {"replicates": len(self.jaccards), "clusters": clusters}
-        return told | {"meaning": self.sentences()}
+        told = {"replicates": len(self.jaccards), "left_out": self.left_out}
+        clusters = [self._cluster(j) for j in range(len(self.neighbours))]
+        return told | {"clusters": clusters, "meaning": self.sentences()}
+
+    def _cluster(self, j: int) -> dict[str, Any]:
+        """Return what is told of one cluster."""
+        own, separation = self.jaccards[:, j], float(self.separations[j])
+        return {
+            "cluster": j,
+            "stability": float(self.means[j]),
+            "lowest": float(own.min()) if len(own) else np.nan,
+            "highest": float(own.max()) if len(own) else np.nan,
+            "found_again": int(self.found_again[j]),
+            "word": self.words[j],
+            "neighbour": int(self.neighbours[j]),
+            "separation": separation,
+            "apart": apart(separation),
+        }
 
     def sentences(self) -> list[str]:
         """Return in words what that means."""
-        by_word = {
-            word: [str(j) for j, each in enumerate(self.words) if each == word]
-            for word in ("unstable", "doubtful")
-        }
+        groups = {each: [j for j, own in enumerate(self.words) if own == each] for each in WHY}
         said = [
-            f"{'Cluster' if len(those) == 1 else 'Clusters'} {', '.join(those)} "
-            f"{'is' if len(those) == 1 else 'are'} {word}: {WHY[word]}"
-            for word, those in by_word.items()
+            f"{_clusters(those)} {'is' if len(those) == 1 else 'are'} {why}"
+            for why, those in zip(WHY.values(), groups.values(), strict=True)
             if those
         ]
         every = "All clusters are found again where rows are drawn anew."
-        return [*(said or [every]), NO_PROOF]
+        return [*(said or [every]), *self._lacking(), NO_PROOF]
+
+    def _lacking(self) -> list[str]:
+        """Return the sentence on the replicates that are left out, if there are any."""
+        if not self.left_out:
+            return []
+        n = len(self.jaccards) + self.left_out
+        which = f"{self.left_out} of {n} replicates {'is' if self.left_out == 1 else 'are'}"
+        return [
+            f"{which} left out: after half as many rounds again as the fit took, "
+            f"{'it' if self.left_out == 1 else 'they'} had not ended."
+        ]
 
 
 WHY = {
-    "unstable": "where rows are drawn anew, other clusters are found in its place.",
-    "doubtful": "where rows are drawn anew, it loses or gains many rows.",
+    "unstable": "unstable: where rows are drawn anew, other clusters are found instead.",
+    "doubtful": "doubtful: where rows are drawn anew, many rows come or go.",
+    "unknown": "not compared: there are no rows, or no replicate ended in time.",
 }
+"""What is said of clusters with each word but the best."""
+
+
+def _clusters(numbers: Sequence[int]) -> str:
+    """Return clusters as the subject of a sentence."""
+    return f"Cluster{'' if len(numbers) == 1 else 's'} {', '.join(map(str, numbers))}"
+
+
+def word(mean: float) -> str:
+    """Return in a word how stable a cluster is, by its mean Jaccard coefficient.
+
+    Examples
+    --------
+    >>> word(0.95), word(0.8), word(0.6), word(np.nan)
+    ('stable', 'doubtful', 'unstable', 'unknown')
+    """
+    if np.isnan(mean):
+        return "unknown"
+    return "stable" if mean >= STABLE else "doubtful" if mean >= DOUBTFUL else "unstable"
 
 
 def apart(separation: float) -> str:

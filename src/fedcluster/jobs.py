@@ -219,7 +219,7 @@ def _with_stability(
     )
     result = clustering_of(value)
     how = assigned_rows(result.state, result.algorithm, preprocessor)
-    return value, (yield from compared(result.state, found, how))
+    return value, (yield from compared(result.state, found, how, n - len(found)))
 
 
 def _check_replicable(job: Fit, sites: Sequence[SiteInfo]) -> None:

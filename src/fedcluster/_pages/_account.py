@@ -21,12 +21,11 @@ from fedcluster._pages._parts import (
     titled,
 )
 from fedcluster._pages._run import Run
-from fedcluster._pages._sections import chosen, indices_of
+from fedcluster._pages._sections import chosen
 from fedcluster._report._messages import counted, limits_in_words
-from fedcluster._report._scores import meaning
 from fedcluster._report._tables import number
 from fedcluster.core import Limit
-from fedcluster.metrics._indices import CHOOSING, METRICS
+from fedcluster.metrics._indices import CHOOSING
 
 BYTES = 8
 """Bytes of a number on its way."""
@@ -84,24 +83,6 @@ def _begins(name: str, objective: Sequence[float]) -> str:
     if not known:
         return rounds
     return f"{rounds}; the {name} begins at {number(known[0])} and ends at {number(known[-1])}"
-
-
-def quality(run: Run) -> Html:
-    """Return the indices of the clustering, and what they mean."""
-    scores = indices_of(run)
-    if not scores:
-        return Html()
-    rows = [[name, _better(name, run.scores), shown(value)] for name, value in scores.items()]
-    numbers = table("Indices", ["index", "better", "score"], rows)
-    return section("quality", "Quality", paragraphs(meaning(scores)), numbers)
-
-
-def _better(name: str, scores: Mapping[str, Any]) -> str:
-    """Return whether the higher or the lower score is the better one."""
-    if name in scores.get("better", {}):
-        return scores["better"][name] or ""
-    rising = METRICS[name].maximise if name in METRICS else None
-    return {True: "higher", False: "lower", None: ""}[rising]
 
 
 def choice(run: Run) -> Html:

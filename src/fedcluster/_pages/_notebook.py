@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedcluster._html import Html, element
+from fedcluster._html import Html, plain_table
 from fedcluster._pages._page import title
 from fedcluster._pages._parts import percent
 from fedcluster._pages._run import Run
@@ -15,24 +15,12 @@ TOLD = 3
 
 def clusters_table(run: Run) -> Html:
     """Return the clusters as a table: size, share, and what sets each apart."""
-    header = ("cluster", "rows", "share", "what sets it apart")
+    header = ["cluster", "rows", "share", "what sets it apart"]
     share = run.sizes / max(float(run.sizes.sum()), 1e-300)
     rows = [
-        element(
-            "tr",
-            element("th", j, scope="row"),
-            element("td", number(float(run.sizes[j]))),
-            element("td", percent(share[j])),
-            element("td", _apart(run, j)),
-        )
-        for j in range(run.k)
+        [j, number(float(run.sizes[j])), percent(share[j]), _apart(run, j)] for j in range(run.k)
     ]
-    return element(
-        "table",
-        element("caption", title(run)),
-        element("thead", element("tr", [element("th", each, scope="col") for each in header])),
-        element("tbody", rows),
-    )
+    return plain_table(title(run), header, rows)
 
 
 def _apart(run: Run, j: int) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from fedcluster._html import Html, element, joined
 from fedcluster._pages import _account as account
+from fedcluster._pages import _quality as quality
 from fedcluster._pages import _sections as sections
 from fedcluster._pages._run import Run, damaged, read_run, written_by
 from fedcluster._report._messages import counted
@@ -25,8 +26,9 @@ PARTS: Sequence[Callable[[Run], Html]] = (
     sections.by_site,
     sections.profiles,
     sections.plane,
+    quality.stability,
     account.convergence,
-    account.quality,
+    quality.quality,
     account.choice,
     account.data,
     account.taking_part,
@@ -42,6 +44,7 @@ NAMES = {
     "sites": "Sites",
     "profiles": "Profiles",
     "plane": "Plane",
+    "stability": "Stability",
     "convergence": "Convergence",
     "quality": "Quality",
     "choice": "Number of clusters",

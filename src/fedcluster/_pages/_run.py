@@ -15,6 +15,7 @@ import numpy as np
 
 from fedcluster.core import Floats
 from fedcluster.errors import InputError
+from fedcluster.preprocessing._columns import OTHER
 
 FILES: Mapping[str, Sequence[str]] = {
     "model": ("algorithm", "centers", "columns", "weights"),
@@ -24,8 +25,6 @@ FILES: Mapping[str, Sequence[str]] = {
     "profiles": ("profiles",),
 }
 """Files that a page is made of, those that are there, and what each must say."""
-OTHER = "(other)"
-"""The level of all texts that have no column of their own."""
 NOTHING: Mapping[str, Any] = {}
 
 
@@ -109,6 +108,12 @@ class Run:
         return next(
             (each for each in given if len(each.get("clusters", ())) == self.k > 0), NOTHING
         )
+
+    @cached_property
+    def stability(self) -> Mapping[str, Any]:
+        """Return how stable these clusters are, where it was asked for."""
+        told = self.history.get("stability") or NOTHING
+        return told if len(told.get("clusters", ())) == self.k > 0 else NOTHING
 
     @cached_property
     def counts(self) -> Floats | None:

@@ -25,6 +25,13 @@ RINGS = (
     "An ellipse is one standard deviation of the cluster's rows, as if its columns were unrelated."
 )
 NO_RINGS = "It says nothing of how far the rows spread: fit --profile, or profile, asks for that."
+GAPS = {
+    "clear": "Clearly apart from",
+    "touching": "Touches",
+    "none": "No gap to",
+    "unknown": "Nearest is",
+}
+"""What a card says of a cluster's neighbour."""
 FAR = 0.3
 """Spreads from which on a card tells of a column."""
 SPREADS = "standard deviations of the column over all rows"
@@ -138,10 +145,22 @@ def _card(run: Run, j: int) -> Html:
         element("p", rows, class_="size"),
         element("ul", told) if told else None,
         element("p", usual) if usual else None,
+        element("p", _found_again(run, j)) if run.stability else None,
         element("p", _held_by(run, j), class_="pale") if run.counts is not None else None,
         class_="card",
         data_cluster=j,
     )
+
+
+def _found_again(run: Run, j: int) -> list[Any]:
+    """Return how stable a cluster is, and how far from its neighbour."""
+    told, n = run.stability["clusters"][j], run.stability["replicates"]
+    if told["stability"] is None:
+        return ["Its stability is not known."]
+    said = f"found again in {told['found_again']} of {counted(n, 'replicate')}"
+    mean = f"mean Jaccard coefficient {told['stability']:.2f}"
+    gap = f". {GAPS[told['apart']]} cluster {told['neighbour']}" if run.k > 1 else ""
+    return [element("strong", told["word"].capitalize()), f": {said}, {mean}{gap}."]
 
 
 def called(run: Run, j: int) -> Html:
@@ -280,8 +299,8 @@ def plane(run: Run) -> Html:
         [f"cluster {j}", f"{x:.2f}", f"{y:.2f}", f"{_nearest(X, j)[1]:.2f}", f"{_nearest(X, j)[0]}"]
         for j, (x, y) in enumerate(places)
     ]
-    header = ["cluster", "first", "second", "to the nearest centre", "which is cluster"]
-    numbers = tabled("Places of the centres in the plane, and their neighbours", header, rows)
+    header = ["cluster", "first", "second", "distance to the nearest", "which is cluster"]
+    numbers = tabled("Places of the centres", header, rows, class_="narrow")
     return section("plane", "Centres in the plane", paragraphs([lead]), beside(chart, numbers))
 
 

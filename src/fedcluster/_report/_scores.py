@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from fedcluster.metrics import METRICS
 from fedcluster.recipes._evaluation import BY_CHANCE
@@ -29,6 +30,24 @@ OTHERS = (
     "The other indices have no thresholds in their sources: compare them between models of the "
     "same rows, the higher or lower the better as the column says."
 )
+
+
+def better(index: str, metrics: Sequence[Any] = ()) -> str | None:
+    """Return whether the higher or the lower score is the better one, if either is.
+
+    Parameters
+    ----------
+    index : str
+        The name of an index, or a metric of one's own as it is written.
+    metrics : sequence of Metric
+        These metrics.
+    """
+    own = {str(metric): bool(metric.maximise) for metric in metrics}
+    if index in own:
+        higher: bool | None = own[index]
+    else:
+        higher = METRICS[index].maximise if index in METRICS else None
+    return {True: "higher", False: "lower", None: None}[higher]
 
 
 def meaning(scores: Mapping[str, float]) -> list[str]:

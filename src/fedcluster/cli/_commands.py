@@ -25,6 +25,7 @@ from fedcluster.cli._options import (
     Fuzzy,
     GapBounds,
     JoinOptions,
+    LeastRows,
     MinClusterSize,
     ModelFile,
     Out,
@@ -246,9 +247,7 @@ def evaluate(
     metric: OwnMetrics = None,
     algorithm: OwnAlgorithm = None,
     rows: FileOptions,
-    min_cluster_size: Annotated[
-        int, typer.Option(metavar="ROWS", help="A site does not send a sum over fewer rows.")
-    ] = 1,
+    min_cluster_size: LeastRows = 1,
     profile: AlsoProfile = False,
     out: OutIfAny = None,
     show: ShowOptions,

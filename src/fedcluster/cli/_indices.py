@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from fedcluster._artefacts import (
-    better,
     scores_content,
     selection_content,
     sentences,
     write_scores,
     write_selection,
 )
+from fedcluster._report._scores import better
 from fedcluster._report._tables import SiteRecord, Table, number, plain
 from fedcluster.cli import _runs as runs
 from fedcluster.client import Client

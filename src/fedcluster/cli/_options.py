@@ -92,6 +92,9 @@ AlsoProfile = Annotated[
 KeepNames = Annotated[
     bool, typer.Option("--keep-names", help="Write the names of the clusters into the model.")
 ]
+LeastRows = Annotated[
+    int, typer.Option(metavar="ROWS", help="A site does not send a sum over fewer rows.")
+]
 MinClusterSize = Annotated[
     int | None,
     typer.Option(

@@ -13,6 +13,7 @@ from fedcluster.cli._options import (
     FileOptions,
     Files,
     KeepNames,
+    LeastRows,
     ModelFile,
     OutIfAny,
     OwnAlgorithm,
@@ -31,9 +32,7 @@ def profile(
     *,
     algorithm: OwnAlgorithm = None,
     rows: FileOptions,
-    min_cluster_size: Annotated[
-        int, typer.Option(metavar="ROWS", help="A site does not send a sum over fewer rows.")
-    ] = 1,
+    min_cluster_size: LeastRows = 1,
     keep_names: KeepNames = False,
     out: OutIfAny = None,
     show: ShowOptions,
@@ -51,7 +50,7 @@ def profile(
         from fedcluster._model_file import write_names
         from fedcluster._report import _messages as messages
         from fedcluster._report._profiles import profiles_shown
-        from fedcluster.cli import _profiles as profiles
+        from fedcluster.cli import _profiling as profiling
         from fedcluster.cli import _reading as reading
         from fedcluster.model import Model
 
@@ -62,10 +61,10 @@ def profile(
         sites = reading.read_for(model, files, replace(rows, label_column=None), screen.doing)
         screen.doing("asking the sites")
         report, records = screen.wait_for(
-            lambda: profiles.profiled(Profile(model, own), sites, min_cluster_size)
+            lambda: profiling.profiled(Profile(model, own), sites, min_cluster_size)
         )
         content = profiles_content(report, records) | {"model": str(model_file)}
-        written = profiles.write(out, report, content) if out is not None else []
+        written = profiling.write(out, report, content) if out is not None else []
         if keep_names and report.profiles is not None:
             write_names(model_file, dict(enumerate(report.profiles.names)))
             written.append(f"Wrote the names into {model_file}.")
@@ -96,7 +95,7 @@ def name(
     """
     with Screen(as_json=as_json, quiet=quiet) as screen:
         from fedcluster._model_file import write_names
-        from fedcluster.cli._profiles import names_by_number
+        from fedcluster.cli._profiling import names_by_number
 
         every = write_names(model_file, names_by_number(names))
     shown = [f"{j}: {each}" for j, each in enumerate(every)]

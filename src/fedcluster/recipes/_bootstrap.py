@@ -140,7 +140,9 @@ def _resampling(plan: Plan[T], seed: int) -> Plan[T]:
     return each_task(plan, lambda task: replace(task, resampled=seed))
 
 
-def compared(state: State, replicates: Sequence[Result], how: RowTransform) -> Plan[Stability]:
+def compared(
+    state: State, replicates: Sequence[Result], how: RowTransform, left_out: int = 0
+) -> Plan[Stability]:
     """Plan the round that compares clusters with those of replicates, and with their neighbours.
 
     Parameters
@@ -151,6 +153,8 @@ def compared(state: State, replicates: Sequence[Result], how: RowTransform) -> P
         Those of each replicate.
     how : RowTransform
         Prepares rows and assigns them to the clusters.
+    left_out : int, default=0
+        Replicates that did not end in time.
     """
     k, centers = len(state.centers), state.centers
     apart = ((centers[:, None] - centers) ** 2).sum(axis=2)
@@ -162,7 +166,7 @@ def compared(state: State, replicates: Sequence[Result], how: RowTransform) -> P
     told = yield [replace(task, preprocessor=how, everyone=True) for task in asked]
     tables = (each.total().weights.reshape(k, -1) for each in told[1:])
     found = np.array([jaccards(table) for table in tables]).reshape(-1, k)
-    return Stability(found, neighbours, _apart(told[0]))
+    return Stability(found, neighbours, _apart(told[0]), left_out)
 
 
 def _apart(answers: Answers) -> Floats:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fedcluster._html import Html, element
+from fedcluster._html import element, plain_table
 from fedcluster.core import Floats, Result, State
 from fedcluster.errors import InputError, listed
 from fedcluster.kernels import nearest
@@ -110,25 +110,16 @@ class Selection:
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows: the verdict, and what each index says of each k."""
-        header = [element("th", each, scope="col") for each in ("k", *self.says)]
         caption = f"{self.n_clusters} cluster{'' if self.n_clusters == 1 else 's'}. {self.reason}"
-        return element(
-            "table",
-            element("caption", caption),
-            element("thead", element("tr", header)),
-            element("tbody", [self._html_line(k) for k in self.table]),
-        )
+        return plain_table(caption, ["k", *self.says], [self._html_line(k) for k in self.table])
 
-    def _html_line(self, k: int) -> Html:
+    def _html_line(self, k: int) -> list[Any]:
         """Return a line of the table: a k, and all indices, in bold where one chooses it."""
         shown = [
             (says == k, f"{self.table[k].get(i, np.nan):.5g}") for i, says in self.says.items()
         ]
-        return element(
-            "tr",
-            element("th", f"{k} (chosen)" if k == self.n_clusters else k, scope="row"),
-            [element("td", element("strong", x) if own else x) for own, x in shown],
-        )
+        name = f"{k} (chosen)" if k == self.n_clusters else k
+        return [name, *(element("strong", x) if own else x for own, x in shown)]
 
 
 def judged(scores: Scores, results: Mapping[int, Result], rule: Rule) -> Selection:

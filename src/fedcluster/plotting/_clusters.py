@@ -1,0 +1,202 @@
+"""Displays of the clusters: where they are, what sets them apart, how sure one can be of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedcluster._pages._charts import DEEPEST
+from fedcluster._pages._run import Run
+from fedcluster._report._pictures import COLOURS, INK
+from fedcluster._stability import DOUBTFUL, STABLE, Stability
+from fedcluster.core import Floats
+from fedcluster.errors import InputError
+from fedcluster.model import Model
+from fedcluster.plotting._axes import axes_of, fitted
+
+LIGHT = 1.3
+"""Distance from which on a cell is so dark that its text is light."""
+
+
+class ClustersBySiteDisplay:
+    """Bars of the sites: the share of each cluster among a site's rows.
+
+    Parameters
+    ----------
+    sites : sequence of str
+        The names of the sites.
+    counts : ndarray of shape (sites, k)
+        The rows of each cluster at each site.
+
+    Attributes
+    ----------
+    ax_ : Axes
+        The axes.
+    bars_ : list of BarContainer
+        The bars of each cluster.
+    figure_ : Figure
+        Their figure.
+    """
+
+    def __init__(self, sites: Sequence[str], counts: NDArray[Any]) -> None:
+        self.sites, self.counts = list(sites), np.asarray(counts)
+
+    @classmethod
+    def from_estimator(cls, estimator: Any, *, ax: Any = None, **kwargs: Any) -> Self:
+        """Plot which clusters each site of a fit has; rows without a cluster do not count.
+
+        Parameters
+        ----------
+        estimator : FederatedKMeans or another estimator
+            One fitted to rows of this process.
+        ax : Axes, optional
+            Where to draw, by default a new figure.
+        **kwargs : object
+            For the bars, as matplotlib's ``barh`` takes them.
+        """
+        labels = fitted(estimator, "site_labels_")
+        k = estimator.n_clusters_
+        counts = [np.bincount(each[each >= 0], minlength=k) for each in labels.values()]
+        return cls(list(labels), np.array(counts)).plot(ax=ax, **kwargs)
+
+    def plot(self, *, ax: Any = None, **kwargs: Any) -> Self:
+        """Draw, on these axes or in a new figure."""
+        self.figure_, self.ax_ = axes_of(ax)
+        share = self.counts / np.maximum(self.counts.sum(axis=1, keepdims=True), 1)
+        left = np.zeros(len(self.sites))
+        self.bars_ = []
+        for j, widths in enumerate(share.T):
+            style = {"color": COLOURS[j % len(COLOURS)], "label": f"cluster {j}", **kwargs}
+            self.bars_.append(self.ax_.barh(self.sites, widths, left=left, **style))
+            left += widths
+        self.ax_.set(xlim=(0, 1), xlabel="share of the site's rows")
+        self.ax_.invert_yaxis()
+        self.ax_.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
+        return self
+
+
+class CenterProfilesDisplay:
+    """Heat map of the centres: how far each lies from the mean of all rows, in each column.
+
+    Parameters
+    ----------
+    columns : sequence of str
+        The columns, and levels of text as COLUMN = LEVEL.
+    apart : ndarray of shape (columns, k)
+        The distances, in standard deviations of the rows where the columns were scaled to
+        variance 1, else of the centres.
+
+    Attributes
+    ----------
+    ax_ : Axes
+        The axes.
+    image_ : AxesImage
+        The heat map.
+    figure_ : Figure
+        Their figure.
+    """
+
+    def __init__(self, columns: Sequence[str], apart: Floats) -> None:
+        self.columns, self.apart = list(columns), apart
+
+    @classmethod
+    def from_estimator(
+        cls, estimator: Any, *, most: int = 20, ax: Any = None, **kwargs: Any
+    ) -> Self:
+        """Plot what sets the clusters of a fitted estimator apart.
+
+        Parameters
+        ----------
+        estimator : FederatedKMeans or another estimator
+            A fitted one.
+        most : int, default=20
+            How many columns are shown, those first in which centres lie farthest apart.
+        ax : Axes, optional
+            Where to draw, by default a new figure.
+        **kwargs : object
+            For the heat map, as matplotlib's ``imshow`` takes them.
+        """
+        features = Run(model=Model.from_estimator(estimator).plain()).features
+        features = sorted(features, key=lambda each: -float(np.abs(each.apart).max()))[:most]
+        apart = np.array([each.apart for each in features])
+        return cls([each.name for each in features], apart).plot(ax=ax, **kwargs)
+
+    def plot(self, *, ax: Any = None, **kwargs: Any) -> Self:
+        """Draw, on these axes or in a new figure."""
+        self.figure_, self.ax_ = axes_of(ax)
+        style = {"cmap": "PuOr_r", "vmin": -DEEPEST, "vmax": DEEPEST, "aspect": "auto", **kwargs}
+        self.image_ = self.ax_.imshow(self.apart, **style)
+        n, k = self.apart.shape
+        self.ax_.set_xticks(range(k), [f"cluster {j}" for j in range(k)])
+        self.ax_.set_yticks(range(n), self.columns)
+        for i in range(n):
+            for j in range(k):
+                light = "white" if abs(self.apart[i, j]) > LIGHT else "black"
+                self.ax_.text(
+                    j,
+                    i,
+                    f"{self.apart[i, j]:+.1f}",
+                    ha="center",
+                    va="center",
+                    fontsize=8,
+                    color=light,
+                )
+        self.figure_.colorbar(self.image_, ax=self.ax_, label="standard deviations from the mean")
+        return self
+
+
+class StabilityDisplay:
+    """Dots of the replicates: how well each cluster is found again where rows are drawn anew.
+
+    Parameters
+    ----------
+    stability : Stability
+        ``stability_`` of an estimator.
+
+    Attributes
+    ----------
+    ax_ : Axes
+        The axes.
+    figure_ : Figure
+        Their figure.
+    """
+
+    def __init__(self, stability: Stability) -> None:
+        self.stability = stability
+
+    @classmethod
+    def from_estimator(cls, estimator: Any, *, ax: Any = None, **kwargs: Any) -> Self:
+        """Plot how stable the clusters of a fitted estimator are.
+
+        Parameters
+        ----------
+        estimator : FederatedKMeans or FederatedFuzzyCMeans
+            One fitted with ``stability``.
+        ax : Axes, optional
+            Where to draw, by default a new figure.
+        **kwargs : object
+            For the dots, as matplotlib's ``plot`` takes them.
+        """
+        stability = fitted(estimator, "stability_")
+        if stability is None:
+            raise InputError("the estimator knows no stability: fit it with stability=True")
+        return cls(stability).plot(ax=ax, **kwargs)
+
+    def plot(self, *, ax: Any = None, **kwargs: Any) -> Self:
+        """Draw, on these axes or in a new figure."""
+        self.figure_, self.ax_ = axes_of(ax)
+        for limit in (DOUBTFUL, STABLE):
+            self.ax_.axvline(limit, color=INK, linewidth=0.8, linestyle=":")
+        names = [f"cluster {j}: {word}" for j, word in enumerate(self.stability.words)]
+        for j, own in enumerate(self.stability.jaccards.T):
+            style = {"color": COLOURS[j % len(COLOURS)], "marker": "o", "linestyle": "none"}
+            every = {**style, "markersize": 5, "alpha": 0.3, **kwargs}
+            self.ax_.plot(own, np.full(len(own), j), **every)
+            self.ax_.plot([self.stability.means[j]], [j], **{**style, "marker": "D"})
+        self.ax_.set_yticks(range(len(names)), names)
+        self.ax_.set(xlim=(0, 1.02), xlabel="Jaccard coefficient in each replicate, and their mean")
+        self.ax_.set_ylim(len(names) - 0.5, -0.5)
+        return self
