@@ -53,7 +53,11 @@ from fedcluster.metrics._mixture import ColumnSpread, MixtureLikelihood
 from fedcluster.metrics._moments import Means, Moments, SiteSize, Squares
 from fedcluster.metrics._overlaps import MixtureOverlap
 from fedcluster.metrics._profiles import ClusterCells, ClusterColumns
-from fedcluster.metrics._silhouettes import SimplifiedSilhouette, SquaredSilhouette
+from fedcluster.metrics._silhouettes import (
+    ClusterSilhouettes,
+    SimplifiedSilhouette,
+    SquaredSilhouette,
+)
 from fedcluster.preprocessing._moments import Covariance, Missing
 from fedcluster.preprocessing._quantiles import Histogram
 from fedcluster.testing import Example, check_laws
@@ -87,6 +91,7 @@ METRICS: list[Step] = [
     Spread(),
     SimplifiedSilhouette(),
     SquaredSilhouette(),
+    ClusterSilhouettes(),
     FuzzyScatter(1.5),
     ColumnSpread(),
     MixtureLikelihood(),

@@ -16,6 +16,7 @@ from fedcluster.plotting import (  # noqa: E402
     ClustersBySiteDisplay,
     ConvergenceDisplay,
     KSelectionDisplay,
+    SilhouetteDisplay,
     StabilityDisplay,
 )
 
@@ -103,6 +104,21 @@ def test_stability_shows_every_replicate_and_the_mean():
     assert display.plot(ax=ax).figure_ is figure
 
 
+def test_silhouettes_are_those_of_the_rows_by_cluster():
+    model: Any = FederatedKMeans(2, algorithm="lloyd", profile=True, random_state=0).fit(ROWS)
+    display = SilhouetteDisplay.from_estimator(model)
+    rows = np.concatenate([*ROWS.values()])
+    near, far = np.sort(model.transform(rows), axis=1).T
+    s = (far - near) / far
+    for j, bar in enumerate(display.bars_):
+        own = s[model.predict(rows) == j]
+        assert bar.get_width() == pytest.approx(own.mean(), rel=1e-12)
+        assert display.spreads[j] == pytest.approx(own.std(), rel=1e-9)
+    assert display.ax_.get_lines()[-1].get_xdata()[0] == pytest.approx(s.mean(), rel=1e-12)
+    figure, ax = pyplot.subplots()
+    assert display.plot(ax=ax).figure_ is figure
+
+
 def test_the_choice_of_k_is_marked(chosen):
     display = KSelectionDisplay.from_estimator(chosen, index="inertia")
     verdict, curve, mark = display.ax_.get_lines()
@@ -119,6 +135,8 @@ def test_what_cannot_be_plotted_is_said(model, monkeypatch):
     for kind in (ConvergenceDisplay, ClustersBySiteDisplay):
         with pytest.raises(ValueError, match="it is not fitted"):
             kind.from_estimator(FederatedKMeans(2))
+    with pytest.raises(ValueError, match="with profile=True"):
+        SilhouetteDisplay.from_estimator(model)
     with pytest.raises(ValueError, match="fit it with stability=True"):
         StabilityDisplay.from_estimator(model)
     monkeypatch.setitem(sys.modules, "matplotlib", None)

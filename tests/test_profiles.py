@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.spatial.distance import cdist
 from scipy.stats import chi2_contingency
 from test_cli import run
 
@@ -28,9 +29,10 @@ from fedcluster.core import Column, State
 from fedcluster.errors import InputError
 from fedcluster.jobs import Evaluate, Profile, execute
 from fedcluster.metrics._profiles import ClusterColumns
+from fedcluster.metrics._silhouettes import ClusterSilhouettes, silhouettes_by_cluster
 from fedcluster.preprocessing import Category, Preprocessor
 from fedcluster.privacy import Groups, MinClusterSize
-from fedcluster.recipes._profiling import profiling
+from fedcluster.recipes._profiling import profiles_of, profiling
 from fedcluster.rounds import run_plan, with_preprocessing
 
 RNG = np.random.default_rng(0)
@@ -128,6 +130,49 @@ def test_every_kind_of_fit_has_the_profiles_of_the_pooled_rows(name: str) -> Non
     for column in profiles.columns:
         check = check_numbers if isinstance(column, NumberProfile) else check_texts
         check(column, frame[column.name], labels)
+    if name in ("ignored", "one"):
+        assert profiles.silhouettes is None
+        assert "silhouette" not in profiles.plain()["clusters"][0]
+        return
+    plain = model.preprocessor_ is None  # whose offset costs `transform` digits
+    apart = cdist(frame, model.cluster_centers_) if plain else model.transform(frame)
+    apart = apart[labels >= 0]
+    s = simplified_silhouettes(apart, labels[labels >= 0])
+    parts = [s[labels[labels >= 0] == j] for j in range(model.n_clusters_)]
+    told = [[part.mean() for part in parts], [part.std() for part in parts]]
+    np.testing.assert_allclose(profiles.silhouettes, told, rtol=1e-9)
+    assert profiles.plain()["clusters"][1]["silhouette"] == profiles.silhouettes[0, 1]
+
+
+def simplified_silhouettes(apart: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Of rows with these distances to the centres, row by row."""
+    said = []
+    for row, own in zip(apart, labels, strict=True):
+        a, b = row[own], np.delete(row, own).min()
+        said.append((b - a) / max(a, b))
+    return np.array(said)
+
+
+def test_a_row_that_is_nearer_to_another_centre_has_a_silhouette_below_0() -> None:
+    """By hand: 1 of 0 at 0; of 3, at 0 although 4 is nearer, (1 - 3) / 3; 1 - 1/3 of 5 at 4."""
+    rows = Data(np.array([[0.0], [3.0], [5.0]]), assigned=np.array([0, 0, 1], dtype=np.int32))
+    state = State.at([[0.0], [4.0]])
+    answer = ClusterSilhouettes().client_step(state, rows, np.random.default_rng(0))
+    np.testing.assert_allclose(answer.sums[:, 0], [1 / 3, 1 - 1 / 5])
+    np.testing.assert_allclose(answer.sums[:, 1], [1 + 4 / 9, (1 - 1 / 5) ** 2])
+    assert answer.rows.tolist() == [2.0, 1.0]
+    told = silhouettes_by_cluster(answer)
+    np.testing.assert_allclose(told, [[1 / 6, 4 / 5], [5 / 6, 0.0]], atol=1e-12)
+
+
+def test_silhouettes_of_few_rows_do_not_leave() -> None:
+    rows = np.array([[0.0], [1.0], [2.0], [50.0]])
+    shown = []
+    for limit in (1, 2):
+        engine = LocalEngine([Client("s", Data(rows), [MinClusterSize(limit)])])
+        plan = profiles_of(State.at([[1.0], [50.0]]), columns=["x"])
+        shown.append(np.isnan(found(plan, engine).silhouettes).tolist())
+    assert shown == [[[False, False]] * 2, [[False, True]] * 2]
 
 
 def test_profiles_of_weighted_rows_count_a_weight_as_rows() -> None:

@@ -21,7 +21,10 @@ from fedcluster._report._tables import plain
 from fedcluster._stability import Stability
 from fedcluster.cli import app
 
-report_page, NAMES = _page.report_page, [key for key in _page.NAMES if key != "now"]
+report_page, NAMES = (
+    _page.report_page,
+    [key for key in _page.NAMES if key not in ("now", "silhouettes")],
+)
 HOSTILE = "</script><script>alert(1)</script>\"'><img src=x onerror=alert(2)>\x1b\u202e&amp;"
 
 
@@ -207,9 +210,11 @@ def profiles():
     """Profiles of two clusters: ages of mean 10 and spread 2 over all rows, and wards."""
     number, text = ({"column": c, "kind": k} for c, k in (("age", "number"), ("ward", "text")))
     clusters = [
-        {"cluster": 0, "name": "young", "sites": {"north": 3.0}, "columns": [
+        {"cluster": 0, "name": "young", "sites": {"north": 3.0}, "silhouette": 0.9,
+         "silhouette_spread": 0.2, "columns": [
             {**number, "mean": 9.0, "spread": 1.0}, {**text, "shares": {"a": 0.0, "b": 1.0}}]},
-        {"cluster": 1, "name": "old", "sites": {"north": 1.0, "south": 2.0}, "columns": [
+        {"cluster": 1, "name": "old", "sites": {"north": 1.0, "south": 2.0},
+         "silhouette": 0.5, "silhouette_spread": 0.1, "columns": [
             {**text, "shares": {"a": 0.4, "b": 0.6}}, {**number, "mean": 12.0, "spread": None}]},
     ]  # fmt: skip
     every = [
@@ -232,7 +237,11 @@ def test_profiles_give_names_spreads_and_sites_by_hand():
     text = report_page(run)
     for said in ("<bdi>young</bdi>", "± 1<", "At <bdi>north</bdi>."):
         assert said in text
-    assert Parsed(text).ids[:3] == ["found", "clusters", "sites"]
+    assert Parsed(text).ids[:5] == ["found", "clusters", "sites", "profiles", "silhouettes"]
+    assert "The least separated is cluster 1, with a mean of 0.50." in text
+    reaches = [a for _, a in Parsed(text).elements if a.get("class", "").startswith("reach")]
+    ends = [(float(each["x1"]), float(each["x2"])) for each in reaches]
+    np.testing.assert_allclose(ends, 22 + 436 * np.array([[0.7, 1.0], [0.4, 0.6]]), atol=0.06)
     renamed = report_page(Run("run", model=model | {"names": ["A", "B"]}, profiles=profiles()))
     assert "<bdi>A</bdi>" in renamed
     assert "young" not in renamed

@@ -149,6 +149,10 @@ class Profiles:
         The columns.
     names : tuple of str
         What the clusters are called.
+    silhouettes : ndarray of shape (2, k), optional
+        The mean and the standard deviation of the simplified silhouettes of each cluster's rows:
+        how much nearer its own centre is than the next, from 1 (at the centre) over 0 (halfway) to
+        -1. None where there is no second centre, or where values that are missing stay so.
 
     Examples
     --------
@@ -165,6 +169,7 @@ class Profiles:
     sizes: Mapping[str, Floats]
     columns: tuple[ColumnProfile, ...]
     names: tuple[str, ...] = ()
+    silhouettes: Floats | None = None
 
     @property
     def weights(self) -> Floats:
@@ -211,6 +216,7 @@ class Profiles:
                 "weight": weights[j],
                 "share": shares[j],
                 "sites": {site: float(self.sizes[site][j]) for site in self.sites_of(j)},
+                **self._silhouette(j),
                 "columns": [
                     {"column": column.name, "kind": column.kind, "effect": effect} | column.plain(j)
                     for column, effect in self.ranked(j)
@@ -220,6 +226,13 @@ class Profiles:
         ]
         every = [{"column": c.name, "kind": c.kind} | c.plain(-1) for c in self.columns]
         return {"clusters": clusters, "all": {"weight": sum(weights), "columns": every}}
+
+    def _silhouette(self, j: int) -> dict[str, float]:
+        """Return what is told of the silhouettes of cluster j, nothing where they are not known."""
+        if self.silhouettes is None:
+            return {}
+        mean, spread = self.silhouettes[:, j].tolist()
+        return {"silhouette": mean, "silhouette_spread": spread}
 
 
 def standardised_differences(weights: Floats, means: Floats, spreads: Floats) -> Floats:

@@ -47,6 +47,33 @@ def stability(run: Run) -> Html:
     return section("stability", "Stability", said, beside(chart, numbers))
 
 
+def silhouettes(run: Run) -> Html:
+    """Return how much nearer the rows of each cluster are to their centre than to the next."""
+    told = [
+        (j, finite(each["silhouette"]), finite(each["silhouette_spread"]))
+        for j, each in enumerate(run.told.get("clusters", ()))
+        if each.get("silhouette") is not None
+    ]
+    if not told:
+        return Html()
+    drawn = [(j, max(mean - sd, -1.0), mean, min(mean + sd, 1.0)) for j, mean, sd in told]
+    lowest = min(low for _, low, _, _ in drawn)
+    worst, mean, _ = min(told, key=lambda each: each[1])
+    name = "Silhouettes by cluster"
+    about = f"The least separated is cluster {worst}, with a mean of {mean:.2f}."
+    label = "simplified silhouette: mean, and a standard deviation to each side"
+    chart = charts.ranges(name, about, drawn, label, (0.0 if lowest >= 0 else -1.0, 1.0))
+    rows = [[f"cluster {j}", f"{mean:.2f}", f"{sd:.2f}"] for j, mean, sd in told]
+    numbers = table(name, ["cluster", "mean", "standard deviation"], rows, class_="narrow")
+    lead = (
+        "The simplified silhouette of a row is 1 where the row is at the centre of its cluster, 0 "
+        "where another centre is as near, and below 0 where another one is nearer. A cluster with "
+        "a low mean overlaps with another."
+    )
+    said = paragraphs([lead, about])
+    return section("silhouettes", name, said, beside(chart, numbers))
+
+
 def _line(told: Mapping[str, Any]) -> list[str]:
     """Return what the table says of the stability of a cluster."""
     return [

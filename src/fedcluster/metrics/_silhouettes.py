@@ -12,11 +12,12 @@ to all rows of a cluster. Over sites:
 - `SquaredSilhouette`: Rousseeuw's, for squared Euclidean distances, exactly; for the mean of
   |x - y|^2 over the rows y of a cluster is |x - m|^2 + V, with m their mean and V their variance.
   Two rounds: the first brings m, V and n.
+- `ClusterSilhouettes`: the simplified ones, cluster by cluster.
 - Rousseeuw's for plain distances takes every pair of rows, and so cannot be federated.
 
-A site sends two numbers, the sum of s over its rows and their weight. They reveal little, unless
-the site has very few rows; a limit on the size of clusters holds nothing of them back, only one
-on the rows of a site does.
+For an index a site sends two numbers, the sum of s over its rows and their weight. They reveal
+little, unless the site has very few rows; a limit on the size of clusters holds nothing of them
+back, only one on the rows of a site does.
 """
 
 from __future__ import annotations
@@ -31,8 +32,10 @@ from fedcluster._ranges import CENTERS, Allowed, Array
 from fedcluster.core import Data, Floats, Labels, Rows, State, Summary
 from fedcluster.metrics._clusters import clusters_of
 from fedcluster.metrics._moments import (
+    by_cluster,
     in_parts,
     mean,
+    no_rows,
     one_line,
     one_number,
     row_weights,
@@ -76,6 +79,65 @@ class SimplifiedSilhouette:
     def score(self, state: State, total: Summary) -> float:
         """Return the mean."""
         return mean(total) if len(state.centers) > 1 else float("nan")
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSilhouettes:
+    """Sums of the simplified silhouettes of each cluster's rows, and of their squares.
+
+    s = (b - a) / max(a, b), a the distance of a row to the centre of its own cluster and b that to
+    the nearest other centre: below 0 where another centre is nearer than its own, which happens
+    only where an algorithm assigns rows otherwise.
+
+    Notes
+    -----
+    A site sends 4 k numbers: a line for each cluster, so that a limit on the size of clusters holds
+    back small ones. All s are 0 of a single centre. Of rows in groups, s is that of their means.
+
+    Examples
+    --------
+    >>> state, rows = State.at(np.array([[0.0], [4.0]])), Data(np.array([[0.0], [1.0], [4.0]]))
+    >>> ClusterSilhouettes().client_step(state, rows, np.random.default_rng(0)).sums  # 1 and 2/3; 1
+    array([[1.66666667, 1.44444444],
+           [1.        , 1.        ]])
+    """
+
+    allowed = Allowed(centers=CENTERS)
+    client_additive = server_additive = True
+
+    def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
+        """Return the shape of an answer: two sums for each cluster."""
+        return len(state.centers), 2
+
+    def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
+        """Return the sums, the weights and the numbers of the rows of each cluster."""
+        k = len(state.centers)
+        summary = no_rows(k, 2)
+        for part in in_parts(data, 2 * k + 4):
+            labels, squared = clusters_of(part, state.centers)
+            s = np.zeros(len(part))
+            if k > 1:
+                apart = cdist(part.X, state.centers)
+                apart[np.arange(len(part)), labels] = np.inf
+                s = silhouettes(np.sqrt(squared), apart.min(axis=1))
+            summary += by_cluster(part, labels, np.column_stack([s, s**2]), k)
+        return summary
+
+
+def silhouettes_by_cluster(total: Summary) -> Floats:
+    """Return the mean and the spread of s in each cluster, (2, k), from `ClusterSilhouettes`.
+
+    NaN of a cluster without rows.
+
+    Examples
+    --------
+    >>> silhouettes_by_cluster(Summary(np.array([[1.2, 0.8]]), np.array([2.0]), np.array([2.0])))
+    array([[0.6],
+           [0.2]])
+    """
+    weights = np.where(total.weights > 0, total.weights, np.nan)
+    means, squares = total.sums.T / weights
+    return np.array([means, np.sqrt(np.maximum(squares - means**2, 0.0))])
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ except ImportError as error:
 from fedcluster.plotting._clusters import (
     CenterProfilesDisplay,
     ClustersBySiteDisplay,
+    SilhouetteDisplay,
     StabilityDisplay,
 )
 from fedcluster.plotting._runs import ConvergenceDisplay, KSelectionDisplay
@@ -30,5 +31,6 @@ __all__ = [
     "ClustersBySiteDisplay",
     "ConvergenceDisplay",
     "KSelectionDisplay",
+    "SilhouetteDisplay",
     "StabilityDisplay",
 ]

@@ -148,6 +148,65 @@ class CenterProfilesDisplay:
         return self
 
 
+class SilhouetteDisplay:
+    """Bars of the clusters: how much nearer their rows are to their centre than to the next one.
+
+    Parameters
+    ----------
+    means, spreads : ndarray of shape (k,)
+        Mean and standard deviation of the simplified silhouettes of each cluster's rows.
+    weights : ndarray of shape (k,)
+        The weight of each cluster's rows.
+
+    Attributes
+    ----------
+    ax_ : Axes
+        The axes.
+    bars_ : BarContainer
+        The bars.
+    figure_ : Figure
+        Their figure.
+    """
+
+    def __init__(self, means: Floats, spreads: Floats, weights: Floats) -> None:
+        self.means, self.spreads, self.weights = means, spreads, weights
+
+    @classmethod
+    def from_estimator(cls, estimator: Any, *, ax: Any = None, **kwargs: Any) -> Self:
+        """Plot the silhouettes of a fitted estimator, cluster by cluster; no row is needed.
+
+        Parameters
+        ----------
+        estimator : FederatedKMeans or another estimator
+            One fitted with ``profile``.
+        ax : Axes, optional
+            Where to draw, by default a new figure.
+        **kwargs : object
+            For the bars, as matplotlib's ``barh`` takes them.
+        """
+        profiles = fitted(estimator, "profiles_")
+        if profiles is None or profiles.silhouettes is None:
+            raise InputError(
+                "the estimator knows no silhouettes: fit two clusters and more with profile=True, "
+                "and with no missing values that stay missing"
+            )
+        means, spreads = profiles.silhouettes
+        return cls(means, spreads, profiles.weights).plot(ax=ax, **kwargs)
+
+    def plot(self, *, ax: Any = None, **kwargs: Any) -> Self:
+        """Draw, on these axes or in a new figure."""
+        self.figure_, self.ax_ = axes_of(ax)
+        k = len(self.means)
+        style = {"color": [COLOURS[j % len(COLOURS)] for j in range(k)], "ecolor": INK, **kwargs}
+        self.bars_ = self.ax_.barh(range(k), self.means, xerr=self.spreads, capsize=3, **style)
+        overall = float(np.nansum(self.means * self.weights) / max(self.weights.sum(), 1e-300))
+        self.ax_.axvline(overall, color=INK, linewidth=0.8, linestyle="--")
+        self.ax_.set_yticks(range(k), [f"cluster {j}" for j in range(k)])
+        self.ax_.set_ylim(k - 0.5, -0.5)
+        self.ax_.set(xlabel="simplified silhouette: mean ± standard deviation, dashed of all rows")
+        return self
+
+
 class StabilityDisplay:
     """Dots of the replicates: how well each cluster is found again where rows are drawn anew.
 

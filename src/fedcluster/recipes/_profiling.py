@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import inf
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +16,10 @@ from fedcluster._profiles import ColumnProfile, NumberProfile, Profiles, TextPro
 from fedcluster.algorithms import Lloyd
 from fedcluster.core import Algorithm, Answers, Assigns, Floats, State, Task
 from fedcluster.metrics._profiles import ClusterCells, ClusterColumns, n_texts
+from fedcluster.metrics._silhouettes import ClusterSilhouettes, silhouettes_by_cluster
 from fedcluster.preprocessing import Category, Preprocessor
 from fedcluster.preprocessing._quantiles import MOST_CELLS, SMALL
-from fedcluster.rounds import Plan, with_preprocessing
+from fedcluster.rounds import Plan, gather, with_preprocessing
 
 Layout = Sequence[tuple[str, tuple[str, ...] | None, NDArray[np.intp]]]
 """Columns of rows as they are told: the name, the levels of a text, the places in a row."""
@@ -109,7 +111,25 @@ def profiles_of(
     else:
         centers = np.zeros((k, len(columns) if told is None else told.n_columns_out))
     plan = profiling(centers, columns, told, names=names, smallest=smallest)
-    return with_preprocessing(plan, assigned_rows(state, algorithm, preprocessor, told))
+    plan = with_preprocessing(plan, assigned_rows(state, algorithm, preprocessor, told))
+    if len(state.centers) < 2 or (preprocessor and preprocessor.missing == "ignore"):
+        return plan
+    how = assigned_rows(state, algorithm, preprocessor)
+    return _with_silhouettes(plan, with_preprocessing(_silhouettes(state.centers), how))
+
+
+def _with_silhouettes(plan: Plan[Profiles], silhouettes: Plan[Floats]) -> Plan[Profiles]:
+    """Plan profiles and silhouettes in the same rounds."""
+    plans: list[Plan[Any]] = [plan, silhouettes]
+    profiles, both = yield from gather(plans)
+    found: Profiles = replace(profiles, silhouettes=both)
+    return found
+
+
+def _silhouettes(centers: Floats) -> Plan[Floats]:
+    """Plan one round about the silhouettes of each cluster: their mean and spread, (2, k)."""
+    [answers] = yield [Task(ClusterSilhouettes(), State.at(centers), everyone=True)]
+    return silhouettes_by_cluster(answers.total())
 
 
 def assigned_rows(
