@@ -132,6 +132,7 @@ def test_a_section_of_which_nothing_is_known_is_absent():
     text = report_page(Run("run", model=run.model, history=over_a_network))
     assert "sites" not in Parsed(text).ids
     assert "How many rows the limits hid is known at the sites alone." in text
+    assert "Profiles would tell." in text
     verdict = {**run.history["selection"], "sites": [], "communication_rounds": []}
     assert Parsed(report_page(Run("run", selection=verdict))).ids[:2] == ["found", "quality"]
 
@@ -247,6 +248,21 @@ def test_profiles_give_names_spreads_and_sites_by_hand():
     assert "young" not in renamed
     others = Run("run", model=model | {"weights": [1.0]}, profiles=profiles())
     assert not others.told  # those of another model
+
+
+def test_rows_hidden_over_a_network_are_those_that_no_profile_stands_for():
+    sites = [
+        {"name": "north", "weight": 5.0, "limits": []},  # its profiles stand for 3 and 1 rows
+        {"name": "south", "weight": None, "limits": []},
+    ]
+    told = {**made().history, "sites": sites, **profiles()}
+    model = made(k=2).model
+    run = Run("run", model=model, history=told)
+    assert run.hidden[0] == pytest.approx(0.2)
+    assert np.isnan(run.hidden[1])
+    text = report_page(run)
+    assert "Rows hidden are those that no sum of the profiles stands for" in text
+    assert "<td>20 %</td>" in text
 
 
 def test_the_plane_is_that_of_the_principal_components_by_hand():

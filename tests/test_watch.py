@@ -13,7 +13,7 @@ from test_report import made
 from typer.testing import CliRunner
 
 from fedcluster import Client, Data, LocalEngine, State
-from fedcluster._pages._live import Server, Watched
+from fedcluster._pages._live import Server, Watched, followed
 from fedcluster._pages._progress import MIXTURE, Progress, read_progress
 from fedcluster.algorithms import Lloyd
 from fedcluster.cli import app
@@ -182,7 +182,7 @@ def test_only_who_knows_the_address_reads_the_page(server):
     ("files", "said"),
     [
         ({}, "holds no result"),
-        ({"federation.toml": ""}, "has no run yet"),
+        ({"history.json": "{"}, "history.json is damaged"),
     ],
 )
 def test_what_cannot_be_followed_is_said_in_one_line(tmp_path, files, said):
@@ -190,6 +190,26 @@ def test_what_cannot_be_followed_is_said_in_one_line(tmp_path, files, said):
         (tmp_path / name).write_text(text)
     ran = CliRunner().invoke(app, ["watch", str(tmp_path)])
     assert (ran.exit_code, said in ran.output) == (2, True)
+
+
+def test_before_the_first_run_the_page_waits_for_it(tmp_path):
+    (tmp_path / "federation.toml").write_text("")
+    assert followed(tmp_path) == tmp_path
+    watched = Watched(tmp_path, clock=lambda: 1.0)
+    assert "has no run yet" in watched.page()
+    assert f"Federation {tmp_path.name}" in watched.page()
+    told = json.loads(watched.now())
+    assert (told["done"], "has no run yet" in told["main"]) == (False, True)
+    before = told["name"]
+    for name in ("20260101", "20260102"):
+        run = tmp_path / "runs" / name
+        run.mkdir(parents=True)
+        (run / "job.json").write_text("{}")
+    assert followed(tmp_path).name == "20260102"
+    assert "Run 20260101" in watched.page()
+    told = json.loads(watched.now())
+    assert "Waiting for the sites." in told["main"]
+    assert told["name"] == "20260101" != before  # by which the page knows to load anew
 
 
 @pytest.mark.skipif(program() is None, reason="there is no Chromium")

@@ -203,7 +203,7 @@ def leaving(run: Run) -> Html:
     """Return what left each site, under which limits, and what that allows to know."""
     if not run.rounds:
         return Html()
-    rows = [_left(run, site) for site in run.sites]
+    rows = [_left(run, i) for i in range(len(run.sites))]
     header = [
         "site",
         "numbers sent",
@@ -216,17 +216,17 @@ def leaving(run: Run) -> Html:
     return section("leaving", "What left the sites", paragraphs(_known(run)), shown_table)
 
 
-def _left(run: Run, site: Mapping[str, Any]) -> list[Any]:
+def _left(run: Run, i: int) -> list[Any]:
     """Return the line on what left a site."""
     columns = len(run.account.get("columns", run.model.get("columns", ())))
-    sent, n, hidden = site.get("values_sent", 0), site.get("rows"), site.get("rows_held_back")
-    held = (n or 0) * columns
+    site, hidden = run.sites[i], run.hidden[i]
+    sent, held = site.get("values_sent", 0), (site.get("rows") or site.get("weight") or 0) * columns
     return [
         named(site["name"]),
         f"{sent:,}",
         _bytes(sent * BYTES),
         f"{sent / held:.2g}" if held else "–",
-        "–" if hidden is None or not n else percent(hidden / n),
+        percent(hidden) if math.isfinite(hidden) else "–",
         _limits(site),
     ]
 
@@ -257,9 +257,19 @@ def _known(run: Run) -> list[str]:
             "message knows that row. A limit on the smallest cluster, or groups, hold such sums "
             "back."
         )
-    if any("rows_held_back" not in site for site in run.sites):
-        lines.append("How many rows the limits hid is known at the sites alone.")
-    return lines
+    return [*lines, *_how_hidden(run)]
+
+
+def _how_hidden(run: Run) -> list[str]:
+    """Return how it is known how many rows the limits hid, where the rows are elsewhere."""
+    if all("rows_held_back" in site for site in run.sites):
+        return []
+    if any(map(math.isfinite, run.hidden)):
+        return [
+            "Rows hidden are those that no sum of the profiles stands for: limits held them back, "
+            "or they were left out."
+        ]
+    return ["How many rows the limits hid is known at the sites alone. Profiles would tell."]
 
 
 def _bytes(n: int) -> str:

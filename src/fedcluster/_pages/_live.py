@@ -15,7 +15,7 @@ from typing import Any
 from fedcluster._html import Html, element, joined
 from fedcluster._pages import _account as account
 from fedcluster._pages._page import page, report_page
-from fedcluster._pages._parts import named, section, table
+from fedcluster._pages._parts import named, paragraphs, section, table
 from fedcluster._pages._progress import MIXTURE, Progress, read_progress
 from fedcluster._pages._run import damaged, read_run, written_by
 from fedcluster._report._messages import counted
@@ -26,6 +26,10 @@ LOOPBACK = "127.0.0.1"
 BEST = "the run that is the best at the time, in the step that is asked now or was last"
 MIXTURES = "log-likelihood, the best so far in this step"
 INERTIA = "inertia, the best so far in this step"
+NO_RUN = (
+    "The federation has no run yet. Begin one with fedcluster federation run; this page follows "
+    "it as soon as it has begun.",
+)
 NOW = "now"
 """Where the page asks for its new contents."""
 
@@ -37,7 +41,8 @@ class Watched:
     Parameters
     ----------
     folder : Path
-        The folder of a run of a federation, or one that a job wrote.
+        The folder of a run of a federation, or one that a job wrote; or that of a federation
+        without a run, whose first one is followed when it has begun.
     clock : callable
         Gives the time, in seconds since 1970.
     """
@@ -46,11 +51,20 @@ class Watched:
     clock: Callable[[], float] = time.time
 
     @property
+    def run(self) -> Path | None:
+        """Return the folder of the run, None before it has begun."""
+        if not is_federation(self.folder):
+            return self.folder
+        return next(iter(runs_of(self.folder)), None)
+
+    @property
     def outcome(self) -> dict[str, Any]:
         """Return how the run ended, empty while it goes on."""
-        path = self.folder / "outcome.json"
-        if not (self.folder / "job.json").is_file():
-            return {"done": True, "out": str(self.folder)}
+        if (run := self.run) is None:
+            return {}
+        path = run / "outcome.json"
+        if not (run / "job.json").is_file():
+            return {"done": True, "out": str(run)}
         if not path.is_file():
             return {}
         with damaged(path):
@@ -58,22 +72,25 @@ class Watched:
 
     def page(self) -> str:
         """Return the page as it is now: the report where the run has ended well."""
-        if self.outcome.get("done"):
-            run = read_run(self.folder)
-            with damaged(written_by(self.folder)):
-                return report_page(run)
-        title = f"Run {self.folder.name}"
-        return page(title, self.folder.name, self._parts(), live=NOW)
+        run = self.run
+        if run is not None and self.outcome.get("done"):
+            content = read_run(run)
+            with damaged(written_by(run)):
+                return report_page(content)
+        title = f"Run {run.name}" if run else f"Federation {self.folder.name}"
+        return page(title, (run or self.folder).name, self._parts(), live=NOW)
 
     def now(self) -> str:
-        """Return as JSON what is new: whether the run has its report, and the page's contents."""
+        """Return as JSON what is new: whether the run has ended well, its name and contents."""
         done = bool(self.outcome.get("done"))
         main = "" if done else joined(*self._parts().values())
-        return json.dumps({"done": done, "main": main})
+        return json.dumps({"done": done, "name": str(self.run and self.run.name), "main": main})
 
     def _parts(self) -> dict[str, Html]:
-        progress = read_progress(self.folder, self.clock())
-        run = progress.run(self.folder.name)
+        if (folder := self.run) is None:
+            return {"now": section("now", "Now", paragraphs(NO_RUN))}
+        progress = read_progress(folder, self.clock())
+        run = progress.run(folder.name)
         return {
             "now": now(progress, str(self.outcome.get("error", ""))),
             "convergence": account.convergence(run, BEST),
@@ -194,19 +211,28 @@ class Server(ThreadingHTTPServer):
         return f"http://{LOOPBACK}:{self.server_port}/{self.key}/"
 
 
+def is_federation(folder: Path) -> bool:
+    """Return whether a folder is that of a federation."""
+    return (folder / "federation.toml").is_file()
+
+
+def runs_of(federation: Path) -> list[Path]:
+    """Return the folders of the runs of a federation, the first one first."""
+    return sorted(path.parent for path in federation.glob("runs/*/job.json"))
+
+
 def followed(folder: Path) -> Path:
     """Return the folder of the run that is meant: of a federation, that which began last.
+
+    Before a federation has a run it is its own folder.
 
     Raises
     ------
     InputError
-        If there is none.
+        If the folder is neither.
     """
-    if (folder / "federation.toml").is_file():
-        runs = sorted(path.parent for path in folder.glob("runs/*/job.json"))
-        if not runs:
-            raise InputError(f"{folder} has no run yet; begin one with fedcluster federation run")
-        return runs[-1]
+    if is_federation(folder):
+        return next(reversed(runs_of(folder)), folder)
     if not (folder / "job.json").is_file():
         read_run(folder)
     return folder

@@ -128,6 +128,24 @@ class Run:
         return np.array([[each.get(name, 0.0) for each in clusters] for name in names])
 
     @cached_property
+    def hidden(self) -> Sequence[float]:
+        """Return the share of each site's rows that limits hid, nan where it is not known.
+
+        Where the rows are it is the largest share in one message; over a network, that of the rows
+        which no sum of the profiles stands for.
+        """
+        there = None if self.counts is None else self.counts.sum(axis=1)
+        shares = []
+        for i, site in enumerate(self.sites):
+            if "rows_held_back" in site:
+                shares.append(site["rows_held_back"] / site["rows"] if site["rows"] else math.nan)
+            elif self.told and there is not None and site.get("weight"):
+                shares.append(min(max(1.0 - float(there[i]) / site["weight"], 0.0), 1.0))
+            else:
+                shares.append(math.nan)
+        return shares
+
+    @cached_property
     def sizes(self) -> Floats:
         """Return the rows of each cluster, (k,), or what they weigh where only that is known."""
         sizes: Floats = self.weights if self.counts is None else self.counts.sum(axis=0)

@@ -70,6 +70,7 @@
 
   const follow = (main) => {
     let shown = "";
+    let followed = null;
     const lost = document.createElement("p");
     lost.setAttribute("role", "status");
     main.before(lost);
@@ -80,9 +81,10 @@
         return;
       }
       lost.textContent = "";
-      const { done, main: text } = await came.json();
-      if (done) location.reload();
-      else if (text !== shown) {
+      const { done, name, main: text } = await came.json();
+      if (done || name !== (followed ?? name)) location.reload();
+      followed = name;
+      if (!done && text !== shown) {
         main.innerHTML = text;
         shown = text;
       }

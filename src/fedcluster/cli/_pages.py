@@ -40,7 +40,8 @@ def watch(
         typer.Argument(
             metavar="DIR",
             show_default=False,
-            help="The folder of a federation, whose last run is followed, or a run: DIR/runs/RUN.",
+            help="The folder of a federation, whose last run is followed, or its first as soon as "
+            "it has begun; or a run: DIR/runs/RUN.",
         ),
     ],
     port: Annotated[
@@ -54,10 +55,11 @@ def watch(
     to those who know its address.
     """
     with Screen(as_json=False, quiet=False):
-        from fedcluster._pages._live import Server, Watched, followed
+        from fedcluster._pages._live import Server, Watched, followed, is_federation
 
         run = followed(folder)
         with Server(Watched(run), port) as server, until_interrupted():
-            say(f"Follow {run.name} at {server.address} and end it here with Ctrl-C.")
+            run_name = f"the first run of {run.name}" if is_federation(run) else run.name
+            say(f"Follow {run_name} at {server.address} and end it here with Ctrl-C.")
             server.serve_forever()
     say("Ended.")
