@@ -10,7 +10,6 @@ from typing import Any, Self, TypeVar
 import numpy as np
 from numpy.random import RandomState
 
-from fedcluster._assigned_rows import AssignedRows
 from fedcluster._choices import imported
 from fedcluster._profiles import Profiles
 from fedcluster._specifications import (
@@ -30,7 +29,6 @@ from fedcluster.core import (
     RowTransform,
     SiteInfo,
     State,
-    Task,
     check_step,
 )
 from fedcluster.errors import InputError
@@ -172,11 +170,12 @@ def execute(
         columns = [column.name for column in before.value.preprocessor.columns]
     preprocessor = before.value.preprocessor
     _check_width(job, len(preprocessor.names_out) if preprocessor else len(columns))
-    plan = plan_of(job, engine.introduce(), seed, preprocessor)
+    sites = engine.introduce()
+    plan = plan_of(job, sites, seed, preprocessor)
     plan = with_preprocessing(plan, _row_transform(job, preprocessor))
     if isinstance(job, Fit) and job.stability:
-        plan = _with_stability(plan, job, preprocessor, engine.introduce(), before)
-    whole = _with_profiles(plan, job, preprocessor, columns, engine.introduce())
+        plan = _with_stability(plan, job, preprocessor, sites, before)
+    whole = _with_profiles(plan, job, preprocessor, columns, sites)
     outcome = run_plan(whole, engine, participation=job.participation, seed=seed, watch=watch)
     (value, stability), profiles = outcome.value
     return JobReport(
@@ -295,8 +294,7 @@ def _row_transform(job: Job, preprocessor: Preprocessor | None) -> RowTransform 
         return preprocessor
     if not len(model.centers):
         raise InputError("the model has no centres, which its scores are about")
-    state = replace(model.state, inertia=0.0, converged=False)
-    return AssignedRows(preprocessor, Task(model.assigned_by, state))
+    return assigned_rows(model.state, model.assigned_by, preprocessor)
 
 
 def _metric(given: Any) -> Metric:
