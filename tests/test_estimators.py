@@ -95,6 +95,33 @@ def test_labels_lie_in_the_order_of_the_rows() -> None:
         np.testing.assert_array_equal(by_dict.site_labels_[name], by_sites.labels_[name == SITE])
 
 
+@pytest.mark.parametrize(
+    ("how", "least", "is_found"),
+    [
+        ({"init": X[:3]}, 1.0, True),
+        ({"init": X[:3]}, 0.0, False),  # rows of weight 0 are not asked about
+        ({"init": (X[:3] - X.mean(0)) / X.std(0), "prepare": "standard"}, 1.0, False),
+        ({}, 1.0, False),  # clusters are put in order, which may decide ties
+    ],
+)
+def test_labels_that_the_last_round_found_are_those_of_predict(
+    how: dict[str, Any], least: float, is_found: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+    labels_of = FederatedKMeans._labels  # noqa: SLF001
+
+    def labels(model: FederatedKMeans, rows: Any) -> Any:
+        asked.append(rows)
+        return labels_of(model, rows)
+
+    monkeypatch.setattr(FederatedKMeans, "_labels", labels)
+    weights = {name: np.linspace(least, 2, len(rows)) for name, rows in PARTS.items()}
+    model = FederatedKMeans(3, random_state=0, **how)
+    model.fit(PARTS, sample_weight=weights)
+    assert (not asked) is is_found
+    np.testing.assert_array_equal(model.labels_, model.predict(PARTS))
+
+
 @pytest.mark.parametrize("library", [pd, pl])
 def test_columns_are_matched_by_name(library: Any) -> None:
     here = {"a": X[:50, 0], "b": X[:50, 1]}

@@ -13,7 +13,7 @@ from numpy.testing import assert_array_equal
 
 from fedcluster.core import Floats
 from fedcluster.kernels import _hard as hard
-from fedcluster.kernels import hard_pass, hard_sums
+from fedcluster.kernels import found_labels, hard_pass, hard_sums, nearest
 from fedcluster.kernels._blocks import pack_centers
 from fedcluster.kernels._hamerly import (
     _lower,
@@ -55,6 +55,12 @@ def assert_as_in_a_full_pass(X, centers, sample_weight, cache):
     if "hard_sums" in cache and known(cache):
         assert_array_equal(known(cache).rows.labels, expected.labels)
     return expected
+
+
+def assert_nearest_as_without(X, centers, sample_weight, cache):
+    found, expected = nearest(X, centers, sample_weight, cache=cache), nearest(X, centers)
+    for ours, theirs in zip(found, expected, strict=True):
+        assert_array_equal(ours, theirs)
 
 
 def averages(X, centers):
@@ -112,7 +118,9 @@ def rows(draw):
     st.integers(1, 30),
     st.integers(1, 3),
     st.lists(
-        st.tuples(st.sampled_from([*WAYS, "back"]), st.integers(0, 2)), min_size=2, max_size=14
+        st.tuples(st.sampled_from([*WAYS, "back"]), st.integers(0, 2), st.booleans()),
+        min_size=2,
+        max_size=14,
     ),
 )
 def test_no_sequence_of_questions_changes_a_bit(case, k, n_runs, questions):
@@ -121,13 +129,15 @@ def test_no_sequence_of_questions_changes_a_bit(case, k, n_runs, questions):
     runs, spread = [[start] for start in starts], np.abs(X - X.mean(axis=0)).max()
     cache: dict[str, Any] = {}
     with np.errstate(over="ignore", invalid="ignore"), bounds_everywhere():
-        for how, run in questions:
+        for how, run, asks_labels in questions:
             before = runs[run % n_runs]
             if how == "back":
                 before.append(before[rng.integers(len(before))])
             else:
                 noise = spread * rng.normal(size=before[-1].shape)
                 before.append(WAYS[how](X, before[-1], rng.integers(0, k, 2), noise, rng))
+            if asks_labels:
+                assert_nearest_as_without(X, before[-1], sample_weight, cache)
             assert_as_in_a_full_pass(X, before[-1], sample_weight, cache)
 
 
@@ -145,6 +155,20 @@ def test_nor_over_many_chunks(seed, dtype, is_weighted):
             some = found.weights > 0
             centers[some] = found.sums[some] / found.weights[some, np.newaxis]
         assert len(known(cache).parts) > 2
+        assert_nearest_as_without(X, centers, sample_weight, cache)
+
+
+def test_labels_at_the_end_take_no_full_pass(monkeypatch):
+    X, centers = blobs()
+    cache: dict[str, Any] = {}
+    last = rounds(X, centers, cache, 30)
+    expected = nearest(X, last)
+    monkeypatch.setattr(hard, "assign", None)
+    labels, squared = nearest(X, last, cache=cache)
+    assert_array_equal(labels, expected[0])
+    assert_array_equal(squared, expected[1])
+    assert found_labels(last, cache) is labels
+    assert found_labels(last + 1, cache) is None
 
 
 @pytest.mark.parametrize("apart", [1e-5, 1e-4, 1e-3])

@@ -9,11 +9,12 @@ from fedcluster._lazy import names_from
 if TYPE_CHECKING:
     from fedcluster.kernels._fuzzy import fuzzy_pass, memberships
     from fedcluster.kernels._groups import partition
-    from fedcluster.kernels._hard import hard_pass, hard_sums, nearest
+    from fedcluster.kernels._hard import found_labels, hard_pass, hard_sums, nearest
     from fedcluster.kernels._lloyd import kmeans
     from fedcluster.kernels._seeding import kmeans_plusplus
 
 __all__ = [
+    "found_labels",
     "fuzzy_pass",
     "hard_pass",
     "hard_sums",
@@ -28,7 +29,7 @@ __getattr__ = names_from(  # to load a model takes no compiler
     __name__,
     {
         "fuzzy_pass memberships": "_fuzzy",
-        "hard_pass hard_sums nearest": "_hard",
+        "found_labels hard_pass hard_sums nearest": "_hard",
         "partition": "_groups",
         "kmeans": "_lloyd",
         "kmeans_plusplus": "_seeding",

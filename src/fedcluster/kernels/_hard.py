@@ -26,7 +26,7 @@ from fedcluster.kernels._hamerly import (
     next_centers,
 )
 from fedcluster.kernels._rows import Rows, Weights, as_centers, as_rows, as_weights
-from fedcluster.kernels._sweep import add_all, assign, is_worth_single, sweep
+from fedcluster.kernels._sweep import add_all, assign, is_worth_single, measured, sweep
 from fedcluster.kernels._threads import for_each_chunk, thread_count
 from fedcluster.kernels._tiles import ADD_LANES
 
@@ -113,7 +113,13 @@ def hard_pass(X: ArrayLike, centers: ArrayLike, sample_weight: ArrayLike | None 
     return HardPass(labels, sums.sums, sums.weights, sums.counts, sums.errors)
 
 
-def nearest(X: ArrayLike, centers: ArrayLike) -> tuple[Labels, Floats]:
+def nearest(
+    X: ArrayLike,
+    centers: ArrayLike,
+    sample_weight: ArrayLike | None = None,
+    *,
+    cache: dict[str, Any] | None = None,
+) -> tuple[Labels, Floats]:
     """Return the nearest centre of each row and the squared distance to it.
 
     Parameters
@@ -122,6 +128,11 @@ def nearest(X: ArrayLike, centers: ArrayLike) -> tuple[Labels, Floats]:
         The rows.
     centers : array_like of shape (k, d)
         The centres.
+    sample_weight : array_like of shape (n,), optional
+        The rows' weights, where there is a cache: those of its ``hard_sums``.
+    cache : dict, optional
+        What ``hard_sums`` left: bounds for similar centres save time. It never changes a result;
+        `found_labels` reads the labels from it later.
 
     Returns
     -------
@@ -138,7 +149,20 @@ def nearest(X: ArrayLike, centers: ArrayLike) -> tuple[Labels, Floats]:
     >>> squared
     array([0., 1., 0., 1.])
     """
-    return assign(as_rows(X), as_centers(centers))
+    rows, weights, centers = as_rows(X), as_weights(sample_weight), as_centers(centers)
+    if cache is None:
+        return assign(rows, centers)
+    memory: Memory | None = cache.get("hard_sums")
+    labels = memory.labels(rows, centers, weights) if memory else None
+    found = assign(rows, centers) if labels is None else (labels, measured(rows, centers, labels))
+    cache["nearest"] = centers, found[0]
+    return found
+
+
+def found_labels(centers: Floats, cache: dict[str, Any]) -> Labels | None:
+    """Return the labels that `nearest` found last with this cache, if it was for these centres."""
+    asked, labels = cache.get("nearest", (None, None))
+    return labels if asked is not None and np.array_equal(asked, centers) else None
 
 
 def hard_sums(
@@ -198,21 +222,42 @@ class Memory:
 
     def sweep(self, X: Rows, centers: Floats, sample_weight: Weights) -> HardSums:
         """Return the sums over all rows, by bounds where they pay and there is room for them."""
-        self.asked += 1
         apart = next_centers(centers)
         run = self._take(centers, apart) or Run(centers)
-        own, run.centers, run.asked = displacements(run.centers, centers), centers, self.asked
-        if run.bounds is not None and run.least_time(X, own) > 1.0:
-            run.bounds = None
+        own = self._moved(run, X, centers)
         if run.bounds is None and not self._tries(run, X, own, apart):
             _, sums = sweep(X, centers, sample_weight)
         else:
             sums = run.sweep(X, sample_weight, own, apart)
         run.counts = sums.counts
+        self._keep(run)
+        return sums
+
+    def labels(self, X: Rows, centers: Floats, sample_weight: Weights) -> Labels | None:
+        """Return the nearest centres of all rows by bounds, where there are any that pay."""
+        apart = next_centers(centers)
+        run = self._take(centers, apart)
+        if run is None:
+            return None
+        own = self._moved(run, X, centers)
+        bounds = run.bounds
+        if bounds is not None:
+            run.counts = run.sweep(X, sample_weight, own, apart).counts
+        self._keep(run)
+        return None if bounds is None else bounds.rows.labels.copy()
+
+    def _moved(self, run: Run, X: Rows, centers: Floats) -> Floats:
+        """Move a run to new centres, without bounds that would not pay; return by how much."""
+        self.asked += 1
+        own, run.centers, run.asked = displacements(run.centers, centers), centers, self.asked
+        if run.bounds is not None and run.least_time(X, own) > 1.0:
+            run.bounds = None
+        return own
+
+    def _keep(self, run: Run) -> None:
         self.runs.append(run)
         if len(self.runs) > MOST_RUNS:
             self._remove(self.runs[0])
-        return sums
 
     def _tries(self, run: Run, X: Rows, own: Floats, apart: Floats) -> bool:
         """Return whether bounds of the rows are worth a try, and there is room for them."""

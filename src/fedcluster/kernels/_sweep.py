@@ -111,6 +111,20 @@ def assign(X: Rows, centers: Floats) -> tuple[Labels, Floats]:
     return labels, squared
 
 
+def measured(X: Rows, centers: Floats, labels: Labels) -> Floats:
+    """Return the squared distances (n,) of rows to the centres of their labels, as `assign`."""
+    packed, squared = pack_centers(X, centers), np.empty(len(X))
+    limits = chunk_bounds(len(X), *centers.shape)
+    sources = chunks(X, limits)
+
+    def work(chunk: int) -> None:
+        rows, source = sources[chunk]
+        measure_chunk(source, packed, labels[rows], squared[rows], zero_parts(packed))
+
+    for_each_chunk(work, len(sources), thread_count() if len(sources) > 2 else 1)
+    return squared
+
+
 def add_all(parts: list[Parts]) -> Parts:
     """Add up the sums of all chunks, in their order."""
     residuals, weights, counts, errors = parts[0]
@@ -161,6 +175,15 @@ def sweep_chunk(
             error = add(X, sample_weight, i, j, packed, parts)
             if len(squared):
                 squared[i] = error
+
+
+@native
+def measure_chunk(
+    X: Rows, packed: PackedCenters, labels: Labels, squared: Floats, parts: Parts
+) -> None:
+    """Write the squared distances of the first rows to the centres of their labels."""
+    for i in range(len(labels)):
+        squared[i] = add(X, np.empty(0), i, labels[i], packed, parts)
 
 
 @native

@@ -78,7 +78,7 @@ class Inertia:
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
         """Return the site's part of the sum and the weight of its rows."""
-        _, squared = nearest(data.X, state.centers)
+        _, squared = nearest(data.X, state.centers, data.sample_weight, cache=data.cache)
         total = squared @ row_weights(data)
         if (within := data.within) is not None:
             total += within.sum()
