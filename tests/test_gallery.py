@@ -1,0 +1,22 @@
+"""The gallery of the documentation: its code runs, and draws the pictures that it shows."""
+
+import re
+import runpy
+from pathlib import Path
+
+DOCS = Path(__file__).parents[1] / "docs"
+GALLERY = (DOCS / "gallery.md").read_text("utf-8")
+
+
+def test_the_code_of_the_gallery_draws_its_plots(tmp_path):
+    script = runpy.run_path(str(DOCS / "pictures" / "gallery.py"))
+    plots = re.findall(r"\(pictures/(gallery-\w+\.svg)\)", GALLERY)
+    assert len(plots) >= 7
+    assert list(script["drawn"](tmp_path)) == plots
+    assert all((tmp_path / plot).stat().st_size > 5_000 for plot in plots)
+
+
+def test_each_picture_of_the_gallery_is_there_and_described():
+    pictures = dict(re.findall(r"!\[([^]]+)\]\((pictures/[^)]+)\)", GALLERY))
+    assert len(pictures) == len(re.findall(r"!\[", GALLERY)) >= 12
+    assert [path for path in pictures.values() if not (DOCS / path).exists()] == []
