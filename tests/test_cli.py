@@ -226,13 +226,13 @@ def test_what_is_printed_can_be_read_aloud(rows, files):
 def test_a_cluster_of_one_row_that_leaves_is_told_and_can_be_held_back():
     Path("north.csv").write_text("x\n0\n1\n2\n1\n0\n90\n")
     Path("south.csv").write_text("x\n90\n91\n92\n91\n90\n1\n0\n1\n")
-    told = "1 in a message of north and 1 of south): who reads the message knows that row. "
+    told = "1 in a message of north and 1 of south), which reveals that row to whoever reads the "
     arguments = ("fit", "north.csv", "south.csv", "-k", 2, "--out", "out", "--overwrite")
     assert told in run(*arguments).stdout
     held = run(*arguments, "--min-cluster-size", 2).stdout
     assert told not in held
     assert "a site does not send a cluster of fewer than 2 of its rows" in held
-    assert "Held back in some rounds, which went without them: up to 1 row of north." in held
+    assert "In some rounds, limits held back up to 1 row of north." in held
 
 
 def test_json_is_one_object_and_quiet_is_silent(files):
@@ -548,7 +548,7 @@ def test_sites_that_send_more_than_they_hold_are_told_of():
     ]
     said = messages.notes(sites)
     assert said[-1].startswith(
-        "2 sites sent more numbers than their rows have values, fewer 65 for 12: sums go out"
+        "2 sites sent more numbers than their rows have values, for example fewer 65 for 12"
     )
     assert messages.notes(sites[2:]) == said[:-1]
 

@@ -71,16 +71,16 @@ def notes(
         said.append(f"Nor did {counted(len(absent) - 5, 'more site')}.")
     if held:
         some = [f"{counted(site.rows_held_back, 'row')} of {site.name}" for site in held]
-        said.append(f"Held back in some rounds, which went without them: up to {_list(some)}.")
+        said.append(f"In some rounds, limits held back up to {_list(some)}.")
     elif not absent:
         said.append("No row was held back.")
     if lone:
         first, *others = lone
-        some = [f"at most {first.lone_rows} in a message of {first.name}"]
+        some = [f"up to {first.lone_rows} in a message of {first.name}"]
         some += [f"{site.lone_rows} of {site.name}" for site in others]
         said.append(
-            f"Some sums stood for a single row ({_list(some)}): who reads the message knows "
-            "that row. --min-cluster-size 2 holds such sums back."
+            f"Some sums were over a single row ({_list(some)}), which reveals that row to whoever "
+            "reads the message. --min-cluster-size 2 holds such sums back."
         )
     return said + _talkative(sites)
 
@@ -92,9 +92,9 @@ def _talkative(sites: Sequence[SiteRecord]) -> list[str]:
         return []
     most = max(more, key=lambda site: site.values_sent / site.values_held)
     return [
-        f"{counted(len(more), 'site')} sent more numbers than their rows have values, {most.name} "
-        f"{most.values_sent:,} for {most.values_held:,}: sums go out for every cluster, run and "
-        "round, and rows are few beside that. Fewer clusters or --algorithm lloyd send less."
+        f"{counted(len(more), 'site')} sent more numbers than their rows have values, for example "
+        f"{most.name} {most.values_sent:,} for {most.values_held:,}, because sums are sent for "
+        "every cluster, start and round. Fewer clusters or --algorithm lloyd send less."
     ]
 
 
