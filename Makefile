@@ -8,7 +8,7 @@ export MPLCONFIGDIR := $(CURDIR)/.cache/matplotlib
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types unit long network audit faults hostile mutants oldest docs dist bench groups reproduce reproduce-quick format clean
+.PHONY: help setup demo test lint types unit long network audit faults hostile mutants oldest docs pictures dist bench groups reproduce reproduce-quick format clean
 
 help: ## List what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -46,6 +46,10 @@ oldest: .cache/oldest/ready ## Run the quick tests with the oldest libraries tha
 
 docs: .venv/docs-ready ## Build the documentation into site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs --quiet build --strict
+
+pictures: .venv/ready ## Draw the charts and the gallery of the documentation anew; pictures of reports need Chromium
+	@$(BIN)/python docs/pictures/charts.py
+	@$(BIN)/python docs/pictures/gallery.py
 
 dist: .cache/dist/ready ## Build dist/, the source archive and the wheel; check, install and try them
 	@rm -rf dist

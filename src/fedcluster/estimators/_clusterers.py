@@ -64,7 +64,8 @@ class FederatedKMeans(Federated):
         callable ``init(X, n_clusters, random_state)`` draws the seeds at each site, as
         scikit-learn's does. An array is the start itself, and its order that of the clusters.
     n_init : int or "auto", default="auto"
-        Starts that are refined in the same rounds; "auto" is 32 for "auto" and 1 otherwise. For
+        Starts that are refined in the same rounds. "auto" is 1 unless the algorithm is "auto", too:
+        then it is 8 to 48, more where rows are few, and 32 where the sites draw the starts. For
         "fkm" restarts of the server's k-means, 10 by default.
     max_iter : int, default=300
         The largest number of rounds.
