@@ -153,6 +153,16 @@ def test_a_notebook_shows_clusters_below_the_parameters(model):
     assert "<caption>" in model._repr_html_()
 
 
+def test_a_notebook_shows_stability_and_what_profiles_tell():
+    model: Any = FederatedKMeans(2, stability=3, profile=True, random_state=0).fit(ROWS)
+    shown = model._repr_html_()
+    assert '<th scope="col">stability</th>' in shown
+    assert shown.count(f"<td>{model.stability_.words[0]}</td>") >= 1
+    alone = model.stability_._repr_html_()
+    assert "<caption>Stability in 3 replicates</caption>" in alone
+    assert "does not prove" in alone
+
+
 def test_a_notebook_shows_a_choice_of_k_as_a_table():
     rows = [np.r_[x, x + 50] for x in np.random.default_rng(0).normal(size=(2, 30, 1))]
     selection = select_k(rows, range(1, 4), rule="vote", random_state=0)

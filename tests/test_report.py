@@ -109,7 +109,8 @@ def fitted(tmp_path_factory):
         lines = [f"{a:.6f},{b:.6f}" for a, b in zip(x, rng.normal(size=60), strict=True)]
         (folder / f"{name}.csv").write_text("age,bmi\n" + "\n".join(lines) + "\n")
     files = [str(folder / f"{name}.csv") for name in ("north", "south")]
-    ran = CliRunner().invoke(app, ["fit", *files, "-k", "2", "--out", str(folder / "out"), "-q"])
+    more = ["--stability", "--profile", "--out", str(folder / "out"), "-q"]
+    ran = CliRunner().invoke(app, ["fit", *files, "-k", "2", *more])
     assert ran.exit_code == 0, ran.output
     return folder
 
@@ -131,8 +132,7 @@ def test_a_section_of_which_nothing_is_known_is_absent():
             del site[fact]
     text = report_page(Run("run", model=run.model, history=over_a_network))
     assert "sites" not in Parsed(text).ids
-    assert "How many rows the limits hid is known at the sites alone." in text
-    assert "Profiles would tell." in text
+    assert "Only the sites know how many rows the limits hid" in text
     verdict = {**run.history["selection"], "sites": [], "communication_rounds": []}
     assert Parsed(report_page(Run("run", selection=verdict))).ids[:2] == ["found", "quality"]
 
@@ -151,7 +151,7 @@ def test_the_report_says_what_the_files_say():
 def test_the_report_says_how_stable_clusters_are():
     text = report_page(made())
     texts = " ".join(Parsed(text).texts)
-    assert "Its stability is not known." in texts
+    assert "Stability not known." in texts
     assert texts.count("found again in 4 of 4 replicates, mean Jaccard coefficient 0.94.") == 2
     assert "1 of 5 replicates is left out" in texts
     drawn = Parsed(text[text.index('<section id="stability"') :]).elements
@@ -261,7 +261,7 @@ def test_rows_hidden_over_a_network_are_those_that_no_profile_stands_for():
     assert run.hidden[0] == pytest.approx(0.2)
     assert np.isnan(run.hidden[1])
     text = report_page(run)
-    assert "Rows hidden are those that no sum of the profiles stands for" in text
+    assert "Hidden rows are those that the sums of the profiles do not include" in text
     assert "<td>20 %</td>" in text
 
 
@@ -275,7 +275,7 @@ def test_the_plane_is_that_of_the_principal_components_by_hand():
     np.testing.assert_allclose(first, [-2, 2, 0, 0], atol=1e-12)
     np.testing.assert_allclose(second, [0, 0, 1.41, -1.41], atol=1e-12)
     np.testing.assert_allclose(far[:2], 2.45)  # root 2 along each of three columns
-    assert "It shows 100 % of the scatter" in text
+    assert "It holds 100 % of the scatter between the clusters. " in text
 
 
 def test_an_ellipse_is_turned_as_its_rows_spread():
@@ -303,6 +303,28 @@ def test_hostile_names_cannot_break_out():
         assert "src" not in attributes
     assert "\x1b" not in "".join(hostile.texts)
     assert "\u202e" not in "".join(hostile.texts)
+
+
+def test_a_long_name_is_cut():
+    long = report_page(made(names=("a" * 10_000, "b" * 10_000), site="s" * 10_000))
+    assert "a" * 119 + "…" in long
+    assert len(long) < len(report_page(made())) + 10_000
+    assert not re.search("(a{121}|b{121}|s{121})", long)
+
+
+def test_a_number_that_is_not_known_is_not_shown_as_one():
+    told = profiles()
+    for cluster in told["profiles"]["clusters"]:
+        cluster["silhouette"] = cluster["silhouette_spread"] = None
+        for column in cluster["columns"]:
+            for key in {"mean", "spread"} & column.keys():
+                column[key] = None
+    sites = [{"name": "north", "weight": 0.0, "limits": [], "rows": 0, "rows_held_back": 0}]
+    model = {**made(k=2).model, "weights": [0.0, 0.0]}
+    history = {**made().history, "sites": sites, "stability": {}, **told}
+    for run in (Run("run", model=model, history=history), made(k=1), made(columns=1, sites=1)):
+        texts = " ".join(Parsed(report_page(run)).texts)
+        assert not re.search(r"\b(nan|inf|None)\b", texts.partition("use strict")[0])
 
 
 def test_the_page_may_load_its_own_script_and_style_and_nothing_else():

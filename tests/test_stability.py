@@ -147,7 +147,7 @@ def test_words_follow_from_the_mean_over_replicates() -> None:
     assert unstable.startswith("Cluster 2 is unstable: ")
     assert doubtful.startswith("Cluster 1 is doubtful: ")
     assert unknown.startswith("Cluster 3 is not compared: ")
-    assert no_proof.startswith("Stability is no proof that a cluster is real")
+    assert no_proof.startswith("Stability does not prove that a cluster is real")
     assert [each["apart"] for each in found.plain()["clusters"]] == [
         "clear", "none", "touching", "unknown"
     ]  # fmt: skip
@@ -261,7 +261,7 @@ def test_the_command_shows_what_stability_means(
     said = run("fit", "s0.csv", "s1.csv", "-k", 3, "--stability", "--out", "fit").stdout
     table = said[said.index("Stability in 20 replicates") :].splitlines()
     assert table[3].split() == ["0", "1.00", "stable", *table[3].split()[3:]]
-    assert "Stability is no proof" in said
+    assert "Stability does not prove" in said
     told = json.loads(Path("fit/history.json").read_text("utf-8"))["stability"]
     assert told["replicates"] == 20
     assert [each["word"] for each in told["clusters"]] == ["stable"] * 3

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedcluster._html import element, joined, plain_table
 from fedcluster.core import Floats
 
 STABLE, DOUBTFUL = 0.9, 0.75
@@ -19,9 +20,9 @@ CLEAR, CUT = 4.0, 2.65
 of one normal cloud that is cut in two: 2 sqrt(2 / pi) / sqrt(1 - 2 / pi). Of a uniform one it is
 sqrt(12)."""
 NO_PROOF = (
-    "Stability is no proof that a cluster is real: a cloud without clusters can be cut at the same "
-    "place again and again, as where a column of text or a long tail says where. Too few clusters "
-    "are never noticed. What is unstable, however, is not to be relied on."
+    "Stability does not prove that a cluster is real: a cloud without clusters can be cut at the "
+    "same place again and again, for example along a text column or a long tail. Nor does it show "
+    "that there are too few clusters. Do not rely on unstable clusters."
 )
 
 
@@ -77,6 +78,20 @@ class Stability:
         again: NDArray[np.intp] = (self.jaccards >= DOUBTFUL).sum(axis=0)
         return again
 
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: a table, and what it means."""
+        header = ["cluster", "stability", "mean", "found again", "nearest", "separation"]
+        rows = [
+            [
+                *(j, self.words[j], f"{self.means[j]:.2f}", self.found_again[j]),
+                *(self.neighbours[j], f"{self.separations[j]:.1f}"),
+            ]
+            for j in range(len(self.neighbours))
+        ]
+        caption = f"Stability in {len(self.jaccards)} replicates"
+        said = [element("p", each) for each in self.sentences()]
+        return joined(plain_table(caption, header, rows), said)
+
     def plain(self) -> dict[str, Any]:
         """Return the stability as JSON can hold it; numbers may be NaN."""
         told = {"replicates": len(self.jaccards), "left_out": self.left_out}
@@ -106,7 +121,7 @@ class Stability:
             for why, those in zip(WHY.values(), groups.values(), strict=True)
             if those
         ]
-        every = "All clusters are found again where rows are drawn anew."
+        every = "All clusters are found again if the rows are drawn again."
         return [*(said or [every]), *self._lacking(), NO_PROOF]
 
     def _lacking(self) -> list[str]:
@@ -116,14 +131,14 @@ class Stability:
         n = len(self.jaccards) + self.left_out
         which = f"{self.left_out} of {n} replicates {'is' if self.left_out == 1 else 'are'}"
         return [
-            f"{which} left out: after half as many rounds again as the fit took, "
-            f"{'it' if self.left_out == 1 else 'they'} had not ended."
+            f"{which} left out: {'it' if self.left_out == 1 else 'they'} took more than half as "
+            "many rounds again as the fit."
         ]
 
 
 WHY = {
-    "unstable": "unstable: where rows are drawn anew, other clusters are found instead.",
-    "doubtful": "doubtful: where rows are drawn anew, many rows come or go.",
+    "unstable": "unstable: other clusters are found if the rows are drawn again.",
+    "doubtful": "doubtful: many rows join or leave if the rows are drawn again.",
     "unknown": "not compared: there are no rows, or no replicate ended in time.",
 }
 """What is said of clusters with each word but the best."""

@@ -37,6 +37,17 @@ def printable(text: str) -> str:
     return CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text[:LONGEST])
 
 
+def shortened(text: str, most: int) -> str:
+    """Return a text, cut to so many characters, the last of which says that it is cut.
+
+    Examples
+    --------
+    >>> shortened("age", 3), shortened("blood pressure", 6)
+    ('age', 'blood…')
+    """
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
 def first_not_plain(value: Any, longest: int = LONGEST) -> str | None:
     """Return the first text in what was JSON that is not plain, keys included; None without any."""
     waiting = [value]

@@ -31,10 +31,10 @@ BYTES = 8
 """Bytes of a number on its way."""
 
 
-WON = "the run that won, after its start"
+WON = "the best run, after its start"
 MEASURED = {
-    "inertia": "The inertia, which is the sum of squared distances of the rows to their centres,",
-    "log-likelihood": "The log-likelihood of the rows",
+    "inertia": "inertia (the sum of squared distances of the rows to their centres)",
+    "log-likelihood": "log-likelihood of the rows",
 }
 """What a run makes small, or large."""
 
@@ -71,8 +71,10 @@ def convergence(run: Run, of: str = WON) -> Html:
     ]
     header = ["round", "step", name, "shift of a centre"]
     numbers = table("Round by round", header, rows)
-    lead = f"{MEASURED[name]} and the largest distance by which a centre moved, round by round, in "
-    lead += f"{of}. Both are about the rows as they were prepared."
+    lead = (
+        f"The {MEASURED[name]} and the largest distance that a centre moved, for each round of "
+        f"{of}. Both refer to the prepared rows."
+    )
     return section("convergence", "How it converged", paragraphs([lead]), beside(drawn, numbers))
 
 
@@ -100,7 +102,7 @@ def choice(run: Run) -> Html:
         about = f"Over k from {ks[0]} to {ks[-1]}; it says {says[index]}."
         chart = charts.curve(name, about, ks, values, label="clusters", marked=says[index])
         drawn.append(titled(f"{name}: {says[index]}", chart))
-    lead = f"{verdict['reason']} The dot that stands out is the choice of each index."
+    lead = f"{verdict['reason']} The larger dot is the choice of each index."
     header = ["k", *says]
     rows = [
         [Cell(f"{line['k']}{' (chosen)' if line['k'] == k else ''}"), *_choices(line, says)]
@@ -226,7 +228,7 @@ def _left(run: Run, i: int) -> list[Any]:
         f"{sent:,}",
         _bytes(sent * BYTES),
         f"{sent / held:.2g}" if held else "–",
-        percent(hidden) if math.isfinite(hidden) else "–",
+        percent(hidden),
         _limits(site),
     ]
 
@@ -240,22 +242,21 @@ def _limits(site: Mapping[str, Any]) -> str:
 def _known(run: Run) -> list[str]:
     """Return what the numbers that left allow to know."""
     lines = [
-        "Sums and counts left the sites, one set for each cluster, start and round, and no rows. "
-        "Whoever sees them knows means and sizes of groups of rows, and how these differ by site.",
+        "Sums and counts left the sites, one set for each cluster, start and round; no row left. "
+        "They reveal the means and sizes of groups of rows at each site.",
     ]
     lone = [site for site in run.sites if site.get("lone_rows")]
     grouped = [s for s in run.sites if any(m["name"] == "Groups" for m in s.get("limits", ()))]
     if grouped:
         p = min(m["p"] for s in grouped for m in s["limits"] if m["name"] == "Groups")
         lines.append(
-            f"At {counted(len(grouped), 'site')} rows are in fixed groups of at least {p}: no "
-            "combination of sums stands for fewer rows than that."
+            f"At {counted(len(grouped), 'site')}, rows are in fixed groups of at least {p}: no "
+            "combination of sums is about fewer rows."
         )
     if lone:
         lines.append(
-            f"At {counted(len(lone), 'site')} some sums stood for a single row: whoever reads the "
-            "message knows that row. A limit on the smallest cluster, or groups, hold such sums "
-            "back."
+            f"At {counted(len(lone), 'site')}, some sums were about a single row, which they "
+            "reveal. A limit on the smallest cluster holds such sums back, and so do groups."
         )
     return [*lines, *_how_hidden(run)]
 
@@ -266,10 +267,10 @@ def _how_hidden(run: Run) -> list[str]:
         return []
     if any(map(math.isfinite, run.hidden)):
         return [
-            "Rows hidden are those that no sum of the profiles stands for: limits held them back, "
-            "or they were left out."
+            "Hidden rows are those that the sums of the profiles do not include: limits held them "
+            "back, or they were left out."
         ]
-    return ["How many rows the limits hid is known at the sites alone. Profiles would tell."]
+    return ["Only the sites know how many rows the limits hid; fit --profile asks for it."]
 
 
 def _bytes(n: int) -> str:
@@ -291,8 +292,8 @@ def prediction(run: Run) -> Html:
     if not run.k:
         return Html()
     lead = (
-        "The model gives new rows their clusters; it needs the columns of the fit, found by name, "
-        "and prepares them as then. Each site does it for itself."
+        "The model assigns new rows to the clusters. It finds the columns of the fit by name and "
+        "prepares them in the same way. Each site does this for its own rows."
     )
     command = "fedcluster predict model.json NEW.csv --out labels"
     python = 'from fedcluster import Model\n\nlabels = Model.load("model.json").predict(rows)'

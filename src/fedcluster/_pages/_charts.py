@@ -10,6 +10,7 @@ import numpy as np
 from fedcluster._html import Html, element
 from fedcluster._pages._svg import WIDTH, Axis, figure, line, short, text, upright, whole
 from fedcluster._report._tables import number
+from fedcluster._texts import shortened
 from fedcluster.core import Floats
 
 COLOURS = 8
@@ -115,8 +116,8 @@ def dots(name: str, about: str, rows: Sequence[tuple[str, Floats]], label: str) 
     axis = Axis(min(float(every.min()), 0.0), max(float(every.max()), 0.0), 22, WIDTH - 22)
     drawn = upright(axis, height - 34)
     for i, (row, values) in enumerate(rows):
-        y = 16.0 + step * i
-        drawn.append(text(left, y, _cut(row, 60), class_="name"))
+        y, row = 16.0 + step * i, shortened(row, 60)
+        drawn.append(text(left, y, row, class_="name"))
         drawn.append(line(axis.start, y + 15, axis.end, y + 15, "base"))
         drawn += [numbered(j, axis.at(float(x)), y + 15, row, x) for j, x in enumerate(values)]
     drawn.append(text(WIDTH - 10, height - 4, label, anchor="end", class_="pale"))
@@ -170,10 +171,6 @@ def numbered(j: int, x: float, y: float, row: str, value: float) -> Html:
         class_=f"cluster c{j % COLOURS}",
         data_cluster=j,
     )
-
-
-def _cut(name: str, most: int) -> str:
-    return name if len(name) <= most else f"{name[: most - 1]}…"
 
 
 def plane(
@@ -250,7 +247,7 @@ def presence(name: str, about: str, sites: Sequence[str], there: Sequence[Sequen
         drawn.append(
             element(
                 "g",
-                text(left - 6, y + 9, _cut(site, 20), anchor="end"),
+                text(left - 6, y + 9, shortened(site, 20), anchor="end"),
                 [_strip(marks, kind, class_, left, y, width) for kind, class_ in kinds],
                 data_site=i,
             )

@@ -23,7 +23,7 @@ from fedcluster._report._tables import number
 from fedcluster.errors import InputError
 
 LOOPBACK = "127.0.0.1"
-BEST = "the run that is the best at the time, in the step that is asked now or was last"
+BEST = "the best run so far, in the current or last step"
 MIXTURES = "log-likelihood, the best so far in this step"
 INERTIA = "inertia, the best so far in this step"
 NO_RUN = (

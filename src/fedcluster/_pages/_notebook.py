@@ -16,11 +16,13 @@ TOLD = 3
 def clusters_table(run: Run) -> Html:
     """Return the clusters as a table: size, share, and what sets each apart."""
     header = ["cluster", "rows", "share", "what sets it apart"]
+    words = [[each["word"]] for each in run.stability.get("clusters", ())] or [[]] * run.k
     share = run.sizes / max(float(run.sizes.sum()), 1e-300)
     rows = [
-        [j, number(float(run.sizes[j])), percent(share[j]), _apart(run, j)] for j in range(run.k)
+        [j, number(float(run.sizes[j])), percent(share[j]), _apart(run, j), *words[j]]
+        for j in range(run.k)
     ]
-    return plain_table(title(run), header, rows)
+    return plain_table(title(run), [*header, *(["stability"] if any(words) else [])], rows)
 
 
 def _apart(run: Run, j: int) -> str:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from fedcluster._html import Html, element
+from fedcluster._texts import shortened
+
+LONGEST_NAME = 120
+"""Characters that are shown of a name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +102,8 @@ def _class(cell: Any) -> str | None:
 
 
 def named(name: Any) -> Html:
-    """Return a name from elsewhere, whose direction of writing turns nothing around it."""
-    return element("bdi", name)
+    """Return a name from elsewhere, cut to length; it turns no text around it."""
+    return element("bdi", shortened(str(name), LONGEST_NAME))
 
 
 def listed_of(items: Sequence[Any]) -> Html:
@@ -122,11 +127,13 @@ def beside(chart: Html, numbers: Html) -> Html:
 
 
 def percent(share: float) -> str:
-    """Return a share in percent.
+    """Return a share in percent, an en dash where it is not known.
 
     Examples
     --------
-    >>> percent(0.3406), percent(0.004), percent(1.0)
-    ('34 %', '0.4 %', '100 %')
+    >>> percent(0.3406), percent(0.004), percent(1.0), percent(math.nan)
+    ('34 %', '0.4 %', '100 %', '–')
     """
+    if not math.isfinite(share):
+        return "–"
     return f"{share:.0%}".replace("%", " %") if share >= 0.1 else f"{100 * share:.2g} %"

@@ -37,11 +37,11 @@ def stability(run: Run) -> Html:
     told = counted(run.stability["replicates"], "replicate")
     numbers = table(f"Stability in {told}", header, rows, class_="narrow")
     lead = (
-        "Each site drew its rows anew, and the clusters were searched for again. The Jaccard "
-        "coefficient compares a cluster with its best match in a replicate: of the rows in "
-        "either, the share of those in both. The dashed lines are at .75, from which on a cluster "
-        "counts as found again, and at .9, from which on it is stable. The separation from the "
-        "nearest cluster is in standard deviations."
+        "Each site drew bootstrap samples of its rows, and each sample was clustered again (a "
+        "replicate). The Jaccard coefficient compares a cluster with its best match in a "
+        "replicate: of the rows in either, it is the share of rows in both. Dashed lines mark "
+        f"{DOUBTFUL}, from which a cluster counts as found again, and {STABLE}, from which it is "
+        "stable. The separation is the distance from the nearest cluster, in standard deviations."
     )
     said = paragraphs([lead, *run.stability["meaning"]])
     return section("stability", "Stability", said, beside(chart, numbers))
@@ -66,9 +66,9 @@ def silhouettes(run: Run) -> Html:
     rows = [[f"cluster {j}", f"{mean:.2f}", f"{sd:.2f}"] for j, mean, sd in told]
     numbers = table(name, ["cluster", "mean", "standard deviation"], rows, class_="narrow")
     lead = (
-        "The simplified silhouette of a row is 1 where the row is at the centre of its cluster, 0 "
-        "where another centre is as near, and below 0 where another one is nearer. A cluster with "
-        "a low mean overlaps with another."
+        "The simplified silhouette of a row is 1 at the centre of its cluster, 0 halfway to "
+        "another centre, and negative if another centre is closer. A cluster with a low mean "
+        "overlaps with another one."
     )
     said = paragraphs([lead, about])
     return section("silhouettes", name, said, beside(chart, numbers))

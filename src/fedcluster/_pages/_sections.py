@@ -9,22 +9,32 @@ import numpy as np
 
 from fedcluster._html import Html, element
 from fedcluster._pages import _charts as charts
-from fedcluster._pages._parts import Cell, beside, listed_of, named, paragraphs, percent, section
+from fedcluster._pages._parts import (
+    LONGEST_NAME,
+    Cell,
+    beside,
+    listed_of,
+    named,
+    paragraphs,
+    percent,
+    section,
+)
 from fedcluster._pages._parts import table as tabled
 from fedcluster._pages._run import Feature, Run
 from fedcluster._report._messages import counted
 from fedcluster._report._scores import meaning
 from fedcluster._report._tables import number
+from fedcluster._texts import shortened
 from fedcluster.core import Floats
 
 MOST_DRAWN = 12
 """Columns in the chart of profiles; the table has all."""
 TOLD = 4
 """Columns that a card tells of."""
-RINGS = (
-    "An ellipse is one standard deviation of the cluster's rows, as if its columns were unrelated."
-)
-NO_RINGS = "It says nothing of how far the rows spread: fit --profile, or profile, asks for that."
+ALL = 0.995
+"""Share of the scatter from which on a plane shows all of it, in per cent."""
+RINGS = "An ellipse is one standard deviation of the cluster's rows, if its columns are unrelated."
+NO_RINGS = "The spread of the rows is not known; fit --profile and profile ask for it."
 GAPS = {
     "clear": "Clearly apart from",
     "touching": "Touches",
@@ -57,7 +67,7 @@ def found(run: Run) -> Html:
         lines.append(f"The search {stop}; it took {rounds} with the sites in all.")
     doubts = warnings(run)
     if doubts:
-        lines.append(f"{counted(len(doubts), 'doubt')} to read before you rely on it:")
+        lines.append(f"{counted(len(doubts), 'doubt')} to read before you rely on the result:")
     return section("found", "What was found", paragraphs(lines), listed_of(doubts))
 
 
@@ -120,11 +130,11 @@ def clusters(run: Run) -> Html:
         return Html()
     size = "the number of its rows" if run.counts is not None else "the weight of its rows"
     lead = (
-        f"The size of a cluster is {size}. Under it stand the columns in which the "
-        f"centre lies farthest from the mean of all rows, in {units(run)}."
+        f"Each card has the size of a cluster, {size}, and the columns in which its centre is "
+        f"farthest from the mean of all rows, in {units(run)}."
     )
     if run.told:
-        lead += " What follows ± is the standard deviation of the cluster's own rows."
+        lead += " The number after ± is the standard deviation of the cluster's own rows."
     cards = [_card(run, j) for j in range(run.k)]
     return section(
         "clusters", "Clusters", paragraphs([lead]), element("div", cards, class_="cards")
@@ -156,7 +166,7 @@ def _found_again(run: Run, j: int) -> list[Any]:
     """Return how stable a cluster is, and how far from its neighbour."""
     told, n = run.stability["clusters"][j], run.stability["replicates"]
     if told["stability"] is None:
-        return ["Its stability is not known."]
+        return ["Stability not known."]
     said = f"found again in {told['found_again']} of {counted(n, 'replicate')}"
     mean = f"mean Jaccard coefficient {told['stability']:.2f}"
     gap = f". {GAPS[told['apart']]} cluster {told['neighbour']}" if run.k > 1 else ""
@@ -172,13 +182,13 @@ def _told(feature: Feature, j: int) -> Html:
     """Return a column of a card: its value at a centre, and how far that is from the mean."""
     apart = float(feature.apart[j])
     side = "above" if apart > 0 else "below"
-    spread = None if feature.level or feature.spreads is None else feature.spreads[j]
+    spread = math.nan if feature.level or feature.spreads is None else float(feature.spreads[j])
     return element(
         "li",
         named(feature.name),
         " ",
         element("strong", value(feature, j)),
-        None if spread is None else f" ± {spread:.3g}",
+        f" ± {spread:.3g}" if math.isfinite(spread) else None,
         element("span", f" {abs(apart):.1f} {side}", class_="pale"),
     )
 
@@ -223,9 +233,9 @@ def by_site(run: Run) -> Html:
     ]
     total = ["all", *(f"{n:,.0f}" for n in counts.sum(axis=0)), f"{counts.sum():,.0f}"]
     lead = (
-        "Rows of each site in each cluster, and their share of the site's rows. The stronger "
-        "its colour, the farther a share is from that of all sites together: brown above, blue "
-        "below."
+        "The table counts the rows of each site in each cluster, with their share of the site's "
+        "rows. Colours compare this share with that of all sites together: brown is above, blue "
+        "is below, and a stronger colour is farther away."
     )
     header = ["site", *(f"cluster {j}" for j in range(run.k)), "rows"]
     shown = tabled("Rows by site and cluster", header, rows, total=total, sites=True, class_="heat")
@@ -245,8 +255,9 @@ def profiles(run: Run) -> Html:
     if not features or run.k < 2:
         return Html()
     lead = (
-        f"How far each centre lies from the mean of all rows, in {units(run)}. The columns that "
-        "set clusters apart most come first; hide a cluster, or sort by one."
+        f"The chart shows how far each centre is from the mean of all rows, in {units(run)}. "
+        "Columns that separate the clusters most come first. Check boxes hide clusters; the heads "
+        "of columns sort the table."
     )
     drawn = [(each.name, each.apart) for each in features[:MOST_DRAWN]]
     about = "; ".join(_far_apart(each) for each in features[:3])
@@ -267,7 +278,8 @@ def profiles(run: Run) -> Html:
 
 def _far_apart(feature: Feature) -> str:
     low, high = int(feature.apart.argmin()), int(feature.apart.argmax())
-    return f"{feature.name}, cluster {low} lowest and cluster {high} highest"
+    name = shortened(feature.name, LONGEST_NAME)
+    return f"{name}, cluster {low} lowest and cluster {high} highest"
 
 
 def _value_cell(feature: Feature, j: int) -> Cell:
@@ -286,11 +298,12 @@ def plane(run: Run) -> Html:
         return Html()
     places = X @ axes.T
     kept = float(shares[:2].sum())
+    hidden = "" if kept > ALL else "; centres that are close here may be far apart in others"
     lead = (
-        "The first two principal components of the centres, each as heavy as its rows: the plane "
-        f"in which they lie farthest apart. It shows {percent(kept)} of the scatter between the "
-        "clusters, so that centres that are near each other here may be apart in other directions. "
-        f"A disc is as large as its cluster. {RINGS if run.told else NO_RINGS}"
+        "The chart shows the first two principal components of the centres, each weighted by its "
+        f"rows: the plane in which they are farthest apart. It holds {percent(kept)} of the "
+        f"scatter between the clusters{hidden}. A larger disc is a larger cluster. "
+        f"{RINGS if run.told else NO_RINGS}"
     )
     about = f"{run.k} discs, one for each cluster"
     rings = _rings(run, axes)

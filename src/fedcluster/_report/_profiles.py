@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedcluster._report._tables import Table
+from fedcluster._texts import shortened
 
 MOST_CLUSTERS, MOST_COLUMNS = 12, 5
 """Clusters that have a table, and columns in it."""
@@ -74,7 +75,7 @@ def _overview(clusters: Sequence[Plain], width: int) -> Table:
     longest = max(20, width - 40)
     rows = tuple(
         (
-            f"{each['cluster']} {_cut(each['name'], longest)}",
+            f"{each['cluster']} {shortened(each['name'], longest)}",
             f"{each['weight']:,.6g}",
             f"{each['share']:.1%}",
             f"{len(each['sites']):,}",
@@ -107,12 +108,12 @@ def _line(column: Plain, of_all: Plain) -> tuple[str, ...]:
         told = [*map(_number, (column["mean"], column["spread"])), _median(column)]
         apart = column["difference"]
         difference = NOTHING if apart is None else f"{apart:+.2f}"
-        return (_cut(name, 24), *told, _number(of_all["mean"]), difference)
+        return (shortened(name, 24), *told, _number(of_all["mean"]), difference)
     level = max(_apart(column["shares"], of_all["shares"]), key=lambda each: each[1])[0]
     shares = (f"{column['shares'][level] or 0:.0%}", f"{of_all['shares'][level] or 0:.0%}")
     v = column["association"]
     strength = NOTHING if v is None else f"V {v:.2f}"
-    return (_cut(f"{name}={level}", 32), shares[0], "", "", shares[1], strength)
+    return (shortened(f"{name}={level}", 32), shares[0], "", "", shares[1], strength)
 
 
 def _apart(own: Plain, every: Plain) -> Iterator[tuple[str, float]]:
@@ -140,7 +141,3 @@ def _median(column: Plain) -> str:
     step = max(column["median_step"], abs(median) * 1e-4, 1e-300)
     known = round(median, -math.floor(math.log10(step)))
     return _number(known + 0.0)
-
-
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: most - 1]}…"

@@ -23,6 +23,7 @@ from fedcluster._cluster_names import checked_names
 from fedcluster._pages._notebook import clusters_table
 from fedcluster._pages._run import Run
 from fedcluster._profiles import Profiles
+from fedcluster._report._tables import plain
 from fedcluster.core import (
     Assigns,
     Data,
@@ -184,7 +185,10 @@ class Fitted(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
     def _clusters_html(self) -> str:
         if not hasattr(self, "state_"):
             return ""
-        return clusters_table(Run(model=Model.from_estimator(self).plain()))
+        told = {"profiles": getattr(self, "profiles_", None)}
+        told["stability"] = getattr(self, "stability_", None)
+        history = {name: plain(each.plain()) for name, each in told.items() if each is not None}
+        return clusters_table(Run(model=Model.from_estimator(self).plain(), history=history))
 
     @property
     def cluster_names_(self) -> tuple[str, ...]:
