@@ -312,6 +312,15 @@ def test_a_long_name_is_cut():
     assert not re.search("(a{121}|b{121}|s{121})", long)
 
 
+def test_a_model_without_clusters_has_a_page():
+    run = made()
+    nothing = {**run.model, "weights": [], "centers": []}
+    history = {**run.history, "stability": {}, "selection": {}, "n_clusters": 0}
+    text = report_page(Run("run", model=nothing, history=history))
+    assert "<h1>No clusters at 2 sites</h1>" in text
+    assert not {"clusters", "profiles", "plane"} & set(Parsed(text).ids)
+
+
 def test_a_number_that_is_not_known_is_not_shown_as_one():
     told = profiles()
     for cluster in told["profiles"]["clusters"]:

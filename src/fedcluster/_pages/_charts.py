@@ -119,7 +119,10 @@ def dots(name: str, about: str, rows: Sequence[tuple[str, Floats]], label: str) 
         y, row = 16.0 + step * i, shortened(row, 60)
         drawn.append(text(left, y, row, class_="name"))
         drawn.append(line(axis.start, y + 15, axis.end, y + 15, "base"))
-        drawn += [numbered(j, axis.at(float(x)), y + 15, row, x) for j, x in enumerate(values)]
+        drawn += [
+            numbered(j, axis.at(float(x)), y + 15, f"cluster {j}, {row}: {x:+.2f}")
+            for j, x in enumerate(values)
+        ]
     drawn.append(text(WIDTH - 10, height - 4, label, anchor="end", class_="pale"))
     return figure(name, about, height, drawn)
 
@@ -156,16 +159,18 @@ def ranges(
         if all(map(math.isfinite, (low, middle, high))):
             y = 18.0 + 26 * i
             reach = line(axis.at(low), y, axis.at(high), y, f"reach cluster c{j % COLOURS}")
-            drawn += [reach, numbered(j, axis.at(middle), y, label, middle)]
+            said = f"cluster {j}: {middle:.2f}, from {low:.2f} to {high:.2f}"
+            dot = numbered(j, axis.at(middle), y, said)
+            drawn.append(element("g", reach, dot, data_cluster=j))
     drawn.append(text(WIDTH - 10, height - 4, label, anchor="end", class_="pale"))
     return figure(name, about, height, drawn)
 
 
-def numbered(j: int, x: float, y: float, row: str, value: float) -> Html:
-    """Return the dot of a cluster with its number."""
+def numbered(j: int, x: float, y: float, said: str) -> Html:
+    """Return the dot of a cluster with its number, and what it says when it is pointed at."""
     return element(
         "g",
-        element("title", f"cluster {j}, {row}: {value:+.2f}"),
+        element("title", said),
         element("circle", cx=x, cy=y, r=8),
         text(x, y + 4, str(j), anchor="middle"),
         class_=f"cluster c{j % COLOURS}",

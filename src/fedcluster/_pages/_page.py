@@ -105,6 +105,8 @@ def title(run: Run) -> str:
     if run.k:
         rows = number(run.n_rows)
         return f"{counted(run.k, 'cluster')} of {rows} rows at {sites}"
+    if run.model:
+        return f"No clusters at {sites}"
     if verdict := sections.chosen(run):
         return f"{counted(verdict['n_clusters'], 'cluster')}, chosen at {sites}"
     return f"Scores at {sites}"

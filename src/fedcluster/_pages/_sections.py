@@ -90,6 +90,8 @@ def _sizes(run: Run) -> list[str]:
         return lines
     share = run.sizes / run.sizes.sum()
     most, least = int(share.argmax()), int(share.argmin())
+    if share[most] == share[least]:
+        return [*lines, f"Each cluster has {percent(share[0])} of the rows."]
     return [
         *lines,
         f"The largest, cluster {most}, has {percent(share[most])} of the rows; the smallest, "

@@ -21,6 +21,10 @@ LIGHT = 1.3
 """Distance from which on a cell is so dark that its text is light."""
 
 
+SPREAD = 0.25
+"""How far the dots of replicates are from the line of their cluster, so that none hides another."""
+
+
 class ClustersBySiteDisplay:
     """Bars of the sites: the share of each cluster among a site's rows.
 
@@ -253,7 +257,7 @@ class StabilityDisplay:
         for j, own in enumerate(self.stability.jaccards.T):
             style = {"color": COLOURS[j % len(COLOURS)], "marker": "o", "linestyle": "none"}
             every = {**style, "markersize": 5, "alpha": 0.3, **kwargs}
-            self.ax_.plot(own, np.full(len(own), j), **every)
+            self.ax_.plot(own, j + np.linspace(-SPREAD, SPREAD, len(own)), **every)
             self.ax_.plot([self.stability.means[j]], [j], **{**style, "marker": "D"})
         self.ax_.set_yticks(range(len(names)), names)
         self.ax_.set(xlim=(0, 1.02), xlabel="Jaccard coefficient in each replicate, and their mean")
