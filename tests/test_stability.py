@@ -269,7 +269,14 @@ def test_the_command_shows_what_stability_means(
 
 
 def test_a_network_draws_rows_anew_too(trial, over, tmp_path) -> None:  # noqa: F811
-    status, said = over("fit", "-k", 3, "--stability", "--out", tmp_path / "there")
+    out = tmp_path / "there"
+    status, said = over("fit", "-k", 3, "--stability", "--profile", "--out", out)
     assert (status, "Stability in 20 replicates" in said) == (0, True), said
-    history = validated(tmp_path / "there" / "history.json")
+    history = validated(out / "history.json")
+    clusters = history["profiles"]["clusters"]
+    assert all(0 < each["silhouette"] < 1 for each in clusters)
+    report = (out / "report.html").read_text("utf-8")
+    for section in ("stability", "silhouettes"):
+        assert f'<section id="{section}">' in report
+    assert "Hidden rows are those that the sums of the profiles do not include" in report
     assert {each["word"] for each in history["stability"]["clusters"]} == {"stable"}
