@@ -131,8 +131,8 @@ class Stability:
         n = len(self.jaccards) + self.left_out
         which = f"{self.left_out} of {n} replicates {'is' if self.left_out == 1 else 'are'}"
         return [
-            f"{which} left out: {'it' if self.left_out == 1 else 'they'} took more than half as "
-            "many rounds again as the fit."
+            f"{which} left out: {'it' if self.left_out == 1 else 'they'} had not ended after 1.5 "
+            "times the rounds of the fit."
         ]
 
 

@@ -222,7 +222,7 @@ def _left(run: Run, i: int) -> list[Any]:
     """Return the line on what left a site."""
     columns = len(run.account.get("columns", run.model.get("columns", ())))
     site, hidden = run.sites[i], run.hidden[i]
-    sent, held = site.get("values_sent", 0), (site.get("rows") or site.get("weight") or 0) * columns
+    sent, held = site.get("values_sent", 0), (site.get("rows") or 0) * columns
     return [
         named(site["name"]),
         f"{sent:,}",
