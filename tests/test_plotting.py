@@ -114,6 +114,8 @@ def test_silhouettes_are_those_of_the_rows_by_cluster():
         own = s[model.predict(rows) == j]
         assert bar.get_width() == pytest.approx(own.mean(), rel=1e-12)
         assert display.spreads[j] == pytest.approx(own.std(), rel=1e-9)
+        (low, _), (high, _) = display.bars_.errorbar.lines[2][0].get_segments()[j]
+        assert (high - low) / 2 == pytest.approx(own.std(), rel=1e-9)
     assert display.ax_.get_lines()[-1].get_xdata()[0] == pytest.approx(s.mean(), rel=1e-12)
     figure, ax = pyplot.subplots()
     assert display.plot(ax=ax).figure_ is figure
