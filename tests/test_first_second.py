@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from fedcluster.io._cells import as_floats
+from fedcluster.io._cells import as_floats, levels_of
 
 SLOW = {"numba", "llvmlite", "sklearn", "matplotlib", "pandas", "flwr"}
 SLOW |= {
@@ -63,8 +63,8 @@ def test_help_and_mistakes_wait_for_no_library(arguments: list[object], tmp_path
 def test_a_fit_of_small_files_waits_for_what_it_uses(tmp_path: Path) -> None:
     """scikit-learn alone takes a second, and is what estimators are for."""
     for site in ("north", "south"):
-        rows = [f"{i % 3 * 9 + i / 100},{i % 3 * 5 - i / 70}" for i in range(30)]
-        (tmp_path / f"{site}.csv").write_text("\n".join(["x,y", *rows]))
+        rows = [f"{i % 3 * 9 + i / 100},{i % 3 * 5 - i / 70},{'abc'[i % 3]}" for i in range(30)]
+        (tmp_path / f"{site}.csv").write_text("\n".join(["x,y,kind", *rows]))
     there = imported("fit", "north.csv", "south.csv", "-k", 3, at=tmp_path)
     assert (tmp_path / "result" / "model.json").exists()
     assert not there & {"sklearn", "matplotlib", "pandas", "flwr", "sqlalchemy"}
@@ -96,3 +96,27 @@ def test_numbers_of_arrow_are_those_that_it_hands_over_itself(column: pa.Array) 
     np.testing.assert_array_equal(ours, floats.to_numpy())
     assert ours.dtype == floats.to_numpy().dtype
     assert ours.flags.writeable
+
+
+TEXTS = pa.array(["b", None, "a", "", " b ", "NA", None, "c"] * 3)
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        TEXTS,
+        TEXTS.slice(3, 11),
+        TEXTS.slice(9, 0),
+        TEXTS.cast(pa.large_string()),
+        TEXTS.dictionary_encode().cast(pa.dictionary(pa.int8(), pa.string())),
+        pa.array([None, None], pa.string()),
+    ],
+    ids=lambda column: f"{column.type} {len(column)}",
+)
+def test_levels_of_arrow_are_those_of_its_cells(column: pa.Array) -> None:
+    chunked = pa.chunked_array([column, column.slice(1)])
+    levels, codes = levels_of(chunked)
+    cells = [("" if cell is None else cell.strip()) for cell in chunked.to_pylist()]
+    assert levels == tuple(sorted({cell for cell in cells if cell not in {"", "NA"}}))
+    coded = [levels.index(cell) if cell in levels else np.nan for cell in cells]
+    np.testing.assert_array_equal(codes, coded)

@@ -196,12 +196,9 @@ def is_numeric(column: pa.ChunkedArray, decimal: str | None = POINT) -> bool:
 def as_floats(column: pa.ChunkedArray, decimal: str | None = POINT) -> NDArray[np.floating[Any]]:
     """Return a numeric column as floats, NaN where a value is missing; float32 stays float32."""
     if is_text(column.type):
-        coded = column.combine_chunks().dictionary_encode()
-        cells = [*coded.dictionary.to_pylist(), None]
-        each = np.array([np.nan if is_missing(cell) else parsed(cell, decimal) for cell in cells])
-        numbers: NDArray[np.floating[Any]] = each[
-            coded.indices.fill_null(len(cells) - 1).to_numpy(zero_copy_only=False)
-        ]
+        cells, places = _places_of(column)
+        each = np.array([np.nan if is_missing(c) else parsed(str(c), decimal) for c in cells])
+        numbers: NDArray[np.floating[Any]] = each[places]
         return numbers
     if not pa.types.is_float32(column.type):
         column = column.cast(pa.float64(), safe=False)
@@ -216,12 +213,33 @@ def as_floats(column: pa.ChunkedArray, decimal: str | None = POINT) -> NDArray[n
 
 def _write_floats(chunk: pa.Array, out: NDArray[np.floating[Any]]) -> None:
     """Write an array of floats, NaN where a value is missing."""
-    told, values = chunk.buffers()
-    seen = slice(chunk.offset, chunk.offset + len(chunk))
-    out[:] = np.frombuffer(values, out.dtype)[seen] if len(chunk) else []
-    if chunk.null_count:
-        bits = np.unpackbits(np.frombuffer(told, np.uint8), bitorder="little")
-        out[bits[seen] == 0] = np.nan
+    out[:] = _values(chunk, out.dtype)
+    out[_is_null(chunk)] = np.nan
+
+
+def _values(array: pa.Array, dtype: Any) -> NDArray[Any]:
+    """Return the numbers of an array, anything where one is missing."""
+    if not len(array):
+        return np.empty(0, dtype)
+    return np.frombuffer(array.buffers()[1], dtype)[array.offset : array.offset + len(array)]
+
+
+def _is_null(array: pa.Array) -> NDArray[np.bool_]:
+    """Return where an array has no value."""
+    if not array.null_count:
+        return np.zeros(len(array), dtype=bool)
+    bits = np.unpackbits(np.frombuffer(array.buffers()[0], np.uint8), bitorder="little")
+    nulls: NDArray[np.bool_] = bits[array.offset : array.offset + len(array)] == 0
+    return nulls
+
+
+def _places_of(texts: pa.ChunkedArray) -> tuple[list[str | None], NDArray[np.intp]]:
+    """Return the different texts and then None, and the place of each cell's among them, (n,)."""
+    coded = texts.combine_chunks().dictionary_encode()
+    different = [*coded.dictionary.to_pylist(), None]
+    places = _values(coded.indices, str(coded.indices.type)).astype(np.intp)
+    places[_is_null(coded.indices)] = len(different) - 1
+    return different, places
 
 
 def kind_of(column: pa.ChunkedArray, decimal: str | None = POINT) -> str:
@@ -271,12 +289,11 @@ def reads_as_number(cell: object, decimal: str | None = POINT) -> bool:
 
 def levels_of(column: pa.ChunkedArray) -> tuple[tuple[str, ...], Floats]:
     """Return the texts of a column without blanks around, and the code of each row, or NaN."""
-    coded = column.combine_chunks().dictionary_encode()
-    written = [text.strip() for text in coded.dictionary.to_pylist()]
+    cells, places = _places_of(column)
+    written = ["" if text is None else text.strip() for text in cells]
     levels = sorted({text for text in written if not is_missing(text)})
-    place = {text: float(i) for i, text in enumerate(levels)}
-    codes = np.array([*(place.get(text, np.nan) for text in written), np.nan])
-    return tuple(levels), codes[coded.indices.fill_null(len(written)).to_numpy()]
+    code = {text: float(i) for i, text in enumerate(levels)}
+    return tuple(levels), np.array([code.get(text, np.nan) for text in written])[places]
 
 
 def mostly_numbers(levels: Sequence[str], codes: Floats) -> bool:
@@ -288,11 +305,9 @@ def mostly_numbers(levels: Sequence[str], codes: Floats) -> bool:
 
 def numbered_groups(names: Any) -> NDArray[np.int64]:
     """Return names of persons as numbers that mean nothing, (n,): equal where the names are."""
-    coded = pa.array(names).dictionary_encode()
+    different, places = _places_of(pa.chunked_array([pa.array(names)]))
     digests = b"".join(
-        blake2b(name.strip().encode(), digest_size=8).digest()
-        for name in coded.dictionary.to_pylist()
+        blake2b((name or "").strip().encode(), digest_size=8).digest() for name in different
     )
-    numbers = np.frombuffer(digests, np.int64)
-    groups: NDArray[np.int64] = numbers[coded.indices.to_numpy()]
+    groups: NDArray[np.int64] = np.frombuffer(digests, np.int64)[places]
     return groups
