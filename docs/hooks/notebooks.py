@@ -10,10 +10,13 @@ from html import escape
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from unittest.mock import patch
 
 import nbformat
 from nbclient import NotebookClient
 
+HOMES = ("IPYTHONDIR", "JUPYTER_RUNTIME_DIR")
+"""Where Jupyter writes: not to the home folder."""
 FOLDER = Path(__file__).parents[1] / "notebooks"
 
 
@@ -29,9 +32,10 @@ def on_page_markdown(markdown: str, page: Any, **_: object) -> str:
 def executed(path: Path) -> Any:
     """Return a notebook after its cells have run, in an empty folder."""
     notebook = nbformat.read(path, as_version=4)
-    with TemporaryDirectory() as folder:
-        for name in ("IPYTHONDIR", "JUPYTER_RUNTIME_DIR"):
-            os.environ.setdefault(name, folder)  # nothing is written to the home folder
+    with (
+        TemporaryDirectory(ignore_cleanup_errors=True) as folder,
+        patch.dict(os.environ, dict.fromkeys(HOMES, folder)),
+    ):
         options = {"timeout": 600, "extra_arguments": ["--log-level=ERROR"]}
         NotebookClient(notebook, resources={"metadata": {"path": folder}}, **options).execute()
     return notebook
