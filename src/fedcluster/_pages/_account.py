@@ -242,8 +242,8 @@ def _limits(site: Mapping[str, Any]) -> str:
 def _known(run: Run) -> list[str]:
     """Return what the numbers that left allow to know."""
     lines = [
-        "Sums and counts left the sites, one set for each cluster, start and round; no row left. "
-        "They reveal the means and sizes of groups of rows at each site.",
+        "Only sums and counts left the sites, one set for each cluster, start and round. They "
+        "reveal the means and sizes of groups of rows at each site.",
     ]
     lone = [site for site in run.sites if site.get("lone_rows")]
     grouped = [s for s in run.sites if any(m["name"] == "Groups" for m in s.get("limits", ()))]

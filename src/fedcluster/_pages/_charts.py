@@ -116,7 +116,7 @@ def dots(name: str, about: str, rows: Sequence[tuple[str, Floats]], label: str) 
     axis = Axis(min(float(every.min()), 0.0), max(float(every.max()), 0.0), 22, WIDTH - 22)
     drawn = upright(axis, height - 34)
     for i, (row, values) in enumerate(rows):
-        y, row = 16.0 + step * i, shortened(row, 60)
+        y, row = 16.0 + step * i, shortened(row, 50)
         drawn.append(text(left, y, row, class_="name"))
         drawn.append(line(axis.start, y + 15, axis.end, y + 15, "base"))
         drawn += [

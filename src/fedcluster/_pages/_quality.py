@@ -61,7 +61,7 @@ def silhouettes(run: Run) -> Html:
     worst, mean, _ = min(told, key=lambda each: each[1])
     name = "Silhouettes by cluster"
     about = f"The least separated is cluster {worst}, with a mean of {mean:.2f}."
-    label = "simplified silhouette: mean, and a standard deviation to each side"
+    label = "simplified silhouette: mean ± standard deviation"
     chart = charts.ranges(name, about, drawn, label, (0.0 if lowest >= 0 else -1.0, 1.0))
     rows = [[f"cluster {j}", f"{mean:.2f}", f"{sd:.2f}"] for j, mean, sd in told]
     numbers = table(name, ["cluster", "mean", "standard deviation"], rows, class_="narrow")
