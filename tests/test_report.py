@@ -171,6 +171,15 @@ def test_missing_values_are_counted_by_column_and_site():
     assert told[:7] == ["Missing values", "column", "site", "values", "bmi", "north", "1,234"]
 
 
+def test_numbers_for_each_value_held_are_written_out():
+    run = made(sites=1)
+    (site,) = run.history["sites"]
+    site["rows"], site["values_sent"] = 10, 2_680  # two columns: 134 for each value
+    page = report_page(run)
+    assert ">130<" in page
+    assert "1.3e+02" not in page
+
+
 def test_sizes_are_rows_where_these_are_known():
     run = made()
     sites = [{**site, "rows": site["rows"] + 10} for site in run.history["sites"]]

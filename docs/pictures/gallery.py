@@ -60,7 +60,7 @@ def photographed(folder: Path) -> Iterator[str]:
     with TemporaryDirectory(ignore_cleanup_errors=True) as place:
         report = written(place)
         with browser.page(Path(place) / "profile") as page:
-            page.open(report.as_uri(), width=760)
+            page.open(report.as_uri(), width=1100)
             page.value(ALL_DRAWN)
             for section in sections:
                 (folder / f"report-{section}.png").write_bytes(picture_of(page, section))

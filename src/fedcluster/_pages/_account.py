@@ -227,7 +227,7 @@ def _left(run: Run, i: int) -> list[Any]:
         named(site["name"]),
         f"{sent:,}",
         _bytes(sent * BYTES),
-        f"{sent / held:.2g}" if held else "–",
+        number(float(f"{sent / held:.2g}")) if held else "–",
         percent(hidden),
         _limits(site),
     ]
