@@ -228,9 +228,13 @@ def _undo(
     leafless = ~_among(tree.parent, len(weights))[tree.child]
     fresh = leafless & (reference[tree.parent] == reference[tree.child]).all(axis=1)
     undone = fresh & (small[tree.parent] | small[tree.child])
-    sums, weights = sums.copy(), weights.copy()
-    tries, column, value = tree.undone.copy(), tree.column.copy(), tree.value.copy()
+    tries = tree.undone.copy()
     tries[tree.parent[fresh & ~undone]] = 0
+    if not undone.any():
+        return replace(tree, undone=tries), sums, weights, reference
+    sums, weights, column, value = (
+        each.copy() for each in (sums, weights, tree.column, tree.value)
+    )
     for c in np.flatnonzero(undone):
         parent, child, feature = tree.parent[c], tree.child[c], tree.feature[c]
         larger = parent if weights[parent] >= weights[child] else child
