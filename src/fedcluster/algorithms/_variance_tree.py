@@ -232,9 +232,8 @@ def _undo(
     tries[tree.parent[fresh & ~undone]] = 0
     if not undone.any():
         return replace(tree, undone=tries), sums, weights, reference
-    sums, weights, column, value = (
-        each.copy() for each in (sums, weights, tree.column, tree.value)
-    )
+    sums, weights = sums.copy(), weights.copy()
+    column, value = tree.column.copy(), tree.value.copy()
     for c in np.flatnonzero(undone):
         parent, child, feature = tree.parent[c], tree.child[c], tree.feature[c]
         larger = parent if weights[parent] >= weights[child] else child
