@@ -669,8 +669,8 @@ def test_a_shell_completes_commands_and_names(words, completed):
 
 def test_help_says_what_each_argument_is():
     shown = run("predict", "--help").stdout
-    assert re.search(r"MODEL\b.*The model\.json of a fit, or its folder\.", shown)
-    assert re.search(r"FILE\.\.\..*The sites' files\.", shown)
+    assert re.search(r"MODEL\b.*model\.json of a fit, or its folder\.", shown)
+    assert re.search(r"FILE\.\.\..*Files of the sites\.", shown)
 
 
 def test_the_version_is_that_of_the_package():

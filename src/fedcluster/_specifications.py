@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from fedcluster.core import Algorithm, Floats, SiteInfo, State
     from fedcluster.preprocessing import PreprocessingSpec
 
-SUMS_ONLY = "Send sums alone: no site describes its rows by means."
-METRIC = "Of rows. cosine: rows are divided by their lengths, and directions are clustered."
-SEED = "Makes every random choice."
+SUMS_ONLY = "Find the start from sums alone; no site describes its rows by means."
+METRIC = "Distance of rows. cosine: cluster directions, of rows divided by their lengths."
+SEED = "Seed of all random choices."
 MOST_CLUSTERS = 12
 """The largest number of clusters that "auto" tries first."""
 
@@ -114,7 +114,7 @@ class FitSpec:
 
     n_clusters: Any = parameter(
         MISSING,
-        "How many clusters; auto chooses from 1 to 12 or more, 2-20 from these.",
+        "Number of clusters. auto: choose from 1 to 12 or more. 2-20: choose from 2 to 20.",
         "-k",
         "--clusters",
         metavar="K",
@@ -124,67 +124,67 @@ class FitSpec:
     algorithm: str | Algorithm = parameter(
         "auto",
         "auto: exact, best of many starts. lloyd: exact, from --init. fkm: Garst & Reinders. kfed: "
-        "one round, Dennis et al. fedavg: Triebe & Rajagopal. With --fuzzy: auto; fcm, exact from "
-        "--init; ffcm, Stallmann & Wilbik. Or my_module.Mine, an algorithm of your own.",
+        "one round, Dennis et al. fedavg: Triebe & Rajagopal. With --fuzzy: auto; fcm: exact, from "
+        "--init; ffcm: Stallmann & Wilbik. MODULE.NAME: your own.",
         metavar=f"[{'|'.join({**ALGORITHMS, **FUZZY_ALGORITHMS})}|MODULE.NAME]",
     )
-    init: str | Floats | Any = parameter("auto", "Where it starts.", choices=INITS)
+    init: str | Floats | Any = parameter("auto", "How to find the start.", choices=INITS)
     n_init: int | None = parameter(
-        None, "How many starts to try.", metavar="N", show_default="the algorithm's", least=1
+        None, "Number of starts.", metavar="N", show_default="the algorithm's", least=1
     )
     m: float | None = parameter(
         None,
-        "The fuzzifier, above 1: near 1, degrees are nearly 0 and 1. Means --fuzzy.",
+        "Fuzzifier, above 1; close to 1, memberships are nearly 0 or 1. Implies --fuzzy.",
         "-m",
         metavar="M",
         show_default="2",
     )
     quality: str = parameter(
         "good",
-        "better and best search longer, for more rounds and more numbers sent.",
+        "How long to search. better and best take more rounds and send more numbers.",
         choices=QUALITIES,
     )
     sums_only: bool = parameter(False, SUMS_ONLY, "--sums-only")
-    max_iter: int = parameter(300, "The most rounds.", metavar="N", least=1)
+    max_iter: int = parameter(300, "Largest number of rounds.", metavar="N", least=1)
     tol: float = parameter(
-        1e-4, "Stop when the centres move less, as in scikit-learn.", metavar="T", least=0
+        1e-4, "Stop when the centres move by less, as in scikit-learn.", metavar="T", least=0
     )
     metric: str = parameter("euclidean", METRIC, choices=METRICS)
     model: str = parameter(
         "k-means",
-        "mixture: of normal distributions, by EM; rows have probabilities.",
+        "mixture: fit normal distributions by EM; rows get probabilities.",
         choices=MODELS,
     )
     covariance_type: Any = parameter(
         "full",
-        "Of a mixture's components: any, one for all, along the columns, or round.",
+        "Shape of a mixture's components: any, the same for all, along the columns, or round.",
         choices=COVARIANCES,
     )
     reg_covar: float = parameter(
-        1e-6, "Added to the variances of a mixture's components.", metavar="V", least=0
+        1e-6, "Value added to the variances of a mixture.", metavar="V", least=0
     )
-    noise: bool | float = parameter(False, "Give a mixture a component of noise.", "--noise")
+    noise: bool | float = parameter(False, "Add a noise component to a mixture.", "--noise")
     seed: int = parameter(0, SEED, metavar="N")
     start: State | None = None
     means: State | None = None
     grouped: bool = False
     participation: float = parameter(
-        1.0, "The fraction of the sites that a round asks; all are, first and last.", metavar="C"
+        1.0, "Share of the sites that most rounds ask; the first and last ask all.", metavar="C"
     )
     prepare: PreprocessingSpec | None = None
     site_rows: tuple[float, ...] = ()
     smallest: int = 1
     trim: float = parameter(
         0.0,
-        "Leave out this share of the rows, those farthest from all centres: label -1.",
+        "Leave out this share of the rows, those farthest from all centres; their label is -1.",
         metavar="SHARE",
         least=0,
     )
     profile: bool = parameter(
-        False, "Tell what sets the clusters apart, in two rounds more.", "--profile"
+        False, "Describe what sets the clusters apart; takes two more rounds.", "--profile"
     )
     stability: bool | int = parameter(
-        False, "Tell how stable the clusters are where rows are drawn anew.", "--stability"
+        False, "Test whether the clusters are found again in bootstrap samples.", "--stability"
     )
 
     @property
@@ -261,20 +261,20 @@ class SelectK:
         As of `Fit`.
     """
 
-    k_min: int = parameter(1, "The first k to try.", "--k-min", metavar="K", least=1)
+    k_min: int = parameter(1, "Smallest number of clusters.", "--k-min", metavar="K", least=1)
     k_max: int | None = parameter(
-        None, "The last k to try.", "--k-max", metavar="K", show_default="12", least=1
+        None, "Largest number of clusters.", "--k-max", metavar="K", show_default="12", least=1
     )
     rule: str = parameter(
         "likelihood",
-        "Who decides. likelihood: that of mixtures. vote: most of mixture-bic, gap, "
+        "How to choose. likelihood: of mixtures. vote: majority of mixture-bic, gap, "
         "calinski-harabasz and squared-silhouette. fuzzy-db: the framework of Stallmann & Wilbik. "
-        "Or another index.",
+        "Or a single index.",
         choices=RULES,
     )
     averaging: str = parameter(
         "avg_2",
-        "With --rule fuzzy-db: by k-means (avg_2) or by position (avg_1).",
+        "With --rule fuzzy-db: average centres by k-means (avg_2) or by position (avg_1).",
         choices=AVERAGINGS,
     )
     m: float | None = parameter(
@@ -373,19 +373,19 @@ class RunOptions:
     )
     quorum: int | None = parameter(
         None,
-        "How many sites must answer a round; it goes on without the others.",
+        "Number of sites that must answer a round; it continues without the others.",
         metavar="N",
         show_default="all",
     )
     deadline: float = parameter(
         120.0,
-        "Seconds to wait for a site in a round. Flower notices after at most 65 that a site has "
-        "died.",
+        "Seconds to wait for a site in a round. Flower takes up to 65 seconds to notice that a "
+        "site has died.",
         metavar="S",
     )
     permit: str | None = parameter(
         None,
-        "The permit under which the sites are asked; by default about its columns.",
+        "Permit under which to ask; without --columns, the run uses its columns.",
         metavar="ID",
         show_default=False,
     )

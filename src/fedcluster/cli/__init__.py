@@ -57,34 +57,34 @@ app.command(
 )(commands.select_k)
 app.command(
     epilog="Example: fedcluster check north.csv south.csv",
-    short_help="Look at files side by side, or at a site as its file says; send nothing.",
+    short_help="Compare files of several sites, or check a site file; send nothing.",
 )(site.check)
 app.command(
     epilog="Example: fedcluster audit site.toml --fail-above 0",
-    short_help="Play known attacks against a site, and count the rows that they read.",
+    short_help="Attack a site on its own machine, and count the rows that attacks read.",
 )(audits.audit)
 app.command(epilog="Example: fedcluster evaluate result/model.json north.csv south.csv west.csv")(
     commands.evaluate
 )
 app.command(
-    short_help="Say what sets the clusters of a model apart, and propose names.",
+    short_help="Describe what sets the clusters of a model apart, and propose names.",
     epilog="Example: fedcluster profile result/model.json north.csv south.csv west.csv",
 )(profiles.profile)
 app.command(
-    short_help="Give clusters of a model names, which the model keeps.",
+    short_help="Name the clusters of a model.",
     epilog="Example: fedcluster name result/model.json '0=older, high blood pressure' 2=young",
 )(profiles.name)
 app.command(
-    short_help="Write a page on a run, to read in a browser.",
+    short_help="Write a page about a run, to read in a browser.",
     epilog="Example: fedcluster report result",
 )(pages.report)
 app.command(
-    short_help="Follow a run of a federation on a page, on this machine.",
+    short_help="Follow a run of a federation on a live page.",
     epilog="Example: fedcluster watch trial",
 )(pages.watch)
 app.command(
     "warm-up",
-    short_help="Compile the numerical kernels, once on a machine.",
+    short_help="Compile the numerical kernels in advance.",
     epilog="Example: fedcluster warm-up",
 )(commands.warm_up)
 app.command(

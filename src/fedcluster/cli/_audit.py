@@ -18,17 +18,23 @@ FAILED = 1
 def audit(
     site_file: Annotated[
         Path | None,
-        typer.Argument(metavar="[SITE.TOML]", show_default=False, help="The site's file."),
+        typer.Argument(metavar="[SITE.TOML]", show_default=False, help="The site file."),
     ] = None,
     *,
     simulated: Annotated[
-        bool, typer.Option("--simulated", help="Play against made-up patients instead.")
+        bool, typer.Option("--simulated", help="Attack simulated patients instead.")
     ] = False,
     rows: Annotated[
-        int, typer.Option(metavar="N", min=50, help="The most rows that are played with.")
+        int, typer.Option(metavar="N", min=50, help="Largest number of rows to use.")
     ] = 500,
     n_clusters: Annotated[
-        int, typer.Option("-k", metavar="K", min=1, help="Clusters of the fits compared by J.")
+        int,
+        typer.Option(
+            "-k",
+            metavar="K",
+            min=1,
+            help="Number of clusters of the fits whose inertia is compared.",
+        ),
     ] = 8,
     seed: Seed = 0,
     fail_above: Annotated[
@@ -37,17 +43,17 @@ def audit(
             metavar="N",
             min=0,
             show_default=False,
-            help="Exit with status 1 where an attack reads more rows of the site as it is.",
+            help="Exit with status 1 if an attack reads more rows of the site as it is.",
         ),
     ] = None,
     out: OutIfAny = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Play known attacks against a site, and count the rows that each reads.
+    """Attack a site on its own machine with known attacks, and count the rows that each reads.
 
-    A fifth of the rows is set aside, to count what chance hits. Nothing is sent, and the site's
-    own groups and log are not touched.
+    A fifth of the rows is set aside to measure hits by chance. Nothing is sent, and the site's
+    groups and log do not change.
     """
     logging.getLogger("fedcluster.engines").setLevel(logging.CRITICAL)  # many are refused
     with Screen(as_json=as_json, quiet=quiet) as screen:

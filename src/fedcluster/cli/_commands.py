@@ -62,27 +62,25 @@ def fit(
     fuzzy: Fuzzy = False,
     min_cluster_size: MinClusterSize = None,
     out: OutOfFit = Path("result"),
-    report: Annotated[
-        bool, typer.Option(help="Write report.html, a page on the run to read in a browser.")
-    ] = True,
+    report: Annotated[bool, typer.Option(help="Write report.html, a page about the run.")] = True,
     join: JoinOptions,
     show: ShowOptions,
 ) -> None:
-    """Find clusters of the rows of several sites.
+    """Cluster the rows of several sites.
 
-    FILE is CSV, Parquet, Excel, SAS, SPSS, Stata, SQLite, DuckDB, .npy, .npz or .h5ad, one for
-    each site, which is called like its file; NAME=FILE gives it another name,
-    FILE:decimal=,:encoding=cp1252 or FILE:sheet=NAME says how it is read. Columns are matched by
-    name. Or FILE is a site.toml, one for each site, which says where its rows lie and what may
-    leave.
+    Give one FILE for each site: CSV, Parquet, Excel, SAS, SPSS, Stata, SQLite, DuckDB, .npy, .npz
+    or .h5ad. A site has the name of its file; NAME=FILE sets another one. Options of a single
+    file follow it: FILE:decimal=,:encoding=cp1252 or FILE:sheet=NAME. Columns are matched by name.
+    FILE may also be a site.toml, which says where the rows of a site are and what may leave it.
 
-    Columns of numbers are scaled, missing values filled in and text with few values turned into
-    columns of 0 and 1, the same at all sites; what was done is shown, and kept in the model.
+    Columns are prepared in the same way at all sites: numbers are scaled, missing values filled
+    in, and text with few values turned into columns of 0 and 1. The output says what was done,
+    and the model stores it.
 
-    Writes model.json (the centres), labels/SITE.csv (the cluster of each row, with --fuzzy also
-    its degrees), history.json (what happened, and what each site sent) and report.html (all of
-    that but the labels, to read); with -k auto also selection.json and curves.png (why so many,
-    see select-k); with --append tables/SITE.csv.
+    Writes model.json (the centres), labels/SITE.csv (the cluster of each row; with --fuzzy also
+    its memberships), history.json (the rounds, and what each site sent) and report.html (all but
+    the labels, as a page); with -k auto also selection.json and curves.png (see select-k); with
+    --append also tables/SITE.csv.
     """
     with Screen(as_json=show.as_json, quiet=show.quiet) as screen:
         from fedcluster.cli import _joining as joining
@@ -134,12 +132,12 @@ def predict(
     join: JoinOptions,
     show: ShowOptions,
 ) -> None:
-    """Give each row of new files the cluster of a model.
+    """Assign the rows of new files to the clusters of a model.
 
-    FILE is CSV, Parquet, Excel, SAS, SPSS, Stata, SQLite, DuckDB, .npy, .npz or .h5ad; NAME=FILE
-    names its site; or it is a site's own file, site.toml. The model's columns are found by name,
-    others are ignored. Writes labels/SITE.csv: the number of each row and its cluster; with
-    --append also tables/SITE.csv.
+    FILE is CSV, Parquet, Excel, SAS, SPSS, Stata, SQLite, DuckDB, .npy, .npz or .h5ad, or a
+    site.toml; NAME=FILE names its site. Columns of the model are found by name; others are
+    ignored. Writes labels/SITE.csv, with the number and the cluster of each row; with --append
+    also tables/SITE.csv.
     """
     with Screen(as_json=show.as_json, quiet=show.quiet) as screen:
         from fedcluster.cli import _joining as joining
@@ -201,13 +199,13 @@ def select_k(
     out: OutIfAny = None,
     show: ShowOptions,
 ) -> None:
-    """Say how many clusters the rows of several sites have, and why.
+    """Choose the number of clusters of several sites' rows, and give the reason.
 
-    FILE is CSV, Parquet, Excel, SAS, SPSS, Stata, SQLite, DuckDB, .npy, .npz or .h5ad, one for
-    each site, which is called like its file; NAME=FILE gives it another name; or it is a site's
-    own file, site.toml. Columns are matched by name. Every k is tried in the same rounds.
+    Give one FILE for each site: CSV, Parquet, Excel, SAS, SPSS, Stata, SQLite, DuckDB, .npy, .npz
+    or .h5ad, or a site.toml. A site has the name of its file; NAME=FILE sets another one. Columns
+    are matched by name. Every k is tried in the same rounds.
 
-    Shows what each index says of each k. With --out writes selection.json (the same) and, with
+    Shows every index for every k. With --out, writes the same to selection.json and, with
     matplotlib, curves.png. To keep the clusters, use fedcluster fit -k auto.
     """
     with Screen(as_json=show.as_json, quiet=show.quiet) as screen:
@@ -242,7 +240,9 @@ def evaluate(
     *,
     label_column: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Column with labels, to compare the clusters with."),
+        typer.Option(
+            metavar="NAME", help="Column with reference labels, to compare the clusters with."
+        ),
     ] = None,
     metric: OwnMetrics = None,
     algorithm: OwnAlgorithm = None,
@@ -252,13 +252,12 @@ def evaluate(
     out: OutIfAny = None,
     show: ShowOptions,
 ) -> None:
-    """Say how good the clusters of a model are, by site and in all.
+    """Compute how good the clusters of a model are, for each site and in all.
 
-    FILE is CSV, Parquet, Excel, SAS, SPSS, Stata, SQLite, DuckDB, .npy, .npz or .h5ad, one for
-    each site; NAME=FILE gives it another name; or it is a site's own file, site.toml. The model's
-    columns are found by name, others are ignored. The sites answer with sums alone, in two rounds;
-    what stands under a site is what it would find out alone. With --out writes scores.json, the
-    same.
+    Give one FILE for each site: CSV, Parquet, Excel, SAS, SPSS, Stata, SQLite, DuckDB, .npy, .npz
+    or .h5ad, or a site.toml; NAME=FILE sets another name. Columns of the model are found by name;
+    others are ignored. The sites answer with sums, in two rounds. The column of a site shows what
+    it would find alone. With --out, writes the same to scores.json.
     """
     with Screen(as_json=show.as_json, quiet=show.quiet) as screen:
         from fedcluster._report import _messages as messages
@@ -293,11 +292,11 @@ def evaluate(
 
 
 def warm_up(as_json: AsJson = False, quiet: Quiet = False) -> None:
-    """Compile the numerical kernels, so that no first fit has to wait for that.
+    """Compile the numerical kernels, so that the first fit need not wait.
 
-    They are compiled once on a machine, for its processor and this version, and kept beside the
-    program or, where that cannot be written, in the user's folder of caches; NUMBA_CACHE_DIR names
-    another. A fit compiles what it needs and is not there, and says so.
+    Kernels are compiled once on a machine, for its processor and this version, and stored beside
+    the program or, if that is not possible, in the user's cache folder; NUMBA_CACHE_DIR sets
+    another one. A fit compiles the kernels that it needs and does not find, and says so.
     """
     with Screen(as_json=as_json, quiet=quiet) as screen:
         from time import perf_counter
@@ -324,10 +323,10 @@ def demo(
     seed: Seed = 0,
     show: ShowOptions,
 ) -> None:
-    """See it work: handwritten digits at five sites that each saw only some of them.
+    """Cluster handwritten digits at five simulated sites that each saw only some of them.
 
-    Compares what the sites find together with k-means on the pooled rows and with each site
-    alone. Writes what fit writes and, with matplotlib, centers.png.
+    Compares the common clusters with those of k-means on the pooled rows and of each site alone.
+    Writes what fit writes and, with matplotlib, centers.png.
     """
     with Screen(as_json=show.as_json, quiet=show.quiet) as screen:
         from fedcluster import _demo as digits

@@ -41,12 +41,12 @@ app = typer.Typer(
     help="Cluster over a network: for the coordinator.", no_args_is_help=True, rich_markup_mode=None
 )
 run_app = typer.Typer(
-    help="Ask the sites of a federation.", no_args_is_help=True, rich_markup_mode=None
+    help="Run a job at the sites of a federation.", no_args_is_help=True, rich_markup_mode=None
 )
 app.add_typer(run_app, name="run")
 
 Folder = Annotated[
-    Path, typer.Argument(metavar="DIR", show_default=False, help="The folder of the federation.")
+    Path, typer.Argument(metavar="DIR", show_default=False, help="Folder of the federation.")
 ]
 
 
@@ -57,20 +57,21 @@ Folder = Annotated[
 def new(
     folder: Folder,
     sites: Annotated[
-        str, typer.Option(metavar="A,B,C", show_default=False, help="The names of the sites.")
+        str, typer.Option(metavar="A,B,C", show_default=False, help="Names of the sites.")
     ],
     address: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="Where the sites reach the coordinator.")
+        str,
+        typer.Option(metavar="HOST:PORT", help="Address at which the sites reach the coordinator."),
     ] = "127.0.0.1:8443",
     insecure: Annotated[
         bool,
-        typer.Option("--insecure", help="No encryption and no keys; for one machine, for trials."),
+        typer.Option("--insecure", help="No encryption and no keys; for trials on one machine."),
     ] = False,
 ) -> None:
-    """Make the folder of a federation.
+    """Create the folder of a federation.
 
-    In it: certificates, a key for each site, and in sites/NAME what is handed to each site. Its
-    README says how to go on.
+    It holds certificates, a key for each site and, in sites/NAME, the folder for each site. Its
+    README describes the next steps.
     """
     needs("flwr", "flower")
     from fedcluster.federation._folder import create
@@ -86,7 +87,7 @@ def new(
 def start(folder: Folder) -> None:
     """Let the sites connect, until interrupted.
 
-    Runs Flower's SuperLink; what it prints goes to DIR/flower/superlink.log.
+    Runs Flower's SuperLink, whose output goes to DIR/flower/superlink.log.
     """
     federation = _loaded(folder)
     from fedcluster.cli._screen import until_interrupted
@@ -103,7 +104,7 @@ def start(folder: Folder) -> None:
 
 @app.command(epilog="Example: fedcluster federation show trial")
 def show(folder: Folder, as_json: AsJson = False) -> None:
-    """Show which sites are connected, and the runs."""
+    """List the connected sites and the runs."""
     federation = _loaded(folder)
     from fedcluster._report._tables import Table
     from fedcluster.transports.flower._coordinator import runs, sites_online
@@ -135,41 +136,46 @@ def _loaded(folder: Path) -> Federation:
 )
 def permit(
     folder: Folder,
-    name: Annotated[str, typer.Argument(metavar="ID", show_default=False, help="Its name.")],
+    name: Annotated[
+        str, typer.Argument(metavar="ID", show_default=False, help="Name of the permit.")
+    ],
     *,
-    purpose: Annotated[str, typer.Option(metavar="TEXT", help="What for.", show_default=False)],
+    purpose: Annotated[
+        str, typer.Option(metavar="TEXT", help="Purpose of the study.", show_default=False)
+    ],
     columns: Annotated[
-        str, typer.Option(metavar="A,B,C", help="The columns that it covers.", show_default=False)
+        str, typer.Option(metavar="A,B,C", help="Columns that it covers.", show_default=False)
     ],
     rounds: Annotated[
-        int, typer.Option(metavar="N", help="How often a site answers.", show_default=False)
+        int,
+        typer.Option(metavar="N", help="Number of rounds that a site answers.", show_default=False),
     ],
     end: Annotated[
         datetime,
         typer.Option(
-            formats=["%Y-%m-%d"], metavar="DATE", help="The last day, UTC.", show_default=False
+            formats=["%Y-%m-%d"], metavar="DATE", help="Last day, UTC.", show_default=False
         ),
     ],
     start: Annotated[
         datetime | None,
         typer.Option(
-            formats=["%Y-%m-%d"], metavar="DATE", help="The first day, UTC.", show_default="today"
+            formats=["%Y-%m-%d"], metavar="DATE", help="First day, UTC.", show_default="today"
         ),
     ] = None,
     steps: Annotated[
-        str, typer.Option(metavar="A,B,C", help="The steps that it covers.", show_default="usual")
+        str, typer.Option(metavar="A,B,C", help="Steps that it covers.", show_default="usual")
     ] = "",
     labels: Annotated[
-        bool, typer.Option("--labels", help="Labels of rows may be asked for, too.")
+        bool, typer.Option("--labels", help="Also cover labels of the rows.")
     ] = False,
     sites: Annotated[
-        str, typer.Option(metavar="A,B,C", help="The sites that it is for.", show_default="all")
+        str, typer.Option(metavar="A,B,C", help="Sites that it covers.", show_default="all")
     ] = "",
 ) -> None:
-    """Write a permit for a study and sign it; each site accepts it for itself.
+    """Write and sign a permit for a study; each site decides whether to accept it.
 
-    Hand DIR/permits/ID.toml and ID.sig to each site: fedcluster site permit accept. Then name it:
-    fedcluster federation run DIR fit --permit ID.
+    Send DIR/permits/ID.toml and ID.sig to each site, which runs fedcluster site permit accept.
+    Then use it: fedcluster federation run DIR fit --permit ID.
     """
     federation = _loaded(folder)
     from fedcluster.federation._folder import grant
@@ -194,15 +200,13 @@ def permit(
 
 Columns = Annotated[
     str | None,
-    typer.Option(
-        metavar="A,B,C", help="Columns to cluster by; by default all that the sites have."
-    ),
+    typer.Option(metavar="A,B,C", help="Columns to use; by default all that the sites have."),
 ]
 
 
 @run_app.callback()
 def run(context: typer.Context, folder: Folder) -> None:
-    """Ask the sites of a federation."""
+    """Run a job at the sites of a federation."""
     context.obj = folder
 
 
@@ -219,14 +223,15 @@ def fit(
     options: RunOptions,
     show: ShowOptions,
 ) -> None:
-    """Find clusters of the rows of all sites.
+    """Cluster the rows of all sites.
 
-    Rows are prepared as by fedcluster fit: scaled, missing values filled in, text with few values
-    as columns of 0 and 1. An algorithm of your own must be among the steps that each site allows.
+    Columns are prepared as by fedcluster fit: numbers are scaled, missing values filled in, and
+    text with few values turned into columns of 0 and 1. Sites must allow your own algorithms among
+    their steps.
 
-    Writes model.json and history.json here; with -k auto also selection.json and, with
-    matplotlib, curves.png. Every site gets the model, and writes the clusters of its rows for
-    itself. What a site holds back stands in its site.toml.
+    Writes model.json, history.json and report.html; with -k auto also selection.json and, with
+    matplotlib, curves.png. Every site gets the model and writes the clusters of its rows itself.
+    Limits on what leaves a site are set in its site.toml.
     """
     check_options(job)
     job = with_fuzzifier(job, fuzzy=fuzzy)
@@ -249,10 +254,10 @@ def select_k(
     options: RunOptions,
     show: ShowOptions,
 ) -> None:
-    """Say how many clusters there are at all sites together, and why.
+    """Choose the number of clusters of all sites' rows, and give the reason.
 
-    As fedcluster select-k: shows what each index says of each k. Writes selection.json here and,
-    with matplotlib, curves.png.
+    Shows every index for every k, as fedcluster select-k does. Writes selection.json and, with
+    matplotlib, curves.png.
     """
     from fedcluster.cli import _indices as indices
 
@@ -273,8 +278,8 @@ def evaluate(
         bool,
         typer.Option(
             "--labels",
-            help="Compare the clusters with the labels of the rows too, in the column that each "
-            "site's site.toml names as label_column.",
+            help="Also compare the clusters with the reference labels in the column that each site "
+            "names as label_column in its site.toml.",
         ),
     ] = False,
     metric: OwnMetrics = None,
@@ -283,11 +288,11 @@ def evaluate(
     options: RunOptions,
     show: ShowOptions,
 ) -> None:
-    """Say how good the clusters of a model are at all sites together. Writes scores.json here.
+    """Compute how good the clusters of a model are at all sites; write scores.json.
 
-    With --labels also how far they agree with reference labels: each site tells which labels
-    enough of its rows have, and how many rows of each cluster have which. A metric or an algorithm
-    of your own must be among the steps that each site allows.
+    With --labels, also compare them with reference labels: each site tells which labels enough of
+    its rows have, and how many rows of each cluster have which. Sites must allow your own metrics
+    and algorithms among their steps.
     """
     from fedcluster.model import Model
 
@@ -310,10 +315,10 @@ def profile(
     options: RunOptions,
     show: ShowOptions,
 ) -> None:
-    """Say what sets the clusters of a model apart, at all sites together, and propose names.
+    """Describe what sets the clusters of a model apart at all sites, and propose names.
 
-    As fedcluster profile, in two rounds. Writes profiles.json here. Columns of few rows of a
-    cluster are missing where a site's limits hold them back.
+    Takes two rounds and writes profiles.json, as fedcluster profile does. Values over few rows are
+    missing if a site's limits hold them back.
     """
     from fedcluster.model import Model
 
@@ -326,11 +331,13 @@ def profile(
 @run_app.command(epilog="Example: fedcluster federation run trial resume 20260102-030405-ab12")
 def resume(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="RUN", show_default=False, help="Its name.")],
+    name: Annotated[
+        str, typer.Argument(metavar="RUN", show_default=False, help="Name of the run.")
+    ],
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Let a run that was broken off go on from its last round."""
+    """Continue an interrupted run from its last round."""
     federation = _loaded(context.obj)
     from fedcluster.transports.flower import _coordinator as coordinator
 

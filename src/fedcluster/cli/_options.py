@@ -27,36 +27,39 @@ KINDS = {kind.__name__: kind for kind in (bool, int, float, str, Path)}
 
 Files = Annotated[
     list[str],
-    typer.Argument(metavar="FILE...", show_default=False, help="The sites' files."),
+    typer.Argument(metavar="FILE...", show_default=False, help="Files of the sites."),
 ]
 ModelFile = Annotated[
     Path,
-    typer.Argument(
-        metavar="MODEL", show_default=False, help="The model.json of a fit, or its folder."
-    ),
+    typer.Argument(metavar="MODEL", show_default=False, help="model.json of a fit, or its folder."),
 ]
 Out = Annotated[
-    Path, typer.Option("--out", "-o", metavar="DIR", show_default=False, help="Folder to write.")
+    Path,
+    typer.Option("--out", "-o", metavar="DIR", show_default=False, help="Folder for the results."),
 ]
-OutOfFit = Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Folder to write.")]
+OutOfFit = Annotated[
+    Path, typer.Option("--out", "-o", metavar="DIR", help="Folder for the results.")
+]
 OutIfAny = Annotated[
     Path | None,
-    typer.Option("--out", "-o", metavar="DIR", show_default=False, help="Folder to write."),
+    typer.Option("--out", "-o", metavar="DIR", show_default=False, help="Folder for the results."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, for programs.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors and warnings only.")]
 Seed = Annotated[int, typer.Option(metavar="N", help=SEED)]
-DECIMAL = "What decimals begin with in CSV files, as in 36.6 or 36,6."
+DECIMAL = "Decimal sign of CSV files, as in 36.6 or 36,6."
 SIGNS = (".", ",")
 Columns = Annotated[
-    str | None, typer.Option(metavar="A,B,C", help="Columns to cluster by; by default all.")
+    str | None, typer.Option(metavar="A,B,C", help="Columns to use; by default all.")
 ]
 Fuzzy = Annotated[
-    bool, typer.Option("--fuzzy", help="Fuzzy c-means: rows belong to clusters by degrees.")
+    bool, typer.Option("--fuzzy", help="Fuzzy c-means: rows get memberships in all clusters.")
 ]
 Elbow = Annotated[
     bool,
-    typer.Option("--elbow", help="Where the index's curve bends most, not its best value."),
+    typer.Option(
+        "--elbow", help="Choose where the curve of the index bends most, not its best value."
+    ),
 ]
 GapBounds = Annotated[
     str | None,
@@ -64,7 +67,7 @@ GapBounds = Annotated[
         "--bounds",
         metavar="LOW:HIGH,...",
         show_default="from mean and variance",
-        help="Bounds of each column that everybody knows, for the gap statistic.",
+        help="Publicly known bounds of each column, for the gap statistic.",
     ),
 ]
 OwnAlgorithm = Annotated[
@@ -73,7 +76,7 @@ OwnAlgorithm = Annotated[
         "--algorithm",
         metavar="MODULE.NAME",
         show_default=False,
-        help="The algorithm of your own that made the model and assigns its rows.",
+        help="Your own algorithm that made the model and assigns rows.",
     ),
 ]
 OwnMetrics = Annotated[
@@ -82,38 +85,37 @@ OwnMetrics = Annotated[
         "--metric",
         metavar="MODULE.NAME",
         show_default=False,
-        help="A metric of your own; may be given several times.",
+        help="A metric of your own; may be repeated.",
     ),
 ]
 AlsoProfile = Annotated[
     bool,
-    typer.Option("--profile", help="Tell in the same rounds what sets the clusters apart."),
+    typer.Option(
+        "--profile", help="Also describe what sets the clusters apart, in the same rounds."
+    ),
 ]
 KeepNames = Annotated[
-    bool, typer.Option("--keep-names", help="Write the names of the clusters into the model.")
+    bool, typer.Option("--keep-names", help="Store the names of the clusters in the model.")
 ]
-LeastRows = Annotated[
-    int, typer.Option(metavar="ROWS", help="A site does not send a sum over fewer rows.")
-]
+LeastRows = Annotated[int, typer.Option(metavar="ROWS", help="Hold back sums over fewer rows.")]
 MinClusterSize = Annotated[
     int | None,
     typer.Option(
         metavar="ROWS",
         show_default="the algorithm's",
-        help="A site does not send a cluster of fewer rows.",
+        help="Hold back clusters with fewer rows.",
     ),
 ]
 
 
-Exclude = Annotated[
-    str | None, typer.Option(metavar="A,B,C", help="Columns that are not clustered by.")
-]
+Exclude = Annotated[str | None, typer.Option(metavar="A,B,C", help="Columns to leave out.")]
 Dates = Annotated[
     str | None,
     typer.Option(
         metavar="A=HOW,...|HOW",
-        help="Make numbers of dates: age in years, today or age:YYYY-MM-DD; month; weekday, 1 is "
-        "Monday; since, in days since 2000 or since:YYYY-MM-DD. Without it dates are left out.",
+        help="Turn dates into numbers, which are otherwise left out. age: years up to today, or "
+        "age:YYYY-MM-DD; month; weekday: 1 is Monday; since: days since 2000, or "
+        "since:YYYY-MM-DD.",
     ),
 ]
 
@@ -123,22 +125,20 @@ class ValueOptions:
     """Options of how values of files are read, of rows to cluster and of new ones."""
 
     decimal: str | None = parameter(
-        None, DECIMAL, choices=SIGNS, show_default="found where it is certain"
+        None, DECIMAL, choices=SIGNS, show_default="detected if certain"
     )
     encoding: str | None = parameter(
         None,
-        "How letters of CSV files are written, as in cp1252 or latin-1.",
+        "Character encoding of CSV files, such as cp1252 or latin-1.",
         metavar="NAME",
-        show_default="found where it is not UTF-8",
+        show_default="UTF-8, or detected",
     )
-    missing_values: str | None = parameter(
-        None, "Values that mean that there is none.", metavar="VALUE,..."
-    )
+    missing_values: str | None = parameter(None, 'Values that mean "missing".', metavar="VALUE,...")
     codes: str | None = parameter(
-        None, "What texts of a column are called instead.", metavar="COLUMN:TEXT=NAME,..."
+        None, "New names for texts of a column.", metavar="COLUMN:TEXT=NAME,..."
     )
     factor: str | None = parameter(
-        None, "What a site's column is multiplied with.", metavar="SITE:COLUMN=FACTOR,..."
+        None, "Factors for columns of a site in another unit.", metavar="SITE:COLUMN=FACTOR,..."
     )
 
 
@@ -147,16 +147,18 @@ class FileOptions(ValueOptions):
     """Options of how files of rows are read; with the columns, which not every command takes."""
 
     site_column: str | None = parameter(
-        None, "Column that names each row's site, in one file of all.", metavar="NAME"
+        None, "Column with the site of each row, if one file holds all sites.", metavar="NAME"
     )
-    weight_column: str | None = parameter(None, "Column with the rows' weights.", metavar="NAME")
+    weight_column: str | None = parameter(
+        None, "Column with the weights of the rows.", metavar="NAME"
+    )
     group_column: str | None = parameter(
-        None, "Column that says whose row it is: limits count persons.", metavar="NAME"
+        None, "Column with the person of each row; limits then count persons.", metavar="NAME"
     )
     protection: str | None = parameter(
         None,
-        "Whether rows are seen in groups, as a federation over a network sees them, or as they "
-        "are; by default as they are, or as a site file says.",
+        "groups: use means of groups of rows, as a federation over a network does. limits: use "
+        "the rows. By default limits, or what a site file says.",
         choices=PROTECTIONS,
         show_default=False,
     )
@@ -172,12 +174,12 @@ class JoinOptions:
     """Options of what is written beside the clusters of rows, where the rows are."""
 
     id_column: str | None = parameter(
-        None, "Column with the rows' keys, kept beside their clusters.", metavar="NAME"
+        None, "Column with the keys of the rows, written beside their clusters.", metavar="NAME"
     )
     append: bool = parameter(
         False,
-        "Write each site's table again, with the cluster, the distance to its centre and how "
-        "clear it is.",
+        "Write each site's table again with the cluster of each row, the distance to its centre "
+        "and how clear the assignment is.",
         "--append",
     )
 
@@ -186,7 +188,7 @@ class JoinOptions:
 class ShowOptions:
     """Options of what a command shows, and whether it may replace files."""
 
-    overwrite: bool = parameter(False, "Replace files of an earlier run in --out.", "--overwrite")
+    overwrite: bool = parameter(False, "Replace the files of an earlier run.", "--overwrite")
     as_json: bool = parameter(False, "Print one JSON object, for programs.", "--json")
     quiet: bool = parameter(False, "Print errors and warnings only.", "--quiet", "-q")
 
@@ -361,19 +363,20 @@ class Scaling:
 
     scale: str = parameter(
         "standard",
-        "Of numbers. standard: mean 0, variance 1. robust: by quartiles. minmax: by --bounds. "
-        "none: as they are.",
+        "Scaling of numbers. standard: mean 0, variance 1. robust: by quartiles. minmax: by "
+        "--bounds. none: as they are.",
         choices=SCALES,
     )
     missing: str | None = parameter(
         None,
-        "Missing values: an error; their rows dropped; filled in with mean or median.",
+        "Missing values: report an error, drop their rows, fill in the mean or median, or ignore "
+        "them in distances.",
         choices=MISSING_TREATMENTS,
         show_default="mean",
     )
     categories: str | None = parameter(
         None,
-        "Columns that become one of 0 and 1 for each value.",
+        "Columns to turn into one column of 0 and 1 for each value.",
         metavar="A,B|none",
         show_default="text with few values",
     )
@@ -383,13 +386,13 @@ class Scaling:
 class Shaping:
     """Options of columns that only a fit takes."""
 
-    log: str | None = parameter(None, "Columns of which log(1 + x) is taken.", metavar="A,B")
+    log: str | None = parameter(None, "Columns to replace by log(1 + x).", metavar="A,B")
     bounds: str | None = parameter(
-        None, "Bounds of columns; values outside are moved there.", metavar="A=LOW:HIGH,..."
+        None, "Bounds of columns; values outside are moved to them.", metavar="A=LOW:HIGH,..."
     )
     weight: str | None = parameter(
         None,
-        "How often squared differences of columns count; text counts as one column.",
+        "Weights of columns in squared distances; text counts as one column.",
         metavar="A=FACTOR,...",
         show_default="1",
     )

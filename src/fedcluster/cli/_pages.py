@@ -15,16 +15,16 @@ RunFolder = Annotated[
     typer.Argument(
         metavar="DIR",
         show_default=False,
-        help="The folder that a job wrote (--out), or a run of a federation: DIR/runs/RUN.",
+        help="Folder of results (--out), or of a run of a federation: DIR/runs/RUN.",
     ),
 ]
 
 
 def report(folder: RunFolder, as_json: AsJson = False, quiet: Quiet = False) -> None:
-    """Write report.html: a page on a run, to read in a browser, print or hand on.
+    """Write report.html, a page about a run to read in a browser, print or hand on.
 
-    It is made of what fit, select-k and evaluate wrote into DIR, needs no network, and holds sums,
-    counts and means of all rows: no row, and no label of one.
+    The page shows what fit, select-k, evaluate and profile wrote to DIR and needs no network. It
+    contains sums, counts and means, but no row and no label of a row.
     """
     with Screen(as_json=as_json, quiet=quiet) as screen:
         from fedcluster._pages._page import write_report
@@ -40,19 +40,20 @@ def watch(
         typer.Argument(
             metavar="DIR",
             show_default=False,
-            help="The folder of a federation, whose last run is followed, or its first as soon as "
-            "it has begun; or a run: DIR/runs/RUN.",
+            help="Folder of a federation, to follow its last run, or its first once it begins; or "
+            "of a run: DIR/runs/RUN.",
         ),
     ],
     port: Annotated[
-        int, typer.Option(metavar="PORT", min=0, max=65535, help="Its port; 0: any that is free.")
+        int,
+        typer.Option(metavar="PORT", min=0, max=65535, help="Port of the page; 0: any free one."),
     ] = 0,
 ) -> None:
-    """Follow a run of a federation on a page, until interrupted.
+    """Follow a run of a federation on a live page, until interrupted.
 
-    The page has the round, the inertia, the shift of the centres, and which sites answer, are late
-    or gone; when the run has ended it is the report. It is served to this machine only, and only
-    to those who know its address.
+    The page shows the round, the inertia, the shift of the centres, and which sites answer, are
+    late or gone. When the run ends, it becomes the report. It is served to this machine only, and
+    only to those who know its address.
     """
     with Screen(as_json=False, quiet=False):
         from fedcluster._pages._live import Server, Watched, followed, is_federation

@@ -37,13 +37,13 @@ def profile(
     out: OutIfAny = None,
     show: ShowOptions,
 ) -> None:
-    """Say what sets the clusters of a model apart, column by column, and propose names.
+    """Describe what sets the clusters of a model apart, column by column, and propose names.
 
-    FILE is CSV, Parquet, Excel, SAS, SPSS, Stata, SQLite, DuckDB, .npy, .npz or .h5ad, one for
-    each site; NAME=FILE gives it another name; or it is a site's own file, site.toml. The model's
-    columns are found by name, others are ignored. The sites answer with sums and counts, in two
-    rounds: means, spreads and medians of numbers and shares of texts, in the units of the files.
-    With --out writes profiles.json, the same. To change a name, use fedcluster name.
+    Give one FILE for each site: CSV, Parquet, Excel, SAS, SPSS, Stata, SQLite, DuckDB, .npy, .npz
+    or .h5ad, or a site.toml; NAME=FILE sets another name. Columns of the model are found by name;
+    others are ignored. The sites answer with sums and counts, in two rounds: means, spreads and
+    medians of numbers, and shares of texts, in the units of the files. With --out, writes the
+    same to profiles.json. To change a name, use fedcluster name.
     """
     with Screen(as_json=show.as_json, quiet=show.quiet) as screen:
         from fedcluster._artefacts import profiles_content
@@ -89,9 +89,10 @@ def name(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Give clusters of a model names, which the model keeps. No row is read.
+    """Name the clusters of a model, without reading rows.
 
-    A cluster is named by its number; those that have no name yet keep their number.
+    CLUSTER is the number of a cluster. The model stores the names; clusters without a name keep
+    their number.
     """
     with Screen(as_json=as_json, quiet=quiet) as screen:
         from fedcluster._model_file import write_names

@@ -38,7 +38,7 @@ app = typer.Typer(
 )
 
 SiteToml = Annotated[
-    Path, typer.Argument(metavar="SITE.TOML", show_default=False, help="The site's file.")
+    Path, typer.Argument(metavar="SITE.TOML", show_default=False, help="The site file.")
 ]
 
 
@@ -46,8 +46,8 @@ SiteToml = Annotated[
 def start(site_file: SiteToml, quiet: Quiet = False) -> None:
     """Take part in a federation, until interrupted.
 
-    Connects to the coordinator, and only outwards. Runs Flower's SuperNode; what it prints goes
-    to flower/supernode.log beside the site's file.
+    Connects to the coordinator; opens no port to the network. Runs Flower's SuperNode, whose
+    output goes to flower/supernode.log beside the site file.
     """
     needs("flwr", "flower")
     from fedcluster.transports.flower._supernode import take_part
@@ -67,10 +67,10 @@ def start(site_file: SiteToml, quiet: Quiet = False) -> None:
 @app.command(epilog="Example: fedcluster site log site.toml --last 20")
 def log(
     site_file: SiteToml,
-    last: Annotated[int, typer.Option(metavar="N", min=1, help="How many answers are shown.")] = 50,
+    last: Annotated[int, typer.Option(metavar="N", min=1, help="Number of answers to show.")] = 50,
     as_json: AsJson = False,
 ) -> None:
-    """Show what left this site, who asked for it, and what the answers of each run tell."""
+    """Show what left this site, who asked for it, and what the answers of each run reveal."""
     from fedcluster._site import SiteFile
     from fedcluster.federation._audit_log import read_log
     from fedcluster.federation._log_messages import answer_line, answers_of, run_parts, run_records
@@ -97,16 +97,16 @@ def verify_log(
         str,
         typer.Option(
             metavar="HASH",
-            help="The hash of a line, or its first 16 digits, as somebody else holds it.",
+            help="Hash of a line that somebody else holds, or its first 16 digits.",
             show_default=False,
         ),
     ] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Check that no line of the log was changed, removed, moved or put in, and none cut off.
+    """Check that no line of the log was changed, removed, moved, inserted or cut off.
 
-    With --head also that up to one line it is the log that somebody else knows: of the coordinator,
-    which gets a hash with every answer, or of whoever wrote down what this command shows.
+    With --head, also check that it is the log that somebody else knows: the coordinator, which gets
+    a hash with every answer, or whoever noted the hash that this command shows.
     """
     from fedcluster._site import SiteFile
     from fedcluster.errors import InputError
@@ -142,7 +142,11 @@ def show_permit(
     site_file: SiteToml,
     file: Annotated[
         Path | None,
-        typer.Argument(metavar="[PERMIT.TOML]", show_default=False, help="One that is offered."),
+        typer.Argument(
+            metavar="[PERMIT.TOML]",
+            show_default=False,
+            help="A permit that is offered to this site.",
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -164,9 +168,9 @@ def accept_permit(
         Path, typer.Argument(metavar="PERMIT.TOML", show_default=False, help="The permit.")
     ],
 ) -> None:
-    """Accept a permit that the coordinator has signed: sign it, and answer under it.
+    """Accept and sign a permit of the coordinator; the site then answers under it.
 
-    What it allows is shown by fedcluster site permit show SITE.TOML PERMIT.TOML.
+    To see what it allows, use fedcluster site permit show SITE.TOML PERMIT.TOML.
     """
     permits, log = _permits(site_file)
     permit = permits.accept(file, log)
@@ -176,9 +180,11 @@ def accept_permit(
 @permit_app.command("revoke", epilog="Example: fedcluster site permit revoke site.toml hips-2026")
 def revoke_permit(
     site_file: SiteToml,
-    name: Annotated[str, typer.Argument(metavar="ID", show_default=False, help="Its id.")],
+    name: Annotated[
+        str, typer.Argument(metavar="ID", show_default=False, help="Name of the permit.")
+    ],
 ) -> None:
-    """Revoke a permit: from now on nothing is answered under it, by a site that runs, too."""
+    """Revoke a permit; a running site stops answering under it at once."""
     permits, log = _permits(site_file)
     permits.revoke(name, log)
     say(f"Revoked permit {name}.")
@@ -206,13 +212,12 @@ def check(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Read a site's rows as its file says, or files side by side, and show what a fit would meet.
+    """Check a site file, or compare the files of several sites, before a fit.
 
-    FILE is a site's own site.toml: shows rows, columns, what they hold, what is missing, and how
-    many rows would be seen in groups, or what the site's limits would do. Or FILE are data files as
-    for fedcluster fit, one for each site: shows what each column holds at each site, what would be
-    left out and why, and warns of values, units and spellings that look wrong.
-    Nothing is sent, and nothing is written.
+    Given a site.toml, shows its rows and columns, missing values, and how many rows would be in
+    groups, or the effect of the site's limits. Given data files, one for each site as for
+    fedcluster fit, shows what each column holds at each site and what would be left out, and
+    warns of values, units and spellings that look wrong. Sends nothing and writes nothing.
     """
     if len(files) == 1 and not suffix_of_data(files[0]):
         _check_site(Path(files[0]), as_json=as_json, quiet=quiet)
