@@ -220,7 +220,7 @@ def kernels() -> Any:
 def whole_fits() -> Any:
     """Draw the time of whole fits in that of each peer."""
     rows = tables("speed-tables.md", "Whole fits to convergence")[0]
-    figure, axes = pyplot.subplots(figsize=(WIDTH, 3.7))
+    figure, axes = pyplot.subplots(figsize=(WIDTH, 0.8 + 0.19 * len(rows)))
     names, of_peer = [], ("lloyd", "elkan", "intelex", "faiss")
     rows_of, kind = "", ""
     for row in rows:
