@@ -82,7 +82,7 @@ def sent(records: Sequence[SiteRecord]) -> str:
     images = sum(record.rows for record in records)
     return (
         f"The {images:,} images stayed where they are. At most {most:,} numbers left a site, "
-        "sums and counts of its images: the report lists them, and what they allow to know."
+        "sums and counts of its images. The report lists them and says what they reveal."
     )
 
 
