@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from math import isfinite
 
 import numpy as np
 from numpy.typing import NDArray
@@ -450,11 +451,12 @@ def _prepared(chunk: Data, tasks: Sequence[Task]) -> list[Data]:
 def _sent(task: Task, step: str, full: Summary, summary: Summary) -> AuditRecord:
     """Return the log's record of one message."""
     lines, rows = int(np.count_nonzero(summary.weights)), summary.rows
+    hidden = float(full.rows @ (rows <= 0))
     return AuditRecord(
         round=task.state.round,
         step=step,
         lines=lines,
         numbers=lines * (summary.sums.shape[1] + 1),
         lone_rows=int(np.count_nonzero(summary.weights[rows == 1])),
-        held_back=round(float(np.nan_to_num(full.rows @ (rows <= 0)))),
+        held_back=round(hidden if isfinite(hidden) else float(np.nan_to_num(hidden))),
     )
