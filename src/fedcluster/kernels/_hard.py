@@ -235,6 +235,8 @@ class Memory:
 
     def labels(self, X: Rows, centers: Floats, sample_weight: Weights) -> Labels | None:
         """Return the nearest centres of all rows by bounds, where there are any that pay."""
+        if all(run.bounds is None for run in self.runs):
+            return None
         apart = next_centers(centers)
         run = self._take(centers, apart)
         if run is None:
