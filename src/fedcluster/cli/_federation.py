@@ -49,6 +49,25 @@ Folder = Annotated[
     Path, typer.Argument(metavar="DIR", show_default=False, help="Folder of the federation.")
 ]
 
+MostRows = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--rows",
+        metavar="SITE:ROWS,...",
+        show_default=False,
+        help="The most rows that a site can have; without it, what the site says first.",
+    ),
+]
+Ranges = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--range",
+        metavar="COLUMN:LOW:HIGH,...",
+        show_default=False,
+        help="Public range of a column. Sums that rows within it cannot have are refused.",
+    ),
+]
+
 
 @app.command(
     epilog="Example: fedcluster federation new trial --sites north,south,west "
@@ -67,6 +86,8 @@ def new(
         bool,
         typer.Option("--insecure", help="No encryption and no keys; for trials on one machine."),
     ] = False,
+    rows: MostRows = None,
+    ranges: Ranges = None,
 ) -> None:
     """Create the folder of a federation.
 
@@ -74,13 +95,41 @@ def new(
     README describes the next steps.
     """
     needs("flwr", "flower")
+    from fedcluster.federation._bounds import ranges_from_options, rows_from_options
     from fedcluster.federation._folder import create
 
-    federation = create(folder, sites.split(","), address, insecure=insecure)
+    federation = create(
+        folder,
+        sites.split(","),
+        address,
+        insecure=insecure,
+        rows=rows_from_options(rows or ()),
+        ranges=ranges_from_options(ranges or ()),
+    )
     say(f"Wrote {folder}: hand sites/NAME to each of {', '.join(federation.sites)}.")
     if insecure:
         say("INSECURE: nothing is encrypted and any program of this machine may take part.")
     say(f"How to go on is written in {folder / 'README.md'}.")
+
+
+@app.command(epilog="Example: fedcluster federation bounds trial --rows north:8000")
+def bounds(folder: Folder, rows: MostRows = None, ranges: Ranges = None) -> None:
+    """Show or change what the coordinator believes: most rows of sites, ranges of columns.
+
+    Without options, show them. Changes apply to runs that begin later.
+    """
+    federation = _loaded(folder)
+    from fedcluster.federation._bounds import ranges_from_options, rows_from_options
+    from fedcluster.federation._folder import bound
+
+    if rows or ranges:
+        given = rows_from_options(rows or ()), ranges_from_options(ranges or ())
+        federation = bound(federation, *given)
+    for site in federation.sites:
+        most = federation.rows.get(site)
+        say(f"{site}: {'no limit stated' if most is None else f'at most {most:,.0f} rows'}")
+    for column, (low, high) in federation.ranges.items():
+        say(f"{column}: from {low:g} to {high:g}")
 
 
 @app.command(epilog="Example: fedcluster federation start trial")

@@ -6,12 +6,13 @@ import ipaddress
 import json
 import re
 import tomllib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from fedcluster.errors import InputError
+from fedcluster.federation._bounds import checked_ranges, checked_rows
 from fedcluster.federation._certificates import issue
 from fedcluster.federation._permits import GRANTED, Permit, authority_digest, load_key, sign
 from fedcluster.federation._private import check_private, private_files
@@ -20,7 +21,17 @@ from fedcluster.io._outputs import atomic_folder, atomic_write
 CANCEL = "cancel"
 """File in the folder of a run that says that it is cancelled."""
 TEMPLATES = Path(__file__).with_name("templates")
-INNER = ("certificates", "certificates/*", "flower", "keys", "keys/*", "permits", "runs", "*.toml")
+INNER = (
+    "certificates",
+    "certificates/*",
+    "flower",
+    "keys",
+    "keys/*",
+    "permits",
+    "runs",
+    "*.toml",
+    "*.json",
+)
 SECRET = ("certificates/*.key", "flower/secret")
 """What only the owner of a federation's folder may write, and read."""
 
@@ -41,12 +52,18 @@ class Federation:
         The names of the sites.
     insecure : bool
         Whether nothing is encrypted and no site proves its identity; on one machine only.
+    rows : mapping of str to float
+        The largest number of rows of each site for which one is stated.
+    ranges : mapping of str to (float, float)
+        The public ranges of columns, in their own units, where there are any.
     """
 
     folder: Path
     address: str
     sites: tuple[str, ...]
     insecure: bool = False
+    rows: Mapping[str, float] = field(default_factory=dict, hash=False)
+    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict, hash=False)
 
     @classmethod
     def load(cls, folder: Path) -> Federation:
@@ -63,7 +80,9 @@ class Federation:
         try:
             content = tomllib.loads(path.read_text("utf-8"))
             sites = tuple(map(str, content["sites"]))
-            return cls(folder.resolve(), str(content["address"]), sites, content["insecure"])
+            rows, ranges = checked_rows(content, sites), checked_ranges(content)
+            address, insecure = str(content["address"]), content["insecure"]
+            return cls(folder.resolve(), address, sites, insecure, rows, ranges)
         except FileNotFoundError as error:
             raise InputError(
                 f"{path} does not exist; fedcluster federation new {folder} makes it"
@@ -99,7 +118,15 @@ class Federation:
 
 
 @private_files()
-def create(folder: Path, sites: Sequence[str], address: str, *, insecure: bool) -> Federation:
+def create(
+    folder: Path,
+    sites: Sequence[str],
+    address: str,
+    *,
+    insecure: bool,
+    rows: Mapping[str, float] | None = None,
+    ranges: Mapping[str, tuple[float, float]] | None = None,
+) -> Federation:
     """Write the folder of a new federation, whole or not at all.
 
     Parameters
@@ -112,14 +139,19 @@ def create(folder: Path, sites: Sequence[str], address: str, *, insecure: bool) 
         HOST:PORT at which the sites will reach the coordinator.
     insecure : bool
         Without certificates and keys, for one machine.
+    rows, ranges
+        As of `Federation`.
 
     Raises
     ------
     InputError
-        If a name or the address means nothing, or the folder holds something.
+        If a name, the address or a bound means nothing, or the folder holds something.
     """
     _check_sites(sites)
-    federation = Federation(folder.absolute(), address, tuple(sorted(sites)), insecure)
+    rows = checked_rows({"rows": rows or {}}, sites)
+    ranges = checked_ranges({"ranges": ranges or {}})
+    names = tuple(sorted(sites))
+    federation = Federation(folder.absolute(), address, names, insecure, rows, ranges)
     _check_address(federation)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder} exists and is not an empty folder; choose another")
@@ -131,6 +163,27 @@ def create(folder: Path, sites: Sequence[str], address: str, *, insecure: bool) 
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
     return federation
+
+
+@private_files()
+def bound(
+    federation: Federation,
+    rows: Mapping[str, float],
+    ranges: Mapping[str, tuple[float, float]],
+) -> Federation:
+    """Write other bounds into ``federation.toml``; those of other sites and columns stay.
+
+    Raises
+    ------
+    InputError
+        If a bound means nothing.
+    """
+    rows = checked_rows({"rows": {**federation.rows, **rows}}, federation.sites)
+    ranges = checked_ranges({"ranges": {**federation.ranges, **ranges}})
+    changed = replace(federation, rows=rows, ranges=ranges)
+    with atomic_write(federation.file("federation.toml")) as temporary:
+        temporary.write_text(_described(changed), encoding="utf-8")
+    return changed
 
 
 @private_files()
@@ -203,10 +256,9 @@ def _is_loopback(host: str) -> bool:
 def _pages(federation: Federation) -> dict[str, bytes]:
     """Return the texts of a federation, from ``templates/``, by the names of their files."""
     address, sites, insecure = federation.address, list(federation.sites), federation.insecure
-    about = {"address": address, "sites": sites, "insecure": insecure}
     kind = "insecure" if insecure else "secure"
     texts = {
-        "federation.toml": "".join(f"{key} = {json.dumps(about[key])}\n" for key in about),
+        "federation.toml": _described(federation),
         "README.md": _template("README.md").format(
             n=len(sites),
             address=address,
@@ -226,6 +278,19 @@ def _pages(federation: Federation) -> dict[str, bytes]:
                 keep=_template(f"{kind}/keep.md"),
             )
     return {name: text.encode() for name, text in texts.items()}
+
+
+def _described(federation: Federation) -> str:
+    """Return the content of ``federation.toml``."""
+    tables: dict[str, Mapping[str, Any]] = {"rows": federation.rows, "ranges": federation.ranges}
+    names = ("address", "sites", "insecure")
+    lines = [f"{name} = {json.dumps(getattr(federation, name))}" for name in names]
+    for title, table in tables.items():
+        if table:
+            quoted = (json.dumps(name, ensure_ascii=False) for name in table)
+            values = map(json.dumps, table.values())
+            lines += ["", f"[{title}]", *map(" = ".join, zip(quoted, values, strict=True))]
+    return "\n".join([*lines, ""])
 
 
 def _template(name: str) -> str:
