@@ -113,7 +113,7 @@ clean: ## Remove everything that was made here
 	@$(call install,what builds and checks packages,.cache/dist/bin/python,--group dist)
 	@touch $@
 
-EXTRAS := '.[anndata,duckdb,excel,fsspec,pandas,plot,sql,stats]'
+EXTRAS := '.[anndata,duckdb,excel,fsspec,pandas,plot,privacy,sql,stats]'
 .cache/oldest/ready: pyproject.toml .ci/oldest.py | .venv/ready
 	@$(PYTHON) -m venv --clear .cache/oldest
 	@$(BIN)/python .ci/oldest.py > .cache/oldest/constraints.txt

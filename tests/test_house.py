@@ -48,12 +48,14 @@ ANYWHERE = " ".join(FLOORS)
 GUESTS = {
     "anndata": "io._matrices",
     "cryptography": "federation transports.flower",
+    "dp_accounting": "privacy._accounting",
     "flwr": "transports.flower",
     "httpx": "transports.flower",
     "llvmlite": "kernels",
     "matplotlib": "_report._pictures plotting selection._verdict",
     "numba": "kernels",
     "numpy": ANYWHERE,
+    "opendp": "privacy._noise",
     "pyarrow": "io datasets",
     "rich": "cli",
     "scipy": ANYWHERE,
@@ -147,7 +149,7 @@ def inner_imports(package: Path) -> list[str]:
 def test_few_things_are_imported_inside_functions():
     """Extras, and what is slow and rarely needed; each says why in a comment."""
     found = inner_imports(Path(fedcluster.__file__).parent)
-    assert len(found) <= 13, "\n".join(["", *found])
+    assert len(found) <= 15, "\n".join(["", *found])
 
 
 def test_no_file_imports_one_that_imports_it():

@@ -55,6 +55,11 @@ class AssignedRows:
             return self.told.missing
         return "drop" if how is None or how.missing == "ignore" else how.missing
 
+    @property
+    def box(self) -> bool:
+        """False: how rows are shown is not bounded."""
+        return False
+
     def completing(self) -> Self:
         """Return the transform itself, which leaves no missing value that it ignores."""
         return self

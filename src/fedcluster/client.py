@@ -28,6 +28,7 @@ from fedcluster.core import (
     Task,
     first_alike,
 )
+from fedcluster.errors import InputError
 from fedcluster.io._columns import (
     chosen_columns,
     classes,
@@ -38,6 +39,7 @@ from fedcluster.io._rows import in_order, n_columns_of
 from fedcluster.kernels._threads import blas_on_one_thread, thread_count
 from fedcluster.privacy import Grouping, Groups, MinRows
 from fedcluster.privacy._limits import GroupCounter, Persons
+from fedcluster.privacy._noise import check_noise, with_noise
 
 __all__ = ["Client"]
 
@@ -64,6 +66,8 @@ class AuditRecord:
         rows are grouped, lines that may stand for a single person.
     held_back : int
         Rows that stood behind lines which the site's filters held back.
+    noise : float, optional
+        The noise multiplier of an answer with noise; of that, all lines leave.
     """
 
     round: int
@@ -72,6 +76,7 @@ class AuditRecord:
     numbers: int
     lone_rows: int
     held_back: int
+    noise: float | None = None
 
 
 class SharedLog:
@@ -311,6 +316,8 @@ class Client:
 
     def answers(self, tasks: Sequence[Task]) -> list[Summary]:
         """Return the answers to all tasks of a round: load, step, filter."""
+        for task in tasks:
+            self._check_noise(task)
         if self.protection is not None and not len(self.data):
             return [self._no_answer(task) for task in tasks]
         with blas_on_one_thread() if self._is_large else nullcontext():
@@ -318,10 +325,10 @@ class Client:
             added = iter(self._chunk_by_chunk(additive) if additive else ())
             answers = []
             for task in tasks:
-                if task.resampled is not None and not len(self.rows_for(task)):
-                    answers.append(self._no_answer(task))
-                    continue
                 streamed = self._is_streamed(task)
+                if self._may_be_empty(task) and not streamed and not len(self.rows_for(task)):
+                    answers.append(self._leaving(task, self._no_answer(task), 0))
+                    continue
                 full, n_rows = next(added) if streamed else self._step(task, self.rows_for(task))
                 answers.append(self._leaving(task, full, n_rows))
             return answers
@@ -330,8 +337,27 @@ class Client:
         """Return whether a task is asked about chunk after chunk."""
         return self.streams and task.step.client_additive and task.resampled is None
 
+    def _check_noise(self, task: Task) -> None:
+        """Refuse a task with noise that these rows cannot be asked.
+
+        Raises
+        ------
+        InputError
+            With the reason, which depends on no row.
+        """
+        if task.noise is None:
+            return
+        check_noise(task)
+        if self.protection is not None:
+            raise InputError("groups of rows and noise do not go together: use one of the two")
+
+    @staticmethod
+    def _may_be_empty(task: Task) -> bool:
+        """Return whether a task is answered where no row is left for it."""
+        return task.resampled is not None or task.noise is not None
+
     def _no_answer(self, task: Task) -> Summary:
-        """Return the answer of a site with too few rows for groups: nothing."""
+        """Return the answer of no row at all: nothing."""
         how = task.preprocessor
         d = self.data.X.shape[1] if how is None else how.n_columns_out
         lines, width = task.step.answer_shape(task.state, d)
@@ -350,7 +376,7 @@ class Client:
     def rows_for(self, task: Task) -> Data:
         """Return all rows as a task wants them."""
         data = self.data if task.preprocessor is None else self._prepared_rows(task.preprocessor)
-        if not len(data):
+        if not len(data) and task.noise is None:
             raise ValueError(ALL_DROPPED)
         if task.resampled is not None:  # may leave none
             return resampled(data, task.resampled, self.name, self.key)
@@ -370,9 +396,10 @@ class Client:
                 before, n_before = totals.get(i, (None, 0))
                 total = summary if before is None else before + summary
                 totals[i] = total, n_before + n_rows
-        if len(totals) < len(tasks):
-            raise ValueError(NO_ROW)
-        return [totals[i] for i in range(len(tasks))]
+        for i, task in enumerate(tasks):
+            if i not in totals and not self._may_be_empty(task):
+                raise ValueError(NO_ROW)
+        return [totals.get(i) or (self._no_answer(task), 0) for i, task in enumerate(tasks)]
 
     def _of_chunk(self, tasks: Sequence[Task], chunk: Data) -> dict[int, tuple[Summary, int]]:
         """Return a chunk's answers and numbers of rows, by task, where it has rows for the task."""
@@ -404,6 +431,8 @@ class Client:
         if len(centers) and centers.shape[1] != d:
             raise ValueError(f"the centres have {centers.shape[1]} columns, the rows here {d}")
         rng = stream(task.seed, task.state.round, self.name)
+        if task.noise is not None and data.sample_weight is not None:
+            raise InputError("rows with weights cannot be asked with noise: leave the weights out")
         return task.step.client_step(task.state, data, rng), len(data)
 
     def _passes(self, counts: Floats, n_rows: int) -> NDArray[np.bool_]:
@@ -411,11 +440,19 @@ class Client:
         return self._filtered(Summary(np.zeros((len(counts), 0)), counts), n_rows).weights > 0
 
     def computed(self, task: Task) -> Summary:
-        """Return the answer to a task once more, without logging it."""
+        """Return the answer to a task without noise once more, without logging it."""
         return self._filtered(*self._step(task, self.rows_for(task))).leaving()
 
     def _leaving(self, task: Task, full: Summary, n_rows: int) -> Summary:
-        """Filter a summary and log what leaves."""
+        """Filter a summary, or add noise to it, and log what leaves.
+
+        Filters decide by exact counts, which would be told by what they hold back: no answer with
+        noise passes them.
+        """
+        if task.noise is not None:
+            summary = with_noise(full, task)
+            self.audit_log.append(_sent(task, self._written(task.step), summary, summary))
+            return summary
         summary = self._filtered(full, n_rows)
         sent = _sent(task, self._written(task.step), full, summary)
         if self.protection is not None:  # no line stands for a single row
@@ -451,12 +488,13 @@ def _prepared(chunk: Data, tasks: Sequence[Task]) -> list[Data]:
 def _sent(task: Task, step: str, full: Summary, summary: Summary) -> AuditRecord:
     """Return the log's record of one message."""
     lines, rows = int(np.count_nonzero(summary.weights)), summary.rows
-    hidden = float(full.rows @ (rows <= 0))
+    hidden = 0.0 if task.noise is not None else float(full.rows @ (rows <= 0))
     return AuditRecord(
         round=task.state.round,
         step=step,
         lines=lines,
         numbers=lines * (summary.sums.shape[1] + 1),
-        lone_rows=int(np.count_nonzero(summary.weights[rows == 1])),
+        lone_rows=0 if task.noise else int(np.count_nonzero(summary.weights[rows == 1])),
         held_back=round(hidden if isfinite(hidden) else float(np.nan_to_num(hidden))),
+        noise=task.noise,
     )

@@ -21,6 +21,9 @@ Floats = NDArray[np.float64]
 Rows = NDArray[np.floating[Any]]
 Labels = NDArray[np.int32]
 
+GRID = 1 << 20
+"""Multiples of 1 / GRID are the values of rows that are asked with noise: see `on_grid`."""
+
 SCALARS = (bool, int, float, str, NoneType)
 """Types that a parameter of a step or of a limit may have."""
 
@@ -28,6 +31,7 @@ __all__ = [
     "Algorithm",
     "Answers",
     "Assigns",
+    "Bounded",
     "Column",
     "Data",
     "Engine",
@@ -36,6 +40,7 @@ __all__ = [
     "Metric",
     "Result",
     "RowStream",
+    "Sensitivity",
     "SiteInfo",
     "State",
     "Step",
@@ -186,6 +191,21 @@ class Data:
         """Return the rows in lexicographic order: then no draw depends on the given one."""
         weight = [] if self.sample_weight is None else [self.sample_weight]
         return self.take(lexicographic([*self.X.T, *weight]))
+
+
+def on_grid(values: Rows) -> Rows:
+    """Return values shortened, towards 0, to multiples of 2^-20.
+
+    Sums of 2^33 of them that lie in [-1, 1] are exact, in any order. So one record changes a sum by
+    what it adds to it and by no rounding, as an answer with noise needs; no norm becomes larger.
+
+    Examples
+    --------
+    >>> on_grid(np.array([0.25, 2.0**-20 * 1.75, -(2.0**-21)])) * 2**20
+    array([ 2.62144e+05,  1.00000e+00, -0.00000e+00])
+    """
+    shortened: Rows = np.trunc(values * GRID) / GRID
+    return shortened
 
 
 def lexicographic(columns: Sequence[NDArray[Any]]) -> NDArray[np.intp]:
@@ -345,6 +365,10 @@ class RowTransform(Protocol):
         """
 
     @property
+    def box(self) -> bool:
+        """True if every prepared row lies in the box [-1, 1]^d, whatever the row was."""
+
+    @property
     def n_columns_out(self) -> int:
         """Number of columns of the prepared rows."""
 
@@ -453,6 +477,42 @@ class Assigns(Protocol):
         """
 
 
+@dataclass(frozen=True, slots=True)
+class Sensitivity:
+    """Largest L2 change of an answer by one record more or less, whose row lies in [-1, 1]^d.
+
+    Parameters
+    ----------
+    sums : float
+        Largest change of the sums, all together as one vector; 0 where no sum depends on rows.
+    weights : float
+        Largest change of the weights, all together as one vector.
+    share : float, default=0.5
+        Part of an answer's privacy cost that the weights take, above 0 and below 1; the sums take
+        the rest. Where one of the two cannot change, the other takes all.
+    """
+
+    sums: float
+    weights: float
+    share: float = 0.5
+
+
+@runtime_checkable
+class Bounded(Protocol):
+    """A step that can be asked with noise, as it says how much one record changes its answer."""
+
+    def sensitivity(self, state: State, n_columns: int) -> Sensitivity:
+        """Return how much one record more or less changes the answer; it depends on no row.
+
+        Parameters
+        ----------
+        state : State
+            The state that is asked about.
+        n_columns : int
+            The columns d of the rows, each of which lies in [-1, 1]^d.
+        """
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class FitParameters:
     """The parameters of a fit that an algorithm with a name is built from.
@@ -544,6 +604,9 @@ class Task:
         Whether all sites are asked, also where only a sample of them is asked in a round.
     resampled : int, optional
         The seed of a bootstrap: each site is asked about rows that it draws from its own.
+    noise : float, optional
+        The noise multiplier: the standard deviation of the Gaussian noise that is added to the
+        answer over the answer's L2 sensitivity. Without it the answer is exact.
     """
 
     step: Step
@@ -552,6 +615,7 @@ class Task:
     preprocessor: RowTransform | None = None
     everyone: bool = False
     resampled: int | None = None
+    noise: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

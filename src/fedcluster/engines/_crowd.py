@@ -222,7 +222,7 @@ class Crowd:
 
     def ask(self, tasks: Sequence[Task], missing: tuple[str, ...]) -> dict[int, Answers]:
         """Return the answers to those tasks that can be asked at once, by their place."""
-        known = [i for i, t in enumerate(tasks) if type(t.step) in AT_ONCE and t.resampled is None]
+        known = [i for i, t in enumerate(tasks) if type(t.step) in AT_ONCE and _is_plain(t)]
         tables = {i: self._table(tasks[i]) for i in known}
         able = [i for i, table in tables.items() if _fits(tasks[i], table)]
         all_sent = on_threads(lambda i: AT_ONCE[type(tasks[i].step)](tasks[i], tables[i]), able)
@@ -306,6 +306,11 @@ def _is_other(client: Client) -> bool:
     if client.protection is not None or client.streams or client.data.X.size > ONE_THREAD:
         return True
     return client.counts_persons
+
+
+def _is_plain(task: Task) -> bool:
+    """Return whether a task asks about all rows of a site, without noise."""
+    return task.resampled is None and task.noise is None
 
 
 def _fits(task: Task, table: Table) -> bool:

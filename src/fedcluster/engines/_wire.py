@@ -216,6 +216,8 @@ def write_tasks(tasks: Sequence[Task]) -> tuple[list[Header], dict[str, Floats]]
         header |= {"converged": bool(state.converged), "memory": list(state.memory)}
         if task.resampled is not None:
             header["resampled"] = task.resampled
+        if task.noise is not None:
+            header["noise"] = float(task.noise)
         headers.append(header)
         arrays |= {f"{i}.centers": state.centers, f"{i}.weights": state.weights}
         arrays |= {f"{i}.memory.{name}": array for name, array in state.memory.items()}
@@ -256,11 +258,12 @@ def read_tasks(
             state = _read_state(i, header, arrays)
             (name, given), seed = (header["step"], header["fields"]), _whole(header["seed"])
             drawn = _whole(header["resampled"]) if "resampled" in header else None
+            noise = _positive(header["noise"]) if "noise" in header else None
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             raise WireError(f"task {i} is not whole") from error
         task = Task(_read_step(name, given, steps), state, seed)
         transform = _read_preprocessor(header.get("preprocessing"), tasks, preprocessors)
-        tasks.append(replace(task, preprocessor=transform, resampled=drawn))
+        tasks.append(replace(task, preprocessor=transform, resampled=drawn, noise=noise))
     return tasks
 
 
@@ -278,6 +281,12 @@ def _read_state(i: int, header: Header, arrays: Arrays) -> State:
 def _whole(number: Any) -> int:
     if type(number) is not int:
         raise TypeError("not a whole number")
+    return number
+
+
+def _positive(number: Any) -> float:
+    if type(number) is not float or not 0 < number < math.inf:
+        raise TypeError("not a positive number")
     return number
 
 

@@ -10,10 +10,11 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from fedcluster.core import Data, Describe, Floats, Grouped, Rows
+from fedcluster.core import Data, Describe, Floats, Grouped, Rows, on_grid
 from fedcluster.errors import InputError
 from fedcluster.io._columns import columns_of
 from fedcluster.preprocessing._columns import (
+    LARGEST_SCALE,
     AnyColumn,
     Category,
     NumericColumn,
@@ -46,6 +47,9 @@ class Preprocessor:
         Applied after the columns.
     unit : bool, default=False
         Whether each row is divided by its length at the end; a row of zeros is dropped.
+    box : bool, default=False
+        Whether each value is at last moved into [-1, 1], a missing one to 0, and shortened to a
+        multiple of 2^-20, see `fedcluster.core.on_grid`: what differential privacy needs.
 
     Examples
     --------
@@ -67,6 +71,44 @@ class Preprocessor:
     missing: str = "error"
     principal: Principal | None = None
     unit: bool = False
+    box: bool = False
+
+    @classmethod
+    def in_box(cls, names: Sequence[str], low: Sequence[float], high: Sequence[float]) -> Self:
+        """Return the preprocessor that scales public bounds of columns of numbers to [-1, 1].
+
+        A value outside is moved to the nearer bound; a missing one becomes the middle.
+
+        Parameters
+        ----------
+        names : sequence of str
+            The columns.
+        low, high : sequence of float
+            The bounds of each column. They must be known without the rows.
+
+        Raises
+        ------
+        InputError
+            If they are not finite, or a lower bound is not below the upper one.
+
+        Examples
+        --------
+        >>> ages = Preprocessor.in_box(["x0"], [0.0], [120.0])
+        >>> ages.apply(Data(np.array([[90.0], [131.0], [np.nan]]))).X.tolist()
+        [[0.5], [1.0], [0.0]]
+        """
+        columns = []
+        for name, least, most in zip(names, map(float, low), map(float, high), strict=True):
+            if not -LARGEST_SCALE <= least < most <= LARGEST_SCALE:
+                raise InputError(
+                    f"column {name!r} has the bounds {least:g} and {most:g}: give two finite "
+                    "numbers, the lower one first"
+                )
+            middle = least / 2 + most / 2
+            columns.append(
+                NumericColumn(name, (least, most), False, middle, middle, most / 2 - least / 2)
+            )
+        return cls(tuple(columns), box=True)
 
     @property
     def numeric(self) -> tuple[NumericColumn, ...]:
@@ -104,7 +146,7 @@ class Preprocessor:
     def as_found(self) -> Self:
         """Transform that tells columns in their own units, gaps and all, texts by level."""
         columns = tuple(column.as_found for column in self.columns)
-        return replace(self, columns=columns, missing="keep", principal=None, unit=False)
+        return replace(self, columns=columns, missing="keep", principal=None, unit=False, box=False)
 
     def apply(self, data: Data) -> Data:
         """Return prepared rows (n, p), without those that are dropped, of the type of the rows."""
@@ -148,6 +190,8 @@ class Preprocessor:
         if self.unit:
             zero = to_unit_length(X)
             dropped = zero if dropped is None else dropped | zero
+        if self.box:
+            X = on_grid(np.clip(np.nan_to_num(X, nan=0.0), -1.0, 1.0)).astype(X.dtype)
         return X, dropped
 
     def keeping(self) -> Self:
@@ -253,7 +297,8 @@ class Preprocessor:
 
     def plain(self) -> dict[str, Any]:
         """Return the preprocessor as JSON can hold it."""
-        return asdict(self) | {"columns": list(map(column_to_plain, self.columns))}
+        plain = asdict(self) | {"columns": list(map(column_to_plain, self.columns))}
+        return {key: value for key, value in plain.items() if key != "box" or value}
 
     @classmethod
     def from_plain(cls, content: Mapping[str, Any]) -> Self:
@@ -264,14 +309,16 @@ class Preprocessor:
         ValueError, LookupError, TypeError
             If it is something else.
         """
-        principal, unit = content["principal"], content.get("unit", False)
-        if not isinstance(unit, bool):
+        principal = content["principal"]
+        unit, box = (content.get(key, False) for key in ("unit", "box"))
+        if not (isinstance(unit, bool) and isinstance(box, bool)):
             raise TypeError("expected a truth value")
         return cls(
             tuple(column_from_plain(each) for each in content["columns"]),
             one_of(content["missing"], ("error", "drop", "keep", "ignore")),
             None if principal is None else Principal.from_plain(principal),
             unit,
+            box,
         )
 
     @property
