@@ -19,7 +19,7 @@ FLOORS = (
     "core errors _random _lazy _texts",
     "_html",
     "_worker _resampling",
-    "_choices _ranges kernels io",
+    "_bounds _choices _ranges kernels io",
     "metrics privacy",
     "algorithms",
     "client",

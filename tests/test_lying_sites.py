@@ -2,16 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from grids import KNOWN
+from test_replies import Bend, Postman
 from typer.testing import CliRunner
 
+from fedcluster import algorithms, metrics
+from fedcluster._bounds import Bounded, Box
+from fedcluster._ranges import allowed_of
 from fedcluster.cli import app
+from fedcluster.client import Client
+from fedcluster.core import Column, Data, State, Task
+from fedcluster.engines import _wire as wire
+from fedcluster.engines._believed import Believed
+from fedcluster.engines._remote import RemoteEngine
+from fedcluster.engines._responder import Responder
 from fedcluster.errors import InputError
+from fedcluster.federation._bounds import first_rows, keep_first_rows
 from fedcluster.federation._folder import Federation, bound, create
+from fedcluster.jobs import Fit, execute
+from fedcluster.metrics._moments import Means, Squares
+from fedcluster.preprocessing import PreprocessingSpec, Preprocessor
+from fedcluster.preprocessing._columns import Category, NumericColumn
+from fedcluster.preprocessing._moments import Missing, Principal
+from fedcluster.privacy import Groups
 
 SITES = ("north", "south")
+RNG = np.random.default_rng(19)
 
 
 def invoke(*words: object) -> tuple[int, str]:
@@ -79,3 +101,224 @@ def test_a_damaged_table_is_named(tmp_path: Path) -> None:
     path.write_text(path.read_text() + "\n[ranges]\nage = [0]\n")
     with pytest.raises(InputError, match="is damaged: the range of 'age' must be two numbers"):
         Federation.load(tmp_path / "f")
+
+
+# What an answer can say about rows within ranges
+
+RANGES = {"age": (0.0, 120.0), "dose": (-1.0, 400.0)}
+COLUMNS = (Column("age"), Column("dose"), Column("sex", "text", ("F", "M", "X")))
+AGE, DOSE = NumericColumn("age"), NumericColumn("dose")
+TURN = np.linalg.qr(np.random.default_rng(3).normal(size=(3, 3)))[0][:2]
+PREPROCESSORS = {
+    "scaled": Preprocessor((NumericColumn("age", shift=40.0, scale=-0.5 + 20.0), DOSE)),
+    "bent": Preprocessor(
+        (
+            NumericColumn("age", bounds=(18.0, 90.0), log=True, shift=3.0, scale=0.3),
+            NumericColumn("dose", bounds=(-9.0, 7.0), scale=3.0),
+        )
+    ),
+    "filled": Preprocessor((NumericColumn("age", fill=-30.0), NumericColumn("dose", fill=500.0))),
+    "text": Preprocessor((AGE, Category("sex", ("F", "M"), other=True, fill="F", scale=0.7))),
+    "turned": Preprocessor(
+        (AGE, DOSE, Category("sex", ("F",), fill="F")),
+        principal=Principal((40.0, 9.0, 0.5), tuple(map(tuple, TURN.tolist())), (1.0, 1.0)),
+        missing="drop",
+    ),
+    "ignored": Preprocessor((AGE, DOSE), missing="ignore"),
+    "unit": Preprocessor((AGE, NumericColumn("dose", shift=-2.0)), missing="drop", unit=True),
+}
+STEPS: dict[str, Any] = {
+    "lloyd": algorithms.Lloyd(),
+    "fuzzy": algorithms.FFCM(),
+    "fuzzy, of sites": algorithms.FFCM(averaging="avg_2", local="converge", support="u"),
+    "spherical": algorithms.SphericalKMeans(),
+    "trimmed": algorithms.TrimmedLloyd(0.1),
+    "incomplete": algorithms.IncompleteKMeans(),
+    "summaries": algorithms.SiteSummaries(9, 2, 4),
+    "tree": algorithms.VarianceTree(8, passes=1),
+    "fkm": algorithms.FKM(3),
+    "kfed": algorithms.KFed(3),
+    "fedavg": algorithms.FedAvg(),
+    "inertia": metrics.Inertia(),
+    "means": Means(),
+    "squares": Squares(),
+    "missing": Missing(),
+}
+
+
+def within_ranges(seed: int, gaps: Sequence[int] = ()) -> Data:
+    """Rows at the ends of their ranges and between, some with a weight of their own."""
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(30, 90))
+    shares = rng.beta(0.3, 0.3, size=(n, 2)).round(int(rng.integers(1, 6)))
+    low, high = np.array(list(RANGES.values())).T
+    X = np.column_stack([low + shares * (high - low), rng.integers(0, 3, n)])
+    for j in gaps:
+        X[rng.random(n) < 0.1, j] = np.nan
+    weight = rng.uniform(0.01, 50.0, n) if seed % 2 else None
+    return Data(X, weight, columns=COLUMNS)
+
+
+def about(step: Any, rows: Data, seed: int) -> list[State]:
+    """States that the step may be asked about: the first ones of a run."""
+    rng, d = np.random.default_rng(seed), rows.X.shape[1]
+    if isinstance(step, Means | Missing):
+        return [State()]
+    whole = np.nan_to_num(rows.X)
+    if isinstance(step, Squares):
+        return [State.at(whole.mean(axis=0)[None])]
+    start = State.at(whole[rng.integers(0, len(whole), 3)] + 0.01 * rng.normal(size=(3, d)))
+    if not isinstance(step, algorithms.Lloyd) and not getattr(step, "needs_centers", True):
+        start = State()
+    states = [start]
+    for _ in range(4 if hasattr(step, "server_step") else 0):
+        answer = step.client_step(states[-1], rows, np.random.default_rng(1))
+        states.append(step.server_step(states[-1], [answer], np.random.default_rng(1)))
+    return states
+
+
+GAPS = {"filled": (0, 1), "text": (2,), "turned": (0, 1, 2), "ignored": (0, 1), "unit": (0,)}
+
+
+@pytest.mark.parametrize("grouped", [False, True], ids=["rows", "groups"])
+@pytest.mark.parametrize("how", PREPROCESSORS)
+@pytest.mark.parametrize("name", STEPS)
+def test_no_answer_about_rows_within_their_ranges_is_out_of_bounds(name, how, grouped) -> None:
+    step, preprocessor = STEPS[name], PREPROCESSORS[how]
+    assert isinstance(step, Bounded)
+    if how == "ignored" and not allowed_of(step).gaps:
+        pytest.skip("takes no missing values")
+    for seed in range(2):
+        raw = within_ranges(seed, GAPS.get(how, ()))
+        client = Client("a", raw, (), Groups(3) if grouped else None)
+        rows, box = preprocessor.apply(client.data), preprocessor.enclosing(RANGES)
+        for state in about(step, rows, seed):
+            answer = step.client_step(state, rows, np.random.default_rng(seed))
+            bounds = step.line_bounds(state, box)
+            assert bounds.beyond(answer) is None, seed
+            total = len(raw) if raw.sample_weight is None else raw.sample_weight.sum()
+            assert not bounds.disjoint or answer.weights.sum() <= total * (1 + 1e-9)
+
+
+def test_bounds_are_as_narrow_as_the_ranges() -> None:
+    """Each end is reached by a row there, and passed by one a hundredth of the range farther."""
+    for name, preprocessor in PREPROCESSORS.items():
+        if name in {"unit", "bent", "filled", "turned"}:  # what is out is moved within, or turned
+            continue
+        box = preprocessor.enclosing(RANGES)
+        for end, side in (("low", 0), ("high", 1)):
+            ends = np.array([pair[side] for pair in RANGES.values()])
+            rows = Data(np.array([[*ends, 0.0]]), columns=COLUMNS)
+            reached = preprocessor.apply(rows).X[0]
+            column = getattr(box, end)[: len(preprocessor.numeric)]
+            assert np.allclose(reached[: len(column)], column)
+
+
+def test_rows_of_no_known_range_have_no_bound() -> None:
+    box = PREPROCESSORS["turned"].enclosing({"age": (0.0, 120.0)})
+    assert np.isinf([box.low, box.high]).all()
+    assert np.isinf(Box.unbounded(2).distances(np.zeros((1, 2)))).all()
+
+
+# What a coordinator believes
+
+
+def responders(rows: Mapping[str, Any]) -> dict[str, Responder]:
+    """Sites that answer about any of their two columns."""
+    sites = {}
+    for name, X in rows.items():
+        data = Data(np.asarray(X, np.float64), columns=(Column("age"), Column("dose")))
+        client = Client(name, data)
+        sites[name] = Responder(
+            client,
+            columns=("age", "dose"),
+            choose=lambda c, raw=False, client=client: client,
+            **KNOWN,
+        )
+    return sites
+
+
+def people(n: int = 60) -> Any:
+    """Rows in two clusters."""
+    return np.array([[30.0, 90.0], [80.0, 20.0]])[np.arange(n) % 2] + RNG.normal(size=(n, 2))
+
+
+def scaled(factor: float) -> Bend:
+    """All sums times a factor, but the number of rows."""
+
+    def bend(reply: bytes, question: bytes) -> bytes:
+        header, arrays = wire.unpack(reply)
+        for name in [name for name in arrays if name.endswith(".sums")]:
+            if not (arrays[name] == 60).all():
+                arrays[name] = arrays[name] * factor
+        return wire.pack(header, arrays)
+
+    return bend
+
+
+@pytest.mark.parametrize("factor", [100.0, -1.0])
+@pytest.mark.parametrize("scale", ["standard", "none"])
+def test_sums_that_no_rows_within_the_ranges_have_are_refused(factor, scale) -> None:
+    """From the preparation on: nothing of them is in the result."""
+    rows = {name: people() for name in "abcd"}
+    believed = Believed(ranges=RANGES)
+    spec = PreprocessingSpec(scale=scale)
+    engine = RemoteEngine(
+        Postman(responders(rows), "b", scaled(factor)), rows, quorum=3, believed=believed
+    )
+    engine.choose(None, raw=True)
+    report = execute(Fit(2, prepare=spec), engine)
+    assert {refusal.site for refusal in engine.refusals} == {"b"}
+    assert "the ranges of the columns are stated" in engine.refusals[0].reason
+    honest = {name: rows[name] for name in "acd"}
+    alone = RemoteEngine(Postman(responders(honest)), honest, believed=believed)
+    alone.choose(None, raw=True)
+    expected = execute(Fit(2, prepare=spec), alone).outcome.value.state.centers
+    assert np.allclose(report.outcome.value.state.centers, expected)
+
+
+def test_lines_that_share_no_row_weigh_no_more_than_all_rows() -> None:
+    """Each line by itself would be believed."""
+
+    def bend(reply: bytes, question: bytes) -> bytes:
+        header, arrays = wire.unpack(reply)
+        first = len(arrays) // 2 - 1
+        arrays[f"{first}.weights"] = np.full(2, 60.0)
+        return wire.pack(header, arrays)
+
+    rows = {name: people() for name in "abc"}
+    post = Postman(responders(rows), "b", bend)
+    post.since = 1
+    engine = RemoteEngine(post, rows, quorum=2)
+    engine.introduce()
+    engine.ask([Task(algorithms.Lloyd(), State.at(people(2)))])
+    [refusal] = engine.refusals
+    assert "its lines weigh 120 together, but all rows of the site 60" in refusal.reason
+
+
+@pytest.mark.parametrize(
+    ("believed", "reason"),
+    [
+        (Believed(rows={"b": 50}, remedy="say {site}:{rows}"), "at most 50 are stated; say b:60"),
+        (Believed(first={"b": 49}), "it told of 49 at first"),
+        (Believed(first={"b": 50}), None),
+        (Believed(rows={"b": 60}, first={"b": 10}), None),
+        (Believed(rows={"a": 50}), "at most 50 are stated"),
+    ],
+)
+def test_a_site_has_no_more_rows_than_are_believed(believed, reason) -> None:
+    rows = {name: people() for name in "abc"}
+    engine = RemoteEngine(Postman(responders(rows)), rows, quorum=2, believed=believed)
+    engine.introduce()
+    assert [reason in refusal.reason for refusal in engine.refusals] == [True] * bool(reason)
+
+
+def test_what_sites_told_first_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "first-rows.json"
+    assert first_rows(path) == {}
+    keep_first_rows(path, {"a": 60.0})
+    keep_first_rows(path, {"a": 90.0, "b": 50.0})
+    assert first_rows(path) == {"a": 60.0, "b": 50.0}
+    path.write_text("[3]")
+    with pytest.raises(InputError, match=r"is damaged .* delete it to ask sites anew"):
+        first_rows(path)

@@ -13,6 +13,7 @@ from typing import Any, Self
 import numpy as np
 
 from fedcluster._assignment import NO_CLUSTER, Assignment
+from fedcluster._bounds import Box
 from fedcluster.core import Data, Describe, RowTransform, Task
 from fedcluster.engines import _wire as wire
 from fedcluster.preprocessing import Preprocessor
@@ -76,6 +77,11 @@ class AssignedRows:
         """Number of columns of the rows as they are assigned to clusters."""
         d: int = self.assigned.state.centers.shape[1]
         return d if self.preprocessor is None else self.preprocessor.n_columns_out
+
+    def enclosing(self, ranges: Mapping[str, tuple[float, float]]) -> Box:
+        """Return the smallest and largest values of prepared rows, from ranges of columns."""
+        how = self.told or self.preprocessor
+        return Box.unbounded(self.n_columns_out) if how is None else how.enclosing(ranges)
 
     def apply(self, data: Data) -> Data:
         """Return the prepared rows with their clusters."""

@@ -36,6 +36,7 @@ from typing import Literal, Self
 import numpy as np
 from numpy.random import Generator
 
+from fedcluster._bounds import Box, LineBounds
 from fedcluster._random import stream
 from fedcluster._ranges import CENTERS, LARGEST, TOLERANCE, Allowed, Array, OneOf, Real, Whole
 from fedcluster.algorithms._merging import as_sums, means, total
@@ -157,6 +158,10 @@ class FedAvg:
     def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
         """Return the shape of an answer: a line for each centre."""
         return len(state.centers), n_columns
+
+    def line_bounds(self, state: State, box: Box) -> LineBounds:
+        """Return the bounds of an answer: of centres between theirs before and the rows."""
+        return box.around(state.centers).means(len(state.centers))
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
         """Run E epochs of mini-batch k-means; the last epoch's counts weigh the result."""

@@ -38,6 +38,7 @@ from typing import Literal, Self
 import numpy as np
 from numpy.random import Generator
 
+from fedcluster._bounds import Box, LineBounds
 from fedcluster._ranges import CENTERS, EITHER, FUZZIFIER, TOLERANCE, Allowed, OneOf
 from fedcluster.algorithms._merging import mean_variance, means, pool, tolerance, too_few, total
 from fedcluster.core import Data, FitParameters, Floats, Metric, State, Summary
@@ -146,6 +147,10 @@ class FFCM:
     def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
         """Return the shape of an answer: sums and J_m for each centre."""
         return len(state.centers), n_columns + 1
+
+    def line_bounds(self, state: State, box: Box) -> LineBounds:
+        """Return the bounds of an answer: of weighted means, and squared distances."""
+        return box.around(state.centers).sums_and_errors(state.centers)
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
         """Apply eq. 5 and 6 at one site: support times local centres, J_m, support."""

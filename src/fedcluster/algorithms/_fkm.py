@@ -32,6 +32,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.random import Generator
 
+from fedcluster._bounds import Box, LineBounds
 from fedcluster._ranges import ANY_CENTERS, CLUSTERS, EITHER, TOLERANCE, Allowed, OneOf, Whole
 from fedcluster.algorithms._merging import as_sums, pool, site_tolerance, tolerance, too_few
 from fedcluster.core import Data, FitParameters, Floats, State, Summary
@@ -129,6 +130,11 @@ class FKM:
     def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
         """Return the shape of an answer: any number of local centres."""
         return None, n_columns
+
+    def line_bounds(self, state: State, box: Box) -> LineBounds:
+        """Return the bounds of an answer: of means of rows; an empty centre stays."""
+        box = box.around(state.centers)
+        return LineBounds(box.low, box.high)
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
         """Run the client's part of algorithm 1: local centres with their numbers of rows."""

@@ -25,6 +25,7 @@ from typing import Self
 import numpy as np
 from numpy.random import Generator
 
+from fedcluster._bounds import Box, LineBounds
 from fedcluster._ranges import CENTERS, TOLERANCE, Allowed
 from fedcluster.algorithms._merging import total
 from fedcluster.core import Data, FitParameters, Floats, Labels, Rows, State, Summary
@@ -82,6 +83,15 @@ class IncompleteKMeans:
     def assign(self, state: State, X: Rows) -> Labels:
         """Return the nearest centre of each row, over the columns that it has."""
         return nearest_present(X, state.centers)[0]
+
+    def line_bounds(self, state: State, box: Box) -> LineBounds:
+        """Return the bounds of an answer: of values and their squared distances."""
+        squares, k = box.squares(state.centers) + (box.high - box.low) ** 2 / 4, len(state.centers)
+        floor = np.where(np.isfinite(squares), 0.0, -np.inf).ravel()
+        low = np.column_stack([np.tile(box.low, k), floor])
+        high = np.column_stack([np.tile(box.high, k), squares.ravel()])
+        sizes = np.zeros((k, 2))
+        return LineBounds(np.vstack([low, sizes]), np.vstack([high, sizes]), disjoint=False)
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
         """Return sums, squared distances and counts of the values of each cluster and column."""

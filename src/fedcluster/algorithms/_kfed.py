@@ -25,6 +25,7 @@ import numpy as np
 from numpy.random import Generator
 from scipy.spatial.distance import cdist
 
+from fedcluster._bounds import Box, LineBounds
 from fedcluster._ranges import ANY_CENTERS, CLUSTERS, Allowed
 from fedcluster.algorithms._merging import as_sums, pool, tolerance
 from fedcluster.core import Data, FitParameters, Floats, State, Summary
@@ -90,6 +91,10 @@ class KFed:
     def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
         """Return the shape of an answer: any number of local centres."""
         return None, n_columns
+
+    def line_bounds(self, state: State, box: Box) -> LineBounds:
+        """Return the bounds of an answer: of means of rows."""
+        return LineBounds(box.low, box.high)
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
         """Cluster the rows as Awasthi & Sheffet do, which k-FED uses."""

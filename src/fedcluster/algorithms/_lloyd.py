@@ -18,6 +18,7 @@ from typing import Self
 import numpy as np
 from numpy.random import Generator
 
+from fedcluster._bounds import Box, LineBounds
 from fedcluster._ranges import CENTERS, TOLERANCE, Allowed
 from fedcluster.algorithms._merging import mean_variance, means, total
 from fedcluster.core import Data, FitParameters, State, Summary
@@ -69,6 +70,10 @@ class Lloyd:
     def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
         """Return the shape of an answer: sums and squared distances for each centre."""
         return len(state.centers), n_columns + 1
+
+    def line_bounds(self, state: State, box: Box) -> LineBounds:
+        """Return the bounds of an answer: of means of rows, and squared distances."""
+        return box.sums_and_errors(state.centers)
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
         """Return sums, squared distances and counts of the rows nearest to each centre."""

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.random import Generator
 
+from fedcluster._bounds import Box, LineBounds
 from fedcluster._ranges import MEANS, NO_CENTERS, Allowed, Whole
 from fedcluster.algorithms._merging import pool
 from fedcluster.algorithms._variance_tree import VarianceTree
@@ -76,6 +77,10 @@ class SiteSummaries:
     def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
         """Return the shape of an answer: any number of means."""
         return None, n_columns
+
+    def line_bounds(self, state: State, box: Box) -> LineBounds:
+        """Return the bounds of an answer: of means of rows."""
+        return LineBounds(box.low, box.high)
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
         """Return means of local clusters that are large enough."""

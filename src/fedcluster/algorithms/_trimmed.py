@@ -27,6 +27,7 @@ import numpy as np
 from numpy.random import Generator
 from scipy.special import ndtr
 
+from fedcluster._bounds import Box, LineBounds
 from fedcluster._ranges import CENTERS, TOLERANCE, Allowed, Array, Real, Whole
 from fedcluster.algorithms._merging import mean_variance, means, total
 from fedcluster.core import Data, Floats, Labels, Rows, State, Summary
@@ -103,6 +104,13 @@ class TrimmedLloyd:
         labels, squared = nearest(X, state.centers)
         radius = state.memory["radius"][0] if state.memory else np.inf
         return np.where(squared <= radius, labels, -1).astype(np.int32)
+
+    def line_bounds(self, state: State, box: Box) -> LineBounds:
+        """Return the bounds of an answer: as of `Lloyd`; cells have no sums."""
+        kept = box.sums_and_errors(state.centers)
+        cells = np.zeros((len(EDGES) + 1, len(box.low) + 1))
+        low, high = (np.vstack([side, cells]) for side in (kept.low, kept.high))
+        return LineBounds(low, high, disjoint=False)
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
         """Return sums over the rows within r of each centre, and numbers of rows in cells."""

@@ -28,6 +28,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from fedcluster._bounds import Box, LineBounds
 from fedcluster._ranges import MEANS, Allowed, Array, Whole
 from fedcluster.algorithms._merging import means, total
 from fedcluster.core import Data, Floats, State, Summary
@@ -103,6 +104,15 @@ class VarianceTree:
     def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
         """Return the shape of an answer: sums and, of leaves, squares of each column for each."""
         return max(1, len(state.centers)), n_columns if pass_number(state) else 2 * n_columns
+
+    def line_bounds(self, state: State, box: Box) -> LineBounds:
+        """Return the bounds of an answer: of means of rows, and squares about the reference."""
+        sums = box.means(max(1, len(state.centers)))
+        if pass_number(state):
+            return sums
+        squares = box.squares(leaves(state, len(box.low))[1])
+        low = np.where(np.isfinite(squares), 0.0, -np.inf)
+        return LineBounds(np.hstack([sums.low, low]), np.hstack([sums.high, squares]))
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
         """Return for each leaf the sums of its rows and of their centred squares.

@@ -12,13 +12,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol, TypeVar
 
-import numpy as np
-
 from fedcluster.core import Answers, Floats, SiteInfo, State, Summary, Task
+from fedcluster.engines._believed import NOTHING_STATED, Believed, check_answer, sized
 from fedcluster.engines._plausible import implausible
 from fedcluster.engines._wire import (
     LARGEST,
-    LARGEST_NUMBER,
     PROTOCOL,
     WireError,
     digest,
@@ -34,12 +32,6 @@ from fedcluster.metrics._moments import SiteSize
 LOGGER = logging.getLogger(__name__)
 
 SITE_SIZE = Task(SiteSize(), State())
-MOST_ROWS = 1e12
-"""Rows that a site is believed to have."""
-MOST_DRAWN = 20.0
-"""How many times as much as all its rows those may weigh that a site draws from them."""
-SLACK = 1 + 1e-9
-"""Factor, for rounding, by which a line may weigh more than all rows."""
 T = TypeVar("T")
 
 
@@ -85,6 +77,8 @@ class RemoteEngine:
         Bytes of the largest reply that is read.
     permit : str, optional
         The permit under which the sites are asked.
+    believed : Believed
+        What is believed of the sites' rows.
 
     Attributes
     ----------
@@ -105,6 +99,7 @@ class RemoteEngine:
         quorum: int | None = None,
         largest: int = LARGEST,
         permit: str | None = None,
+        believed: Believed = NOTHING_STATED,
     ) -> None:
         self._sites = {name: SiteInfo(name, answered=False) for name in sorted(sites)}
         if not self._sites:
@@ -113,9 +108,16 @@ class RemoteEngine:
             raise ValueError(f"quorum must be from 1 to {len(self._sites)} sites, not {quorum}")
         self._transport, self._quorum, self._largest = transport, quorum, largest
         self._run, self._exchanges = secrets.token_hex(8), 0
+        self._believed = believed
         self._permit = {} if permit is None else {"permit": permit}
         self._chosen: dict[str, Any] = {}
         self.refusals: list[Refusal] = []
+
+    @property
+    def rows_told(self) -> dict[str, float]:
+        """Rows that each site told of, or what they weigh where that is more."""
+        sized = (site for site in self._sites.values() if site.n_columns is not None)
+        return {site.name: max(site.n_rows or 0.0, site.weight or 0.0) for site in sized}
 
     def introduce(
         self, *, columns: bool = False, texts: Collection[str] = (), labels: bool = False
@@ -195,7 +197,8 @@ class RemoteEngine:
 
         def read(name: str, came: bytes) -> list[Summary]:
             site = self._sites[name]
-            self._sites[name], answers = read_reply(came, questions[name], site, self._largest)
+            terms = self._largest, self._believed
+            self._sites[name], answers = read_reply(came, questions[name], site, *terms)
             return answers
 
         messages = {name: question.message for name, question in questions.items()}
@@ -275,6 +278,7 @@ def read_reply(
     question: Question,
     before: SiteInfo,
     largest: int = LARGEST,
+    believed: Believed = NOTHING_STATED,
 ) -> tuple[SiteInfo, list[Summary]]:
     """Read and check what one site sent.
 
@@ -289,6 +293,8 @@ def read_reply(
         answer says the size of its rows.
     largest : int
         The most bytes that are read.
+    believed : Believed
+        What is believed of the site's rows.
 
     Returns
     -------
@@ -303,7 +309,8 @@ def read_reply(
         If it is too large, of another protocol, site, run or question, not understood, or if
         the site itself reports a failure; where other columns are described than the rows have,
         or an answer has a shape other than its step declares, holds NaN or infinity or a negative
-        weight, weighs more than all rows of the site, or says something in a line of weight 0.
+        weight, weighs more than all rows of the site, says something in a line of weight 0, or is
+        out of the bounds that are believed.
     """
     header, arrays = open_reply(message, question, before.name, largest)
     described, labels = (key in question.header for key in ("described", "labels"))
@@ -311,7 +318,7 @@ def read_reply(
     site = read_site(told, header, described=described, labels=labels)
     summaries, tasks = read_summaries(arrays), question.tasks
     if site.n_columns is None:
-        site = _sized(site, summaries)
+        site = sized(site, summaries, believed)
         summaries, tasks = summaries[1:], tasks[1:]
     if not described and len(site.columns) > (site.n_columns or 0):
         raise WireError(f"{len(site.columns)} columns named, the rows have {site.n_columns}")
@@ -321,28 +328,10 @@ def read_reply(
         raise WireError(f"{len(summaries)} answers to {len(tasks)} tasks")
     for task, summary in zip(tasks, summaries, strict=True):
         try:
-            _check_shape(task, summary, site.n_columns or 0)
-            _check_numbers(summary)
-            often = MOST_DRAWN if task.resampled is not None else 1.0
-            _check_weights(summary.weights, often * max(site.weight or 0.0, site.n_rows or 0.0))
+            check_answer(task, summary, site, believed, question.header.get("columns"))
         except WireError as error:
             raise WireError(f"{type(task.step).__name__}: {error}") from error
     return site, summaries
-
-
-def _sized(site: SiteInfo, answers: Sequence[Summary]) -> SiteInfo:
-    """Return a site with what its answer to `SiteSize`, the first of a reply, says."""
-    if not answers or len(answers[0].weights) != 1:
-        raise WireError("it does not say in one line what it holds")
-    size = answers[0]
-    _check_numbers(size)
-    n_rows, weight = float(size.sums.max(initial=0.0)), float(size.weights[0])
-    if n_rows != size.sums.min(initial=n_rows) or not n_rows.is_integer() or n_rows > MOST_ROWS:
-        raise WireError(f"it claims {n_rows:g} rows, or not as many of each column: not believed")
-    for what, before, now in (("rows", site.n_rows, n_rows), ("weight", site.weight, weight)):
-        if before is not None and before != now:
-            raise WireError(f"it told of {before:g} {what} before and tells of {now:g} now")
-    return replace(site, n_columns=size.sums.shape[1], n_rows=n_rows, weight=weight)
 
 
 def open_reply(
@@ -368,39 +357,6 @@ def open_reply(
     if any(header.get(key) != question.header[key] for key in ("run", "exchange")):
         raise WireError("it belongs to another round: a replay, or too late")
     return header, arrays
-
-
-def _check_shape(task: Task, summary: Summary, n_columns: int) -> None:
-    """Check that an answer has the shape that its step declares for the rows of the site."""
-    given = task.preprocessor
-    width = n_columns if given is None else given.n_columns_out
-    try:
-        lines, p = task.step.answer_shape(task.state, width)
-    except Exception as error:
-        raise WireError(f"the step does not tell the shape of an answer: {error!r}") from error
-    if summary.sums.shape[1] != p or (lines is not None and len(summary.sums) != lines):
-        wanted = f"({'any' if lines is None else lines}, {p})"
-        raise WireError(f"sums of shape {summary.sums.shape}, where {wanted} was expected")
-
-
-def _check_numbers(summary: Summary) -> None:
-    """Check that numbers are finite, and will be in sums, products and means of all sites."""
-    if not (np.isfinite(summary.sums).all() and np.isfinite(summary.weights).all()):
-        raise WireError("it holds NaN or infinity")
-    if (summary.weights < 0).any():
-        raise WireError(f"a weight is negative: {summary.weights.min():g}")
-    if summary.sums[summary.weights == 0].any():
-        raise WireError("a line of weight 0 has sums")
-    largest = np.maximum(np.abs(summary.sums).max(axis=1, initial=0.0), summary.weights)
-    if (largest > LARGEST_NUMBER * np.minimum(summary.weights, 1.0)).any():
-        raise WireError(f"it holds {largest.max():g}, or as much for each row: not believed")
-
-
-def _check_weights(weights: Floats, at_most: float) -> None:
-    if weights.size and weights.max() > at_most * SLACK:
-        raise WireError(
-            f"a line weighs {weights.max():g}, but all rows of the site together {at_most:g}"
-        )
 
 
 def _by_reason(reasons: Mapping[str, str]) -> str:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from fedcluster.errors import InputError
+from fedcluster.io._outputs import write_json
 
+FIRST_ROWS = "first-rows.json"
+"""File in a federation's folder with the number of rows that each site first told of."""
 MOST_ROWS = 1e12
 """The largest number of rows that can be stated."""
 
@@ -66,6 +71,30 @@ def _table(content: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     if not isinstance(table, Mapping):
         raise InputError(f"[{name}] must be a table")
     return table
+
+
+def first_rows(path: Path) -> dict[str, float]:
+    """Return how many rows each site told of when it was first asked, from a file.
+
+    Raises
+    ------
+    InputError
+        If the file is damaged.
+    """
+    if not path.exists():
+        return {}
+    try:
+        content = json.loads(path.read_text("utf-8"))
+        return {str(site): float(rows) for site, rows in content.items()}
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise InputError(f"{path} is damaged ({error}); delete it to ask sites anew") from error
+
+
+def keep_first_rows(path: Path, told: Mapping[str, float]) -> None:
+    """Write down what sites told of their rows that had told nothing before."""
+    before = first_rows(path)
+    if told.keys() - before.keys():
+        write_json(path, {**told, **before})
 
 
 def rows_from_options(given: Iterable[str]) -> dict[str, float]:

@@ -22,6 +22,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
+from fedcluster._bounds import Box, LineBounds
 from fedcluster._ranges import CENTERS, Allowed, Array
 from fedcluster.core import Data, Floats, Labels, State, Summary
 from fedcluster.kernels import nearest
@@ -75,6 +76,11 @@ class Inertia:
     client_additive = server_additive = True
     maximise = False
     answer_shape = one_number
+
+    def line_bounds(self, state: State, box: Box) -> LineBounds:
+        """Return the bounds of an answer: of the squared distance to the nearest centre."""
+        most = box.distances(state.centers).min()
+        return LineBounds(0.0 if np.isfinite(most) else -np.inf, most)
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
         """Return the site's part of the sum and the weight of its rows."""

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.random import Generator
 
+from fedcluster._bounds import Box, LineBounds
 from fedcluster._ranges import CENTERS, Allowed
 from fedcluster.core import Data, Floats, Labels, Rows, State, Summary
 from fedcluster.metrics._moments import one_line, one_number, row_weights
@@ -76,6 +77,11 @@ class PresentInertia:
     client_additive = server_additive = True
     maximise = False
     answer_shape = one_number
+
+    def line_bounds(self, state: State, box: Box) -> LineBounds:
+        """Return the bounds of an answer: of the squared distance to the nearest centre."""
+        most = box.distances(state.centers).min()
+        return LineBounds(0.0 if np.isfinite(most) else -np.inf, most)
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
         """Return the site's part of the sum and the weight of its rows."""

@@ -16,6 +16,7 @@ import scipy
 from numpy.random import Generator
 from numpy.typing import ArrayLike
 
+from fedcluster._bounds import Box, LineBounds
 from fedcluster._ranges import NO_CENTERS, ONE_CENTER, Allowed, Whole
 from fedcluster.core import Data, Floats, Labels, State, Step, Summary
 
@@ -182,6 +183,10 @@ class Means:
         """Return the shape of an answer: a line for each column."""
         return n_columns, 1
 
+    def line_bounds(self, state: State, box: Box) -> LineBounds:
+        """Return the bounds of an answer: of the mean of each column."""
+        return LineBounds(box.low[:, None], box.high[:, None], disjoint=False)
+
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
         """Return sums over the values that are there."""
         X, weights, counts = observed(data)
@@ -207,6 +212,14 @@ class Squares:
     def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
         """Return the shape of an answer: two sums for each column."""
         return n_columns, 2
+
+    def line_bounds(self, state: State, box: Box) -> LineBounds:
+        """Return the bounds of an answer: of differences and their squares."""
+        mean = state.centers[0]
+        squares = box.squares(state.centers)[0] + (box.high - box.low) ** 2 / 4
+        low = np.where(np.isfinite(squares), 0.0, -np.inf)
+        low = np.column_stack([box.low - mean, low])
+        return LineBounds(low, np.column_stack([box.high - mean, squares]), disjoint=False)
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
         """Return sums over the values that are there, as far as they are from the mean."""

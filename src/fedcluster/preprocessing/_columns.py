@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from fedcluster._bounds import Box
 from fedcluster._ranges import UNTOLD
 from fedcluster.core import Column, Data, Floats
 from fedcluster.errors import InputError
@@ -60,6 +61,18 @@ class NumericColumn:
     def as_found(self) -> Self:
         """Column of the values as they are."""
         return type(self)(self.name, date=self.date)
+
+    def enclosing(self, given: tuple[float, float]) -> Box:
+        """Return the smallest and the largest prepared value, of a range of the column's own."""
+        ends = np.array(given)
+        if self.bounds is not None:
+            ends = np.clip(ends, *self.bounds)
+        if self.log:
+            ends = np.log1p(np.maximum(ends, 0.0))
+        inner = ends if self.fill is None else np.append(ends, self.fill)
+        return Box(
+            *((np.array([end]) - self.shift) / self.scale for end in (min(inner), max(inner)))
+        )
 
     def apply(self, data: Data, j: int) -> Floats:
         """Return the prepared column (n, 1) of column j of the rows."""
@@ -156,6 +169,11 @@ class Category:
     def as_found(self) -> Self:
         """Column of the shares of the levels, without those that are filled in."""
         return type(self)(self.name, self.levels, self.other)
+
+    def enclosing(self, _given: tuple[float, float]) -> Box:
+        """Return the smallest and the largest prepared values, which no range need tell."""
+        n, most = len(self.names), len(self.levels) if self.coded else 1 / self.scale
+        return Box(np.zeros(n), np.full(n, float(most)))
 
     def apply(self, data: Data, j: int) -> Floats:
         """Return the prepared columns, (n, number of levels), NaN where a value is missing."""

@@ -17,6 +17,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.random import Generator
 
+from fedcluster._bounds import Box, LineBounds
 from fedcluster._random import stream
 from fedcluster._ranges import LARGEST, NO_CENTERS, ONE_CENTER, Allowed, Array, Whole
 from fedcluster.core import Data, Floats, State, Summary, Task
@@ -54,6 +55,10 @@ class Missing:
     def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
         """Return the shape of an answer: a line for each column."""
         return n_columns, 1
+
+    def line_bounds(self, state: State, box: Box) -> LineBounds:
+        """Return the bounds of an answer: shares of rows."""
+        return LineBounds(0.0, 1.0, disjoint=False)
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
         """Count NaN in each column."""

@@ -10,6 +10,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from fedcluster._bounds import EVERYTHING, Box, turned
 from fedcluster.core import Data, Describe, Floats, Grouped, Rows, on_grid
 from fedcluster.errors import InputError
 from fedcluster.io._columns import columns_of
@@ -147,6 +148,26 @@ class Preprocessor:
         """Transform that tells columns in their own units, gaps and all, texts by level."""
         columns = tuple(column.as_found for column in self.columns)
         return replace(self, columns=columns, missing="keep", principal=None, unit=False, box=False)
+
+    def enclosing(self, ranges: Mapping[str, tuple[float, float]]) -> Box:
+        """Return the smallest and largest values of prepared rows, from ranges of columns.
+
+        Examples
+        --------
+        >>> age = NumericColumn("age", shift=40.0, scale=20.0)
+        >>> Preprocessor((age, Category("sex", ("F",)))).enclosing({"age": (0.0, 120.0)})
+        Box(low=array([-2.,  0.]), high=array([4., 1.]))
+        """
+        if self.box:
+            return Box(np.full(self.n_columns_out, -1.0), np.full(self.n_columns_out, 1.0))
+        boxes = [column.enclosing(ranges.get(column.name, EVERYTHING)) for column in self.columns]
+        low, high = (np.concatenate([getattr(b, end) for b in boxes]) for end in ("low", "high"))
+        found = Box(low, high)
+        if self.principal is not None:
+            found = turned(found, self.principal.mean, np.array(self.principal.components))
+        if self.unit:
+            found = Box(np.where(found.low >= 0, 0.0, -1.0), np.where(found.high <= 0, 0.0, 1.0))
+        return found
 
     def apply(self, data: Data) -> Data:
         """Return prepared rows (n, p), without those that are dropped, of the type of the rows."""

@@ -13,7 +13,8 @@ import logging
 import signal
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,11 +31,13 @@ from flwr.supernode.runtime.run_clientapp import push_task_output
 
 from fedcluster._artefacts import result_of, write_job
 from fedcluster._report._messages import groups_line, limit_line
+from fedcluster.engines._believed import Believed
 from fedcluster.engines._recorded import RecordedEngine
 from fedcluster.engines._remote import RemoteEngine
 from fedcluster.engines._watched import PROGRESS, WatchedEngine, note
 from fedcluster.engines._wire import WireError
 from fedcluster.errors import CancelledError, HeldBackError, InputError, SiteError
+from fedcluster.federation._bounds import FIRST_ROWS, first_rows, keep_first_rows
 from fedcluster.federation._folder import CANCEL, Federation
 from fedcluster.federation._private import private_files
 from fedcluster.io._outputs import atomic_folder, atomic_write, write_json
@@ -137,8 +140,20 @@ def engine_for(
         if len(nodes) < enough:
             raise SiteError(f"not connected: {', '.join(lacking)}; {enough} sites are needed")
     terms = {"quorum": content["quorum"], "permit": content.get("permit")}
+    terms["believed"] = believed_of(content)
     how = {"deadline": deadline, "cancelled": cancelled, "heard": heard}
     return flower_engine(grid, nodes, **how, **terms)
+
+
+def believed_of(content: Mapping[str, Any]) -> Believed:
+    """Return what is believed of the sites' rows, as ``job.json`` states it."""
+    path = Path(content.get("first_rows", FIRST_ROWS))
+    return Believed(
+        content.get("rows", {}),
+        first_rows(path) if "first_rows" in content else {},
+        {name: (low, high) for name, (low, high) in content.get("ranges", {}).items()},
+        f"if that is right: fedcluster federation bounds {path.parent} --rows {{site}}:{{rows}}",
+    )
 
 
 def conduct(engine: RemoteEngine, content: Mapping[str, Any], folder: Path) -> dict[str, Any]:
@@ -163,7 +178,8 @@ def conduct(engine: RemoteEngine, content: Mapping[str, Any], folder: Path) -> d
     columns = _columns(engine, job, content["columns"], folder)
     recorded = RecordedEngine(engine, folder / "communication_rounds")
     watched = WatchedEngine(recorded, folder / PROGRESS, engine.refusals)
-    report = execute(job, watched, columns=columns)
+    with _first_rows_kept(engine, content):
+        report = execute(job, watched, columns=columns)
     report = replace(report, sites=engine.introduce(), refusals=tuple(engine.refusals))
     heads = {site.name: site.log for site in report.sites if len(site.log) == HASH_DIGITS}
     write_json(folder / "log-heads.json", heads)
@@ -182,6 +198,16 @@ def conduct(engine: RemoteEngine, content: Mapping[str, Any], folder: Path) -> d
         doubts += limit_line(job, result_of(report), options=True)
     written = {"out": str(out), "files": files, "model_at": list(kept), "doubts": doubts}
     return {**shown, **written}
+
+
+@contextmanager
+def _first_rows_kept(engine: RemoteEngine, content: Mapping[str, Any]) -> Iterator[None]:
+    """Write down at the end of a block what sites first told of their rows, whatever happens."""
+    try:
+        yield
+    finally:
+        if "first_rows" in content:
+            keep_first_rows(Path(content["first_rows"]), engine.rows_told)
 
 
 def _columns(

@@ -35,6 +35,7 @@ from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 
 from fedcluster._specifications import RunOptions
 from fedcluster.errors import InputError, SiteError
+from fedcluster.federation._bounds import FIRST_ROWS
 from fedcluster.federation._folder import CANCEL, Federation
 from fedcluster.federation._permits import NO_PERMIT, NOT_COVERED, Permit
 from fedcluster.federation._private import private_files
@@ -328,7 +329,12 @@ def _submit(federation: Federation, folder: Path, content: Mapping[str, Any]) ->
             f"federation start {federation.folder}"
         )
     folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / "job.json", {**content, "nodes": nodes})
+    bounds = {
+        "rows": dict(federation.rows),
+        "ranges": dict(federation.ranges),
+        "first_rows": str(federation.file(FIRST_ROWS)),
+    }
+    write_json(folder / "job.json", {**content, "nodes": nodes, **bounds})
     _hand_over(federation, folder)
 
 

@@ -16,6 +16,7 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
+from fedcluster.engines._believed import NOTHING_STATED, Believed
 from fedcluster.engines._remote import RemoteEngine
 from fedcluster.engines._responder import Responder
 from fedcluster.engines._turns import Turns
@@ -55,6 +56,7 @@ def flower_engine(
     quorum: int | None = None,
     deadline: float = 120.0,
     permit: str | None = None,
+    believed: Believed = NOTHING_STATED,
     cancelled: Callable[[], bool] = never,
     heard: Callable[[str], None] = unheard,
 ) -> RemoteEngine:
@@ -73,6 +75,8 @@ def flower_engine(
         site that died after at most 65.
     permit : str, optional
         The permit under which the sites are asked.
+    believed : Believed
+        What is believed of the sites' rows.
     cancelled : callable, optional
         Says whether the run is cancelled: then the sites are told, and CancelledError is raised.
     heard : callable, optional
@@ -85,7 +89,7 @@ def flower_engine(
         number.
     """
     transport = FlowerTransport(grid, nodes, deadline, cancelled, heard)
-    return RemoteEngine(transport, nodes.values(), quorum=quorum, permit=permit)
+    return RemoteEngine(transport, nodes.values(), quorum=quorum, permit=permit, believed=believed)
 
 
 @dataclass(slots=True)

@@ -1,0 +1,178 @@
+"""Checks of one site's answers, against the question and against what is believed of its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from fedcluster._bounds import Bounded, Box, Enclosed, LineBounds, raw_box
+from fedcluster.core import Floats, SiteInfo, Summary, Task
+from fedcluster.engines._wire import LARGEST_NUMBER, WireError
+
+MOST_ROWS = 1e12
+"""Rows that a site is believed to have, whatever is stated."""
+GROWTH = 1.2
+"""How many times as many rows as it first told of a site is believed to have."""
+MOST_DRAWN = 20.0
+"""How many times as much as all its rows those may weigh that a site draws from them."""
+SLACK = 1 + 1e-9
+"""Factor, for rounding, by which a line may weigh more than all rows."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Believed:
+    """Bounds of what is believed of the sites' rows.
+
+    Parameters
+    ----------
+    rows : mapping of str to float
+        The most rows, or weight of rows, of the sites for which they are stated.
+    first : mapping of str to float
+        What sites first told of. Where nothing is stated, one may grow to ``GROWTH`` times that.
+    ranges : mapping of str to (float, float)
+        The public ranges of columns, before they are prepared.
+    remedy : str
+        What to do about a site that has more rows, with ``{site}`` and ``{rows}``.
+
+    Examples
+    --------
+    >>> Believed(rows={"north": 5000}).check("north", 6000)
+    Traceback (most recent call last):
+    fedcluster.engines._wire.WireError: it tells of 6,000 rows, where at most 5,000 are stated
+    """
+
+    rows: Mapping[str, float] = field(default_factory=dict)
+    first: Mapping[str, float] = field(default_factory=dict)
+    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    remedy: str = ""
+
+    def check(self, site: str, rows: float) -> None:
+        """Refuse more rows of a site than are believed.
+
+        Raises
+        ------
+        WireError
+            With what to do.
+        """
+        most, said = self.rows.get(site), "at most {most:,.0f} are stated"
+        if most is None:
+            first = self.first.get(site, MOST_ROWS / GROWTH)
+            most, said = GROWTH * first, f"it told of {first:,.0f} at first"
+        if rows > most * SLACK:
+            remedy = self.remedy.format(site=site, rows=f"{rows:.0f}")
+            more = f"; {remedy}" if remedy else ""
+            raise WireError(f"it tells of {rows:,.0f} rows, where {said.format(most=most)}{more}")
+
+    def box(self, task: Task, names: Sequence[str]) -> Box:
+        """Return the box of the rows that a task is about, whose own columns have these names."""
+        if task.preprocessor is None:
+            return raw_box(names, self.ranges)
+        if isinstance(task.preprocessor, Enclosed):
+            return task.preprocessor.enclosing(self.ranges)
+        return Box.unbounded(task.preprocessor.n_columns_out)
+
+
+NOTHING_STATED = Believed()
+
+
+def sized(site: SiteInfo, answers: Sequence[Summary], believed: Believed) -> SiteInfo:
+    """Return a site with what its answer to `SiteSize`, the first of a reply, says."""
+    if not answers or len(answers[0].weights) != 1:
+        raise WireError("it does not say in one line what it holds")
+    size = answers[0]
+    _check_numbers(size)
+    n_rows, weight = float(size.sums.max(initial=0.0)), float(size.weights[0])
+    if n_rows != size.sums.min(initial=n_rows) or not n_rows.is_integer() or n_rows > MOST_ROWS:
+        raise WireError(f"it claims {n_rows:g} rows, or not as many of each column: not believed")
+    for what, before, now in (("rows", site.n_rows, n_rows), ("weight", site.weight, weight)):
+        if before is not None and before != now:
+            raise WireError(f"it told of {before:g} {what} before and tells of {now:g} now")
+    believed.check(site.name, max(n_rows, weight))
+    return replace(site, n_columns=size.sums.shape[1], n_rows=n_rows, weight=weight)
+
+
+def check_answer(
+    task: Task,
+    summary: Summary,
+    site: SiteInfo,
+    believed: Believed,
+    columns: Sequence[str] | None,
+) -> None:
+    """Check an answer of a site.
+
+    Parameters
+    ----------
+    task : Task
+        The question.
+    summary : Summary
+        The answer.
+    site : SiteInfo
+        What the site tells of itself and its rows.
+    believed : Believed
+        The bounds of what is believed.
+    columns : sequence of str, optional
+        The columns that were asked about; by default all that the site told of.
+
+    Raises
+    ------
+    WireError
+        If it is not believed.
+    """
+    _check_shape(task, summary, site.n_columns or 0)
+    _check_numbers(summary)
+    bounds = _bounds(task, site, believed, columns)
+    often = MOST_DRAWN if task.resampled is not None else 1.0
+    most = often * max(site.weight or 0.0, site.n_rows or 0.0)
+    _check_weights(summary.weights, most, disjoint=bounds is not None and bounds.disjoint)
+    if bounds is not None and (beyond := bounds.beyond(summary)):
+        raise WireError(f"it tells of {beyond}: the ranges of the columns are stated")
+
+
+def _bounds(
+    task: Task, site: SiteInfo, believed: Believed, columns: Sequence[str] | None
+) -> LineBounds | None:
+    """Return the bounds of an answer; None of a step that knows none, and of one with noise."""
+    if task.noise or not isinstance(task.step, Bounded):
+        return None
+    names = columns or [column.name for column in site.columns]
+    given = [*names, *[""] * ((site.n_columns or 0) - len(names))]
+    return task.step.line_bounds(task.state, believed.box(task, given))
+
+
+def _check_shape(task: Task, summary: Summary, n_columns: int) -> None:
+    """Check that an answer has the shape that its step declares for the rows of the site."""
+    given = task.preprocessor
+    width = n_columns if given is None else given.n_columns_out
+    try:
+        lines, p = task.step.answer_shape(task.state, width)
+    except Exception as error:
+        raise WireError(f"the step does not tell the shape of an answer: {error!r}") from error
+    if summary.sums.shape[1] != p or (lines is not None and len(summary.sums) != lines):
+        wanted = f"({'any' if lines is None else lines}, {p})"
+        raise WireError(f"sums of shape {summary.sums.shape}, where {wanted} was expected")
+
+
+def _check_numbers(summary: Summary) -> None:
+    """Check that numbers are finite, and will be in sums, products and means of all sites."""
+    if not (np.isfinite(summary.sums).all() and np.isfinite(summary.weights).all()):
+        raise WireError("it holds NaN or infinity")
+    if (summary.weights < 0).any():
+        raise WireError(f"a weight is negative: {summary.weights.min():g}")
+    if summary.sums[summary.weights == 0].any():
+        raise WireError("a line of weight 0 has sums")
+    largest = np.maximum(np.abs(summary.sums).max(axis=1, initial=0.0), summary.weights)
+    if (largest > LARGEST_NUMBER * np.minimum(summary.weights, 1.0)).any():
+        raise WireError(f"it holds {largest.max():g}, or as much for each row: not believed")
+
+
+def _check_weights(weights: Floats, at_most: float, *, disjoint: bool) -> None:
+    if weights.size and weights.max() > at_most * SLACK:
+        raise WireError(
+            f"a line weighs {weights.max():g}, but all rows of the site together {at_most:g}"
+        )
+    if disjoint and weights.sum() > at_most * SLACK:
+        raise WireError(
+            f"its lines weigh {weights.sum():g} together, but all rows of the site {at_most:g}"
+        )
