@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from fedcluster._ranges import CENTERS, Allowed, Real
 from fedcluster.algorithms import Lloyd
 from fedcluster.client import Client
 from fedcluster.core import Data, Sensitivity, State, Summary, Task
@@ -51,6 +52,7 @@ class SumsByCentre:
 
     client_additive: ClassVar[bool] = True
     server_additive: ClassVar[bool] = True
+    allowed: ClassVar[Allowed] = Allowed({"share": Real(0, 1)}, CENTERS)
     share: float = 0.5
 
     def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:

@@ -46,6 +46,7 @@ from fedcluster.io._rows import (
 from fedcluster.io._sources import open_rows, open_source
 from fedcluster.io._table_rows import parquet_files
 from fedcluster.privacy import Grouping, Groups, MinClusterSize, MinRows
+from fedcluster.privacy._accounting import Budget
 from fedcluster.privacy._ledger import PolicyLimits
 from fedcluster.privacy._limits import GroupCounter, Persons
 
@@ -141,6 +142,9 @@ class SiteFile:
         What one question may cost.
     policy : PolicyLimits
         Bounds on what is answered at all.
+    privacy : Budget, optional
+        What all answers to all runs together may cost; then every answer has noise, and rows are
+        neither grouped nor limited.
     values_in_memory : int, default=8388608
         Rows of at most so many values are held in memory, 8 bytes each; others come in chunks.
     federation, permits : mapping
@@ -179,6 +183,7 @@ class SiteFile:
     limits: Limits = Limits()
     cost: Cost = field(default_factory=Cost)
     policy: PolicyLimits = field(default_factory=PolicyLimits)
+    privacy: Budget | None = None
     values_in_memory: int = IN_MEMORY
     federation: Mapping[str, Any] = field(default_factory=dict)
     permits: Mapping[str, Any] = field(default_factory=dict)
@@ -316,7 +321,10 @@ class SiteFile:
 
     def client(self, columns: Sequence[str] | None = None, *, raw: bool = False) -> Client:
         """Return the client that answers for the site; its rows are opened at the first task."""
-        return Client(self.name, lambda: self.rows(columns, raw=raw), self.limits.filters)
+        client = Client(self.name, lambda: self.rows(columns, raw=raw), self.limits.filters)
+        if self.privacy is not None:
+            client.filters, client.rows_per_person = (), self.privacy.group_size
+        return client
 
     def profile(self) -> Profile:
         """Read the source once and return what its columns hold.
@@ -443,11 +451,14 @@ class _Toml:
             limits=self.table("limits").limits(),
             cost=self.table("cost").cost(),
             policy=self.table("policy").policy(),
+            privacy=self.table("privacy").privacy() if "privacy" in self.content else None,
             values_in_memory=self.whole("values_in_memory", 0, IN_MEMORY),
             federation=self.table("federation").content,
             permits=self.table("permits").content,
             path=self.path,
         )
+        if site.privacy is not None:
+            self.check_private(site)
         used = [*(site.columns or ()), *filter(None, others.values())]
         if (twice := first_twice(used)) is not None:
             self.complain(f"column {twice!r} is named twice")
@@ -546,6 +557,28 @@ class _Toml:
         given: dict[str, Any] = {key: self.texts(key) or () for key in names}
         given |= {key: self.whole(key, 1) for key in self.content if key not in names}
         return PolicyLimits(**given)
+
+    def privacy(self) -> Budget:
+        """Return the privacy budget of the site."""
+        self.only([f.name for f in fields(Budget)])
+        given: dict[str, Any] = {"group_size": self.whole("group_size", 1, 1)}
+        for key in ("epsilon", "delta"):
+            given[key] = self.content.get(key)
+            if type(given[key]) not in (int, float):
+                self.complain(f"write {key} there, a number, as in epsilon = 4.0 and delta = 1e-6")
+        try:
+            return Budget(**given)
+        except InputError as error:
+            self.complain(str(error))
+
+    def check_private(self, site: SiteFile) -> None:
+        """Refuse what does not go together with noise."""
+        if site.protection is not None:
+            self.complain(
+                "noise takes the place of groups and limits: leave out protection, or [privacy]"
+            )
+        if site.weight_column is not None:
+            self.complain("rows with weights cannot have noise: leave out weight_column")
 
     def cost(self) -> Cost:
         """Return what one question may cost the site."""

@@ -148,6 +148,8 @@ class Client:
 
     key: bytes = b""
     """What makes the site's bootstrap samples besides the seed; over a network only it knows it."""
+    rows_per_person: int | None = None
+    """Rows of one person, at most, that answers with noise are about: the first ones."""
     _prepared: tuple[RowTransform, Data] | None = None
     _shared: tuple[SharedLog, int, int] | None = None
 
@@ -431,9 +433,22 @@ class Client:
         if len(centers) and centers.shape[1] != d:
             raise ValueError(f"the centres have {centers.shape[1]} columns, the rows here {d}")
         rng = stream(task.seed, task.state.round, self.name)
-        if task.noise is not None and data.sample_weight is not None:
-            raise InputError("rows with weights cannot be asked with noise: leave the weights out")
+        if task.noise is not None:
+            data = self._bounded(data)
         return task.step.client_step(task.state, data, rng), len(data)
+
+    def _bounded(self, data: Data) -> Data:
+        """Return rows whose weights and persons cannot make an answer with noise depend on more."""
+        if data.sample_weight is not None:
+            raise InputError("rows with weights cannot be asked with noise: leave the weights out")
+        if data.groups is None:
+            return data
+        if self.rows_per_person is None or self.streams:
+            raise InputError(
+                "rows that say whose they are need a group_size to be asked with noise, and to be "
+                "held in memory"
+            )
+        return data.take(_first_of_each(data.groups, self.rows_per_person))
 
     def _passes(self, counts: Floats, n_rows: int) -> NDArray[np.bool_]:
         """Tell for groups of so many rows, each as a line, whether the filters let them out."""
@@ -475,6 +490,22 @@ class Client:
         if self._last_step is None or self._last_step[0] is not step:
             self._last_step = step, repr(step)
         return self._last_step[1]
+
+
+def _first_of_each(groups: NDArray[np.int64], n: int) -> NDArray[np.bool_]:
+    """Return which rows are among the first n of their person, (n_rows,) booleans.
+
+    Examples
+    --------
+    >>> _first_of_each(np.array([7, 5, 7, 7, 5]), 2)
+    array([ True,  True,  True, False,  True])
+    """
+    order = np.argsort(groups, kind="stable")
+    begins = np.append(True, np.diff(groups[order]) != 0)
+    place = np.arange(len(groups))
+    first = np.zeros(len(groups), dtype=bool)
+    first[order] = place - np.maximum.accumulate(np.where(begins, place, 0)) < n
+    return first
 
 
 def _prepared(chunk: Data, tasks: Sequence[Task]) -> list[Data]:

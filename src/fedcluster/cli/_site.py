@@ -131,6 +131,25 @@ def verify_log(
     screen.result({"log": str(path), **told}, [*lines, f"The last line has the hash {end.hash}"])
 
 
+@app.command(epilog="Example: fedcluster site budget site.toml")
+def budget(site_file: SiteToml, as_json: AsJson = False) -> None:
+    """Show what is spent of the privacy budget of this site, by run, and what is left."""
+    from fedcluster._site import SiteFile
+    from fedcluster.errors import InputError
+    from fedcluster.federation._budget_messages import budget_content, budget_parts
+    from fedcluster.federation._membership import site_budget
+
+    with Screen(as_json=as_json, quiet=False) as screen:
+        ledger = site_budget(SiteFile.load(site_file))
+        if ledger is None:
+            raise InputError(
+                f"{site_file}: there is no privacy budget; write epsilon = 4.0 and delta = 1e-6 "
+                "under [privacy]"
+            )
+        content = budget_content(ledger)
+    screen.result(content, budget_parts(content))
+
+
 permit_app = typer.Typer(
     help="Permits of studies: show, accept, revoke.", no_args_is_help=True, rich_markup_mode=None
 )

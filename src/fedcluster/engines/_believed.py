@@ -17,6 +17,8 @@ GROWTH = 1.2
 """How many times as many rows as it first told of a site is believed to have."""
 MOST_DRAWN = 20.0
 """How many times as much as all its rows those may weigh that a site draws from them."""
+LARGEST_NOISY = 1e25
+"""Largest number of an answer with noise: as many rows as a site may have, and their noise."""
 SLACK = 1 + 1e-9
 """Factor, for rounding, by which a line may weigh more than all rows."""
 
@@ -121,6 +123,9 @@ def check_answer(
         If it is not believed.
     """
     _check_shape(task, summary, site.n_columns or 0)
+    if task.noise is not None:
+        _check_noisy(summary)
+        return
     _check_numbers(summary)
     bounds = _bounds(task, site, believed, columns)
     often = MOST_DRAWN if task.resampled is not None else 1.0
@@ -133,8 +138,8 @@ def check_answer(
 def _bounds(
     task: Task, site: SiteInfo, believed: Believed, columns: Sequence[str] | None
 ) -> LineBounds | None:
-    """Return the bounds of an answer; None of a step that knows none, and of one with noise."""
-    if task.noise or not isinstance(task.step, Bounded):
+    """Return the bounds of an answer; None of a step that knows none."""
+    if not isinstance(task.step, Bounded):
         return None
     names = columns or [column.name for column in site.columns]
     given = [*names, *[""] * ((site.n_columns or 0) - len(names))]
@@ -165,6 +170,15 @@ def _check_numbers(summary: Summary) -> None:
     largest = np.maximum(np.abs(summary.sums).max(axis=1, initial=0.0), summary.weights)
     if (largest > LARGEST_NUMBER * np.minimum(summary.weights, 1.0)).any():
         raise WireError(f"it holds {largest.max():g}, or as much for each row: not believed")
+
+
+def _check_noisy(summary: Summary) -> None:
+    """Check that numbers with noise are finite and sane; weights may be negative."""
+    if not all(np.isfinite(each).all() for each in (summary.sums, summary.weights)):
+        raise WireError("it holds NaN or infinity")
+    largest = max(np.abs(each).max(initial=0.0) for each in (summary.sums, summary.weights))
+    if largest > LARGEST_NOISY:
+        raise WireError(f"it holds {largest:g}: not believed")
 
 
 def _check_weights(weights: Floats, at_most: float, *, disjoint: bool) -> None:

@@ -40,7 +40,7 @@ def implausible(answers: Mapping[str, Sequence[Summary]]) -> dict[str, str]:
         spoke = {
             name: _for_a_row(summary)
             for name, summary in zip(answers, summaries, strict=True)
-            if summary.weights.any()
+            if (summary.weights > 0).any()
         }
         if len(spoke) > 1:
             median = np.sort(list(spoke.values()), axis=0)[(len(spoke) - 1) // 2]

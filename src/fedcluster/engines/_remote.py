@@ -171,6 +171,15 @@ class RemoteEngine:
         self._chosen = {} if columns is None else {"columns": list(columns)}
         self._chosen |= {"raw": True} if raw else {}
 
+    def choose_publicly(self, columns: Sequence[str]) -> None:
+        """From now on ask about these columns, whose number and rows no site is asked for.
+
+        For answers with noise: the size of a site is an exact count, which would be told.
+        """
+        self._chosen = {"columns": list(columns), "raw": True}
+        for name, site in self._sites.items():
+            self._sites[name] = replace(site, n_columns=len(columns), n_rows=None, weight=None)
+
     def give(self, model: Mapping[str, Any]) -> tuple[str, ...]:
         """Send every site the model that they found; return the sites that have it."""
         question = Question({**self._header(), "model": model})

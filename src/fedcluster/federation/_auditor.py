@@ -217,6 +217,7 @@ def _task_line(task: Task, answer: Summary) -> Line:
         "numbers": answer.n_values,
         "smallest_weight": float(said.min()) if said.size else None,
         "bytes": answer.sums.nbytes + answer.weights.nbytes,
+        **({} if task.noise is None else {"noise": task.noise}),
     }
 
 

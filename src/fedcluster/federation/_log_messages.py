@@ -60,6 +60,8 @@ def answer_line(answer: Mapping[str, Any]) -> str:
         return f"{asked}{answer['texts']} texts of labels, {size}"
     smallest = answer["smallest_weight"]
     least = "nothing in it" if smallest is None else f"smallest weight {number(smallest)}"
+    if "noise" in answer:
+        least = f"noise multiplier {number(answer['noise'])}"
     lines, width = answer["shape"]
     task = printable(answer["task"])
     return f"{asked}{task}: {lines} x {width + 1}, {least}, {size}"
@@ -108,7 +110,8 @@ def _group_size(answers: Sequence[Mapping[str, Any]]) -> int | None:
 
 def _sum(answers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return how often something was asked, and what the answers say together."""
-    weights = [w for answer in answers if (w := answer.get("smallest_weight")) is not None]
+    exact = (answer for answer in answers if "noise" not in answer)
+    weights = [w for answer in exact if (w := answer.get("smallest_weight")) is not None]
     numbers = sum(answer.get("numbers", 0) for answer in answers)
     texts = max(answer.get("texts", 0) for answer in answers)
     least = min(weights) if weights else None

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from fedcluster._assigned_rows import row_transform
@@ -25,6 +26,7 @@ from fedcluster.federation._site_permits import SitePermits
 from fedcluster.federation._site_worker import SiteWorker
 from fedcluster.preprocessing._moments import Covariance, Missing
 from fedcluster.preprocessing._quantiles import Histogram
+from fedcluster.privacy._budget import BudgetLedger
 from fedcluster.privacy._ledger import Ledger
 from fedcluster.privacy._policy import Policy
 
@@ -42,6 +44,9 @@ NO_LABELS = (
 
 ASKED = "asked.json"
 """The file, beside the site file, that counts what was asked."""
+
+SPENT = "privacy.sqlite"
+"""The file, beside the site file, that says what is spent of the privacy budget."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,12 +158,25 @@ def site_responder(site: SiteFile, membership: Membership, say: Callable[[str], 
         choose=worker.client,
         steps=steps,
         preprocessors=partial(row_transform, steps=steps),
-        policy=Policy(site.policy, Ledger(folder / ASKED)),
+        policy=_policy(site, folder),
         auditor=auditor,
         keep=keep,
     )
     largest = site.cost.message_mb * MEGABYTE
     return Turns(responder.reply, worker.end, worker.begin, largest)
+
+
+def _policy(site: SiteFile, folder: Path) -> Policy:
+    """Return what a site may be asked, and what that may cost."""
+    grouped = site.protection != "limits" and site.privacy is None
+    return Policy(site.policy, Ledger(folder / ASKED), site_budget(site), grouped=grouped)
+
+
+def site_budget(site: SiteFile) -> BudgetLedger | None:
+    """Return the ledger of the privacy budget of a site, None where it has no budget."""
+    if site.privacy is None:
+        return None
+    return BudgetLedger(site.path.absolute().parent / SPENT, site.privacy)
 
 
 def _steps(site: SiteFile, membership: Membership) -> Steps:
@@ -187,6 +205,15 @@ def _columns(site: SiteFile) -> tuple[str, ...]:
 
 def _check_protection(site: SiteFile, log: AuditLog) -> None:
     """Refuse limits that would let sums of very few rows leave, and groups that were lost."""
+    if (ledger := site_budget(site)) is not None:
+        lines = read_log(log.path)
+        noisy = any(task.get("noise") for line in lines for task in line.get("tasks", ()))
+        if noisy and not ledger.path.exists():
+            raise InputError(
+                f"{ledger.path} is missing, and answers with noise have left, as {log.path.name} "
+                "shows: put back a copy, or what is spent of the privacy budget would be forgotten"
+            )
+        return
     smallest = site.limits.min_cluster_size
     if site.protection == "limits" and smallest < LEAST:
         raise InputError(

@@ -134,7 +134,7 @@ class _Holder:
 
     def _protected(self, columns: tuple[str, ...], *, raw: bool) -> Client:
         """Return the client of rows as they are, or of some columns of the groups."""
-        if self._site.protection == "limits":
+        if self._site.protection == "limits" or self._site.privacy is not None:
             return self._site.client(columns, raw=raw)
         if self._groups is None:
             self._groups = self._site.grouped_client()

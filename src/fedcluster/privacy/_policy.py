@@ -11,7 +11,11 @@ from typing import Any
 
 from fedcluster._ranges import Sizes, Whole, allowed_of
 from fedcluster.core import RowTransform, Task
+from fedcluster.errors import InputError
+from fedcluster.privacy._accounting import rho_of
+from fedcluster.privacy._budget import BudgetLedger
 from fedcluster.privacy._ledger import Ledger, PolicyError, PolicyLimits
+from fedcluster.privacy._noise import check_noise
 
 SEEDS = Whole(0, 2**63 - 1)
 
@@ -25,11 +29,22 @@ class Policy:
         How far the site narrows what steps declare.
     ledger : Ledger, optional
         Where rounds and runs are counted; by default in memory.
+    budget : BudgetLedger, optional
+        The privacy budget: with one, only questions with noise are answered, and each is charged.
+    grouped : bool, default=False
+        Whether questions see groups of rows, which cannot be asked with noise.
     """
 
-    def __init__(self, limits: PolicyLimits | None = None, ledger: Ledger | None = None) -> None:
+    def __init__(
+        self,
+        limits: PolicyLimits | None = None,
+        ledger: Ledger | None = None,
+        budget: BudgetLedger | None = None,
+        *,
+        grouped: bool = False,
+    ) -> None:
         self.limits = limits or PolicyLimits()
-        self._ledger = ledger or Ledger()
+        self._ledger, self._budget, self._grouped = ledger or Ledger(), budget, grouped
 
     def check_tasks(self, headers: Any) -> None:
         """Check how many tasks there are, before any is read.
@@ -67,6 +82,7 @@ class Policy:
         PolicyError
             Saying which rule the question breaks.
         """
+        self._check_noise(header, tasks)
         preparations = {id(task.preprocessor): task.preprocessor for task in tasks}
         for how in preparations.values():
             _check_preparation(how, columns)
@@ -90,6 +106,29 @@ class Policy:
             most = self.limits.max_numbers
             raise PolicyError(f"at most {most:,} numbers in a message, and in the answer to it")
         self._ledger.admit(header, [p for p in preparations.values() if p], self.limits)
+        self._charge(header, tasks)
+
+    def _charge(self, header: Mapping[str, Any], tasks: Sequence[Task]) -> None:
+        """Write down what the answers to a question cost, where there is a budget."""
+        if self._budget is not None:
+            rho = rho_of(task.noise for task in tasks)
+            self._budget.charge(header, answers=len(tasks), rho=rho)
+
+    def _check_noise(self, header: Mapping[str, Any], tasks: Sequence[Task]) -> None:
+        """Refuse noise where it cannot be added, and what has none where there is a budget."""
+        if self._budget is not None:
+            if "described" in header or "labels" in header:
+                raise PolicyError("under a privacy budget, no kinds, texts or labels are told")
+            if exact := [type(task.step).__name__ for task in tasks if task.noise is None]:
+                raise PolicyError(f"{exact[0]}: under a privacy budget, every answer needs noise")
+        for task in tasks:
+            if task.noise is not None:
+                try:
+                    check_noise(task)
+                except InputError as error:
+                    raise PolicyError(str(error)) from error
+                if self._grouped:
+                    raise PolicyError("groups of rows and noise do not go together")
 
     def _check_assigned(self, how: RowTransform) -> int:
         """Check what assigns prepared rows as a question; return how many numbers travel for it."""

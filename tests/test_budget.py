@@ -1,0 +1,387 @@
+"""A site's privacy budget: nothing without noise, every answer charged before it leaves."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sqlite3
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from test_noise import BOX, STATE, SumsByCentre, task
+from typer.testing import CliRunner
+
+from fedcluster._site import SiteFile
+from fedcluster.algorithms import Lloyd
+from fedcluster.cli import app
+from fedcluster.client import Client
+from fedcluster.core import Data, State, Summary, Task
+from fedcluster.engines._plausible import implausible
+from fedcluster.engines._remote import RemoteEngine
+from fedcluster.engines._responder import Responder
+from fedcluster.engines._wire import pack, unpack, write_tasks
+from fedcluster.errors import InputError, SiteError
+from fedcluster.federation._budget_messages import budget_content
+from fedcluster.federation._membership import SPENT, Membership, site_responder
+from fedcluster.metrics._moments import SiteSize
+from fedcluster.preprocessing import Preprocessor
+from fedcluster.privacy._accounting import Budget, noise_of, rho_of
+from fedcluster.privacy._budget import BudgetLedger
+from fedcluster.privacy._ledger import PolicyError
+from fedcluster.privacy._policy import Policy
+
+BUDGET = Budget(2.0, 1e-6)
+ROWS = np.random.default_rng(0).uniform([0, -10], [4, 10], (60, 2))
+SITE = 'name = "north"\n[source]\npath = "rows.csv"\n[privacy]\nepsilon = 2.0\ndelta = 1e-6\n'
+
+
+def ledger(folder: Path, budget: Budget = BUDGET) -> BudgetLedger:
+    return BudgetLedger(folder / "privacy.sqlite", budget)
+
+
+def responder(folder: Path, client: Any = None, budget: Budget = BUDGET) -> Responder:
+    return Responder(
+        client or Client("north", Data(ROWS)),
+        columns=("x0", "x1"),
+        choose=lambda columns, raw=False: client or Client("north", Data(ROWS)),
+        steps={"SumsByCentre": SumsByCentre, "Lloyd": Lloyd, "SiteSize": SiteSize},
+        preprocessors=Preprocessor.from_plain,
+        policy=Policy(budget=ledger(folder, budget)),
+    )
+
+
+def question(*tasks: Task, run: str = "r", exchange: int = 0, **more: Any) -> bytes:
+    headers, arrays = write_tasks(tasks)
+    head = {"protocol": 1, "run": run, "exchange": exchange, "tasks": headers, "raw": True}
+    return pack(head | {"columns": ["x0", "x1"]} | more, arrays)
+
+
+def refusal(reply: bytes) -> str:
+    return str(unpack(reply)[0]["refused"])
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("asked", "reason"),
+    [
+        (Task(SiteSize(), STATE), "SiteSize: under a privacy budget, every answer needs noise"),
+        (task(None), "SumsByCentre: under a privacy budget, every answer needs noise"),
+        (task(None, step=Lloyd()), "Lloyd: under a privacy budget, every answer needs noise"),
+        (task(5.0, step=Lloyd()), "Lloyd cannot be asked with noise"),
+        (task(5.0, preprocessor=None), "needs rows in public bounds"),
+        (task(5.0, preprocessor=replace(BOX, box=False)), "needs rows in public bounds"),
+        (task(5.0, resampled=3), "drawn anew"),
+        (task(1e-4), "noise must be"),
+    ],
+)
+def test_a_site_with_a_budget_answers_nothing_exactly(tmp_path, asked, reason):
+    reply = responder(tmp_path).reply(question(asked))
+    assert reason in refusal(reply)
+    assert not ledger(tmp_path).charges
+
+
+@pytest.mark.parametrize("more", [{"described": []}, {"described": ["x0"]}, {"labels": True}])
+def test_kinds_texts_and_labels_stay(tmp_path, more):
+    reply = responder(tmp_path).reply(question(task(5.0), **more))
+    assert "no kinds, texts or labels are told" in refusal(reply)
+    assert not ledger(tmp_path).charges
+
+
+def test_what_a_site_tells_besides_depends_on_no_row(tmp_path):
+    """One row or a thousand, of these values or others: the header of the reply is the same."""
+    headers = []
+    for rows in (ROWS[:1], ROWS, np.full((1000, 2), 3.0)):
+        site = responder(tmp_path / str(len(rows)), Client("north", Data(rows)), BUDGET)
+        (tmp_path / str(len(rows))).mkdir()
+        headers.append(unpack(site.reply(question(task(5.0))))[0])
+    assert headers[0] == headers[1] == headers[2]
+
+
+def test_groups_are_told_not_to_go_together_with_noise():
+    header = {"run": "r", "exchange": 0}
+    with pytest.raises(PolicyError, match="groups of rows and noise do not go together"):
+        Policy(grouped=True).check(header, [task(5.0)], ("x0", "x1"), 2)
+
+
+# What is charged
+
+
+def test_answers_are_charged_until_nothing_is_left(tmp_path):
+    noise = noise_of(BUDGET.rho / 3)
+    site, kept = responder(tmp_path), ledger(tmp_path)
+    for exchange in range(3):
+        assert unpack(site.reply(question(task(noise), exchange=exchange)))[1]
+    reply = site.reply(question(task(noise), exchange=3))
+    assert "the privacy budget of epsilon 2 at delta 1e-06 would be exceeded" in refusal(reply)
+    assert kept.spent == pytest.approx(2.0, rel=1e-4)
+    assert kept.spent <= 2.0
+    assert [charge.answers for charge in kept.charges] == [1, 1, 1]
+
+
+def test_another_run_and_another_program_spend_the_same_budget(tmp_path):
+    noise = noise_of(BUDGET.rho / 2)
+    for run in ("a", "b"):
+        assert unpack(responder(tmp_path).reply(question(task(noise), run=run)))[1]
+    assert "would be exceeded" in refusal(responder(tmp_path).reply(question(task(noise), run="c")))
+    assert {charge.run for charge in ledger(tmp_path).charges} == {"a", "b"}
+
+
+def test_all_tasks_of_a_question_are_charged_or_none(tmp_path):
+    noise = noise_of(BUDGET.rho / 3)
+    site = responder(tmp_path)
+    assert "would be exceeded" in refusal(site.reply(question(*[task(noise)] * 4)))
+    assert not ledger(tmp_path).charges
+    assert unpack(site.reply(question(*[task(noise)] * 3, exchange=1)))[1]
+
+
+def test_a_repetition_is_the_same_reply_and_costs_nothing(tmp_path):
+    """Else the noise would go away in the mean of many replies."""
+    site, asked = responder(tmp_path), question(task(20.0))
+    first = site.reply(asked)
+    assert {site.reply(asked) for _ in range(5)} == {first}
+    assert len(ledger(tmp_path).charges) == 1
+
+
+def test_a_question_asked_in_other_words_costs_anew_and_the_mean_of_all_stays_noisy(tmp_path):
+    """The average attack: as many questions as the budget allows tell no more than one of all."""
+    n = 50
+    site = responder(tmp_path)
+    weights = []
+    for exchange in range(n + 10):
+        header, arrays = unpack(
+            site.reply(question(task(noise_of(BUDGET.rho / n)), exchange=exchange))
+        )
+        if "refused" in header:
+            break
+        weights.append(arrays["0.weights"])
+    assert len(weights) == n
+    assert ledger(tmp_path).spent <= 2.0
+    whole = np.sqrt(2) * noise_of(BUDGET.rho)  # of one answer, half of whose cost is the weights'
+    spread = np.std(weights, axis=0) / np.sqrt(n)
+    assert (np.abs(spread / whole - 1) < 0.6).all()
+
+
+def test_an_answer_that_fails_is_paid_for(tmp_path):
+    """To charge after the work would give a crash for nothing, and one that depends on rows."""
+
+    class Fails(Client):
+        def answers(self, tasks: Any) -> list[Summary]:
+            assert len(ledger(tmp_path).charges) == 1  # on the disk before any row is read
+            raise RuntimeError("the disk broke")
+
+    site = responder(tmp_path, Fails("north", Data(ROWS)))
+    assert unpack(site.reply(question(task(5.0))))[0]["failed"] == "RuntimeError"
+    assert len(ledger(tmp_path).charges) == 1
+
+
+def test_a_program_that_is_killed_has_paid(tmp_path):
+    """Killed right after the charge, as by a power cut: it is there when the file is opened."""
+    code = (
+        "import os, signal, sys; from pathlib import Path\n"
+        "from fedcluster.privacy._accounting import Budget\n"
+        "from fedcluster.privacy._budget import BudgetLedger\n"
+        "ledger = BudgetLedger(Path(sys.argv[1]), Budget(2.0, 1e-6))\n"
+        "ledger.charge({'run': 'r', 'exchange': 0}, answers=1, rho=0.05)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    path = tmp_path / "privacy.sqlite"
+    ended = subprocess.run([sys.executable, "-c", code, str(path)], check=False)
+    assert ended.returncode == -signal.SIGKILL
+    assert BudgetLedger(path, BUDGET).charges[0].rho == 0.05
+
+
+def test_a_transaction_that_is_broken_off_leaves_nothing(tmp_path):
+    kept = ledger(tmp_path)
+    kept.charge({"run": "r", "exchange": 0}, answers=1, rho=0.01)
+    other = sqlite3.connect(kept.path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    other.execute("DELETE FROM spent")
+    other.close()  # without COMMIT
+    assert len(kept.charges) == 1
+
+
+def test_many_programs_at_once_never_spend_more_than_there_is(tmp_path):
+    each = BUDGET.rho / 10
+
+    def charge(i: int) -> bool:
+        try:
+            ledger(tmp_path).charge({"run": f"r{i}", "exchange": 0}, answers=1, rho=each)
+        except PolicyError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(8) as pool:
+        admitted = list(pool.map(charge, range(40)))
+    assert sum(admitted) == 10
+    assert len(ledger(tmp_path).charges) == 10
+
+
+def test_a_ledger_that_cannot_be_used_admits_nothing(tmp_path):
+    (tmp_path / "privacy.sqlite").write_bytes(b"no database" * 100)
+    reply = responder(tmp_path).reply(question(task(5.0)))
+    assert unpack(reply)[0]["failed"] == "InputError"
+    assert not unpack(reply)[1]
+
+
+@pytest.mark.parametrize("rho", [0.0, -1.0, float("nan")])
+def test_no_charge_gives_budget_back(tmp_path, rho):
+    with pytest.raises((InputError, PolicyError)):
+        ledger(tmp_path).charge({"run": "r", "exchange": 0}, answers=1, rho=rho)
+    assert not ledger(tmp_path).charges
+
+
+def test_a_group_of_records_costs_a_site_its_square(tmp_path):
+    budget = replace(BUDGET, group_size=3)
+    noise = noise_of(BUDGET.rho / 9)
+    site = responder(tmp_path, budget=budget)
+    assert unpack(site.reply(question(task(noise))))[1]
+    assert "would be exceeded" in refusal(site.reply(question(task(noise), exchange=1)))
+    assert ledger(tmp_path, budget).spent == pytest.approx(2.0, rel=1e-3)
+
+
+def test_a_person_counts_with_the_first_rows_alone():
+    """A person with a thousand rows changes an answer by no more than the group size allows."""
+    rng = np.random.default_rng(1)
+    X, groups = rng.uniform([0, -10], [4, 10], (300, 2)), rng.integers(0, 40, 300)
+    X[groups == 7] = [4.0, 10.0]
+    noisy = Client("north", Data(X, groups=groups))
+    with pytest.raises(InputError, match="rows that say whose they are need a group_size"):
+        noisy.answer(task())
+    noisy.rows_per_person = 2
+    others = Client("north", Data(X[groups != 7], groups=groups[groups != 7]))
+    others.rows_per_person = 2
+    with_it, without = noisy.answer(task()), others.answer(task())
+    assert with_it.weights.sum() - without.weights.sum() == pytest.approx(2, abs=0.1)
+    assert with_it.weights.sum() == pytest.approx(2 * len(set(groups)), abs=0.1)
+
+
+# The coordinator's end
+
+
+class ByHand:
+    """A transport that asks responders in this process."""
+
+    def __init__(self, **sites: Responder) -> None:
+        self.sites = sites
+
+    def exchange(self, messages: Any, enough: int) -> Any:
+        return {name: self.sites[name].reply(m) for name, m in messages.items()}, {}
+
+
+def test_a_coordinator_asks_for_no_size_and_takes_noisy_weights(tmp_path):
+    engine = RemoteEngine(ByHand(north=responder(tmp_path)), ["north"])
+    engine.choose_publicly(["x0", "x1"])
+    assert [site.n_columns for site in engine.introduce()] == [2]
+    asked = task(100.0, state=State.at(np.zeros((40, 2))))
+    [answers] = engine.ask([asked])
+    assert (answers.total().weights < 0).any()
+    [site] = engine.introduce()
+    assert (site.n_rows, site.weight, site.columns[0].name) == (None, None, "x0")
+    with pytest.raises(SiteError, match="every answer needs noise"):
+        engine.ask([Task(SiteSize(), STATE)])
+
+
+def test_answers_that_are_all_negative_are_no_reason_to_doubt():
+    said = {"a": Summary(np.ones((1, 1)), -np.ones(1)), "b": Summary(np.ones((1, 1)), np.ones(1))}
+    assert implausible({name: [each] for name, each in said.items()}) == {}
+
+
+# The site file and its program
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    lines = [f"{x!r},{y!r}" for x, y in ROWS.tolist()]
+    (tmp_path / "rows.csv").write_text("\n".join(["x0,x1", *lines, ""]))
+    (tmp_path / "site.toml").write_text(SITE)
+    return tmp_path
+
+
+def test_a_site_file_has_a_budget(folder):
+    site = SiteFile.load(folder / "site.toml")
+    assert site.privacy == Budget(2.0, 1e-6)
+    assert site.client().filters == ()
+    assert site.client().rows_per_person == 1
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "reason"),
+    [
+        ("epsilon = 2.0", "", "write epsilon there, a number"),
+        ("epsilon = 2.0", "epsilon = -1", "epsilon must be above 0"),
+        ("epsilon = 2.0", 'epsilon = "2"', "write epsilon there, a number"),
+        ("epsilon = 2.0", "epsilon = true", "write epsilon there, a number"),
+        ("delta = 1e-6", "delta = 0.5", "delta must be from"),
+        ("delta = 1e-6", "delta = 1e-6\ngroup_size = 0", "group_size must be a whole number"),
+        ("delta = 1e-6", "delta = 1e-6\nepsilom = 1", "unknown key 'epsilom'"),
+        ("[source]", 'protection = "groups"\n[source]', "noise takes the place of groups"),
+        ("[source]", 'weight_column = "x1"\n[source]', "rows with weights cannot have noise"),
+    ],
+)
+def test_a_budget_that_makes_no_sense_is_refused(folder, before, after, reason):
+    path = folder / "site.toml"
+    path.write_text(SITE.replace(before, after))
+    with pytest.raises(InputError, match=reason):
+        SiteFile.load(path)
+
+
+def test_a_site_s_budget_is_shown(folder):
+    kept = ledger(folder)
+    shown = CliRunner().invoke(app, ["site", "budget", str(folder / "site.toml")]).output
+    assert "No question was answered under this budget." in shown
+    for run, rho in (("a", 0.01), ("a", 0.02), ("b", 0.03)):
+        kept.charge({"run": run, "exchange": 0}, answers=2, rho=rho)
+    given = CliRunner().invoke(app, ["site", "budget", str(folder / "site.toml"), "--json"])
+    told = json.loads(given.output)
+    assert told.pop("warnings") == []
+    assert told == json.loads(json.dumps(budget_content(kept)))
+    assert [(run["run"], run["answers"]) for run in told["runs"]] == [("a", 4), ("b", 2)]
+    assert told["spent"]["rho"] == pytest.approx(0.06)
+    shown = CliRunner().invoke(app, ["site", "budget", str(folder / "site.toml")]).output
+    assert "of 2 at delta 1e-06, for each record." in shown
+
+
+def test_a_site_without_a_budget_says_how_to_have_one(folder):
+    (folder / "site.toml").write_text(SITE.split("[privacy]")[0])
+    given = CliRunner().invoke(app, ["site", "budget", str(folder / "site.toml")])
+    assert given.exit_code
+    assert "under [privacy]" in given.output
+
+
+def started(folder: Path) -> Any:
+    path = folder / "site.toml"
+    path.write_text(SITE + '[federation]\ncoordinator = "127.0.0.1:1"\ninsecure = true\n')
+    site = SiteFile.load(path)
+    return site_responder(site, Membership.from_site_file(site), lambda line: None)
+
+
+def test_a_program_of_a_site_refuses_what_has_no_noise(folder):
+    turns = started(folder)
+    try:
+        for asked in (Task(Lloyd(), STATE), Task(SiteSize(), STATE)):
+            header, arrays = unpack(turns.reply(question(asked)))
+            assert "every answer needs noise" in header["refused"]
+            assert not arrays
+    finally:
+        turns.end("the test is over")
+
+
+def test_a_ledger_that_went_is_missed(folder):
+    """Answers with noise have left, by the log; without the ledger they would be forgotten."""
+    from fedcluster.federation._audit_log import AuditLog
+
+    log = AuditLog(folder / "audit.jsonl", "north")
+    log.append(lambda head: {"question": "q", "tasks": [{"task": "S()", "noise": 20.0}]})
+    with pytest.raises(InputError, match="is missing, and answers with noise have left"):
+        started(folder)
+    ledger(folder).charge({"run": "r", "exchange": 0}, answers=1, rho=rho_of([20.0]))
+    assert (folder / SPENT).exists()
+    started(folder).end("the test is over")
