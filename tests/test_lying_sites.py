@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +13,18 @@ from grids import KNOWN
 from test_replies import Bend, Postman
 from typer.testing import CliRunner
 
-from fedcluster import algorithms, metrics
+from fedcluster import FederatedKMeans, algorithms, metrics
 from fedcluster._bounds import Bounded, Box
 from fedcluster._ranges import allowed_of
 from fedcluster.cli import app
 from fedcluster.client import Client
-from fedcluster.core import Column, Data, State, Task
+from fedcluster.core import Answers, Column, Data, State, Summary, Task
 from fedcluster.engines import _wire as wire
 from fedcluster.engines._believed import Believed
+from fedcluster.engines._recorded import RecordedEngine
 from fedcluster.engines._remote import RemoteEngine
 from fedcluster.engines._responder import Responder
-from fedcluster.errors import InputError
+from fedcluster.errors import InputError, SiteError
 from fedcluster.federation._bounds import first_rows, keep_first_rows
 from fedcluster.federation._folder import Federation, bound, create
 from fedcluster.jobs import Fit, execute
@@ -31,6 +33,7 @@ from fedcluster.preprocessing import PreprocessingSpec, Preprocessor
 from fedcluster.preprocessing._columns import Category, NumericColumn
 from fedcluster.preprocessing._moments import Missing, Principal
 from fedcluster.privacy import Groups
+from fedcluster.rounds import server_update
 
 SITES = ("north", "south")
 RNG = np.random.default_rng(19)
@@ -322,3 +325,52 @@ def test_what_sites_told_first_is_kept(tmp_path: Path) -> None:
     path.write_text("[3]")
     with pytest.raises(InputError, match=r"is damaged .* delete it to ask sites anew"):
         first_rows(path)
+
+
+# States that are not finite
+
+
+@pytest.mark.parametrize("factor", [1e150, 1e200, 1e300])
+@pytest.mark.parametrize("prepare", [None, "standard"])
+@pytest.mark.parametrize("algorithm", ["auto", "fkm"])
+@pytest.mark.filterwarnings("ignore:overflow", "ignore:invalid value")
+def test_the_site_with_values_that_overflow_is_named(algorithm, prepare, factor) -> None:
+    """And not the honest ones, whose squares about a mean that it moved would be infinite."""
+    rows = {name: people() for name in "abcd"}
+    rows["c"] = rows["c"] * factor
+    estimator = FederatedKMeans(2, algorithm=algorithm, prepare=prepare, random_state=0)
+    with pytest.raises(SiteError, match=r"site 'c', round 1, .* not finite, or beyond"):
+        estimator.fit(rows)
+
+
+@dataclass(frozen=True)
+class Exponential(algorithms.Lloyd):
+    """A server step of one's own that overflows where sums are finite."""
+
+    def server_step(self, state, answers, rng):
+        with np.errstate(over="ignore"):
+            return State(np.exp(sum(answer.sums[:, :-1] for answer in answers)))
+
+
+def sent(**sums: float) -> dict[str, Summary]:
+    return {name: Summary(np.array([[x, 0.0]]), np.ones(1)) for name, x in sums.items()}
+
+
+def test_a_run_goes_on_without_the_answer_that_makes_a_state_infinite(caplog) -> None:
+    answers, start = sent(a=1.0, b=1e9, c=2.0), State.at([[0.0]])
+    state, done = server_update(Exponential(), start, Answers(answers, (), enough=2), 0)
+    assert (state.centers[0, 0], done.missing) == (np.exp(3.0), ("b",))
+    assert "site 'b': with its answer, Exponential.server_step" in caplog.text
+    with pytest.raises(SiteError, match=r"site 'b': .* a quorum lets the run go on without it"):
+        server_update(Exponential(), start, Answers(answers), 0)
+    with pytest.raises(ValueError, match="not finite: a mean over no rows"):  # no single one
+        server_update(Exponential(), start, Answers(sent(a=1e9, b=1e9), (), enough=1), 0)
+
+
+def test_a_resumed_run_knows_how_many_answers_are_enough(tmp_path: Path) -> None:
+    rows = {name: people() for name in "abc"}
+    task = Task(algorithms.Lloyd(), State.at(people(2)))
+    remote = RemoteEngine(Postman(responders(rows)), rows, quorum=2)
+    [asked] = RecordedEngine(remote, tmp_path).ask([task])
+    [again] = RecordedEngine(remote, tmp_path).ask([task])
+    assert (asked.enough, again.enough, again.n_spare) == (2, 2, 1)

@@ -714,10 +714,31 @@ class SiteInfo:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Answers:
-    """The sites' answers to one task, in the order of their names, and who gave none."""
+    """The sites' answers to one task, in the order of their names, and who gave none.
+
+    Parameters
+    ----------
+    by_site : mapping of str to Summary
+        The answers.
+    missing : tuple of str
+        Who gave none.
+    enough : int, optional
+        The fewest answers with which a run goes on; by default all that came.
+    """
 
     by_site: Mapping[str, Summary]
     missing: tuple[str, ...] = ()
+    enough: int | None = None
+
+    def without(self, name: str) -> Answers:
+        """Return the answers of the other sites."""
+        others = {site: answer for site, answer in self.by_site.items() if site != name}
+        return Answers(others, tuple(sorted({*self.missing, name})), self.enough)
+
+    @property
+    def n_spare(self) -> int:
+        """Number of answers without which a run goes on."""
+        return 0 if self.enough is None else max(0, len(self.by_site) - self.enough)
 
     @property
     def summaries(self) -> list[Summary]:

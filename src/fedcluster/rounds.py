@@ -8,6 +8,7 @@ rounds, because on a real network a round costs seconds and its content nothing,
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,10 +18,26 @@ import numpy as np
 
 from fedcluster._random import sampled, stream
 from fedcluster._ranges import allowed_of
-from fedcluster.core import Algorithm, Answers, Engine, Iteration, Result, RowTransform, State, Task
-from fedcluster.errors import HeldBackError
+from fedcluster.core import (
+    Algorithm,
+    Answers,
+    Engine,
+    Iteration,
+    Result,
+    RowTransform,
+    State,
+    Summary,
+    Task,
+)
+from fedcluster.errors import HeldBackError, SiteError
 
 __all__ = ["Outcome", "Plan", "everyone", "gather", "iterate", "run", "run_plan", "server_update"]
+
+
+MOST_FOR_A_ROW = 1e150
+"""Sum for a row beyond which squares overflow, so that other sites could not answer."""
+
+LOGGER = logging.getLogger(__name__)
 
 
 class EarlyStop(Exception):
@@ -80,8 +97,7 @@ def server_update(
 ) -> tuple[State, Iteration]:
     """Return the state after a server step, the same without answers, and the round's record."""
     if answers.by_site:
-        stepped = algorithm.server_step(state, answers.summaries, stream(seed, state.round))
-        new = _sound(stepped, f"{type(algorithm).__name__}.server_step, round {state.round + 1},")
+        new, answers = _stepped(algorithm, state, answers, seed)
     else:
         new = replace(state, round=state.round + 1)
     shift = float("nan")
@@ -98,13 +114,42 @@ def server_update(
     )
 
 
-def _sound(state: object, whose: str) -> State:
-    """Return the state if a run can go on with it; any algorithm may have made it."""
-    if not isinstance(state, State):
-        raise TypeError(f"{whose} returned {type(state).__name__}, not a State")
-    if not np.isfinite(state.centers).all():
-        raise ValueError(f"{whose} returned centres that are not finite: a mean over no rows?")
-    return state
+def _stepped(
+    algorithm: Algorithm, state: State, answers: Answers, seed: int
+) -> tuple[State, Answers]:
+    """Return a state that is finite, and the answers that made it.
+
+    Where one answer makes it not finite, the run goes on without it if enough others are there.
+
+    Raises
+    ------
+    SiteError
+        With the site whose answer it is.
+    ValueError
+        If it is no single site's.
+    """
+    whose = f"{type(algorithm).__name__}.server_step, round {state.round + 1},"
+
+    def step(given: Answers) -> State:
+        made = algorithm.server_step(state, given.summaries, stream(seed, state.round))
+        if not isinstance(made, State):
+            raise TypeError(f"{whose} returned {type(made).__name__}, not a State")
+        return made
+
+    new = step(answers)
+    if np.isfinite(new.centers).all():
+        return new, answers
+    for name in answers.by_site if len(answers.by_site) > 1 else ():
+        others = answers.without(name)
+        with np.errstate(all="ignore"):
+            new = step(others)
+        if np.isfinite(new.centers).all():
+            why = f"site {name!r}: with its answer, {whose} returned centres that are not finite"
+            if not answers.n_spare:
+                raise SiteError(f"{why}; a quorum lets the run go on without it")
+            LOGGER.warning("%s; left out", why)
+            return new, others
+    raise ValueError(f"{whose} returned centres that are not finite: a mean over no rows?")
 
 
 def gather(plans: Sequence[Plan[T]]) -> Plan[list[T]]:
@@ -294,12 +339,44 @@ def run_plan(
         steps.update(dict.fromkeys(map(repr, distinct.values())))
         share = 1.0 if any(task.everyone for task in tasks) else participation
         asked = sampled(len(names), share, seed, len(communication_rounds))
-        answers = engine.ask(tasks, [names[i] for i in asked])
+        answers = _finite(tasks, engine.ask(tasks, [names[i] for i in asked]))
         communication_rounds.append(_exchange(tasks, answers))
         if len(communication_rounds) == 1 and not any(communication_rounds[0].values_sent.values()):
             raise HeldBackError(_who_held_back(engine, communication_rounds[0]))
         if watch is not None:
             watch(communication_rounds[-1])
+
+
+def _finite(tasks: Sequence[Task], answers: list[Answers]) -> list[Answers]:
+    """Return answers without sites whose sums are too large, if enough others are there.
+
+    Raises
+    ------
+    SiteError
+        With the first of these sites, and what was asked.
+    """
+    found: dict[str, str] = {}
+    for task, each in zip(tasks, answers, strict=True):
+        for name, summary in each.by_site.items():
+            if _is_too_large(summary):
+                where = f"round {task.state.round + 1}, {type(task.step).__name__}"
+                why = f"its sums are not finite, or beyond {MOST_FOR_A_ROW:g} for a row"
+                found.setdefault(name, f"site {name!r}, {where}: {why}")
+    if len(found) > answers[0].n_spare:
+        why = next(iter(found.values()))
+        raise SiteError(f"{why}: scale down its columns, or look for values that are wrong")
+    for name, why in found.items():
+        LOGGER.warning("%s; left out", why)
+        answers = [each.without(name) for each in answers]
+    return answers
+
+
+def _is_too_large(summary: Summary) -> bool:
+    """Return whether sums are not finite, or squares of their means would not be."""
+    if not (np.isfinite(summary.sums).all() and np.isfinite(summary.weights).all()):
+        return True
+    most = MOST_FOR_A_ROW * np.maximum(summary.weights, 1.0)
+    return bool((np.abs(summary.sums) > most[:, None]).any())
 
 
 def _exchange(tasks: Sequence[Task], answers: Sequence[Answers]) -> CommunicationRound:

@@ -254,7 +254,7 @@ class _Separate(Answers):
             np.concatenate([answer.sums for answer in each]),
             np.concatenate([answer.weights for answer in each]),
         )
-        return cls({name: lines}, (), each)
+        return cls({name: lines}, each=each)
 
     @property
     def summaries(self) -> list[Summary]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from fedcluster.core import Answers, Engine, SiteInfo, Task
 from fedcluster.engines._wire import (
@@ -116,7 +117,9 @@ class RecordedEngine:
         else:
             answers = self._engine.ask(tasks, asked)
             every = [summary for answer in answers for summary in answer.by_site.values()]
-            told = {"answered": list(answers[0].by_site), "missing": answers[0].missing}
+            first = answers[0]
+            told: dict[str, Any] = {"answered": list(first.by_site), "missing": first.missing}
+            told |= {} if first.enough is None else {"enough": first.enough}
             _write(path, question, told, write_summaries(every))
         self._done += 1
         return answers
@@ -126,9 +129,10 @@ def _read_answers(path: Path, question: str, n_tasks: int) -> list[Answers]:
     """Return the recorded answers to each task."""
     with _reading(path, question) as (header, arrays):
         names, missing = header["answered"], tuple(header["missing"])
+        enough = header.get("enough")
         every, n = read_summaries(arrays), len(names)
         parts = [every[t * n : t * n + n] for t in range(n_tasks)]
-        answers = [Answers(dict(zip(names, part, strict=True)), missing) for part in parts]
+        answers = [Answers(dict(zip(names, part, strict=True)), missing, enough) for part in parts]
     return answers
 
 

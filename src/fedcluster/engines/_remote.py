@@ -147,10 +147,11 @@ class RemoteEngine:
         SiteError
             If fewer sites than the quorum gave an answer that is believed.
         """
-        replies = self._round(tasks, self._sites if sites is None else sites, {})
+        asked = set(self._sites if sites is None else sites)
+        replies, enough = self._round(tasks, asked, {}), self._enough(len(asked))
         missing = tuple(name for name in self._sites if name not in replies)
         return [
-            Answers({name: summaries[t] for name, summaries in replies.items()}, missing)
+            Answers({name: given[t] for name, given in replies.items()}, missing, enough)
             for t in range(len(tasks))
         ]
 
