@@ -23,12 +23,15 @@ from fedcluster.algorithms import (
     IncompleteKMeans,
     KFed,
     Lloyd,
+    RelativeLloyd,
     SiteSummaries,
     SphericalKMeans,
     TrimmedLloyd,
     VarianceTree,
 )
 from fedcluster.algorithms._breathing import ErrorAndUtility
+from fedcluster.algorithms._private_cells import GridCells, HashedCells
+from fedcluster.algorithms._private_moments import BallScatter, BoxMoments
 from fedcluster.core import (
     Algorithm,
     Data,
@@ -82,6 +85,7 @@ ALGORITHMS: list[Algorithm] = [
     GaussianMixture("diag", levels=True, floors=True),
     GaussianMixture("spherical", min_weight=2.0),
     TrimmedLloyd(0.25),
+    RelativeLloyd(),
 ]
 METRICS: list[Step] = [
     Inertia(),
@@ -110,7 +114,8 @@ METRICS: list[Step] = [
     Separation(),
 ]
 PREPARATION: list[Step] = [Missing(), Means(), Squares(), Histogram(), Covariance()]
-STEPS: list[Step] = [*ALGORITHMS, ErrorAndUtility(), *METRICS, *PREPARATION]
+PRIVATE: list[Step] = [BoxMoments(), BallScatter(), GridCells(), HashedCells()]
+STEPS: list[Step] = [*ALGORITHMS, ErrorAndUtility(), *METRICS, *PREPARATION, *PRIVATE]
 
 
 def by_name(steps: Sequence[Step]) -> pytest.MarkDecorator:
@@ -129,6 +134,8 @@ def asked(step: Step, centers: np.ndarray) -> State:
         return State(centers[:1], np.zeros(1), memory=memory)
     if isinstance(step, ClusterColumns | ClusterCells | Separation):
         return _of_clusters(step, centers)
+    if isinstance(step, RelativeLloyd | BallScatter | BoxMoments | GridCells | HashedCells):
+        return _private(step, centers)
     if isinstance(step, AxisCounts):
         edges = np.array([-np.inf, -3.0, 0.0, 0.25, 4.0, np.inf])
         memory = {"axes": np.eye(centers.shape[1])[:2] + 0.25, "edges": edges}
@@ -157,6 +164,22 @@ def _of_clusters(step: Step, centers: np.ndarray) -> State:
         Separation: {"neighbours": (np.arange(k) + 1.0) % k},
     }
     return State(centers, np.zeros(k), memory=memory[type(step)])
+
+
+def _private(step: Step, centers: np.ndarray) -> State:
+    """A state of steps that are made for noise; boundaries lie between whole numbers."""
+    if isinstance(step, BoxMoments):
+        return State()
+    axes = np.eye(centers.shape[1])[:2]
+    ends = {"low": np.full(len(axes), -4.0), "high": np.full(len(axes), 4.0)}
+    memory: dict[type, dict[str, Any]] = {
+        RelativeLloyd: {"radius": np.arange(1.0, len(centers) + 1.0)},
+        BallScatter: {"radius": np.array([4.0])},
+        GridCells: {"axes": axes, **ends, "bins": np.full(len(axes), 4.0)},
+        HashedCells: {"axes": axes, "planes": np.eye(len(axes)), "radius": np.array([4.0])},
+    }
+    some = centers if isinstance(step, RelativeLloyd) else centers[:1] + 0.25
+    return State(some, np.zeros(len(some)), memory=memory[type(step)])
 
 
 def _in_a_pass(centers: np.ndarray) -> State:
@@ -392,6 +415,7 @@ NEEDS = {
     SiteSummaries: (False, 1),
     VarianceTree: (False, 1),
     TrimmedLloyd: (True, 1),
+    RelativeLloyd: (True, 1),
 }
 """Whether a start must be given, and the smallest cluster that a site sends by default."""
 

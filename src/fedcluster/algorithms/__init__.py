@@ -8,6 +8,7 @@ from fedcluster.algorithms._incomplete import IncompleteKMeans
 from fedcluster.algorithms._kfed import KFed
 from fedcluster.algorithms._lloyd import Lloyd
 from fedcluster.algorithms._merging import means, total
+from fedcluster.algorithms._relative_lloyd import RelativeLloyd
 from fedcluster.algorithms._spherical import SphericalKMeans
 from fedcluster.algorithms._summaries import SiteSummaries
 from fedcluster.algorithms._trimmed import TrimmedLloyd
@@ -21,6 +22,7 @@ __all__ = [
     "IncompleteKMeans",
     "KFed",
     "Lloyd",
+    "RelativeLloyd",
     "SiteSummaries",
     "SphericalKMeans",
     "TrimmedLloyd",

@@ -1,0 +1,351 @@
+"""Plan of a clustering by k-means whose every answer has noise, within one budget.
+
+The start decides, and takes the larger part of the budget; then two rounds of relative updates.
+
+    1  `BoxMoments`                   where the rows lie and how far they spread
+    2  `BallScatter`                  directions that tell clusters apart, beyond three columns
+    3  `GridCells` or `HashedCells`   cells with noisy counts, clustered at the server: k centres
+    4  `RelativeLloyd`, twice         the centres move to the means of their rows
+
+The noise multipliers are fixed before any row is read, and so is what they cost together: the
+sum of 1 / (2 noise^2) is the rho of the budget, exactly. Everything besides the noise is
+deterministic, and what the server does with noisy sums costs nothing.
+
+Counts that noise made negative or small are no rows: the counts are replaced by the nearest ones,
+in the sense of least squares, that are at least 0 and add up to the noisy number of rows (M. Hay,
+V. Rastogi, G. Miklau & D. Suciu, VLDB 2010, on constraints as a way to take noise away; the
+projection is that of J. Duchi et al., ICML 2008, figure 1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import log2, prod, sqrt
+
+import numpy as np
+
+from fedcluster._random import stream
+from fedcluster._specifications import FitSpec
+from fedcluster.algorithms import Lloyd
+from fedcluster.algorithms._private_cells import MOST_CELLS, MOST_PLANES, GridCells, HashedCells
+from fedcluster.algorithms._private_moments import BallScatter, BoxMoments, clipped
+from fedcluster.algorithms._relative_lloyd import RelativeLloyd
+from fedcluster.core import Algorithm, Floats, Iteration, Result, State, Step, Summary, Task
+from fedcluster.errors import InputError
+from fedcluster.privacy._accounting import Budget, noise_of
+from fedcluster.recipes._seeds import best_seeds
+from fedcluster.rounds import Plan, server_update
+
+SHARES = {"moments": 0.05, "scatter": 0.15, "cells": 0.35, "first": 0.15, "second": 0.30}
+"""Parts of rho that the releases take, where the rows have more columns than a start needs."""
+
+PLAIN_SHARES = {"moments": 0.05, "cells": 0.45, "first": 0.15, "second": 0.35}
+"""Parts of rho without a release of second moments."""
+
+GRID_AXES = 3
+"""Axes of a grid, at most; beyond them, cells lie between hyperplanes."""
+
+REACH, WIDER = 3.0, 1.3
+"""Ends of a grid in deviations of the rows, and a radius in their root mean squared length."""
+
+CELLS_PER_ROW, MOST_GRID = 0.5, 1 << 15
+"""Cells of a grid in the plane for each row that stands out of the noise, and most cells."""
+
+CELLS_PER_CLUSTER, FEWEST_CELLS = 20, 4
+"""Cells between hyperplanes for each cluster, and the fewest cells of a grid for each."""
+
+FEWEST_PLANES = 2
+"""Hyperplanes, at least."""
+
+FLATTEST = 0.01
+"""Variance along an axis, in that of the first one, at least."""
+
+SEEN = 8.0
+"""Rows of a cluster at least, in noise multipliers of the whole budget and roots of the axes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Releases:
+    """The answers that a private clustering asks for, each with its noise.
+
+    Parameters
+    ----------
+    noises : mapping of str to float
+        The noise multiplier of each release, by its name in `SHARES`.
+    n_axes : int
+        Axes along which the rows are described for the start.
+    n_noises : int
+        Independent noises in the total of all sites' answers: as many as sites, where each adds
+        its own in full, and 1 where they share one.
+    """
+
+    noises: Mapping[str, float]
+    n_axes: int
+    n_noises: int = 1
+
+    @classmethod
+    def planned(
+        cls, budget: Budget, n_clusters: int, n_columns: int, n_noises: int = 1
+    ) -> Releases:
+        """Return the releases whose costs add up to a budget.
+
+        Examples
+        --------
+        >>> from fedcluster.privacy._accounting import rho_of
+        >>> releases = Releases.planned(Budget(1.0, 1e-6), n_clusters=5, n_columns=20)
+        >>> list(releases.noises), releases.n_axes
+        (['moments', 'scatter', 'cells', 'first', 'second'], 4)
+        >>> abs(rho_of(releases.noises.values()) - Budget(1.0, 1e-6).rho) < 1e-12
+        True
+        """
+        n_axes = n_columns
+        if n_columns > GRID_AXES:
+            n_axes = min(n_columns, max(n_clusters - 1, 1))
+        shares = SHARES if n_axes < n_columns else PLAIN_SHARES
+        noises = {name: noise_of(share * budget.rho) for name, share in shares.items()}
+        return cls(noises, n_axes, n_noises)
+
+    def scale(self, name: str) -> float:
+        """Return the deviation of the noise on the total of a count that has all of a release."""
+        return self.noises[name] * sqrt(self.n_noises)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Box:
+    """What noisy moments tell of all rows.
+
+    Attributes
+    ----------
+    n_rows : float
+        Their number.
+    mean, variance : ndarray of shape (d,)
+        Of the columns.
+    """
+
+    n_rows: float
+    mean: Floats
+    variance: Floats
+
+    @classmethod
+    def from_total(cls, total: Summary, noise: float) -> _Box:
+        """Return what a total tells whose sums have noise of this deviation."""
+        n, (sums, squares) = max(float(total.weights[0]), 1.0), np.split(total.sums[0], 2)
+        mean = np.clip(sums / n, -1.0, 1.0)
+        least = min(2.0 * noise / n, 0.3)
+        return cls(n, mean, np.clip(squares / n - mean**2, least, 1.0))
+
+    @property
+    def radius(self) -> float:
+        """Length, about the mean, that most rows do not exceed."""
+        return WIDER * sqrt(float(self.variance.sum()))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Frame:
+    """Axes along which rows are described for the start.
+
+    Attributes
+    ----------
+    box : _Box
+        Where the rows lie.
+    axes : ndarray of shape (q, d)
+        Orthonormal directions.
+    variances : ndarray of shape (q,)
+        Of the rows along them.
+    """
+
+    box: _Box
+    axes: Floats
+    variances: Floats
+
+    def asked(self, **memory: Floats) -> State:
+        """Return the state that a step is asked about which describes rows along the axes."""
+        return State(self.box.mean[None], np.zeros(1), memory={"axes": self.axes, **memory})
+
+
+def private_clustering(
+    fit: FitSpec, budget: Budget, *, n_rows: float | None, n_columns: int, n_noises: int = 1
+) -> Plan[Result]:
+    """Plan a private k-means of rows that lie in [-1, 1]^d.
+
+    Parameters
+    ----------
+    fit : FitSpec
+        Its ``n_clusters`` and ``seed``.
+    budget : Budget
+        What all answers together may cost.
+    n_rows : float or None
+        Number of rows of all sites, where it is public.
+    n_columns : int
+        d.
+    n_noises : int, default=1
+        Number of independent noises in a total: of the sites, where each adds its own in full.
+
+    Returns
+    -------
+    Plan of Result
+        Centres in [-1, 1]^d by falling weight; the weights and the inertia have noise. The
+        inertia is that of rows clipped to the last radius.
+
+    Raises
+    ------
+    InputError
+        If the rows are too few: before the first question where their number is public, else
+        after the first answer, which costs a twentieth of the budget.
+    """
+    k, releases = fit.n_clusters, Releases.planned(budget, fit.n_clusters, n_columns, n_noises)
+    least = fewest_rows(k, n_columns, budget, n_noises)
+    if n_rows is not None:
+        check_rows(n_rows, least, k, budget)
+    step = BoxMoments()
+    total = yield from _asked(step, State(), releases.noises["moments"], fit.seed)
+    shape = step.sensitivity(State(), n_columns)
+    box = _Box.from_total(total, releases.scale("moments") * shape.sums / sqrt(1 - shape.share))
+    if n_rows is None:
+        check_rows(box.n_rows, least, k, budget)
+    frame = yield from _frame(box, releases, fit.seed)
+    start = yield from _start(frame, releases, fit)
+    return (yield from _refined(start, releases, fit.seed))
+
+
+def fewest_rows(n_clusters: int, n_columns: int, budget: Budget, n_noises: int = 1) -> float:
+    """Return the fewest rows that a private clustering is of use for, measured on many kinds.
+
+    Examples
+    --------
+    >>> round(fewest_rows(16, 2, Budget(1.0, 1e-6)), -1)
+    760.0
+    """
+    releases = Releases.planned(budget, n_clusters, n_columns, n_noises)
+    noise = noise_of(budget.rho) * sqrt(n_noises)
+    return SEEN * sqrt(releases.n_axes) * n_clusters * noise
+
+
+def check_rows(n_rows: float, least: float, n_clusters: int, budget: Budget) -> None:
+    """Refuse to spend a budget on too few rows.
+
+    Raises
+    ------
+    InputError
+        Saying how many are needed.
+    """
+    if n_rows < least:
+        raise InputError(
+            f"{n_rows:,.0f} rows are too few for {n_clusters} clusters with epsilon "
+            f"{budget.epsilon:g}: about {least:,.0f} are needed; raise epsilon, ask for fewer "
+            "clusters, or add sites"
+        )
+
+
+def _asked(step: Step, state: State, noise: float, seed: int) -> Plan[Summary]:
+    """Plan one question with noise; return the total of the answers."""
+    [answers] = yield [Task(step, state, seed, noise=noise)]
+    return answers.total()
+
+
+def _frame(box: _Box, releases: Releases, seed: int) -> Plan[_Frame]:
+    """Plan the axes along which the rows are described."""
+    d = len(box.mean)
+    if releases.n_axes == d:
+        return _Frame(box, np.eye(d), box.variance)
+    state = State(box.mean[None], np.zeros(1), memory={"radius": np.array([box.radius])})
+    total = yield from _asked(BallScatter(), state, releases.noises["scatter"], seed)
+    values, vectors = np.linalg.eigh(BallScatter.matrix(total))
+    first = np.argsort(values)[::-1][: releases.n_axes]
+    variances = np.maximum(values[first], 0.0) * box.radius**2 / box.n_rows
+    least = FLATTEST * max(float(variances[0]), 1e-12)
+    return _Frame(box, vectors[:, first].T, np.maximum(variances, least))
+
+
+def _start(frame: _Frame, releases: Releases, fit: FitSpec) -> Plan[State]:
+    """Plan the start: cells of the rows, clustered."""
+    cells = _grid if releases.n_axes <= GRID_AXES else _hashed
+    points, counts = yield from cells(frame, releases, fit)
+    means = State(points, nearest_counts(counts, frame.box.n_rows))
+    [seeds] = best_seeds(means, fit.n_clusters, 1, stream(fit.seed, 0))
+    centers = np.clip(frame.box.mean + seeds.centers @ frame.axes, -1.0, 1.0)
+    return State(centers, seeds.weights)
+
+
+def _grid(frame: _Frame, releases: Releases, fit: FitSpec) -> Plan[tuple[Floats, Floats]]:
+    """Plan the middles (cells, q) of a grid's cells, with their noisy counts."""
+    box, q, ends = frame.box, len(frame.axes), REACH * np.sqrt(frame.variances)
+    low, high = -ends, ends
+    if q == len(box.mean):  # the axes are the columns
+        low, high = np.maximum(low, -1.0 - box.mean), np.minimum(high, 1.0 - box.mean)
+    bins = _bins(high - low, n_grid_cells(box.n_rows, releases.scale("cells"), q, fit.n_clusters))
+    state = frame.asked(low=low, high=high, bins=bins)
+    total = yield from _asked(GridCells(), state, releases.noises["cells"], fit.seed)
+    return GridCells.middles(state), total.weights
+
+
+def n_grid_cells(n_rows: float, noise: float, n_axes: int, n_clusters: int) -> float:
+    """Return how many cells a grid should have: more where more rows stand out of the noise.
+
+    The rule of Su et al., (n epsilon / 10)^(2 q / (2 + q)), with the noise in the place of
+    epsilon.
+
+    Examples
+    --------
+    >>> round(n_grid_cells(3200, 6.0, 2, 16))
+    267
+    """
+    cells = (CELLS_PER_ROW * n_rows / noise) ** (2 * n_axes / (2 + n_axes))
+    return float(np.clip(cells, FEWEST_CELLS * n_clusters, MOST_GRID))
+
+
+def _bins(lengths: Floats, n_cells: float) -> Floats:
+    """Return in how many bins to part each length, for so many nearly cubic cells."""
+    side = (float(np.prod(lengths)) / n_cells) ** (1 / len(lengths))
+    bins: Floats = np.maximum(1.0, np.round(lengths / side))
+    while prod(bins.tolist()) > MOST_CELLS:
+        bins = np.maximum(1.0, np.floor(bins * 0.9))
+    return bins
+
+
+def _hashed(frame: _Frame, releases: Releases, fit: FitSpec) -> Plan[tuple[Floats, Floats]]:
+    """Plan the means (cells, q) of the rows between hyperplanes, with their noisy counts."""
+    box, q = frame.box, len(frame.axes)
+    seen = 0.5 * box.n_rows / releases.scale("cells")
+    n_cells = max(min(CELLS_PER_CLUSTER * fit.n_clusters, seen), 2.0)
+    n_planes = int(np.clip(round(log2(n_cells)), FEWEST_PLANES, MOST_PLANES))
+    rng = stream(fit.seed, 1)
+    turns = [np.linalg.qr(rng.normal(size=(q, q)))[0].T for _ in range(-(-n_planes // q))]
+    planes = np.concatenate(turns)[:n_planes]
+    state = frame.asked(planes=planes, radius=np.array([box.radius]))
+    total = yield from _asked(HashedCells(), state, releases.noises["cells"], fit.seed)
+    points = clipped(total.sums / np.maximum(total.weights, 1e-9)[:, None], 1.0)
+    return points * box.radius, total.weights
+
+
+def nearest_counts(counts: Floats, total: float) -> Floats:
+    """Return the nearest numbers of at least 0 that add up to a total.
+
+    Examples
+    --------
+    >>> nearest_counts(np.array([5.0, -2.0, 1.0, 2.0]), 4.0)
+    array([3.5, 0. , 0. , 0.5])
+    """
+    falling = np.sort(counts)[::-1]
+    less = (np.cumsum(falling) - total) / np.arange(1, len(counts) + 1)
+    last = int(np.flatnonzero(falling > less)[-1])
+    nearest: Floats = np.maximum(counts - less[last], 0.0)
+    return nearest
+
+
+def _refined(start: State, releases: Releases, seed: int) -> Plan[Result]:
+    """Plan the rounds of relative updates from a start."""
+    step, history = RelativeLloyd(), list[Iteration]()
+    state = replace(start, round=0)
+    for name in ("first", "second"):
+        [answers] = yield [Task(step, state, seed, noise=releases.noises[name])]
+        state, done = server_update(step, state, answers, seed)
+        state = replace(state, centers=np.clip(state.centers, -1.0, 1.0))
+        history.append(done)
+    order = np.argsort(-state.weights, kind="stable")
+    final = State(
+        state.centers[order], state.weights[order], round=state.round, inertia=state.inertia
+    )
+    algorithm: Algorithm = Lloyd()
+    return Result(final, tuple(history), "the budget is spent", algorithm)
