@@ -25,7 +25,7 @@ FLOORS = (
     "client",
     "_site",
     "engines",
-    "rounds",
+    "rounds secure",
     "preprocessing",
     "_assignment _specifications _profiles _stability",
     "_assigned_rows _cluster_names",
@@ -47,7 +47,8 @@ FLOORS = (
 ANYWHERE = " ".join(FLOORS)
 GUESTS = {
     "anndata": "io._matrices",
-    "cryptography": "federation transports.flower",
+    "Crypto": "secure._masks",
+    "cryptography": "federation secure transports.flower",
     "dp_accounting": "privacy._accounting",
     "flwr": "transports.flower",
     "httpx": "transports.flower",

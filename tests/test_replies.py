@@ -379,7 +379,8 @@ def test_the_auditor_is_told_all_of_the_question_and_of_what_leaves():
     assert [answer.sums.shape for answer in exchange.answers] == [(3, 3), (1, 1)]
     assert exchange.answers[0].weights.tobytes() == answers["0.weights"].tobytes()
     limits = [{"name": "MinRows", "n": 2}]
-    assert exchange.told == {"limits": limits, "streams": False, "log": "the hash of a line"}
+    log = "the hash of a line"
+    assert exchange.told == {"limits": limits, "streams": False, "secure": False, "log": log}
     site.reply(b"what?")
     assert told.exchanges[1].question == b"what?"
     assert told.exchanges[1].refused == "the message has no header that can be read"

@@ -212,9 +212,27 @@ class FitSpec:
             self,
             init="sums" if auto and streams else self.init,
             grouped=grouped,
-            site_rows=tuple(site.n_rows for site in sites if site.n_rows is not None),
+            site_rows=rows_of(sites),
+            sums_only=self.sums_only or any(site.secure for site in sites),
             smallest=smallest_of(sites),
         )
+
+
+def rows_of(sites: Iterable[SiteInfo]) -> tuple[float, ...]:
+    """Return how many rows each site tells of; only their total where the sums are secure."""
+    sites = tuple(sites)
+    together = next((site.total_rows for site in sites if site.total_rows is not None), None)
+    if together is not None:
+        return (together,)
+    return tuple(site.n_rows for site in sites if site.n_rows is not None)
+
+
+def weight_of(sites: Iterable[SiteInfo]) -> float:
+    """Return what all rows weigh that the sites tell of; a site that tells no weight has rows."""
+    sites = tuple(sites)
+    together = next((site.total_weight for site in sites if site.total_weight is not None), None)
+    told = (site.n_rows if site.weight is None else site.weight for site in sites)
+    return sum(n for n in told if n is not None) if together is None else together
 
 
 def smallest_of(sites: Iterable[SiteInfo]) -> int:
@@ -366,6 +384,8 @@ class RunOptions:
     columns : sequence of str, optional
         What to cluster by; without it those of the permit, or all columns, which must then be the
         same everywhere.
+    secure : bool
+        Whether the sites tell sums of all of them only, under masks.
     """
 
     out: Path = parameter(
@@ -388,5 +408,11 @@ class RunOptions:
         "Permit under which to ask; without --columns, the run uses its columns.",
         metavar="ID",
         show_default=False,
+    )
+    secure: bool = parameter(
+        False,
+        "Learn sums of all sites only: what each sends is masked, and the masks cancel. Needs "
+        "secure = true at the sites; with --quorum, sites may drop out, and each round takes two.",
+        "--secure",
     )
     columns: Sequence[str] | None = None

@@ -24,6 +24,9 @@ Labels = NDArray[np.int32]
 GRID = 1 << 20
 """Multiples of 1 / GRID are the values of rows that are asked with noise: see `on_grid`."""
 
+TOGETHER = "all sites"
+"""Name of the sum of all sites among answers, where the sums are secure."""
+
 SCALARS = (bool, int, float, str, NoneType)
 """Types that a parameter of a step or of a limit may have."""
 
@@ -696,6 +699,10 @@ class SiteInfo:
         the same sites: these do not count in a comparison.
     n_columns : int or None
         How many columns its rows have, where it told that; it does not count in a comparison.
+    secure : bool, default=False
+        Whether it tells sums of all sites only: then the next two are known instead of its own.
+    total_rows, total_weight : float or None
+        How many rows all sites hold together and what they weigh; they do not count either.
     log : str
         The hash of the last line of its log, where it keeps one; it does not count either.
     """
@@ -709,6 +716,9 @@ class SiteInfo:
     n_rows: float | None = field(default=None, compare=False)
     weight: float | None = field(default=None, compare=False)
     n_columns: int | None = field(default=None, compare=False)
+    secure: bool = False
+    total_rows: float | None = field(default=None, compare=False)
+    total_weight: float | None = field(default=None, compare=False)
     log: str = field(default="", compare=False)
 
 
@@ -719,16 +729,19 @@ class Answers:
     Parameters
     ----------
     by_site : mapping of str to Summary
-        The answers.
+        The answers; only their sum, under the name `TOGETHER`, where the sums are secure.
     missing : tuple of str
-        Who gave none.
+        The sites that gave none.
     enough : int, optional
         The fewest answers with which a run goes on; by default all that came.
+    summed : tuple of str
+        The sites that a secure sum is over.
     """
 
     by_site: Mapping[str, Summary]
     missing: tuple[str, ...] = ()
     enough: int | None = None
+    summed: tuple[str, ...] = ()
 
     def without(self, name: str) -> Answers:
         """Return the answers of the other sites."""
@@ -741,6 +754,11 @@ class Answers:
         return 0 if self.enough is None else max(0, len(self.by_site) - self.enough)
 
     @property
+    def answered(self) -> tuple[str, ...]:
+        """Names of the sites that answered."""
+        return self.summed or tuple(self.by_site)
+
+    @property
     def summaries(self) -> list[Summary]:
         """Answers without the names."""
         return list(self.by_site.values())
@@ -748,6 +766,9 @@ class Answers:
     @property
     def values_sent(self) -> dict[str, int]:
         """Return how many numbers each site sent."""
+        if self.summed:  # masked, a line of weight 0 is as long as any other
+            [total] = self.summaries
+            return dict.fromkeys(self.summed, total.sums.size + total.weights.size)
         return {name: summary.n_values for name, summary in self.by_site.items()}
 
     def total(self) -> Summary:

@@ -19,6 +19,7 @@ from fedcluster._specifications import (
     Profile,
     SelectK,
     smallest_of,
+    weight_of,
 )
 from fedcluster._stability import Stability
 from fedcluster.core import (
@@ -347,8 +348,7 @@ def plan_of(
             n_references=0 if model.assigned_by else job.n_references,  # theirs are the nearest
             seed=seed,
         )
-    told = (site.n_rows if site.weight is None else site.weight for site in sites)
-    n_rows = sum(n for n in told if n is not None)
+    n_rows = weight_of(sites)
     fit = within(job, n_rows) if isinstance(job, Fit) else _fit_of(within(job, n_rows))
     ks = tried(fit.n_clusters)
     if fit.trim and ks is not None:

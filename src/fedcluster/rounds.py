@@ -108,7 +108,7 @@ def server_update(
         step=type(algorithm).__name__,
         inertia=new.inertia,
         shift=shift,
-        answered=tuple(answers.by_site),
+        answered=answers.answered,
         missing=answers.missing,
         values_sent=answers.values_sent,
     )

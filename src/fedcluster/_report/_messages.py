@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fedcluster._report._tables import SiteRecord, number
-from fedcluster._specifications import Fit
+from fedcluster._specifications import Fit, rows_of
 from fedcluster.core import Labels, Limit, Result, SiteInfo
 from fedcluster.errors import listed
 
@@ -161,7 +161,7 @@ def groups_line(sites: Sequence[SiteInfo], k: int) -> list[str]:
     if not told:
         return []
     p = max(dict(limit.parameters)["p"] for limit in told)
-    ratio = sum(site.n_rows or 0.0 for site in sites) / (k * p)
+    ratio = sum(rows_of(sites)) / (k * p)
     if ratio >= FEW_GROUPS:
         return []
     return [

@@ -150,6 +150,32 @@ def budget(site_file: SiteToml, as_json: AsJson = False) -> None:
     screen.result(content, budget_parts(content))
 
 
+@app.command(epilog="Example: fedcluster site key site.toml")
+def key(site_file: SiteToml, as_json: AsJson = False) -> None:
+    """Show the key by which the other sites know this one, for secure sums; make it first.
+
+    Write the line into peers.toml, beside site.toml, together with those of all other sites: the
+    same file everywhere, passed on without the coordinator. With that file, this command also shows
+    its fingerprint; compare it with the other sites, for example by telephone.
+    """
+    needs("cryptography", "flower")
+    from fedcluster._site import SiteFile
+    from fedcluster.federation import _identity
+
+    with Screen(as_json=as_json, quiet=False) as screen:
+        site, folder = SiteFile.load(site_file), site_file.absolute().parent
+        own = _identity.public_text(_identity.identity(folder, make=True).public_key())
+        path, lines = folder / _identity.PEERS, [f'{site.name} = "{own}"']
+        told: dict[str, Any] = {"site": site.name, "key": own}
+        if path.exists():
+            peers = _identity.load_peers(path)
+            _identity.check_own(path, site.name, peers, own)
+            told |= {"peers": sorted(peers), "fingerprint": _identity.fingerprint(peers)}
+            lines.append(f"{path} has {len(peers)} sites; its fingerprint is")
+            lines.append(told["fingerprint"])
+    screen.result(told, lines)
+
+
 permit_app = typer.Typer(
     help="Permits of studies: show, accept, revoke.", no_args_is_help=True, rich_markup_mode=None
 )

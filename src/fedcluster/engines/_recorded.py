@@ -120,6 +120,7 @@ class RecordedEngine:
             first = answers[0]
             told: dict[str, Any] = {"answered": list(first.by_site), "missing": first.missing}
             told |= {} if first.enough is None else {"enough": first.enough}
+            told |= {"summed": first.summed} if first.summed else {}
             _write(path, question, told, write_summaries(every))
         self._done += 1
         return answers
@@ -129,10 +130,10 @@ def _read_answers(path: Path, question: str, n_tasks: int) -> list[Answers]:
     """Return the recorded answers to each task."""
     with _reading(path, question) as (header, arrays):
         names, missing = header["answered"], tuple(header["missing"])
-        enough = header.get("enough")
+        more = header.get("enough"), tuple(header.get("summed", ()))
         every, n = read_summaries(arrays), len(names)
         parts = [every[t * n : t * n + n] for t in range(n_tasks)]
-        answers = [Answers(dict(zip(names, part, strict=True)), missing, enough) for part in parts]
+        answers = [Answers(dict(zip(names, part, strict=True)), missing, *more) for part in parts]
     return answers
 
 

@@ -222,7 +222,7 @@ class RemoteEngine:
             named = {name: reasons[name] for name in questions if name in reasons}
             raise SiteError(
                 f"round {self._exchanges}: {len(replies)} of {len(questions)} sites answered, "
-                f"where {enough} are needed ({_by_reason(named)})"
+                f"where {enough} are needed ({by_reason(named)})"
             )
         return replies
 
@@ -369,12 +369,12 @@ def open_reply(
     return header, arrays
 
 
-def _by_reason(reasons: Mapping[str, str]) -> str:
+def by_reason(reasons: Mapping[str, str]) -> str:
     """Return why sites did not answer, each reason once with all sites that have it.
 
     Examples
     --------
-    >>> _by_reason({"north": "silent", "south": "refused", "west": "silent"})
+    >>> by_reason({"north": "silent", "south": "refused", "west": "silent"})
     'north and west: silent; south: refused'
     """
     sites: dict[str, list[str]] = {}

@@ -5,9 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from fedcluster._texts import printable
+from fedcluster.core import Summary, Task
 from fedcluster.engines._audit import NO_AUDIT, Auditor, Exchange
 from fedcluster.engines._told import SiteClient, Told
 from fedcluster.engines._wire import (
@@ -44,6 +48,25 @@ MOST_CLIENTS = 3
 """Choices of columns that are remembered besides the site's own."""
 
 
+class SecureSums(Protocol):
+    """Site's part in secure sums, see `fedcluster.secure._site`."""
+
+    def check(self, asked: Any, tasks: Sequence[Task]) -> dict[str, Any] | None:
+        """Return what is asked of secure sums; refuse what is not given, before any work."""
+
+    def said(self, run: Any, asked: dict[str, Any]) -> dict[str, Any]:
+        """Return the answer to a question that has no tasks."""
+
+    def masked(
+        self,
+        run: Any,
+        asked: dict[str, Any],
+        tasks: Sequence[Task],
+        answers: Sequence[Summary],
+    ) -> tuple[NDArray[np.uint64], dict[str, Any]]:
+        """Return the answers to tasks as masked words, and what goes with them."""
+
+
 class Responder:
     """Site that answers the questions of a coordinator, with one client.
 
@@ -71,6 +94,8 @@ class Responder:
         it cannot, nothing leaves but that something failed.
     keep : callable taking a dict, optional
         Receives the model that the sites found, as ``model.json`` holds it.
+    secure : SecureSums, optional
+        Masks what leaves; then sums of all sites are all that a coordinator learns.
 
     Examples
     --------
@@ -94,12 +119,13 @@ class Responder:
         policy: Policy | None = None,
         auditor: Auditor = NO_AUDIT,
         keep: Callable[[dict[str, Any]], None] | None = None,
+        secure: SecureSums | None = None,
     ) -> None:
         self.name, self.columns = client.name, tuple(columns)
         self._first, self._policy = Told(client), policy or Policy()
         self._clients, self._choose = {(self.columns, False): self._first}, choose
         self._steps, self._preprocessors = steps, preprocessors
-        self._auditor, self._keep = auditor, keep
+        self._auditor, self._keep, self._secure = auditor, keep, secure
         self._last: Exchange | None = None
 
     def reply(self, question: bytes, refused: str = "") -> bytes:
@@ -175,16 +201,43 @@ class Responder:
         headers = header.get("tasks", ())
         self._policy.check_tasks(headers)
         tasks = read_tasks(headers, arrays, self._steps, self._preprocessors)
+        self._check_secure(header, tasks)
         columns, texts = self._columns(header.get("columns")), _names(header.get("described", ()))
         self._policy.check(header, tasks, columns, len(columns) or self._first.width)
         known = self._client(columns, raw=header.get("raw") is True)
         known.begin(echo["run"])
         wanted = {"columns": "described" in header, "labels": "labels" in header}
-        site = replace(known.introduce(texts=texts, **wanted), log=log)
+        secure = self._secure is not None
+        site = replace(known.introduce(texts=texts, **wanted), log=log, secure=secure)
         answers, told = known.answers(tasks), write_site(site)
         told = {key: told[key] for key in (*STATED, *(key for key in ASKED if key in header))}
-        reply = pack({**echo, "columns": columns, **told}, write_summaries(answers))
+        said, numbers = self._leaving(header, tasks, answers)
+        reply = pack({**echo, "columns": columns, **told, **said}, numbers)
         return replace(asked, reply=reply, tasks=tasks, answers=answers, told=told)
+
+    def _check_secure(self, header: Header, tasks: Sequence[Task]) -> None:
+        """Check that what is asked of secure sums is what this site gives, before any work."""
+        if self._secure is not None:
+            self._secure.check(header.get("sums"), tasks)
+        elif "sums" in header:
+            raise WireError(
+                "this site has no keys for secure sums: write secure = true under [federation] in "
+                "its site.toml"
+            )
+
+    def _leaving(
+        self, header: Header, tasks: Sequence[Task], answers: Sequence[Summary]
+    ) -> tuple[Header, Arrays]:
+        """Return what leaves of the answers: as they are, or as masked words."""
+        if self._secure is None:
+            return {}, write_summaries(answers)
+        run, asked = header.get("run"), self._secure.check(header.get("sums"), tasks)
+        if asked is None:
+            return {}, {}
+        if not tasks:
+            return {"sums": self._secure.said(run, asked)}, {}
+        words, said = self._secure.masked(run, asked, tasks, answers)
+        return {"sums": said}, {"masked": words.view(np.float64)}  # bits, not numbers
 
     def _columns(self, columns: Any) -> tuple[str, ...]:
         """Return the columns that are asked for, by default those of the site."""

@@ -21,6 +21,13 @@ from fedcluster.engines._wire import Steps, WireError, steps_by_name
 from fedcluster.errors import InputError
 from fedcluster.federation._audit_log import AuditLog, has_left, read_log
 from fedcluster.federation._auditor import QuestionFolder, SiteAuditor
+from fedcluster.federation._identity import (
+    PEERS,
+    check_own,
+    identity,
+    load_peers,
+    public_text,
+)
 from fedcluster.federation._permits import authority_digest
 from fedcluster.federation._site_permits import SitePermits
 from fedcluster.federation._site_worker import SiteWorker
@@ -29,6 +36,8 @@ from fedcluster.preprocessing._quantiles import Histogram
 from fedcluster.privacy._budget import BudgetLedger
 from fedcluster.privacy._ledger import Ledger
 from fedcluster.privacy._policy import Policy
+from fedcluster.secure._cohort import MIN_SITES
+from fedcluster.secure._site import SecureSite
 
 PREPARATION = tuple(
     f"{step.__module__}.{step.__name__}" for step in (Histogram, Covariance, Missing)
@@ -75,6 +84,10 @@ class Membership:
         How much room they have.
     steps : tuple of str
         Steps that may be asked besides those of the package.
+    secure : bool
+        Whether only sums of all sites are told, under masks.
+    min_sites : int
+        The fewest sites whose sum may be found with the site's help, at least 3.
     """
 
     coordinator: str
@@ -87,6 +100,8 @@ class Membership:
     questions: str = "questions"
     questions_megabytes: int = 256
     steps: tuple[str, ...] = ()
+    secure: bool = False
+    min_sites: int = MIN_SITES
 
     @classmethod
     def from_site_file(cls, site: SiteFile) -> Membership:
@@ -100,6 +115,7 @@ class Membership:
         where = f"{site.path}: [federation],"
         names, types = [field.name for field in fields(cls)], {"insecure": bool, "steps": list}
         types |= {"log_megabytes": int, "questions_megabytes": int}
+        types |= {"secure": bool, "min_sites": int}
         for key, value in site.federation.items():
             if key not in names:
                 raise InputError(f"{where} unknown key {key!r}; known: {', '.join(names)}")
@@ -108,6 +124,11 @@ class Membership:
         if "coordinator" not in site.federation:
             raise InputError(f'{where} write coordinator = "HOST:PORT" there')
         steps = tuple(map(str, site.federation.get("steps", ())))
+        if site.federation.get("min_sites", MIN_SITES) < MIN_SITES:
+            raise InputError(
+                f"{where} min_sites must be at least {MIN_SITES}: of two sites, each knows the "
+                "other's sums"
+            )
         membership = cls(**{**site.federation, "steps": steps})
         credentials = {"certificate": membership.certificate, "key": membership.key}
         for key, name in {} if membership.insecure else credentials.items():
@@ -161,6 +182,7 @@ def site_responder(site: SiteFile, membership: Membership, say: Callable[[str], 
         policy=_policy(site, folder),
         auditor=auditor,
         keep=keep,
+        secure=site_secure(site, membership),
     )
     largest = site.cost.message_mb * MEGABYTE
     return Turns(responder.reply, worker.end, worker.begin, largest)
@@ -177,6 +199,23 @@ def site_budget(site: SiteFile) -> BudgetLedger | None:
     if site.privacy is None:
         return None
     return BudgetLedger(site.path.absolute().parent / SPENT, site.privacy)
+
+
+def site_secure(site: SiteFile, membership: Membership) -> SecureSite | None:
+    """Return the site's part in secure sums; None where its sums leave as they are.
+
+    Raises
+    ------
+    InputError
+        If its key or those of the others are missing.
+    """
+    if not membership.secure:
+        return None
+    folder = site.path.absolute().parent
+    own, path = identity(folder), folder / PEERS
+    peers = load_peers(path)
+    check_own(path, site.name, peers, public_text(own.public_key()))
+    return SecureSite(site.name, own, peers, membership.min_sites)
 
 
 def _steps(site: SiteFile, membership: Membership) -> Steps:

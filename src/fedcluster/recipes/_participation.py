@@ -71,7 +71,7 @@ class Sampled:
         state, done = server_update(algorithm, self.state, Answers(self.sums), seed)
         done = replace(
             done,
-            answered=tuple(answers.by_site),
+            answered=answers.answered,
             missing=answers.missing,
             values_sent=answers.values_sent,
         )

@@ -141,6 +141,7 @@ def engine_for(
             raise SiteError(f"not connected: {', '.join(lacking)}; {enough} sites are needed")
     terms = {"quorum": content["quorum"], "permit": content.get("permit")}
     terms["believed"] = believed_of(content)
+    terms["secure"] = content.get("secure", False)
     how = {"deadline": deadline, "cancelled": cancelled, "heard": heard}
     return flower_engine(grid, nodes, **how, **terms)
 

@@ -22,6 +22,7 @@ from fedcluster.engines._responder import Responder
 from fedcluster.engines._turns import Turns
 from fedcluster.engines._wire import PROTOCOL, WireError, pack, unpack
 from fedcluster.errors import CancelledError
+from fedcluster.secure._engine import SecureEngine
 
 KIND = "query"
 KEY = "fedcluster"
@@ -57,6 +58,7 @@ def flower_engine(
     deadline: float = 120.0,
     permit: str | None = None,
     believed: Believed = NOTHING_STATED,
+    secure: bool = False,
     cancelled: Callable[[], bool] = never,
     heard: Callable[[str], None] = unheard,
 ) -> RemoteEngine:
@@ -77,6 +79,8 @@ def flower_engine(
         The permit under which the sites are asked.
     believed : Believed
         What is believed of the sites' rows.
+    secure : bool, default=False
+        Whether the sites tell sums of all of them only.
     cancelled : callable, optional
         Says whether the run is cancelled: then the sites are told, and CancelledError is raised.
     heard : callable, optional
@@ -89,7 +93,8 @@ def flower_engine(
         number.
     """
     transport = FlowerTransport(grid, nodes, deadline, cancelled, heard)
-    return RemoteEngine(transport, nodes.values(), quorum=quorum, permit=permit, believed=believed)
+    engine = SecureEngine if secure else RemoteEngine
+    return engine(transport, nodes.values(), quorum=quorum, permit=permit, believed=believed)
 
 
 @dataclass(slots=True)

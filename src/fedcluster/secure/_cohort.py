@@ -1,0 +1,102 @@
+"""Terms of the secure sums of one run: who takes part, and how many sites must be left."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+MIN_SITES = 3
+"""The fewest sites that a total is told of: of two, each knows the other's sums."""
+
+
+def fewest(n_sites: int, threshold: int) -> int:
+    """Return the fewest sites that a total can be over, whatever the coordinator says.
+
+    A coordinator that names other survivors to each site needs `threshold` of them to say that a
+    site has dropped out, for each that is to be left out; each names n - t at most. So it can leave
+    out ``n (n - t) / t`` sites.
+
+    Examples
+    --------
+    >>> fewest(10, 10), fewest(10, 8), fewest(4, 3)
+    (10, 8, 3)
+    """
+    return n_sites - n_sites * (n_sites - threshold) // threshold
+
+
+@dataclass(frozen=True, slots=True)
+class Cohort:
+    """The sites that take part in the secure sums of a run, and on which terms.
+
+    Parameters
+    ----------
+    run : str
+        The run.
+    sites : tuple of str
+        Their names, in order.
+    threshold : int
+        t: so many of them must be left for a sum. Where it is their number, all must answer, and
+        there is nothing to recover.
+    """
+
+    run: str
+    sites: tuple[str, ...]
+    threshold: int
+
+    @classmethod
+    def from_plain(cls, run: Any, content: Mapping[str, Any]) -> Self:
+        """Return the cohort that `plain` gave, of a run.
+
+        Raises
+        ------
+        ValueError
+            If it is something else.
+        """
+        sites, threshold = content.get("cohort"), content.get("threshold")
+        if not isinstance(run, str) or not _are_names(sites) or type(threshold) is not int:
+            raise ValueError("the sites of secure sums are not named in order, with a threshold")
+        return cls(run, tuple(sites or ()), threshold)
+
+    def plain(self) -> dict[str, Any]:
+        """Return the cohort as JSON can hold it, without the run."""
+        return {"cohort": list(self.sites), "threshold": self.threshold}
+
+    @property
+    def is_whole(self) -> bool:
+        """True if all must answer."""
+        return self.threshold == len(self.sites)
+
+    def check(self, sites: Collection[str], min_sites: int) -> None:
+        """Check that a sum over these sites tells of enough of them.
+
+        Raises
+        ------
+        ValueError
+            If not, or they are not of the cohort.
+        """
+        if not set(sites) <= set(self.sites):
+            raise ValueError("a secure sum is asked for with sites that gave no keys")
+        n, t = len(sites), self.threshold
+        if not len(self.sites) < 2 * t <= 2 * len(self.sites) or n < t:
+            raise ValueError(
+                f"a secure sum over {n} sites where {t} of {len(self.sites)} must be left: more "
+                "than half of them must, and as many must take part"
+            )
+        if (least := fewest(n, t)) < min_sites:
+            raise ValueError(
+                f"a secure sum could be over {least} sites, and the fewest here are {min_sites}: "
+                "ask more sites, or raise the quorum"
+            )
+
+    def signed(self, site: str, key: str) -> bytes:
+        """Return what a site signs: that a key is its own in this run, on these terms."""
+        said = ["fedcluster secure sums", self.run, list(self.sites), self.threshold, site, key]
+        return json.dumps(said).encode()
+
+
+def _are_names(given: Any) -> bool:
+    """Return whether a value that was JSON is a list of different texts, in order."""
+    texts = isinstance(given, list) and all(isinstance(name, str) for name in given)
+    return texts and given == sorted(set(given))

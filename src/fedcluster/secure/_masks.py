@@ -1,0 +1,223 @@
+"""Masks of secure sums: what hides a site's numbers, and vanishes in the sum of all sites.
+
+K. Bonawitz et al., Practical secure aggregation for privacy-preserving machine learning, CCS 2017:
+
+    y_u = x_u + p_u + sum_{v > u} p_uv - sum_{v < u} p_uv        modulo 2^64, word by word
+
+p_uv is a stream that only u and v can make, from a key that they agree on (section 4.0.1). p_u,
+its own mask, protects x_u where the coordinator has received y_u, says that u has dropped out, and
+learns the p_uv from the others (section 4.0.2). The secrets behind both are shared among the sites
+by A. Shamir, How to share a secret, CACM 22 (1979), so that t of them can give one of the two.
+
+Deviations: (1) where sites may drop out, all secrets are for one sum. They are drawn anew for each,
+and their shares travel with the answer before, sealed. Those of the paper are for a single sum as
+well: to reveal one that served a whole run would reveal the masks of all its rounds. (2) Where all
+sites must answer, nothing is ever revealed: there is no p_u, and p_uv of all sums come from one
+agreement.
+
+Primitives are those of `cryptography` (X25519, HKDF, ChaCha20, ChaCha20-Poly1305, Ed25519) and of
+`pycryptodome` (Shamir's sharing).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from Crypto.Protocol.SecretSharing import Shamir
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers import Cipher
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from fedcluster.secure._cohort import Cohort
+from fedcluster.secure._fixed_point import Words
+
+SECRET = 16
+"""Bytes of a secret that is shared, as of a share of it."""
+
+
+def derived(secret: bytes, *context: object, size: int = 32) -> bytes:
+    """Return a key for one purpose only, which the context names."""
+    info = "\0".join(["fedcluster secure sum", *map(str, context)]).encode()
+    return HKDF(SHA256(), size, salt=None, info=info).derive(secret)
+
+
+def stream(key: bytes, n_words: int) -> Words:
+    """Return the words of the ChaCha20 stream of a key that is used for nothing else."""
+    cipher = Cipher(ChaCha20(key, bytes(16)), mode=None).encryptor()
+    return np.frombuffer(cipher.update(bytes(8 * n_words)), dtype="<u8").astype(np.uint64)
+
+
+def agreed(private: X25519PrivateKey, public: bytes) -> bytes:
+    """Return the secret that the holders of two keys agree on.
+
+    Raises
+    ------
+    ValueError
+        If the other's is no key, or one for which the secret is known to all.
+    """
+    return private.exchange(X25519PublicKey.from_public_bytes(public))
+
+
+@dataclass(frozen=True, slots=True)
+class SumSecrets:
+    """Secrets of one site for one sum: what makes its key, and what makes its own mask."""
+
+    key_seed: bytes = field(default_factory=lambda: os.urandom(SECRET), repr=False)
+    own_seed: bytes = field(default_factory=lambda: os.urandom(SECRET), repr=False)
+
+    @property
+    def private(self) -> X25519PrivateKey:
+        """Return the key by which the site agrees with each of the others, for one sum."""
+        return X25519PrivateKey.from_private_bytes(derived(self.key_seed, "key"))
+
+    @property
+    def public(self) -> bytes:
+        """Return the public half of that key."""
+        return self.private.public_key().public_bytes_raw()
+
+
+def own_mask(own_seed: bytes, n_words: int) -> Words:
+    """Return the mask p_u of a site, (n_words,)."""
+    return stream(derived(own_seed, "own mask"), n_words)
+
+
+def agreements(
+    site: str, private: X25519PrivateKey, publics: Mapping[str, bytes]
+) -> dict[str, bytes]:
+    """Return the secrets that a site shares with each other one, by their public keys."""
+    return {name: agreed(private, key) for name, key in publics.items() if name != site}
+
+
+def pair_mask(site: str, secrets: Mapping[str, bytes], context: str, n_words: int) -> Words:
+    """Return the sum of the masks that a site shares with others, with their signs at the site.
+
+    Parameters
+    ----------
+    site : str
+        Its name, u.
+    secrets : mapping of str to bytes
+        The secret that it shares with each of the others.
+    context : str
+        The run and the sum: no two sums have the same masks.
+    n_words : int
+        The number of words.
+    """
+    total = np.zeros(n_words, dtype=np.uint64)
+    for name, secret in secrets.items():
+        low, high = sorted((site, name))
+        mask = stream(derived(secret, "pair", context, low, high), n_words)
+        total = total + mask if site == low else total - mask
+    return total
+
+
+def shares(secrets: SumSecrets, threshold: int, n_sites: int) -> list[bytes]:
+    """Return a share of both secrets for each of the sites, in their order.
+
+    So many of them as the threshold says are needed to find one of the secrets.
+    """
+    keys, own = (
+        Shamir.split(threshold, n_sites, secret, ssss=False)
+        for secret in (secrets.key_seed, secrets.own_seed)
+    )
+    return [key + mask for (_, key), (_, mask) in zip(keys, own, strict=True)]
+
+
+def combined(parts: Mapping[int, bytes]) -> bytes:
+    """Return the secret of shares, by the places of the sites in their order, from 0."""
+    return Shamir.combine([(place + 1, part) for place, part in parts.items()], ssss=False)
+
+
+def remaining(
+    cohort: Cohort,
+    context: str,
+    keys: Mapping[str, bytes],
+    survivors: Sequence[str],
+    told: Mapping[str, Mapping[str, bytes]],
+    n_words: int,
+) -> Words:
+    """Return the masks that are left in the sum of the survivors' words.
+
+    Parameters
+    ----------
+    cohort : Cohort
+        The terms.
+    context : str
+        The run and the sum.
+    keys : mapping of str to bytes
+        The public keys of all sites that were asked for the sum.
+    survivors : sequence of str
+        Those that answered.
+    told : mapping of str to mapping of str to bytes
+        By site that tells it and by site that it is of: the share of the own mask of a survivor,
+        or of the key of another.
+    n_words : int
+        The number of words.
+
+    Raises
+    ------
+    ValueError
+        If shares are wrong, where the keys show it, or too few were told.
+    """
+    if len(told) < cohort.threshold:
+        raise ValueError(f"{len(told)} sites told shares, where {cohort.threshold} are needed")
+    some = list(told)[: cohort.threshold]
+    left, others = np.zeros(n_words, dtype=np.uint64), {name: keys[name] for name in survivors}
+    for name, key in keys.items():
+        secret = combined({cohort.sites.index(of): told[of][name] for of in some})
+        if name in others:
+            left += own_mask(secret, n_words)
+        elif SumSecrets(secret).public != key:
+            raise ValueError(f"the shares of the key of {name} do not make its key")
+        else:
+            pairs = agreements(name, SumSecrets(secret).private, others)
+            left -= pair_mask(name, pairs, context, n_words)
+    return left
+
+
+class Sealer:
+    """Encryption from one site to another, which the coordinator carries and cannot read.
+
+    Parameters
+    ----------
+    private : X25519PrivateKey
+        The site's key for this run.
+    """
+
+    def __init__(self, private: X25519PrivateKey | None = None) -> None:
+        self._private = private or X25519PrivateKey.generate()
+
+    @property
+    def public(self) -> bytes:
+        """Return the public half of the key."""
+        return self._private.public_key().public_bytes_raw()
+
+    def agreements(self, site: str, publics: Mapping[str, bytes]) -> dict[str, bytes]:
+        """Return the secrets that the site shares with each other one for the whole run."""
+        return agreements(site, self._private, publics)
+
+    def seal(self, content: bytes, public: bytes, context: Sequence[object]) -> bytes:
+        """Return what only the holder of a public key can read; a context seals one content."""
+        return self._cipher(public, context).encrypt(bytes(12), content, None)
+
+    def open(self, sealed: bytes, public: bytes, context: Sequence[object]) -> bytes:
+        """Return the content that the holder of a public key has sealed.
+
+        Raises
+        ------
+        ValueError
+            If it was changed, or sealed by another, for another or for another purpose.
+        """
+        try:
+            return self._cipher(public, context).decrypt(bytes(12), sealed, None)
+        except InvalidTag as error:
+            raise ValueError("a share was changed, or is another's") from error
+
+    def _cipher(self, public: bytes, context: Sequence[object]) -> ChaCha20Poly1305:
+        return ChaCha20Poly1305(derived(agreed(self._private, public), "seal", *context))

@@ -1,0 +1,418 @@
+"""A coordinator that lies to sites of secure sums, and a site that lies to the coordinator."""
+
+import json
+import secrets
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from secure_sites import federation, identities, site
+
+from fedcluster.algorithms import FKM, Lloyd
+from fedcluster.core import Data, State, Task
+from fedcluster.engines._remote import Question
+from fedcluster.engines._responder import Responder
+from fedcluster.engines._wire import PROTOCOL, pack, unpack
+from fedcluster.errors import SiteError
+from fedcluster.secure._cohort import Cohort
+from fedcluster.secure._engine import SecureEngine
+from fedcluster.secure._masks import (
+    Sealer,
+    SumSecrets,
+    agreements,
+    combined,
+    own_mask,
+    pair_mask,
+)
+
+STATE = State.at([[0.0, 0.0], [5.0, 5.0]])
+LLOYD = [Task(Lloyd(), STATE)]
+NAMES = ("east", "north", "south", "west")
+
+
+def rows(seed=0, n=40):
+    return Data(np.random.default_rng(seed).normal(size=(n, 2)))
+
+
+class Liar:
+    """A coordinator that asks sites whatever it likes."""
+
+    def __init__(self, names=NAMES, threshold=None, run=None):
+        self.keys = identities(names)
+        self.sites = {name: site(name, rows(i), self.keys) for i, name in enumerate(names)}
+        self.run, self.names, self.exchange = run or secrets.token_hex(8), list(names), 0
+        self.threshold = threshold or len(names)
+        self.offers, self.sealers = {}, {}
+
+    def ask(self, name, sums, tasks=(), **header):
+        """Return what a site says of secure sums and its arrays; its refusal is an error."""
+        asked = {"run": self.run, "exchange": self.exchange, **header}
+        asked |= {} if sums is None else {"sums": sums}
+        self.exchange += 1
+        told, arrays = unpack(self.sites[name].reply(Question(asked, tasks).message))
+        if "refused" in told or "failed" in told:
+            raise PermissionError(told.get("refused", told.get("failed")))
+        return told.get("sums"), arrays
+
+    def begin(self, names=None, **changed):
+        """Let sites give keys and shares."""
+        names = names or self.names
+        terms = {"stage": "keys", "cohort": self.names, "threshold": self.threshold, **changed}
+        told = {name: self.ask(name, terms)[0] for name in names}
+        self.sealers |= {name: each["sealer"] for name, each in told.items()}
+        if self.threshold < len(self.names):
+            asked = {"stage": "shares", "sites": self.names, "sealers": self.sealers}
+            self.offers = {name: self.ask(name, asked)[0]["next"] for name in names}
+        return self
+
+    def question(self, name, number=1, sites=None, **changed):
+        asked = {"stage": "masked", "sum": number, "sites": sites or self.names}
+        asked["sealers"] = self.sealers
+        if self.offers:
+            asked["sealed"] = {of: offer["sealed"][name] for of, offer in self.offers.items()}
+        return {**asked, **changed}
+
+    def masked(self, name, number=1, tasks=LLOYD, **changed):
+        said, arrays = self.ask(name, self.question(name, number, **changed), tasks)
+        return said, arrays["masked"].view(np.uint64)
+
+    def unmask(self, name, survivors, number=1):
+        asked = {"stage": "unmask", "sum": number, "survivors": list(survivors)}
+        return self.ask(name, asked)[0]["shares"]
+
+
+def refused(match):
+    return pytest.raises(PermissionError, match=match)
+
+
+# What is asked otherwise
+
+
+def test_a_site_of_secure_sums_answers_no_task_in_the_clear():
+    liar = Liar().begin()
+    given: list[Any] = [
+        None,
+        {},
+        {"stage": "keys"},
+        {"stage": "unmask"},
+        "masked",
+        7,
+        [],
+        {"stage": []},
+    ]
+    for sums in given:
+        with refused(r"secure sums only"):
+            liar.ask("north", sums, LLOYD)
+
+
+def test_a_site_without_secure_sums_gives_no_keys():
+    plain = site("north", rows(), None)
+    message = pack({"protocol": PROTOCOL, "run": "r", "exchange": 0, "sums": {}, "tasks": []}, {})
+    assert "write secure = true" in unpack(plain.reply(message))[0]["refused"]
+
+
+def test_answers_that_do_not_add_up_are_not_masked_but_refused():
+    with refused(r"FKM: the answers of sites do not add up"):
+        Liar().begin().masked("north", tasks=[Task(FKM(2), State())])
+
+
+# Who takes part
+
+
+def test_sites_that_nobody_knows_are_refused():
+    with refused(r"aaron is not among the sites that are known here"):
+        Liar().begin(cohort=["aaron", *NAMES], threshold=5)
+
+
+@pytest.mark.parametrize(
+    ("cohort", "threshold", "match"),
+    [
+        (["north", "south"], 2, r"could be over 2 sites, and the fewest here are 3"),
+        (["north"], 1, r"could be over 1 sites"),
+        (list(NAMES), 2, r"more than half"),
+        (list(NAMES), 1, r"more than half"),
+        (list(NAMES), 0, r"more than half"),
+        (list(NAMES), -4, r"more than half"),
+        (list(NAMES), 9, r"over 4 sites where 9"),
+        (["east", "south", "west"], 3, r"north is not among the sites that take part"),
+        (["north", "east", "south"], 3, r"not named in order"),
+        (["north", "north", "south", "west"], 4, r"not named in order"),
+        ("east", 4, r"not named in order"),
+        (list(NAMES), 4.0, r"not named in order"),
+        (list(NAMES), True, r"not named in order"),
+    ],
+)
+def test_terms_that_tell_of_few_sites_are_refused(cohort, threshold, match):
+    with refused(match):
+        Liar().begin(["north"], cohort=cohort, threshold=threshold)
+
+
+def test_keys_are_those_of_the_sites_and_of_this_run():
+    liar, other = Liar().begin(), Liar()
+    other.keys, other.sites = liar.keys, liar.sites
+    other.begin()
+    own = Sealer().public.hex()
+    for sealer in (
+        [own, "00" * 64],
+        [own, liar.sealers["south"][1]],
+        other.sealers["south"],  # of another run
+        liar.sealers["east"],  # of another site
+    ):
+        with refused(r"the key of south is not signed by the south that is known here"):
+            liar.masked("north", sealers={**liar.sealers, "south": sealer})
+    for sealer in ([], [own], ["xy", "z"], None, 3, [own, 4]):
+        with refused(r"secure sums"):
+            liar.masked("north", sealers={**liar.sealers, "south": sealer})
+
+
+def test_a_site_knows_its_own_key():
+    liar = Liar().begin()
+    fake = Sealer().public.hex()
+    cohort = Cohort(liar.run, NAMES, 4)
+    signed = liar.keys["north"].sign(cohort.signed("north", fake)).hex()
+    with refused(r"the key of this site is not the one that it gave"):
+        liar.masked("north", sealers={**liar.sealers, "north": [fake, signed]})
+
+
+def test_terms_of_a_run_do_not_change():
+    liar = Liar().begin()
+    with refused(r"the run began with other sites, or another threshold"):
+        liar.begin(cohort=["north", "south", "west"], names=["north"], threshold=3)
+
+
+# One answer, one mask
+
+
+def test_a_sum_is_answered_once_and_numbers_are_not_skipped():
+    liar = Liar().begin()
+    _, first = liar.masked("north")
+    for number in (1, 0, 3, -1, 2.0, True, "2", None):
+        with refused(r"secure sums"):
+            liar.masked("north", number, tasks=[Task(Lloyd(), State.at([[9.0, 9.0]]))])
+    _, second = liar.masked("north", 2)
+    assert (first != second).all()
+
+
+def test_the_same_question_has_the_same_answer_and_another_one_other_masks():
+    liar = Liar().begin()
+    message = Question(
+        {"run": liar.run, "exchange": 0, "sums": liar.question("north")}, LLOYD
+    ).message
+    replies = {liar.sites["north"].reply(message) for _ in range(3)}
+    assert len(replies) == 1
+    other = Liar(run=liar.run)
+    other.keys, other.sites = liar.keys, {**liar.sites}
+    other.sites["north"] = site("north", rows(1), liar.keys)  # as after a restart
+    with refused(r"no keys of the run, as it was started anew"):
+        other.sealers = dict(liar.sealers)
+        other.masked("north")
+    other.begin(["north"])
+    assert other.sealers["north"] != liar.sealers["north"]
+
+
+def test_masks_of_one_run_say_nothing_of_another():
+    liar = Liar().begin()
+    again = Liar()
+    again.keys, again.sites = liar.keys, liar.sites
+    again.begin()
+    assert (liar.masked("north")[1] != again.masked("north")[1]).all()
+
+
+# Sites that drop out, in truth or not
+
+FIVE = ("a", "b", "c", "d", "e")
+
+
+def test_a_site_is_said_to_be_in_or_out_and_not_both():
+    liar = Liar(FIVE, threshold=4).begin()
+    for name in FIVE:
+        liar.masked(name)
+    told = liar.unmask("a", ["a", "b", "c", "d"])
+    assert told == liar.unmask("a", ["a", "b", "c", "d"])
+    for survivors in (FIVE, ["a", "b", "c", "e"], ["a", "b", "d", "e"]):
+        with refused(r"other sites were said to have answered"):
+            liar.unmask("a", survivors)
+
+
+def test_one_site_is_not_found_however_the_others_are_lied_to():
+    """Half of the sites are told that a is in, the others that it is out: neither secret is whole.
+
+    In its strongest form: the coordinator has all words and all shares that any site gives.
+    """
+    liar = Liar(FIVE, threshold=4).begin()
+    words = {name: liar.masked(name)[1] for name in FIVE}
+    own: dict[int, bytes] = {}
+    key: dict[int, bytes] = {}
+    for i, name in enumerate(FIVE):
+        survivors = FIVE if i < 3 else tuple(n for n in FIVE if n != "a")
+        share = bytes.fromhex(liar.unmask(name, survivors)["a"])
+        (own if "a" in survivors else key)[i] = share
+    assert (len(own), len(key)) == (3, 2)
+    publics = {name: bytes.fromhex(offer["key"]) for name, offer in liar.offers.items()}
+    for shares, is_key in ((own, False), (key, True)):
+        secret = combined(shares)
+        assert SumSecrets(secret).public != publics["a"] or not is_key
+        mask = own_mask(secret, len(words["a"]))
+        left = (words["a"] - mask).view(np.int64)
+        assert np.abs(left / 2.0**62).max() > 0.5  # still masked
+
+
+def test_with_all_shares_of_both_kinds_it_would_be_found():
+    """The attack above works where sites give both: so it is their rule that prevents it."""
+    liar = Liar(FIVE, threshold=4).begin()
+    words = {name: liar.masked(name)[1] for name in FIVE}
+    told: dict[bool, dict[int, bytes]] = {True: {}, False: {}}
+    for i, name in enumerate(FIVE):
+        for is_in in told:  # a site that forgets what it said before
+            known = vars(liar.sites[name])["_secure"]
+            vars(known)["_runs"][liar.run].survivors = ()
+            survivors = FIVE if is_in or name == "a" else FIVE[1:]
+            told[is_in][i] = bytes.fromhex(liar.unmask(name, survivors)["a"])
+    del told[False][0]
+    own, key = combined(told[True]), combined(told[False])
+    publics = {name: bytes.fromhex(offer["key"]) for name, offer in liar.offers.items()}
+    pairs = agreements("a", SumSecrets(key).private, publics)
+    n = len(words["a"])
+    mask = own_mask(own, n) + pair_mask("a", pairs, f"{liar.run} 1", n)
+    answer = Lloyd().client_step(STATE, rows(0), np.random.default_rng())
+    from fedcluster.secure._fixed_point import NARROW, WIDE
+
+    how = WIDE if n == 6 * 6 else NARROW
+    found = how.decode((words["a"] - mask).reshape(-1, how.n_words))
+    np.testing.assert_allclose(found, np.append(answer.sums.ravel(), answer.weights))
+
+
+def test_a_site_that_has_left_stays_out_and_too_few_are_no_sum():
+    liar = Liar(FIVE, threshold=4).begin()
+    four = ["a", "b", "c", "d"]
+    offers = {}
+    for name in four:
+        offers[name] = liar.masked(name, sites=four)[0]["next"]
+    for name in four:
+        liar.unmask(name, four)
+    liar.offers = {**offers, "e": liar.offers["e"]}
+    with refused(r"a site that has left the run, or was never in it"):
+        liar.masked("a", 2, sites=list(FIVE))
+    with refused(r"over 3 sites where 4 of 5 must be left"):
+        liar.masked("a", 2, sites=four[:3])
+    with refused(r"over 3 sites where 4"):
+        liar.masked("a", 2, sites=four)
+        liar.unmask("a", four[:3], 2)
+
+
+def test_shares_are_told_of_the_last_sum_only_and_by_sites_that_answered():
+    liar = Liar(FIVE, threshold=4).begin()
+    with refused(r"nothing to recover"):
+        liar.unmask("a", FIVE)
+    liar.masked("a")
+    with refused(r"not those that were asked"):
+        liar.unmask("a", ["b", "c", "d", "e"])
+    with refused(r"not those that were asked"):
+        liar.unmask("a", [*FIVE, "f"])
+    with refused(r"where 4 of 5 must be left"):
+        liar.unmask("a", ["a", "b", "c"])
+    with refused(r"nothing to recover"):
+        liar.unmask("a", FIVE, 2)
+    whole = Liar().begin()
+    whole.masked("north")
+    with refused(r"nothing to recover"):
+        whole.unmask("north", NAMES)
+
+
+def test_shares_that_were_changed_or_moved_are_not_opened():
+    liar = Liar(FIVE, threshold=4).begin()
+    sealed = liar.question("a")["sealed"]
+    flipped = bytearray(bytes.fromhex(sealed["b"]))
+    flipped[3] ^= 1
+    for part in (flipped.hex(), sealed["c"], liar.offers["b"]["sealed"]["c"], "", "00" * 80):
+        with refused(r"a share was changed, or is another's"):
+            liar.masked("a", sealed={**sealed, "b": part})
+    liar.masked("a")  # nothing was used up
+
+
+def test_a_question_that_is_not_whole_is_refused_in_one_line():
+    liar = Liar(FIVE, threshold=4).begin()
+    questions: list[dict[str, Any]] = [
+        {"stage": "shares"},
+        {"stage": "unmask"},
+        {"stage": "no such"},
+        {"stage": "unmask", "sum": 0, "survivors": None},
+        {"stage": "keys", "cohort": [[]], "threshold": None},
+    ]
+    for asked in questions:
+        with refused(r"secure sums"):
+            liar.ask("a", asked)
+    changes: list[dict[str, Any]] = [{"sites": 3}, {"sealed": None}, {"sealed": {}}, {"sum": {}}]
+    for changed in changes:
+        with refused(r"secure sums"):
+            liar.masked("a", **changed)
+    with refused(r"secure sums"):
+        liar.ask("a", {"stage": "unmask", "sum": 1, "survivors": ["a"]}, run="another")
+
+
+# A site that lies
+
+
+def lying(change, quorum=None):
+    """An engine of five sites, one of which changes what it says of secure sums."""
+    wire = federation({name: rows(i) for i, name in enumerate(FIVE)})
+    honest = wire.sites["c"]
+
+    class Changed:
+        def reply(self, question):
+            reply = honest.reply(question)
+            header, arrays = unpack(reply)
+            if "sums" in header:
+                header["sums"] = json.loads(json.dumps(header["sums"]))
+                change(header["sums"], arrays)
+            return pack({key: header[key] for key in header if key != "arrays"}, arrays)
+
+    wire.sites["c"] = cast(Responder, Changed())
+    return SecureEngine(wire, FIVE, quorum=quorum)
+
+
+CHANGES = {
+    "no keys": lambda said, arrays: said.pop("sealer", None),
+    "no shares": lambda said, arrays: said.pop("next", None),
+    "no shapes": lambda said, arrays: said.pop("shapes", None),
+    "other shapes": lambda said, arrays: said.update(shapes=[[1, 2]] * 2),
+    "negative shapes": lambda said, arrays: said.update(shapes=[[-1, -2]] * 2),
+    "endless shapes": lambda said, arrays: said.update(shapes=[[1e300, 2]] * 2),
+    "no words": lambda said, arrays: arrays.clear(),
+    "few words": lambda said, arrays: arrays.update(masked=np.zeros(3)),
+    "wrong shares": lambda said, arrays: said.update(
+        shares=dict.fromkeys(said.get("shares", ()), "ab" * 16)
+    ),
+    "short shares": lambda said, arrays: said.update(shares=dict.fromkeys(FIVE, "ab")),
+    "random words": lambda said, arrays: arrays.update(
+        {
+            name: np.random.default_rng(0).integers(0, 1 << 63, len(words)).view(np.float64)
+            for name, words in arrays.items()
+        }
+    ),
+}
+
+
+@pytest.mark.parametrize("quorum", [None, 4])
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_site_that_lies_about_masks_is_refused_or_ends_the_run_in_one_line(change, quorum):
+    engine = lying(CHANGES[change], quorum)
+    truth = sum(len(rows(i)) for i in range(5))
+    ended = ""
+    try:
+        for _ in range(2):
+            [answers] = engine.ask(LLOYD)
+    except SiteError as error:
+        ended = str(error)
+    assert "\n" not in ended
+    assert ended or answers.total().weights.sum() == truth - 40 * ("c" in answers.missing)
+
+
+def test_what_a_site_does_not_say_of_itself_is_unknown_to_the_coordinator():
+    parts = {name: rows(i, 30 + i) for i, name in enumerate(FIVE)}
+    engine = SecureEngine(federation(parts), parts)
+    sites = engine.introduce()
+    assert {(s.n_rows, s.weight, s.total_rows, s.total_weight) for s in sites} == {
+        (None, None, 160.0, 160.0)
+    }
+    assert isinstance(federation(parts).sites["a"], Responder)

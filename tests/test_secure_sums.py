@@ -1,0 +1,344 @@
+"""Secure sums: exact, of all sites only, and right where sites drop out."""
+
+import itertools
+from dataclasses import replace
+from fractions import Fraction
+from functools import reduce
+from operator import add
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import chi2
+from secure_sites import federation
+
+from fedcluster._artefacts import write_job
+from fedcluster.algorithms import Lloyd
+from fedcluster.core import TOGETHER, Data, State, Task
+from fedcluster.engines._recorded import RecordedEngine
+from fedcluster.engines._remote import RemoteEngine
+from fedcluster.errors import InputError, SiteError
+from fedcluster.jobs import Evaluate, Fit, Profile, SelectK, execute, preprocessing_of
+from fedcluster.preprocessing import PreprocessingSpec
+from fedcluster.privacy import MinClusterSize, MinRows
+from fedcluster.secure._cohort import Cohort, fewest
+from fedcluster.secure._engine import SecureEngine
+from fedcluster.secure._fixed_point import NARROW, WIDE, FixedPoint, format_for
+from fedcluster.secure._masks import SumSecrets, combined, shares, stream
+from fedcluster.selection import Selection
+
+NAMES = [f"site-{i}" for i in range(10)]
+
+
+def blobs(seed=0, n=600, d=3, k=4, scale=1.0):
+    rng = np.random.default_rng(seed)
+    centers = 6 * rng.normal(size=(k, d))
+    return scale * (centers[rng.integers(k, size=n)] + rng.normal(size=(n, d)))
+
+
+def parts(X, n_sites=10, sample_weight=None):
+    none = sample_weight is None
+    weights = [None] * n_sites if none else np.array_split(sample_weight, n_sites)
+    each = zip(NAMES, np.array_split(X, n_sites), weights, strict=False)
+    return {name: Data(rows, weight) for name, rows, weight in each}
+
+
+def fitted(job, data, quorum=None, *, secure=True):
+    """A job's report and the wire that carried it."""
+    wire = federation(data, secure=secure)
+    engine = (SecureEngine if secure else RemoteEngine)(wire, data, quorum=quorum)
+    d = next(iter(data.values())).X.shape[1]
+    names = [f"x{j}" for j in range(d)]
+    engine.choose(names, raw=preprocessing_of(job) is not None)
+    return execute(job, engine, columns=names), wire
+
+
+# Fixed point
+
+FORMATS = [NARROW, WIDE, FixedPoint(1, 20), FixedPoint(2, 48)]
+
+
+@given(
+    st.sampled_from(FORMATS),
+    st.lists(
+        st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=3, max_size=3),
+        min_size=1,
+        max_size=7,
+    ),
+)
+def test_a_sum_of_words_is_the_sum_of_rounded_values_to_the_last_bit(how, sites):
+    n, limit = len(sites), how.limit(len(sites))
+    values = np.array([[x if abs(x) < limit else x / 1e300 for x in site] for site in sites])
+    values = np.where(np.abs(values) < limit, values, 1.0)
+    words = reduce(add, (how.encode(each, n) for each in values))
+    whole = [sum(round(Fraction(x) * 2**how.fraction) for x in column) for column in values.T]
+    assert how.decode(words).tolist() == [total / 2**how.fraction for total in whole]
+
+
+@pytest.mark.parametrize("how", FORMATS)
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e308])
+def test_what_has_no_room_is_refused_and_never_clipped(how, value):
+    with pytest.raises(OverflowError, match="not finite, or not below"):
+        how.encode(np.array([1.0, value]), 3)
+    edge = how.limit(3)
+    how.encode(np.array([np.nextafter(edge, 0), -np.nextafter(edge, 0)]), 3)
+    with pytest.raises(OverflowError, match="not below"):
+        how.encode(np.array([edge]), 3)
+
+
+def test_the_format_follows_from_the_state_alone():
+    assert format_for(State()) == WIDE
+    assert format_for(State.at([[0.0, 3.0], [0.2, -8.0]])) == NARROW
+    assert format_for(State.at([[0.0], [0.0]])) == WIDE
+    assert format_for(State.at([[1e7], [2.0]])) == WIDE
+
+
+# Secrets
+
+
+def test_so_many_shares_as_the_threshold_make_a_secret_and_fewer_do_not():
+    secrets = SumSecrets()
+    each = shares(secrets, 3, 5)
+    for places in itertools.combinations(range(5), 3):
+        assert combined({i: each[i][:16] for i in places}) == secrets.key_seed
+        assert combined({i: each[i][16:] for i in places}) == secrets.own_seed
+    assert combined({i: each[i][:16] for i in (0, 4)}) != secrets.key_seed
+    assert secrets.key_seed.hex() not in repr(secrets)
+
+
+def test_a_stream_is_that_of_its_key():
+    key = bytes(range(32))
+    assert (stream(key, 5) == stream(key, 9)[:5]).all()
+    assert (stream(key, 5) != stream(bytes(32), 5)).all()
+
+
+@pytest.mark.parametrize(("n", "t"), [(n, t) for n in range(3, 9) for t in range(n // 2 + 1, n)])
+def test_no_coordinator_can_leave_out_more_sites_than_the_bound_says(n, t):
+    """Each site names at most n - t as dropped; t must name one to leave it out."""
+    most = n - fewest(n, t)
+    assert (most + 1) * t > n * (n - t)
+    assert most * t <= n * (n - t)
+    assert Cohort("r", tuple(map(str, range(n))), t).is_whole is (n == t)
+
+
+# The same results as without masks
+
+LEVELS = ("a", "b", "c")
+
+
+def kinds():
+    """Kinds of rows and jobs."""
+    rng = np.random.default_rng(5)
+    tails = rng.standard_t(1.5, size=(500, 2)) + 9 * rng.integers(3, size=(500, 1))
+    yield "blobs", Fit(4), parts(blobs())
+    yield "raw, large and small columns", Fit(3), parts(blobs(1, d=2) * [1e9, 1e-7] + [1e9, 0])
+    yield "scaled", Fit(4, prepare=PreprocessingSpec()), parts(blobs(2) * [1e5, 1, 1e-6])
+    yield "heavy tails", Fit(3, prepare=PreprocessingSpec(scale="robust")), parts(tails)
+    yield "fuzzy", Fit(3, m=2.0), parts(blobs(3, k=3))
+    yield "mixture", Fit(3, model="mixture"), parts(blobs(4, k=3))
+    yield "choice of k", Fit([2, 3, 4]), parts(blobs(6, k=3))
+    yield "weights", Fit(3), parts(blobs(7, k=3), sample_weight=rng.uniform(0.5, 3, 600))
+    missing = np.where(rng.random((600, 3)) < 0.1, np.nan, blobs(8))
+    yield "missing", Fit(3, prepare=PreprocessingSpec(missing="mean")), parts(missing)
+    yield "ignored", Fit(3, prepare=PreprocessingSpec(missing="ignore")), parts(missing)
+    yield "small sites", Fit(2), parts(blobs(9, n=35, k=2))
+    yield "trimmed", Fit(3, trim=0.05), parts(blobs(10, k=3))
+    yield "profile", Fit(3, profile=True), parts(blobs(11, k=3))
+    yield "spherical", Fit(3, metric="cosine"), parts(blobs(12, k=3))
+    yield "choice of k by indices", SelectK(k_max=4), parts(blobs(13, k=3))
+
+
+@pytest.mark.parametrize(("job", "data"), [pytest.param(j, d, id=name) for name, j, d in kinds()])
+def test_centres_are_those_of_plain_sums(job, data):
+    told, _ = fitted(job, data)
+    plain, _ = fitted(replace(job, sums_only=True), data, secure=False)
+    one, other = (report.outcome.value for report in (told, plain))
+    if isinstance(one, Selection):
+        assert one.n_clusters == other.n_clusters
+        for k, scores in one.table.items():
+            wanted = {n: pytest.approx(s, rel=1e-6, nan_ok=True) for n, s in scores.items()}
+            assert other.table[k] == wanted
+        one, other = (each.results[each.n_clusters] for each in (one, other))
+    scale = np.abs(other.state.centers).max(axis=0)
+    assert (np.abs(one.state.centers - other.state.centers) <= 1e-9 * scale).all()
+    np.testing.assert_allclose(one.state.weights, other.state.weights, rtol=1e-9)
+    assert told.sites[0].n_rows is None
+    assert told.sites[0].total_rows == sum(len(each) for each in data.values())
+
+
+def test_scores_and_profiles_of_a_model_are_those_of_plain_sums(tmp_path):
+    data = parts(blobs(14, k=3))
+    report, _ = fitted(Fit(3, prepare=PreprocessingSpec()), data)
+    write_job(tmp_path, report, "out")
+    for job in (Evaluate(str(tmp_path / "model.json")), Profile(str(tmp_path / "model.json"))):
+        told, plain = (fitted(job, data, secure=secure)[0] for secure in (True, False))
+        if isinstance(job, Evaluate):
+            scores = plain.outcome.value
+            wanted = {n: pytest.approx(s, rel=1e-9, nan_ok=True) for n, s in scores.items()}
+            assert dict(told.outcome.value) == wanted
+        else:
+            one, other = (report.outcome.value.plain()["clusters"] for report in (told, plain))
+            assert [list(each["sites"]) for each in one] == [[TOGETHER]] * 3
+            for left, right in zip(one, other, strict=True):
+                assert left["weight"] == right["weight"]
+                for column, wanted in zip(left["columns"], right["columns"], strict=True):
+                    numbers = {n: x for n, x in wanted.items() if isinstance(x, float)}
+                    assert {n: column[n] for n in numbers} == pytest.approx(numbers, rel=1e-9)
+
+
+def test_a_total_is_that_of_the_fixed_point_to_the_last_bit():
+    data, state = parts(blobs(15)), State.at([[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]])
+    for quorum in (None, 8):
+        engine = SecureEngine(federation(data), data, quorum=quorum)
+        [answers] = engine.ask([Task(Lloyd(), state)])
+        rng = np.random.default_rng()
+        each = [Lloyd().client_step(state, rows, rng) for rows in data.values()]
+        for name in ("sums", "weights"):
+            values = [getattr(summary, name).ravel() for summary in each]
+            words = reduce(add, (NARROW.encode(v, 10) for v in values))
+            assert (getattr(answers.total(), name).ravel() == NARROW.decode(words)).all()
+        assert answers.by_site.keys() == {TOGETHER}
+        assert answers.answered == tuple(NAMES)
+
+
+# What the coordinator sees
+
+
+def test_masked_words_are_uniform_and_independent():
+    """A million words of a site: each of their eight bytes, and each against the one before."""
+    data = parts(blobs(16, n=300, d=40, k=4), n_sites=3)
+    state = State.at(np.resize(blobs(17, n=64, d=40), (250, 40)))
+    for quorum in (None,):
+        wire = federation(data)
+        engine = SecureEngine(wire, data, quorum=quorum)
+        for _ in range(12):
+            engine.ask([Task(Lloyd(), state)])
+        words = wire.words
+        assert len(words) > 1e6
+        octets = words.view(np.uint8).reshape(-1, 8)
+        pairs = octets[1:, 0] // 16 * 16 + octets[:-1, 0] // 16
+        for values in (*octets.T, pairs):
+            counts = np.bincount(values, minlength=256)
+            statistic = ((counts - counts.mean()) ** 2 / counts.mean()).sum()
+            assert chi2.sf(statistic, 255) > 1e-6
+        assert len(np.unique(words)) == len(words)
+
+
+def test_no_file_of_a_coordinator_holds_a_sum_of_one_site(tmp_path):
+    data = parts(blobs(18, n=120) + 1234.5678)
+    state = State.at([[1234.0, 1235.0, 1236.0]])
+    planted = [Lloyd().client_step(state, rows, np.random.default_rng()) for rows in data.values()]
+    numbers = [x for each in planted for x in (*each.sums.ravel(), *each.weights)]
+    found = {}
+    for secure in (True, False):
+        wire = federation(data, secure=secure)
+        engine = (SecureEngine if secure else RemoteEngine)(wire, data)
+        engine.choose(["x0", "x1", "x2"])
+        recorded = RecordedEngine(engine, tmp_path / str(secure))
+        [before] = recorded.ask([Task(Lloyd(), state)])
+        files = [path.read_bytes() for path in (tmp_path / str(secure)).iterdir()]
+        told = b"".join([*files, *(reply for *_, reply in wire.log)])
+        found[secure] = sum(np.float64(x).tobytes() in told for x in numbers if x != 12.0)
+        if secure:
+            again = RecordedEngine(engine, tmp_path / "True")
+            [after] = again.ask([Task(Lloyd(), state)])
+            assert after.answered == before.answered == tuple(NAMES)
+            assert (after.total().sums == before.total().sums).all()
+    assert found[True] == 0
+    assert found[False] == len([x for x in numbers if x != 12.0])
+
+
+def test_small_groups_stay_where_they_are_and_only_the_total_is_known():
+    data = parts(np.repeat(np.arange(10.0), 12)[:, None])
+    wire = federation(data, filters=(MinRows(2), MinClusterSize(5)))
+    engine = SecureEngine(wire, data)
+    [answers] = engine.ask([Task(Lloyd(), State.at([[0.0], [4.0], [9.4]]))])
+    assert answers.total().weights.tolist() == [36.0, 48.0, 36.0]
+    assert all(site.n_rows is None for site in engine.introduce())
+
+
+# Sites that drop out
+
+PHASES = ("keys", "shares", "masked", "unmask")
+
+
+@pytest.mark.parametrize("phase", PHASES)
+@pytest.mark.parametrize("quorum", [None, 8])
+def test_two_of_ten_sites_gone_in_any_phase(phase, quorum):
+    """Each phase twenty times, at any of its occurrences: right, or one clear error."""
+    rng = np.random.default_rng(PHASES.index(phase))
+    data = parts(blobs(19, n=200, d=2, k=2))
+    state = State.at([[0.0, 0.0], [3.0, 3.0]])
+    for _ in range(20):
+        gone, after = rng.choice(NAMES, 2, replace=False), rng.integers(3)
+        seen = dict.fromkeys(gone, 0)
+
+        def lost(stage, site, gone=gone, after=after, seen=seen):
+            if site not in gone:
+                return False
+            seen[site] += stage == phase
+            return seen[site] > (after if phase in ("masked", "unmask") else 0)
+
+        engine = SecureEngine(federation(data, lost), data, quorum=quorum)
+        if quorum is None and phase in ("shares", "unmask"):  # then there are none
+            engine.ask([Task(Lloyd(), state)])
+            continue
+        if quorum is None:
+            with pytest.raises(SiteError, match=r"8 of 10 sites answered, where 10 are needed"):
+                for _ in range(4):
+                    engine.ask([Task(Lloyd(), state)])
+            continue
+        for _ in range(4):
+            [answers] = engine.ask([Task(Lloyd(), state)])
+            rows = np.concatenate([data[name].X for name in answers.answered])
+            right = Lloyd().client_step(state, Data(rows), rng)
+            np.testing.assert_allclose(answers.total().sums, right.sums, rtol=1e-12)
+            assert (answers.total().weights == right.weights).all()
+        if phase != "unmask":
+            assert set(answers.missing) == set(gone)
+
+
+def test_a_third_site_that_drops_out_ends_the_run_in_one_line():
+    data = parts(blobs(20, n=100))
+    engine = SecureEngine(federation(data, lambda _, site: site > "site-6"), data, quorum=8)
+    with pytest.raises(SiteError, match=r"round 1: 7 of 10 sites answered, where 8 are needed"):
+        engine.ask([Task(Lloyd(), State.at([[0.0, 0.0, 0.0]]))])
+
+
+def test_a_sample_of_the_sites_is_refused():
+    data = parts(blobs(21, n=100))
+    engine = SecureEngine(federation(data), data)
+    engine.choose(["x0", "x1", "x2"])
+    with pytest.raises(InputError, match="over all sites"):
+        execute(Fit(2, participation=0.5), engine, columns=["x0", "x1", "x2"])
+
+
+def test_sums_that_overflow_are_refused_and_named():
+    data = parts(blobs(22, n=100))
+    data["site-3"].X[0, 0] = 1e40
+    engine = SecureEngine(federation(data), data)
+    with pytest.raises(
+        SiteError,
+        match=r"site-3: refused the question: secure sums: Lloyd: a sum "
+        r"is not finite, or not below",
+    ):
+        engine.ask([Task(Lloyd(), State.at([[1.0, 1.0, 1.0]]))])
+
+
+def test_algorithms_that_need_the_answers_themselves_are_refused_by_the_sites():
+    data = parts(blobs(23, n=100))
+    for job in (Fit(2, "fkm"), Fit(2, "kfed")):
+        with pytest.raises((SiteError, InputError), match=r"do not add up|sums"):
+            fitted(job, data)
+
+
+def test_masks_of_flower_clip_and_round_where_these_do_not():
+    """Flower's quantization, with its defaults of 8 and 2^22 levels: see docs/secure-sums.md."""
+    quantization = pytest.importorskip("flwr.common.secure_aggregation.quantization")
+    sums = [np.array([20.0, 0.1]), np.array([30.0, 0.2])]
+    each = [quantization.quantize([s], 8.0, 1 << 22)[0].astype(np.int64) for s in sums]
+    [total] = quantization.dequantize([each[0] + each[1]], 16.0, 1 << 23)
+    assert abs((total - 8.0 + 8.0)[0] - 50.0) > 30
+    ours = NARROW.decode(NARROW.encode(sums[0], 3) + NARROW.encode(sums[1], 3))
+    assert ours.tolist() == [50.0, pytest.approx(0.3, abs=1e-21 + 1e-16)]
