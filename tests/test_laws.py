@@ -30,7 +30,7 @@ from fedcluster.algorithms import (
     VarianceTree,
 )
 from fedcluster.algorithms._breathing import ErrorAndUtility
-from fedcluster.algorithms._private_cells import GridCells, HashedCells
+from fedcluster.algorithms._private_cells import GridCells
 from fedcluster.algorithms._private_moments import BallScatter, BoxMoments
 from fedcluster.core import (
     Algorithm,
@@ -114,7 +114,7 @@ METRICS: list[Step] = [
     Separation(),
 ]
 PREPARATION: list[Step] = [Missing(), Means(), Squares(), Histogram(), Covariance()]
-PRIVATE: list[Step] = [BoxMoments(), BallScatter(), GridCells(), HashedCells()]
+PRIVATE: list[Step] = [BoxMoments(), BallScatter(), GridCells(), GridCells(means=True)]
 STEPS: list[Step] = [*ALGORITHMS, ErrorAndUtility(), *METRICS, *PREPARATION, *PRIVATE]
 
 
@@ -134,7 +134,7 @@ def asked(step: Step, centers: np.ndarray) -> State:
         return State(centers[:1], np.zeros(1), memory=memory)
     if isinstance(step, ClusterColumns | ClusterCells | Separation):
         return _of_clusters(step, centers)
-    if isinstance(step, RelativeLloyd | BallScatter | BoxMoments | GridCells | HashedCells):
+    if isinstance(step, RelativeLloyd | BallScatter | BoxMoments | GridCells):
         return _private(step, centers)
     if isinstance(step, AxisCounts):
         edges = np.array([-np.inf, -3.0, 0.0, 0.25, 4.0, np.inf])
@@ -175,8 +175,7 @@ def _private(step: Step, centers: np.ndarray) -> State:
     memory: dict[type, dict[str, Any]] = {
         RelativeLloyd: {"radius": np.arange(1.0, len(centers) + 1.0)},
         BallScatter: {"radius": np.array([4.0])},
-        GridCells: {"axes": axes, **ends, "bins": np.full(len(axes), 4.0)},
-        HashedCells: {"axes": axes, "planes": np.eye(len(axes)), "radius": np.array([4.0])},
+        GridCells: {"axes": axes, **ends, "bins": np.full(len(axes), 4.0), "radius": np.ones(1)},
     }
     some = centers if isinstance(step, RelativeLloyd) else centers[:1] + 0.25
     return State(some, np.zeros(len(some)), memory=memory[type(step)])

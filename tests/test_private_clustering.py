@@ -12,7 +12,7 @@ from test_laws import PRIVATE, asked
 
 from fedcluster._specifications import FitSpec
 from fedcluster.algorithms import Lloyd, RelativeLloyd
-from fedcluster.algorithms._private_cells import GridCells, HashedCells
+from fedcluster.algorithms._private_cells import GridCells
 from fedcluster.algorithms._private_moments import BallScatter, BoxMoments
 from fedcluster.client import Client
 from fedcluster.core import Answers, Data, Result, State, Summary, Task
@@ -118,6 +118,7 @@ def test_second_moments_are_those_of_the_rows_in_a_ball() -> None:
 def test_a_grid_counts_as_a_histogram_does() -> None:
     X, low, high = RNG.normal(size=(300, 2)), np.array([-1.0, -2.0]), np.array([1.0, 2.0])
     memory = {"axes": np.eye(2), "low": low, "high": high, "bins": np.array([4.0, 3.0])}
+    memory["radius"] = np.ones(1)
     state = State(np.full((1, 2), 0.5), np.zeros(1), memory=memory)
     found = answer(GridCells(), state, X)
     inside = np.clip(X - 0.5, low + 1e-9, high - 1e-9)
@@ -129,19 +130,22 @@ def test_a_grid_counts_as_a_histogram_does() -> None:
 
 def test_a_grid_of_too_many_cells_is_refused() -> None:
     ends = {"low": -np.ones(2), "high": np.ones(2), "bins": np.full(2, 300.0)}
-    state = State(np.zeros((1, 2)), np.zeros(1), memory={"axes": np.eye(2), **ends})
+    state = State(
+        np.zeros((1, 2)), np.zeros(1), memory={"axes": np.eye(2), "radius": np.ones(1), **ends}
+    )
     with pytest.raises(ValueError, match="at most 65,536 cells, not 90,000"):
         answer(GridCells(), state, np.zeros((1, 2)))
 
 
-def test_hyperplanes_part_the_rows_by_their_sides() -> None:
+def test_a_grid_with_sums_tells_the_means_of_its_cells() -> None:
     X, axes = RNG.uniform(-1, 1, (300, 5)), np.linalg.qr(RNG.normal(size=(5, 5)))[0][:3]
-    planes = RNG.normal(size=(4, 3))
-    memory = {"axes": axes, "planes": planes, "radius": np.array([9.0])}
-    found = answer(HashedCells(), State(np.zeros((1, 5)), np.zeros(1), memory=memory), X)
+    ends = {"low": -np.ones(3), "high": np.ones(3), "bins": np.array([2.0, 1.0, 2.0])}
+    memory = {"axes": axes, **ends, "radius": np.array([9.0])}
+    state = State(np.zeros((1, 5)), np.zeros(1), memory=memory)
+    found = answer(GridCells(means=True), state, X)
     z = X @ axes.T
-    cell = ((z @ planes.T > 0) * [1, 2, 4, 8]).sum(axis=1)
-    for i in range(16):
+    cell = 2 * (z[:, 0] > 0) + (z[:, 2] > 0)
+    for i in range(4):
         assert found.weights[i] == (cell == i).sum()
         np.testing.assert_allclose(found.sums[i] * 9.0, z[cell == i].sum(0), atol=1e-2)
 

@@ -2,10 +2,10 @@
 
 The start decides, and takes the larger part of the budget; then two rounds of relative updates.
 
-    1  `BoxMoments`                   where the rows lie and how far they spread
-    2  `BallScatter`                  directions that tell clusters apart, beyond three columns
-    3  `GridCells` or `HashedCells`   cells with noisy counts, clustered at the server: k centres
-    4  `RelativeLloyd`, twice         the centres move to the means of their rows
+    1  `BoxMoments`           where the rows lie and how far they spread
+    2  `BallScatter`          directions that tell clusters apart, beyond three columns
+    3  `GridCells`            cells with noisy counts, clustered at the server: k centres
+    4  `RelativeLloyd` twice  the centres move to the means of their rows
 
 The noise multipliers are fixed before any row is read, and so is what they cost together: the
 sum of 1 / (2 noise^2) is the rho of the budget, exactly. Everything besides the noise is
@@ -21,14 +21,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from math import log2, prod, sqrt
+from math import prod, sqrt
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.ndimage import uniform_filter
 
 from fedcluster._random import stream
 from fedcluster._specifications import FitSpec
 from fedcluster.algorithms import Lloyd
-from fedcluster.algorithms._private_cells import MOST_CELLS, MOST_PLANES, GridCells, HashedCells
+from fedcluster.algorithms._private_cells import MOST_CELLS, GridCells
 from fedcluster.algorithms._private_moments import BallScatter, BoxMoments, clipped
 from fedcluster.algorithms._relative_lloyd import RelativeLloyd
 from fedcluster.core import Algorithm, Floats, Iteration, Result, State, Step, Summary, Task
@@ -37,32 +39,35 @@ from fedcluster.privacy._accounting import Budget, noise_of
 from fedcluster.recipes._seeds import best_seeds
 from fedcluster.rounds import Plan, server_update
 
-SHARES = {"moments": 0.05, "scatter": 0.15, "cells": 0.35, "first": 0.15, "second": 0.30}
+SHARES = {"moments": 0.05, "scatter": 0.15, "cells": 0.38, "first": 0.10, "second": 0.32}
 """Parts of rho that the releases take, where the rows have more columns than a start needs."""
 
-PLAIN_SHARES = {"moments": 0.05, "cells": 0.45, "first": 0.15, "second": 0.35}
+PLAIN_SHARES = {"moments": 0.05, "cells": 0.50, "first": 0.10, "second": 0.35}
 """Parts of rho without a release of second moments."""
 
 GRID_AXES = 3
-"""Axes of a grid, at most; beyond them, cells lie between hyperplanes."""
+"""Axes, at most, of a grid of counts alone; cells along more are wide, and have sums."""
 
 REACH, WIDER = 3.0, 1.3
 """Ends of a grid in deviations of the rows, and a radius in their root mean squared length."""
 
-CELLS_PER_ROW, MOST_GRID = 0.5, 1 << 15
-"""Cells of a grid in the plane for each row that stands out of the noise, and most cells."""
+MOST_GRID = 1 << 15
+"""Cells of a grid, at most."""
 
-CELLS_PER_CLUSTER, FEWEST_CELLS = 20, 4
-"""Cells between hyperplanes for each cluster, and the fewest cells of a grid for each."""
+CELLS_PER_CLUSTER, FEWEST_CELLS = 40, 4
+"""Cells with sums for each cluster, at most, and the fewest of counts alone."""
 
-FEWEST_PLANES = 2
-"""Hyperplanes, at least."""
+NARROWER = 2.0
+"""Ends of a grid with sums in deviations of the rows."""
+
+STANDING_OUT = 3.0
+"""Deviations of the noise by which the count of a cell, or of it and its neighbours, stands out."""
 
 FLATTEST = 0.01
 """Variance along an axis, in that of the first one, at least."""
 
-SEEN = 8.0
-"""Rows of a cluster at least, in noise multipliers of the whole budget and roots of the axes."""
+SEEN = 12.0
+"""Rows of a cluster at least, in noise multipliers of the whole budget and roots of the columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,9 +164,11 @@ class _Frame:
     axes: Floats
     variances: Floats
 
-    def asked(self, **memory: Floats) -> State:
-        """Return the state that a step is asked about which describes rows along the axes."""
-        return State(self.box.mean[None], np.zeros(1), memory={"axes": self.axes, **memory})
+    def asked(self, low: Floats, high: Floats, bins: Floats) -> State:
+        """Return the state that `GridCells` is asked about."""
+        radius = np.array([self.box.radius])
+        cells = {"low": low, "high": high, "bins": bins, "radius": radius}
+        return State(self.box.mean[None], np.zeros(1), memory={"axes": self.axes, **cells})
 
 
 def private_clustering(
@@ -215,11 +222,9 @@ def fewest_rows(n_clusters: int, n_columns: int, budget: Budget, n_noises: int =
     Examples
     --------
     >>> round(fewest_rows(16, 2, Budget(1.0, 1e-6)), -1)
-    760.0
+    1150.0
     """
-    releases = Releases.planned(budget, n_clusters, n_columns, n_noises)
-    noise = noise_of(budget.rho) * sqrt(n_noises)
-    return SEEN * sqrt(releases.n_axes) * n_clusters * noise
+    return SEEN * sqrt(n_columns) * n_clusters * noise_of(budget.rho) * sqrt(n_noises)
 
 
 def check_rows(n_rows: float, least: float, n_clusters: int, budget: Budget) -> None:
@@ -260,7 +265,7 @@ def _frame(box: _Box, releases: Releases, seed: int) -> Plan[_Frame]:
 
 def _start(frame: _Frame, releases: Releases, fit: FitSpec) -> Plan[State]:
     """Plan the start: cells of the rows, clustered."""
-    cells = _grid if releases.n_axes <= GRID_AXES else _hashed
+    cells = _counted if releases.n_axes <= GRID_AXES else _averaged
     points, counts = yield from cells(frame, releases, fit)
     means = State(points, nearest_counts(counts, frame.box.n_rows))
     [seeds] = best_seeds(means, fit.n_clusters, 1, stream(fit.seed, 0))
@@ -268,30 +273,63 @@ def _start(frame: _Frame, releases: Releases, fit: FitSpec) -> Plan[State]:
     return State(centers, seeds.weights)
 
 
-def _grid(frame: _Frame, releases: Releases, fit: FitSpec) -> Plan[tuple[Floats, Floats]]:
-    """Plan the middles (cells, q) of a grid's cells, with their noisy counts."""
+def _counted(frame: _Frame, releases: Releases, fit: FitSpec) -> Plan[tuple[Floats, Floats]]:
+    """Plan the middles (cells, q) of small cells, with their noisy counts where there are rows."""
     box, q, ends = frame.box, len(frame.axes), REACH * np.sqrt(frame.variances)
     low, high = -ends, ends
     if q == len(box.mean):  # the axes are the columns
         low, high = np.maximum(low, -1.0 - box.mean), np.minimum(high, 1.0 - box.mean)
-    bins = _bins(high - low, n_grid_cells(box.n_rows, releases.scale("cells"), q, fit.n_clusters))
-    state = frame.asked(low=low, high=high, bins=bins)
+    noise = releases.scale("cells")
+    bins = _bins(high - low, n_grid_cells(box.n_rows, noise, q, fit.n_clusters))
+    state = frame.asked(low, high, bins)
     total = yield from _asked(GridCells(), state, releases.noises["cells"], fit.seed)
-    return GridCells.middles(state), total.weights
+    there = standing_out(total.weights.reshape(bins.astype(int)), noise).ravel()
+    if np.count_nonzero(there) < fit.n_clusters:
+        there[:] = True
+    return GridCells.middles(state)[there], total.weights[there]
+
+
+def _averaged(frame: _Frame, releases: Releases, fit: FitSpec) -> Plan[tuple[Floats, Floats]]:
+    """Plan the noisy means (cells, q) of the rows in wide cells, with their noisy counts."""
+    box, ends = frame.box, NARROWER * np.sqrt(frame.variances)
+    seen = 0.5 * box.n_rows / releases.scale("cells")
+    bins = _widest_cut(2.0 * ends, min(CELLS_PER_CLUSTER * fit.n_clusters, seen))
+    state = frame.asked(-ends, ends, bins)
+    total = yield from _asked(GridCells(means=True), state, releases.noises["cells"], fit.seed)
+    points = clipped(total.sums / np.maximum(total.weights, 1e-9)[:, None], 1.0)
+    return points * box.radius, total.weights
+
+
+def standing_out(counts: Floats, noise: float) -> NDArray[np.bool_]:
+    """Return which counts of a grid, of any shape, are more than noise, alone or with neighbours.
+
+    Far from all rows there is noise alone; without this, clusters would be looked for there.
+
+    Examples
+    --------
+    >>> standing_out(np.array([0.0, 2.0, 0.0, 0.0, 9.0, 1.0]), noise=2.0)
+    array([False, False, False, False,  True,  True])
+    """
+    window = counts.ndim * (3,)
+    near = uniform_filter(counts, window, mode="constant") * 3.0**counts.ndim
+    cells = uniform_filter(np.ones_like(counts), window, mode="constant") * 3.0**counts.ndim
+    alone = counts > STANDING_OUT * noise
+    together: NDArray[np.bool_] = near > STANDING_OUT * noise * np.sqrt(cells)
+    return alone | together
 
 
 def n_grid_cells(n_rows: float, noise: float, n_axes: int, n_clusters: int) -> float:
     """Return how many cells a grid should have: more where more rows stand out of the noise.
 
-    The rule of Su et al., (n epsilon / 10)^(2 q / (2 + q)), with the noise in the place of
-    epsilon.
+    The rule of Su et al., (n epsilon / 10)^(2 q / (2 + q)), with q times the noise in the place
+    of 10 / epsilon.
 
     Examples
     --------
     >>> round(n_grid_cells(3200, 6.0, 2, 16))
     267
     """
-    cells = (CELLS_PER_ROW * n_rows / noise) ** (2 * n_axes / (2 + n_axes))
+    cells = (n_rows / (n_axes * noise)) ** (2 * n_axes / (2 + n_axes))
     return float(np.clip(cells, FEWEST_CELLS * n_clusters, MOST_GRID))
 
 
@@ -304,19 +342,21 @@ def _bins(lengths: Floats, n_cells: float) -> Floats:
     return bins
 
 
-def _hashed(frame: _Frame, releases: Releases, fit: FitSpec) -> Plan[tuple[Floats, Floats]]:
-    """Plan the means (cells, q) of the rows between hyperplanes, with their noisy counts."""
-    box, q = frame.box, len(frame.axes)
-    seen = 0.5 * box.n_rows / releases.scale("cells")
-    n_cells = max(min(CELLS_PER_CLUSTER * fit.n_clusters, seen), 2.0)
-    n_planes = int(np.clip(round(log2(n_cells)), FEWEST_PLANES, MOST_PLANES))
-    rng = stream(fit.seed, 1)
-    turns = [np.linalg.qr(rng.normal(size=(q, q)))[0].T for _ in range(-(-n_planes // q))]
-    planes = np.concatenate(turns)[:n_planes]
-    state = frame.asked(planes=planes, radius=np.array([box.radius]))
-    total = yield from _asked(HashedCells(), state, releases.noises["cells"], fit.seed)
-    points = clipped(total.sums / np.maximum(total.weights, 1e-9)[:, None], 1.0)
-    return points * box.radius, total.weights
+def _widest_cut(lengths: Floats, n_cells: float) -> Floats:
+    """Return in how many bins to part each length: one more where they are widest, in turn.
+
+    Examples
+    --------
+    >>> _widest_cut(np.array([4.0, 2.0, 0.1]), n_cells=8)
+    array([4., 2., 1.])
+    """
+    bins = np.ones(len(lengths))
+    while True:
+        more = bins.copy()
+        more[int((lengths / bins).argmax())] += 1
+        if prod(more.tolist()) > min(n_cells, MOST_CELLS):
+            return bins
+        bins = more
 
 
 def nearest_counts(counts: Floats, total: float) -> Floats:
@@ -338,7 +378,7 @@ def _refined(start: State, releases: Releases, seed: int) -> Plan[Result]:
     """Plan the rounds of relative updates from a start."""
     step, history = RelativeLloyd(), list[Iteration]()
     state = replace(start, round=0)
-    for name in ("first", "second"):
+    for name in [n for n in releases.noises if n in ("first", "second")]:
         [answers] = yield [Task(step, state, seed, noise=releases.noises[name])]
         state, done = server_update(step, state, answers, seed)
         state = replace(state, centers=np.clip(state.centers, -1.0, 1.0))
