@@ -1,6 +1,7 @@
 """Secure sums: exact, of all sites only, and right where sites drop out."""
 
 import itertools
+import json
 from dataclasses import replace
 from fractions import Fraction
 from functools import reduce
@@ -14,11 +15,13 @@ from scipy.stats import chi2
 from secure_sites import federation
 
 from fedcluster._artefacts import write_job
+from fedcluster._report._tables import Table
 from fedcluster.algorithms import Lloyd
 from fedcluster.core import TOGETHER, Data, State, Task
 from fedcluster.engines._recorded import RecordedEngine
 from fedcluster.engines._remote import RemoteEngine
 from fedcluster.errors import InputError, SiteError
+from fedcluster.federation._messages import shown
 from fedcluster.jobs import Evaluate, Fit, Profile, SelectK, execute, preprocessing_of
 from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.privacy import MinClusterSize, MinRows
@@ -136,7 +139,7 @@ def kinds():
     yield "scaled", Fit(4, prepare=PreprocessingSpec()), parts(blobs(2) * [1e5, 1, 1e-6])
     yield "heavy tails", Fit(3, prepare=PreprocessingSpec(scale="robust")), parts(tails)
     yield "fuzzy", Fit(3, m=2.0), parts(blobs(3, k=3))
-    yield "mixture", Fit(3, model="mixture"), parts(blobs(4, k=3))
+    yield "mixture", Fit(2, model="mixture", covariance_type="diag"), parts(blobs(4, n=200, k=2))
     yield "choice of k", Fit([2, 3, 4]), parts(blobs(6, k=3))
     yield "weights", Fit(3), parts(blobs(7, k=3), sample_weight=rng.uniform(0.5, 3, 600))
     missing = np.where(rng.random((600, 3)) < 0.1, np.nan, blobs(8))
@@ -146,7 +149,7 @@ def kinds():
     yield "trimmed", Fit(3, trim=0.05), parts(blobs(10, k=3))
     yield "profile", Fit(3, profile=True), parts(blobs(11, k=3))
     yield "spherical", Fit(3, metric="cosine"), parts(blobs(12, k=3))
-    yield "choice of k by indices", SelectK(k_max=4), parts(blobs(13, k=3))
+    yield "choice of k by indices", SelectK(k_max=3), parts(blobs(13, n=200, k=2))
 
 
 @pytest.mark.parametrize(("job", "data"), [pytest.param(j, d, id=name) for name, j, d in kinds()])
@@ -271,7 +274,7 @@ def test_two_of_ten_sites_gone_in_any_phase(phase, quorum):
     data = parts(blobs(19, n=200, d=2, k=2))
     state = State.at([[0.0, 0.0], [3.0, 3.0]])
     for _ in range(20):
-        gone, after = rng.choice(NAMES, 2, replace=False), rng.integers(3)
+        gone, after = rng.choice(NAMES, 2, replace=False), rng.integers(2)
         seen = dict.fromkeys(gone, 0)
 
         def lost(stage, site, gone=gone, after=after, seen=seen):
@@ -286,10 +289,10 @@ def test_two_of_ten_sites_gone_in_any_phase(phase, quorum):
             continue
         if quorum is None:
             with pytest.raises(SiteError, match=r"8 of 10 sites answered, where 10 are needed"):
-                for _ in range(4):
+                for _ in range(3):
                     engine.ask([Task(Lloyd(), state)])
             continue
-        for _ in range(4):
+        for _ in range(2):
             [answers] = engine.ask([Task(Lloyd(), state)])
             rows = np.concatenate([data[name].X for name in answers.answered])
             right = Lloyd().client_step(state, Data(rows), rng)
@@ -342,3 +345,17 @@ def test_masks_of_flower_clip_and_round_where_these_do_not():
     assert abs((total - 8.0 + 8.0)[0] - 50.0) > 30
     ours = NARROW.decode(NARROW.encode(sums[0], 3) + NARROW.encode(sums[1], 3))
     assert ours.tolist() == [50.0, pytest.approx(0.3, abs=1e-21 + 1e-16)]
+
+
+def test_files_and_page_of_a_run_tell_that_sums_were_secure_and_nothing_of_a_site(tmp_path):
+    data = parts(blobs(24, k=3))
+    report, _ = fitted(Fit(3, profile=True, prepare=PreprocessingSpec()), data)
+    outcome = write_job(tmp_path, report, "out")
+    history = json.loads((tmp_path / "history.json").read_text())
+    assert {(site["weight"], site["secure"]) for site in history["sites"]} == {(None, True)}
+    page = (tmp_path / "report.html").read_text()
+    assert "nothing of a single site" in page
+    assert "Rows by site and cluster" not in page
+    told = shown({**outcome, "out": "", "files": []}, 80)
+    [table] = [part for part in told if isinstance(part, Table) and part.title == "Sites"]
+    assert {line[1] for line in table.rows} == {"not told"}

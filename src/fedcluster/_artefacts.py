@@ -225,6 +225,7 @@ def _account(report: JobReport, records: Sequence[SiteRecord] = ()) -> dict[str,
                 "weight": site.weight,
                 "limits": plain(site.limits),
                 "values_sent": sent.get(site.name, 0),
+                **({"secure": True} if site.secure else {}),
                 **(here[site.name].told_here if site.name in here else {}),
             }
             for site in report.sites

@@ -245,6 +245,11 @@ def _known(run: Run) -> list[str]:
         "Only sums and counts left the sites, one set for each cluster, start and round. They "
         "reveal the means and sizes of groups of rows at each site.",
     ]
+    if any(site.get("secure") for site in run.sites):
+        lines = [
+            "Only masked numbers left the sites. The coordinator learnt the sums of all sites "
+            "together, and nothing of a single site; see the page on secure sums.",
+        ]
     lone = [site for site in run.sites if site.get("lone_rows")]
     grouped = [s for s in run.sites if any(m["name"] == "Groups" for m in s.get("limits", ()))]
     if grouped:

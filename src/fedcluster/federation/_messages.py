@@ -44,11 +44,15 @@ def _sites(sites: Sequence[Mapping[str, Any]], missing: Sequence[Mapping[str, An
     """Return the table of the sites, if there are some."""
     missed = Counter(refusal["site"] for refusal in missing)
     rows = tuple(
-        (s["name"], number(s["weight"] or 0), f"{s['values_sent']:,}", str(missed[s["name"]]))
-        for s in sites
+        (s["name"], _rows_told(s), f"{s['values_sent']:,}", str(missed[s["name"]])) for s in sites
     )
     header = ("site", "rows", "numbers sent", "rounds missed")
     return [Table("Sites", header, rows)] if sites else []
+
+
+def _rows_told(site: Mapping[str, Any]) -> str:
+    """Return how many rows a site told of; under secure sums, none."""
+    return "not told" if site.get("secure") else number(site["weight"] or 0)
 
 
 def _file(outcome: Mapping[str, Any]) -> Path | None:
