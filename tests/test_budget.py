@@ -45,12 +45,14 @@ def ledger(folder: Path, budget: Budget = BUDGET) -> BudgetLedger:
     return BudgetLedger(folder / "privacy.sqlite", budget)
 
 
-def responder(folder: Path, client: Any = None, budget: Budget = BUDGET) -> Responder:
+def responder(
+    folder: Path, client: Any = None, budget: Budget = BUDGET, steps: Any = None
+) -> Responder:
     return Responder(
         client or Client("north", Data(ROWS)),
         columns=("x0", "x1"),
         choose=lambda columns, raw=False: client or Client("north", Data(ROWS)),
-        steps={"SumsByCentre": SumsByCentre, "Lloyd": Lloyd, "SiteSize": SiteSize},
+        steps=steps or {"SumsByCentre": SumsByCentre, "Lloyd": Lloyd, "SiteSize": SiteSize},
         preprocessors=Preprocessor.from_plain,
         policy=Policy(budget=ledger(folder, budget)),
     )
@@ -269,7 +271,7 @@ def test_a_person_counts_with_the_first_rows_alone():
 class ByHand:
     """A transport that asks responders in this process."""
 
-    def __init__(self, **sites: Responder) -> None:
+    def __init__(self, **sites: Any) -> None:
         self.sites = sites
 
     def exchange(self, messages: Any, enough: int) -> Any:

@@ -35,6 +35,7 @@ PROFILES = "fedcluster-profiles"
 FORMAT_VERSION = 1
 NOT_PARAMETERS = ("algorithm", "seed", "means", "start")
 ASKED_BESIDES = ("profile", "stability")
+OF_PRIVACY = ("epsilon", "delta", "group_size", "bounds", "n_rows")
 OF_MIXTURES = ("model", "covariance_type", "reg_covar", "noise")
 
 
@@ -53,6 +54,7 @@ def model_of(report: JobReport, *, dtype: str = "float64", **more: Any) -> Model
     optional = {name for name in ("m", "rule") if given[name] is None}
     optional |= set(OF_MIXTURES if job.model == "k-means" else ())
     optional |= {name for name in ASKED_BESIDES if not given[name]}
+    optional |= set(OF_PRIVACY if job.epsilon is None else ())
     parameters = {name: given[name] for name in sorted(given.keys() - optional)}
     return Model(
         **state_fields(result.state, result.algorithm),
@@ -64,6 +66,7 @@ def model_of(report: JobReport, *, dtype: str = "float64", **more: Any) -> Model
         dtype=dtype,
         preprocessor=report.preprocessor,
         names=() if report.profiles is None else report.profiles.names,
+        privacy={} if report.privacy is None else report.privacy.plain(),
     )
 
 
@@ -81,6 +84,7 @@ def fit_content(report: JobReport, records: Sequence[SiteRecord] = ()) -> dict[s
         "stop_reason": result.reason,
         "inertia": plain(result.state.inertia),
         "weights": result.state.weights.tolist(),
+        **({} if report.privacy is None else {"privacy": report.privacy.plain()}),
         **_account(report, records),
         **({"selection": _verdict(chosen)} if isinstance(chosen, Selection) else {}),
         **_profiles(report),

@@ -25,6 +25,10 @@ FORMAT_VERSION = 3
 or 1, which older programs read."""
 
 
+PRIVACY = {"epsilon", "delta", "group_size", "rho", "answers", "budget"}
+"""What a model tells of a privacy budget."""
+
+
 def read(path: Path) -> dict[str, Any]:
     """Return the content of a model file of a known version; of a folder, its model.json."""
     if path.is_dir():
@@ -76,7 +80,7 @@ def checked(
     content: Mapping[str, Any], path: Path, algorithms: Iterable[str | type]
 ) -> dict[str, Any]:
     """Return the fields of a model, each of the right type and shape."""
-    content = {"memory": {}, "assigned_by": None, "names": [], **content}
+    content = {"memory": {}, "assigned_by": None, "names": [], "privacy": {}, **content}
     _check(content, path, {"format_version": _WHOLE, "columns": _NAMES, "centers": _CENTERS})
     preprocessor = _preprocessor(content, path)
     d = len(content["columns"] if preprocessor is None else preprocessor.names_out)
@@ -95,6 +99,7 @@ def checked(
         "inertia": math.nan if inertia is None else float(inertia),
         "preprocessor": preprocessor,
         "converged": content["converged"],
+        "privacy": content["privacy"],
         "memory": {name: _array(each) for name, each in content["memory"].items()},
         "assigned_by": _algorithm(content["assigned_by"], path, algorithms),
     }
@@ -234,6 +239,12 @@ def _is_memory(value: Any) -> bool:
         return False
 
 
+def _is_privacy(value: Any) -> bool:
+    if not isinstance(value, dict) or set(value) not in (set(), PRIVACY):
+        return False
+    return all(map(_is_number, value.values()))
+
+
 def _is_named(value: Any) -> bool:
     scalars = isinstance(value, dict) and isinstance(value.get("parameters"), dict)
     return scalars and _is_name(value.get("name"))
@@ -272,6 +283,7 @@ _SCALARS: Mapping[str, _Expected] = {
     "last_round": _WHOLE,
     "converged": (lambda value: isinstance(value, bool), "true or false"),
     "names": (lambda value: value == [] or _is_list_of(_is_name)(value), "a list of names"),
+    "privacy": (_is_privacy, "an object of numbers"),
     "memory": (_is_memory, "an object of arrays of numbers"),
     "assigned_by": (lambda value: value is None or _is_named(value), "a name with parameters"),
 }

@@ -253,9 +253,28 @@ class Fit(FitSpec):
         k, or the numbers to choose from.
     rule : Rule, optional
         How k is chosen, where it is; by default by likelihood.
+    epsilon, delta, group_size
+        The privacy budget, if any: every answer then has noise.
+    bounds : mapping of str to (float, float), or (low, high), optional
+        Bounds of all columns that are known without the rows; a budget needs them.
+    n_rows : float, optional
+        The number of rows of all sites that is stated, where they do not tell it.
     """
 
     rule: Any = None
+    epsilon: float | None = parameter(
+        None,
+        "Privacy budget: all answers get noise, and cost one row at most this epsilon in all. "
+        "Needs --bounds of every column.",
+        metavar="E",
+        show_default="no noise",
+    )
+    delta: float = parameter(1e-6, "Probability with which --epsilon may be exceeded.", metavar="D")
+    group_size: int = parameter(
+        1, "With --epsilon: the most rows that one person has.", metavar="N", least=1
+    )
+    bounds: Any = None
+    n_rows: float | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -51,6 +51,14 @@ from fedcluster.recipes._bootstrap import (
     replicated,
 )
 from fedcluster.recipes._clustering import algorithm_of
+from fedcluster.recipes._private import private_clustering
+from fedcluster.recipes._private_fit import (
+    AccountedEngine,
+    PrivacySpent,
+    box_of,
+    budget_of,
+    n_rows_of,
+)
 from fedcluster.recipes._profiling import assigned_rows, profiles_of
 from fedcluster.rounds import (
     CommunicationRound,
@@ -103,6 +111,8 @@ class JobReport:
         What sets the clusters apart, where it was asked.
     stability : Stability, optional
         How stable they are, where it was asked.
+    privacy : PrivacySpent, optional
+        What the answers have cost, where there is a privacy budget.
     """
 
     job: Job
@@ -114,6 +124,7 @@ class JobReport:
     refusals: tuple[Any, ...] = ()
     profiles: Profiles | None = None
     stability: Stability | None = None
+    privacy: PrivacySpent | None = None
 
     def with_decisions(self, left_out: Mapping[str, str], notes: Sequence[str]) -> Self:
         """Return the report with columns that were set aside before the sites were asked."""
@@ -159,6 +170,8 @@ def execute(
     >>> report.outcome.value.state.centers.tolist(), len(report.outcome.communication_rounds)
     ([[1.0], [9.0]], 9)
     """
+    if isinstance(job, Fit) and job.epsilon is not None:
+        return _fit_privately(job, engine, columns, watch)
     if isinstance(job, Evaluate):
         job = replace(job, metrics=tuple(map(_metric, job.metrics)))
         job = _with_classes(job, engine) if job.labels else job
@@ -189,6 +202,24 @@ def execute(
         profiles=profiles,
         stability=stability,
     )
+
+
+def _fit_privately(
+    job: Fit, engine: Engine, columns: Sequence[str], watch: Watch | None
+) -> JobReport:
+    """Carry a fit out under its privacy budget: every answer has noise, and is counted."""
+    budget, box = budget_of(job), box_of(job, columns)
+    accounted, sites, seed = AccountedEngine(engine, budget), engine.introduce(), drawn(job.seed)
+    plan = private_clustering(
+        replace(job, seed=seed),
+        budget,
+        n_rows=n_rows_of(job, sites),
+        n_columns=len(columns),
+        n_noises=len(sites),
+    )
+    outcome = run_plan(with_preprocessing(plan, box), accounted, seed=seed, watch=watch)
+    told = engine.introduce()
+    return JobReport(job, outcome, tuple(columns), told, box, privacy=accounted.spent)
 
 
 def _with_stability(
@@ -455,6 +486,10 @@ def limits_of(
     alone : bool
         Whether all rows are one site's: they have nowhere to leave.
     """
+    if isinstance(job, Fit) and job.epsilon is not None:
+        if smallest is not None:
+            raise InputError("limits hold nothing back under a privacy budget: leave them out")
+        return []
     if smallest is not None:
         return [MinClusterSize(smallest)]
     fit = job if isinstance(job, Fit) else _fit_of(job)

@@ -77,6 +77,8 @@ class Model:
         The algorithm, where it assigns rows itself (`Assigns`); else the nearest centre does.
     names : tuple of str
         What the clusters are called, where they have names.
+    privacy : mapping
+        What the fit has spent of its privacy budget, empty without one.
     """
 
     centers: Floats
@@ -95,6 +97,7 @@ class Model:
     memory: Mapping[str, Floats] = field(default_factory=dict)
     assigned_by: Algorithm | None = None
     names: tuple[str, ...] = ()
+    privacy: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def from_estimator(
@@ -128,6 +131,7 @@ class Model:
             dtype=dtype,
             preprocessor=estimator.preprocessor_,
             names=tuple(estimator.cluster_names_),
+            privacy={} if estimator.privacy_ is None else estimator.privacy_.plain(),
         )
 
     def predict(self, X: ArrayLike | Data) -> Labels:
@@ -214,6 +218,8 @@ class Model:
         }
         if self.names:
             content["names"] = list(self.names)
+        if self.privacy:
+            content["privacy"] = dict(self.privacy)
         if self.memory:
             content["memory"] = {name: array.tolist() for name, array in self.memory.items()}
         if self.assigned_by is not None:

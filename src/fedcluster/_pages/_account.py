@@ -22,7 +22,7 @@ from fedcluster._pages._parts import (
 )
 from fedcluster._pages._run import Run
 from fedcluster._pages._sections import chosen
-from fedcluster._report._messages import counted, limits_in_words
+from fedcluster._report._messages import counted, limits_in_words, privacy_lines
 from fedcluster._report._tables import number
 from fedcluster.core import Limit
 from fedcluster.metrics._indices import CHOOSING
@@ -241,6 +241,12 @@ def _limits(site: Mapping[str, Any]) -> str:
 
 def _known(run: Run) -> list[str]:
     """Return what the numbers that left allow to know."""
+    if run.history and run.history.get("privacy"):
+        here = any("rows" in site for site in run.sites)
+        return [
+            "Every number that left a site has random noise, and nothing else left.",
+            *privacy_lines(run.history, exact=here),
+        ]
     lines = [
         "Only sums and counts left the sites, one set for each cluster, start and round. They "
         "reveal the means and sizes of groups of rows at each site.",

@@ -85,6 +85,33 @@ def notes(
     return said + _talkative(sites)
 
 
+def privacy_lines(content: Mapping[str, Any], *, exact: bool = False) -> list[str]:
+    """Return what a fit has spent of its privacy budget; nothing of a fit without one.
+
+    ``exact`` tells that files beside the model hold numbers of the rows without noise.
+
+    Examples
+    --------
+    >>> spent = {"epsilon": 0.99999, "delta": 1e-6, "group_size": 1, "rho": 0.028, "answers": 4}
+    >>> privacy_lines({"privacy": {**spent, "budget": 1.0}})
+    ['Privacy budget spent: epsilon 1 of 1 at delta 1e-06 for each row, in 4 answers of a site.']
+    """
+    if not (spent := content.get("privacy")):
+        return []
+    whose = "each row"
+    if spent["group_size"] > 1:
+        whose = f"each person with up to {spent['group_size']:g} rows"
+    line = (
+        f"Privacy budget spent: epsilon {number(spent['epsilon'])} of {spent['budget']:g} at delta "
+        f"{spent['delta']:g} for {whose}, in {spent['answers']:g} answers of a site."
+    )
+    more = (
+        "Only model.json is covered by it. Labels, history.json and report.html hold exact numbers "
+        "of the rows here: do not pass them on."
+    )
+    return [line, more] if exact else [line]
+
+
 def _talkative(sites: Sequence[SiteRecord]) -> list[str]:
     """Return the sentence on sites that sent more numbers than they hold, if there are some."""
     more = [site for site in sites if 0 < site.values_held < site.values_sent]

@@ -42,6 +42,7 @@ from fedcluster.cli._options import (
     asked,
     check_least,
     check_options,
+    with_columns,
     with_fuzzifier,
     with_options,
 )
@@ -90,7 +91,7 @@ def fit(
         check_least("--min-cluster-size", min_cluster_size)
         job = with_fuzzifier(job, fuzzy=fuzzy)
         show.check_folder(out)
-        job = replace(job, prepare=asked(scaling, columns, shaping))
+        job, columns = with_columns(job, scaling, columns, shaping)
         rows = replace(rows, columns=columns, exclude=exclude, dates=dates)
         rows = replace(rows, id_column=join.id_column)
         joined = joining.opened(files, join, rows, of_all=rows.site_column is not None)
@@ -114,7 +115,8 @@ def fit(
             *profiles_shown(content, screen.width, out / "history.json"),
             tables.cluster_table(fitted.records, screen.width, str(out / "history.json")),
             messages.summary_line(content),
-            *messages.notes(fitted.records),
+            *(messages.notes(fitted.records) if job.epsilon is None else ()),
+            *messages.privacy_lines(content, exact=True),
             *runs.unlabelled(fitted.labels),
             messages.written_line(out, written),
         ],

@@ -27,6 +27,7 @@ from fedcluster.cli._options import (
     ShowOptions,
     asked,
     check_options,
+    with_columns,
     with_fuzzifier,
     with_options,
 )
@@ -284,7 +285,7 @@ def fit(
     """
     check_options(job)
     job = with_fuzzifier(job, fuzzy=fuzzy)
-    job = replace(job, prepare=asked(scaling, columns, shaping))
+    job, columns = with_columns(job, scaling, columns, shaping)
     _begin(context.obj, job, options, show, columns)
 
 

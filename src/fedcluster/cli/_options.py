@@ -6,7 +6,7 @@ import inspect
 import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
+from dataclasses import MISSING, Field, asdict, dataclass, fields, is_dataclass, replace
 from enum import StrEnum
 from functools import wraps
 from pathlib import Path
@@ -430,6 +430,33 @@ def asked(scaling: Scaling, columns: str | None, shaping: Shaping = NO_SHAPING) 
     except ValueError as error:
         said = str(error)
         raise InputError(f"--{said}" if said.startswith("pca") else said) from error
+
+
+def with_columns(
+    job: Fit, scaling: Scaling, columns: str | None, shaping: Shaping
+) -> tuple[Fit, str | None]:
+    """Return the job with what is done to columns, and the columns to use.
+
+    Under a privacy budget nothing may be fitted to the rows: columns are scaled by their bounds,
+    and those with bounds are used.
+
+    Raises
+    ------
+    InputError
+        If an option needs to see the rows, under a privacy budget.
+    """
+    if job.epsilon is None:
+        return replace(job, prepare=asked(scaling, columns, shaping)), columns
+    given = {**asdict(scaling), **asdict(shaping), "bounds": None}
+    given["scale"] = None if scaling.scale == "standard" else scaling.scale
+    if fitted := [name for name, value in given.items() if value is not None]:
+        raise InputError(
+            "--epsilon scales columns by --bounds and fits nothing to rows: leave out "
+            f"--{fitted[0]}"
+        )
+    bounds = _by_column("bounds", shaping.bounds) or None
+    named = columns if columns is not None or bounds is None else ",".join(bounds)
+    return replace(job, bounds=bounds), named
 
 
 def _by_column(option: str, text: str | None) -> dict[str, Any]:

@@ -157,6 +157,9 @@ def carry_out(
 ) -> JobReport:
     """Carry a job out at sites of this machine, and say after each round how far it is."""
     rounds = itertools.count(1)
+    if isinstance(job, Fit) and job.epsilon is not None:
+        for client in clients:
+            client.rows_per_person = job.group_size
     return execute(
         job,
         LocalEngine(clients),

@@ -135,6 +135,8 @@ class Federated(Fitted):
         engine = LocalEngine(
             Client(name, rows, limits, self._protection()) for name, rows in data.items()
         )
+        for client in engine.clients.values():
+            client.rows_per_person = None if job.epsilon is None else job.group_size
         self._fit(engine, job, getattr(self, "feature_names_in_", None))
         self._label(engine)
         self.labels_: Labels = np.empty_like(self.labels_)
@@ -236,7 +238,7 @@ class Federated(Fitted):
         self.sites_, self.steps_ = report.sites, list(report.outcome.steps)
         result = self._keep_clusters(report.outcome.value)
         self._keep_profiles(report.profiles)
-        self.stability_ = report.stability
+        self.stability_, self.privacy_ = report.stability, report.privacy
         if self.verbose:
             say(f"{self.stop_reason_}; {self.n_iter_} rounds with the sites")
         for line in limit_line(job, result):

@@ -121,6 +121,19 @@ class FederatedKMeans(Federated):
         all centres, as in trimmed k-means. Their label is -1, and so is that of new rows that are
         as far; ``inertia_`` and ``cluster_weights_`` are those of the others. For "auto" and
         "lloyd", one number of clusters, and ``quality="good"``.
+    epsilon : float, optional
+        A privacy budget: every answer of a site has noise, so that all of them together cost one
+        row at most epsilon, in differential privacy. Centres, weights and inertia have noise;
+        ``labels_`` do not, and must stay with the rows. Needs ``bounds``.
+    delta : float, default=1e-6
+        The probability with which epsilon may be exceeded; far below 1 / number of rows.
+    bounds : (low, high) or mapping of str to (float, float), optional
+        With ``epsilon``: bounds of every column that are known without the rows, numbers or one for
+        each column. Values outside are moved to them. ``cluster_centers_`` are those of rows that
+        are scaled from the bounds to -1 and 1; ``centers_frame_`` has the units of the rows.
+    group_size : int, default=1
+        With ``epsilon``: the most rows that one person has; with ``groups``, no more rows of a
+        person than that count.
 
     Attributes
     ----------
@@ -140,6 +153,8 @@ class FederatedKMeans(Federated):
     stability_ : Stability or None
         With ``stability``: how far each cluster is found again, how far it is from its neighbour,
         and what that means.
+    privacy_ : PrivacySpent or None
+        With ``epsilon``: what was spent, as epsilon and as rho.
     cluster_names_ : tuple of str
         What the clusters are called: with ``profile`` a proposal. Names can be set, and `save`
         keeps them.
@@ -204,6 +219,10 @@ class FederatedKMeans(Federated):
     algorithm: AlgorithmName | Algorithm = "auto"
     metric: Metric = "euclidean"
     trim: float = 0.0
+    epsilon: float | None = None
+    delta: float = 1e-6
+    bounds: Any = None
+    group_size: int = 1
 
     _names = ALGORITHMS
 

@@ -51,6 +51,7 @@ from fedcluster.io._given import GivenTable, by_site
 from fedcluster.model import Model
 from fedcluster.preprocessing import Category
 from fedcluster.preprocessing._transform import on_whole_rows
+from fedcluster.recipes._private_fit import PrivacySpent
 from fedcluster.selection import Selection
 
 
@@ -268,6 +269,7 @@ class Fitted(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
         self.steps_ = list(model.algorithm.get("steps", ()))
         self.preprocessor_, self.n_features_in_ = model.preprocessor, len(model.columns)
         self._cluster_names = model.names
+        self.privacy_ = PrivacySpent(**model.privacy) if model.privacy else None
         if list(model.columns) != [f"x{j}" for j in range(len(model.columns))]:
             self.feature_names_in_ = np.array(model.columns, dtype=object)
         return self

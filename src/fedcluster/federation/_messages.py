@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedcluster._report._messages import objective
+from fedcluster._report._messages import objective, privacy_lines
 from fedcluster._report._profiles import profiles_shown
 from fedcluster._report._tables import Table, centers_table, index_table, number, verdict_line
 from fedcluster.errors import listed
@@ -37,7 +37,7 @@ def shown(outcome: Mapping[str, Any], width: int) -> list[Table | str]:
     if "stop_reason" in outcome:
         measured = "" if outcome["inertia"] is None else f"; {objective(outcome)}"
         parts.append(f"{outcome['rounds']} rounds, {outcome['stop_reason']}{measured}.")
-    return [*parts, *_absences(missing)[:5], *_written(outcome)]
+    return [*parts, *privacy_lines(outcome), *_absences(missing)[:5], *_written(outcome)]
 
 
 def _sites(sites: Sequence[Mapping[str, Any]], missing: Sequence[Mapping[str, Any]]) -> list[Table]:
@@ -51,8 +51,8 @@ def _sites(sites: Sequence[Mapping[str, Any]], missing: Sequence[Mapping[str, An
 
 
 def _rows_told(site: Mapping[str, Any]) -> str:
-    """Return how many rows a site told of; under secure sums, none."""
-    return "not told" if site.get("secure") else number(site["weight"] or 0)
+    """Return how many rows a site told of; under secure sums or a privacy budget, none."""
+    return "not told" if site["weight"] is None else number(site["weight"])
 
 
 def _file(outcome: Mapping[str, Any]) -> Path | None:
@@ -87,7 +87,7 @@ def _absences(missing: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _centers(outcome: Mapping[str, Any], width: int) -> list[Table]:
     """Return the centres of prepared rows, in the units of the columns."""
-    if "prepared" not in outcome or "model.json" not in outcome["files"]:
+    if not {"prepared", "privacy"} & outcome.keys() or "model.json" not in outcome["files"]:
         return []
     path = Path(outcome["out"]) / "model.json"
     own = [outcome["algorithm"]] if "." in outcome.get("algorithm", "") else []  # as it was asked

@@ -174,7 +174,7 @@ def conduct(engine: RemoteEngine, content: Mapping[str, Any], folder: Path) -> d
     dict
         The outcome, as the coordinator shows it.
     """
-    job = job_from_json(content["job"], content["parameters"])
+    job = with_stated(job_from_json(content["job"], content["parameters"]), content)
     folder.mkdir(parents=True, exist_ok=True)
     columns = _columns(engine, job, content["columns"], folder)
     recorded = RecordedEngine(engine, folder / "communication_rounds")
@@ -201,6 +201,20 @@ def conduct(engine: RemoteEngine, content: Mapping[str, Any], folder: Path) -> d
     return {**shown, **written}
 
 
+def with_stated(job: Job, content: Mapping[str, Any]) -> Job:
+    """Return a job with what the federation states of rows and columns, under a privacy budget.
+
+    Sites are then not asked for either.
+    """
+    if not isinstance(job, Fit) or job.epsilon is None:
+        return job
+    ranges, rows = content.get("ranges", {}), content.get("rows", {})
+    if not job.bounds and ranges:
+        job = replace(job, bounds={name: ranges[name] for name in content["columns"] or ranges})
+    stated = sum(rows.values()) if set(content["sites"]) <= set(rows) else None
+    return replace(job, n_rows=stated)
+
+
 @contextmanager
 def _first_rows_kept(engine: RemoteEngine, content: Mapping[str, Any]) -> Iterator[None]:
     """Write down at the end of a block what sites first told of their rows, whatever happens."""
@@ -221,6 +235,10 @@ def _columns(
     InputError
         If two sites have other columns, where rows are taken as they are.
     """
+    if isinstance(job, Fit) and job.epsilon is not None:
+        named = tuple(chosen or job.bounds or ())
+        engine.choose_publicly(named)
+        return named
     raw = preprocessing_of(job) is not None
     engine.choose(chosen, raw=raw)
     if raw:

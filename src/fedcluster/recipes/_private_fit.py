@@ -1,0 +1,161 @@
+"""Fit under a privacy budget: what it needs, and the account of what was asked."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from fedcluster._specifications import Fit
+from fedcluster.core import Answers, Engine, SiteInfo, Task
+from fedcluster.errors import InputError
+from fedcluster.preprocessing import Preprocessor
+from fedcluster.privacy._accounting import Budget, rho_of
+
+
+@dataclass(frozen=True, slots=True)
+class PrivacySpent:
+    """What the answers to a job have cost, as ``privacy`` of ``model.json`` holds it.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        The privacy loss that is exceeded with probability delta at most.
+    group_size : int
+        The records that one person has, at most, to whom that applies.
+    rho : float
+        The same as zero-concentrated differential privacy counts it, of one record; it adds up.
+    answers : int
+        Answers with noise of each site.
+    budget : float
+        The epsilon that might be spent.
+    """
+
+    epsilon: float
+    delta: float
+    group_size: int
+    rho: float
+    answers: int
+    budget: float
+
+    def plain(self) -> dict[str, Any]:
+        """Return the account as JSON can hold it."""
+        return asdict(self)
+
+
+class AccountedEngine:
+    """Engine that asks another one, with noise only, and counts what that costs.
+
+    Parameters
+    ----------
+    engine : Engine
+        Who is asked.
+    budget : Budget
+        What all answers together may cost.
+
+    Raises
+    ------
+    InputError
+        Where a task has no noise, or would cost more than is left; then nothing is asked.
+    """
+
+    def __init__(self, engine: Engine, budget: Budget) -> None:
+        self._engine, self._budget = engine, budget
+        self._noises: list[float | None] = []
+
+    def introduce(
+        self, *, columns: bool = False, texts: Collection[str] = (), labels: bool = False
+    ) -> tuple[SiteInfo, ...]:
+        """Return what the sites tell of themselves but for kinds, texts and labels."""
+        if columns or labels:
+            raise InputError("under a privacy budget, no kinds, texts or labels are asked for")
+        return self._engine.introduce()
+
+    def ask(self, tasks: Sequence[Task], sites: Iterable[str] | None = None) -> list[Answers]:
+        """Carry all tasks of one round to the sites, and count them before."""
+        noises = [*self._noises, *(task.noise for task in tasks)]
+        if not self._budget.allows(rho_of(noises)):
+            raise InputError(
+                "a question has no noise, or not enough for the privacy budget: nothing was asked"
+            )
+        self._noises = noises
+        return self._engine.ask(tasks, sites)
+
+    @property
+    def spent(self) -> PrivacySpent:
+        """Return what was spent so far."""
+        budget, rho = self._budget, rho_of(self._noises)
+        return PrivacySpent(
+            budget.spent(rho),
+            budget.delta,
+            budget.group_size,
+            rho,
+            len(self._noises),
+            budget.epsilon,
+        )
+
+
+def budget_of(fit: Fit) -> Budget:
+    """Return the privacy budget of a fit; refuses what does not go together with one.
+
+    Raises
+    ------
+    InputError
+        With what to leave out.
+    """
+    wishes = {
+        "choice of the number of clusters": not isinstance(fit.n_clusters, int | np.integer),
+        f"algorithm {fit.algorithm!r}": fit.algorithm != "auto",
+        "init": not isinstance(fit.init, str) or fit.init != "auto",
+        "n_init": fit.n_init is not None,
+        "fuzzy clusters": fit.m is not None,
+        "mixture": fit.model != "k-means",
+        f"quality {fit.quality!r}": fit.quality != "good",
+        f"metric {fit.metric!r}": fit.metric != "euclidean",
+        "preparation of columns": fit.prepare is not None,
+        "participation": fit.participation < 1,
+        "trim": fit.trim > 0,
+        "profile": fit.profile,
+        "stability": bool(fit.stability),
+    }
+    if wished := [name for name, wish in wishes.items() if wish]:
+        raise InputError(f"under a privacy budget there is no {wished[0]}: leave it out")
+    assert fit.epsilon is not None
+    return Budget(float(fit.epsilon), float(fit.delta), int(fit.group_size))
+
+
+def box_of(fit: Fit, columns: Sequence[str]) -> Preprocessor:
+    """Return what brings rows into the box, by the public bounds of a fit.
+
+    Raises
+    ------
+    InputError
+        If a column has no bounds, or bounds have no column.
+    """
+    given = fit.bounds
+    if given is None:
+        raise InputError(
+            "a privacy budget needs bounds of every column that are known without the rows: give "
+            "bounds"
+        )
+    if not isinstance(given, Mapping):
+        low, high = (np.broadcast_to(np.asarray(side, float), len(columns)) for side in given)
+        return Preprocessor.in_box(columns, low.tolist(), high.tolist())
+    lacking = sorted(set(columns) - set(given)) or sorted(set(given) - set(columns))
+    if lacking:
+        raise InputError(
+            f"bounds must name each of the columns {', '.join(columns)}, and no others: "
+            f"{lacking[0]!r}"
+        )
+    sides = [given[name] for name in columns]
+    return Preprocessor.in_box(columns, [low for low, _ in sides], [high for _, high in sides])
+
+
+def n_rows_of(fit: Fit, sites: Iterable[SiteInfo]) -> float | None:
+    """Return how many rows there are, as stated or as sites of this process tell; None unknown."""
+    if fit.n_rows is not None:
+        return float(fit.n_rows)
+    told = [site.n_rows for site in sites]
+    return None if None in told else float(sum(n for n in told if n is not None))
