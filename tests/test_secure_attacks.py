@@ -16,6 +16,7 @@ from fedcluster.engines._wire import PROTOCOL, pack, unpack
 from fedcluster.errors import SiteError
 from fedcluster.secure._cohort import Cohort
 from fedcluster.secure._engine import SecureEngine
+from fedcluster.secure._fixed_point import SIZE, format_for
 from fedcluster.secure._masks import (
     Sealer,
     SumSecrets,
@@ -275,10 +276,8 @@ def test_with_all_shares_of_both_kinds_it_would_be_found():
     n = len(words["a"])
     mask = own_mask(own, n) + pair_mask("a", pairs, f"{liar.run} 1", n)
     answer = Lloyd().client_step(STATE, rows(0), np.random.default_rng())
-    from fedcluster.secure._fixed_point import NARROW, WIDE
-
-    how = WIDE if n == 6 * 6 else NARROW
-    found = how.decode((words["a"] - mask).reshape(-1, how.n_words))
+    numbers = (words["a"] - mask)[: -SIZE.n_words].reshape(8, -1)
+    found = format_for(STATE).decode(numbers)
     np.testing.assert_allclose(found, np.append(answer.sums.ravel(), answer.weights))
 
 

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
 from functools import reduce
@@ -20,14 +21,17 @@ from fedcluster.algorithms import Lloyd
 from fedcluster.core import TOGETHER, Data, State, Task
 from fedcluster.engines._recorded import RecordedEngine
 from fedcluster.engines._remote import RemoteEngine
+from fedcluster.engines._wire import unpack
 from fedcluster.errors import InputError, SiteError
 from fedcluster.federation._messages import shown
 from fedcluster.jobs import Evaluate, Fit, Profile, SelectK, execute, preprocessing_of
-from fedcluster.preprocessing import PreprocessingSpec
+from fedcluster.metrics import Inertia
+from fedcluster.preprocessing import PreprocessingSpec, Preprocessor
+from fedcluster.preprocessing._columns import NumericColumn
 from fedcluster.privacy import MinClusterSize, MinRows
 from fedcluster.secure._cohort import Cohort, fewest
 from fedcluster.secure._engine import SecureEngine
-from fedcluster.secure._fixed_point import NARROW, WIDE, FixedPoint, format_for
+from fedcluster.secure._fixed_point import NARROW, SIZE, WIDE, FixedPoint, format_for, size_of
 from fedcluster.secure._masks import SumSecrets, combined, shares, stream
 from fedcluster.selection import Selection
 
@@ -59,7 +63,7 @@ def fitted(job, data, quorum=None, *, secure=True):
 
 # Fixed point
 
-FORMATS = [NARROW, WIDE, FixedPoint(1, 20), FixedPoint(2, 48)]
+FORMATS = [NARROW, WIDE, SIZE, FixedPoint(2, 20), FixedPoint(2, 48)]
 
 
 @given(
@@ -71,23 +75,29 @@ FORMATS = [NARROW, WIDE, FixedPoint(1, 20), FixedPoint(2, 48)]
     ),
 )
 def test_a_sum_of_words_is_the_sum_of_rounded_values_to_the_last_bit(how, sites):
-    n, limit = len(sites), how.limit(len(sites))
-    values = np.array([[x if abs(x) < limit else x / 1e300 for x in site] for site in sites])
-    values = np.where(np.abs(values) < limit, values, 1.0)
-    words = reduce(add, (how.encode(each, n) for each in values))
-    whole = [sum(round(Fraction(x) * 2**how.fraction) for x in column) for column in values.T]
-    assert how.decode(words).tolist() == [total / 2**how.fraction for total in whole]
+    """In the ring, whatever their size; what has room is what it seems to be."""
+    words = reduce(add, (how.encode(np.array(each)) for each in sites))
+    ring = 2 ** (64 + 48 * (how.n_words - 1))
+    for column, got in zip(zip(*sites, strict=True), how.decode(words), strict=True):
+        whole = sum(round(Fraction(x) * 2**how.fraction) for x in column)
+        if size_of(np.array(column))[0] < min(how.limit / 2, 1e308):
+            assert got == whole / 2**how.fraction
+        elif how != SIZE:
+            apart = (Fraction(got) * 2**how.fraction - whole) % ring
+            assert min(apart, ring - apart) <= ring * Fraction(1, 2**53)
 
 
-@pytest.mark.parametrize("how", FORMATS)
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e308])
-def test_what_has_no_room_is_refused_and_never_clipped(how, value):
-    with pytest.raises(OverflowError, match="not finite, or not below"):
-        how.encode(np.array([1.0, value]), 3)
-    edge = how.limit(3)
-    how.encode(np.array([np.nextafter(edge, 0), -np.nextafter(edge, 0)]), 3)
-    with pytest.raises(OverflowError, match="not below"):
-        how.encode(np.array([edge]), 3)
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_what_is_not_finite_is_no_number(value):
+    with pytest.raises(ValueError, match="not finite"):
+        NARROW.encode(np.array([1.0, value]))
+
+
+def test_the_size_of_values_is_told_up_to_the_largest_float():
+    largest = np.finfo(np.float64).max
+    for values in ([1e308, 1e308], [largest], [0.0], [-3.5, 2.0]):
+        size = size_of(np.array(values))
+        assert SIZE.decode(SIZE.encode(size))[0] == size[0] == min(sum(map(abs, values)), largest)
 
 
 def test_the_format_follows_from_the_state_alone():
@@ -199,7 +209,7 @@ def test_a_total_is_that_of_the_fixed_point_to_the_last_bit():
         each = [Lloyd().client_step(state, rows, rng) for rows in data.values()]
         for name in ("sums", "weights"):
             values = [getattr(summary, name).ravel() for summary in each]
-            words = reduce(add, (NARROW.encode(v, 10) for v in values))
+            words = reduce(add, (NARROW.encode(v) for v in values))
             assert (getattr(answers.total(), name).ravel() == NARROW.decode(words)).all()
         assert answers.by_site.keys() == {TOGETHER}
         assert answers.answered == tuple(NAMES)
@@ -317,16 +327,34 @@ def test_a_sample_of_the_sites_is_refused():
         execute(Fit(2, participation=0.5), engine, columns=["x0", "x1", "x2"])
 
 
-def test_sums_that_overflow_are_refused_and_named():
-    data = parts(blobs(22, n=100))
-    data["site-3"].X[0, 0] = 1e40
-    engine = SecureEngine(federation(data), data)
-    with pytest.raises(
-        SiteError,
-        match=r"site-3: refused the question: secure sums: Lloyd: a sum "
-        r"is not finite, or not below",
-    ):
-        engine.ask([Task(Lloyd(), State.at([[1.0, 1.0, 1.0]]))])
+def test_sums_without_room_end_the_run_and_nobody_learns_whose_they_were():
+    """A site that refused them could be asked until it does: its sums would be measured."""
+    said = []
+    for liar in ("site-3", "site-7"):
+        data = parts(blobs(22, n=100))
+        data[liar].X[0, 0] = 1e40
+        engine = SecureEngine(federation(data), data)
+        with pytest.raises(SiteError, match=r"sums of Lloyd have no room in fixed point") as it:
+            engine.ask([Task(Lloyd(), State.at([[1.0, 1.0, 1.0]]))])
+        said.append(str(it.value))
+    assert said[0] == said[1]
+
+
+def test_a_coordinator_cannot_measure_a_site_by_what_has_no_room():
+    """It scales rows until a sum wraps: each site answers alike, and only the total is learnt."""
+    data = parts(blobs(25, n=200, d=1))
+    wire = federation(data)
+    engine = SecureEngine(wire, data)
+    engine.choose(["x0"], raw=True)
+    engine.introduce()
+    for exponent in (0, 12, 24, 48):
+        how = Preprocessor((NumericColumn("x0", scale=10.0**-exponent),), missing="error")
+        wire.log.clear()
+        with suppress(SiteError):
+            engine.ask([Task(Inertia(), State.at([[1.0]]), preprocessor=how)])
+        told = [unpack(reply)[0] for *_, reply in wire.log]
+        assert not any("refused" in each or "failed" in each for each in told)
+        assert len({len(reply) for *_, reply in wire.log}) == 1
 
 
 def test_algorithms_that_need_the_answers_themselves_are_refused_by_the_sites():
@@ -343,7 +371,7 @@ def test_masks_of_flower_clip_and_round_where_these_do_not():
     each = [quantization.quantize([s], 8.0, 1 << 22)[0].astype(np.int64) for s in sums]
     [total] = quantization.dequantize([each[0] + each[1]], 16.0, 1 << 23)
     assert abs((total - 8.0 + 8.0)[0] - 50.0) > 30
-    ours = NARROW.decode(NARROW.encode(sums[0], 3) + NARROW.encode(sums[1], 3))
+    ours = NARROW.decode(NARROW.encode(sums[0]) + NARROW.encode(sums[1]))
     assert ours.tolist() == [50.0, pytest.approx(0.3, abs=1e-21 + 1e-16)]
 
 

@@ -7,6 +7,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
+from fedcluster.secure._fixed_point import MOST_SITES
+
 MIN_SITES = 3
 """The fewest sites that a total is told of: of two, each knows the other's sums."""
 
@@ -76,6 +78,8 @@ class Cohort:
         ValueError
             If not, or they are not of the cohort.
         """
+        if len(self.sites) > MOST_SITES:
+            raise ValueError(f"secure sums are for {MOST_SITES:,} sites at most")
         if not set(sites) <= set(self.sites):
             raise ValueError("a secure sum is asked for with sites that gave no keys")
         n, t = len(sites), self.threshold

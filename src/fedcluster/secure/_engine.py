@@ -29,7 +29,7 @@ from fedcluster.engines._remote import (
 from fedcluster.engines._wire import LARGEST, WireError, read_site
 from fedcluster.errors import InputError, SiteError
 from fedcluster.secure._cohort import Cohort
-from fedcluster.secure._fixed_point import FixedPoint, Words, format_for
+from fedcluster.secure._fixed_point import SIZE, FixedPoint, Words, format_for
 from fedcluster.secure._masks import remaining
 
 T = TypeVar("T")
@@ -230,9 +230,16 @@ class SecureEngine(RemoteEngine):
             words = words - self._remaining(tuple(masked), len(words))
         totals = []
         for task, (lines, width) in zip(tasks, shapes, strict=True):
-            how, n = format_for(task.state), lines * (width + 1)
-            totals.append(_summary(how, words[: n * how.n_words], lines, width))
-            words = words[n * how.n_words :]
+            how = format_for(task.state)
+            n = lines * (width + 1) * how.n_words
+            [size] = SIZE.decode(words[n : n + SIZE.n_words][None])
+            if not 0 <= size < how.limit:
+                raise SiteError(
+                    f"round {self._exchanges}: sums of {type(task.step).__name__} have no room in "
+                    f"fixed point, {size:.1g} where {how.limit:.1g} is the limit: scale the columns"
+                )
+            totals.append(_summary(how, words[:n], lines, width))
+            words = words[n + SIZE.n_words :]
         return totals
 
     def _remaining(self, survivors: tuple[str, ...], n_words: int) -> Words:
@@ -326,7 +333,7 @@ def _read_masked(tasks: Sequence[Task], said: Said, arrays: Mapping[str, Floats]
     with _whole():
         shapes = tuple((lines, width) for lines, width in said["shapes"])
         formats = [format_for(task.state).n_words for task in tasks]
-        sizes = [n * (p + 1) * w for (n, p), w in zip(shapes, formats, strict=True)]
+        sizes = [n * (p + 1) * w + SIZE.n_words for (n, p), w in zip(shapes, formats, strict=True)]
         words = arrays["masked"].view(np.uint64)
         if words.shape != (sum(sizes),) or not all(n >= 0 <= p for n, p in shapes):
             raise ValueError

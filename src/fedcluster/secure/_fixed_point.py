@@ -7,6 +7,7 @@ independently of each other modulo 2^64, and no carry is lost.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,7 +38,7 @@ class FixedPoint:
     Examples
     --------
     >>> two = FixedPoint(2, 48)
-    >>> words = two.encode(np.array([1.5, -0.25]), n_sites=3)
+    >>> words = two.encode(np.array([1.5, -0.25]))
     >>> words.shape, two.decode(words + words)
     ((2, 2), array([ 3. , -0.5]))
     """
@@ -45,19 +46,22 @@ class FixedPoint:
     n_words: int
     fraction: int
 
-    def limit(self, n_sites: int) -> float:
-        """Return the bound that the absolute value of each of so many sites' values is below."""
-        return float(np.ldexp((1 << 63) // n_sites, DIGIT * (self.n_words - 1) - self.fraction))
+    @property
+    def limit(self) -> float:
+        """Bound that sums are below where they are what they seem to be."""
+        power = 63 + DIGIT * (self.n_words - 1) - self.fraction
+        return math.ldexp(1.0, power) if power < 1024 else math.inf
 
-    def encode(self, values: Floats, n_sites: int) -> Words:
+    def encode(self, values: Floats) -> Words:
         """Return values as words, rounded to the nearest multiple of 2^-fraction.
+
+        A value that has no room is taken modulo 2^64 in its last word, as the sum is. It is not
+        refused, which would tell how large it is: see `size_of`.
 
         Parameters
         ----------
         values : ndarray of shape (q,)
             The values.
-        n_sites : int
-            How many sites' values are added.
 
         Returns
         -------
@@ -66,23 +70,19 @@ class FixedPoint:
 
         Raises
         ------
-        OverflowError
-            If a value is not finite or too large, so that the sum might be wrong: nothing is ever
-            clipped.
+        ValueError
+            If a value is not finite.
         """
-        if not 0 < n_sites <= MOST_SITES:
-            raise OverflowError(f"{n_sites} sites are more than {MOST_SITES:,}")
-        limit = self.limit(n_sites)
-        if not (np.abs(values) < limit).all():  # NaN is not below either
-            raise OverflowError(f"a sum is not finite, or not below {limit:.3g}")
+        if not np.isfinite(values).all():
+            raise ValueError("a sum is not finite")
         rest = _rounded(values, self.fraction)
         words = np.empty((len(values), self.n_words), dtype=np.uint64)
         for w in range(self.n_words - 1, 0, -1):
             unit = DIGIT * w - self.fraction
             digit = np.trunc(np.ldexp(rest, -unit))
             rest = rest - np.ldexp(digit, unit)
-            words[:, w] = digit.astype(np.int64).view(np.uint64)
-        words[:, 0] = np.ldexp(rest, self.fraction).astype(np.int64).view(np.uint64)
+            words[:, w] = _modulo(digit)
+        words[:, 0] = _modulo(np.ldexp(rest, self.fraction))
         return words
 
     def decode(self, words: Words) -> Floats:
@@ -93,7 +93,26 @@ class FixedPoint:
             shift, column = DIGIT * w, signed[:, w].tolist()
             totals = [a + (b << shift) for a, b in zip(totals, column, strict=True)]
         one = 1 << self.fraction
-        return np.array([total / one for total in totals], dtype=np.float64)
+        return np.array([_ratio(total, one) for total in totals], dtype=np.float64)
+
+
+def _ratio(total: int, one: int) -> float:
+    """Return a ratio, rounded once; infinite where no float64 is as large."""
+    try:
+        return total / one
+    except OverflowError:
+        return math.inf if total > 0 else -math.inf
+
+
+def _modulo(digits: Floats) -> Words:
+    """Return whole numbers modulo 2^64."""
+    within = np.fmod(digits, 2.0**64)
+    high = np.abs(within) >= 2.0**63
+    return (
+        np.where(high, within - np.copysign(2.0**64, within), within)
+        .astype(np.int64)
+        .view(np.uint64)
+    )
 
 
 def _rounded(values: Floats, fraction: int) -> Floats:
@@ -104,10 +123,13 @@ def _rounded(values: Floats, fraction: int) -> Floats:
 
 
 NARROW = FixedPoint(3, 72)
-"""For rows of ordinary size: multiples of 2.1e-22, below 1.5e25 at each of ten sites."""
+"""For rows of ordinary size: multiples of 2.1e-22, up to 1.5e26."""
 
 WIDE = FixedPoint(6, 144)
-"""For rows of any size: multiples of 4.5e-44, below 7e46 at each of ten sites."""
+"""For rows of any size: multiples of 4.5e-44, up to 7e47."""
+
+SIZE = FixedPoint(25, 144)
+"""For the size of all values of an answer together: up to the largest float64."""
 
 ORDINARY = 2.0**-10, 2.0**20
 """Where the largest centre of each column lies if rows are of ordinary size."""
@@ -126,3 +148,15 @@ def format_for(state: State) -> FixedPoint:
     largest = np.abs(state.centers).max(axis=0, initial=0.0)
     low, high = ORDINARY
     return NARROW if largest.size and (low <= largest).all() and (largest <= high).all() else WIDE
+
+
+def size_of(values: Floats) -> Floats:
+    """Return the sum of absolute values, (1,), that tells whether sums of such values have room.
+
+    Sites cannot refuse what has no room: whoever asks could scale the rows until one site refuses,
+    and so measure its sums. The sum over all sites of this size is below the limit only if that of
+    each value is, and each is then what it seems to be.
+    """
+    with np.errstate(over="ignore"):
+        size: Floats = np.minimum(np.abs(values).sum(keepdims=True), np.finfo(np.float64).max)
+    return size

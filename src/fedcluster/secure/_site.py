@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from fedcluster.core import Summary, Task
 from fedcluster.engines._wire import WireError
 from fedcluster.secure._cohort import MIN_SITES, Cohort
-from fedcluster.secure._fixed_point import Words, format_for
+from fedcluster.secure._fixed_point import SIZE, Words, format_for, size_of
 from fedcluster.secure._masks import (
     SECRET,
     Sealer,
@@ -146,17 +146,17 @@ class SecureSite:
         Raises
         ------
         WireError
-            If the question breaks a rule, or a sum is too large to be added without error.
+            If the question breaks a rule.
         """
         try:
             known, sites = self._begun(run, asked), tuple(asked["sites"])
-            words = _encoded(tasks, answers, len(known.cohort.sites))
+            words = _encoded(tasks, answers)
             received = self._opened(known, asked, sites)
             pairs = self._pairs(known, asked, received)
             masks = self._masks(known, asked["sum"], pairs, len(words))
         except (LookupError, TypeError, AttributeError) as error:
             raise WireError("the question about secure sums is not whole") from error
-        except (ValueError, OverflowError) as error:
+        except ValueError as error:
             raise WireError(f"secure sums: {error}") from error
         known.number, known.sites = asked["sum"], sites
         known.received, known.survivors = received, ()
@@ -286,15 +286,11 @@ class SecureSite:
         return masks
 
 
-def _encoded(tasks: Sequence[Task], answers: Sequence[Summary], n_sites: int) -> Words:
-    """Return answers to tasks as words, one after the other."""
+def _encoded(tasks: Sequence[Task], answers: Sequence[Summary]) -> Words:
+    """Return answers to tasks as words, one after the other, each followed by its size."""
     words = []
     for task, answer in zip(tasks, answers, strict=True):
         numbers = np.concatenate([answer.sums.ravel(), answer.weights])
-        try:
-            words.append(format_for(task.state).encode(numbers, n_sites).ravel())
-        except OverflowError as error:
-            raise OverflowError(
-                f"{type(task.step).__name__}: {error}: scale the columns"
-            ) from error
-    return np.concatenate(words) if words else np.empty(0, dtype=np.uint64)
+        words += [format_for(task.state).encode(numbers).ravel()]
+        words += [SIZE.encode(size_of(numbers)).ravel()]
+    return np.concatenate(words)
