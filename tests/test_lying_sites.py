@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,11 +15,15 @@ from test_replies import Bend, Postman
 from typer.testing import CliRunner
 
 from fedcluster import FederatedKMeans, algorithms, metrics
+from fedcluster._artefacts import write_job
+from fedcluster._attacks._lies import LIES, LyingEngine
 from fedcluster._bounds import Bounded, Box
 from fedcluster._ranges import allowed_of
+from fedcluster._report._messages import influence_line
 from fedcluster.cli import app
 from fedcluster.client import Client
 from fedcluster.core import Answers, Column, Data, State, Summary, Task
+from fedcluster.engines import LocalEngine
 from fedcluster.engines import _wire as wire
 from fedcluster.engines._believed import Believed
 from fedcluster.engines._recorded import RecordedEngine
@@ -28,6 +33,7 @@ from fedcluster.errors import InputError, SiteError
 from fedcluster.federation._bounds import first_rows, keep_first_rows
 from fedcluster.federation._folder import Federation, bound, create
 from fedcluster.jobs import Fit, execute
+from fedcluster.kernels import nearest
 from fedcluster.metrics._moments import Means, Squares
 from fedcluster.preprocessing import PreprocessingSpec, Preprocessor
 from fedcluster.preprocessing._columns import Category, NumericColumn
@@ -374,3 +380,76 @@ def test_a_resumed_run_knows_how_many_answers_are_enough(tmp_path: Path) -> None
     [asked] = RecordedEngine(remote, tmp_path).ask([task])
     [again] = RecordedEngine(remote, tmp_path).ask([task])
     assert (asked.enough, again.enough, again.n_spare) == (2, 2, 1)
+
+
+# Influence
+
+
+def engine_of(rows: Mapping[str, Any]) -> LocalEngine:
+    return LocalEngine([Client(name, Data(X), ()) for name, X in rows.items()])
+
+
+def in_clusters(seed: int, sites: int = 6, n: int = 90) -> dict[str, Any]:
+    """Rows of all sites in four clusters, other rows with each seed."""
+    rng = np.random.default_rng(seed)
+    centers = 4.0 * rng.normal(size=(4, 3))
+    parts = {f"s{i}": centers[rng.integers(0, 4, n)] for i in range(sites)}
+    return {name: each + rng.normal(size=each.shape) for name, each in parts.items()}
+
+
+COLUMNS_3 = ("x0", "x1", "x2")
+
+
+def test_influence_is_that_of_a_server_step_without_the_site() -> None:
+    rows = in_clusters(1)
+    report = execute(Fit(4, prepare=PreprocessingSpec()), engine_of(rows), columns=COLUMNS_3)
+    assert {each.site for each in report.influence} == set(rows)
+    state, prepared = report.outcome.value.state, report.preprocessor
+    assert prepared is not None
+    Z = {name: prepared.apply(Data(X)).X for name, X in rows.items()}
+    labels = {name: nearest(z, state.centers)[0] for name, z in Z.items()}
+    for each in report.influence:
+        others = [name for name in rows if name != each.site]
+        z, j = (np.concatenate([part[name] for name in others]) for part in (Z, labels))
+        own = np.array([z[j == c].mean(axis=0) for c in range(4)])
+        everything = np.concatenate(list(Z.values()))
+        near = nearest(everything, state.centers)[0]
+        middle = np.array([everything[near == c].mean(axis=0) for c in range(4)])
+        least, more = (float(((z - c[j]) ** 2).sum()) for c in (own, middle))
+        assert np.isclose(each.inertia_change or 0, more / least - 1, rtol=1e-6, atol=1e-9)
+        assert each.alone == 0
+        assert 0 < each.mean_shift <= each.largest_shift < 0.2
+
+
+@pytest.mark.parametrize("lie", ["scaled", "flipped", "corner", "many rows"])
+@pytest.mark.parametrize("seed", range(3))
+def test_the_liar_has_the_most_influence(lie, seed) -> None:
+    engine = LyingEngine(engine_of(in_clusters(seed)), {"s3": LIES[lie]})
+    report = execute(Fit(4, prepare=PreprocessingSpec()), engine, columns=COLUMNS_3)
+    assert report.influence[0].site == "s3"
+    said = influence_line(report.influence)
+    assert all(x.startswith("the centres follow the sums of s3: it moves one by ") for x in said)
+    assert said or lie == "flipped"
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_honest_site_stands_out(seed) -> None:
+    report = execute(Fit(4), engine_of(in_clusters(seed)), columns=COLUMNS_3)
+    assert influence_line(report.influence) == []
+
+
+def test_influence_stands_in_the_files_and_on_the_page(tmp_path: Path) -> None:
+    rows = in_clusters(2)
+    model = FederatedKMeans(4, random_state=0).fit(rows)
+    assert len(model.influence_) == 6
+    report = execute(Fit(4), engine_of(rows), columns=COLUMNS_3)
+    write_job(tmp_path, report, "trial")
+    told = json.loads((tmp_path / "history.json").read_text())["influence"]
+    assert [each["site"] for each in told] == [each.site for each in report.influence]
+    assert "Influence of the sites" in (tmp_path / "report.html").read_text()
+
+
+def test_two_sites_or_a_crowd_have_none() -> None:
+    rows = in_clusters(3)
+    few = {name: rows[name] for name in ("s0", "s1")}
+    assert execute(Fit(2), engine_of(few), columns=COLUMNS_3).influence == ()

@@ -26,6 +26,7 @@ from fedcluster.jobs import (
 from fedcluster.model import Model, plain_parameters, state_fields
 from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.preprocessing._messages import in_words
+from fedcluster.recipes._influence import plain as plain_influence
 from fedcluster.selection import Selection
 
 HISTORY = "fedcluster-history"
@@ -86,6 +87,7 @@ def fit_content(report: JobReport, records: Sequence[SiteRecord] = ()) -> dict[s
         "weights": result.state.weights.tolist(),
         **({} if report.privacy is None else {"privacy": report.privacy.plain()}),
         **_account(report, records),
+        **({"influence": plain_influence(report.influence)} if report.influence else {}),
         **({"selection": _verdict(chosen)} if isinstance(chosen, Selection) else {}),
         **_profiles(report),
     }

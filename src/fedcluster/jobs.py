@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
@@ -51,6 +52,7 @@ from fedcluster.recipes._bootstrap import (
     replicated,
 )
 from fedcluster.recipes._clustering import algorithm_of
+from fedcluster.recipes._influence import ROUNDS, Influence, Kept, influences, remembered
 from fedcluster.recipes._private import private_clustering
 from fedcluster.recipes._private_fit import (
     AccountedEngine,
@@ -113,6 +115,8 @@ class JobReport:
         How stable they are, where it was asked.
     privacy : PrivacySpent, optional
         What the answers have cost, where there is a privacy budget.
+    influence : tuple of Influence
+        How far each site moves the centres of a fit, the farthest first, where that can be told.
     """
 
     job: Job
@@ -125,6 +129,7 @@ class JobReport:
     profiles: Profiles | None = None
     stability: Stability | None = None
     privacy: PrivacySpent | None = None
+    influence: tuple[Influence, ...] = ()
 
     def with_decisions(self, left_out: Mapping[str, str], notes: Sequence[str]) -> Self:
         """Return the report with columns that were set aside before the sites were asked."""
@@ -189,6 +194,8 @@ def execute(
     plan = with_preprocessing(plan, _row_transform(job, preprocessor))
     if isinstance(job, Fit) and job.stability:
         plan = _with_stability(plan, job, preprocessor, sites, before)
+    kept: Kept = deque(maxlen=ROUNDS)
+    plan = remembered(plan, kept) if isinstance(job, Fit) else plan
     whole = _with_profiles(plan, job, preprocessor, columns, sites)
     outcome = run_plan(whole, engine, participation=job.participation, seed=seed, watch=watch)
     (value, stability), profiles = outcome.value
@@ -201,6 +208,7 @@ def execute(
         before.value.fit_report,
         profiles=profiles,
         stability=stability,
+        influence=influences(clustering_of(value), kept, seed) if isinstance(job, Fit) else (),
     )
 
 

@@ -12,6 +12,7 @@ from fedcluster._html import Html, element, joined
 from fedcluster._pages import _account as account
 from fedcluster._pages import _quality as quality
 from fedcluster._pages import _sections as sections
+from fedcluster._pages._influence import influence
 from fedcluster._pages._run import Run, damaged, read_run, written_by
 from fedcluster._report._messages import counted
 from fedcluster._report._tables import number
@@ -33,6 +34,7 @@ PARTS: Sequence[Callable[[Run], Html]] = (
     account.choice,
     account.data,
     account.taking_part,
+    influence,
     account.leaving,
     account.prediction,
     account.origin,
@@ -52,6 +54,7 @@ NAMES = {
     "choice": "Number of clusters",
     "data": "Data",
     "rounds": "Rounds",
+    "influence": "Influence",
     "leaving": "What left",
     "prediction": "New rows",
     "origin": "Parameters",

@@ -13,6 +13,7 @@ from fedcluster._report._tables import SiteRecord, number
 from fedcluster._specifications import Fit, rows_of
 from fedcluster.core import Labels, Limit, Result, SiteInfo
 from fedcluster.errors import listed
+from fedcluster.recipes._influence import Influence, striking
 
 LIMITS = {
     "MinRows": "a site with fewer than {} rows sends nothing",
@@ -25,6 +26,25 @@ LOSS, FEW_GROUPS = 0.3, 30
 GROUPS = (
     "rows are seen in groups of at least {p}, and a site of fewer than {min_rows} sends nothing"
 )
+
+
+def influence_line(found: Sequence[Influence]) -> list[str]:
+    """Return which site stands out by its influence on the centres, if one does.
+
+    Examples
+    --------
+    >>> told = [Influence("south", 40.0, 9.0, 3.2, 0), Influence("north", 0.1, 0.1, 0.0, 0)]
+    >>> influence_line([*told, Influence("west", 0.1, 0.1, 0.0, 0)])[0][:66]
+    'the centres follow the sums of south: it moves one by 40 times its'
+    """
+    first = striking(found)
+    if first is None:
+        return []
+    return [
+        f"the centres follow the sums of {first.site}: it moves one by {first.largest_shift:.3g} "
+        f"times its cluster's spread, and without it the other sites' inertia would be "
+        f"{100 * (1 - 1 / (1 + (first.inertia_change or 0))):.3g} % less; check its rows"
+    ]
 
 
 def summary_line(content: Mapping[str, Any]) -> str:

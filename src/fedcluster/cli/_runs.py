@@ -22,7 +22,7 @@ from fedcluster._artefacts import (
     write_selection,
 )
 from fedcluster._pages._page import REPORT
-from fedcluster._report._messages import few_clusters_line, groups_line, limit_line
+from fedcluster._report._messages import few_clusters_line, groups_line, influence_line, limit_line
 from fedcluster._report._tables import (
     SiteRecord,
     Table,
@@ -90,6 +90,7 @@ class FittedSites:
         line = list(self.report.fit_report.warnings)
         line += few_clusters_line(self.labels.values(), len(self.model.centers))
         line += groups_line(self.report.sites, len(self.model.centers))
+        line += influence_line(self.report.influence)
         assert isinstance(self.report.job, Fit)
         line += limit_line(self.report.job, result_of(self.report), options=True)
         return [*line, *(self.selection.warnings if self.selection else ())]

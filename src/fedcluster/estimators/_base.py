@@ -239,6 +239,7 @@ class Federated(Fitted):
         result = self._keep_clusters(report.outcome.value)
         self._keep_profiles(report.profiles)
         self.stability_, self.privacy_ = report.stability, report.privacy
+        self.influence_ = report.influence
         if self.verbose:
             say(f"{self.stop_reason_}; {self.n_iter_} rounds with the sites")
         for line in limit_line(job, result):

@@ -155,6 +155,8 @@ class FederatedKMeans(Federated):
         and what that means.
     privacy_ : PrivacySpent or None
         With ``epsilon``: what was spent, as epsilon and as rho.
+    influence_ : tuple of Influence
+        How far each site moves the centres, the farthest first; of 3 to 50 sites.
     cluster_names_ : tuple of str
         What the clusters are called: with ``profile`` a proposal. Names can be set, and `save`
         keeps them.

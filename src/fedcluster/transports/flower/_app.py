@@ -13,7 +13,7 @@ import logging
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -30,7 +30,8 @@ from flwr.superlink.grid import HttpGrid
 from flwr.supernode.runtime.run_clientapp import push_task_output
 
 from fedcluster._artefacts import result_of, write_job
-from fedcluster._report._messages import groups_line, limit_line
+from fedcluster._report._messages import groups_line, influence_line, limit_line
+from fedcluster.core import SiteInfo
 from fedcluster.engines._believed import Believed
 from fedcluster.engines._recorded import RecordedEngine
 from fedcluster.engines._remote import RemoteEngine
@@ -182,8 +183,7 @@ def conduct(engine: RemoteEngine, content: Mapping[str, Any], folder: Path) -> d
     with _first_rows_kept(engine, content):
         report = execute(job, watched, columns=columns)
     report = replace(report, sites=engine.introduce(), refusals=tuple(engine.refusals))
-    heads = {site.name: site.log for site in report.sites if len(site.log) == HASH_DIGITS}
-    write_json(folder / "log-heads.json", heads)
+    _write_log_heads(folder, report.sites)
     out = Path(content["out"])
     with atomic_folder(out) as partial:
         shown = write_job(partial, report, out.name)
@@ -196,6 +196,7 @@ def conduct(engine: RemoteEngine, content: Mapping[str, Any], folder: Path) -> d
         kept = engine.give(model)
         doubts += groups_line(report.sites, len(model["centers"]))
     if isinstance(job, Fit):
+        doubts += influence_line(report.influence)
         doubts += limit_line(job, result_of(report), options=True)
     written = {"out": str(out), "files": files, "model_at": list(kept), "doubts": doubts}
     return {**shown, **written}
@@ -213,6 +214,12 @@ def with_stated(job: Job, content: Mapping[str, Any]) -> Job:
         job = replace(job, bounds={name: ranges[name] for name in content["columns"] or ranges})
     stated = sum(rows.values()) if set(content["sites"]) <= set(rows) else None
     return replace(job, n_rows=stated)
+
+
+def _write_log_heads(folder: Path, sites: Sequence[SiteInfo]) -> None:
+    """Write the hash of the last line of each site's log, by which a change would be noticed."""
+    heads = {site.name: site.log for site in sites if len(site.log) == HASH_DIGITS}
+    write_json(folder / "log-heads.json", heads)
 
 
 @contextmanager
