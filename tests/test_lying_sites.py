@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +23,7 @@ from fedcluster._ranges import allowed_of
 from fedcluster._report._messages import influence_line
 from fedcluster.cli import app
 from fedcluster.client import Client
-from fedcluster.core import Answers, Column, Data, State, Summary, Task
+from fedcluster.core import Answers, Column, Data, SiteInfo, State, Summary, Task
 from fedcluster.engines import LocalEngine
 from fedcluster.engines import _wire as wire
 from fedcluster.engines._believed import Believed
@@ -39,6 +40,7 @@ from fedcluster.preprocessing import PreprocessingSpec, Preprocessor
 from fedcluster.preprocessing._columns import Category, NumericColumn
 from fedcluster.preprocessing._moments import Missing, Principal
 from fedcluster.privacy import Groups
+from fedcluster.recipes._robust import Robust, apart, majority, robust_rule
 from fedcluster.rounds import server_update
 
 SITES = ("north", "south")
@@ -453,3 +455,116 @@ def test_two_sites_or_a_crowd_have_none() -> None:
     rows = in_clusters(3)
     few = {name: rows[name] for name in ("s0", "s1")}
     assert execute(Fit(2), engine_of(few), columns=COLUMNS_3).influence == ()
+
+
+# Robust fits
+
+
+def fitted(rows: Mapping[str, Any], lies: Mapping[str, str], robust: int) -> Any:
+    """The report of a fit of four clusters where some sites lie."""
+    engine = LyingEngine(engine_of(rows), {name: LIES[lie] for name, lie in lies.items()})
+    job = Fit(4, prepare=PreprocessingSpec(), robust=robust)
+    return execute(job, engine, columns=COLUMNS_3)
+
+
+def inertia(report: Any, rows: Mapping[str, Any]) -> float:
+    """Of the honest sites' rows, by the centres in the units of the columns."""
+    centers = report.preprocessor.invert(report.outcome.value.state.centers)
+    return float(sum(nearest(X, centers)[1].sum() for X in rows.values()))
+
+
+@pytest.mark.parametrize("lie", LIES)
+@pytest.mark.parametrize("seed", range(4, 7))
+def test_a_robust_fit_is_as_good_as_one_without_the_liar(lie, seed) -> None:
+    rows = in_clusters(seed, sites=7)
+    honest = {name: X for name, X in rows.items() if name != "s3"}
+    report = fitted(rows, {"s3": lie}, 1)
+    assert inertia(report, honest) < 1.02 * inertia(fitted(honest, {}, 0), honest)
+    assert "; robust against 1 lying site" in report.outcome.value.reason
+    if lie != "overflow":  # its answers are not used at all
+        assert report.outcome.value.reason.endswith(": left out of most clusters: s3")
+
+
+def test_a_robust_fit_stands_two_liars_that_agree_and_no_more_than_it_is_told() -> None:
+    rows = in_clusters(8, sites=9)
+    honest = {name: X for name, X in rows.items() if name not in ("s3", "s4")}
+    lies = {"s3": "corner", "s4": "corner"}
+    best = inertia(fitted(honest, {}, 0), honest)
+    assert inertia(fitted(rows, lies, 2), honest) < 1.02 * best
+    assert inertia(fitted(rows, lies, 0), honest) > 1.1 * best
+
+
+def test_a_robust_fit_of_honest_sites_is_nearly_the_same() -> None:
+    for seed in range(3):
+        rows = in_clusters(seed, sites=7)
+        robust, usual = (inertia(fitted(rows, {}, faults), rows) for faults in (1, 0))
+        assert robust < 1.02 * usual
+
+
+def test_what_is_alike_by_chance_is_not_left_out() -> None:
+    """Of many draws, few honest sites are apart; one that is moved is."""
+    rng = np.random.default_rng(5)
+    out = 0
+    for _ in range(300):
+        n = rng.integers(5, 200, 9).astype(float)
+        means = rng.normal(size=(9, 4)) / np.sqrt(n)[:, None]
+        out += apart(means, n, 4.0, 1).sum()
+        means[2] += 9 / np.sqrt(n[2])
+        assert apart(means, n, 4.0, 1)[2]
+    assert out < 15
+
+
+@pytest.mark.parametrize("weights", [[1e9, 1, 1, 1, 1], [5, 4, 3, 2, 1], [1, 0, 0, 0, 0]])
+@pytest.mark.parametrize("faults", [1, 2])
+def test_no_few_sites_are_the_majority(weights, faults) -> None:
+    capped = np.sort(majority(np.array(weights, float), faults))
+    assert capped[-faults:].sum() <= max(capped[:-faults].sum(), faults * capped[-faults - 1])
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"algorithm": "kfed"}, "robust=1 does not go with algorithm 'kfed'"),
+        ({"m": 2.0}, "robust=1 does not go with fuzzy clusters"),
+        ({"quality": "best"}, "does not go with quality 'best'"),
+        ({"sums_only": True}, "does not go with sums_only: sums do not show who sent them"),
+        ({"metric": "cosine"}, "does not go with metric='cosine'"),
+        ({"n_clusters": (2, 3)}, "does not go with a choice of n_clusters: choose it first"),
+        ({"profile": True}, "does not go with profile"),
+        ({"epsilon": 1.0, "bounds": ([0] * 3, [1] * 3)}, "privacy budget there is no robust"),
+        ({"robust": 4}, "robust=4 needs at least 9 sites, of which most are honest; there are 7"),
+    ],
+)
+def test_what_robust_fits_cannot_do_is_refused(options, reason) -> None:
+    job = Fit(**{"n_clusters": 4, "robust": 1, **options})
+    with pytest.raises(InputError, match=re.escape(reason)):
+        execute(job, engine_of(in_clusters(0, sites=7)), columns=COLUMNS_3)
+
+
+def test_robust_fits_need_more_than_secure_sums() -> None:
+    sites = [SiteInfo(name, secure=True) for name in "abc"]
+    with pytest.raises(InputError, match="secure sums, which hide what must be compared"):
+        robust_rule(Fit(4, robust=1), sites, 0)
+
+
+def test_steps_that_cannot_be_compared_are_refused() -> None:
+    with pytest.raises(InputError, match="does not know how to compare sites by VarianceTree"):
+        Robust(1, 4, {}, 0).combine(
+            Task(algorithms.VarianceTree(8), State()), Answers(sent(a=1.0, b=1.0, c=1.0))
+        )
+
+
+def test_a_cluster_of_too_few_sites_keeps_its_sums_and_is_told_of() -> None:
+    rows = in_clusters(3, sites=7)
+    far = RNG.normal(size=(40, 3)) + 40.0
+    rows = {name: np.vstack([X, far]) if name in ("s0", "s1") else X for name, X in rows.items()}
+    report = fitted(rows, {}, 1)
+    assert "clusters at too few sites to compare" in report.outcome.value.reason
+    assert inertia(report, rows) < 1.2 * inertia(fitted(rows, {}, 0), rows)
+
+
+def test_estimators_and_both_commands_take_it() -> None:
+    model = FederatedKMeans(4, robust=1, random_state=0).fit(in_clusters(0, sites=7))
+    assert "robust against 1 lying site" in model.stop_reason_
+    for command in (("fit",), ("federation", "run", "x", "fit")):
+        assert "--robust" in invoke(*command, "--help")[1]

@@ -85,6 +85,10 @@ def made(k=3, columns=2, sites=2, names=("age", "ward"), site="site", **more) ->
     history = {
         "n_clusters": k, "columns": names, "seed": 0, "stop_reason": "converged after 2 rounds",
         "rounds": 5, "sites": told, "prepared": ["Prepared: as they are."],
+        "influence": [
+            {"site": each["name"], "largest_shift": 0.25, "mean_shift": None,
+             "inertia_change": 0.031, "alone": 0} for each in told
+        ],
         "missing": [{"site": each, "exchange": 2, "reason": "silent"} for each in answered[1:]],
         "history": [
             {"round": r, "step": "Lloyd", "inertia": 9.0 / r, "shift": 0.1**r} for r in (1, 2, 3)

@@ -35,7 +35,7 @@ SCORES = "fedcluster-scores"
 PROFILES = "fedcluster-profiles"
 FORMAT_VERSION = 1
 NOT_PARAMETERS = ("algorithm", "seed", "means", "start")
-ASKED_BESIDES = ("profile", "stability")
+ASKED_BESIDES = ("profile", "stability", "robust")
 OF_PRIVACY = ("epsilon", "delta", "group_size", "bounds", "n_rows")
 OF_MIXTURES = ("model", "covariance_type", "reg_covar", "noise")
 

@@ -105,6 +105,9 @@ class FitSpec:
         The smallest group of rows that all sites let through.
     trim : float
         The share of the rows that belongs to no cluster, those farthest from all centres.
+    robust : int
+        The largest number F of sites that may lie: their sums are combined so that none of so many
+        can steer the clusters.
     profile : bool
         Whether the sites are asked what sets the clusters apart, in two rounds more.
     stability : bool or int
@@ -179,6 +182,9 @@ class FitSpec:
         "Leave out this share of the rows, those farthest from all centres; their label is -1.",
         metavar="SHARE",
         least=0,
+    )
+    robust: int = parameter(
+        0, "Be right with up to F sites that lie; needs 2 F + 1 sites.", metavar="F", least=0
     )
     profile: bool = parameter(
         False, "Describe what sets the clusters apart; takes two more rounds.", "--profile"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
@@ -52,7 +51,7 @@ from fedcluster.recipes._bootstrap import (
     replicated,
 )
 from fedcluster.recipes._clustering import algorithm_of
-from fedcluster.recipes._influence import ROUNDS, Influence, Kept, influences, remembered
+from fedcluster.recipes._influence import Influence, influences
 from fedcluster.recipes._private import private_clustering
 from fedcluster.recipes._private_fit import (
     AccountedEngine,
@@ -62,6 +61,7 @@ from fedcluster.recipes._private_fit import (
     n_rows_of,
 )
 from fedcluster.recipes._profiling import assigned_rows, profiles_of
+from fedcluster.recipes._robust import Listener, robust_rule, with_account
 from fedcluster.rounds import (
     CommunicationRound,
     Outcome,
@@ -183,9 +183,10 @@ def execute(
     seed, how = drawn(job.seed), preprocessing_of(job)
     fitting = _fitting(how, engine) if isinstance(how, PreprocessingSpec) else None
     plan_of(job, engine.introduce(), seed)  # refuses what makes no sense for these sites
+    listener = Listener(robust_rule(job, engine.introduce(), seed))
     before: Outcome[Any] = Outcome(Fitted(how, FitReport()), ())  # type: ignore[arg-type]
     if fitting is not None:
-        before = run_plan(fitting, engine, watch=watch)
+        before = run_plan(fitting, engine, watch=watch, listener=listener)
         columns = [column.name for column in before.value.preprocessor.columns]
     preprocessor = before.value.preprocessor
     _check_width(job, len(preprocessor.names_out) if preprocessor else len(columns))
@@ -194,21 +195,20 @@ def execute(
     plan = with_preprocessing(plan, _row_transform(job, preprocessor))
     if isinstance(job, Fit) and job.stability:
         plan = _with_stability(plan, job, preprocessor, sites, before)
-    kept: Kept = deque(maxlen=ROUNDS)
-    plan = remembered(plan, kept) if isinstance(job, Fit) else plan
     whole = _with_profiles(plan, job, preprocessor, columns, sites)
-    outcome = run_plan(whole, engine, participation=job.participation, seed=seed, watch=watch)
+    terms: dict[str, Any] = {"watch": watch, "listener": listener, "seed": seed}
+    outcome = run_plan(whole, engine, participation=job.participation, **terms)
     (value, stability), profiles = outcome.value
     return JobReport(
         job,
-        replace(outcome, value=value).after(before),
+        replace(outcome, value=with_account(value, listener)).after(before),
         tuple(columns),
         engine.introduce(),
         preprocessor,
         before.value.fit_report,
         profiles=profiles,
         stability=stability,
-        influence=influences(clustering_of(value), kept, seed) if isinstance(job, Fit) else (),
+        influence=_influence(job, value, listener, seed),
     )
 
 
@@ -228,6 +228,11 @@ def _fit_privately(
     outcome = run_plan(with_preprocessing(plan, box), accounted, seed=seed, watch=watch)
     told = engine.introduce()
     return JobReport(job, outcome, tuple(columns), told, box, privacy=accounted.spent)
+
+
+def _influence(job: Job, value: Any, listener: Listener, seed: int) -> tuple[Influence, ...]:
+    """Return how far each site moves the centres of a fit."""
+    return influences(clustering_of(value), listener.kept, seed) if isinstance(job, Fit) else ()
 
 
 def _with_stability(

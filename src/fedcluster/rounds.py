@@ -12,7 +12,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Generic, Self, TypeVar, cast
+from typing import Any, Generic, Protocol, Self, TypeVar, cast
 
 import numpy as np
 
@@ -213,6 +213,17 @@ def everyone(plan: Plan[T]) -> Plan[T]:
     return each_task(plan, lambda task: replace(task, everyone=True))
 
 
+class Listener(Protocol):
+    """Hears the rounds of a plan, and says what the plan sees of the answers."""
+
+    @property
+    def spare(self) -> int:
+        """Number of sites whose sums are too large without which the plan goes on."""
+
+    def __call__(self, tasks: Sequence[Task], answers: list[Answers]) -> list[Answers]:
+        """Return the answers that the plan is to see."""
+
+
 @dataclass(frozen=True, slots=True)
 class CommunicationRound:
     """Record of one exchange with the sites: all tasks of a round together.
@@ -302,6 +313,7 @@ def run_plan(
     participation: float = 1.0,
     seed: int = 0,
     watch: Callable[[CommunicationRound], None] | None = None,
+    listener: Listener | None = None,
 ) -> Outcome[T]:
     """Carry a plan out on an engine.
 
@@ -318,6 +330,8 @@ def run_plan(
         Makes the samples.
     watch : callable taking a CommunicationRound, optional
         Told of each one as it ends, for a progress bar.
+    listener : Listener, optional
+        Hears the answers of every round, and says what the plan is to see of them.
 
     Raises
     ------
@@ -339,15 +353,18 @@ def run_plan(
         steps.update(dict.fromkeys(map(repr, distinct.values())))
         share = 1.0 if any(task.everyone for task in tasks) else participation
         asked = sampled(len(names), share, seed, len(communication_rounds))
-        answers = _finite(tasks, engine.ask(tasks, [names[i] for i in asked]))
+        answers = _finite(tasks, engine.ask(tasks, [names[i] for i in asked]), listener)
         communication_rounds.append(_exchange(tasks, answers))
+        answers = answers if listener is None else listener(tasks, answers)
         if len(communication_rounds) == 1 and not any(communication_rounds[0].values_sent.values()):
             raise HeldBackError(_who_held_back(engine, communication_rounds[0]))
         if watch is not None:
             watch(communication_rounds[-1])
 
 
-def _finite(tasks: Sequence[Task], answers: list[Answers]) -> list[Answers]:
+def _finite(
+    tasks: Sequence[Task], answers: list[Answers], listener: Listener | None
+) -> list[Answers]:
     """Return answers without sites whose sums are too large, if enough others are there.
 
     Raises
@@ -362,7 +379,8 @@ def _finite(tasks: Sequence[Task], answers: list[Answers]) -> list[Answers]:
                 where = f"round {task.state.round + 1}, {type(task.step).__name__}"
                 why = f"its sums are not finite, or beyond {MOST_FOR_A_ROW:g} for a row"
                 found.setdefault(name, f"site {name!r}, {where}: {why}")
-    if len(found) > answers[0].n_spare:
+    spare = 0 if listener is None else listener.spare
+    if len(found) > max(spare, answers[0].n_spare):
         why = next(iter(found.values()))
         raise SiteError(f"{why}: scale down its columns, or look for values that are wrong")
     for name, why in found.items():

@@ -116,6 +116,9 @@ class FederatedKMeans(Federated):
     stability : bool or int, default=False
         Whether the clusters are compared with those of replicates, of rows that the sites draw
         anew (a bootstrap): see ``stability_``. A number is how many; True is 20.
+    robust : int, default=0
+        The largest number of sites that may lie, of at least 2 F + 1: see
+        ``docs/lying-sites.md``.
     trim : float, default=0
         The share of the rows that belongs to no cluster, at most 0.5: those that are farthest from
         all centres, as in trimmed k-means. Their label is -1, and so is that of new rows that are
@@ -225,6 +228,7 @@ class FederatedKMeans(Federated):
     delta: float = 1e-6
     bounds: Any = None
     group_size: int = 1
+    robust: int = 0
 
     _names = ALGORITHMS
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
@@ -21,9 +21,7 @@ from fedcluster._random import stream
 from fedcluster.algorithms import FFCM, Lloyd, SphericalKMeans
 from fedcluster.algorithms._merging import means, total
 from fedcluster.core import Answers, Floats, Result, State, Task
-from fedcluster.rounds import EarlyStop, Plan
 
-T = TypeVar("T")
 Exchange = list[tuple[Task, Answers]]
 Kept = deque[Exchange]
 
@@ -63,23 +61,11 @@ class Influence:
     alone: int
 
 
-def remembered(plan: Plan[T], kept: Kept) -> Plan[T]:
-    """Let a plan run, and keep the answers of its last rounds that made states."""
-    try:
-        tasks = next(plan)
-        while True:
-            try:
-                answers = yield tasks
-            except EarlyStop as stop:
-                tasks = plan.throw(stop)
-                continue
-            pairs = zip(tasks, answers, strict=True)
-            if made := [pair for pair in pairs if hasattr(pair[0].step, "server_step")]:
-                kept.append(made)
-            tasks = plan.send(answers)
-    except StopIteration as stop:
-        value: T = stop.value
-        return value
+def remember(kept: Kept, tasks: Sequence[Task], answers: Sequence[Answers]) -> None:
+    """Keep the answers of a round that make states, among those of the last rounds."""
+    pairs = zip(tasks, answers, strict=True)
+    if made := [pair for pair in pairs if hasattr(pair[0].step, "server_step")]:
+        kept.append(made)
 
 
 def influences(result: Result, kept: Kept, seed: int) -> tuple[Influence, ...]:
@@ -90,7 +76,7 @@ def influences(result: Result, kept: Kept, seed: int) -> tuple[Influence, ...]:
     result : Result
         The clustering.
     kept : deque of exchanges
-        The last rounds, see `remembered`.
+        The last rounds, see `remember`.
     seed : int
         The seed of the run.
     """
