@@ -198,20 +198,33 @@ def test_nearest_counts_are_no_farther_than_any_others() -> None:
         assert ((found - noisy) ** 2).sum() <= ((others - noisy) ** 2).sum(axis=1).min() + 1e-9
 
 
+@pytest.mark.parametrize("n_rows", [None, 5e4, 1e9])
 @pytest.mark.parametrize(("k", "d"), [(1, 1), (5, 2), (20, 3), (3, 4), (10, 4), (2, 50)])
-@pytest.mark.parametrize("budget", [Budget(0.1, 1e-6), Budget(4.0, 1e-8, group_size=3)])
-def test_the_answers_cost_the_budget_and_no_more(k: int, d: int, budget: Budget) -> None:
+@pytest.mark.parametrize("budget", [Budget(0.5, 1e-6), Budget(4.0, 1e-8, group_size=3)])
+def test_the_answers_cost_the_budget_and_no_more(
+    k: int, d: int, budget: Budget, n_rows: float | None
+) -> None:
     tasks: list[Task] = []
 
     def told(task: Task) -> Task:
         tasks.append(task)
         return task
 
-    plan = private_clustering(FitSpec(k), budget, n_rows=None, n_columns=d)
-    driven(each_task(plan, told), np.zeros((10_000_000, d), np.float32)[:1].repeat(100, 0), 1e6)
+    plan = private_clustering(FitSpec(k), budget, n_rows=n_rows, n_columns=d)
+    driven(each_task(plan, told), np.zeros((100, d)), 1e6)
     assert rho_of(task.noise for task in tasks) == pytest.approx(budget.rho, rel=1e-9)
-    planned = Releases.planned(budget, k, d).noises
-    assert [task.noise for task in tasks] == list(planned.values())
+    planned = Releases.planned(budget, k, d, n_rows=n_rows or 1e6 + 100)
+    assert [task.noise for task in tasks] == list(planned.noises.values())
+
+
+def test_more_rows_get_more_rounds_of_updates() -> None:
+    budget = Budget(1.0, 1e-6)
+    rounds = [
+        sum("update" in name for name in Releases.planned(budget, 8, 5, n_rows=n_rows).noises)
+        for n_rows in (0.0, 3e3, 1e4, 1e5, 1e9)
+    ]
+    assert rounds == sorted(rounds)
+    assert (rounds[0], rounds[-1]) == (2, 8)
 
 
 def driven(plan: Plan[Result], X: np.ndarray, more_rows: float = 0.0) -> Result:

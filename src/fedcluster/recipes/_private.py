@@ -1,11 +1,12 @@
 """Plan of a clustering by k-means whose every answer has noise, within one budget.
 
-The start decides, and takes the larger part of the budget; then two rounds of relative updates.
+The start decides, and takes the larger part of the budget; then two rounds of relative updates, or
+more where there are plenty of rows.
 
     1  `BoxMoments`           where the rows lie and how far they spread
     2  `BallScatter`          directions that tell clusters apart, beyond three columns
     3  `GridCells`            cells with noisy counts, clustered at the server: k centres
-    4  `RelativeLloyd` twice  the centres move to the means of their rows
+    4  `RelativeLloyd`        the centres move to the means of their rows
 
 The noise multipliers are fixed before any row is read, and so is what they cost together: the
 sum of 1 / (2 noise^2) is the rho of the budget, exactly. Everything besides the noise is
@@ -21,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from math import prod, sqrt
+from math import log2, prod, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,18 +33,25 @@ from fedcluster._specifications import FitSpec
 from fedcluster.algorithms import Lloyd
 from fedcluster.algorithms._private_cells import MOST_CELLS, GridCells
 from fedcluster.algorithms._private_moments import BallScatter, BoxMoments, clipped
-from fedcluster.algorithms._relative_lloyd import RelativeLloyd
+from fedcluster.algorithms._relative_lloyd import APART, RelativeLloyd, radii
 from fedcluster.core import Algorithm, Floats, Iteration, Result, State, Step, Summary, Task
 from fedcluster.errors import InputError
 from fedcluster.privacy._accounting import Budget, noise_of
 from fedcluster.recipes._seeds import best_seeds
 from fedcluster.rounds import Plan, server_update
 
-SHARES = {"moments": 0.05, "scatter": 0.15, "cells": 0.38, "first": 0.10, "second": 0.32}
-"""Parts of rho that the releases take, where the rows have more columns than a start needs."""
+MOMENTS, SCATTER, CELLS = 0.05, 0.15, 0.4
+"""Parts of rho that the first three releases take; without the second, see `PLAIN_CELLS`."""
 
-PLAIN_SHARES = {"moments": 0.05, "cells": 0.50, "first": 0.10, "second": 0.35}
-"""Parts of rho without a release of second moments."""
+PLAIN_CELLS = 0.5
+"""Part of rho of the cells where no second moments are asked for."""
+
+LAST = 0.7
+"""Part of what is left for the rounds of updates that the last of them takes."""
+
+ROUNDS, MOST_ROUNDS, PLENTY = 2, 8, 50.0
+"""Rounds of updates, at least and at most, and the rows of a cluster, in noise multipliers of the
+whole budget and roots of the columns, from which each doubling allows one more."""
 
 GRID_AXES = 3
 """Axes, at most, of a grid of counts alone; cells along more are wide, and have sums."""
@@ -54,11 +62,18 @@ REACH, WIDER = 3.0, 1.3
 MOST_GRID = 1 << 15
 """Cells of a grid, at most."""
 
-CELLS_PER_CLUSTER, FEWEST_CELLS = 40, 4
-"""Cells with sums for each cluster, at most, and the fewest of counts alone."""
+FEWEST_CELLS, MOST_AVERAGED, ROWS_SEEN = 4, 4096, 0.15
+"""The fewest cells for each cluster of a grid of counts; the most with sums, and how many of them
+for each row that stands out of the noise."""
 
-NARROWER = 2.0
+NARROWER = 2.5
 """Ends of a grid with sums in deviations of the rows."""
+
+TIGHT, LOOSE = 1.5, 2.5
+"""Radius of updates in root mean squared distances, for the fewest rounds and where more follow."""
+
+WIDEST = 2.0
+"""First radius, in median distances of a centre to the nearest other one, at most."""
 
 STANDING_OUT = 3.0
 """Deviations of the noise by which the count of a cell, or of it and its neighbours, stands out."""
@@ -77,43 +92,61 @@ class Releases:
     Parameters
     ----------
     noises : mapping of str to float
-        The noise multiplier of each release, by its name in `SHARES`.
+        The noise multiplier of each release: moments, perhaps scatter, cells, and the rounds of
+        updates from 1.
     n_axes : int
         Axes along which the rows are described for the start.
-    n_noises : int
+    n_noises : float
         Independent noises in the total of all sites' answers: as many as sites, where each adds
         its own in full, and 1 where they share one.
     """
 
     noises: Mapping[str, float]
     n_axes: int
-    n_noises: int = 1
+    n_noises: float = 1.0
 
     @classmethod
     def planned(
-        cls, budget: Budget, n_clusters: int, n_columns: int, n_noises: int = 1
+        cls,
+        budget: Budget,
+        n_clusters: int,
+        n_columns: int,
+        n_noises: float = 1.0,
+        n_rows: float = 0.0,
     ) -> Releases:
-        """Return the releases whose costs add up to a budget.
+        """Return the releases whose costs add up to a budget; more for more rows.
 
         Examples
         --------
         >>> from fedcluster.privacy._accounting import rho_of
         >>> releases = Releases.planned(Budget(1.0, 1e-6), n_clusters=5, n_columns=20)
         >>> list(releases.noises), releases.n_axes
-        (['moments', 'scatter', 'cells', 'first', 'second'], 4)
+        (['moments', 'scatter', 'cells', 'update 1', 'update 2'], 4)
         >>> abs(rho_of(releases.noises.values()) - Budget(1.0, 1e-6).rho) < 1e-12
         True
         """
         n_axes = n_columns
         if n_columns > GRID_AXES:
             n_axes = min(n_columns, max(n_clusters - 1, 1))
-        shares = SHARES if n_axes < n_columns else PLAIN_SHARES
-        noises = {name: noise_of(share * budget.rho) for name, share in shares.items()}
+        start = {"moments": MOMENTS, "cells": PLAIN_CELLS}
+        if n_axes < n_columns:
+            start = {"moments": MOMENTS, "scatter": SCATTER, "cells": CELLS}
+        least = fewest_rows(n_clusters, n_columns, budget, n_noises)
+        more = log2(max(n_rows * SEEN / (PLENTY * least), 1.0))
+        rounds, left = min(ROUNDS + int(more), MOST_ROUNDS), 1.0 - sum(start.values())
+        earlier = [left * (1.0 - LAST) / (rounds - 1)] * (rounds - 1)
+        updates = {f"update {i}": x for i, x in enumerate([*earlier, left * LAST], start=1)}
+        noises = {name: noise_of(share * budget.rho) for name, share in (start | updates).items()}
         return cls(noises, n_axes, n_noises)
 
     def scale(self, name: str) -> float:
         """Return the deviation of the noise on the total of a count that has all of a release."""
         return self.noises[name] * sqrt(self.n_noises)
+
+    @property
+    def spread(self) -> float:
+        """Radius of updates in root mean squared distances."""
+        return LOOSE if f"update {ROUNDS + 1}" in self.noises else TIGHT
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -126,11 +159,14 @@ class _Box:
         Their number.
     mean, variance : ndarray of shape (d,)
         Of the columns.
+    noise : float
+        Deviation of the noise in a variance.
     """
 
     n_rows: float
     mean: Floats
     variance: Floats
+    noise: float
 
     @classmethod
     def from_total(cls, total: Summary, noise: float) -> _Box:
@@ -138,7 +174,7 @@ class _Box:
         n, (sums, squares) = max(float(total.weights[0]), 1.0), np.split(total.sums[0], 2)
         mean = np.clip(sums / n, -1.0, 1.0)
         least = min(2.0 * noise / n, 0.3)
-        return cls(n, mean, np.clip(squares / n - mean**2, least, 1.0))
+        return cls(n, mean, np.clip(squares / n - mean**2, least, 1.0), noise / n)
 
     @property
     def radius(self) -> float:
@@ -172,7 +208,7 @@ class _Frame:
 
 
 def private_clustering(
-    fit: FitSpec, budget: Budget, *, n_rows: float | None, n_columns: int, n_noises: int = 1
+    fit: FitSpec, budget: Budget, *, n_rows: float | None, n_columns: int, n_noises: float = 1.0
 ) -> Plan[Result]:
     """Plan a private k-means of rows that lie in [-1, 1]^d.
 
@@ -186,7 +222,7 @@ def private_clustering(
         Number of rows of all sites, where it is public.
     n_columns : int
         d.
-    n_noises : int, default=1
+    n_noises : float, default=1
         Number of independent noises in a total: of the sites, where each adds its own in full.
 
     Returns
@@ -210,13 +246,15 @@ def private_clustering(
     shape = step.sensitivity(State(), n_columns)
     box = _Box.from_total(total, releases.scale("moments") * shape.sums / sqrt(1 - shape.share))
     if n_rows is None:
-        check_rows(box.n_rows, least, k, budget)
+        n_rows = box.n_rows
+        check_rows(n_rows, least, k, budget)
+    releases = Releases.planned(budget, k, n_columns, n_noises, n_rows)
     frame = yield from _frame(box, releases, fit.seed)
     start = yield from _start(frame, releases, fit)
     return (yield from _refined(start, releases, fit.seed))
 
 
-def fewest_rows(n_clusters: int, n_columns: int, budget: Budget, n_noises: int = 1) -> float:
+def fewest_rows(n_clusters: int, n_columns: int, budget: Budget, n_noises: float = 1.0) -> float:
     """Return the fewest rows that a private clustering is of use for, measured on many kinds.
 
     Examples
@@ -270,7 +308,18 @@ def _start(frame: _Frame, releases: Releases, fit: FitSpec) -> Plan[State]:
     means = State(points, nearest_counts(counts, frame.box.n_rows))
     [seeds] = best_seeds(means, fit.n_clusters, 1, stream(fit.seed, 0))
     centers = np.clip(frame.box.mean + seeds.centers @ frame.axes, -1.0, 1.0)
-    return State(centers, seeds.weights)
+    radius = _first_radius(centers, seeds.weights, frame.box, releases.spread)
+    return State(centers, seeds.weights, memory={"radius": np.full(len(centers), radius)})
+
+
+def _first_radius(centers: Floats, weights: Floats, box: _Box, spread: float) -> float:
+    """Return the first radius: by the centres' distances, or more where rows spread more."""
+    middle = weights @ centers / weights.sum()
+    between = weights @ ((centers - middle) ** 2).sum(axis=1) / weights.sum()
+    unsure = 2.0 * box.noise * sqrt(len(box.variance))
+    within = max(float(box.variance.sum() - between) - unsure, 0.0)
+    usual = float(radii(State.at(centers))[0])
+    return float(np.clip(spread * sqrt(within), usual, WIDEST / APART * usual))
 
 
 def _counted(frame: _Frame, releases: Releases, fit: FitSpec) -> Plan[tuple[Floats, Floats]]:
@@ -292,8 +341,8 @@ def _counted(frame: _Frame, releases: Releases, fit: FitSpec) -> Plan[tuple[Floa
 def _averaged(frame: _Frame, releases: Releases, fit: FitSpec) -> Plan[tuple[Floats, Floats]]:
     """Plan the noisy means (cells, q) of the rows in wide cells, with their noisy counts."""
     box, ends = frame.box, NARROWER * np.sqrt(frame.variances)
-    seen = 0.5 * box.n_rows / releases.scale("cells")
-    bins = _widest_cut(2.0 * ends, min(CELLS_PER_CLUSTER * fit.n_clusters, seen))
+    n_cells = ROWS_SEEN * box.n_rows / releases.scale("cells")
+    bins = _widest_cut(2.0 * ends, min(n_cells, MOST_AVERAGED))
     state = frame.asked(-ends, ends, bins)
     total = yield from _asked(GridCells(means=True), state, releases.noises["cells"], fit.seed)
     points = clipped(total.sums / np.maximum(total.weights, 1e-9)[:, None], 1.0)
@@ -376,9 +425,9 @@ def nearest_counts(counts: Floats, total: float) -> Floats:
 
 def _refined(start: State, releases: Releases, seed: int) -> Plan[Result]:
     """Plan the rounds of relative updates from a start."""
-    step, history = RelativeLloyd(), list[Iteration]()
+    step, history = RelativeLloyd(releases.spread), list[Iteration]()
     state = replace(start, round=0)
-    for name in [n for n in releases.noises if n in ("first", "second")]:
+    for name in (name for name in releases.noises if name.startswith("update")):
         [answers] = yield [Task(step, state, seed, noise=releases.noises[name])]
         state, done = server_update(step, state, answers, seed)
         state = replace(state, centers=np.clip(state.centers, -1.0, 1.0))
