@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NoReturn
@@ -25,7 +25,7 @@ import numpy as np
 
 from fedcluster._choices import PROTECTIONS
 from fedcluster.client import Client
-from fedcluster.core import Data, Filter, RowStream
+from fedcluster.core import Data, Filter, Limit, RowStream
 from fedcluster.errors import InputError
 from fedcluster.io._cells import COMMA, NAMES, POINT, kind_of, missing_in
 from fedcluster.io._columns import Meanings, first_twice, has_columns, merged_kind
@@ -145,6 +145,9 @@ class SiteFile:
     privacy : Budget, optional
         What all answers to all runs together may cost; then every answer has noise, and rows are
         neither grouped nor limited.
+    colluders : int, optional
+        With it, under secure sums, the sites share the noise: so many of the others may work with
+        the coordinator. Without it, this site adds all of it.
     values_in_memory : int, default=8388608
         Rows of at most so many values are held in memory, 8 bytes each; others come in chunks.
     federation, permits : mapping
@@ -184,6 +187,7 @@ class SiteFile:
     cost: Cost = field(default_factory=Cost)
     policy: PolicyLimits = field(default_factory=PolicyLimits)
     privacy: Budget | None = None
+    colluders: int | None = None
     values_in_memory: int = IN_MEMORY
     federation: Mapping[str, Any] = field(default_factory=dict)
     permits: Mapping[str, Any] = field(default_factory=dict)
@@ -324,7 +328,16 @@ class SiteFile:
         client = Client(self.name, lambda: self.rows(columns, raw=raw), self.limits.filters)
         if self.privacy is not None:
             client.filters, client.rows_per_person = (), self.privacy.group_size
+            client.told = (self.told_privacy,)
         return client
+
+    @property
+    def told_privacy(self) -> Limit:
+        """What the site tells of its privacy budget, which depends on no row."""
+        budget = self.privacy
+        told: dict[str, Any] = {} if budget is None else asdict(budget)
+        told |= {} if self.colluders is None else {"colluders": self.colluders}
+        return Limit("PrivacyBudget", tuple(told.items()))
 
     def profile(self) -> Profile:
         """Read the source once and return what its columns hold.
@@ -452,6 +465,7 @@ class _Toml:
             cost=self.table("cost").cost(),
             policy=self.table("policy").policy(),
             privacy=self.table("privacy").privacy() if "privacy" in self.content else None,
+            colluders=self.table("privacy").colluders(),
             values_in_memory=self.whole("values_in_memory", 0, IN_MEMORY),
             federation=self.table("federation").content,
             permits=self.table("permits").content,
@@ -560,7 +574,7 @@ class _Toml:
 
     def privacy(self) -> Budget:
         """Return the privacy budget of the site."""
-        self.only([f.name for f in fields(Budget)])
+        self.only([*(f.name for f in fields(Budget)), "colluders"])
         given: dict[str, Any] = {"group_size": self.whole("group_size", 1, 1)}
         for key in ("epsilon", "delta"):
             given[key] = self.content.get(key)
@@ -570,6 +584,10 @@ class _Toml:
             return Budget(**given)
         except InputError as error:
             self.complain(str(error))
+
+    def colluders(self) -> int | None:
+        """Return how many other sites may work with the coordinator, where noise is shared."""
+        return self.whole("colluders", 0) if "colluders" in self.content else None
 
     def check_private(self, site: SiteFile) -> None:
         """Refuse what does not go together with noise."""

@@ -148,6 +148,8 @@ class Client:
 
     key: bytes = b""
     """What makes the site's bootstrap samples besides the seed; over a network only it knows it."""
+    told: tuple[Limit, ...] = ()
+    """Limits that the site tells of besides those of its filters."""
     rows_per_person: int | None = None
     """Rows of one person, at most, that answers with noise are about: the first ones."""
     _prepared: tuple[RowTransform, Data] | None = None
@@ -224,7 +226,7 @@ class Client:
     @cached_property
     def site(self) -> SiteInfo:
         """Facts that the site tells of itself without being asked for more; opens the rows."""
-        limits = tuple(map(Limit.from_filter, self.filters))
+        limits = (*map(Limit.from_filter, self.filters), *self.told)
         if self.protection is not None:
             limits = (self.protection.groups.limit,)
         rows = self.rows  # without weight they do not count, as over a network
@@ -465,7 +467,7 @@ class Client:
         noise passes them.
         """
         if task.noise is not None:
-            summary = with_noise(full, task)
+            summary = with_noise(full, task, task.shares)
             self.audit_log.append(_sent(task, self._written(task.step), summary, summary))
             return summary
         summary = self._filtered(full, n_rows)

@@ -610,6 +610,9 @@ class Task:
     noise : float, optional
         The noise multiplier: the standard deviation of the Gaussian noise that is added to the
         answer over the answer's L2 sensitivity. Without it the answer is exact.
+    shares : int, default=1
+        By how many sites the noise is shared: each adds 1 / shares of its variance. Only a site
+        itself sets it, where a secure sum is over so many; it does not travel.
     """
 
     step: Step
@@ -619,6 +622,7 @@ class Task:
     everyone: bool = False
     resampled: int | None = None
     noise: float | None = None
+    shares: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,6 +58,7 @@ from fedcluster.recipes._private_fit import (
     PrivacySpent,
     box_of,
     budget_of,
+    n_noises_of,
     n_rows_of,
 )
 from fedcluster.recipes._profiling import assigned_rows, profiles_of
@@ -223,7 +224,7 @@ def _fit_privately(
         budget,
         n_rows=n_rows_of(job, sites),
         n_columns=len(columns),
-        n_noises=len(sites),
+        n_noises=n_noises_of(sites),
     )
     outcome = run_plan(with_preprocessing(plan, box), accounted, seed=seed, watch=watch)
     told = engine.introduce()

@@ -54,6 +54,9 @@ class SecureSums(Protocol):
     def check(self, asked: Any, tasks: Sequence[Task]) -> dict[str, Any] | None:
         """Return what is asked of secure sums; refuse what is not given, before any work."""
 
+    def noise_shares(self, run: Any, asked: dict[str, Any] | None) -> int:
+        """Return by how many sites the noise on a sum is shared."""
+
     def said(self, run: Any, asked: dict[str, Any]) -> dict[str, Any]:
         """Return the answer to a question that has no tasks."""
 
@@ -201,7 +204,7 @@ class Responder:
         headers = header.get("tasks", ())
         self._policy.check_tasks(headers)
         tasks = read_tasks(headers, arrays, self._steps, self._preprocessors)
-        self._check_secure(header, tasks)
+        tasks = list(self._check_secure(header, tasks))
         columns, texts = self._columns(header.get("columns")), _names(header.get("described", ()))
         self._policy.check(header, tasks, columns, len(columns) or self._first.width)
         known = self._client(columns, raw=header.get("raw") is True)
@@ -215,15 +218,21 @@ class Responder:
         reply = pack({**echo, "columns": columns, **told, **said}, numbers)
         return replace(asked, reply=reply, tasks=tasks, answers=answers, told=told)
 
-    def _check_secure(self, header: Header, tasks: Sequence[Task]) -> None:
-        """Check that what is asked of secure sums is what this site gives, before any work."""
+    def _check_secure(self, header: Header, tasks: Sequence[Task]) -> Sequence[Task]:
+        """Check that what is asked of secure sums is what this site gives, before any work.
+
+        Returns the tasks, with how far the sites share the noise of the answers.
+        """
         if self._secure is not None:
-            self._secure.check(header.get("sums"), tasks)
-        elif "sums" in header:
+            asked = self._secure.check(header.get("sums"), tasks)
+            shares = self._secure.noise_shares(header.get("run"), asked)
+            return [replace(task, shares=shares) for task in tasks]
+        if "sums" in header:
             raise WireError(
                 "this site has no keys for secure sums: write secure = true under [federation] in "
                 "its site.toml"
             )
+        return tasks
 
     def _leaving(
         self, header: Header, tasks: Sequence[Task], answers: Sequence[Summary]

@@ -172,6 +172,7 @@ def site_responder(site: SiteFile, membership: Membership, say: Callable[[str], 
 
     auditor, worker = site_auditor(site, membership, columns, say), SiteWorker(site)
     _check_protection(site, auditor.log)
+    secure = site_secure(site, membership)
     worker.start()
     responder = Responder(
         worker.client(columns),
@@ -182,7 +183,7 @@ def site_responder(site: SiteFile, membership: Membership, say: Callable[[str], 
         policy=_policy(site, folder),
         auditor=auditor,
         keep=keep,
-        secure=site_secure(site, membership),
+        secure=secure,
     )
     largest = site.cost.message_mb * MEGABYTE
     return Turns(responder.reply, worker.end, worker.begin, largest)
@@ -210,12 +211,17 @@ def site_secure(site: SiteFile, membership: Membership) -> SecureSite | None:
         If its key or those of the others are missing.
     """
     if not membership.secure:
+        if site.colluders is not None:
+            raise InputError(
+                f"{site.path}: [privacy], colluders: sites share noise under secure sums only; "
+                "write secure = true under [federation], or leave it out"
+            )
         return None
     folder = site.path.absolute().parent
     own, path = identity(folder), folder / PEERS
     peers = load_peers(path)
     check_own(path, site.name, peers, public_text(own.public_key()))
-    return SecureSite(site.name, own, peers, membership.min_sites)
+    return SecureSite(site.name, own, peers, membership.min_sites, site.colluders)
 
 
 def _steps(site: SiteFile, membership: Membership) -> Steps:

@@ -154,6 +154,25 @@ def box_of(fit: Fit, columns: Sequence[str]) -> Preprocessor:
     return Preprocessor.in_box(columns, [low for low, _ in sides], [high for _, high in sides])
 
 
+def n_noises_of(sites: Sequence[SiteInfo]) -> int:
+    """Return about how many noises, each of them all that was asked for, a total of sites has.
+
+    Examples
+    --------
+    >>> n_noises_of([SiteInfo(name) for name in "abc"])
+    3
+    >>> told = (Limit("PrivacyBudget", (("epsilon", 1.0), ("colluders", 2))),)
+    >>> n_noises_of([SiteInfo(name, told, secure=True) for name in "abcdefghij"])
+    1
+    """
+    noises = 0.0
+    for site in sites:
+        told = {key: value for limit in site.limits for key, value in limit.parameters}
+        together = site.secure and isinstance(told.get("colluders"), int)
+        noises += 1 / max(len(sites) - told["colluders"], 1) if together else 1.0
+    return max(round(noises), 1)
+
+
 def n_rows_of(fit: Fit, sites: Iterable[SiteInfo]) -> float | None:
     """Return how many rows there are, as stated or as sites of this process tell; None unknown."""
     if fit.n_rows is not None:

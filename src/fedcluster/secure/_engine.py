@@ -92,7 +92,7 @@ class SecureEngine(RemoteEngine):
         names = tuple(self._sites)
         self._cohort = Cohort(self._run, names, len(names) if quorum is None else quorum)
         self._left: tuple[str, ...] = ()
-        self._total = SiteInfo(TOGETHER)
+        self._total, self._public = SiteInfo(TOGETHER), False
         self._sealers: Said = {}
         self._offers: dict[str, _Offer] = {}
         self._before: dict[str, _Offer] = {}
@@ -114,7 +114,7 @@ class SecureEngine(RemoteEngine):
             self._begin(asked)
         elif asked:
             self._tell(asked)
-        if any(site.total_rows is None for site in self._sites.values()):
+        if self._unknown:
             self.ask([])
         sites = self._sites.items()
         return tuple(replace(site, answered=name in self._left) for name, site in sites)
@@ -133,7 +133,7 @@ class SecureEngine(RemoteEngine):
             raise InputError("secure sums are over all sites, not over a sample: leave it out")
         if not self._left:
             self._begin({})
-        unknown = any(site.total_rows is None for site in self._sites.values())
+        unknown = self._unknown
         every = [SITE_SIZE, *tasks] if unknown else list(tasks)
         masked = self._masked(every)
         names = tuple(masked)
@@ -149,9 +149,22 @@ class SecureEngine(RemoteEngine):
     def choose(self, columns: Sequence[str] | None, *, raw: bool = False) -> None:
         """From now on ask about these columns, in this order, see `RemoteEngine`."""
         super().choose(columns, raw=raw)
+        self._public = False
         for name, site in self._sites.items():
             total = site.total_rows if site.n_columns is not None else None
             self._sites[name] = replace(site, total_rows=total)
+
+    def choose_publicly(self, columns: Sequence[str]) -> None:
+        """From now on ask about these columns, and not for the number of rows."""
+        super().choose_publicly(columns)
+        self._public = True
+        self._total = SiteInfo(TOGETHER, n_columns=len(columns))
+
+    @property
+    def _unknown(self) -> bool:
+        """True if the sites are still to be asked how many rows they have."""
+        untold = any(site.total_rows is None for site in self._sites.values())
+        return untold and not self._public
 
     def _begin(self, asked: Said) -> None:
         """Let the sites introduce themselves and give keys; see that they can read each other."""

@@ -15,9 +15,9 @@ import numpy as np
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from fedcluster.core import Summary, Task
+from fedcluster.core import Floats, Summary, Task
 from fedcluster.engines._wire import WireError
-from fedcluster.secure._cohort import MIN_SITES, Cohort
+from fedcluster.secure._cohort import MIN_SITES, Cohort, fewest
 from fedcluster.secure._fixed_point import SIZE, Words, format_for, size_of
 from fedcluster.secure._masks import (
     SECRET,
@@ -89,6 +89,9 @@ class SecureSite:
         The keys by which it knows the others, and itself.
     min_sites : int, default=3
         The fewest sites whose total may be found with its help.
+    colluders : int, optional
+        How many other sites may work with the coordinator. With it, the noise of answers is shared
+        by the others; without it, the site adds all of it itself.
     """
 
     def __init__(
@@ -97,9 +100,10 @@ class SecureSite:
         identity: Ed25519PrivateKey,
         peers: Mapping[str, Ed25519PublicKey],
         min_sites: int = MIN_SITES,
+        colluders: int | None = None,
     ) -> None:
         self.name, self._identity, self._peers = name, identity, dict(peers)
-        self._min_sites = max(min_sites, MIN_SITES)
+        self._min_sites, self._colluders = max(min_sites, MIN_SITES), colluders
         self._runs: dict[str, _Run] = {}
 
     def check(self, asked: Any, tasks: Sequence[Task]) -> Said | None:
@@ -121,6 +125,33 @@ class SecureSite:
                     "site tells sums of all sites only"
                 )
         return asked
+
+    def noise_shares(self, run: Any, asked: Said | None) -> int:
+        """Return by how many sites the noise on a sum is shared, 1 where this one adds all of it.
+
+        So many sites are surely in the total, and do not work with the coordinator: the noise that
+        these add together is all of it, whoever else takes part or drops out.
+
+        Raises
+        ------
+        WireError
+            If the sum is not allowed, or of too few sites.
+        """
+        if self._colluders is None or asked is None or asked.get("stage") != "masked":
+            return 1
+        try:
+            known, n = self._begun(run, asked), len(asked["sites"])
+        except (LookupError, TypeError) as error:
+            raise WireError("the question about secure sums is not whole") from error
+        except ValueError as error:
+            raise WireError(f"secure sums: {error}") from error
+        left: int = fewest(n, known.cohort.threshold) - self._colluders
+        if left < 1:
+            raise WireError(
+                f"secure sums: {self._colluders} sites may work with the coordinator, and a sum "
+                "could be over no others: ask more sites"
+            )
+        return left
 
     def said(self, run: Any, asked: Said) -> Said:
         """Return the answer to a question that has no tasks.
@@ -150,7 +181,7 @@ class SecureSite:
         """
         try:
             known, sites = self._begun(run, asked), tuple(asked["sites"])
-            words = _encoded(tasks, answers)
+            words = encoded(tasks, answers)
             received = self._opened(known, asked, sites)
             pairs = self._pairs(known, asked, received)
             masks = self._masks(known, asked["sum"], pairs, len(words))
@@ -286,11 +317,20 @@ class SecureSite:
         return masks
 
 
-def _encoded(tasks: Sequence[Task], answers: Sequence[Summary]) -> Words:
+def encoded(tasks: Sequence[Task], answers: Sequence[Summary]) -> Words:
     """Return answers to tasks as words, one after the other, each followed by its size."""
     words = []
     for task, answer in zip(tasks, answers, strict=True):
         numbers = np.concatenate([answer.sums.ravel(), answer.weights])
         words += [format_for(task.state).encode(numbers).ravel()]
-        words += [SIZE.encode(size_of(numbers)).ravel()]
+        words += [SIZE.encode(_size(task, numbers)).ravel()]
     return np.concatenate(words)
+
+
+def _size(task: Task, numbers: Floats) -> Floats:
+    """Return the size of an answer, 0 of one with noise: see `size_of`.
+
+    An answer with noise always has room, by the bounds of rows and of the noise. The noise that a
+    site shares with others is not all of it, and the sum of the sites' sizes would see that.
+    """
+    return np.zeros(1) if task.noise is not None else size_of(numbers)

@@ -1,0 +1,172 @@
+"""Noise that sites share under secure sums: all of it in the total, whoever works together."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from secure_sites import STEPS, Wire, identities
+from test_budget import SITE
+from test_noise import SumsByCentre
+
+from fedcluster._assigned_rows import row_transform
+from fedcluster._site import SiteFile
+from fedcluster.client import Client
+from fedcluster.core import Data, Limit, State, Task
+from fedcluster.engines._responder import Responder
+from fedcluster.engines._wire import WireError
+from fedcluster.errors import InputError, SiteError
+from fedcluster.federation._membership import Membership, site_responder
+from fedcluster.jobs import Fit, execute
+from fedcluster.preprocessing import Preprocessor
+from fedcluster.privacy._accounting import Budget
+from fedcluster.privacy._budget import BudgetLedger
+from fedcluster.privacy._policy import Policy
+from fedcluster.secure._engine import SecureEngine
+from fedcluster.secure._site import SecureSite
+
+RNG = np.random.default_rng(0)
+MIDDLES = np.array([[2.0, 30.0], [8.0, 30.0], [5.0, 70.0]])
+ROWS = MIDDLES[RNG.integers(0, 3, 3000)] + RNG.normal(0, [0.4, 3.0], (3000, 2))
+BOUNDS = {"x0": (0.0, 10.0), "x1": (0.0, 100.0)}
+BOX = Preprocessor.in_box(["x0", "x1"], [0, 0], [10, 100])
+MANY = State.at(np.zeros((400, 2)))
+NAMES = [f"site-{i}" for i in range(6)]
+
+
+def site(folder: Path, name: str, keys: Any, rows: Any, colluders: int | None) -> Responder:
+    """A site with secure sums and a privacy budget."""
+    peers = {each: key.public_key() for each, key in keys.items()}
+    steps = {**STEPS, "SumsByCentre": SumsByCentre}
+    client = Client(name, Data(rows), ())
+    told = () if colluders is None else (("colluders", colluders),)
+    client.told = (Limit("PrivacyBudget", (("epsilon", 2.0), *told)),)
+    return Responder(
+        client,
+        columns=("x0", "x1"),
+        choose=lambda chosen, raw=False: client,
+        steps=steps,
+        preprocessors=partial(row_transform, steps=steps),
+        policy=Policy(budget=BudgetLedger(folder / f"{name}.sqlite", Budget(2.0, 1e-6))),
+        secure=SecureSite(name, keys[name], peers, colluders=colluders),
+    )
+
+
+def engine(folder: Path, colluders: int | None, **how: Any) -> SecureEngine:
+    keys = identities(NAMES)
+    parts = zip(NAMES, np.array_split(ROWS, len(NAMES)), strict=True)
+    sites = {name: site(folder, name, keys, rows, colluders) for name, rows in parts}
+    secure = SecureEngine(Wire(sites), NAMES, **how)
+    secure.choose_publicly(["x0", "x1"])
+    return secure
+
+
+def spread(secure: SecureEngine, noise: float) -> float:
+    """The standard deviation of the noise on a total, over what one site was asked to add."""
+    [answers] = secure.ask([Task(SumsByCentre(), MANY, preprocessor=BOX, noise=noise)])
+    total = answers.total()
+    exact = np.zeros(400)
+    exact[0] = 3000  # all are as near to each centre: the first counts
+    return float((total.weights - exact).std() / (noise * np.sqrt(2)))
+
+
+@pytest.mark.parametrize(
+    ("colluders", "how", "expected"),
+    [
+        (None, {}, np.sqrt(6)),  # each of six sites adds all of it
+        (0, {}, 1.0),  # each adds a sixth of the variance
+        (2, {}, np.sqrt(6 / 4)),  # four alone must add up to all of it
+        (1, {"quorum": 5}, np.sqrt(6 / 4)),  # of five that are left, one may tell
+    ],
+)
+def test_the_total_has_all_of_the_noise(tmp_path, colluders, how, expected):
+    found = spread(engine(tmp_path, colluders, **how), 50.0)
+    assert found == pytest.approx(expected, rel=6 / np.sqrt(2 * 400))
+
+
+def test_too_many_colluders_leave_nobody_to_add_noise(tmp_path):
+    with pytest.raises(SiteError, match="6 sites may work with the coordinator"):
+        spread(engine(tmp_path, 6), 50.0)
+    assert not (tmp_path / "site-0.sqlite").exists()  # refused before it was charged
+
+
+def test_a_coordinator_cannot_have_noise_shared_by_sites_that_do_not_exist():
+    """The shares are counted from the sites that a sum is really over, by their keys."""
+    keys = identities(NAMES[:3])
+    peers = {name: key.public_key() for name, key in keys.items()}
+    one = SecureSite("site-0", keys["site-0"], peers, colluders=0)
+    terms = {"cohort": NAMES[:3], "threshold": 3}
+    one.said("run", {"stage": "keys", **terms})
+    asked = {"stage": "masked", "sum": 1, "sites": NAMES[:3]}
+    assert one.noise_shares("run", asked) == 3
+    for wrong in ({"sites": NAMES}, {"sites": [*NAMES[:3], "x"]}, {"sum": 2}, {"sites": None}):
+        with pytest.raises(WireError, match="secure sums"):
+            one.noise_shares("run", {**asked, **wrong})
+    with pytest.raises(WireError, match="no keys of the run"):
+        one.noise_shares("another", asked)
+
+
+@pytest.mark.parametrize("colluders", [None, 1])
+def test_a_private_fit_under_secure_sums(tmp_path, colluders):
+    secure = engine(tmp_path, colluders)
+    report = execute(Fit(3, epsilon=2.0, bounds=BOUNDS), secure, columns=["x0", "x1"])
+    assert report.privacy is not None
+    assert report.privacy.epsilon <= 2.0
+    assert report.preprocessor is not None
+    centers = report.preprocessor.invert(report.outcome.value.state.centers)
+    far = np.abs(centers[:, None] - MIDDLES).max(axis=2).min(axis=0)
+    assert far.max() < 5
+    for name in NAMES:
+        ledger = BudgetLedger(tmp_path / f"{name}.sqlite", Budget(2.0, 1e-6))
+        assert 1.99 < ledger.spent <= 2.0
+    assert not secure.refusals
+
+
+# The site file
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    lines = [f"{x!r},{y!r}" for x, y in ROWS[:50].tolist()]
+    (tmp_path / "rows.csv").write_text("\n".join(["x0,x1", *lines, ""]))
+    return tmp_path
+
+
+def test_a_site_file_says_who_may_collude(folder):
+    path = folder / "site.toml"
+    path.write_text(SITE + "colluders = 2\n")
+    read = SiteFile.load(path)
+    assert read.colluders == 2
+    [told] = read.client().site.limits
+    assert str(told) == "PrivacyBudget(epsilon=2.0, delta=1e-06, group_size=1, colluders=2)"
+    path.write_text(SITE + "colluders = -1\n")
+    with pytest.raises(InputError, match="colluders must be a whole number of at least 0"):
+        SiteFile.load(path)
+
+
+def test_noise_is_shared_under_secure_sums_only(folder):
+    path = folder / "site.toml"
+    path.write_text(
+        SITE + 'colluders = 2\n[federation]\ncoordinator = "127.0.0.1:1"\ninsecure = true\n'
+    )
+    site = SiteFile.load(path)
+    with pytest.raises(InputError, match="sites share noise under secure sums only"):
+        site_responder(site, Membership.from_site_file(site), lambda line: None)
+
+
+def test_nothing_but_noisy_totals_leaves(tmp_path):
+    """The size that tells whether sums have room would see each site's own part of the noise."""
+    from fedcluster.secure import _site as secure_site
+    from fedcluster.secure._fixed_point import SIZE, format_for
+
+    asked = Task(SumsByCentre(), MANY, preprocessor=BOX, noise=1.0, shares=6)
+    numbers = [Client("one", Data(ROWS), ()).answer(asked)]
+    words = secure_site.encoded([asked], numbers)
+    n = 400 * 3 * format_for(MANY).n_words
+    assert len(words) == n + SIZE.n_words
+    assert not words[n:].any()
+    exact = Task(SumsByCentre(), MANY, preprocessor=BOX)
+    assert secure_site.encoded([exact], [Client("one", Data(ROWS), ()).answer(exact)])[n:].any()
