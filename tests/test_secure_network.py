@@ -1,0 +1,91 @@
+"""Secure sums in a real federation: keys that sites pass on, refusals, a site that is killed."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from federations import RunningFederation, in_one_process, read_json
+
+from fedcluster.jobs import Fit
+from fedcluster.preprocessing import PreprocessingSpec
+
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc"),
+]
+
+RNG = np.random.default_rng(1)
+ROWS = {
+    name: RNG.normal(size=(n, 2)) + RNG.integers(0, 3, (n, 1)) * [6.0, 9.0]
+    for name, n in {"north": 60, "south": 80, "west": 70, "east": 50}.items()
+}
+WAIT = ["--deadline", 900]
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningFederation]:
+    """Sites make keys, pass them on, and start."""
+    federation = RunningFederation(tmp_path_factory.mktemp("secure"), ROWS)
+    try:
+        lines = []
+        for name in ROWS:
+            toml = federation.site(name) / "site.toml"
+            toml.write_text(toml.read_text().replace("# secure = true", "secure = true"))
+            shown = federation.command("site", "key", toml, name="key")
+            assert shown.wait() == 0, shown.said()
+            lines.append(shown.said().splitlines()[0])
+        early = federation.command("site", "start", toml, name="early")
+        assert early.wait() != 0
+        assert "peers.toml is missing" in early.said()
+        for name in ROWS:
+            (federation.site(name) / "peers.toml").write_text("\n".join(lines))
+        again = federation.command("site", "key", toml, "--json", name="again")
+        assert again.wait() == 0, again.said()
+        assert json.loads(again.said())["peers"] == sorted(ROWS)
+        federation.start()
+        federation.join(*ROWS)
+        yield federation
+    finally:
+        federation.end()
+        assert not federation.left_over()
+
+
+def test_the_clusters_of_plain_sums_and_no_rows_of_a_site(
+    running: RunningFederation, tmp_path: Path
+) -> None:
+    run = running.run("fit", "-k", 3, "--secure", *WAIT, "--out", tmp_path / "out")
+    assert run.wait() == 0, run.said()
+    model, history = (read_json(tmp_path / "out" / f"{n}.json") for n in ("model", "history"))
+    job = Fit(3, prepare=PreprocessingSpec(missing="mean"), sums_only=True)
+    _, found = in_one_process(job, ROWS)
+    np.testing.assert_allclose(model["centers"], found.state.centers, atol=1e-9)
+    assert model["weights"] == found.state.weights.tolist()
+    assert {(site["weight"], site["secure"]) for site in history["sites"]} == {(None, True)}
+    assert "not told" in run.said()
+
+
+def test_a_run_without_masks_is_refused_by_the_sites(
+    running: RunningFederation, tmp_path: Path
+) -> None:
+    run = running.run("fit", "-k", 3, *WAIT, "--out", tmp_path / "out")
+    assert run.wait() != 0
+    assert "answers with secure sums only: begin the run with --secure" in run.said()
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_site_that_is_killed_is_left_out_and_the_masks_are_recovered(
+    running: RunningFederation, tmp_path: Path
+) -> None:
+    terms = ["--secure", "--quorum", 3, *WAIT]
+    run = running.run("fit", "-k", 3, *terms, "--out", tmp_path / "out")
+    running.wait_for_exchange(3)
+    running.sites["east"].kill()
+    assert run.wait() == 0, run.said()
+    assert ["east"] in running.missing()
+    history = read_json(tmp_path / "out" / "history.json")
+    assert sum(history["weights"]) in (260, 210)
