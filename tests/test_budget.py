@@ -30,7 +30,7 @@ from fedcluster.errors import InputError, SiteError
 from fedcluster.federation._budget_messages import budget_content
 from fedcluster.federation._membership import SPENT, Membership, site_responder
 from fedcluster.metrics._moments import SiteSize
-from fedcluster.preprocessing import Preprocessor
+from fedcluster.preprocessing import Category, Preprocessor
 from fedcluster.privacy._accounting import Budget, noise_of, rho_of
 from fedcluster.privacy._budget import BudgetLedger
 from fedcluster.privacy._ledger import PolicyError
@@ -39,6 +39,14 @@ from fedcluster.privacy._policy import Policy
 BUDGET = Budget(2.0, 1e-6)
 ROWS = np.random.default_rng(0).uniform([0, -10], [4, 10], (60, 2))
 SITE = 'name = "north"\n[source]\npath = "rows.csv"\n[privacy]\nepsilon = 2.0\ndelta = 1e-6\n'
+
+
+LOGARITHM = replace(BOX, columns=tuple(replace(column, log=True) for column in BOX.numeric))
+"""It fails if one value is negative, which would be told without noise."""
+NO_FILL = replace(BOX, columns=tuple(replace(column, fill=None) for column in BOX.columns))
+"""It fails if one value is missing."""
+LEVELS = replace(BOX, columns=(Category("x0", ("a",)),))
+"""It depends on which texts enough rows share."""
 
 
 def ledger(folder: Path, budget: Budget = BUDGET) -> BudgetLedger:
@@ -82,6 +90,9 @@ def refusal(reply: bytes) -> str:
         (task(5.0, preprocessor=replace(BOX, box=False)), "needs rows in public bounds"),
         (task(5.0, resampled=3), "drawn anew"),
         (task(1e-4), "noise must be"),
+        (task(5.0, preprocessor=LOGARITHM), "must be numbers without logarithm, and filled in"),
+        (task(5.0, preprocessor=NO_FILL), "must be numbers without logarithm, and filled in"),
+        (task(5.0, preprocessor=LEVELS), "must be numbers without logarithm, and filled in"),
     ],
 )
 def test_a_site_with_a_budget_answers_nothing_exactly(tmp_path, asked, reason):
@@ -312,6 +323,15 @@ def test_a_site_file_has_a_budget(folder):
     assert site.privacy == Budget(2.0, 1e-6)
     assert site.client().filters == ()
     assert site.client().rows_per_person == 1
+
+
+def test_whether_rows_come_in_chunks_is_not_told(folder):
+    """It depends on how many there are."""
+    path = folder / "site.toml"
+    path.write_text("values_in_memory = 10\n" + SITE)
+    client = SiteFile.load(path).client()
+    assert client.streams
+    assert not client.site.streams
 
 
 @pytest.mark.parametrize(

@@ -116,6 +116,7 @@ def test_the_model_keeps_what_was_spent(tmp_path):
         ({"prepare": "standard"}, "no preparation of columns"),
         ({"participation": 0.5}, "no participation"),
         ({"trim": 0.1}, "no trim"),
+        ({"robust": 1}, "no robust fit"),
         ({"profile": True}, "no profile"),
         ({"stability": True}, "no stability"),
         ({"min_cluster_size": 5}, "limits hold nothing back"),

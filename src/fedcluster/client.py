@@ -149,7 +149,7 @@ class Client:
     key: bytes = b""
     """What makes the site's bootstrap samples besides the seed; over a network only it knows it."""
     told: tuple[Limit, ...] = ()
-    """Limits that the site tells of besides those of its filters."""
+    """Limits that the site tells of besides those of its filters, where it has a privacy budget."""
     rows_per_person: int | None = None
     """Rows of one person, at most, that answers with noise are about: the first ones."""
     _prepared: tuple[RowTransform, Data] | None = None
@@ -234,7 +234,7 @@ class Client:
         return SiteInfo(
             self.name,
             limits,
-            self.streams,
+            self.streams and not self.told,  # how many rows there are depends on rows
             n_rows=n_rows,
             n_columns=n_columns_of(rows),
         )

@@ -291,6 +291,8 @@ class Preprocessor:
             raise ValueError("its columns must be some of those asked about, each once")
         for column in self.columns:
             column.check()
+        if self.box and not all(map(_is_total, self.columns)):
+            raise ValueError("for noise, columns must be numbers without logarithm, and filled in")
         if len(self.names) > MOST_COLUMNS:
             raise ValueError(f"at most {MOST_COLUMNS:,} prepared columns")
         if self.principal is not None:
@@ -391,6 +393,14 @@ class Preprocessor:
             f"{np.count_nonzero(lacking)} of {len(X)} rows have a missing value, the first "
             f"one is row {int(np.argmax(lacking)) + 1}; fill them or drop these rows"
         )
+
+
+def _is_total(column: AnyColumn) -> bool:
+    """Return whether a column can be prepared whatever its values are.
+
+    That one cannot would tell of a value without noise.
+    """
+    return isinstance(column, NumericColumn) and not column.log and column.fill is not None
 
 
 def to_unit_length(X: Rows) -> NDArray[np.bool_]:

@@ -117,6 +117,7 @@ def budget_of(fit: Fit) -> Budget:
         "preparation of columns": fit.prepare is not None,
         "participation": fit.participation < 1,
         "trim": fit.trim > 0,
+        "robust fit": fit.robust > 0,
         "robust": fit.robust > 0,
         "profile": fit.profile,
         "stability": bool(fit.stability),
