@@ -17,6 +17,7 @@ import pytest
 from test_noise import BOX, STATE, SumsByCentre, task
 from typer.testing import CliRunner
 
+from fedcluster._report._messages import limits_in_words
 from fedcluster._site import SiteFile
 from fedcluster.algorithms import Lloyd
 from fedcluster.cli import app
@@ -323,6 +324,9 @@ def test_a_site_file_has_a_budget(folder):
     assert site.privacy == Budget(2.0, 1e-6)
     assert site.client().filters == ()
     assert site.client().rows_per_person == 1
+    assert limits_in_words(site.client().site.limits) == [
+        "noise on every answer, within epsilon 2.0 at delta 1e-06 over all runs"
+    ]
 
 
 def test_whether_rows_come_in_chunks_is_not_told(folder):
@@ -369,6 +373,14 @@ def test_a_site_s_budget_is_shown(folder):
     assert told["spent"]["rho"] == pytest.approx(0.06)
     shown = CliRunner().invoke(app, ["site", "budget", str(folder / "site.toml")]).output
     assert "of 2 at delta 1e-06, for each record." in shown
+
+
+def test_a_check_says_that_every_answer_has_noise(folder):
+    shown = CliRunner().invoke(app, ["check", str(folder / "site.toml")]).output
+    assert "Every answer has noise, and nothing else of the rows leaves." in shown
+    assert "Spent: epsilon 0 of 2 at delta 1e-06" in shown
+    assert "A sum over" not in shown
+    assert not (folder / SPENT).exists()
 
 
 def test_a_site_without_a_budget_says_how_to_have_one(folder):

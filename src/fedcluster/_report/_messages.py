@@ -23,6 +23,7 @@ UNLIKE = 0.01
 """The spread of the centres in one column beside that in another, where scales differ much."""
 LOSS, FEW_GROUPS = 0.3, 30
 """Loss of inertia times groups in a cluster (docs/quality.md), and how many are too few."""
+BUDGET = "noise on every answer, within epsilon {epsilon} at delta {delta} over all runs"
 GROUPS = (
     "rows are seen in groups of at least {p}, and a site of fewer than {min_rows} sends nothing"
 )
@@ -164,6 +165,10 @@ def limits_in_words(limits: Sequence[Limit]) -> list[str]:
     for limit in limits:
         if limit.name == "Groups":
             words.append(GROUPS.format(**dict(limit.parameters)))
+            continue
+        told = dict(limit.parameters)
+        if limit.name == "PrivacyBudget" and {"epsilon", "delta"} <= told.keys():
+            words.append(BUDGET.format(**told))
             continue
         if limit.name not in LIMITS:
             words.append(str(limit))

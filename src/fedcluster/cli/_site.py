@@ -309,7 +309,9 @@ def _check_site(site_file: Path, *, as_json: bool, quiet: bool) -> None:
             for _ in site.opened(coded, raw=True).chunks():  # a code without a meaning is an error
                 pass
         content = _content(site, profile)
-        if site.protection == "groups" or (site.protection is None and site.federation):
+        if site.privacy is not None:
+            content["privacy"] = _privacy(site)
+        elif site.protection == "groups" or (site.protection is None and site.federation):
             screen.doing(f"grouping the rows of {site.name}")
             content["groups"] = _groups(site)
         for line in _refused(site, profile):
@@ -321,7 +323,7 @@ def _check_site(site_file: Path, *, as_json: bool, quiet: bool) -> None:
             _table(site, profile),
             *_decimals(profile),
             *lines,
-            *(_grouped(content) if "groups" in content else _limits(content)),
+            *_left(content),
             "Nothing was sent.",
         ],
     )
@@ -367,6 +369,27 @@ def _groups(site: SiteFile) -> dict[str, Any]:
     data = site.grouping.grouped(site.rows(raw=True), save=False)
     there = 0 if data.grouped is None else int(data.grouped.counts.sum())
     return {"p": site.groups.p, "groups": len(data), "rows_in_groups": there}
+
+
+def _privacy(site: SiteFile) -> dict[str, Any]:
+    """Return the privacy budget of a site, and what is spent of it."""
+    from fedcluster.federation._budget_messages import budget_content
+    from fedcluster.federation._membership import site_budget
+
+    ledger = site_budget(site)
+    assert ledger is not None
+    return budget_content(ledger)
+
+
+def _left(content: dict[str, Any]) -> Iterator[str]:
+    """Yield sentences on what may leave a site."""
+    if "privacy" in content:
+        from fedcluster.federation._budget_messages import spent_line
+
+        yield "Every answer has noise, and nothing else of the rows leaves."
+        yield spent_line(content["privacy"])
+        return
+    yield from _grouped(content) if "groups" in content else _limits(content)
 
 
 def _grouped(content: dict[str, Any]) -> Iterator[str]:

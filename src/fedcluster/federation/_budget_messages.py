@@ -65,10 +65,15 @@ def budget_parts(content: Mapping[str, Any]) -> Iterator[Table | str]:
         )
     else:
         yield "No question was answered under this budget."
-    whose = "each record"
+    yield spent_line(content)
+
+
+def spent_line(content: Mapping[str, Any]) -> str:
+    """Return what is spent of a budget, and what is left, in a sentence."""
+    spent, delta, whose = content["spent"], content["delta"], "each record"
     if (size := content["group_size"]) > 1:
         whose = f"each person with up to {size} records"
-    yield (
+    return (
         f"Spent: epsilon {number(spent['epsilon'])} of {content['epsilon']:g} at delta {delta:g}, "
         f"for {whose}. Left: {number(100 * content['left']['rho'] / content['rho'])} % of rho."
     )
