@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 from fedcluster._report._messages import limits_in_words
 from fedcluster._site import SiteFile
 from fedcluster.algorithms import Lloyd
+from fedcluster.algorithms._private_cells import GridCells
 from fedcluster.cli import app
 from fedcluster.client import Client
 from fedcluster.core import Data, State, Summary, Task
@@ -61,7 +62,7 @@ def responder(
         client or Client("north", Data(ROWS)),
         columns=("x0", "x1"),
         choose=lambda columns, raw=False: client or Client("north", Data(ROWS)),
-        steps=steps or {"SumsByCentre": SumsByCentre, "Lloyd": Lloyd, "SiteSize": SiteSize},
+        steps=steps or {each.__name__: each for each in (SumsByCentre, Lloyd, SiteSize, GridCells)},
         preprocessors=Preprocessor.from_plain,
         policy=Policy(budget=ledger(folder, budget)),
     )
@@ -91,6 +92,7 @@ def refusal(reply: bytes) -> str:
         (task(5.0, preprocessor=replace(BOX, box=False)), "needs rows in public bounds"),
         (task(5.0, resampled=3), "drawn anew"),
         (task(1e-4), "noise must be"),
+        (task(5.0, step=GridCells()), "GridCells cannot be asked about this state"),
         (task(5.0, preprocessor=LOGARITHM), "must be numbers without logarithm, and filled in"),
         (task(5.0, preprocessor=NO_FILL), "must be numbers without logarithm, and filled in"),
         (task(5.0, preprocessor=LEVELS), "must be numbers without logarithm, and filled in"),

@@ -48,7 +48,11 @@ def check_noise(task: Task) -> None:
         raise InputError(f"{name} with noise needs rows in public bounds: give bounds")
     if task.resampled is not None:
         raise InputError(f"{name} with noise cannot be asked of rows that are drawn anew")
-    if step.answer_shape(task.state, how.n_columns_out)[0] is None:
+    try:
+        lines, _ = step.answer_shape(task.state, how.n_columns_out)
+    except Exception as error:  # of a state that lacks something
+        raise InputError(f"{name} cannot be asked about this state") from error
+    if lines is None:
         raise InputError(f"{name} cannot be asked with noise: its lines depend on the rows")
 
 
