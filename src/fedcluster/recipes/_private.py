@@ -4,13 +4,16 @@ The start decides, and takes the larger part of the budget; then two rounds of r
 more where there are plenty of rows.
 
     1  `BoxMoments`           where the rows lie and how far they spread
-    2  `BallScatter`          directions that tell clusters apart, beyond three columns
+    2  `BallScatter`          directions along which they vary, beyond three columns
     3  `GridCells`            cells with noisy counts, clustered at the server: k centres
     4  `RelativeLloyd`        the centres move to the means of their rows
 
-The noise multipliers are fixed before any row is read, and so is what they cost together: the
-sum of 1 / (2 noise^2) is the rho of the budget, exactly. Everything besides the noise is
-deterministic, and what the server does with noisy sums costs nothing.
+What all answers cost together is fixed before any row is read: the sum of 1 / (2 noise^2) is the
+rho of the budget, exactly. The single multipliers are fixed then, too, unless the number of rows is
+not public: then the noisy one of the first answer says how many rounds share the rest, and costs
+add up as before (A. Smith & A. Thakurta, Fully adaptive composition for Gaussian differential
+privacy, 2022). Everything besides the noise is deterministic, and what the server does with noisy
+sums costs nothing.
 
 Counts that noise made negative or small are no rows: the counts are replaced by the nearest ones,
 in the sense of least squares, that are at least 0 and add up to the noisy number of rows (M. Hay,
@@ -44,7 +47,7 @@ MOMENTS, SCATTER, CELLS = 0.05, 0.15, 0.4
 """Parts of rho that the first three releases take; without the second, see `PLAIN_CELLS`."""
 
 PLAIN_CELLS = 0.5
-"""Part of rho of the cells where no second moments are asked for."""
+"""Part of rho of the cells of at most three columns, where no second moments are asked for."""
 
 LAST = 0.7
 """Part of what is left for the rounds of updates that the last of them takes."""
@@ -125,11 +128,9 @@ class Releases:
         >>> abs(rho_of(releases.noises.values()) - Budget(1.0, 1e-6).rho) < 1e-12
         True
         """
-        n_axes = n_columns
+        n_axes, start = n_columns, {"moments": MOMENTS, "cells": PLAIN_CELLS}
         if n_columns > GRID_AXES:
             n_axes = min(n_columns, max(n_clusters - 1, 1))
-        start = {"moments": MOMENTS, "cells": PLAIN_CELLS}
-        if n_axes < n_columns:
             start = {"moments": MOMENTS, "scatter": SCATTER, "cells": CELLS}
         least = fewest_rows(n_clusters, n_columns, budget, n_noises)
         more = log2(max(n_rows * SEEN / (PLENTY * least), 1.0))
@@ -290,7 +291,7 @@ def _asked(step: Step, state: State, noise: float, seed: int) -> Plan[Summary]:
 def _frame(box: _Box, releases: Releases, seed: int) -> Plan[_Frame]:
     """Plan the axes along which the rows are described."""
     d = len(box.mean)
-    if releases.n_axes == d:
+    if "scatter" not in releases.noises:
         return _Frame(box, np.eye(d), box.variance)
     state = State(box.mean[None], np.zeros(1), memory={"radius": np.array([box.radius])})
     total = yield from _asked(BallScatter(), state, releases.noises["scatter"], seed)
