@@ -27,6 +27,7 @@ from fedcluster.core import Answers, Column, Data, SiteInfo, State, Summary, Tas
 from fedcluster.engines import LocalEngine
 from fedcluster.engines import _wire as wire
 from fedcluster.engines._believed import Believed
+from fedcluster.engines._forgetting import ForgettingEngine
 from fedcluster.engines._recorded import RecordedEngine
 from fedcluster.engines._remote import RemoteEngine
 from fedcluster.engines._responder import Responder
@@ -42,6 +43,7 @@ from fedcluster.preprocessing._moments import Missing, Principal
 from fedcluster.privacy import Groups
 from fedcluster.recipes._robust import Robust, apart, majority, robust_rule
 from fedcluster.rounds import server_update
+from fedcluster.transports.flower import _coordinator as coordinator
 
 SITES = ("north", "south")
 RNG = np.random.default_rng(19)
@@ -568,3 +570,50 @@ def test_estimators_and_both_commands_take_it() -> None:
     assert "robust against 1 lying site" in model.stop_reason_
     for command in (("fit",), ("federation", "run", "x", "fit")):
         assert "--robust" in invoke(*command, "--help")[1]
+
+
+# Forgetting a site
+
+
+@pytest.mark.parametrize("algorithm", ["auto", "kfed", "lloyd"])
+@pytest.mark.parametrize("scale", ["standard", "none"])
+def test_a_site_is_forgotten_exactly_and_few_are_asked_again(algorithm, scale, tmp_path) -> None:
+    rows = {name: people() for name in "abcd"}
+    others = {name: rows[name] for name in "abd"}
+    job = Fit(2, algorithm=algorithm, prepare=PreprocessingSpec(scale=scale), seed=3)
+
+    def engine(sites: Mapping[str, Any]) -> RemoteEngine:
+        asked = RemoteEngine(Postman(responders(sites)), sites)
+        asked.choose(None, raw=True)
+        return asked
+
+    execute(job, RecordedEngine(engine(rows), tmp_path))
+    forgetting = ForgettingEngine(engine(others), tmp_path, "c")
+    without = execute(job, forgetting).outcome.value.state
+    alone = execute(job, engine(others)).outcome.value.state
+    assert np.array_equal(without.centers, alone.centers)
+    assert np.array_equal(without.weights, alone.weights)
+    assert forgetting.reused >= (1 if (algorithm, scale) != ("kfed", "none") else 2)
+
+
+def test_a_site_that_is_forgotten_is_not_asked(tmp_path: Path) -> None:
+    rows = {name: people() for name in "abc"}
+    with pytest.raises(InputError, match="site 'c' is to be forgotten, and must not be asked"):
+        ForgettingEngine(RemoteEngine(Postman(responders(rows)), rows), tmp_path, "c")
+
+
+def test_a_run_to_forget_a_site_is_that_run_without_it(tmp_path: Path, monkeypatch) -> None:
+    trial = create(tmp_path / "f", ("a", "b", "c"), "127.0.0.1:8443", insecure=True)
+    given = {"sites": ["a", "b", "c"], "quorum": 3, "out": "x", "job": "fit", "columns": None}
+    before = trial.file("runs", "old")
+    before.mkdir(parents=True)
+    (before / "job.json").write_text(json.dumps(given))
+    told: list[dict[str, Any]] = []
+    monkeypatch.setattr(coordinator, "_submit", lambda where, folder, content: told.append(content))
+    coordinator.forget(trial, "old", "b", tmp_path / "new")
+    [content] = told
+    assert (content["sites"], content["quorum"]) == (["a", "c"], 2)
+    assert content["forgets"] == {"run": str(before), "site": "b"}
+    for name, site, reason in (("old", "z", "'z' cannot be forgotten"), ("no", "a", "no run 'no'")):
+        with pytest.raises(InputError, match=reason):
+            coordinator.forget(trial, name, site, tmp_path / "new")

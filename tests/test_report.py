@@ -87,7 +87,7 @@ def made(k=3, columns=2, sites=2, names=("age", "ward"), site="site", **more) ->
         "rounds": 5, "sites": told, "prepared": ["Prepared: as they are."],
         "influence": [
             {"site": each["name"], "largest_shift": 0.25, "mean_shift": None,
-             "inertia_change": 0.031, "alone": 0} for each in told
+             "inertia_change": 0.031, "alone": 0, "share": 0.5} for each in told
         ],
         "missing": [{"site": each, "exchange": 2, "reason": "silent"} for each in answered[1:]],
         "history": [

@@ -10,11 +10,15 @@ from fedcluster._pages._run import Run
 
 LEAD = (
     "What the centres of the last round would be without each site, by its sums alone. Shifts are "
-    "in units of the clusters' spread, the root mean squared distance of rows to their centre. The "
-    "last column but one says by how much the other sites' inertia is higher because of the site. "
-    "A site far above all others has rows of another kind, or its sums are wrong."
+    "in units of the clusters' spread, the root mean squared distance of rows to their centre. "
+    "Then comes by how much the other sites' inertia is higher because of the site, and how many "
+    "clusters it has alone. The first site adds most for its share of the rows: if it is far above "
+    "the others, it has rows of another kind, or its sums are wrong."
 )
-HEADER = ("site", "largest shift", "mean shift", "inertia of the others", "clusters it has alone")
+HEADER = (
+    *("site", "share of the rows", "largest shift", "mean shift"),
+    *("inertia of the others", "clusters it has alone"),
+)
 
 
 def influence(run: Run) -> Html:
@@ -25,6 +29,7 @@ def influence(run: Run) -> Html:
     rows = [
         [
             named(each["site"]),
+            _number(each.get("share"), 100, " %"),
             _number(each["largest_shift"]),
             _number(each["mean_shift"]),
             _number(each["inertia_change"], 100, " %", "+"),

@@ -34,8 +34,9 @@ def influence_line(found: Sequence[Influence]) -> list[str]:
 
     Examples
     --------
-    >>> told = [Influence("south", 40.0, 9.0, 3.2, 0), Influence("north", 0.1, 0.1, 0.0, 0)]
-    >>> influence_line([*told, Influence("west", 0.1, 0.1, 0.0, 0)])[0][:66]
+    >>> told = [Influence("south", 40.0, 9.0, 3.2, 0, 0.2)]
+    >>> others = [Influence(name, 0.1, 0.1, 0.0, 0, 0.4) for name in ("north", "west")]
+    >>> influence_line([*told, *others])[0][:66]
     'the centres follow the sums of south: it moves one by 40 times its'
     """
     first = striking(found)

@@ -19,6 +19,7 @@ from fedcluster.cli._options import (
     Fuzzy,
     GapBounds,
     ModelFile,
+    OutOfFit,
     OwnAlgorithm,
     OwnMetrics,
     Quiet,
@@ -393,6 +394,36 @@ def resume(
 
     screen = Screen(as_json=as_json, quiet=quiet)
     _follow(federation, screen, lambda: coordinator.resume(federation, name))
+
+
+@run_app.command(
+    epilog="Example: fedcluster federation run trial forget 20260102-030405-ab12 north --out new"
+)
+@with_options
+def forget(
+    context: typer.Context,
+    name: Annotated[
+        str, typer.Argument(metavar="RUN", show_default=False, help="Name of the run.")
+    ],
+    site: Annotated[
+        str, typer.Argument(metavar="SITE", show_default=False, help="Name of the site.")
+    ],
+    *,
+    out: OutOfFit,
+    show: ShowOptions,
+) -> None:
+    """Do a run again as if a site had never been asked.
+
+    The result is exactly that of a run without the site. What the other sites answered before is
+    used as long as the questions do not depend on the site; then they are asked again.
+    """
+    show.check_folder(out)
+    federation = _loaded(context.obj)
+    from fedcluster.transports.flower import _coordinator as coordinator
+
+    screen = Screen(as_json=show.as_json, quiet=show.quiet)
+    _follow(federation, screen, lambda: coordinator.forget(federation, name, site, out))
+    say(f"Delete {federation.file('runs', name)} and its results: they hold sums of {site}.")
 
 
 def _begin(

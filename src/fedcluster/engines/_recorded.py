@@ -108,8 +108,7 @@ class RecordedEngine:
         """Give the recorded answers, or ask and record."""
         names = [site.name for site in self._engine.introduce()]
         asked = names if sites is None else [name for name in names if name in set(sites)]
-        headers, arrays = write_tasks(tasks)
-        question = digest(pack({"tasks": headers, "asked": asked, "sites": names}, arrays))
+        question = _question(tasks, names, asked)
         path = self._folder / f"exchange-{self._done:04d}"
         if path.exists():
             answers = _read_answers(path, question, len(tasks))
@@ -124,6 +123,32 @@ class RecordedEngine:
             _write(path, question, told, write_summaries(every))
         self._done += 1
         return answers
+
+
+def _question(tasks: Sequence[Task], names: Sequence[str], asked: Sequence[str]) -> str:
+    """Return the digest of what some of the sites are asked."""
+    headers, arrays = write_tasks(tasks)
+    return digest(pack({"tasks": headers, "asked": list(asked), "sites": list(names)}, arrays))
+
+
+def kept_answers(
+    path: Path, tasks: Sequence[Task], names: Sequence[str], asked: Sequence[str]
+) -> list[Answers] | None:
+    """Return the recorded answers to these tasks; None where others were asked.
+
+    Raises
+    ------
+    InputError
+        If the file is damaged.
+    """
+    question = _question(tasks, names, asked)
+    try:
+        header, _ = unpack(path.read_bytes(), LARGEST)
+    except (ValueError, OSError) as error:
+        raise InputError(f"{path} is damaged ({error}); fit anew without the site") from error
+    if header.get("question") != question or header.get("summed"):
+        return None
+    return _read_answers(path, question, len(tasks))
 
 
 def _read_answers(path: Path, question: str, n_tasks: int) -> list[Answers]:

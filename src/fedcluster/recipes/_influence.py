@@ -31,6 +31,9 @@ ROUNDS = 8
 SITES = range(3, 51)
 """Numbers of sites whose influence is told: of two, neither stands out; of many, none does."""
 
+FEWEST = 1e-6
+"""Share of the rows by which influence is divided at least."""
+
 STRIKING, SHIFT, TIMES = 0.05, 0.5, 3.0
 """A site stands out that adds such a share to the others' inertia and moves a centre by so much of
 its cluster's spread, and adds so many times as much as any other."""
@@ -52,6 +55,8 @@ class Influence:
         None where the answers do not tell it.
     alone : int
         Number of clusters of which only this site told rows.
+    share : float
+        Its share of the weight of all rows, as it told it.
     """
 
     site: str
@@ -59,6 +64,7 @@ class Influence:
     mean_shift: float
     inertia_change: float | None
     alone: int
+    share: float
 
 
 def remember(kept: Kept, tasks: Sequence[Task], answers: Sequence[Answers]) -> None:
@@ -69,7 +75,10 @@ def remember(kept: Kept, tasks: Sequence[Task], answers: Sequence[Answers]) -> N
 
 
 def influences(result: Result, kept: Kept, seed: int) -> tuple[Influence, ...]:
-    """Return the influence of each site, the largest first; none where it cannot be told.
+    """Return the influence of each site; none where it cannot be told.
+
+    First comes the site that adds the most to the others' inertia for its share of the rows: a
+    large honest site moves centres more than a small one that lies.
 
     Parameters
     ----------
@@ -101,7 +110,8 @@ def striking(found: Sequence[Influence]) -> Influence | None:
 
 def _rank(each: Influence) -> tuple[float, float]:
     change = each.inertia_change
-    return (each.largest_shift if change is None else change), each.largest_shift
+    much = each.largest_shift if change is None else change
+    return much / max(each.share, FEWEST), each.largest_shift
 
 
 def _made(task: Task, answers: Answers, seed: int) -> State | None:
@@ -131,14 +141,16 @@ def _of(name: str, task: Task, answers: Answers, state: State, seed: int) -> Inf
     lines = [np.asarray(a.weights) for a in others.summaries]
     by_cluster = all(len(each) == len(state.centers) for each in lines)
     held = np.sum(lines, axis=0) > 0 if by_cluster else np.ones(len(state.centers), bool)
+    told = {site: float(answer.weights.sum()) for site, answer in answers.by_site.items()}
+    share, alone = told[name] / (sum(told.values()) or 1.0), int(np.sum(~held))
     if without is None or without.centers.shape != state.centers.shape:
-        return Influence(name, float("inf"), float("inf"), None, int(np.sum(~held)))
+        return Influence(name, float("inf"), float("inf"), None, alone, share)
     centers = without.centers if by_cluster else _matched(without.centers, state.centers)
     shift = np.sqrt(((state.centers - centers) ** 2).sum(axis=1)) / _spread(task, answers, state)
     weights = np.where(held, np.maximum(without.weights, 0.0), 0.0)
     mean = float(shift @ weights / weights.sum()) if weights.sum() else float("inf")
     change = _inertia_change(task, others, state)
-    return Influence(name, float(shift.max()), mean, change, int(np.sum(~held)))
+    return Influence(name, float(shift.max()), mean, change, alone, share)
 
 
 def _matched(centers: Floats, to: Floats) -> Floats:

@@ -291,15 +291,16 @@ def _descriptions(
     some = told > 0
     points = np.concatenate([a.sums for a in given])[some] / told[some, None]
     site, full = site[some], told[some]
-    weights, rng = full, stream(rule.seed, 0, "robust")
+    supported, weights, rng = full, full, stream(rule.seed, 0, "robust")
     for _ in range(SEARCHES):
         there = weights > 0
         k = min(rule.n_clusters, int(there.sum()))
         fits = kmeans_runs(points[there], k, weights[there], rng=rng, n_runs=RUNS)
         best = min(fits, key=lambda fit: fit.inertia)
         labels = ((points[:, None] - best.centers[None]) ** 2).sum(axis=2).argmin(axis=1)
-        new = _supported(labels, np.where(there, full, 0.0), site, k, rule.faults)
-        new = _vouched(new, full, site, rule.faults)
+        again = _supported(labels, np.where(supported > 0, full, 0.0), site, k, rule.faults)
+        supported = np.minimum(supported, again)
+        new = _vouched(supported, full, site, rule.faults)
         if np.allclose(new, weights, rtol=1e-3):
             break
         weights = new

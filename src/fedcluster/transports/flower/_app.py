@@ -31,8 +31,9 @@ from flwr.supernode.runtime.run_clientapp import push_task_output
 
 from fedcluster._artefacts import result_of, write_job
 from fedcluster._report._messages import groups_line, influence_line, limit_line
-from fedcluster.core import SiteInfo
+from fedcluster.core import Engine, SiteInfo
 from fedcluster.engines._believed import Believed
+from fedcluster.engines._forgetting import ForgettingEngine
 from fedcluster.engines._recorded import RecordedEngine
 from fedcluster.engines._remote import RemoteEngine
 from fedcluster.engines._watched import PROGRESS, WatchedEngine, note
@@ -133,7 +134,8 @@ def engine_for(
         If too few sites are connected that say their names themselves.
     """
     deadline = content["deadline"]
-    nodes = {int(node): name for node, name in content["nodes"].items()}
+    told = {int(node): name for node, name in content["nodes"].items()}
+    nodes = {node: name for node, name in told.items() if name in content["sites"]}
     if content["insecure"]:
         nodes = discover_nodes(grid, content["sites"], deadline)
         lacking = sorted(set(content["sites"]) - set(nodes.values()))
@@ -178,7 +180,7 @@ def conduct(engine: RemoteEngine, content: Mapping[str, Any], folder: Path) -> d
     job = with_stated(job_from_json(content["job"], content["parameters"]), content)
     folder.mkdir(parents=True, exist_ok=True)
     columns = _columns(engine, job, content["columns"], folder)
-    recorded = RecordedEngine(engine, folder / "communication_rounds")
+    recorded = RecordedEngine(_forgetting(engine, content), folder / "communication_rounds")
     watched = WatchedEngine(recorded, folder / PROGRESS, engine.refusals)
     with _first_rows_kept(engine, content):
         report = execute(job, watched, columns=columns)
@@ -214,6 +216,14 @@ def with_stated(job: Job, content: Mapping[str, Any]) -> Job:
         job = replace(job, bounds={name: ranges[name] for name in content["columns"] or ranges})
     stated = sum(rows.values()) if set(content["sites"]) <= set(rows) else None
     return replace(job, n_rows=stated)
+
+
+def _forgetting(engine: RemoteEngine, content: Mapping[str, Any]) -> Engine:
+    """Return the engine of a run that forgets a site, over the records of the run with it."""
+    told = content.get("forgets")
+    if told is None:
+        return engine
+    return ForgettingEngine(engine, Path(told["run"]) / "communication_rounds", told["site"])
 
 
 def _write_log_heads(folder: Path, sites: Sequence[SiteInfo]) -> None:

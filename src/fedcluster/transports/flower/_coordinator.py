@@ -264,6 +264,11 @@ def sites_online(federation: Federation) -> list[str]:
     return sorted(names.get(n.node_id, str(n.node_id)) for n in nodes if n.status == "online")
 
 
+def _new_name() -> str:
+    """Return a name for a new run."""
+    return datetime.now(UTC).strftime("%Y%m%d-%H%M%S-") + os.urandom(2).hex()
+
+
 @private_files()
 def begin(federation: Federation, job: Job, options: RunOptions) -> Path:
     """Hand a job to Flower and return the folder of the run.
@@ -283,8 +288,7 @@ def begin(federation: Federation, job: Job, options: RunOptions) -> Path:
     if options.permit is not None:
         permit = Permit.load(federation.file("permits", f"{options.permit}.toml"))
         options = replace(options, columns=options.columns or permit.columns)
-    name = datetime.now(UTC).strftime("%Y%m%d-%H%M%S-") + os.urandom(2).hex()
-    folder = federation.file("runs", name)
+    folder = federation.file("runs", _new_name())
     content = {
         "job": next(name for name, kind in JOBS.items() if isinstance(job, kind)),
         "parameters": asdict(job),
@@ -307,17 +311,48 @@ def resume(federation: Federation, name: str) -> Path:
         If there is no such run, or it has ended well.
     """
     folder = federation.file("runs", name)
-    try:
-        content = json.loads((folder / "job.json").read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        known = ", ".join(runs(federation))
-        raise InputError(f"there is no run {name!r}; there are: {known}") from error
+    content = _job_of(federation, folder)
     if _outcome(folder).get("done"):
         raise InputError(f"run {name!r} has ended; its result is in {content['out']}")
     for ended in ("outcome.json", CANCEL):
         (folder / ended).unlink(missing_ok=True)
     _submit(federation, folder, content)
     return folder
+
+
+@private_files()
+def forget(federation: Federation, name: str, site: str, out: Path) -> Path:
+    """Let a run be done again as if a site had never been asked; return the folder of the run.
+
+    Raises
+    ------
+    InputError
+        If there is no such run, or it did not ask the site.
+    """
+    before = federation.file("runs", name)
+    content = _job_of(federation, before)
+    if site not in content["sites"] or len(content["sites"]) < 2:
+        raise InputError(
+            f"run {name!r} asked {', '.join(content['sites'])}, of which {site!r} "
+            "cannot be forgotten"
+        )
+    others = [each for each in content["sites"] if each != site]
+    quorum = content["quorum"] and min(content["quorum"], len(others))
+    new = federation.file(
+        "runs", datetime.now(UTC).strftime("%Y%m%d-%H%M%S-") + os.urandom(2).hex()
+    )
+    more = {"sites": others, "quorum": quorum, "out": str(out.absolute())}
+    _submit(federation, new, {**content, **more, "forgets": {"run": str(before), "site": site}})
+    return new
+
+
+def _job_of(federation: Federation, folder: Path) -> dict[str, Any]:
+    """Return the content of ``job.json`` of a run."""
+    try:
+        return dict(json.loads((folder / "job.json").read_text("utf-8")))
+    except (OSError, ValueError) as error:
+        known = ", ".join(runs(federation))
+        raise InputError(f"there is no run {folder.name!r}; there are: {known}") from error
 
 
 def _submit(federation: Federation, folder: Path, content: Mapping[str, Any]) -> None:
