@@ -114,9 +114,9 @@ def privacy_lines(content: Mapping[str, Any], *, exact: bool = False) -> list[st
 
     Examples
     --------
-    >>> spent = {"epsilon": 0.99999, "delta": 1e-6, "group_size": 1, "rho": 0.028, "answers": 4}
+    >>> spent = {"epsilon": 0.9, "delta": 1e-6, "group_size": 1, "rho": 0.028, "answers": 4}
     >>> privacy_lines({"privacy": {**spent, "budget": 1.0}})
-    ['Privacy budget spent: epsilon 1 of 1 at delta 1e-06 for each row, in 4 answers of a site.']
+    ['Privacy budget spent: epsilon 0.9 of 1 at delta 1e-06 for each row, in 4 answers of a site.']
     """
     if not (spent := content.get("privacy")):
         return []

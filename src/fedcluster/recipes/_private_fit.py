@@ -162,6 +162,7 @@ def n_noises_of(sites: Sequence[SiteInfo]) -> int:
     --------
     >>> n_noises_of([SiteInfo(name) for name in "abc"])
     3
+    >>> from fedcluster.core import Limit
     >>> told = (Limit("PrivacyBudget", (("epsilon", 1.0), ("colluders", 2))),)
     >>> n_noises_of([SiteInfo(name, told, secure=True) for name in "abcdefghij"])
     1
