@@ -28,7 +28,7 @@ from scipy.stats import beta
 from fedcluster import Client, Data, LocalEngine
 from fedcluster._specifications import Fit
 from fedcluster.algorithms._relative_lloyd import RelativeLloyd
-from fedcluster.core import Answers, Bounded, Sensitivity, State, Task
+from fedcluster.core import Answers, Sensitive, Sensitivity, State, Task
 from fedcluster.jobs import execute
 from fedcluster.preprocessing import Preprocessor
 from fedcluster.privacy._accounting import Budget, noise_of
@@ -82,7 +82,7 @@ def ratio(task: Task, answer: Any, rows: np.ndarray, canary: np.ndarray) -> floa
         for each in (rows, np.concatenate([rows, canary]))
     )
     told = 0.0
-    assert isinstance(task.step, Bounded)
+    assert isinstance(task.step, Sensitive)
     assert task.noise is not None
     sds = scales(task.step.sensitivity(task.state, rows.shape[1]), task.noise)
     for name, sd in zip(("sums", "weights"), sds, strict=True):

@@ -21,7 +21,7 @@ from fedcluster._ranges import allowed_of
 from fedcluster._site import SiteFile
 from fedcluster.cli import app
 from fedcluster.client import Client
-from fedcluster.core import Bounded, Data, State, Task, on_grid
+from fedcluster.core import Data, Sensitive, State, Task, on_grid
 from fedcluster.engines import LocalEngine
 from fedcluster.engines._remote import RemoteEngine
 from fedcluster.engines._wire import STEPS
@@ -212,7 +212,7 @@ def test_no_record_changes_an_answer_by_more_than_its_sensitivity(name):
                 assert np.linalg.norm(sums) <= bounds.sums * (1 + 1e-12)
                 assert np.linalg.norm(weights) <= bounds.weights * (1 + 1e-12)
                 tried += 1
-    assert isinstance(STEPS[name](), Bounded)
+    assert isinstance(STEPS[name](), Sensitive)
     assert tried or name in NEED_MEMORY
 
 

@@ -34,7 +34,6 @@ __all__ = [
     "Algorithm",
     "Answers",
     "Assigns",
-    "Bounded",
     "Column",
     "Data",
     "Engine",
@@ -43,6 +42,7 @@ __all__ = [
     "Metric",
     "Result",
     "RowStream",
+    "Sensitive",
     "Sensitivity",
     "SiteInfo",
     "State",
@@ -501,7 +501,7 @@ class Sensitivity:
 
 
 @runtime_checkable
-class Bounded(Protocol):
+class Sensitive(Protocol):
     """A step that can be asked with noise, as it says how much one record changes its answer."""
 
     def sensitivity(self, state: State, n_columns: int) -> Sensitivity:

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from fedcluster.core import Bounded, Floats, Sensitivity, Summary, Task
+from fedcluster.core import Floats, Sensitive, Sensitivity, Summary, Task
 from fedcluster.errors import InputError
 
 LEAST_NOISE, MOST_NOISE = 1e-3, 1e9
@@ -42,7 +42,7 @@ def check_noise(task: Task) -> None:
     step, how, name = task.step, task.preprocessor, type(task.step).__name__
     if task.noise is None or not LEAST_NOISE <= task.noise <= MOST_NOISE:
         raise InputError(f"noise must be {LEAST_NOISE:g} to {MOST_NOISE:g}, not {task.noise}")
-    if not isinstance(step, Bounded) or not (step.client_additive and step.server_additive):
+    if not isinstance(step, Sensitive) or not (step.client_additive and step.server_additive):
         raise InputError(f"{name} cannot be asked with noise: its answers have no sensitivity")
     if how is None or not how.box:
         raise InputError(f"{name} with noise needs rows in public bounds: give bounds")
@@ -95,7 +95,7 @@ def with_noise(summary: Summary, task: Task, shares: int = 1) -> Summary:
     Summary
         All of its lines; weights may be negative.
     """
-    if not (isinstance(task.step, Bounded) and task.noise and task.preprocessor):
+    if not (isinstance(task.step, Sensitive) and task.noise and task.preprocessor):
         raise InputError(f"{type(task.step).__name__} cannot be asked with noise")
     bounds = task.step.sensitivity(task.state, task.preprocessor.n_columns_out)
     part = 1 / math.sqrt(shares)
