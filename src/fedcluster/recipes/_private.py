@@ -438,4 +438,4 @@ def _refined(start: State, releases: Releases, seed: int) -> Plan[Result]:
         state.centers[order], state.weights[order], round=state.round, inertia=state.inertia
     )
     algorithm: Algorithm = Lloyd()
-    return Result(final, tuple(history), "the budget is spent", algorithm)
+    return Result(final, tuple(history), "ended when the budget was spent", algorithm)
