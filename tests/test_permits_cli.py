@@ -392,6 +392,15 @@ def test_whatever_a_question_holds_one_line_is_written_and_no_more_is_told(chang
     assert "salary" not in json.dumps(reply) or "salary" in str(changed)
 
 
+def test_no_column_by_name_is_not_all_of_them(trial):
+    """An empty list is within every permit, and the site would describe what it has."""
+    granted(trial, "--rounds", 10)
+    site = responder(trial, "north")
+    question = {"exchange": 0, **KNOWN_GOOD, "columns": [], "described": []}
+    reply, _ = wire.unpack(site.reply(wire.pack(question, {})))
+    assert reply["refused"] == "no column is asked for: name some, or leave the list out"
+
+
 def test_a_site_that_has_accepted_a_permit_can_start_for_the_first_time(trial):
     """Its log has lines, but no answer has left: there are no groups of rows yet to be lost."""
     granted(trial)

@@ -251,6 +251,8 @@ class Responder:
     def _columns(self, columns: Any) -> tuple[str, ...]:
         """Return the columns that are asked for, by default those of the site."""
         chosen = self.columns if columns is None else _names(columns)
+        if self.columns and not chosen:  # or all of them would be told where none is permitted
+            raise WireError("no column is asked for: name some, or leave the list out")
         if not set(chosen) <= set(self.columns) or len(set(chosen)) < len(chosen):
             raise self._no_others()
         return chosen

@@ -21,8 +21,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from scipy.optimize import brentq
-from scipy.special import log_ndtr
+import scipy  # its parts wait until they are used, as commands are to start at once
 
 from fedcluster.errors import InputError
 
@@ -139,12 +138,17 @@ def _most_rho(epsilon: float, delta: float) -> float:
     """
 
     def log_excess(mu: float) -> float:
-        above, below = log_ndtr(mu / 2 - epsilon / mu), log_ndtr(-mu / 2 - epsilon / mu)
+        above, below = (
+            scipy.special.log_ndtr(mu / 2 - epsilon / mu),
+            scipy.special.log_ndtr(-mu / 2 - epsilon / mu),
+        )
         return float(above + np.log1p(-np.exp(min(epsilon + below - above, -1e-12))))
 
     slack = math.log(1 / delta)
     least = math.sqrt(2) * (math.sqrt(epsilon + slack) - math.sqrt(slack))  # by Bun and Steinke
-    mu = brentq(lambda mu: log_excess(mu) - math.log(delta), least, 10 * (least + delta))
+    mu = scipy.optimize.brentq(
+        lambda mu: log_excess(mu) - math.log(delta), least, 10 * (least + delta)
+    )
     rho = float(mu**2 / 2)
     while (found := epsilon_of(rho, delta)) > epsilon:
         rho *= (epsilon / found) ** 2 * (1 - 1e-7)
