@@ -299,6 +299,18 @@ def test_a_site_that_has_left_stays_out_and_too_few_are_no_sum():
         liar.unmask("a", four[:3], 2)
 
 
+@pytest.mark.parametrize("sites", [["a"] * 5, ["a", "a", "b", "c"], ["a", "b", "b", "b", "c"]])
+def test_sites_that_are_named_twice_do_not_make_a_sum_of_enough(sites):
+    """Alone among copies of itself, a site would have no mask but its own, which others tell."""
+    liar = Liar(FIVE, threshold=4).begin()
+    with refused(r"with sites that gave no keys, or twice"):
+        liar.masked("a", sites=sites)
+    for name in FIVE:
+        liar.masked(name)
+    with refused(r"with sites that gave no keys, or twice"):
+        liar.unmask("a", sites)
+
+
 def test_shares_are_told_of_the_last_sum_only_and_by_sites_that_answered():
     liar = Liar(FIVE, threshold=4).begin()
     with refused(r"nothing to recover"):

@@ -13,19 +13,40 @@ MIN_SITES = 3
 """The fewest sites that a total is told of: of two, each knows the other's sums."""
 
 
-def fewest(n_sites: int, threshold: int) -> int:
-    """Return the fewest sites that a total can be over, whatever the coordinator says.
+def fewest(n_sites: int, threshold: int, n_all: int, colluders: int = 0) -> int:
+    """Return the fewest honest sites that a total is over, whatever each site is told.
 
-    A coordinator that names other survivors to each site needs `threshold` of them to say that a
-    site has dropped out, for each that is to be left out; each names n - t at most. So it can leave
-    out ``n (n - t) / t`` sites.
+    To leave m sites out, a coordinator needs for each of them `threshold` sites that say that it
+    has dropped out. Those that work with it say so of any; another says so of as many as it was
+    named sites beyond the threshold, and never of itself. This site was named n, the others maybe
+    all.
+
+    Parameters
+    ----------
+    n_sites : int
+        n: how many sites this one was named.
+    threshold : int
+        t: how many must be left.
+    n_all : int
+        How many began the run.
+    colluders : int, default=0
+        How many of them work with the coordinator.
 
     Examples
     --------
-    >>> fewest(10, 10), fewest(10, 8), fewest(4, 3)
-    (10, 8, 3)
+    >>> fewest(10, 10, 10), fewest(10, 8, 10), fewest(8, 8, 10), fewest(3, 3, 4)
+    (10, 8, 6, 3)
+    >>> fewest(10, 10, 10, colluders=2), fewest(10, 8, 10, colluders=2)
+    (8, 6)
     """
-    return n_sites - n_sites * (n_sites - threshold) // threshold
+    honest, most, needed = n_all - colluders, n_all - threshold, threshold - colluders
+
+    def can_leave_out(m: int) -> bool:
+        said = (honest - 1 - m) * min(most, m) + m * min(most, m - 1)
+        return said + min(n_sites - threshold, m) >= m * needed
+
+    n_honest = n_sites - colluders
+    return n_honest - max((m for m in range(1, n_honest) if can_leave_out(m)), default=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,15 +101,15 @@ class Cohort:
         """
         if len(self.sites) > MOST_SITES:
             raise ValueError(f"secure sums are for {MOST_SITES:,} sites at most")
-        if not set(sites) <= set(self.sites):
-            raise ValueError("a secure sum is asked for with sites that gave no keys")
+        if not set(sites) <= set(self.sites) or len(set(sites)) < len(sites):
+            raise ValueError("a secure sum is asked for with sites that gave no keys, or twice")
         n, t = len(sites), self.threshold
         if not len(self.sites) < 2 * t <= 2 * len(self.sites) or n < t:
             raise ValueError(
                 f"a secure sum over {n} sites where {t} of {len(self.sites)} must be left: more "
                 "than half of them must, and as many must take part"
             )
-        if (least := fewest(n, t)) < min_sites:
+        if (least := fewest(n, t, len(self.sites))) < min_sites:
             raise ValueError(
                 f"a secure sum could be over {least} sites, and the fewest here are {min_sites}: "
                 "ask more sites, or raise the quorum"

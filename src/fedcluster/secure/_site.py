@@ -145,7 +145,8 @@ class SecureSite:
             raise WireError("the question about secure sums is not whole") from error
         except ValueError as error:
             raise WireError(f"secure sums: {error}") from error
-        left: int = fewest(n, known.cohort.threshold) - self._colluders
+        t, n_all = known.cohort.threshold, len(known.cohort.sites)
+        left = fewest(n, t, n_all, self._colluders) if 2 * t > n_all + self._colluders else 0
         if left < 1:
             raise WireError(
                 f"secure sums: {self._colluders} sites may work with the coordinator, and a sum "
