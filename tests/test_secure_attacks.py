@@ -13,7 +13,8 @@ from fedcluster.core import Data, State, Task
 from fedcluster.engines._remote import Question
 from fedcluster.engines._responder import Responder
 from fedcluster.engines._wire import PROTOCOL, pack, unpack
-from fedcluster.errors import SiteError
+from fedcluster.errors import InputError, SiteError
+from fedcluster.federation._folder import create
 from fedcluster.secure._cohort import Cohort
 from fedcluster.secure._engine import SecureEngine
 from fedcluster.secure._fixed_point import SIZE, format_for
@@ -25,6 +26,7 @@ from fedcluster.secure._masks import (
     own_mask,
     pair_mask,
 )
+from fedcluster.transports.flower._supernode import take_part
 
 STATE = State.at([[0.0, 0.0], [5.0, 5.0]])
 LLOYD = [Task(Lloyd(), STATE)]
@@ -427,3 +429,13 @@ def test_what_a_site_does_not_say_of_itself_is_unknown_to_the_coordinator():
         (None, None, 160.0, 160.0)
     }
     assert isinstance(federation(parts).sites["a"], Responder)
+
+
+@pytest.mark.parametrize(("name", "mode"), [("peers.toml", 0o666), ("identity.key", 0o644)])
+def test_other_users_of_the_machine_cannot_name_sites_or_read_the_key(name, mode, tmp_path):
+    folder = create(tmp_path / "trial", ["north", "south", "west"], "127.0.0.1:1", insecure=True)
+    home = folder.file("sites", "north")
+    (home / name).write_text("x")
+    (home / name).chmod(mode)
+    with pytest.raises(InputError, match=f"other users of this machine may .*{name}"):
+        take_part(home / "site.toml", print)

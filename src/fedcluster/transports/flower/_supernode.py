@@ -22,6 +22,7 @@ from fedcluster._site import SiteFile
 from fedcluster.engines._turns import Turns
 from fedcluster.errors import InputError
 from fedcluster.federation._certificates import issue
+from fedcluster.federation._identity import IDENTITY, PEERS
 from fedcluster.federation._membership import Membership, site_responder
 from fedcluster.federation._private import check_private, private_files
 from fedcluster.transports.flower import _programs as programs
@@ -63,10 +64,10 @@ def take_part(path: Path, say: Callable[[str], None]) -> None:
     site = SiteFile.load(path)
     membership = Membership.from_site_file(site)
     folder = path.absolute().parent
-    own = (membership.certificate, "coordinator.pub", "flower")
+    own = (membership.certificate, "coordinator.pub", "flower", PEERS)
     check_private(
         [folder, path, *(folder / name for name in own if name)],
-        secret=[folder / (membership.key or "key"), folder / "permit.key"],
+        secret=[folder / (membership.key or "key"), folder / "permit.key", folder / IDENTITY],
     )
     home = folder / "flower"
     responder = site_responder(site, membership, say)
