@@ -9,7 +9,6 @@ of all sites, the same file everywhere:
 
 from __future__ import annotations
 
-import os
 import tomllib
 from collections.abc import Mapping
 from hashlib import sha256
@@ -24,7 +23,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from fedcluster.errors import InputError
-from fedcluster.federation._permits import load_key, new_key
+from fedcluster.federation._permits import load_key, make_key
 
 IDENTITY, PEERS = "identity.key", "peers.toml"
 """Files beside the site file: the site's own secret, and the public keys of all sites."""
@@ -46,9 +45,8 @@ def identity(folder: Path, *, make: bool = False) -> Ed25519PrivateKey:
         If it is not there, or no such key.
     """
     path = folder / IDENTITY
-    if make and not path.exists():
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(new_key()[0])
+    if make:
+        make_key(path)
     if not path.exists():
         raise InputError(f"{path} is missing: fedcluster site key makes it")
     return load_key(path)

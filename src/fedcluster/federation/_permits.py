@@ -7,6 +7,7 @@ is not the file but its content in one form (`Permit.canonical`): comments and s
 from __future__ import annotations
 
 import json
+import os
 import re
 import tomllib
 from base64 import b64decode, b64encode
@@ -177,6 +178,13 @@ def new_key() -> tuple[bytes, bytes]:
     key = Ed25519PrivateKey.generate()
     private = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
     return private, _public(key.public_key())
+
+
+def make_key(path: Path) -> None:
+    """Write a new key to sign with, which only the owner may read; a file that is there stays."""
+    if not path.exists():
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(new_key()[0])
 
 
 def _public(key: Ed25519PublicKey) -> bytes:

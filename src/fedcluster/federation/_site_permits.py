@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -23,7 +22,7 @@ from fedcluster.federation._permits import (
     check_signature,
     load_key,
     load_public_key,
-    new_key,
+    make_key,
     sign,
     signatures,
 )
@@ -98,10 +97,7 @@ class SitePermits:
         return permit
 
     def _keep(self, permit: Permit, signed: Mapping[str, Any]) -> None:
-        if not self.key.exists():
-            own = os.open(self.key, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(own, "wb") as file:
-                file.write(new_key()[0])
+        make_key(self.key)
         self.folder.mkdir(exist_ok=True)
         kept = self._file(permit.id)
         with atomic_write(kept) as temporary:

@@ -7,7 +7,8 @@ either that it has dropped out or that it has not, once; and sites that have lef
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -139,12 +140,8 @@ class SecureSite:
         """
         if self._colluders is None or asked is None or asked.get("stage") != "masked":
             return 1
-        try:
+        with _refusing():
             known, n = self._begun(run, asked), len(asked["sites"])
-        except (LookupError, TypeError) as error:
-            raise WireError("the question about secure sums is not whole") from error
-        except ValueError as error:
-            raise WireError(f"secure sums: {error}") from error
         t, n_all = known.cohort.threshold, len(known.cohort.sites)
         left = fewest(n, t, n_all, self._colluders) if 2 * t > n_all + self._colluders else 0
         if left < 1:
@@ -163,12 +160,8 @@ class SecureSite:
             If it breaks a rule.
         """
         stages = {"keys": self._keys, "shares": self._shares, "unmask": self._unmask}
-        try:
+        with _refusing():
             return stages[asked["stage"]](run, asked)
-        except (LookupError, TypeError, AttributeError) as error:
-            raise WireError("the question about secure sums is not whole") from error
-        except ValueError as error:
-            raise WireError(f"secure sums: {error}") from error
 
     def masked(
         self, run: Any, asked: Said, tasks: Sequence[Task], answers: Sequence[Summary]
@@ -180,16 +173,12 @@ class SecureSite:
         WireError
             If the question breaks a rule.
         """
-        try:
+        with _refusing():
             known, sites = self._begun(run, asked), tuple(asked["sites"])
             words = encoded(tasks, answers)
             received = self._opened(known, asked, sites)
             pairs = self._pairs(known, asked, received)
             masks = self._masks(known, asked["sum"], pairs, len(words))
-        except (LookupError, TypeError, AttributeError) as error:
-            raise WireError("the question about secure sums is not whole") from error
-        except ValueError as error:
-            raise WireError(f"secure sums: {error}") from error
         known.number, known.sites = asked["sum"], sites
         known.received, known.survivors = received, ()
         shapes = [answer.sums.shape for answer in answers]
@@ -316,6 +305,17 @@ class SecureSite:
         if not known.cohort.is_whole:
             masks += own_mask(known.secrets.pop(number).own_seed, n_words)
         return masks
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    """Refuse a question that lacks something, or breaks a rule."""
+    try:
+        yield
+    except (LookupError, TypeError, AttributeError) as error:
+        raise WireError("the question about secure sums is not whole") from error
+    except ValueError as error:
+        raise WireError(f"secure sums: {error}") from error
 
 
 def encoded(tasks: Sequence[Task], answers: Sequence[Summary]) -> Words:
