@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from fedcluster.core import Answers, Engine, SiteInfo, Summary, Task
-from fedcluster.engines._recorded import kept_answers
+from fedcluster.engines._recorded import kept_answers, names_asked
 from fedcluster.errors import InputError
 
 
@@ -52,8 +52,7 @@ class ForgettingEngine:
 
     def ask(self, tasks: Sequence[Task], sites: Iterable[str] | None = None) -> list[Answers]:
         """Return what the other sites answered to the same question, or ask them."""
-        names = [site.name for site in self._engine.introduce()]
-        asked = names if sites is None else [name for name in names if name in set(sites)]
+        names, asked = names_asked(self._engine, sites)
         path = self._folder / f"exchange-{self._asked:04d}"
         with_it = sorted([*names, self._site]), sorted([*asked, self._site])
         if self.reused == self._asked and path.exists():

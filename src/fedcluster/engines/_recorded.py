@@ -106,8 +106,7 @@ class RecordedEngine:
 
     def ask(self, tasks: Sequence[Task], sites: Iterable[str] | None = None) -> list[Answers]:
         """Give the recorded answers, or ask and record."""
-        names = [site.name for site in self._engine.introduce()]
-        asked = names if sites is None else [name for name in names if name in set(sites)]
+        names, asked = names_asked(self._engine, sites)
         question = _question(tasks, names, asked)
         path = self._folder / f"exchange-{self._done:04d}"
         if path.exists():
@@ -129,6 +128,12 @@ def _question(tasks: Sequence[Task], names: Sequence[str], asked: Sequence[str])
     """Return the digest of what some of the sites are asked."""
     headers, arrays = write_tasks(tasks)
     return digest(pack({"tasks": headers, "asked": list(asked), "sites": list(names)}, arrays))
+
+
+def names_asked(engine: Engine, sites: Iterable[str] | None) -> tuple[list[str], list[str]]:
+    """Return the names of all sites of an engine, and of those that are asked, in their order."""
+    names = [site.name for site in engine.introduce()]
+    return names, names if sites is None else [name for name in names if name in set(sites)]
 
 
 def kept_answers(

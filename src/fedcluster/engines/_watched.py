@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from fedcluster.core import Answers, Engine, Floats, SiteInfo, Task
+from fedcluster.engines._recorded import names_asked
 
 PROGRESS = "progress.jsonl"
 """The file of events in the folder of a run."""
@@ -68,8 +69,7 @@ class WatchedEngine:
 
     def ask(self, tasks: Sequence[Task], sites: Iterable[str] | None = None) -> list[Answers]:
         """Ask the sites, and note when and whom, and who answered."""
-        names = [site.name for site in self._engine.introduce()]
-        asked = names if sites is None else [name for name in names if name in set(sites)]
+        _, asked = names_asked(self._engine, sites)
         self._round, known = self._round + 1, len(self._refusals)
         steps = Counter(type(task.step).__name__ for task in tasks)
         note(self._path, round=self._round, asked=asked, tasks=steps, **self._found(tasks))
