@@ -42,6 +42,8 @@ from fedcluster.engines import _wire as wire
 from fedcluster.engines._remote import RemoteEngine
 from fedcluster.engines._responder import Responder
 from fedcluster.errors import InputError, SiteError
+from fedcluster.federation import _runs as runs
+from fedcluster.federation._conduct import conduct
 from fedcluster.federation._folder import Federation, create
 from fedcluster.federation._membership import Membership, site_auditor
 from fedcluster.federation._messages import shown
@@ -265,7 +267,7 @@ def content(out: Path, job: Fit | SelectK | Evaluate, **how) -> dict:
 
 def test_a_job_from_its_plan_to_the_files_of_all(folder: Path, tmp_path: Path) -> None:
     """The sites have their columns in different orders; labels are written where the rows are."""
-    done = apps.conduct(engine(folder), content(tmp_path / "out", Fit(3)), tmp_path / "run")
+    done = conduct(engine(folder), content(tmp_path / "out", Fit(3)), tmp_path / "run")
     assert done["model_at"] == SITES
     model = Model.load(tmp_path / "out" / "model.json")
     assert model.columns == ("x", "y")
@@ -294,7 +296,7 @@ def test_a_site_labels_its_rows_chunk_by_chunk(folder, tmp_path, monkeypatch, m)
             yield chunk
             del chunk
 
-    apps.conduct(engine(folder), content(tmp_path / "out", Fit(2, m=m)), tmp_path / "run")
+    conduct(engine(folder), content(tmp_path / "out", Fit(2, m=m)), tmp_path / "run")
     site = SiteFile.load(folder / "sites/north/site.toml")
     rows = site.opened(["x", "y"]).load()
     opened = SimpleNamespace(chunks=lambda: chunks(rows))
@@ -309,14 +311,14 @@ def test_a_site_labels_its_rows_chunk_by_chunk(folder, tmp_path, monkeypatch, m)
 
 def test_a_fuzzy_job_writes_degrees_at_the_sites(folder: Path, tmp_path: Path) -> None:
     job = Fit(2, m=2.0, max_iter=3)
-    apps.conduct(engine(folder), content(tmp_path / "out", job), tmp_path / "run")
+    conduct(engine(folder), content(tmp_path / "out", job), tmp_path / "run")
     header = (folder / "sites/north/results/labels.csv").read_text().splitlines()[0]
     assert header == "row,cluster,membership_0,membership_1"
 
 
 def test_chosen_columns_are_the_only_ones_that_are_read(folder: Path, tmp_path: Path) -> None:
     job = content(tmp_path / "out", Fit(2), columns=["y"])
-    apps.conduct(engine(folder), job, tmp_path / "run")
+    conduct(engine(folder), job, tmp_path / "run")
     assert Model.load(tmp_path / "out" / "model.json").columns == ("y",)
 
 
@@ -324,20 +326,20 @@ def test_sites_with_other_columns_are_named(folder: Path, tmp_path: Path) -> Non
     path = folder / "sites/south/rows.csv"
     path.write_text(path.read_text().replace("y,x", "y,z"))
     with pytest.raises(InputError, match="'north' and 'south' have not the same columns: x, z"):
-        apps.conduct(engine(folder), content(tmp_path / "out", Fit(2)), tmp_path / "run")
+        conduct(engine(folder), content(tmp_path / "out", Fit(2)), tmp_path / "run")
     assert not (tmp_path / "out").exists()
 
 
 def test_more_clusters_than_rows_are_refused(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"81 clusters are more than the rows .*\(80\)"):
-        apps.conduct(engine(folder), content(tmp_path / "out", Fit(81)), tmp_path / "run")
+        conduct(engine(folder), content(tmp_path / "out", Fit(81)), tmp_path / "run")
 
 
 def test_a_resumed_job_asks_only_for_what_is_not_recorded(folder: Path, tmp_path: Path) -> None:
     job = content(tmp_path / "out", Fit(3))
-    first = apps.conduct(engine(folder), job, tmp_path / "run")
+    first = conduct(engine(folder), job, tmp_path / "run")
     logs = [len((folder / f"sites/{n}/audit.jsonl").read_text().splitlines()) for n in SITES]
-    again = apps.conduct(engine(folder), job, tmp_path / "run")
+    again = conduct(engine(folder), job, tmp_path / "run")
     assert {**first, "sites": None} == {**again, "sites": None}
     more = [len((folder / f"sites/{n}/audit.jsonl").read_text().splitlines()) for n in SITES]
     assert [b - a for a, b in zip(logs, more, strict=True)] == [
@@ -356,7 +358,7 @@ def test_the_number_of_clusters_and_the_scores_are_those_of_one_process(
         name = next(name for name, kind in JOBS.items() if isinstance(job, kind))
         out = tmp_path / name
         given = content(out, job, columns=["x", "y"]) | {"job": name}
-        told = apps.conduct(engine(folder), given, tmp_path / "runs" / name)
+        told = conduct(engine(folder), given, tmp_path / "runs" / name)
         expected = run_plan(plan_of(job, here.introduce()), here, seed=job.seed).value
         assert shown({**told, "done": True}, 80)
         if isinstance(job, SelectK):
@@ -393,7 +395,7 @@ def test_rows_are_prepared_as_by_fit_on_one_machine(raw: Path, tmp_path: Path, m
     """The model, the labels and what is told of it, from the same site files."""
     out, here = tmp_path / "out", tmp_path / "here"
     job = Fit(3, prepare=PreprocessingSpec(missing=missing), m=m, max_iter=9)
-    done = apps.conduct(engine(raw), content(out, job), tmp_path / "run")
+    done = conduct(engine(raw), content(out, job), tmp_path / "run")
     options = ["-k", 3, "--missing", missing, "--max-iter", 9, *(["-m", m] if m else [])]
     status, said = invoke("fit", *site_tomls(raw), *options, "--out", here)
     assert status == 0
@@ -416,17 +418,17 @@ def test_the_number_of_clusters_and_the_scores_are_those_of_prepared_rows(
 ) -> None:
     prepare = PreprocessingSpec(missing="mean")
     given = content(tmp_path / "k", SelectK(1, 4, prepare=prepare)) | {"job": "select-k"}
-    told = apps.conduct(engine(raw), given, tmp_path / "runs" / "k")
+    told = conduct(engine(raw), given, tmp_path / "runs" / "k")
     invoke("select-k", *site_tomls(raw), "--k-max", 4, "--out", tmp_path / "here")
     expected = json.loads((tmp_path / "here" / "selection.json").read_text())
     assert told["n_clusters"] == expected["n_clusters"]
     assert told["reason"] == expected["reason"]
     fit = content(tmp_path / "fit", Fit(3, prepare=prepare))
-    apps.conduct(engine(raw), fit, tmp_path / "runs" / "fit")
+    conduct(engine(raw), fit, tmp_path / "runs" / "fit")
     model = Model.load(tmp_path / "fit" / "model.json")
     job = Evaluate(str(tmp_path / "fit" / "model.json"))
     given = content(tmp_path / "scores", job, columns=list(model.columns)) | {"job": "evaluate"}
-    told = apps.conduct(engine(raw), given, tmp_path / "runs" / "evaluate")
+    told = conduct(engine(raw), given, tmp_path / "runs" / "evaluate")
     assert told["scores"]["inertia"] == pytest.approx(model.inertia)
     assert told["scores"]["squared-silhouette"] is not None
 
@@ -435,18 +437,18 @@ def test_a_resumed_job_prepares_as_it_did(raw: Path, tmp_path: Path) -> None:
     """What the sites told of their columns is recorded, too; its job has been JSON meanwhile."""
     given = content(tmp_path / "out", Fit(3, prepare=PreprocessingSpec("robust", missing="mean")))
     given = json.loads(json.dumps(given))
-    first = apps.conduct(engine(raw), given, tmp_path / "run")
+    first = conduct(engine(raw), given, tmp_path / "run")
     records = {
         path: path.stat().st_mtime_ns for path in (tmp_path / "run/communication_rounds").iterdir()
     }
-    again = apps.conduct(engine(raw), given, tmp_path / "run")
+    again = conduct(engine(raw), given, tmp_path / "run")
     assert {**first, "sites": None} == {**again, "sites": None}
     assert records == {
         p: p.stat().st_mtime_ns for p in (tmp_path / "run/communication_rounds").iterdir()
     }
     (tmp_path / "run/communication_rounds/sites-columns").write_bytes(b"{}\n")
     with pytest.raises(InputError, match="sites-columns is damaged"):
-        apps.conduct(engine(raw), given, tmp_path / "run")
+        conduct(engine(raw), given, tmp_path / "run")
 
 
 def test_sites_whose_columns_differ_are_named_before_anything_is_fitted(raw, tmp_path):
@@ -454,12 +456,12 @@ def test_sites_whose_columns_differ_are_named_before_anything_is_fitted(raw, tmp
     path.write_text(path.read_text().replace("income", "pay"))
     job = Fit(2, prepare=PreprocessingSpec(columns=["age", "income"]))
     with pytest.raises(InputError, match="column 'income' is lacking at south"):
-        apps.conduct(engine(raw), content(tmp_path / "out", job), tmp_path / "run")
+        conduct(engine(raw), content(tmp_path / "out", job), tmp_path / "run")
     assert not (tmp_path / "out").exists()
 
 
 def test_the_log_says_what_left(folder: Path, tmp_path: Path) -> None:
-    apps.conduct(engine(folder), content(tmp_path / "out", Fit(3)), tmp_path / "run")
+    conduct(engine(folder), content(tmp_path / "out", Fit(3)), tmp_path / "run")
     toml = folder / "sites/north/site.toml"
     status, said = invoke("site", "log", toml, "--last", 3)
     assert status == 0
@@ -801,6 +803,6 @@ def test_runs_are_listed_with_their_outcome(folder: Path) -> None:
         if outcome:
             (run / "outcome.json").write_text(json.dumps(outcome))
     federation = Federation.load(folder)
-    assert coordinator.runs(federation) == {"a": "done", "b": "why", "c": "not ended"}
+    assert runs.runs(federation) == {"a": "done", "b": "why", "c": "not ended"}
     with pytest.raises(InputError, match="run 'a' has ended; its result is in /there"):
-        coordinator.resume(federation, "a")
+        runs.resume(coordinator.FlowerCarrier(federation), "a")

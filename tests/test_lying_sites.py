@@ -32,6 +32,7 @@ from fedcluster.engines._recorded import RecordedEngine
 from fedcluster.engines._remote import RemoteEngine
 from fedcluster.engines._responder import Responder
 from fedcluster.errors import InputError, SiteError
+from fedcluster.federation import _runs as runs
 from fedcluster.federation._bounds import first_rows, keep_first_rows
 from fedcluster.federation._folder import Federation, bound, create
 from fedcluster.jobs import Fit, execute
@@ -609,11 +610,11 @@ def test_a_run_to_forget_a_site_is_that_run_without_it(tmp_path: Path, monkeypat
     before.mkdir(parents=True)
     (before / "job.json").write_text(json.dumps(given))
     told: list[dict[str, Any]] = []
-    monkeypatch.setattr(coordinator, "_submit", lambda where, folder, content: told.append(content))
-    coordinator.forget(trial, "old", "b", tmp_path / "new")
+    monkeypatch.setattr(runs, "_submit", lambda where, folder, content: told.append(content))
+    runs.forget(coordinator.FlowerCarrier(trial), "old", "b", tmp_path / "new")
     [content] = told
     assert (content["sites"], content["quorum"]) == (["a", "c"], 2)
     assert content["forgets"] == {"run": str(before), "site": "b"}
     for name, site, reason in (("old", "z", "'z' cannot be forgotten"), ("no", "a", "no run 'no'")):
         with pytest.raises(InputError, match=reason):
-            coordinator.forget(trial, name, site, tmp_path / "new")
+            runs.forget(coordinator.FlowerCarrier(trial), name, site, tmp_path / "new")

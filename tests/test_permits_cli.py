@@ -21,13 +21,14 @@ from fedcluster.engines import _wire as wire
 from fedcluster.engines._remote import RemoteEngine
 from fedcluster.engines._responder import Responder
 from fedcluster.errors import InputError, SiteError
+from fedcluster.federation import _runs as runs
 from fedcluster.federation._audit_log import read_log, verify
+from fedcluster.federation._conduct import conduct
 from fedcluster.federation._folder import Federation, create
 from fedcluster.federation._membership import Membership, site_auditor, site_log, site_responder
 from fedcluster.federation._permits import NO_PERMIT
 from fedcluster.jobs import Evaluate, Fit, SelectK
 from fedcluster.preprocessing import PreprocessingSpec
-from fedcluster.transports.flower import _app as apps
 from fedcluster.transports.flower import _coordinator as coordinator
 from fedcluster.transports.flower import flower_engine
 
@@ -107,13 +108,13 @@ def test_every_job_goes_through_under_a_permit_with_the_usual_steps(trial, tmp_p
     """Evaluation with labels, too; the log names the permit, and the run has the logs' heads."""
     granted(trial, "--labels")
     fit = content(tmp_path / "fit", "fit", Fit(3, prepare=PREPARED))
-    done = apps.conduct(engine(trial), fit, tmp_path / "run-fit")
+    done = conduct(engine(trial), fit, tmp_path / "run-fit")
     assert done["model_at"] == SITES
     select = content(tmp_path / "k", "select-k", SelectK(k_max=4, prepare=PREPARED))
-    apps.conduct(engine(trial), select, tmp_path / "run-k")
+    conduct(engine(trial), select, tmp_path / "run-k")
     model = Evaluate(str(tmp_path / "fit" / "model.json"), labels=True)
     scored = content(tmp_path / "scores", "evaluate", model)
-    apps.conduct(engine(trial), scored, tmp_path / "run-scores")
+    conduct(engine(trial), scored, tmp_path / "run-scores")
     lines = [*read_log(trial / "sites/north/audit.jsonl")]
     assert {line["permit"] for line in lines if "question" in line} == {"hips-1"}
     heads = json.loads((tmp_path / "run-scores" / "log-heads.json").read_text())
@@ -141,7 +142,7 @@ def test_every_job_goes_through_under_a_permit_with_the_usual_steps(trial, tmp_p
 )
 def test_the_usual_steps_are_those_of_other_fits_too(trial, tmp_path, job):
     granted(trial)
-    done = apps.conduct(engine(trial), content(tmp_path / "fit", "fit", job), tmp_path / "run")
+    done = conduct(engine(trial), content(tmp_path / "fit", "fit", job), tmp_path / "run")
     assert done["model_at"] == SITES
 
 
@@ -150,7 +151,7 @@ def test_a_site_that_demands_a_permit_says_nothing_without_one(permit, trial, tm
     """Not its columns, not how many rows it has, not its limits: its name alone."""
     granted(trial)
     with pytest.raises(SiteError, match=r"north.* and .*: refused the question: this site"):
-        apps.conduct(engine(trial, permit), content(tmp_path / "o", "fit", Fit(3)), tmp_path / "r")
+        conduct(engine(trial, permit), content(tmp_path / "o", "fit", Fit(3)), tmp_path / "r")
     site = responder(trial, "north")
     asked: list[dict[str, object]] = [
         {},
@@ -176,14 +177,14 @@ def test_what_the_permit_does_not_cover_is_refused_by_name(trial, tmp_path):
     ):
         given = content(tmp_path / "out", "fit", job, columns=columns)
         with pytest.raises(SiteError, match=f"north.* and .*: refused the question: {reason}"):
-            apps.conduct(engine(trial), given, tmp_path / "run")
+            conduct(engine(trial), given, tmp_path / "run")
 
 
 def test_rounds_run_out_and_no_restart_gives_them_back(trial, tmp_path):
     granted(trial, "--rounds", 2)
     given = content(tmp_path / "out", "fit", Fit(3))
     with pytest.raises(SiteError, match="is for 2 rounds, and all are used"):
-        apps.conduct(engine(trial), given, tmp_path / "run")
+        conduct(engine(trial), given, tmp_path / "run")
     with pytest.raises(SiteError, match="is for 2 rounds, and all are used"):
         engine(trial).introduce()
 
@@ -267,17 +268,17 @@ def test_a_permit_brings_its_columns(trial, tmp_path, monkeypatch):
     """Unless others are named."""
     granted(trial)
     begun: list[dict] = []
-    monkeypatch.setattr(coordinator, "_submit", lambda _, folder, content: begun.append(content))
+    monkeypatch.setattr(runs, "_submit", lambda _, folder, content: begun.append(content))
     federation = Federation.load(trial)
     options = RunOptions(tmp_path / "out", permit="hips-1")
-    coordinator.begin(federation, Fit(3), options)
-    coordinator.begin(federation, Fit(3), replace(options, columns=["age"]))
+    runs.begin(coordinator.FlowerCarrier(federation), Fit(3), options)
+    runs.begin(coordinator.FlowerCarrier(federation), Fit(3), replace(options, columns=["age"]))
     assert [(c["permit"], list(c["columns"])) for c in begun] == [
         ("hips-1", ["age", "bmi"]),
         ("hips-1", ["age"]),
     ]
     with pytest.raises(InputError, match=r"other.toml cannot be read"):
-        coordinator.begin(federation, Fit(3), replace(options, permit="other"))
+        runs.begin(coordinator.FlowerCarrier(federation), Fit(3), replace(options, permit="other"))
 
 
 @pytest.mark.parametrize(
@@ -298,7 +299,7 @@ def test_a_run_without_a_permit_is_told_to_name_one(permit, permits, advice, tri
     error = f"round 1: 0 of 3 sites answered (north: refused the question: {NO_PERMIT}, and so on)"
     fails(folder, error, permit)
     with pytest.raises(SiteError, match=re.escape(error) + advice):
-        coordinator.wait(Federation.load(trial), folder, print)
+        runs.wait(coordinator.FlowerCarrier(Federation.load(trial)), folder, print)
 
 
 def fails(folder, error, permit):
@@ -312,13 +313,13 @@ def test_a_run_that_its_permit_does_not_cover_is_told_to_find_another(trial):
     folder.mkdir(parents=True)
     fails(folder, "north: permit 'hips-1' does not cover step 'Quantiles'", "hips-1")
     with pytest.raises(SiteError, match="'Quantiles'; begin anew with a permit that does, see"):
-        coordinator.wait(Federation.load(trial), folder, print)
+        runs.wait(coordinator.FlowerCarrier(Federation.load(trial)), folder, print)
 
 
 def test_a_log_that_was_touched_keeps_the_site_from_starting(trial, tmp_path):
     """And verify-log names the line; with another head, that it is another log."""
     granted(trial)
-    apps.conduct(engine(trial), content(tmp_path / "out", "fit", Fit(3)), tmp_path / "run")
+    conduct(engine(trial), content(tmp_path / "out", "fit", Fit(3)), tmp_path / "run")
     status, said = invoke("site", "verify-log", toml(trial), "--json")
     told = json.loads(said)
     assert (status, told["lines"], told["files"]) == (0, len([*read_log(Path(told["log"]))]), 1)

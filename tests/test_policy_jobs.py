@@ -20,10 +20,10 @@ from fedcluster.client import Client
 from fedcluster.core import Column, Data, Task
 from fedcluster.engines._remote import RemoteEngine
 from fedcluster.engines._responder import Responder
+from fedcluster.federation._conduct import conduct
 from fedcluster.privacy import Groups, MinClusterSize, MinRows
 from fedcluster.privacy._ledger import PolicyLimits
 from fedcluster.privacy._policy import Policy
-from fedcluster.transports.flower._app import conduct
 
 NUMBERS, SITES = ("age", "bmi", "hb"), "abc"
 

@@ -369,7 +369,7 @@ def check_spent(home: SiteFile) -> None:
 
 def test_a_private_job_from_its_plan_to_the_files_of_all(trial, asked, tmp_path):
     """By the ranges of columns and the rows that the federation states."""
-    from fedcluster.transports.flower import _app as apps
+    from fedcluster.federation._conduct import conduct
 
     job = Fit(3, epsilon=2.0, bounds=None)
     content: dict[str, Any] = {
@@ -381,7 +381,7 @@ def test_a_private_job_from_its_plan_to_the_files_of_all(trial, asked, tmp_path)
     content |= {"sites": ["north", "south"], "rows": {"north": 2000, "south": 2000}}
     content |= {"ranges": BOUNDS | {"salary": (0.0, 9e5)}, "columns": ["bmi", "age"]}
     content = json.loads(json.dumps(content))
-    done = apps.conduct(asked, content, tmp_path / "run")
+    done = conduct(asked, content, tmp_path / "run")
     assert done["model_at"] == ["north", "south"]
     assert done["privacy"]["epsilon"] <= 2.0
     kept = Model.load(tmp_path / "out")
@@ -396,7 +396,7 @@ def test_a_private_job_from_its_plan_to_the_files_of_all(trial, asked, tmp_path)
 
 
 def test_too_few_stated_rows_spend_nothing(trial, asked, tmp_path):
-    from fedcluster.transports.flower import _app as apps
+    from fedcluster.federation._conduct import conduct
 
     job = Fit(3, epsilon=0.05, bounds=BOUNDS)
     content: dict[str, Any] = {
@@ -407,7 +407,7 @@ def test_too_few_stated_rows_spend_nothing(trial, asked, tmp_path):
     }
     content |= {"sites": ["north", "south"], "rows": {"north": 100, "south": 100}}
     with pytest.raises(InputError, match="200 rows are too few"):
-        apps.conduct(asked, content, tmp_path / "run")
+        conduct(asked, content, tmp_path / "run")
     for name in ("north", "south"):
         assert not (trial / "sites" / name / "privacy.sqlite").exists()
 

@@ -17,10 +17,10 @@ from fedcluster.core import State, Task
 from fedcluster.engines._remote import RemoteEngine
 from fedcluster.engines._wire import PROTOCOL, pack, unpack
 from fedcluster.errors import InputError
+from fedcluster.federation._conduct import conduct
 from fedcluster.federation._membership import Membership, site_responder
 from fedcluster.jobs import Evaluate, Fit, SelectK, execute
 from fedcluster.preprocessing import PreprocessingSpec
-from fedcluster.transports.flower import _app as apps
 
 SITES = ("north", "south")
 
@@ -174,7 +174,7 @@ def test_a_run_over_a_network_says_that_groups_are_large_beside_clusters(tomls, 
     for k, lines in ((12, 1), (3, 0)):
         job = Fit(k, prepare=PreprocessingSpec(missing="mean"), seed=0)
         with network(tomls) as engine:
-            outcome = apps.conduct(engine, content(tmp_path / f"{k}", job), tmp_path / f"run {k}")
+            outcome = conduct(engine, content(tmp_path / f"{k}", job), tmp_path / f"run {k}")
         assert len(outcome["doubts"]) == lines
 
 

@@ -36,6 +36,7 @@ from fedcluster.cli._screen import Screen, needs, say
 
 if TYPE_CHECKING:
     from fedcluster.federation._folder import Federation
+    from fedcluster.federation._runs import Carrier
     from fedcluster.jobs import Job
 
 
@@ -158,7 +159,8 @@ def show(folder: Folder, as_json: AsJson = False) -> None:
     """List the connected sites and the runs."""
     federation = _loaded(folder)
     from fedcluster._report._tables import Table
-    from fedcluster.transports.flower._coordinator import runs, sites_online
+    from fedcluster.federation._runs import runs
+    from fedcluster.transports.flower._coordinator import sites_online
 
     with Screen(as_json=as_json, quiet=False) as screen:
         online = sites_online(federation)
@@ -390,10 +392,10 @@ def resume(
 ) -> None:
     """Continue an interrupted run from its last round."""
     federation = _loaded(context.obj)
-    from fedcluster.transports.flower import _coordinator as coordinator
+    from fedcluster.federation import _runs as runs
 
     screen = Screen(as_json=as_json, quiet=quiet)
-    _follow(federation, screen, lambda: coordinator.resume(federation, name))
+    _follow(federation, screen, lambda carrier: runs.resume(carrier, name))
 
 
 @run_app.command(
@@ -419,10 +421,10 @@ def forget(
     """
     show.check_folder(out)
     federation = _loaded(context.obj)
-    from fedcluster.transports.flower import _coordinator as coordinator
+    from fedcluster.federation import _runs as runs
 
     screen = Screen(as_json=show.as_json, quiet=show.quiet)
-    _follow(federation, screen, lambda: coordinator.forget(federation, name, site, out))
+    _follow(federation, screen, lambda carrier: runs.forget(carrier, name, site, out))
     say(f"Delete {federation.file('runs', name)} and its results: they hold sums of {site}.")
 
 
@@ -431,24 +433,26 @@ def _begin(
 ) -> None:
     """Have a job done and show its outcome."""
     needs("flwr", "flower")
+    from fedcluster.federation import _runs as runs
     from fedcluster.io._columns import column_list
-    from fedcluster.transports.flower import _coordinator as coordinator
 
     show.check_folder(options.out)
     if columns is not None:
         options = replace(options, columns=column_list(columns))
     federation = _loaded(folder)
     screen = Screen(as_json=show.as_json, quiet=show.quiet)
-    _follow(federation, screen, lambda: coordinator.begin(federation, job, options))
+    _follow(federation, screen, lambda carrier: runs.begin(carrier, job, options))
 
 
-def _follow(federation: Federation, screen: Screen, begin: Callable[[], Path]) -> None:
+def _follow(federation: Federation, screen: Screen, begun: Callable[[Carrier], Path]) -> None:
     """Begin a run, wait for its outcome and show it."""
+    from fedcluster.federation import _runs as runs
     from fedcluster.federation._messages import shown
-    from fedcluster.transports.flower import _coordinator as coordinator
+    from fedcluster.transports.flower._coordinator import FlowerCarrier
 
+    carrier = FlowerCarrier(federation)
     with screen:
         screen.doing("handing the job to Flower")
-        outcome = coordinator.wait(federation, begin(), screen.doing)
+        outcome = runs.wait(carrier, begun(carrier), screen.doing)
         screen.warnings += outcome.pop("doubts", [])
     screen.result(outcome, shown(outcome, screen.width))

@@ -8,10 +8,9 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
-from dataclasses import asdict, replace
-from datetime import UTC, datetime
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
@@ -33,29 +32,16 @@ from flwr.supercore.control import ControlHttpClient
 from flwr.supercore.fab import Fab
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 
-from fedcluster._specifications import RunOptions
 from fedcluster.errors import InputError, SiteError
-from fedcluster.federation._bounds import FIRST_ROWS
-from fedcluster.federation._folder import CANCEL, Federation
-from fedcluster.federation._permits import NO_PERMIT, NOT_COVERED, Permit
+from fedcluster.federation._folder import Federation
 from fedcluster.federation._private import private_files
 from fedcluster.io._outputs import atomic_write, write_json
-from fedcluster.jobs import JOBS, Job
 from fedcluster.transports.flower import _programs as programs
 from fedcluster.transports.flower._launcher import SECRET_FILE
 from fedcluster.transports.flower._programs import Access, ManagedProcess
 
 PATIENCE = 300.0
 """Seconds that a SuperLink has to start, on a machine that does much else."""
-
-LOOK = 0.2
-"""Seconds between two looks for an outcome."""
-
-FAREWELL = 15.0
-"""Seconds that a run has to tell its sites that it is cancelled."""
-
-ASK = 5.0
-"""Seconds between two questions whether a run still goes on."""
 
 LOCAL = {"127.0.0.1": "127.0.0.1", "localhost": "127.0.0.1", "::1": "::1"}
 """Addresses that the SuperLink listens at where no other machine is to reach it."""
@@ -230,30 +216,80 @@ def _begin_app(federation: Federation, token: str) -> subprocess.Popen[bytes]:
         )
 
 
-def _hand_over(federation: Federation, folder: Path) -> None:
-    """Hand Flower the run whose job is in a folder."""
-    fab, _ = build_fab_from_files({"pyproject.toml": APP.read_bytes()})
-    request = StartRunRequest(
-        fab=fab_to_proto(Fab(hashlib.sha256(fab).hexdigest(), fab, {})),
-        override_config=user_config_to_proto({"job": folder.name}),
-    )
-    try:
-        with _control(federation) as control:
-            run = control.StartRun(request).run_id
-    except httpx.HTTPStatusError as error:
-        why = " ".join(error.response.text.split())[:300]
-        raise InputError(f"Flower did not take the run: {why}") from error
-    (folder / "flower-run").write_text(str(run), encoding="utf-8")
+@dataclass(frozen=True, slots=True)
+class FlowerCarrier:
+    """Carrier of the runs of a federation by Flower's SuperLink.
+
+    Parameters
+    ----------
+    federation : Federation
+        The federation, whose coordinator is started.
+    """
+
+    federation: Federation
+
+    def ready(self) -> Mapping[str, Any]:
+        """Return which of Flower's nodes is which site.
+
+        Raises
+        ------
+        InputError
+            If the coordinator is not started.
+        """
+        nodes = registered_nodes(self.federation)
+        if not is_started(self.federation):
+            raise InputError(
+                f"no coordinator answers at {self.federation.local_address}; start it with "
+                f"fedcluster federation start {self.federation.folder}"
+            )
+        return {"nodes": nodes}
+
+    def hand_over(self, folder: Path) -> None:
+        """Hand Flower the run whose job is in a folder.
+
+        Raises
+        ------
+        InputError
+            If Flower does not take it.
+        """
+        fab, _ = build_fab_from_files({"pyproject.toml": APP.read_bytes()})
+        request = StartRunRequest(
+            fab=fab_to_proto(Fab(hashlib.sha256(fab).hexdigest(), fab, {})),
+            override_config=user_config_to_proto({"job": folder.name}),
+        )
+        try:
+            with _control(self.federation) as control:
+                run = control.StartRun(request).run_id
+        except httpx.HTTPStatusError as error:
+            why = " ".join(error.response.text.split())[:300]
+            raise InputError(f"Flower did not take the run: {why}") from error
+        (folder / "flower-run").write_text(str(run), encoding="utf-8")
+
+    def stop(self, folder: Path) -> None:
+        """Let Flower stop a run, if there is anybody to stop it."""
+        with suppress(httpx.HTTPError, OSError, ValueError), _control(self.federation) as control:
+            control.StopRun(StopRunRequest(run_id=_run_id(folder)))
+
+    def end(self, folder: Path) -> str | None:
+        """Return why Flower has ended a run, None while it goes on.
+
+        Raises
+        ------
+        SiteError
+            If Flower's SuperLink does not answer.
+        """
+        run = _run_id(folder)
+        try:
+            with _control(self.federation) as control:
+                status = control.ListRuns(ListRunsRequest(run_id=run)).run_dict[run].status
+        except httpx.HTTPError as error:
+            address = self.federation.local_address
+            raise SiteError(f"the coordinator at {address} has gone") from error
+        return (status.details or status.sub_status) if status.status == "finished" else None
 
 
 def _run_id(folder: Path) -> int:
     return int((folder / "flower-run").read_text("utf-8"))
-
-
-def _stop(federation: Federation, folder: Path) -> None:
-    """Let Flower stop a run, if there is anybody to stop it."""
-    with suppress(httpx.HTTPError, OSError, ValueError), _control(federation) as control:
-        control.StopRun(StopRunRequest(run_id=_run_id(folder)))
 
 
 def sites_online(federation: Federation) -> list[str]:
@@ -262,186 +298,3 @@ def sites_online(federation: Federation) -> list[str]:
         nodes = control.ListNodes(ListNodesRequest()).nodes_info
     names = registered_nodes(federation)
     return sorted(names.get(n.node_id, str(n.node_id)) for n in nodes if n.status == "online")
-
-
-def _new_name() -> str:
-    """Return a name for a new run."""
-    return datetime.now(UTC).strftime("%Y%m%d-%H%M%S-") + os.urandom(2).hex()
-
-
-@private_files()
-def begin(federation: Federation, job: Job, options: RunOptions) -> Path:
-    """Hand a job to Flower and return the folder of the run.
-
-    Raises
-    ------
-    InputError
-        If the quorum or the deadline means nothing, the federation is not started, or Flower does
-        not take the job.
-    """
-    if options.quorum is not None and not 1 <= options.quorum <= len(federation.sites):
-        raise InputError(
-            f"--quorum must be from 1 to {len(federation.sites)}, not {options.quorum}"
-        )
-    if not options.deadline > 0:
-        raise InputError(f"--deadline must be above 0 seconds, not {options.deadline:g}")
-    if options.permit is not None:
-        permit = Permit.load(federation.file("permits", f"{options.permit}.toml"))
-        options = replace(options, columns=options.columns or permit.columns)
-    folder = federation.file("runs", _new_name())
-    content = {
-        "job": next(name for name, kind in JOBS.items() if isinstance(job, kind)),
-        "parameters": asdict(job),
-        "sites": list(federation.sites),
-        "insecure": federation.insecure,
-        **asdict(options),
-        "out": str(options.out.absolute()),
-    }
-    _submit(federation, folder, content)
-    return folder
-
-
-@private_files()
-def resume(federation: Federation, name: str) -> Path:
-    """Let a run that was broken off go on.
-
-    Raises
-    ------
-    InputError
-        If there is no such run, or it has ended well.
-    """
-    folder = federation.file("runs", name)
-    content = _job_of(federation, folder)
-    if _outcome(folder).get("done"):
-        raise InputError(f"run {name!r} has ended; its result is in {content['out']}")
-    for ended in ("outcome.json", CANCEL):
-        (folder / ended).unlink(missing_ok=True)
-    _submit(federation, folder, content)
-    return folder
-
-
-@private_files()
-def forget(federation: Federation, name: str, site: str, out: Path) -> Path:
-    """Let a run be done again as if a site had never been asked; return the folder of the run.
-
-    Raises
-    ------
-    InputError
-        If there is no such run, or it did not ask the site.
-    """
-    before = federation.file("runs", name)
-    content = _job_of(federation, before)
-    if site not in content["sites"] or len(content["sites"]) < 2:
-        raise InputError(
-            f"run {name!r} asked {', '.join(content['sites'])}, of which {site!r} "
-            "cannot be forgotten"
-        )
-    others = [each for each in content["sites"] if each != site]
-    quorum = content["quorum"] and min(content["quorum"], len(others))
-    new = federation.file(
-        "runs", datetime.now(UTC).strftime("%Y%m%d-%H%M%S-") + os.urandom(2).hex()
-    )
-    more = {"sites": others, "quorum": quorum, "out": str(out.absolute())}
-    _submit(federation, new, {**content, **more, "forgets": {"run": str(before), "site": site}})
-    return new
-
-
-def _job_of(federation: Federation, folder: Path) -> dict[str, Any]:
-    """Return the content of ``job.json`` of a run."""
-    try:
-        return dict(json.loads((folder / "job.json").read_text("utf-8")))
-    except (OSError, ValueError) as error:
-        known = ", ".join(runs(federation))
-        raise InputError(f"there is no run {folder.name!r}; there are: {known}") from error
-
-
-def _submit(federation: Federation, folder: Path, content: Mapping[str, Any]) -> None:
-    """Write a job down and hand it to Flower."""
-    nodes = registered_nodes(federation)
-    if not is_started(federation):
-        raise InputError(
-            f"no coordinator answers at {federation.local_address}; start it with fedcluster "
-            f"federation start {federation.folder}"
-        )
-    folder.mkdir(parents=True, exist_ok=True)
-    bounds = {
-        "rows": dict(federation.rows),
-        "ranges": dict(federation.ranges),
-        "first_rows": str(federation.file(FIRST_ROWS)),
-    }
-    write_json(folder / "job.json", {**content, "nodes": nodes, **bounds})
-    _hand_over(federation, folder)
-
-
-def wait(federation: Federation, folder: Path, doing: Callable[[str], None]) -> dict[str, Any]:
-    """Wait for the outcome of a run, and say meanwhile how far it is.
-
-    Raises
-    ------
-    SiteError
-        If the run failed, with its reason and how it can go on.
-    """
-    asked = time.monotonic()
-    try:
-        while not (outcome := _outcome(folder)):
-            rounds = sum(1 for _ in (folder / "communication_rounds").glob("exchange-*"))
-            doing(f"{rounds} rounds done" if rounds else "waiting for the sites")
-            time.sleep(LOOK)
-            if time.monotonic() - asked > ASK:
-                _check(federation, folder)
-                asked = time.monotonic()
-    except KeyboardInterrupt:
-        doing("telling the sites that it is cancelled")
-        (folder / CANCEL).touch()
-        end = time.monotonic() + FAREWELL
-        while not _outcome(folder) and time.monotonic() < end:
-            time.sleep(LOOK)
-        _stop(federation, folder)
-        raise
-    if not outcome["done"]:
-        raise SiteError(f"{outcome['error']}; {_go_on(folder, outcome['error'])}")
-    return outcome
-
-
-def _go_on(folder: Path, error: str = "") -> str:
-    federation = folder.parents[1]
-    job = json.loads((folder / "job.json").read_text("utf-8"))
-    if NO_PERMIT in error and not job.get("permit"):
-        permits = sorted(path.stem for path in (federation / "permits").glob("*.toml"))
-        named = f"--permit {permits[0]}" if len(permits) == 1 else "--permit ID"
-        return f"begin anew with {named}, or see fedcluster federation permit --help"
-    if NOT_COVERED in error:
-        return "begin anew with a permit that does, see fedcluster federation permit --help"
-    return f"when that is mended: fedcluster federation run {federation} resume {folder.name}"
-
-
-def _outcome(folder: Path) -> dict[str, Any]:
-    """Return the outcome of a run, empty while there is none."""
-    with suppress(OSError, ValueError):
-        return dict(json.loads((folder / "outcome.json").read_text("utf-8")))
-    return {}
-
-
-def _check(federation: Federation, folder: Path) -> None:
-    """Complain where a run has ended and left no outcome, or nobody is left to end it."""
-    run = _run_id(folder)
-    try:
-        with _control(federation) as control:
-            status = control.ListRuns(ListRunsRequest(run_id=run)).run_dict[run].status
-    except httpx.HTTPError as error:
-        raise SiteError(
-            f"the coordinator at {federation.local_address} has gone; {_go_on(folder)}"
-        ) from error
-    if status.status == "finished" and not _outcome(folder):
-        reason = status.details or status.sub_status
-        raise SiteError(f"the run has ended without a result: {reason}; {_go_on(folder)}")
-
-
-def runs(federation: Federation) -> dict[str, str]:
-    """Return the runs by their names, and how they ended."""
-    folders = sorted(federation.file("runs").glob("*/job.json"))
-    outcomes = {path.parent.name: _outcome(path.parent) for path in folders}
-    return {
-        name: ("done" if outcome["done"] else outcome["error"]) if outcome else "not ended"
-        for name, outcome in outcomes.items()
-    }

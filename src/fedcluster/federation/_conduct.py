@@ -1,0 +1,195 @@
+"""What a run does at the coordinator, over any transport: its job, its records and its results."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from fedcluster._artefacts import result_of, write_job
+from fedcluster._report._messages import groups_line, influence_line, limit_line
+from fedcluster.core import Engine, SiteInfo
+from fedcluster.engines._believed import Believed
+from fedcluster.engines._forgetting import ForgettingEngine
+from fedcluster.engines._recorded import RecordedEngine
+from fedcluster.engines._remote import RemoteEngine
+from fedcluster.engines._watched import PROGRESS, WatchedEngine
+from fedcluster.engines._wire import WireError
+from fedcluster.errors import CancelledError, HeldBackError, InputError, SiteError
+from fedcluster.federation._bounds import FIRST_ROWS, first_rows, keep_first_rows
+from fedcluster.io._outputs import atomic_folder, atomic_write, write_json
+from fedcluster.jobs import Fit, Job, execute, job_from_json, preprocessing_of
+
+LOGGER = logging.getLogger(__name__)
+
+HASH_DIGITS = 64
+"""Digits of the hash of a line of a site's log."""
+
+
+def no_reason(_error: Exception) -> str:
+    """Return that a transport says nothing of an error."""
+    return ""
+
+
+def attempt(
+    connect: Callable[[Mapping[str, Any]], RemoteEngine],
+    folder: Path,
+    reason: Callable[[Exception], str] = no_reason,
+) -> str:
+    """Carry out the job in a folder and write its outcome there; return its error, if any.
+
+    Parameters
+    ----------
+    connect : callable
+        Return the engine that asks the sites, given the content of ``job.json``.
+    folder : Path
+        The folder of the run.
+    reason : callable, optional
+        Return what to say of an error of the transport's own; nothing where it is none.
+    """
+    try:
+        content = json.loads((folder / "job.json").read_text("utf-8"))
+        outcome = {"done": True, **conduct(connect(content), content, folder)}
+    except (CancelledError, InputError, HeldBackError, SiteError, WireError) as error:
+        outcome = {"done": False, "error": str(error)}
+    except Exception as error:
+        if not (why := reason(error)):
+            LOGGER.exception("the run failed")
+            why = f"{type(error).__name__}: {error}"
+        outcome = {"done": False, "error": why}
+    write_json(folder / "outcome.json", outcome)
+    return str(outcome.get("error", ""))
+
+
+def believed_of(content: Mapping[str, Any]) -> Believed:
+    """Return what is believed of the sites' rows, as ``job.json`` states it."""
+    path = Path(content.get("first_rows", FIRST_ROWS))
+    return Believed(
+        content.get("rows", {}),
+        first_rows(path) if "first_rows" in content else {},
+        {name: (low, high) for name, (low, high) in content.get("ranges", {}).items()},
+        f"if that is right: fedcluster federation bounds {path.parent} --rows {{site}}:{{rows}}",
+    )
+
+
+def conduct(engine: RemoteEngine, content: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Carry out a job and write its files; every exchange is recorded in ``folder``.
+
+    Parameters
+    ----------
+    engine : RemoteEngine
+        The engine that asks the sites.
+    content : mapping
+        The content of ``job.json``.
+    folder : Path
+        The folder of the run; records there are not asked for again.
+
+    Returns
+    -------
+    dict
+        The outcome, as the coordinator shows it.
+    """
+    job = with_stated(job_from_json(content["job"], content["parameters"]), content)
+    folder.mkdir(parents=True, exist_ok=True)
+    columns = _columns(engine, job, content["columns"], folder)
+    recorded = RecordedEngine(_forgetting(engine, content), folder / "communication_rounds")
+    watched = WatchedEngine(recorded, folder / PROGRESS, engine.refusals)
+    with _first_rows_kept(engine, content):
+        report = execute(job, watched, columns=columns)
+    report = replace(report, sites=engine.introduce(), refusals=tuple(engine.refusals))
+    _write_log_heads(folder, report.sites)
+    out = Path(content["out"])
+    with atomic_folder(out) as partial:
+        shown = write_job(partial, report, out.name)
+        files = sorted(path.name for path in partial.iterdir())
+    kept: tuple[str, ...] = ()
+    doubts = [*report.fit_report.warnings]
+    doubts += ["sites write [factors] and [codes] into their site files"] if doubts else []
+    if "model.json" in files:
+        model = json.loads((out / "model.json").read_text("utf-8"))
+        kept = engine.give(model)
+        doubts += groups_line(report.sites, len(model["centers"]))
+    if isinstance(job, Fit):
+        doubts += influence_line(report.influence)
+        doubts += limit_line(job, result_of(report), options=True)
+    written = {"out": str(out), "files": files, "model_at": list(kept), "doubts": doubts}
+    return {**shown, **written}
+
+
+def with_stated(job: Job, content: Mapping[str, Any]) -> Job:
+    """Return a job with what the federation states of rows and columns, under a privacy budget.
+
+    Sites are then not asked for either.
+    """
+    if not isinstance(job, Fit) or job.epsilon is None:
+        return job
+    ranges, rows = content.get("ranges", {}), content.get("rows", {})
+    if not job.bounds and ranges:
+        job = replace(job, bounds={name: ranges[name] for name in content["columns"] or ranges})
+    stated = sum(rows.values()) if set(content["sites"]) <= set(rows) else None
+    return replace(job, n_rows=stated)
+
+
+def _forgetting(engine: RemoteEngine, content: Mapping[str, Any]) -> Engine:
+    """Return the engine of a run that forgets a site, over the records of the run with it."""
+    told = content.get("forgets")
+    if told is None:
+        return engine
+    return ForgettingEngine(engine, Path(told["run"]) / "communication_rounds", told["site"])
+
+
+def _write_log_heads(folder: Path, sites: Sequence[SiteInfo]) -> None:
+    """Write the hash of the last line of each site's log, by which a change would be noticed."""
+    heads = {site.name: site.log for site in sites if len(site.log) == HASH_DIGITS}
+    write_json(folder / "log-heads.json", heads)
+
+
+@contextmanager
+def _first_rows_kept(engine: RemoteEngine, content: Mapping[str, Any]) -> Iterator[None]:
+    """Write down at the end of a block what sites first told of their rows, whatever happens."""
+    try:
+        yield
+    finally:
+        if "first_rows" in content:
+            keep_first_rows(Path(content["first_rows"]), engine.rows_told)
+
+
+def _columns(
+    engine: RemoteEngine, job: Job, chosen: list[str] | None, folder: Path
+) -> tuple[str, ...]:
+    """Choose the columns that all sites are asked about, and return them in one order.
+
+    Raises
+    ------
+    InputError
+        If two sites have other columns, where rows are taken as they are.
+    """
+    if isinstance(job, Fit) and job.epsilon is not None:
+        named = tuple(chosen or job.bounds or ())
+        engine.choose_publicly(named)
+        return named
+    raw = preprocessing_of(job) is not None
+    engine.choose(chosen, raw=raw)
+    if raw:
+        return tuple(chosen or ())
+    sites = [site for site in engine.introduce() if site.answered]
+    told = {site.name: tuple(column.name for column in site.columns) for site in sites}
+    first, *others = told
+    columns = told[first]
+    for site in others:
+        if differing := sorted(set(columns) ^ set(told[site])):
+            raise InputError(
+                f"sites {first!r} and {site!r} have not the same columns: {', '.join(differing)}; "
+                "name those to cluster by with --columns"
+            )
+    record = folder / "columns.json"
+    if record.exists():
+        columns = tuple(json.loads(record.read_text("utf-8")))
+    with atomic_write(record) as temporary:
+        temporary.write_text(json.dumps(columns), encoding="utf-8")
+    engine.choose(columns)
+    return columns
