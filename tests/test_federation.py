@@ -39,6 +39,7 @@ from fedcluster._site import SiteFile
 from fedcluster.cli import app
 from fedcluster.engines import LocalEngine
 from fedcluster.engines import _wire as wire
+from fedcluster.engines._exchange import Exchanges
 from fedcluster.engines._remote import RemoteEngine
 from fedcluster.engines._responder import Responder
 from fedcluster.errors import InputError, SiteError
@@ -64,7 +65,7 @@ from fedcluster.transports.flower._programs import (
     free_port,
     is_healthy,
 )
-from fedcluster.transports.flower._transport import FlowerTransport, client_app, discover_nodes
+from fedcluster.transports.flower._transport import client_app, discover_nodes
 
 SITES = ["north", "south"]
 RNG = np.random.default_rng(0)
@@ -508,8 +509,8 @@ def test_a_site_that_says_its_name_too_late_is_asked_anew(folder: Path, monkeypa
         late = len(asked) == 1
         return ({}, {}) if late else real(self, questions, _)
 
-    real = FlowerTransport.exchange
-    monkeypatch.setattr(FlowerTransport, "exchange", exchange)
+    real = Exchanges.exchange
+    monkeypatch.setattr(Exchanges, "exchange", exchange)
     assert discover_nodes(grid, SITES, 5) == nodes
     assert asked == [0, 1]
 
@@ -618,7 +619,7 @@ def test_a_question_that_is_refused_does_not_end_the_site(refusing, monkeypatch,
     member.answer_one(access, "token", client_app(lambda context: nobody))
     assert caplog.messages == ["a question was lost, its run may have ended: HTTPStatusError"]
 
-    monkeypatch.setattr(programs, "POLL", 0.0)
+    monkeypatch.setattr(programs, "IDLE", 0.0)
 
     member.answer(program_for(2), access, nobody)
     assert [text.split(":")[0] for text in caplog.messages[1:]] == (
@@ -645,7 +646,7 @@ def test_a_stranger_at_the_port_of_a_supernode_is_not_believed(
         def log_message(self, *what: object) -> None:
             pass
 
-    monkeypatch.setattr(programs, "POLL", 0.0)
+    monkeypatch.setattr(programs, "IDLE", 0.0)
     with ThreadingHTTPServer(("127.0.0.1", 0), Stranger) as server:
         if encrypted:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

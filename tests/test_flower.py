@@ -11,7 +11,7 @@ from grids import ProcessGrid, process_grid
 from fedcluster.algorithms import Lloyd
 from fedcluster.client import Client
 from fedcluster.core import Data, State, Task
-from fedcluster.engines import LocalEngine
+from fedcluster.engines import LocalEngine, _exchange
 from fedcluster.engines._remote import RemoteEngine
 from fedcluster.engines._responder import Responder
 from fedcluster.engines._wire import unpack
@@ -30,7 +30,7 @@ ASKED = [Task(Lloyd(), START)]
 def hurry(monkeypatch):
     """Look often: there is no network here."""
     monkeypatch.setattr(flower, "POLL", 0.002)
-    monkeypatch.setattr(flower, "LOOK_AROUND", 0.004)
+    monkeypatch.setattr(_exchange, "LOOK_AROUND", 0.004)
 
 
 def federation(**how) -> tuple[RemoteEngine, ProcessGrid, dict[str, int]]:

@@ -32,12 +32,14 @@ from fastapi.routing import iter_route_contexts
 from flwr.common import constant
 from flwr.supercore.error import ApiErrorCode
 from flwr.supercore.http_logging import get_uvicorn_log_config
+from flwr.supercore.inflatable import inflatable_utils as inflatable
 from flwr.supercore.primitives.asymmetric import bytes_to_public_key
 from flwr.supercore.routers.runtime.router import create_runtime_router
 from flwr.superlink import extensions
 from flwr.superlink import main as superlink_main
 from flwr.superlink.routers.control.router import router as control_router
 from flwr.superlink.routers.fleet.router import router as fleet_router
+from flwr.supernode import start_client_internal as loop
 
 from fedcluster.errors import InputError
 from fedcluster.federation._folder import Federation, create
@@ -76,6 +78,7 @@ CALLS: dict[str, _Call | None] = {
     "flwr.supercore.control.ControlHttpClient": None,
     "flwr.supercore.fab.Fab": call("hash", b"", {}),
     "flwr.supercore.heartbeat.HeartbeatSender": call(bool),
+    "flwr.supercore.inflatable.inflatable_utils": None,
     "flwr.supercore.interceptors.RuntimeTokenHttpInterceptor": call("token"),
     "flwr.supercore.interceptors.RuntimeVersionHttpInterceptor": call(component_name="name"),
     "flwr.supercore.interceptors.SuperExecAuthHttpInterceptor": call(
@@ -92,6 +95,7 @@ CALLS: dict[str, _Call | None] = {
     "flwr.superlink.extensions": None,
     "flwr.superlink.grid.HttpGrid": call(token="token"),
     "flwr.supernode.cli.flower_supernode": None,
+    "flwr.supernode.start_client_internal": None,
     "flwr.supernode.runtime.run_clientapp.pull_task_input": call(None),
     "flwr.supernode.runtime.run_clientapp.push_message": call(None, None, None),
     "flwr.supernode.runtime.run_clientapp.push_task_output": call(None, None, "", ""),
@@ -271,6 +275,73 @@ def test_flower_reads_the_environment_that_is_set_for_it_and_no_other(monkeypatc
     sources = ["supercore.telemetry", "common.constant", "supercore.constant"]
     text = "".join(inspect.getsource(import_module(f"flwr.{name}")) for name in sources)
     assert {name for name in names if f'"{name}"' not in text} == set()
+
+
+# Its waits, which are shortened
+
+
+PULLS: list[Any] = [inflatable.pull_objects, inflatable.pull_and_inflate_object_from_tree]
+
+
+@pytest.fixture
+def waits(monkeypatch) -> Iterator[None]:
+    """What is replaced is put back."""
+    kept = [dict(each.__kwdefaults__) for each in PULLS]
+    monkeypatch.setattr(loop, "time", time)
+    yield
+    for each, defaults in zip(PULLS, kept, strict=True):
+        each.__kwdefaults__ = defaults
+
+
+def test_flower_waits_where_its_waits_are_shortened():
+    """The loop of a SuperNode sleeps by its own ``time``: 3 s without a message, else 0.5 s."""
+    source = inspect.getsource(loop)
+    sleeps = [line.strip() for line in source.splitlines() if "sleep(" in line]
+    assert sleeps == ["time.sleep(3)", "time.sleep(0.5)", "time.sleep(0.5)"]
+    assert vars(loop)["time"] is time
+    for pulls in PULLS:
+        assert pulls.__kwdefaults__["initial_backoff"] == 1
+
+
+def test_waits_are_shortened_in_place_for_all_that_have_imported_what_waits(waits):
+    assert launcher.hasten(supernode=True)
+    assert launcher.hasten()  # once more does no harm
+    pulls: Any = of_flower("flwr.superlink.grid.http_grid.pull_objects")
+    given = inspect.signature(pulls).parameters["initial_backoff"]
+    assert given.default == launcher.BACKOFF
+    clock = vars(loop)["time"]
+    assert isinstance(clock, launcher.SuperNodeClock)
+    assert clock.monotonic() <= time.monotonic()
+
+
+@pytest.mark.parametrize("lost", ["pull_objects", "time", "initial_backoff"])
+def test_a_release_that_waits_elsewhere_keeps_its_own_pace(lost, waits, monkeypatch, caplog):
+    """A line of the log says so, and everything goes on."""
+    if lost == "pull_objects":
+        monkeypatch.delattr(inflatable, lost)
+    elif lost == "time":
+        monkeypatch.delattr(loop, lost)
+    else:
+        monkeypatch.setattr(inflatable.pull_objects, "__kwdefaults__", {})
+    assert not launcher.hasten(supernode=True)
+    [record] = caplog.records
+    assert record.getMessage().startswith("this release of Flower keeps its own pace")
+    assert lost in record.getMessage()
+
+
+def test_a_supernode_looks_often_while_there_is_work_and_seldom_when_it_is_idle(monkeypatch):
+    slept: list[float] = []
+    monkeypatch.setattr(time, "sleep", slept.append)
+    clock = launcher.SuperNodeClock()
+    clock._pace = launcher.Pace(launcher.QUICK, launcher.IDLE, slept.append)  # noqa: SLF001
+    for _ in range(200):
+        clock.sleep(3)
+    assert slept[:10] == [launcher.QUICK] * 10
+    assert slept == sorted(slept)
+    assert slept[-1] == launcher.IDLE
+    clock.sleep(0.5)
+    clock.sleep(3)
+    assert slept[-2:] == [launcher.QUICK] * 2
 
 
 # What the programs print

@@ -26,6 +26,7 @@ from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.grid import HttpGrid
 from flwr.supernode.runtime.run_clientapp import push_task_output
 
+from fedcluster.engines._exchange import never, unheard
 from fedcluster.engines._remote import RemoteEngine
 from fedcluster.engines._watched import PROGRESS, note
 from fedcluster.errors import SiteError
@@ -35,7 +36,7 @@ from fedcluster.federation._private import private_files
 from fedcluster.transports.flower import _launcher as launcher
 from fedcluster.transports.flower import _programs as programs
 from fedcluster.transports.flower._coordinator import access_to
-from fedcluster.transports.flower._transport import discover_nodes, flower_engine, never, unheard
+from fedcluster.transports.flower._transport import discover_nodes, flower_engine
 
 TRIES = 5
 """How often the SuperLink is asked where it does not answer."""
@@ -60,6 +61,7 @@ def main() -> None:
     parent, home = sys.argv[1:]
     threading.Thread(target=launcher.end_with, args=[int(parent)], daemon=True).start()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    launcher.hasten()
     federation = Federation.load(Path(home))
     with private_files(), programs.task(access_to(federation), sys.stdin.read(), TRIES) as runtime:
         given = runtime.PullTaskInput(PullTaskInputRequest())

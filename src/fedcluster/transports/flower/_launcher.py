@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
+import logging
 import os
 import signal
 import sys
@@ -19,7 +20,10 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any
+
+LOGGER = logging.getLogger(__name__)
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Any]]
@@ -36,6 +40,85 @@ SECRET_FILE = "--superexec-auth-secret-file"
 
 FORBIDDEN = b"for the coordinator only"
 """The body of the guard's answer to any other request of theirs, with status 403."""
+
+BACKOFF = 0.05
+"""Seconds before a part of a message that is not there yet is asked for again; Flower waits 1 s."""
+
+QUICK, IDLE = 0.1, 3.0
+"""Seconds between two looks for a message while there are some, and where none came for long."""
+
+
+class Pace:
+    """Waits that are short while there is work, and grow to a tenth of the time without any.
+
+    Parameters
+    ----------
+    quick : float
+        Seconds of the shortest wait.
+    idle : float
+        Seconds of the longest wait.
+    sleep : callable, optional
+        Waits.
+    """
+
+    def __init__(
+        self, quick: float, idle: float, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
+        self._quick, self._idle, self._sleep, self._without = quick, idle, sleep, 0.0
+
+    def works(self) -> None:
+        """Take note that there is work."""
+        self._without = 0.0
+
+    def wait(self) -> None:
+        """Wait before the next look."""
+        seconds = min(max(self._quick, self._without / 10), self._idle)
+        self._without += seconds
+        self._sleep(seconds)
+
+
+class SuperNodeClock(ModuleType):
+    """Stands for the module ``time`` in Flower's loop of a SuperNode, which sleeps less by it.
+
+    Flower sleeps 3 s where no message has come, and 0.5 s while one is being answered.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("time")
+        self._pace = Pace(QUICK, IDLE)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(time, name)
+
+    def sleep(self, seconds: float) -> None:
+        """Sleep, but not for so long."""
+        if seconds >= IDLE:
+            self._pace.wait()
+        else:
+            self._pace.works()
+            time.sleep(min(seconds, QUICK))
+
+
+def hasten(*, supernode: bool = False) -> bool:
+    """Shorten Flower's waits in this process; return False where a release has moved them.
+
+    Then Flower keeps its own pace, of about 4 s a round, and a line of the log says so.
+    """
+    try:
+        from flwr.supercore.inflatable import inflatable_utils as inflatable
+
+        for pulls in (inflatable.pull_objects, inflatable.pull_and_inflate_object_from_tree):
+            defaults: dict[str, Any] = pulls.__kwdefaults__  # type: ignore[assignment]
+            defaults["initial_backoff"] = min(BACKOFF, defaults["initial_backoff"])
+        if supernode:
+            from flwr.supernode import start_client_internal as loop
+
+            vars(loop)["time"]  # it is there
+            vars(loop)["time"] = SuperNodeClock()
+    except (ImportError, AttributeError, KeyError, TypeError) as error:
+        LOGGER.warning("this release of Flower keeps its own pace, as it has no %s", error)
+        return False
+    return True
 
 
 class FleetOnly:
@@ -100,6 +183,7 @@ def main() -> None:
     else:
         from flwr.supernode.cli import flower_supernode
 
+        hasten(supernode=True)
         flower_supernode()
         os._exit(1)  # it has lost its connection; its server would keep the process alive
 

@@ -14,7 +14,6 @@ import socket
 import ssl
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -44,8 +43,8 @@ LOGGER = logging.getLogger(__name__)
 
 ClientT = TypeVar("ClientT", ControlHttpClient, RuntimeHttpClient)
 
-POLL = 0.1
-"""Seconds between two looks for a task."""
+QUICK, IDLE = 0.05, 0.5
+"""Seconds between two looks for a task while there are some, and where none came for long."""
 
 ACQUIRE = "/flwr.proto.Runtime/AcquireTask"
 """What Flower asks the secret for, too."""
@@ -357,7 +356,7 @@ def client(kind: type[ClientT], access: Access, max_tries: int, *interceptors: A
 def tokens(program: ManagedProcess, access: Access, kind: TaskType) -> Iterator[str]:
     """Yield the token of each task that a program hands out, while it runs."""
     known = SuperExecAuthHttpInterceptor(master_secret=access.secret, protected_methods={ACQUIRE})
-    request = AcquireTaskRequest(supported_task_types=[kind])
+    request, pace = AcquireTaskRequest(supported_task_types=[kind]), launcher.Pace(QUICK, IDLE)
     with closing(client(RuntimeHttpClient, access, 1, known)) as runtime:
         while program.runs:
             try:
@@ -366,9 +365,10 @@ def tokens(program: ManagedProcess, access: Access, kind: TaskType) -> Iterator[
                 LOGGER.warning("Flower's %s does not answer: %s", program.name, error)
             else:
                 if acquired.HasField("task") and acquired.token:
+                    pace.works()
                     yield acquired.token
                     continue
-            time.sleep(POLL)
+            pace.wait()
 
 
 @contextmanager

@@ -25,6 +25,7 @@ from fedcluster.federation._certificates import issue
 from fedcluster.federation._identity import IDENTITY, PEERS
 from fedcluster.federation._membership import Membership, site_responder
 from fedcluster.federation._private import check_private, private_files
+from fedcluster.transports.flower import _launcher as launcher
 from fedcluster.transports.flower import _programs as programs
 from fedcluster.transports.flower._launcher import SECRET_FILE
 from fedcluster.transports.flower._programs import Access, ManagedProcess
@@ -69,6 +70,7 @@ def take_part(path: Path, say: Callable[[str], None]) -> None:
         [folder, path, *(folder / name for name in own if name)],
         secret=[folder / (membership.key or "key"), folder / "permit.key", folder / IDENTITY],
     )
+    launcher.hasten()
     home = folder / "flower"
     responder = site_responder(site, membership, say)
     _wait_for_coordinator(site.name, membership, folder, say)
