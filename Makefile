@@ -51,11 +51,13 @@ pictures: .venv/ready ## Draw the charts and the gallery of the documentation an
 	@$(BIN)/python docs/pictures/charts.py
 	@$(BIN)/python docs/pictures/gallery.py
 
-dist: .cache/dist/ready ## Build dist/, the source archive and the wheel; check, install and try them
+dist: .cache/dist/ready ## Build dist/: source archive, wheel, offline bundle; check, install and try them
 	@rm -rf dist
 	@.cache/dist/bin/python -m build --outdir dist >.cache/dist/log 2>&1 || { cat .cache/dist/log; exit 1; }
 	@.cache/dist/bin/twine --no-color check --strict dist/*
 	@.cache/dist/bin/python .ci/try_dist.py dist
+	@SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) .cache/dist/bin/python packaging/bundle.py dist/*.whl dist
+	@.cache/dist/bin/python packaging/try_bundle.py dist/*-offline-*.tar
 
 bench: .venv/ready ## Measure quality and speed beside peers; takes most of an hour
 	@$(BIN)/python -W ignore benchmarks/speed.py

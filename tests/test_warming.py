@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +13,15 @@ from typer.testing import CliRunner
 
 from fedcluster.cli import _warming as warming
 from fedcluster.cli import app
-from fedcluster.kernels._runtime import announcer
+from fedcluster.kernels._runtime import announcer, compiled_mark
+
+
+@pytest.fixture(autouse=True)
+def mark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Return the mark that the kernels of a machine of its own would have."""
+    path = tmp_path / "cache" / "all.compiled"
+    monkeypatch.setattr(warming, "compiled_mark", lambda: path)
+    return path
 
 
 def run(*arguments: str) -> Any:
@@ -61,3 +72,51 @@ def test_the_jobs_are_small_fits_of_every_kind() -> None:
     assert len(jobs) > 20
     for name in ("k-means", "fkm", "kfed", "mixtures, diag", "groups of rows"):
         jobs[name]()
+
+
+def test_a_site_compiles_once_on_a_machine(monkeypatch: pytest.MonkeyPatch, mark: Path) -> None:
+    said: list[str] = []
+    began: list[list[str]] = []
+
+    def runs(command: list[str], **_options: Any) -> None:
+        began.append(command)
+        warming.warmed(lambda _what: None)
+
+    monkeypatch.setattr(warming, "jobs", lambda: iter([]))
+    monkeypatch.setattr(subprocess, "run", runs)
+    for _ in range(2):
+        warming.ensure_warmed(said.append)
+    assert began == [[sys.executable, "-P", "-m", "fedcluster", "warm-up", "--quiet"]]
+    assert mark.exists()
+    assert said == ["compiling numerical kernels, once on this machine: a minute or two"]
+
+
+def test_one_who_waited_for_another_does_not_compile_again(
+    monkeypatch: pytest.MonkeyPatch, mark: Path
+) -> None:
+    def other_has_done_it(_what: str) -> None:
+        mark.parent.mkdir()
+        mark.touch()
+
+    monkeypatch.setattr(subprocess, "run", pytest.fail)
+    warming.ensure_warmed(other_has_done_it)
+
+
+def test_a_cache_that_cannot_be_written_stops_nobody(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(warming, "compiled_mark", lambda: tmp_path / "file" / "all.compiled")
+    monkeypatch.setattr(warming, "jobs", lambda: iter([]))
+    began: list[object] = []
+    monkeypatch.setattr(subprocess, "run", lambda *command, **_: began.append(command))
+    warming.ensure_warmed(lambda _what: None)
+    assert len(began) == 1
+    assert warming.warmed(lambda _what: None) == announcer.compiled
+
+
+def test_the_mark_is_beside_the_kernels() -> None:
+    from fedcluster.kernels import _lloyd as lloyd
+
+    kernels = [each for each in vars(lloyd).values() if hasattr(each, "stats")]
+    assert {Path(each.stats.cache_path) for each in kernels} == {compiled_mark().parent}

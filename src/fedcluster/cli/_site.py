@@ -47,9 +47,11 @@ def start(site_file: SiteToml, quiet: Quiet = False) -> None:
     """Take part in a federation, until interrupted.
 
     Connects to the coordinator; opens no port to the network. Runs Flower's SuperNode, whose
-    output goes to flower/supernode.log beside the site file.
+    output goes to flower/supernode.log beside the site file. Numerical kernels that were never
+    compiled on this machine are compiled before, so that the first answer is not late.
     """
     needs("flwr", "flower")
+    from fedcluster.cli._warming import ensure_warmed
     from fedcluster.transports.flower._supernode import take_part
 
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
@@ -60,6 +62,7 @@ def start(site_file: SiteToml, quiet: Quiet = False) -> None:
             sys.stdout.flush()
 
     with until_interrupted():
+        ensure_warmed(told)
         take_part(site_file, told)
     told("Ended.")
 

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +19,7 @@ from fedcluster import (
     FederatedKMeans,
     select_k,
 )
-from fedcluster.kernels._runtime import announcer
+from fedcluster.kernels._runtime import announcer, compiled_mark
 from fedcluster.privacy import Groups
 from fedcluster.privacy._groups import Grouping
 
@@ -67,4 +72,35 @@ def warmed(doing: Callable[[str], None]) -> int:
     for i, (name, job) in enumerate(every, 1):
         doing(f"compiling kernels, {i} of {len(every)}: {name}")
         job()
+    with suppress(OSError):  # where nothing can be stored, kernels are not stored either
+        compiled_mark().touch()
     return announcer.compiled
+
+
+def ensure_warmed(say: Callable[[str], None]) -> None:
+    """Compile what was never compiled on this machine, in a process that ends; say so before.
+
+    Of several programs that start at the same time, one does it and the others wait.
+    """
+    mark = compiled_mark()
+    if mark.exists():
+        return
+    say("compiling numerical kernels, once on this machine: a minute or two")
+    with _alone(mark.with_suffix(".lock")):
+        if not mark.exists():
+            command = [sys.executable, "-P", "-m", "fedcluster", "warm-up", "--quiet"]
+            subprocess.run(command, stdin=subprocess.DEVNULL, check=False)
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Hold a lock while a block lasts, where it can be stored."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = path.open("w")
+    except OSError:
+        yield
+        return
+    with file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

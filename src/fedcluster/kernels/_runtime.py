@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+import numba
+from llvmlite.binding import get_host_cpu_features, get_host_cpu_name
 from numba import njit
 from numba.core import event
 from numba.core.caching import FunctionCache
@@ -117,6 +119,16 @@ class _Announcer(event.Listener):
 
     def on_end(self, event: event.Event) -> None:
         pass
+
+
+def compiled_mark() -> Path:
+    """Return the file whose existence says that all kernels are compiled, beside them.
+
+    It is another one for other sources, another processor and another numba.
+    """
+    host = f"{get_host_cpu_name()} {get_host_cpu_features().flatten()} {numba.__version__}"
+    machine = hashlib.sha256(f"{SOURCES} {host}".encode()).hexdigest()[:16]
+    return Path(str(_Cache(compiled_mark).cache_path)) / f"all-{machine}.compiled"
 
 
 announcer = _Announcer()
