@@ -43,7 +43,7 @@ from fedcluster.io._rows import (
     error_prefix,
     readable,
 )
-from fedcluster.io._sources import open_rows, open_source
+from fedcluster.io._sources import open_rows, open_source, version_of
 from fedcluster.io._table_rows import parquet_files
 from fedcluster.privacy import Grouping, Groups, MinClusterSize, MinRows
 from fedcluster.privacy._accounting import Budget
@@ -283,17 +283,21 @@ class SiteFile:
         return replace(rows, read=lambda: (mending.mended(each, self.name) for each in read()))
 
     def fingerprint(self) -> str:
-        """Return what tells whether the rows have changed: of files, their sizes and times.
+        """Return what tells whether the rows have changed.
 
-        Of a database nothing is told.
+        That is the sizes and times of files, and of a database the answer to its query for the
+        version or, where that answer was read already, a hash of the rows; "" where neither is.
 
         Raises
         ------
         InputError
-            If a file is not there.
+            If a file is not there, or the database cannot be reached.
         """
         if isinstance(self.source, SqlSource):
-            return ""
+            held = self.source.held
+            if self.source.version is None and held is not None:
+                return str(held.digest)
+            return version_of(self.source)
         return repr([FileFingerprint.now(path) for path in parquet_files(self.source.path)])
 
     def own_table(self) -> OwnTable | None:
@@ -492,10 +496,11 @@ class _Toml:
         """Return where the rows come from."""
         folder = self.path.parent
         if "url" in self.content:
-            self.only(["url", "query", "password_file"])
+            self.only(["url", "query", "password_file", "version"])
             secret = self.maybe("password_file")
             file = None if secret is None else folder / Path(secret).expanduser()
-            return SqlSource(self.text("url"), self.text("query"), file, folder)
+            version = self.maybe("version")
+            return SqlSource(self.text("url"), self.text("query"), file, folder, version)
         if not self.content:
             self.complain('write path = "FILE" there, or url and query')
         self.only(["path", *FILE_OPTIONS])

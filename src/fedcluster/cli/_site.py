@@ -51,7 +51,9 @@ def start(site_file: SiteToml, quiet: Quiet = False) -> None:
     compiled on this machine are compiled before, so that the first answer is not late.
     """
     needs("flwr", "flower")
+    from fedcluster._site import SiteFile
     from fedcluster.cli._warming import ensure_warmed
+    from fedcluster.federation._membership import Membership
     from fedcluster.transports.flower._supernode import take_part
 
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
@@ -62,9 +64,27 @@ def start(site_file: SiteToml, quiet: Quiet = False) -> None:
             sys.stdout.flush()
 
     with until_interrupted():
+        Membership.from_site_file(SiteFile.load(site_file))  # before a minute of work
         ensure_warmed(told)
         take_part(site_file, told)
     told("Ended.")
+
+
+@app.command(epilog="Example: fedcluster site reload site.toml")
+def reload(site_file: SiteToml, as_json: AsJson = False) -> None:
+    """Let a site that is connected read its file and its rows anew, before the next run.
+
+    A site notices by itself that files have changed. This is for a site file that was changed,
+    and for databases whose change nothing shows. A wrong site file is refused here.
+    """
+    from fedcluster.federation import _reloading
+
+    with Screen(as_json=as_json, quiet=False) as screen:
+        site = _reloading.reload(site_file)
+    screen.result(
+        {"site": site.name, "reload": True},
+        [f"Site {site.name} reads its file and its rows anew before the next run."],
+    )
 
 
 @app.command(epilog="Example: fedcluster site log site.toml --last 20")
@@ -75,19 +95,25 @@ def log(
 ) -> None:
     """Show what left this site, who asked for it, and what the answers of each run reveal."""
     from fedcluster._site import SiteFile
+    from fedcluster.federation import _log_messages as messages
     from fedcluster.federation._audit_log import read_log
-    from fedcluster.federation._log_messages import answer_line, answers_of, run_parts, run_records
     from fedcluster.federation._membership import Membership, site_log
 
     with Screen(as_json=as_json, quiet=False) as screen:
         site = SiteFile.load(site_file)
         path = site_log(site, Membership.from_site_file(site)).path
-        answers = list(answers_of(read_log(path)))
-        runs = run_records(answers)
+        answers = list(messages.answers_of(read_log(path)))
+        events = messages.event_lines(read_log(path))
+        runs = messages.run_records(answers)
     count = f"{len(answers):,} answers have left site {site.name}: {path}"
     screen.result(
         {"log": str(path), "answers": answers[-last:], "all": len(answers), "runs": runs},
-        [*run_parts(runs), *map(answer_line, answers[-last:]), count],
+        [
+            *messages.run_parts(runs),
+            *events[-last:],
+            *map(messages.answer_line, answers[-last:]),
+            count,
+        ],
     )
 
 

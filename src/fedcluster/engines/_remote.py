@@ -109,7 +109,7 @@ class RemoteEngine:
         self._transport, self._quorum, self._largest = transport, quorum, largest
         self._run, self._exchanges = secrets.token_hex(8), 0
         self._believed = believed
-        self._permit = {} if permit is None else {"permit": permit}
+        self._about = {} if permit is None else {"permit": permit}
         self._chosen: dict[str, Any] = {}
         self.refusals: list[Refusal] = []
 
@@ -181,6 +181,13 @@ class RemoteEngine:
         for name, site in self._sites.items():
             self._sites[name] = replace(site, n_columns=len(columns), n_rows=None, weight=None)
 
+    def name_job(self, name: str) -> None:
+        """From now on tell the sites by which name this run is known, also where it is resumed.
+
+        A site answers all questions of one job from the same rows, or not at all.
+        """
+        self._about = {**self._about, "job": name}
+
     def give(self, model: Mapping[str, Any]) -> tuple[str, ...]:
         """Send every site the model that they found; return the sites that have it."""
         question = Question({**self._header(), "model": model})
@@ -227,7 +234,7 @@ class RemoteEngine:
         return replies
 
     def _header(self) -> dict[str, Any]:
-        return {"run": self._run, "exchange": self._exchanges, **self._permit, **self._chosen}
+        return {"run": self._run, "exchange": self._exchanges, **self._about, **self._chosen}
 
     def _exchange(
         self, messages: Mapping[str, bytes], read: Callable[[str, bytes], T]

@@ -36,7 +36,8 @@ class Turns:
     end : callable taking a str
         Ends the work on a question, which then gets a reply that says why.
     begin : callable taking a str
-        Told of the run of each question before it is answered.
+        Told of the job of each question before it is answered: the name that its coordinator gives
+        a run, which stays where the run is resumed, or else the run.
     largest : int
         Bytes of the largest question that is read.
     """
@@ -66,7 +67,7 @@ class Turns:
         with self._turn_of(rank):
             if rank[0] in self._cancelled and header.get("cancel") is not True:
                 return self._answer(question, CANCELLED)
-            self._begin(run)
+            self._begin(str(header.get("job") or run)[:100])
             return self._answer(question, "")
 
     def _rank(self, run: str) -> int:

@@ -95,6 +95,7 @@ def conduct(engine: RemoteEngine, content: Mapping[str, Any], folder: Path) -> d
     """
     job = with_stated(job_from_json(content["job"], content["parameters"]), content)
     folder.mkdir(parents=True, exist_ok=True)
+    engine.name_job(folder.name)
     columns = _columns(engine, job, content["columns"], folder)
     recorded = RecordedEngine(_forgetting(engine, content), folder / "communication_rounds")
     watched = WatchedEngine(recorded, folder / PROGRESS, engine.refusals)
@@ -116,8 +117,7 @@ def conduct(engine: RemoteEngine, content: Mapping[str, Any], folder: Path) -> d
     if isinstance(job, Fit):
         doubts += influence_line(report.influence)
         doubts += limit_line(job, result_of(report), options=True)
-    written = {"out": str(out), "files": files, "model_at": list(kept), "doubts": doubts}
-    return {**shown, **written}
+    return {**shown, "out": str(out), "files": files, "model_at": list(kept), "doubts": doubts}
 
 
 def with_stated(job: Job, content: Mapping[str, Any]) -> Job:

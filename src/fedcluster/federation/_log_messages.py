@@ -9,6 +9,7 @@ from typing import Any
 from fedcluster._report._tables import Table, number
 from fedcluster._texts import printable
 from fedcluster.core import Limit
+from fedcluster.federation._audit_log import BEGUN
 
 TOLD = {"described": "describe", "labels": "labels"}
 """What a site told of itself, as the log calls it, and the task under which it is listed."""
@@ -42,9 +43,25 @@ def answers_of(lines: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
             yield {**about, **task}
 
 
+def event_lines(lines: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return a line for each event of a log that is no question, but for the beginnings of files.
+
+    Examples
+    --------
+    >>> event_lines([{"event": "the site was reloaded", "time": "2026-11-22T10:00:00.123+00:00"}])
+    ['2026-11-22 10:00:00  the site was reloaded']
+    """
+    events = (line for line in lines if "event" in line and line["event"] != BEGUN)
+    return [f"{_when(line)}  {printable(str(line['event']))}" for line in events]
+
+
+def _when(line: Mapping[str, Any]) -> str:
+    return str(line["time"])[:19].replace("T", " ")
+
+
 def answer_line(answer: Mapping[str, Any]) -> str:
     """Return one line for an answer of `answers_of`."""
-    when = str(answer["time"])[:19].replace("T", " ")
+    when = _when(answer)
     asked = f"{when}  round {answer['round']}  "
     if "refused" in answer:
         return f"{when}  refused: {printable(answer['refused'])}"

@@ -31,6 +31,7 @@ from fedcluster.federation._identity import (
 from fedcluster.federation._permits import authority_digest
 from fedcluster.federation._site_permits import SitePermits
 from fedcluster.federation._site_worker import SiteWorker
+from fedcluster.federation._versions import Versions
 from fedcluster.preprocessing._moments import Covariance, Missing
 from fedcluster.preprocessing._quantiles import Histogram
 from fedcluster.privacy._budget import BudgetLedger
@@ -53,6 +54,12 @@ NO_LABELS = (
 
 ASKED = "asked.json"
 """The file, beside the site file, that counts what was asked."""
+
+ROWS = "rows.json"
+"""The file, beside the site file, that says which rows the last runs are about."""
+
+ROWS_CHANGED = "the rows have changed"
+"""Event of the log: from here on, runs that begin are about other rows."""
 
 SPENT = "privacy.sqlite"
 """The file, beside the site file, that says what is spent of the privacy budget."""
@@ -170,7 +177,12 @@ def site_responder(site: SiteFile, membership: Membership, say: Callable[[str], 
         where = f"labels are in {results}" if labelled else f"it is in {results}; {NO_LABELS}"
         say(f"site {site.name}: the model came; {where}")
 
-    auditor, worker = site_auditor(site, membership, columns, say), SiteWorker(site)
+    def changed(digest: str) -> None:
+        auditor.log.append(lambda _head: {"event": ROWS_CHANGED, "rows": digest})
+        say(f"site {site.name}: its rows have changed, and are read anew")
+
+    auditor = site_auditor(site, membership, columns, say)
+    worker = SiteWorker(site, Versions(folder / ROWS, changed))
     _check_protection(site, auditor.log)
     secure = site_secure(site, membership)
     worker.start()

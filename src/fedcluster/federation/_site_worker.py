@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,14 +19,14 @@ from fedcluster.client import Client
 from fedcluster.core import Data, SiteInfo, Summary, Task
 from fedcluster.engines._wire import WireError
 from fedcluster.federation._results import keep_results
-from fedcluster.io._rows import chunks_of
+from fedcluster.federation._versions import Versions
+from fedcluster.io._rows import SqlSource, chunks_of
+from fedcluster.io._sources import hold
 
 KEY_BYTES = 16
 """Bytes that a site draws for its bootstrap samples, which nobody else can then know."""
 CLIENTS = 4
 """Choices of columns whose rows are held at the same time, the last ones that were asked for."""
-RUNS = 100
-"""Runs whose rows are known, the last ones."""
 CHANGED = "the rows have changed since the run began: start it anew"
 
 
@@ -48,23 +48,36 @@ class SiteWorker:
     ----------
     site : SiteFile
         The site.
+    versions : Versions
+        Which rows each run is about.
     """
 
-    def __init__(self, site: SiteFile) -> None:
-        self._site = site
+    def __init__(self, site: SiteFile, versions: Versions) -> None:
+        self._site, self._versions = site, versions
         limits = Limits(site.cost.seconds, site.cost.memory_mb)
         self._worker: Worker[_Call, Any] = Worker(partial(_Holder, site), limits)
-        self._runs: dict[str, str] = {}
         self._run = ""
+        self._failed: Exception | None = None
         self.start, self.end = self._worker.start, self._worker.end
 
     def begin(self, run: str) -> None:
-        """From now on answer questions of this run, of the rows as they were when it began."""
-        self._run = run
-        if run not in self._runs:
-            self._runs[run] = self._site.fingerprint()
-            while len(self._runs) > RUNS:
-                del self._runs[next(iter(self._runs))]
+        """From now on answer questions of this run, of the rows as they were when it began.
+
+        What goes wrong here is raised by the first call, which can tell the coordinator.
+        """
+        self._run, self._failed = run, None
+        if self._versions.of(run) is None:
+            try:
+                self._versions.begin(run, self._fingerprint())
+            except Exception as error:
+                self._failed = error
+
+    def _fingerprint(self) -> str:
+        """Return the fingerprint of the rows as they are now, which may have to be read for it."""
+        fingerprint = self._site.fingerprint()
+        if fingerprint:
+            return fingerprint
+        return str(self._worker(_Call("", (), False, "read anew", {})))
 
     def client(self, columns: Sequence[str], *, raw: bool = False) -> WorkerClient:
         """Return the client of the site with these columns."""
@@ -78,7 +91,10 @@ class SiteWorker:
     def _call(
         self, columns: tuple[str, ...], raw: bool, method: str, arguments: Mapping[str, Any]
     ) -> Any:
-        return self._worker(_Call(self._runs[self._run], columns, raw, method, arguments))
+        if self._failed is not None:
+            raise self._failed
+        fingerprint = str(self._versions.of(self._run))
+        return self._worker(_Call(fingerprint, columns, raw, method, arguments))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -108,14 +124,29 @@ class _Holder:
 
     def __call__(self, call: _Call) -> Callable[[], Any]:
         """Return what calls the method of the client, whose rows are read and grouped here."""
+        if call.method == "read anew":
+            self._site = _held(self._site)
+            return self._site.fingerprint
         if call.fingerprint != self._fingerprint:
-            self._clients, self._groups, self._fingerprint = {}, None, call.fingerprint
+            self._turn_to(call)
         if call.method == "keep":
             steps = tuple(self._site.federation.get("steps", ()))
             own = self._site.own_table()
             return partial(keep_results, self._chunks, algorithms=steps, own=own, **call.arguments)
         client = self._client(call.columns, raw=call.raw)
         return partial(getattr(client, call.method), **call.arguments)
+
+    def _turn_to(self, call: _Call) -> None:
+        """Go on with other rows, those that a call is about."""
+        source = self._site.source
+        by_digest = isinstance(source, SqlSource) and source.version is None
+        if by_digest and not self._site.fingerprint():
+            self._site = _held(self._site)
+        if call.method != "keep" and self._site.fingerprint() != call.fingerprint:
+            raise WireError(CHANGED)
+        if not by_digest:
+            self._site = _held(self._site)
+        self._clients, self._groups, self._fingerprint = {}, None, call.fingerprint
 
     def _client(self, columns: tuple[str, ...], *, raw: bool) -> Client:
         client = self._clients.pop((columns, raw), None) or self._opened(columns, raw=raw)
@@ -142,6 +173,12 @@ class _Holder:
 
     def _chunks(self, columns: tuple[str, ...], raw: bool) -> Iterable[Data] | None:
         """Return the rows that were asked about, None where the site has others by now."""
-        if self._site.fingerprint() != self._fingerprint:
-            return None
-        return chunks_of(self._site.client(columns, raw=raw).source)
+        source = self._site.client(columns, raw=raw).source
+        return chunks_of(source) if self._site.fingerprint() == self._fingerprint else None
+
+
+def _held(site: SiteFile) -> SiteFile:
+    """Return a site whose database is asked now, and not again; one with files as it is."""
+    if isinstance(site.source, SqlSource):
+        return replace(site, source=hold(site.source))
+    return site

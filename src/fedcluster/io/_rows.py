@@ -88,12 +88,18 @@ class SqlSource:
         A file that holds the password.
     folder : Path
         Where a relative path of SQLite begins.
+    version : str, optional
+        A query whose answer changes with the rows, such as the time of the last entry.
+    held : Table, optional
+        The answer, where it was read already.
     """
 
     url: str
     query: str
     password_file: Path | None = None
     folder: Path = Path()
+    version: str | None = None
+    held: Any = field(default=None, repr=False, compare=False)
 
     def __str__(self) -> str:
         return self.url

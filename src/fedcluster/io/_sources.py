@@ -19,6 +19,7 @@ from fedcluster.errors import InputError
 from fedcluster.io._cells import COMMA, NAMES, has_padding, is_number, is_text
 from fedcluster.io._columns import choose, first_twice, has_columns, is_index
 from fedcluster.io._databases import open_duckdb, open_sqlite
+from fedcluster.io._held import HeldTable
 from fedcluster.io._matrices import (
     Matrix,
     MatrixReader,
@@ -113,9 +114,7 @@ def open_source(source: FileSource | SqlSource, owner: str) -> list[Table] | Mat
     """
     with error_prefix(owner):
         if isinstance(source, SqlSource):
-            from fedcluster.io._sql import Query  # an optional extra
-
-            return [Query(source)]
+            return [source.held or _query(source)]
         format = FORMATS.get(suffix_of(source.path.name) or "")
         _check_options(source, format)
         if source.path.is_dir():
@@ -128,6 +127,30 @@ def open_source(source: FileSource | SqlSource, owner: str) -> list[Table] | Mat
     for table in tables:
         _check_names(table, owner)
     return tables
+
+
+def _query(source: SqlSource) -> Table:
+    from fedcluster.io._sql import Query  # an optional extra
+
+    return Query(source)
+
+
+def hold(source: SqlSource) -> SqlSource:
+    """Return a source whose query is asked now, once; every pass then reads the same rows.
+
+    Raises
+    ------
+    InputError
+        If the database cannot be reached, or refuses the query.
+    """
+    return replace(source, held=HeldTable(_query(source)))
+
+
+def version_of(source: SqlSource) -> str:
+    """Return a hash of the answer to the query for the rows' version; "" where there is none."""
+    if source.version is None:
+        return ""
+    return str(hold(replace(source, query=source.version)).held.digest)
 
 
 def _open(source: FileSource, format: Format | None) -> Table | Matrix:

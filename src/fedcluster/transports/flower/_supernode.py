@@ -19,12 +19,12 @@ from flwr.supercore.constant import TaskType
 from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
 
 from fedcluster._site import SiteFile
-from fedcluster.engines._turns import Turns
 from fedcluster.errors import InputError
 from fedcluster.federation._certificates import issue
 from fedcluster.federation._identity import IDENTITY, PEERS
-from fedcluster.federation._membership import Membership, site_responder
+from fedcluster.federation._membership import Membership
 from fedcluster.federation._private import check_private, private_files
+from fedcluster.federation._reloading import ReloadingSite
 from fedcluster.transports.flower import _launcher as launcher
 from fedcluster.transports.flower import _programs as programs
 from fedcluster.transports.flower._launcher import SECRET_FILE
@@ -72,7 +72,7 @@ def take_part(path: Path, say: Callable[[str], None]) -> None:
     )
     launcher.hasten()
     home = folder / "flower"
-    responder = site_responder(site, membership, say)
+    responder = ReloadingSite(path, say)
     _wait_for_coordinator(site.name, membership, folder, say)
     with programs.private_folder(home) as private:
         certify(private)
@@ -190,7 +190,7 @@ def _why_refused(supernode: ManagedProcess, membership: Membership, *, before: b
     return f"the connection to {membership.coordinator} failed: {why}; {where}"
 
 
-def answer(supernode: ManagedProcess, access: Access, responder: Turns) -> None:
+def answer(supernode: ManagedProcess, access: Access, responder: ReloadingSite) -> None:
     """Take the questions from the SuperNode while it runs, and answer them in turn.
 
     Each is fetched by a thread of its own: Flower may announce one that never comes, because its

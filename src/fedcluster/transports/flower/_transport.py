@@ -21,6 +21,7 @@ from fedcluster.engines._remote import RemoteEngine
 from fedcluster.engines._responder import Responder
 from fedcluster.engines._turns import Turns
 from fedcluster.engines._wire import PROTOCOL, WireError, pack, unpack
+from fedcluster.federation._reloading import ReloadingSite
 from fedcluster.secure._engine import SecureEngine
 
 KIND = "query"
@@ -144,7 +145,7 @@ def _content(message: Message, key: str) -> bytes:
     return content if isinstance(content, bytes) else b""
 
 
-def client_app(responder: Callable[[Context], Responder | Turns]) -> ClientApp:
+def client_app(responder: Callable[[Context], Responder | Turns | ReloadingSite]) -> ClientApp:
     """Return a Flower ClientApp that answers questions, and nothing else.
 
     Parameters

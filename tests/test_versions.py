@@ -1,0 +1,263 @@
+"""Rows that change: each run is answered from the rows that it began with, or not at all."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from test_site_worker import START, ByHand, question, started
+from typer.testing import CliRunner
+
+from fedcluster._artefacts import write_job
+from fedcluster._site import SiteFile
+from fedcluster.algorithms import Lloyd
+from fedcluster.cli import app
+from fedcluster.core import Task
+from fedcluster.engines._remote import RemoteEngine
+from fedcluster.engines._turns import Turns
+from fedcluster.engines._wire import unpack
+from fedcluster.errors import InputError
+from fedcluster.federation._audit_log import read_log
+from fedcluster.federation._reloading import ReloadingSite, reload
+from fedcluster.federation._site_worker import _Call, _Holder
+from fedcluster.federation._versions import RUNS, Versions
+from fedcluster.io import SqlSource, _sql
+from fedcluster.jobs import Fit, execute
+
+TASK = Task(Lloyd(), START)
+CHANGED = "the rows have changed since the run began: start it anew"
+EVENT = "the rows have changed"
+
+
+class Database:
+    """A SQLite database of 40 rows, and a site file that asks it; the queries are counted."""
+
+    def __init__(self, folder: Path, version: str | None) -> None:
+        self.file = folder / "clinic.sqlite"
+        self.change("CREATE TABLE stays (x REAL, y REAL, entered INTEGER)")
+        rows = np.random.default_rng(0).normal(size=(40, 2)).round(6).tolist()
+        self.change(*(f"INSERT INTO stays VALUES ({x}, {y}, 1)" for x, y in rows))
+        told = "" if version is None else f'version = "{version}"\n'
+        self.site_file = folder / "site.toml"
+        self.site_file.write_text(
+            'name = "north"\nprotection = "limits"\n[source]\nurl = "sqlite:///clinic.sqlite"\n'
+            f'query = "SELECT x, y FROM stays"\n{told}[limits]\nmin_cluster_size = 5\n'
+            '[federation]\ncoordinator = "127.0.0.1:1"\ninsecure = true\n'
+        )
+        self.site = SiteFile.load(self.site_file)
+
+    def change(self, *statements: str) -> None:
+        with sqlite3.connect(self.file) as connection:
+            for statement in statements:
+                connection.execute(statement)
+        connection.close()
+
+
+BY_ENTRY = "SELECT max(entered), count(*) FROM stays"
+
+
+@pytest.fixture(params=[None, BY_ENTRY], ids=["by rows", "by query"])
+def database(tmp_path: Path, request: pytest.FixtureRequest) -> Database:
+    return Database(tmp_path, request.param)
+
+
+def weight(turns: Turns, **about: Any) -> float:
+    """Ask one question; return the weight of all rows, or fail with the refusal."""
+    header, arrays = unpack(turns.reply(question(TASK, **about)))
+    if "refused" in header or "failed" in header:
+        raise InputError(str(header.get("refused") or header.get("failed")))
+    return float(arrays["0.weights"].sum())
+
+
+def events(folder: Path) -> list[str]:
+    return [line["event"] for line in read_log(folder / "audit.jsonl") if "event" in line][1:]
+
+
+def test_the_next_run_sees_new_rows_of_a_database_and_the_log_says_so(database):
+    said: list[str] = []
+    with started(database.site, said) as turns:
+        assert weight(turns, run="a") == 40
+        database.change("INSERT INTO stays VALUES (0, 0, 2)")
+        assert weight(turns, run="a", exchange=1) == 40
+        assert weight(turns, run="b") == 41
+        assert weight(turns, run="c") == 41
+        with pytest.raises(InputError, match=CHANGED):
+            weight(turns, run="a", exchange=2)
+        assert weight(turns, run="b", exchange=1) == 41
+    folder = database.file.parent
+    assert events(folder) == [EVENT]
+    assert said.count("site north: its rows have changed, and are read anew") == 1
+    assert "stays" not in (folder / "rows.json").read_text()
+
+
+def test_all_columns_of_a_run_are_of_one_reading(database):
+    """A database that changes amid a run is not asked again for other columns, without a query."""
+    with started(database.site) as turns:
+        weight(turns, run="a")
+        database.change("INSERT INTO stays VALUES (0, 0, 2)")
+        raw = {"columns": ["y", "x"], "run": "a", "exchange": 1}
+        if database.site.source.version is None:
+            assert weight(turns, **raw) == 40
+        else:
+            with pytest.raises(InputError, match=CHANGED):
+                weight(turns, **raw)
+
+
+def test_a_restart_amid_a_run_goes_on_with_the_same_rows_only(database):
+    with started(database.site) as turns:
+        assert weight(turns, run="a", job="study") == 40
+    with started(database.site) as turns:
+        assert weight(turns, run="b", job="study") == 40
+        database.change("UPDATE stays SET entered = 2, x = x + 1 WHERE rowid = 7")
+    with started(database.site) as turns:
+        with pytest.raises(InputError, match=CHANGED):
+            weight(turns, run="c", job="study")
+        assert weight(turns, run="d", job="another study") == 40
+
+
+def test_rows_of_a_database_are_labelled_by_a_model_of_the_same_rows_only(database):
+    """Without a query for the version, the rows that were asked about are still there."""
+    folder = database.file.parent
+    with started(database.site) as turns:
+        engine = RemoteEngine(ByHand(turns.reply), ["north"])
+        engine.name_job("study")
+        engine.choose(["x", "y"])
+        report = execute(Fit(2), engine, columns=["x", "y"])
+        database.change("DELETE FROM stays WHERE rowid < 9", "UPDATE stays SET entered = 3")
+        write_job(folder, report)
+        engine.give(json.loads((folder / "model.json").read_text()))
+    labels = folder / "results" / "labels.csv"
+    if database.site.source.version is not None:
+        assert not labels.exists()
+    else:
+        assert len(labels.read_text().splitlines()) == 41
+
+
+def test_a_database_is_asked_once_for_each_version(database, monkeypatch):
+    asked: list[str] = []
+
+    class Counted(_sql.Query):
+        def __init__(self, source: SqlSource) -> None:
+            asked.append(source.query)
+            super().__init__(source)
+
+    monkeypatch.setattr(_sql, "Query", Counted)
+
+    holder = _Holder(database.site)
+    version = database.site.fingerprint() or holder(_Call("", (), False, "read anew", {}))()
+    asked.clear()
+    for columns in (("x",), ("y",), ("x", "y"), ("y", "x"), ("x",)):
+        told = holder(_Call(version, columns, False, "introduce", {}))()
+        assert told.n_columns is None or told.n_columns == len(columns)
+    rows = [query for query in asked if query != BY_ENTRY]
+    assert len(rows) == (0 if database.site.source.version is None else 1)
+
+
+def test_a_source_that_cannot_be_read_is_told_and_the_site_goes_on(database):
+    away = database.file.with_suffix(".away")
+    with started(database.site) as turns:
+        database.file.rename(away)
+        header, _ = unpack(turns.reply(question(TASK, run="a")))
+        assert header["failed"] == "InputError"
+        away.rename(database.file)
+        assert weight(turns, run="a", exchange=1) == 40
+
+
+def test_a_job_may_be_called_anything(tmp_path):
+    database = Database(tmp_path, BY_ENTRY)
+    with started(database.site) as turns:
+        jobs: list[Any] = [7, None, [], "", {"a": 1}, "x" * 3_000]
+        for number, job in enumerate(jobs):
+            assert weight(turns, run="a", exchange=number, job=job) == 40
+    assert len((tmp_path / "rows.json").read_text()) < 2000
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[1]", '{"last": 1, "runs": []}', "\0"])
+def test_a_damaged_file_of_versions_is_no_file(tmp_path, content):
+    path = tmp_path / "rows.json"
+    path.write_text(content)
+    changes: list[str] = []
+    Versions(path, changes.append).begin("a", "old")
+    assert Versions(path, changes.append).of("a") == "old"
+    assert not changes
+
+
+def test_the_last_runs_are_known(tmp_path):
+    versions = Versions(tmp_path / "rows.json", str)
+    for run in range(RUNS + 5):
+        versions.begin(str(run), "same")
+    again = Versions(versions.path, str)
+    known = [run for run in range(RUNS + 5) if again.of(str(run)) is not None]
+    assert known == list(range(5, RUNS + 5))
+
+
+class Connected:
+    """The site as it is connected, with what it said."""
+
+    def __init__(self, path: Path) -> None:
+        self.said: list[str] = []
+        self.site = ReloadingSite(path, self.said.append)
+
+    def ask(self, run: str) -> dict[str, Any]:
+        header, arrays = unpack(self.site.reply(question(TASK, run=run)))
+        return {**header, "weight": arrays["0.weights"].sum() if arrays else 0}
+
+
+@pytest.fixture
+def connected(tmp_path: Path) -> Iterator[Connected]:
+    database = Database(tmp_path, "SELECT 1")
+    connected = Connected(database.site_file)
+    yield connected
+    connected.site.end("the test is over")
+
+
+def test_reload_brings_in_a_new_site_file_and_rows_before_the_next_run(connected, tmp_path):
+    path = tmp_path / "site.toml"
+    assert connected.ask("a")["weight"] == 40
+    with sqlite3.connect(tmp_path / "clinic.sqlite") as connection:
+        connection.execute("INSERT INTO stays VALUES (0, 0, 2)")
+    connection.close()
+    assert connected.ask("b")["weight"] == 40  # the query for the version does not show it
+    path.write_text(path.read_text().replace("min_cluster_size = 5", "min_cluster_size = 7"))
+    ran = CliRunner().invoke(app, ["site", "reload", str(path)])
+    assert "before the next run" in ran.output
+    assert connected.ask("b")["weight"] == 40
+    after = connected.ask("c")
+    assert after["weight"] == 41
+    assert {"name": "MinClusterSize", "p": 7} in after["limits"]
+    assert connected.said.count("site north: its file and its rows are read anew") == 1
+    assert events(tmp_path) == ["the site was reloaded"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        ('name = "north"', 'name = "south"', "name is another one: end fedcluster site start"),
+        ("127.0.0.1:1", "127.0.0.1:2", "coordinator is another one"),
+        ("min_cluster_size = 5", "min_cluster_size = 2", "must be at least 5 over a network"),
+    ],
+)
+def test_a_site_file_that_cannot_be_taken_leaves_the_site_as_it_is(
+    connected, tmp_path, old, new, why
+):
+    path = tmp_path / "site.toml"
+    connected.ask("a")
+    path.write_text(path.read_text().replace(old, new))
+    reload(path)
+    after = connected.ask("b")
+    assert (after["site"], after["weight"]) == ("north", 40)
+    assert any(f"goes on as before: {path}" in line and why in line for line in connected.said)
+    assert events(tmp_path) == []
+
+
+def test_reload_refuses_a_wrong_file_at_once(tmp_path):
+    path = Database(tmp_path, None).site_file
+    path.write_text("name = ")
+    ran = CliRunner().invoke(app, ["site", "reload", str(path)])
+    assert ran.exit_code == 2
+    assert not (tmp_path / "reload").exists()
