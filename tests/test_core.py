@@ -92,11 +92,12 @@ def test_canonical_order_is_by_the_first_column_then_the_next_then_the_weight() 
     assert_array_equal(data.sample_weight, [2, 3, 4, 1])
 
 
-def test_answers_add_up_in_the_order_of_their_names() -> None:
+def test_answers_add_up_exactly() -> None:
     by_site = {name: summary([x], [1]) for name, x in {"a": 1e16, "b": 1.0, "c": -1e16}.items()}
     total = Answers(by_site).total()
-    assert_array_equal(total.sums, [[0]])  # 1e16 + 1 is 1e16
+    assert_array_equal(total.sums, [[1]])  # though 1e16 + 1 is 1e16
     assert_array_equal(total.weights, [3])
+    assert total.rest is None
 
 
 def test_a_start_is_a_copy_and_has_no_weight() -> None:

@@ -1,21 +1,22 @@
 """The vocabulary: every message of federated clustering is a set of weighted sums.
 
-Values are frozen dataclasses, protocols are structural. This module imports nothing of ours.
+Values are frozen dataclasses, protocols are structural. This module imports nothing of ours but the
+addition of sums.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, fields, is_dataclass, replace
-from functools import reduce
-from itertools import pairwise
-from operator import add
+from itertools import islice, pairwise
 from types import NoneType
 from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import ArrayLike, NDArray
+
+from fedcluster._exact import exact_sum
 
 Floats = NDArray[np.float64]
 Rows = NDArray[np.floating[Any]]
@@ -26,6 +27,9 @@ GRID = 1 << 20
 
 TOGETHER = "all sites"
 """Name of the sum of all sites among answers, where the sums are secure."""
+
+ADDED_AT_ONCE = 1024
+"""Summaries that are added at once, of many."""
 
 SCALARS = (bool, int, float, str, NoneType)
 """Types that a parameter of a step or of a limit may have."""
@@ -267,9 +271,14 @@ class Summary:
         How many rows, or persons, stand behind each line, where that is not the weight itself
         (rows may have weights of their own). The site's filters read it; it never leaves the
         site.
+    rest : ndarray of shape (c, k, p + 1), float64, optional
+        What rounding took from the sums, and in the last column from the weights, where the summary
+        is a total: numbers whose exact sum with these is the exact total.
 
     Examples
     --------
+    Addition is exact: in any order, in one step or through sums of sums, the bits are the same.
+
     >>> a = Summary(np.array([[2.0, 4.0]]), np.array([2.0]))
     >>> b = Summary(np.array([[1.0, 1.0]]), np.array([1.0]))
     >>> (a + b).sums / (a + b).weights[:, None]
@@ -279,6 +288,7 @@ class Summary:
     sums: Floats
     weights: Floats
     support: Floats | None = None
+    rest: Floats | None = None
 
     def __post_init__(self) -> None:
         if self.sums.ndim != 2 or self.weights.shape != self.sums.shape[:1]:
@@ -286,12 +296,47 @@ class Summary:
                 f"a summary has sums (k, p) and weights (k,), "
                 f"not {self.sums.shape} and {self.weights.shape}"
             )
+        shape = (*self.sums.shape[:1], self.sums.shape[1] + 1)
+        if self.rest is not None and (self.rest.ndim != 3 or self.rest.shape[1:] != shape):
+            raise ValueError(f"what rounding took of sums has shape {self.rest.shape}")
 
     def __add__(self, other: Summary) -> Summary:
-        support = None
-        if self.support is not None or other.support is not None:
-            support = self.rows + other.rows
-        return Summary(self.sums + other.sums, self.weights + other.weights, support)
+        return Summary.total([self, other])
+
+    @staticmethod
+    def total(answers: Iterable[Summary]) -> Summary:
+        """Return the sum of summaries of one shape, correctly rounded, and what that leaves out.
+
+        Parameters
+        ----------
+        answers : iterable of Summary
+            At least one; one alone is returned as it is.
+
+        Examples
+        --------
+        >>> parts = [Summary(np.array([[x]]), np.ones(1)) for x in (1e16, 1.0, -1e16)]
+        >>> Summary.total(parts).sums, (parts[0] + parts[1]).sums + parts[2].sums
+        (array([[1.]]), array([[0.]]))
+        """
+        left = iter(answers)
+        total = next(left)
+        while some := list(islice(left, ADDED_AT_ONCE)):
+            total = _added([total, *some])
+        return total
+
+    @property
+    def planes(self) -> Floats:
+        """Sums and, in the last column, weights, then what rounding took: (c, k, p + 1)."""
+        first = np.column_stack([self.sums, self.weights])[None]
+        return first if self.rest is None else np.concatenate([first, self.rest])
+
+    @staticmethod
+    def from_planes(planes: Floats, support: Floats | None = None) -> Summary:
+        """Return the summary of `planes`, a canonical expansion."""
+        sums, weights = (
+            np.ascontiguousarray(part) for part in (planes[0, :, :-1], planes[0, :, -1])
+        )
+        return Summary(sums, weights, support, planes[1:] if len(planes) > 1 else None)
 
     @property
     def rows(self) -> Floats:
@@ -301,17 +346,34 @@ class Summary:
     @property
     def n_values(self) -> int:
         """Number of values that say something: those of the lines with a weight."""
-        return int(np.count_nonzero(self.weights) * (self.sums.shape[1] + 1))
+        n_planes = 1 if self.rest is None else 1 + len(self.rest)
+        return int(np.count_nonzero(self.weights) * (self.sums.shape[1] + 1)) * n_planes
 
     def keep(self, lines: NDArray[np.bool_]) -> Summary:
         """Return the summary with the lines that are not kept, (k,) booleans, set to zero."""
         support = None if self.support is None else np.where(lines, self.support, 0.0)
+        rest = None if self.rest is None else np.where(lines[:, None], self.rest, 0.0)
         sums = np.where(lines[:, None], self.sums, 0.0)
-        return Summary(sums, np.where(lines, self.weights, 0.0), support)
+        return Summary(sums, np.where(lines, self.weights, 0.0), support, rest)
 
     def leaving(self) -> Summary:
-        """Return what leaves the site: everything but the support."""
-        return self if self.support is None else Summary(self.sums, self.weights)
+        """Return what leaves the site: everything but the support, and what rounding took."""
+        if self.support is None and self.rest is None:
+            return self
+        return Summary(self.sums, self.weights)
+
+
+def _added(answers: Sequence[Summary]) -> Summary:
+    """Return the sum of some summaries."""
+    support = None
+    if any(answer.support is not None for answer in answers):
+        support = np.sum([answer.rows for answer in answers], axis=0)
+    k, p = answers[0].sums.shape
+    terms = np.empty((len(answers), k, p + 1))
+    for term, answer in zip(terms, answers, strict=True):
+        term[:, :-1], term[:, -1] = answer.sums, answer.weights
+    rests = [plane for answer in answers if answer.rest is not None for plane in answer.rest]
+    return Summary.from_planes(exact_sum([*terms, *rests]), support)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -776,8 +838,8 @@ class Answers:
         return {name: summary.n_values for name, summary in self.by_site.items()}
 
     def total(self) -> Summary:
-        """Return the sum of the answers, added in the order of the sites' names."""
-        return reduce(add, self.summaries)
+        """Return the exact sum of the answers, correctly rounded."""
+        return Summary.total(self.summaries)
 
 
 def first_alike(tasks: Sequence[Task]) -> list[int]:

@@ -6,8 +6,6 @@ The only two places that divide by a weight are here, and neither divides by zer
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
-from operator import add
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +15,8 @@ from fedcluster.errors import HeldBackError
 
 
 def total(answers: Sequence[Summary]) -> Summary:
-    """Return the sum of all answers, added in the order given."""
-    return reduce(add, answers)
+    """Return the exact sum of all answers, correctly rounded: the order does not matter."""
+    return Summary.total(answers)
 
 
 def means(sums: Floats, weights: Floats, otherwise: Floats) -> Floats:

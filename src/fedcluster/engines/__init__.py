@@ -1,5 +1,6 @@
 """Engines carry tasks to sites and answers back."""
 
 from fedcluster.engines._local import LocalEngine, PooledEngine
+from fedcluster.engines._relay import Relay
 
-__all__ = ["LocalEngine", "PooledEngine"]
+__all__ = ["LocalEngine", "PooledEngine", "Relay"]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from fedcluster._bounds import Bounded, Box, Enclosed, LineBounds, raw_box
+from fedcluster._exact import MOST_PLANES, is_canonical
 from fedcluster.core import Floats, SiteInfo, Summary, Task
 from fedcluster.engines._wire import LARGEST_NUMBER, WireError
 
@@ -167,13 +168,24 @@ def _check_numbers(summary: Summary) -> None:
         raise WireError(f"a weight is negative: {summary.weights.min():g}")
     if summary.sums[summary.weights == 0].any():
         raise WireError("a line of weight 0 has sums")
+    if summary.rest is not None and not _is_rest(summary):
+        raise WireError("what rounding took of its sums is not what rounding takes")
     largest = np.maximum(np.abs(summary.sums).max(axis=1, initial=0.0), summary.weights)
     if (largest > LARGEST_NUMBER * np.minimum(summary.weights, 1.0)).any():
         raise WireError(f"it holds {largest.max():g}, or as much for each row: not believed")
 
 
+def _is_rest(summary: Summary) -> bool:
+    """Return whether a total is canonical: no number more than half a last digit of that before."""
+    if len(summary.planes) > MOST_PLANES or not np.isfinite(summary.planes).all():
+        return False
+    return is_canonical(summary.planes)
+
+
 def _check_noisy(summary: Summary) -> None:
     """Check that numbers with noise are finite and sane; weights may be negative."""
+    if summary.rest is not None:
+        raise WireError("an answer with noise is of one site, and this one is a total")
     if not all(np.isfinite(each).all() for each in (summary.sums, summary.weights)):
         raise WireError("it holds NaN or infinity")
     largest = max(np.abs(each).max(initial=0.0) for each in (summary.sums, summary.weights))

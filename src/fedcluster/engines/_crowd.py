@@ -2,8 +2,8 @@
 
 For a site of a hundred rows, most of the time of an answer goes into what surrounds its sums. So
 the rows of all such sites are laid one after another, compiled code makes the sums of each site,
-holds back what the site's limits hold back, and adds them up in the order of the sites, or lays
-them side by side in it, as the server of the step would. What left each site is counted; its answer
+holds back what the site's limits hold back, and adds them up exactly, or lays them side by side in
+the order of the sites, as the server of the step would. What left each site is counted; its answer
 itself is computed where somebody asks for it.
 
 That is done for the steps below, which take most of the rounds of a fit; all others are asked of
@@ -14,14 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, reduce
+from functools import cached_property
 from itertools import pairwise, starmap
-from operator import add
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedcluster._exact import canonical
 from fedcluster._random import stream
 from fedcluster.algorithms import Lloyd, SiteSummaries, VarianceTree
 from fedcluster.algorithms._summaries import MOST_POINTS, PASSES
@@ -35,9 +35,7 @@ from fedcluster.kernels._crowd import (
     Sites,
     Totals,
     columns_of_sites,
-    leaf_sums_of_sites,
     means_of_sites,
-    sums_of_sites,
 )
 from fedcluster.kernels._rows import (
     as_centers,
@@ -50,6 +48,14 @@ from fedcluster.kernels._rows import (
     pad,
 )
 from fedcluster.kernels._seeding import default_trials
+from fedcluster.kernels._site_sums import (
+    Bank,
+    add_leaf_sums_of_sites,
+    add_lines,
+    add_sums_of_sites,
+    empty_bank,
+    planes_of,
+)
 from fedcluster.kernels._threads import on_threads
 from fedcluster.metrics import Inertia
 from fedcluster.metrics._moments import row_weights
@@ -60,6 +66,13 @@ FEWEST = 8
 
 PART_ROWS = 2048
 """Rows of the sites that one thread describes before it takes others."""
+
+
+Sent = NDArray[np.int64]
+"""Lines, lone rows and rows held back of each site, (3, s)."""
+
+Joined = tuple[Summary, Sent]
+"""What left all sites together, and what left each."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,25 +131,71 @@ class Table:
         return points, columns
 
 
-def _lloyd(task: Task, table: Table) -> Totals:
+def _lloyd(task: Task, table: Table, bank: Bank) -> Sent:
     weights, centers = as_weights(table.data.sample_weight), as_centers(task.state.centers)
-    return sums_of_sites(table.padded, weights, table.sites, centers)
+    return add_sums_of_sites(table.padded, weights, table.sites, centers, bank)
 
 
-def _tree(task: Task, table: Table) -> Totals:
+def _tree(task: Task, table: Table, bank: Bank) -> Sent:
     if pass_number(task.state):
-        sums, weights, sent = _lloyd(task, table)
-        return np.ascontiguousarray(sums[:, :-1]), weights, sent
+        return _lloyd(task, table, bank)
     cuts, reference = leaves(task.state, table.data.X.shape[1])
     known, places = known_leaves(table.data.cache, cuts, len(table.data))
     following = next_cuts(cuts, len(reference), known)
     weights, rows = as_weights(table.data.sample_weight), table.data.X
-    totals = leaf_sums_of_sites(rows, weights, table.sites, reference, cuts, following, places)
+    asked = reference, cuts, following, places
+    sent = add_leaf_sums_of_sites(rows, weights, table.sites, *asked, bank)
     table.data.cache["leaf_sums"] = cuts, places
-    return totals
+    return sent
 
 
-def _means(task: Task, table: Table) -> Totals:
+def _inertia(task: Task, table: Table, bank: Bank) -> Sent:
+    _, squared = nearest(table.data.X, task.state.centers)
+    (bounds, heard, least), sizes = table.sites, table.sizes
+    weights = table.data.sample_weight
+    weight = np.ones(len(squared)) if weights is None else weights
+    leaves = heard & (sizes >= least)
+    ends = zip(bounds[:-1][leaves].tolist(), bounds[1:][leaves].tolist(), strict=True)
+    errors = [[squared[i:j] @ weight[i:j], weight[i:j].sum()] for i, j in ends]
+    add_lines(np.array(errors, dtype=np.float64).reshape(-1, 2), bank)
+    return np.stack([leaves, leaves & (sizes == 1), np.where(leaves, 0, sizes)]).astype(np.int64)
+
+
+ADDED: dict[type[Step], Callable[[Task, Table, Bank], Sent]] = {
+    Lloyd: _lloyd,
+    VarianceTree: _tree,
+    Inertia: _inertia,
+}
+"""How the answers of all sites are added. Of that very type: one made from it may add others."""
+
+
+def bank_for(task: Task, n_columns: int) -> Bank:
+    """Return room for the sums of a step of `ADDED`."""
+    lines, p = task.step.answer_shape(task.state, n_columns)
+    return empty_bank(lines or 0, p + 1 + _adds_errors(task))
+
+
+def total_of(task: Task, bank: Bank) -> Summary:
+    """Return the total of the answers that were added to a bank."""
+    planes = planes_of(bank)
+    if _adds_errors(task):
+        planes = [np.delete(plane, -2, axis=1) for plane in planes]
+    return Summary.from_planes(canonical(planes))
+
+
+def _adds_errors(task: Task) -> bool:
+    """Return whether squared distances are added that are no part of an answer."""
+    return type(task.step) is VarianceTree and bool(pass_number(task.state))
+
+
+def _add(task: Task, table: Table) -> Joined:
+    """Return the exact sum of the answers of all sites, and what left each."""
+    bank = bank_for(task, table.data.X.shape[1])
+    sent = ADDED[type(task.step)](task, table, bank)
+    return total_of(task, bank), sent
+
+
+def _means(task: Task, table: Table) -> Joined:
     """Return the clusters of each site, one site after another; see `SiteSummaries`."""
     step, table = task.step, table.canonical
     assert isinstance(step, SiteSummaries)
@@ -152,7 +211,8 @@ def _means(task: Task, table: Table) -> Totals:
         return means_of_sites(X, points, columns, weights, sites, mine, step.min_rows, how)
 
     sums, weight, sent = zip(*on_threads(describe, _parts(table.sites.bounds)), strict=True)
-    return np.concatenate(sums), np.concatenate(weight), np.concatenate(sent, axis=1)
+    lines = Summary(np.concatenate(sums), np.concatenate(weight))
+    return lines, np.concatenate(sent, axis=1)
 
 
 def _parts(bounds: NDArray[np.intp]) -> list[slice]:
@@ -170,26 +230,11 @@ def _draws(task: Task, names: Sequence[str], n_means: NDArray[np.intp]) -> Draws
     return Draws(n_means, np.concatenate([[0], np.cumsum(sizes)]), np.concatenate(chances))
 
 
-def _inertia(task: Task, table: Table) -> Totals:
-    _, squared = nearest(table.data.X, task.state.centers)
-    (bounds, heard, least), weights = table.sites, table.data.sample_weight
-    sizes, total, total_weight = table.sizes, 0.0, 0.0
-    weight = np.ones(len(squared)) if weights is None else weights
-    leaves = heard & (sizes >= least)
-    for start, stop in zip(bounds[:-1][leaves].tolist(), bounds[1:][leaves].tolist(), strict=True):
-        total += float(squared[start:stop] @ weight[start:stop])
-        total_weight += stop - start if weights is None else float(weight[start:stop].sum())
-    sent = np.stack([leaves, leaves & (sizes == 1), np.where(leaves, 0, sizes)]).astype(np.int64)
-    return np.array([[total]]), np.array([total_weight]), sent
-
-
-AT_ONCE: dict[type[Step], Callable[[Task, Table], Totals]] = {
-    Lloyd: _lloyd,
-    VarianceTree: _tree,
+AT_ONCE: dict[type[Step], Callable[[Task, Table], Joined]] = {
+    **dict.fromkeys(ADDED, _add),
     SiteSummaries: _means,
-    Inertia: _inertia,
 }
-"""How all sites answer a step. Of that very type: one made from it may answer otherwise."""
+"""How all sites answer a step."""
 
 
 class Crowd:
@@ -242,12 +287,12 @@ class Crowd:
         self._tables = [*self._tables[-1:], (task.preprocessor, table)]
         return table
 
-    def _answers(self, task: Task, totals: Totals, missing: tuple[str, ...]) -> Answers:
+    def _answers(self, task: Task, joined: Joined, missing: tuple[str, ...]) -> Answers:
         """Log what left each site and return all of it."""
-        sums, weights, sent = totals
-        self._log.append(task, sums.shape[1] + 1, sent)
-        numbers = sent[0] * (sums.shape[1] + 1)
-        answers, all_sent = _Each(self.clients, task), Summary(sums, weights)
+        all_sent, sent = joined
+        width = all_sent.sums.shape[1] + 1
+        self._log.append(task, width, sent)
+        numbers, answers = sent[0] * width, _Each(self.clients, task)
         return Together(answers, missing, joined=all_sent, numbers=numbers.tolist())
 
 
@@ -278,10 +323,10 @@ class Together(Answers):
         return dict(zip(self.by_site, self.numbers, strict=True))
 
     def total(self) -> Summary:
-        """Return the sum of the answers, added in the order of the sites' names."""
+        """Return the exact sum of the answers, correctly rounded."""
         if self.by_site.task.step.server_additive:
             return self.joined
-        return reduce(add, self.by_site.values())
+        return Summary.total(self.by_site.values())
 
 
 @dataclass(frozen=True, slots=True, eq=False)

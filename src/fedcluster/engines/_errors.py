@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from fedcluster.client import Client
 from fedcluster.core import Task
 from fedcluster.errors import SiteError
 
 T = TypeVar("T")
 
 
-def at_site(client: Client, doing: str | Sequence[Task], do: Callable[..., T], *given: Any) -> T:
+class Named(Protocol):
+    """Client of a site, as far as an error needs it."""
+
+    @property
+    def name(self) -> str:
+        """Name of the site."""
+
+
+def at_site(client: Named, doing: str | Sequence[Task], do: Callable[..., T], *given: Any) -> T:
     """Return what is done at a site; an error names the site, and what it was doing or asked."""
     try:
         return do(client, *given)

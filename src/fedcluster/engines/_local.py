@@ -13,10 +13,10 @@ import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cached_property, partial, reduce
+from functools import cached_property
 from itertools import pairwise, repeat
-from operator import add, attrgetter
-from typing import Any
+from operator import attrgetter, methodcaller
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -26,6 +26,7 @@ from fedcluster.client import Client
 from fedcluster.core import Answers, Data, Filter, Limit, SiteInfo, Summary, Task
 from fedcluster.engines._crowd import Crowd
 from fedcluster.engines._errors import at_site
+from fedcluster.engines._relay import Relay
 from fedcluster.io._given import numbered
 from fedcluster.privacy import MinRows
 
@@ -42,7 +43,7 @@ class LocalEngine:
 
     Parameters
     ----------
-    clients : iterable of Client
+    clients : iterable of Client or Relay
         The sites; their names must differ.
     workers : int, optional
         The largest number of threads; by default one for each processor.
@@ -68,7 +69,7 @@ class LocalEngine:
 
     def __init__(
         self,
-        clients: Iterable[Client],
+        clients: Iterable[Client | Relay],
         *,
         workers: int | None = None,
         silent: Callable[[str, int], bool] | None = None,
@@ -79,7 +80,8 @@ class LocalEngine:
         for one, other in pairwise(given):
             if one.name == other.name:
                 raise ValueError(f"two sites have the same name: {one.name!r}")
-        self.clients = {client.name: client for client in given}
+        by_name = {client.name: client for client in given}
+        self.clients = cast(dict[str, Client], by_name)  # or relays, which stand for clients here
         self.workers = workers or os.cpu_count() or 1
         self._silent = silent
         self._rounds = 0
@@ -93,7 +95,7 @@ class LocalEngine:
         if not (columns or labels):
             return sites
         doing = "naming its labels, " if labels else "describing its columns, "
-        tell = partial(Client.introduce, columns=columns, texts=texts, labels=labels)
+        tell = methodcaller("introduce", columns=columns, texts=texts, labels=labels)
         return tuple(at_site(client, doing, tell) for client in self.clients.values())
 
     @cached_property
@@ -112,11 +114,12 @@ class LocalEngine:
         missing = tuple(name for name in self.clients if name not in asked)
         if self._crowd is None or list(self._crowd.clients.values()) != here:
             sizes = [at_site(client, tasks, _size) for client in here]
-            self._crowd = Crowd(here) if Crowd.is_one(here) else None
+            one = [client for client in here if isinstance(client, Client)]
+            self._crowd = Crowd(one) if len(one) == len(here) and Crowd.is_one(one) else None
         answers = {} if self._crowd is None else self._crowd.ask(tasks, missing)
         rest = [t for t in range(len(tasks)) if t not in answers]
         asking = [tasks[t] for t in rest]
-        every = here if rest else [], repeat(asking), repeat(Client.answers), repeat(asking)
+        every = here if rest else [], repeat(asking), repeat(methodcaller("answers", asking))
         if self._crowd is None and self._worth_threads(sizes):
             with ThreadPoolExecutor(min(self.workers, len(here))) as pool:
                 replies = list(pool.map(at_site, *every))
@@ -131,9 +134,9 @@ class LocalEngine:
         return self.workers > 1 and len(sizes) > 1 and sorted(sizes)[-2] >= _WORTH_A_THREAD
 
 
-def _size(client: Client) -> int:
+def _size(client: Client | Relay) -> int:
     """Return how many numbers a site holds, loading them; 0 of a stream, with its own threads."""
-    return 0 if client.streams else client.data.X.size
+    return 0 if isinstance(client, Relay) or client.streams else client.data.X.size
 
 
 class PooledEngine:
@@ -220,7 +223,7 @@ class PooledEngine:
         alike = all(isinstance(limit, MinRows) for limit in self.filters)
         if task.step.client_additive and alike and (chosen & self._heard).any():
             return Answers({self.name: self._at_once(task, chosen & self._heard)})
-        return Answers({self.name: reduce(add, self._one_by_one(task, chosen))})
+        return Answers({self.name: Summary.total(self._one_by_one(task, chosen))})
 
     def _at_once(self, task: Task, chosen: NDArray[np.bool_]) -> Summary:
         """Return the answer of the union of sites."""

@@ -61,6 +61,9 @@ LARGEST_NUMBER = 1e150
 
 MOST_DIMENSIONS = 3
 
+PARTS = ("sums", "weights", "rest")
+"""Arrays of an answer; the last one only of a total, see `Summary`."""
+
 Header = Mapping[str, Any]
 Steps = Mapping[str, type[Any]]
 Arrays = Mapping[str, Floats]
@@ -322,6 +325,8 @@ def write_summaries(summaries: Sequence[Summary]) -> dict[str, Floats]:
     arrays: dict[str, Floats] = {}
     for i, summary in enumerate(summaries):
         arrays |= {f"{i}.sums": summary.sums, f"{i}.weights": summary.weights}
+        if summary.rest is not None:
+            arrays[f"{i}.rest"] = summary.rest
     return arrays
 
 
@@ -333,9 +338,14 @@ def read_summaries(arrays: Arrays) -> list[Summary]:
     WireError
         If sums or weights are missing or do not belong together.
     """
-    n = len(arrays) // 2
+    n = sum(name.endswith(".sums") for name in arrays)
+    if unknown := set(arrays) - {f"{i}.{part}" for i in range(n) for part in PARTS}:
+        raise WireError(f"the answers are not whole: {min(unknown)!r} belongs to none")
     try:
-        return [Summary(arrays[f"{i}.sums"], arrays[f"{i}.weights"]) for i in range(n)]
+        return [
+            Summary(arrays[f"{i}.sums"], arrays[f"{i}.weights"], rest=arrays.get(f"{i}.rest"))
+            for i in range(n)
+        ]
     except (LookupError, ValueError) as error:
         raise WireError(f"the answers are not whole: {error}") from error
 

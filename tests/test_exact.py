@@ -1,0 +1,118 @@
+"""Exact sums: against fractions, whoever adds what first."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
+
+from fedcluster import Summary
+from fedcluster._exact import FEW, MOST_PLANES, canonical, exact_sum, is_canonical
+from fedcluster.kernels._site_sums import add_lines, empty_bank, planes_of
+
+DIGITS = st.sampled_from([1, 3, 1 << 52, (1 << 53) - 1, (1 << 52) + 1]) | st.integers(1, 1 << 53)
+NUMBERS = st.builds(
+    lambda digits, exponent, sign: sign * math.ldexp(digits, exponent),
+    DIGITS,
+    st.integers(-1074, 900) | st.integers(-110, 10),
+    st.sampled_from([1, -1]),
+) | st.sampled_from([0.0, -0.0, 5e-324, -5e-324])
+TERMS = st.lists(NUMBERS, min_size=1, max_size=3 * FEW)
+
+
+def expansion(numbers: list[float]) -> list[float]:
+    """The canonical expansion by fractions, whose division is correctly rounded."""
+    left = sum(map(Fraction, numbers), Fraction(0))
+    planes: list[float] = []
+    while left or not planes:
+        planes.append(left.numerator / left.denominator)
+        left -= Fraction(planes[-1])
+    return planes
+
+
+def bits(numbers: Any) -> list[bytes]:
+    return [float(x).hex().encode() for x in numbers]
+
+
+@given(numbers=TERMS)
+def test_a_sum_is_its_canonical_expansion(numbers: list[float]) -> None:
+    planes = exact_sum([np.array([x]) for x in numbers])[:, 0]
+    assert bits(planes) == bits(expansion(numbers))
+    assert len(planes) <= MOST_PLANES
+    assert is_canonical(planes[:, None])
+
+
+@given(numbers=TERMS, data=st.data())
+def test_sums_of_sums_have_the_bits_of_the_flat_sum(numbers: list[float], data: Any) -> None:
+    """Each number at any node of a tree of two floors, the nodes in any order."""
+    nodes = data.draw(st.lists(st.integers(0, 3), min_size=len(numbers), max_size=len(numbers)))
+    lines = [Summary(np.array([[x, 1.0]]), np.ones(1)) for x in numbers]
+    groups = [[line for line, at in zip(lines, nodes, strict=True) if at == i] for i in range(4)]
+    relays = [Summary.total(group) for group in groups if group]
+    flat, total = Summary.total(lines), Summary.total(data.draw(st.permutations(relays)))
+    if len(lines) > 1:
+        assert_array_equal(total.planes, flat.planes)
+        assert total.planes.tobytes() == flat.planes.tobytes()
+
+
+@given(numbers=TERMS)
+def test_compiled_code_adds_the_same(numbers: list[float]) -> None:
+    bank = empty_bank(1, 1)
+    add_lines(np.array(numbers)[:, None], bank)
+    assert bits(canonical(planes_of(bank))[:, 0, 0]) == bits(expansion(numbers))
+
+
+def test_two_numbers_are_not_always_enough() -> None:
+    """Powers of two that are far apart: each needs a number of its own."""
+    powers = [2.0**e for e in (300, 200, 100, 0, -100)]
+    planes = exact_sum([np.array([x]) for x in powers])[:, 0]
+    assert planes.tolist() == powers
+
+
+def test_as_many_numbers_as_are_needed_and_no_more() -> None:
+    whole = [Summary(np.full((2, 3), float(i)), np.full(2, 5.0)) for i in range(50)]
+    assert Summary.total(whole).rest is None
+    tenth = Summary.total([Summary(np.full((2, 3), 0.1), np.full(2, 5.0))] * 10)
+    assert tenth.rest is not None
+    assert tenth.rest.shape == (1, 2, 4)
+    assert not tenth.rest[..., -1].any()
+    assert tenth.n_values == 2 * tenth.leaving().n_values == 16
+
+
+@pytest.mark.parametrize("n", [2, FEW + 1, 3000])
+def test_what_is_not_finite_or_may_overflow_is_added_as_it_was(n: int) -> None:
+    for wrong in (np.inf, -np.inf, np.nan, 1e300):
+        planes = exact_sum([np.array([wrong, 1.0])] + [np.array([0.5, 0.5])] * (n - 1))
+        assert_array_equal(planes, [[wrong, 1.0 + 0.5 * (n - 1)]])
+    bank = empty_bank(1, 1)
+    add_lines(np.array([[np.inf], [1.0], [-np.inf], [2.0]] * 50), bank)
+    assert np.isnan(canonical(planes_of(bank))).all()
+
+
+def test_many_arrays_are_added_in_parts() -> None:
+    rng = np.random.default_rng(0)
+    terms = rng.normal(size=(3000, 40)) * 2.0 ** rng.integers(-40, 40, size=(3000, 1))
+    planes = exact_sum(list(terms))
+    assert_array_equal(planes[0], [math.fsum(column) for column in terms.T.tolist()])
+
+
+def test_sums_of_no_line_are_sums() -> None:
+    nothing = Summary(np.zeros((0, 3)), np.zeros(0))
+    assert Summary.total([nothing] * 9).sums.shape == (0, 3)
+
+
+def test_what_rounding_took_has_the_shape_of_the_sums() -> None:
+    with pytest.raises(ValueError, match=r"what rounding took of sums has shape \(1, 2, 2\)"):
+        Summary(np.zeros((2, 2)), np.zeros(2), rest=np.zeros((1, 2, 2)))
+
+
+@pytest.mark.parametrize("planes", [[1.0, 0.5], [1.0, 2.0**-53, 2.0**-60], [0.0, 1.0], [1.0, 0.0]])
+def test_what_is_not_canonical_is_noticed(planes: list[float]) -> None:
+    assert not is_canonical(np.array(planes)[:, None])
+    assert is_canonical(canonical([np.array([x]) for x in planes]))
