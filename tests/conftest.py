@@ -22,7 +22,7 @@ settings.load_profile("ci")
 if find_spec("flwr") is None:  # as in `make oldest`: Flower allows only new versions of others
     NEEDS_FLOWER = re.compile(
         r"^(from|import) (flwr|fedcluster\.(federation|secure|transports)|grids|secure_sites"
-        r"|(test_)?federation\w*)\b",
+        r"|(test_)?federation\w*|flares|nvflare)\b",
         re.M,
     )
     collect_ignore = [

@@ -9,6 +9,7 @@ import typer
 from fedcluster.cli import _audit as audits
 from fedcluster.cli import _commands as commands
 from fedcluster.cli import _federation as federation
+from fedcluster.cli import _flare as flare
 from fedcluster.cli import _pages as pages
 from fedcluster.cli import _profile as profiles
 from fedcluster.cli import _site as site
@@ -24,6 +25,7 @@ app = typer.Typer(
 
 app.add_typer(federation.app, name="federation")
 app.add_typer(site.app, name="site")
+app.add_typer(flare.app, name="flare")
 
 
 @app.callback(invoke_without_command=True)

@@ -139,9 +139,11 @@ def bounds(folder: Folder, rows: MostRows = None, ranges: Ranges = None) -> None
 def start(folder: Folder) -> None:
     """Let the sites connect, until interrupted.
 
-    Runs Flower's SuperLink, whose output goes to DIR/flower/superlink.log.
+    Runs Flower's SuperLink, whose output goes to DIR/flower/superlink.log. For FLARE, use
+    fedcluster flare start.
     """
     federation = _loaded(folder)
+    _refuse_flare(federation)
     from fedcluster.cli._screen import until_interrupted
     from fedcluster.transports.flower._coordinator import carry_out, serve
 
@@ -160,10 +162,9 @@ def show(folder: Folder, as_json: AsJson = False) -> None:
     federation = _loaded(folder)
     from fedcluster._report._tables import Table
     from fedcluster.federation._runs import runs
-    from fedcluster.transports.flower._coordinator import sites_online
 
     with Screen(as_json=as_json, quiet=False) as screen:
-        online = sites_online(federation)
+        online = _sites_online(federation)
         outcomes = runs(federation)
     sites = {name: "connected" if name in online else "not connected" for name in federation.sites}
     screen.result(
@@ -177,10 +178,48 @@ def show(folder: Folder, as_json: AsJson = False) -> None:
 
 def _loaded(folder: Path) -> Federation:
     """Return the federation of a folder; asks first for what only federations need."""
-    needs("flwr", "flower")
+    needs("cryptography", "flower")
     from fedcluster.federation._folder import Federation
 
-    return Federation.load(folder)
+    federation = Federation.load(folder)
+    needs(*(("nvflare", "flare") if _is_flare(federation) else ("flwr", "flower")))
+    return federation
+
+
+def _refuse_flare(federation: Federation) -> None:
+    """Refuse to run Flower's programs for a federation of FLARE's."""
+    from fedcluster.errors import InputError
+
+    if _is_flare(federation):
+        server = federation.file("flare", "server")
+        raise InputError(f"FLARE carries this federation: run fedcluster flare start {server}")
+
+
+def _is_flare(federation: Federation) -> bool:
+    """Return whether FLARE carries the runs of a federation, as its kits show."""
+    return federation.file("flare").is_dir()
+
+
+def _sites_online(federation: Federation) -> list[str]:
+    """Return the names of the sites that are connected."""
+    if _is_flare(federation):
+        from fedcluster.transports.flare import _coordinator as flare
+
+        return flare.sites_online(federation)
+    from fedcluster.transports.flower import _coordinator as flower
+
+    return flower.sites_online(federation)
+
+
+def _carrier(federation: Federation) -> Carrier:
+    """Return what carries the runs of a federation."""
+    if _is_flare(federation):
+        from fedcluster.transports.flare._coordinator import FlareCarrier
+
+        return FlareCarrier(federation)
+    from fedcluster.transports.flower._coordinator import FlowerCarrier
+
+    return FlowerCarrier(federation)
 
 
 @app.command(
@@ -432,7 +471,6 @@ def _begin(
     folder: Path, job: Job, options: RunOptions, show: ShowOptions, columns: str | None = None
 ) -> None:
     """Have a job done and show its outcome."""
-    needs("flwr", "flower")
     from fedcluster.federation import _runs as runs
     from fedcluster.io._columns import column_list
 
@@ -448,11 +486,10 @@ def _follow(federation: Federation, screen: Screen, begun: Callable[[Carrier], P
     """Begin a run, wait for its outcome and show it."""
     from fedcluster.federation import _runs as runs
     from fedcluster.federation._messages import shown
-    from fedcluster.transports.flower._coordinator import FlowerCarrier
 
-    carrier = FlowerCarrier(federation)
+    carrier = _carrier(federation)
     with screen:
-        screen.doing("handing the job to Flower")
+        screen.doing("handing the job over")
         outcome = runs.wait(carrier, begun(carrier), screen.doing)
         screen.warnings += outcome.pop("doubts", [])
     screen.result(outcome, shown(outcome, screen.width))

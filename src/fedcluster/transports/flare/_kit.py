@@ -1,0 +1,134 @@
+"""Startup kits of FLARE for a federation: provisioned, put where they belong, and locked."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from fedcluster.errors import InputError
+from fedcluster.federation._folder import Federation
+from fedcluster.federation._private import private_files
+from fedcluster.transports.flare._locks import check_locks, harden, make_private
+
+SERVER = "coordinator"
+"""The name by which FLARE knows the coordinator."""
+
+LOCAL = "localhost"
+"""The same where only programs of this machine are to reach it: FLARE listens where its name is."""
+
+LEAD = "lead@example.org"
+"""The name by which FLARE knows who hands in runs, where no other is given."""
+
+ORGANISATION = "fedcluster"
+PROVISION = ("-m", "nvflare.cli", "provision")
+PARTS = "nvflare.lighter.impl"
+
+
+def project(federation: Federation, lead: str) -> dict[str, Any]:
+    """Return the project file that FLARE provisions the kits of a federation from."""
+    people = [{"name": lead, "type": "admin", "org": ORGANISATION, "role": "lead"}]
+    sites = [{"name": name, "type": "client", "org": ORGANISATION} for name in federation.sites]
+    server = {
+        "name": server_name(federation),
+        "type": "server",
+        "org": ORGANISATION,
+        "default_host": federation.host,
+        "fed_learn_port": federation.port,
+    }
+    builders: list[dict[str, Any]] = [
+        {"path": f"{PARTS}.workspace.WorkspaceBuilder"},
+        {"path": f"{PARTS}.static_file.StaticFileBuilder", "args": {"config_folder": "config"}},
+        {"path": f"{PARTS}.cert.CertBuilder"},
+        {"path": f"{PARTS}.signature.SignatureBuilder"},
+    ]
+    return {
+        "api_version": 3,
+        "name": "fedcluster",
+        "description": f"fedcluster at {federation.address}",
+        "participants": [server, *sites, *people],
+        "builders": builders,
+    }
+
+
+def server_name(federation: Federation) -> str:
+    """Return the name of the server, by which FLARE chooses where it listens."""
+    return LOCAL if federation.host in {LOCAL, "127.0.0.1", "::1"} else SERVER
+
+
+@private_files()
+def make_kits(federation: Federation, lead: str = LEAD) -> None:
+    """Write the kits of the coordinator, of each site and of who hands in runs.
+
+    They go to ``flare/server`` and ``flare/lead`` of the federation's folder and to ``flare`` of
+    each site's folder. The key of FLARE's authority stays in ``flare/state``.
+
+    Raises
+    ------
+    InputError
+        If there are kits already, or FLARE does not make them.
+    """
+    home = federation.file("flare")
+    if home.exists():
+        raise InputError(f"{home} exists: the kits are made; remove it to make other ones")
+    if federation.insecure:
+        raise InputError(f"{federation.folder} is insecure, and FLARE has no such mode")
+    with TemporaryDirectory(prefix=".flare-", dir=federation.folder) as name:
+        work = Path(name)
+        file = work / "project.yml"  # JSON is YAML
+        file.write_text(json.dumps(project(federation, lead), indent=2), encoding="utf-8")
+        _provision(work, file)
+        made = work / "kits" / "fedcluster"
+        [kits] = made.glob("prod_*")
+        new = work / "flare"
+        new.mkdir()
+        shutil.move(made / "state", new / "state")
+        shutil.move(file, new / "project.yml")
+        shutil.move(kits / server_name(federation), new / "server")
+        shutil.move(kits / lead, new / "lead")
+        for site in federation.sites:
+            shutil.move(kits / site, federation.file("sites", site, "flare"))
+            harden(federation.file("sites", site, "flare"), "../site.toml")
+        make_private(new)
+        new.rename(home)
+    harden(home / "server", "../..")
+
+
+def _provision(work: Path, file: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-P", *PROVISION, "-p", str(file), "-w", str(work / "kits")],
+        capture_output=True,
+        text=True,
+        cwd=work,
+        env={**os.environ, "HOME": str(work)},  # nothing is written to the user's own
+    )
+    if done.returncode or not list((work / "kits" / "fedcluster").glob("prod_*")):
+        said = " ".join((done.stdout + done.stderr).split())[-300:]
+        raise InputError(f"FLARE did not make the kits: {said}")
+
+
+def start_kit(kit: Path) -> None:
+    """Become FLARE's program of a kit, once its locks are checked.
+
+    Raises
+    ------
+    InputError
+        If a lock is missing.
+    """
+    check_locks(kit)
+    script = kit.absolute() / "startup" / "sub_start.sh"
+    os.umask(0o077)
+    os.chdir(kit)
+    os.execve("/bin/bash", ["bash", str(script), "--once"], environment())
+
+
+def environment() -> dict[str, str]:
+    """Return the environment of FLARE's programs, whose ``python3`` is the one that runs here."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith("NVFL")}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+    return {**own, "PATH": path}

@@ -1,0 +1,176 @@
+"""The coordinator's end of FLARE: an installed controller that carries out runs of a federation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from nvflare.apis.client import Client
+from nvflare.apis.fl_constant import ReturnCode
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.impl.controller import Controller
+from nvflare.apis.shareable import Shareable
+from nvflare.apis.signal import Signal
+
+from fedcluster.engines._exchange import Exchanges, NoReplyError, ThreadedCarrier
+from fedcluster.engines._remote import RemoteEngine
+from fedcluster.engines._watched import PROGRESS, note
+from fedcluster.errors import InputError
+from fedcluster.federation._conduct import attempt, believed_of
+from fedcluster.federation._folder import CANCEL, Federation
+from fedcluster.federation._private import private_files
+from fedcluster.federation._runs import outcome_of
+from fedcluster.secure._engine import SecureEngine
+from fedcluster.transports.flare._jobs import TOPIC
+from fedcluster.transports.flare._locks import check_locks, place_of
+
+GRACE = 30.0
+"""Seconds that the first exchange waits for sites, whose programs start unevenly."""
+
+LOOK_AROUND = 0.25
+"""Seconds between two questions to a site that is not connected."""
+
+GONE = {
+    ReturnCode.COMMUNICATION_ERROR,
+    ReturnCode.TOPIC_UNKNOWN,
+    ReturnCode.ERROR,
+    "SERVICE_UNAVAILABLE",
+    "service_unavailable",
+}
+"""What FLARE says where a message has not reached a site's program."""
+
+
+class FlareCaller:
+    """Asks one site on FLARE's auxiliary channel, see `fedcluster.engines._exchange.Ask`.
+
+    Parameters
+    ----------
+    engine : ServerEngineSpec
+        FLARE's engine in the process of a job.
+    """
+
+    def __init__(self, engine: Any) -> None:
+        self._engine = engine
+
+    def __call__(self, site: str, message: bytes, seconds: float) -> bytes:
+        """Return the reply of a site."""
+        with self._engine.new_context() as fl_ctx:
+            replies = self._engine.send_aux_request(
+                targets=[site],
+                topic=TOPIC,
+                request=Shareable({"question": message}),
+                timeout=seconds,
+                fl_ctx=fl_ctx,
+                optional=True,
+            )
+        reply = (replies or {}).get(site)
+        if reply is None:
+            raise NoReplyError("not connected", gone=True)
+        code = reply.get_return_code()
+        if code == ReturnCode.TIMEOUT:
+            raise TimeoutError
+        if code in GONE:
+            raise NoReplyError("not connected", gone=True)
+        if code != ReturnCode.OK:  # FLARE's own code; what the site's program said is not in it
+            raise NoReplyError(f"FLARE says {code}")
+        content = reply.get("reply")
+        return content if isinstance(content, bytes) else b""
+
+
+def flare_engine(
+    caller: Callable[[str, bytes, float], bytes],
+    content: Mapping[str, Any],
+    cancelled: Callable[[], bool],
+    heard: Callable[[str], None],
+) -> RemoteEngine:
+    """Return the engine that asks the sites of a job, as ``job.json`` says."""
+    sites, deadline = content["sites"], content["deadline"]
+    exchanges = Exchanges(
+        ThreadedCarrier(caller, sites),
+        deadline,
+        cancelled,
+        heard,
+        grace=min(GRACE, deadline),
+        look_around=LOOK_AROUND,
+    )
+    engine = SecureEngine if content.get("secure", False) else RemoteEngine
+    return engine(
+        exchanges,
+        sites,
+        quorum=content["quorum"],
+        permit=content.get("permit"),
+        believed=believed_of(content),
+    )
+
+
+class RunController(Controller):
+    """Coordinator of runs, one after the other.
+
+    A job tells it their names alone: what is done stands in ``job.json`` of a run, in the folder
+    of the federation on this machine. Records are kept there, too, so that a run that is handed in
+    again goes on, in whatever job of FLARE.
+
+    Parameters
+    ----------
+    runs : list of str
+        The names of the runs.
+    """
+
+    def __init__(self, runs: list[str]) -> None:
+        super().__init__()
+        self._runs = runs
+        self._federation: Federation | None = None
+
+    def start_controller(self, fl_ctx: FLContext) -> None:
+        """Refuse a kit that lacks a lock."""
+        kit = Path(fl_ctx.get_engine().get_workspace().get_root_dir())
+        try:
+            check_locks(kit)
+            self._federation = Federation.load(place_of(kit, "server"))
+        except InputError as error:
+            self.system_panic(str(error), fl_ctx)
+
+    def control_flow(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
+        """Carry out the runs."""
+        if self._federation is None:
+            return
+        caller = FlareCaller(fl_ctx.get_engine())
+        for name in map(str, self._runs):
+            folder = run_folder(self._federation, name)
+            if folder is None:
+                self.log_error(fl_ctx, "the job names a run that the federation does not have")
+                continue
+            if outcome_of(folder).get("done"):
+                continue  # a job that is handed in twice does nothing
+            error = carry_out(caller, folder, abort_signal)
+            self.log_info(fl_ctx, f"run {name}: {error or 'done'}")
+
+    def stop_controller(self, fl_ctx: FLContext) -> None:
+        """Leave everything as it is."""
+
+    def process_result_of_unknown_task(
+        self, client: Client, task_name: str, client_task_id: str, result: Shareable, fl_ctx: Any
+    ) -> None:
+        """Take no note of the result of a task: there are none."""
+
+
+def run_folder(federation: Federation, name: str) -> Path | None:
+    """Return the folder of a run that a job was written for, None where there is none."""
+    jobs = federation.file("runs").glob("*/job.json")
+    return next((path.parent for path in jobs if path.parent.name == name), None)
+
+
+def carry_out(caller: FlareCaller, folder: Path, abort_signal: Signal) -> str:
+    """Carry out the run in a folder; return its error, if any."""
+
+    def cancelled() -> bool:
+        return bool(abort_signal.triggered) or (folder / CANCEL).exists()
+
+    def connect(content: Mapping[str, Any]) -> RemoteEngine:
+        return flare_engine(
+            caller, content, cancelled, lambda site: note(folder / PROGRESS, heard=site)
+        )
+
+    with private_files():
+        return attempt(connect, folder)

@@ -1,0 +1,126 @@
+"""A site's end of FLARE: an installed executor that answers questions, and can be told nothing."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from nvflare.apis.event_type import EventType
+from nvflare.apis.executor import Executor
+from nvflare.apis.fl_constant import ReturnCode
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.shareable import Shareable, make_reply
+from nvflare.apis.signal import Signal
+
+from fedcluster._site import SiteFile
+from fedcluster.engines._turns import Turns
+from fedcluster.errors import InputError
+from fedcluster.federation._identity import IDENTITY, PEERS
+from fedcluster.federation._membership import Membership, site_responder
+from fedcluster.federation._private import check_private, private_files
+from fedcluster.transports.flare._jobs import TOPIC
+from fedcluster.transports.flare._locks import check_locks, place_of
+
+NOT_STARTED = "the site's program did not start; its own log says why"
+"""All that FLARE is told of what is wrong at a site, since it may tell others."""
+
+
+class SiteExecutor(Executor):
+    """Site that answers the questions of a run, each once however often it is asked meanwhile.
+
+    It has no arguments, so that a job can tell it nothing: which rows it answers from, and what it
+    may be asked, stands in the site's own files. It carries out no task.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._turns: Turns | None = None
+        self._lock = threading.Lock()
+        self._working: dict[bytes, _Working] = {}
+
+    def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
+        """Begin to answer with the run, and end with it."""
+        if event_type == EventType.START_RUN:
+            try:
+                self._start(fl_ctx)
+            except Exception as error:
+                known = isinstance(error, InputError)
+                self.logger.error("%s", error, exc_info=not known)
+                self.system_panic(NOT_STARTED, fl_ctx)
+        elif event_type == EventType.END_RUN and self._turns is not None:
+            self._turns.end("the run has ended")
+
+    def _start(self, fl_ctx: FLContext) -> None:
+        engine = fl_ctx.get_engine()
+        kit = Path(engine.get_workspace().get_root_dir())
+        with private_files():
+            self._turns = flare_responder(kit, fl_ctx.get_identity_name(), self.logger.info)
+        engine.register_aux_message_handler(topic=TOPIC, message_handle_func=self.answer)
+
+    def answer(self, topic: str, request: Shareable, fl_ctx: FLContext) -> Shareable:
+        """Return the reply to a question; one that is being worked on is waited for."""
+        question = request.get("question")
+        if not isinstance(question, bytes) or self._turns is None:
+            return make_reply(ReturnCode.BAD_REQUEST_DATA)
+        with self._lock:
+            working = self._working.get(question)
+            first = working is None
+            if working is None:
+                working = self._working[question] = _Working()
+        if first:
+            try:
+                working.reply = self._turns.reply(question)
+            finally:
+                with self._lock:
+                    del self._working[question]
+                working.done.set()
+        working.done.wait()
+        return Shareable({"reply": working.reply})
+
+    def execute(
+        self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal
+    ) -> Shareable:
+        """Refuse a task: questions come by another channel."""
+        return make_reply(ReturnCode.TASK_UNSUPPORTED)
+
+
+class _Working:
+    """A question that is being worked on, and then its reply."""
+
+    def __init__(self) -> None:
+        self.done, self.reply = threading.Event(), b""
+
+
+def flare_responder(kit: Path, identity: str, say: Callable[[str], None]) -> Turns:
+    """Return what answers the questions to the site of a kit.
+
+    Parameters
+    ----------
+    kit : Path
+        The kit.
+    identity : str
+        The name that FLARE knows the site by, as its certificate says.
+    say : callable taking a str
+        Receives what happens, in one line each.
+
+    Raises
+    ------
+    InputError
+        If the kit lacks a lock, the site file is wrong or of another site, others may read its
+        keys, or the rows cannot be read.
+    """
+    check_locks(kit)
+    path = place_of(kit, "site")
+    site = SiteFile.load(path)
+    if site.name != identity:
+        raise InputError(
+            f"{path} is of site {site.name!r}, and FLARE knows this one as {identity!r}"
+        )
+    membership, folder = Membership.from_site_file(site), path.absolute().parent
+    own = (membership.certificate, "coordinator.pub", PEERS)
+    check_private(
+        [folder, path, *(folder / name for name in own if name)],
+        secret=[folder / (membership.key or "key"), folder / "permit.key", folder / IDENTITY],
+    )
+    return site_responder(site, membership, say)

@@ -1,0 +1,558 @@
+"""FLARE as the carrier, without its processes: locks of kits, the executor and the controller."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from nvflare.apis.event_type import EventType
+from nvflare.apis.fl_constant import ReturnCode
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.shareable import Shareable, make_reply
+from nvflare.apis.signal import Signal
+from typer.testing import CliRunner
+
+from fedcluster._specifications import RunOptions
+from fedcluster.cli import app
+from fedcluster.engines import _exchange
+from fedcluster.engines._exchange import NoReplyError
+from fedcluster.engines._wire import PROTOCOL, pack, unpack
+from fedcluster.errors import InputError
+from fedcluster.federation import _runs as runs
+from fedcluster.federation._audit_log import has_left, read_log
+from fedcluster.federation._folder import CANCEL, Federation, create
+from fedcluster.jobs import Fit
+from fedcluster.preprocessing import PreprocessingSpec
+from fedcluster.transports.flare import _locks as locks
+from fedcluster.transports.flare import _server as server
+from fedcluster.transports.flare import _site as member
+from fedcluster.transports.flare._jobs import TOPIC, write_flare_job
+from fedcluster.transports.flare._kit import environment, make_kits
+
+SITES = ["north", "south"]
+RNG = np.random.default_rng(0)
+ROWS = {name: RNG.normal(size=(40, 2)) + 5 * RNG.integers(0, 3, (40, 1)) for name in SITES}
+
+
+@pytest.fixture(scope="module")
+def provisioned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A federation with kits as `fedcluster flare kit` makes them."""
+    folder = tmp_path_factory.mktemp("flare") / "trial"
+    make_kits(create(folder, SITES, "127.0.0.1:18443", insecure=False))
+    for name, X in ROWS.items():
+        lines = ["x,y", *(",".join(map(repr, row)) for row in X.tolist()), ""]
+        (folder / "sites" / name / "rows.csv").write_text("\n".join(lines))
+        (folder / "sites" / name / "rows.csv").chmod(0o600)
+    return folder
+
+
+@pytest.fixture
+def trial(provisioned: Path, tmp_path: Path) -> Path:
+    """A copy of it, to be changed."""
+    folder = tmp_path / "trial"
+    subprocess.run(["cp", "-a", str(provisioned), str(folder)], check=True)
+    locks.harden(folder / "flare" / "server", "../..")  # its storage is where it is now
+    return folder
+
+
+def invoke(*arguments: object) -> tuple[int, str]:
+    result = CliRunner().invoke(app, list(map(str, arguments)))
+    return result.exit_code, result.output
+
+
+# Locks
+
+
+def kits(folder: Path) -> dict[str, Path]:
+    return {"server": folder / "flare" / "server", "site": folder / "sites" / "north" / "flare"}
+
+
+def test_kits_have_all_locks_and_are_for_their_owner_only(trial):
+    for kind, kit in kits(trial).items():
+        assert locks.lacking(kit) == []
+        assert invoke("flare", "check", kit) == (0, f"{kit} has all locks of a {kind}.\n")
+    for path in [trial, *trial.rglob("*")]:
+        assert path.stat().st_mode & 0o077 == 0, path
+
+
+@pytest.mark.parametrize("kind", ["server", "site"])
+def test_a_kit_as_it_is_provisioned_lacks_locks_and_is_not_started(kind, trial):
+    """By default a site's log is streamed, its files are shown, and a lead's own code is run."""
+    kit = kits(trial)[kind]
+    for name in ("resources", "authorization"):
+        path = kit / "local" / f"{name}.json"
+        path.write_text((kit / "local" / f"{name}.json.default").read_text())
+    missing = "\n".join(locks.lacking(kit))
+    told = ["class_allow_list must name fedcluster", "byoc of lead", "byoc of project_admin"]
+    told += ["shell_commands of org_admin", "sends or receives logs", "allow_log_streaming"]
+    told += ["submit_job of project_admin"]
+    told += ["heart_beat_timeout", "/tmp/nvflare/jobs-storage", "/tmp/nvflare/snapshot-storage"] * (
+        kind == "server"
+    )
+    assert [each for each in told if each not in missing] == []
+    status, said = invoke("flare", "check", kit, "--json")
+    assert (status, json.loads(said)["kind"]) == (1, kind)
+    status, said = invoke("flare", "start", kit)
+    assert status == 2
+    assert "lacks a lock" in said
+    status, said = invoke("flare", "harden", kit)
+    assert (status, said) == (0, f"{kit} has all locks.\n")
+
+
+def _edit(path: str, change: Callable[[Any], object]) -> Callable[[Path], None]:
+    def edit(kit: Path) -> None:
+        content = json.loads((kit / path).read_text())
+        change(content)
+        (kit / path).write_text(json.dumps(content))
+
+    return edit
+
+
+RESOURCES, RIGHTS = "local/resources.json", "local/authorization.json"
+LOG = {"id": "x", "path": "nvflare.app_common.logging.job_log_streamer.JobLogStreamer"}
+LOOSE: dict[str, tuple[Callable[[Path], object], str]] = {
+    "another class": (_edit(RESOURCES, lambda c: c["class_allow_list"].append("a.B")), "allow_li"),
+    "any class": (_edit(RESOURCES, lambda c: c.update(class_allow_list=["*"])), "class_allow_list"),
+    "a whole package": (
+        _edit(RESOURCES, lambda c: c.update(class_allow_list=["fedcluster"])),
+        "class_allow_list",
+    ),
+    "a mode that warns": (
+        _edit(RESOURCES, lambda c: c.update(class_list_enforcement_mode="warn")),
+        'must be "enforce"',
+    ),
+    "no mode": (_edit(RESOURCES, lambda c: c.pop("class_list_enforcement_mode")), "enforce"),
+    "streams logs": (_edit(RESOURCES, lambda c: c.update(allow_log_streaming=True)), "be false"),
+    "streams nothing said": (_edit(RESOURCES, lambda c: c.pop("allow_log_streaming")), "be false"),
+    "a streamer": (_edit(RESOURCES, lambda c: c["components"].append(LOG)), "'x' sends"),
+    "own code": (
+        _edit(RIGHTS, lambda c: c["permissions"]["lead"].update(byoc="any")),
+        "byoc of lead",
+    ),
+    "own code of the submitter": (
+        _edit(RIGHTS, lambda c: c["permissions"]["lead"].update(byoc="n:submitter")),
+        "byoc of lead",
+    ),
+    "an administrator with all": (
+        _edit(RIGHTS, lambda c: c["permissions"].update(project_admin="any")),
+        "byoc of project_admin",
+    ),
+    "another role": (
+        _edit(RIGHTS, lambda c: c["permissions"].update(guest={"view": "any"})),
+        "byoc of guest",
+    ),
+    "a role that is left out": (
+        _edit(RIGHTS, lambda c: c["permissions"].pop("member")),
+        "byoc of member",
+    ),
+    "shell": (
+        _edit(RIGHTS, lambda c: c["permissions"]["lead"].pop("shell_commands")),
+        "shell_commands of lead",
+    ),
+    "others submit": (
+        _edit(RIGHTS, lambda c: c["permissions"]["member"].update(submit_job="any")),
+        "submit_job of member",
+    ),
+    "no resources": (lambda kit: (kit / RESOURCES).unlink(), "resources.json does not exist"),
+    "no rights": (lambda kit: (kit / RIGHTS).unlink(), "authorization.json does not exist"),
+    "no list": (lambda kit: (kit / RESOURCES).write_text("[]"), "does not hold an object"),
+    "no JSON": (lambda kit: (kit / RIGHTS).write_text("{"), "cannot be read"),
+    "open": (lambda kit: kit.chmod(0o755), "other users may read or change"),
+    "an open key": (lambda kit: next((kit / "startup").glob("*.key")).chmod(0o640), ".key: chmod"),
+    "open rights": (lambda kit: (kit / RIGHTS).chmod(0o604), "authorization.json: chmod"),
+    "code of its own": (lambda kit: (kit / "local/custom").mkdir(mode=0o700), "local/custom"),
+    "nowhere": (lambda kit: (kit / "local/fedcluster.json").write_text("{}"), "write '"),
+    "elsewhere": (
+        lambda kit: (kit / "local/fedcluster.json").write_text(
+            '{"site_file": "../no.toml", "federation": "../no"}'
+        ),
+        "does not exist",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", ["server", "site"])
+@pytest.mark.parametrize(("loosen", "told"), LOOSE.values(), ids=LOOSE)
+def test_each_lock_that_is_missing_is_named(kind, loosen, told, trial):
+    kit = kits(trial)[kind]
+    loosen(kit)
+    assert told in "\n".join(locks.lacking(kit))
+    with pytest.raises(InputError, match="lacks a lock"):
+        locks.check_locks(kit)
+
+
+def test_rows_must_not_be_in_a_kit_whose_files_may_be_shown(trial):
+    site = trial / "sites" / "north"
+    kit = site / "flare"
+    (kit / "site.toml").write_text((site / "site.toml").read_text())
+    (kit / "site.toml").chmod(0o600)
+    locks.harden(kit, "site.toml")
+    assert "the site file is in the kit" in locks.lacking(kit)[0]
+
+
+@pytest.mark.parametrize("place", ["/tmp", "/tmp/nvflare/jobs"])
+def test_a_server_does_not_store_where_all_users_do(place, trial):
+    kit = kits(trial)["server"]
+
+    def change(content):
+        for each in content["components"]:
+            if each["id"] == "job_manager":
+                each["args"]["uri_root"] = place
+
+    _edit(RESOURCES, change)(kit)
+    assert f"{place} is in a folder that all users share" in locks.lacking(kit)[0]
+
+
+def test_what_is_no_kit_is_said(trial):
+    assert invoke("flare", "check", trial)[0] == 2
+    assert "is no startup kit of FLARE" in invoke("flare", "check", trial)[1]
+    assert "kit of a person" in invoke("flare", "check", trial / "flare" / "lead")[1]
+    assert "kit of a person" in invoke("flare", "harden", trial / "flare" / "lead")[1]
+    said = invoke("flare", "harden", kits(trial)["server"], "--site-file", "a")[1]
+    assert "--federation for the server" in said
+    status, said = invoke("flare", "kit", trial)
+    assert status == 2
+    assert "the kits are made" in said
+
+
+def test_the_environment_of_a_program_names_our_python_and_none_of_flare_s_settings(monkeypatch):
+    monkeypatch.setenv("NVFL_WORKSPACE", "/elsewhere")
+    monkeypatch.setenv("NVFLARE_X", "1")
+    given = environment()
+    assert not [name for name in given if name.startswith("NVFL")]
+    assert given["PATH"].split(os.pathsep)[0] == str(Path(sys.executable).parent)
+
+
+# Jobs
+
+
+def test_a_job_is_three_files_that_name_two_installed_classes(tmp_path):
+    folder = write_flare_job(tmp_path / "job", ["one", "two"], SITES, None)
+    files = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+    config = ["app/config/config_fed_client.json", "app/config/config_fed_server.json"]
+    assert files == [*config, "meta.json"]
+    client, told, meta = (json.loads((folder / name).read_text()) for name in files)
+    assert client["executors"] == [{"tasks": ["none"], "executor": {"path": locks.EXECUTOR}}]
+    assert told["workflows"] == [
+        {"id": "runs", "path": locks.CONTROLLER, "args": {"runs": ["one", "two"]}}
+    ]
+    assert meta["deploy_map"] == {"app": ["server", *SITES]}
+    assert meta["min_clients"] == 2
+
+
+def test_the_classes_of_a_job_are_those_that_are_allowed():
+    for path, kind in (
+        (locks.EXECUTOR, member.SiteExecutor),
+        (locks.CONTROLLER, server.RunController),
+    ):
+        assert path == f"{kind.__module__}.{kind.__name__}"
+    assert member.SiteExecutor.__init__.__code__.co_argcount == 1
+
+
+# The two ends, in this process
+
+
+class Site:
+    """FLARE's client in the process of a job."""
+
+    def __init__(self, kit: Path, identity: str) -> None:
+        self.kit, self.identity = kit, identity
+        self.handlers: dict[str, Any] = {}
+        self.executor = member.SiteExecutor()
+        self.panics: list[str] = []
+        self.executor.system_panic = lambda reason, _context: self.panics.append(reason)
+
+    def get_workspace(self):
+        return SimpleNamespace(get_root_dir=lambda: str(self.kit))
+
+    def register_aux_message_handler(self, topic, message_handle_func):
+        self.handlers[topic] = message_handle_func
+
+    def begin(self) -> None:
+        context = SimpleNamespace(get_engine=lambda: self, get_identity_name=lambda: self.identity)
+        self.executor.handle_event(EventType.START_RUN, context)
+
+    def end(self) -> None:
+        self.executor.handle_event(EventType.END_RUN, FLContext())
+
+
+class Network:
+    """FLARE's server in the process of a job, whose messages go straight to the sites."""
+
+    def __init__(self, folder: Path) -> None:
+        self.kit = folder / "flare" / "server"
+        self.sites = {name: Site(folder / "sites" / name / "flare", name) for name in SITES}
+        self.codes: dict[str, str] = {}
+
+    def get_workspace(self):
+        return SimpleNamespace(get_root_dir=lambda: str(self.kit))
+
+    @contextmanager
+    def new_context(self):
+        yield FLContext()
+
+    def send_aux_request(self, *, targets, topic, request, timeout, fl_ctx, optional):
+        [name] = targets
+        if name in self.codes:
+            return {name: make_reply(self.codes[name])}
+        if topic not in self.sites[name].handlers:
+            return {name: make_reply(ReturnCode.TOPIC_UNKNOWN)}
+        return {name: self.sites[name].handlers[topic](topic, request, fl_ctx)}
+
+    def carry_out(self, *names: str) -> server.RunController:
+        controller = server.RunController(list(names))
+        context: Any = SimpleNamespace(get_engine=lambda: self)
+        controller.log_info = controller.log_error = lambda *_: None
+        controller.start_controller(context)
+        controller.control_flow(Signal(), context)
+        return controller
+
+
+class NoFlare:
+    """A carrier that hands nothing over: the controller is called here."""
+
+    def __init__(self, folder: Path) -> None:
+        self.federation = Federation.load(folder)
+
+    def ready(self):
+        return {"transport": "flare"}
+
+    def hand_over(self, folder):
+        pass
+
+    def stop(self, folder):
+        pass
+
+    def end(self, folder):
+        return None
+
+
+@pytest.fixture
+def network(trial, monkeypatch):
+    monkeypatch.setattr(server, "LOOK_AROUND", 0.02)
+    network = Network(trial)
+    for site in network.sites.values():
+        site.begin()
+        assert site.panics == []
+    yield network
+    for site in network.sites.values():
+        site.end()
+
+
+def begin(trial: Path, out: Path, **how: Any) -> Path:
+    job = Fit(3, prepare=PreprocessingSpec(missing="mean"))
+    return runs.begin(NoFlare(trial), job, RunOptions(out=out, **{"deadline": 900.0, **how}))
+
+
+def test_a_run_over_flare_is_the_same_bits_as_on_one_machine(network, trial, tmp_path):
+    folder = begin(trial, tmp_path / "there")
+    network.carry_out(folder.name)
+    assert runs.outcome_of(folder)["done"], runs.outcome_of(folder)
+    tomls = [trial / "sites" / name / "site.toml" for name in SITES]
+    status, said = invoke("fit", *tomls, "-k", 3, "--out", tmp_path / "here")
+    assert status == 0, said
+    here, there = (
+        json.loads((tmp_path / side / "model.json").read_text()) for side in ("here", "there")
+    )
+    assert here.pop("algorithm")["name"] == there.pop("algorithm")["name"]
+    assert here == there
+    for name in SITES:
+        log = read_log(trial / "sites" / name / "audit.jsonl")
+        assert any(map(has_left, log))
+
+
+def test_a_run_that_is_handed_in_again_goes_on_from_its_records(network, trial, tmp_path):
+    """Whatever FLARE calls the job; and one that has ended is not carried out again."""
+    folder = begin(trial, tmp_path / "out", deadline=900.0)
+    network.codes["south"] = ReturnCode.HANDLER_EXCEPTION
+    network.carry_out(folder.name)
+    told = runs.outcome_of(folder)["error"]
+    assert told.endswith("where 2 are needed (south: FLARE says HANDLER_EXCEPTION)")
+    network.codes.clear()
+    again = runs.resume(NoFlare(trial), folder.name)
+    network.carry_out(again.name)
+    assert runs.outcome_of(folder)["done"]
+    lines = [len(list(read_log(trial / "sites" / name / "audit.jsonl"))) for name in SITES]
+    network.carry_out(folder.name)
+    assert lines == [len(list(read_log(trial / "sites" / n / "audit.jsonl"))) for n in SITES]
+
+
+@pytest.mark.parametrize("name", ["../../etc", "no-such-run", "", "..", "."])
+def test_a_job_can_name_runs_of_the_federation_only(name, network, trial):
+    network.carry_out(name)
+    logs = [read_log(trial / "sites" / site / "audit.jsonl") for site in SITES]
+    assert not any(has_left(line) for log in logs for line in log)
+
+
+def test_a_controller_does_not_start_on_a_kit_that_lacks_a_lock(trial, monkeypatch):
+    _edit(RESOURCES, lambda c: c.update(allow_log_streaming=True))(kits(trial)["server"])
+    told: list[str] = []
+    monkeypatch.setattr(server.RunController, "system_panic", lambda self, why, _: told.append(why))
+    Network(trial).carry_out("any")
+    [why] = told
+    assert "allow_log_streaming must be false" in why
+
+
+def test_a_site_does_not_start_on_a_kit_that_lacks_a_lock(trial, caplog):
+    """FLARE is told nothing but that it did not: the reason is in the site's own log."""
+    site = Site(kits(trial)["site"], "north")
+    _edit(RIGHTS, lambda c: c["permissions"]["lead"].update(byoc="any"))(site.kit)
+    site.begin()
+    assert (site.panics, site.handlers) == ([member.NOT_STARTED], {})
+    assert "byoc of lead" in caplog.text
+
+
+def test_a_site_of_another_name_does_not_start(trial, caplog):
+    site = Site(kits(trial)["site"], "south")
+    site.begin()
+    assert (site.panics, site.handlers) == ([member.NOT_STARTED], {})
+    assert "is of site 'north', and FLARE knows this one as 'south'" in caplog.text
+
+
+def test_the_text_of_an_error_at_the_start_stays_at_the_site(trial, caplog):
+    (trial / "sites" / "north" / "rows.csv").write_text("x,y\n1,value-4711\n" * 3)
+    (trial / "sites" / "north" / "site.toml").write_text("name = 4711")
+    site = Site(kits(trial)["site"], "north")
+    site.begin()
+    assert site.panics == [member.NOT_STARTED]
+
+
+HOSTILE = [
+    b"",
+    b"\0" * 100,
+    b"{}",
+    b'{"protocol": 1}\n',
+    b"\xff" * 2000,
+    b"[" * 5000,
+    "text",
+    None,
+    7,
+]
+
+
+@pytest.mark.parametrize("question", HOSTILE)
+def test_hostile_bytes_are_refused_and_the_site_lives(question, network):
+    site = network.sites["north"]
+    reply = site.handlers[TOPIC](TOPIC, Shareable({"question": question}), FLContext())
+    if isinstance(question, bytes):
+        header, arrays = unpack(reply["reply"])
+        assert "refused" in header
+        assert not arrays
+    else:
+        assert reply.get_return_code() == ReturnCode.BAD_REQUEST_DATA
+    good = pack({"protocol": PROTOCOL, "run": "a", "exchange": 0, "tasks": []}, {})
+    header, _ = unpack(
+        site.handlers[TOPIC](TOPIC, Shareable({"question": good}), FLContext())["reply"]
+    )
+    assert header["site"] == "north"
+
+
+def test_a_task_is_not_carried_out(network):
+    executor = network.sites["north"].executor
+    reply = executor.execute("train", Shareable(), FLContext(), Signal())
+    assert reply.get_return_code() == ReturnCode.TASK_UNSUPPORTED
+
+
+def test_a_question_that_is_asked_again_meanwhile_is_answered_once():
+    executor, free, asked = member.SiteExecutor(), threading.Event(), []
+
+    class Slow:
+        def reply(self, question):
+            asked.append(question)
+            free.wait(60)
+            return b"reply"
+
+    executor._turns = Slow()  # type: ignore[assignment]  # noqa: SLF001
+    came: list[bytes] = []
+
+    def ask():
+        request = Shareable({"question": b"?"})
+        came.append(executor.answer(TOPIC, request, FLContext())["reply"])
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    free.set()
+    for thread in threads:
+        thread.join()
+    assert came == [b"reply"] * 4
+    assert 1 <= len(asked) <= 4
+    assert executor._working == {}  # noqa: SLF001
+
+
+@pytest.mark.parametrize(
+    ("code", "error", "gone"),
+    [
+        (ReturnCode.TIMEOUT, TimeoutError, None),
+        (ReturnCode.COMMUNICATION_ERROR, NoReplyError, True),
+        (ReturnCode.TOPIC_UNKNOWN, NoReplyError, True),
+        (ReturnCode.HANDLER_EXCEPTION, NoReplyError, False),
+        (ReturnCode.RUN_MISMATCH, NoReplyError, False),
+    ],
+)
+def test_what_flare_says_of_a_site_is_understood(code, error, gone, trial):
+    network = Network(trial)
+    network.codes["north"] = code
+    with pytest.raises(error) as caught:
+        server.FlareCaller(network)("north", b"?", 1.0)
+    assert getattr(caught.value, "gone", None) is gone
+
+
+@pytest.mark.parametrize("said", [{}, None])
+def test_a_site_that_flare_does_not_know_is_not_connected(said):
+    engine = SimpleNamespace(
+        new_context=Network.new_context.__get__(object()), send_aux_request=lambda **_: said
+    )
+    with pytest.raises(NoReplyError, match="not connected"):
+        server.FlareCaller(engine)("north", b"?", 1.0)
+
+
+def test_a_cancelled_run_ends_over_flare_too(network, trial, tmp_path, monkeypatch):
+    monkeypatch.setattr(_exchange, "POLL", 0.01)
+    folder = begin(trial, tmp_path / "out")
+    (folder / CANCEL).touch()
+    network.carry_out(folder.name)
+    assert runs.outcome_of(folder)["error"] == "the run was cancelled"
+
+
+# Neither transport needs the other
+
+MODULES = {
+    "flwr": "_site _server _coordinator _kit _locks _jobs",
+    "nvflare": "_transport _coordinator _app _supernode _launcher _programs",
+}
+
+
+@pytest.mark.parametrize("blocked", MODULES)
+def test_a_transport_is_imported_without_the_other_s_library(blocked):
+    home = {"flwr": "flare", "nvflare": "flower"}[blocked]
+    names = [f"fedcluster.transports.{home}.{name}" for name in MODULES[blocked].split()]
+    code = f"import sys\nsys.modules[{blocked!r}] = None\n" + "\n".join(
+        f"import {name}" for name in [*names, "fedcluster.cli"]
+    )
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True)
+    assert done.returncode == 0, done.stderr.decode()
+
+
+def test_commands_for_a_federation_of_flare_s_need_no_flower(trial, monkeypatch):
+    from fedcluster.cli import _screen
+
+    monkeypatch.setattr(
+        _screen, "find_spec", lambda name: None if name == "flwr" else find_spec(name)
+    )
+    status, said = invoke("federation", "bounds", trial)
+    assert status == 0, said
+    status, said = invoke("federation", "start", trial)
+    assert status == 2
+    assert "run fedcluster flare start" in said
