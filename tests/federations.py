@@ -7,6 +7,7 @@ import os
 import secrets
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -104,12 +105,26 @@ class RunningFederation:
         address = f"127.0.0.1:{free_port()}"
         self.federation = create(self.folder, list(rows), address, insecure=False)
         for name, X in rows.items():
-            text = "".join(f"{x!r},{y!r},{'left' if x < 4 else 'right'}\n" for x, y in X.tolist())
-            (self.site(name) / "rows.csv").write_text(f"x,y,side\n{text}")
-            toml = self.site(name) / "site.toml"
-            labelled = toml.read_text().replace('# label_column = "diagnosis"', LABELLED)
-            assert LABELLED in labelled
-            toml.write_text(labelled)
+            self.fill(name, X)
+
+    def fill(self, name: str, X: np.ndarray) -> None:
+        """Give a site its rows."""
+        text = "".join(f"{x!r},{y!r},{'left' if x < 4 else 'right'}\n" for x, y in X.tolist())
+        (self.site(name) / "rows.csv").write_text(f"x,y,side\n{text}")
+        toml = self.site(name) / "site.toml"
+        labelled = toml.read_text().replace('# label_column = "diagnosis"', LABELLED)
+        assert LABELLED in labelled
+        toml.write_text(labelled)
+
+    def served_certificate(self) -> str:
+        """What the coordinator shows to those that connect now."""
+        return ssl.get_server_certificate((self.federation.host, self.federation.port))
+
+    def wait_until(self, holds: Callable[[], bool]) -> None:
+        end = time.monotonic() + PATIENCE
+        while not holds():
+            assert time.monotonic() < end, f"not within {PATIENCE} s"
+            time.sleep(0.1)
 
     def site(self, name: str) -> Path:
         return self.folder / "sites" / name

@@ -71,6 +71,7 @@ CALLS: dict[str, _Call | None] = {
     "flwr.proto.control_pb2.RegisterNodeRequest": None,
     "flwr.proto.control_pb2.StartRunRequest": None,
     "flwr.proto.control_pb2.StopRunRequest": None,
+    "flwr.proto.control_pb2.UnregisterNodeRequest": None,
     "flwr.proto.runtime_pb2.AcquireTaskRequest": None,
     "flwr.proto.runtime_pb2.PullTaskInputRequest": None,
     "flwr.proto.runtime_pb2.SendTaskHeartbeatRequest": None,
@@ -85,6 +86,7 @@ CALLS: dict[str, _Call | None] = {
     "flwr.supercore.interceptors.SuperExecAuthHttpInterceptor": call(
         master_secret=b"", protected_methods=set()
     ),
+    "flwr.supercore.primitives.asymmetric.bytes_to_public_key": call(b""),
     "flwr.supercore.primitives.asymmetric.public_key_to_bytes": call(None),
     "flwr.supercore.protobuf.client.ProtobufCall": None,
     "flwr.supercore.protobuf.client.ProtobufRequestContext": None,
@@ -114,6 +116,7 @@ METHODS = {
     "flwr.supercore.control.ControlHttpClient.RegisterNode": call(None, None),
     "flwr.supercore.control.ControlHttpClient.StartRun": call(None, None),
     "flwr.supercore.control.ControlHttpClient.StopRun": call(None, None),
+    "flwr.supercore.control.ControlHttpClient.UnregisterNode": call(None, None),
     "flwr.supercore.control.ControlHttpClient.close": call(None),
     "flwr.supercore.control.ControlHttpClient.from_server_address": call(
         server_address="", insecure=True, root_certificates=None, interceptors=[], retry_invoker=1
@@ -133,12 +136,13 @@ METHODS = {
 FIELDS = {
     "flwr.proto.control_pb2.ListNodesRequest": "",
     "flwr.proto.control_pb2.ListNodesResponse": "nodes_info",
-    "flwr.proto.control_pb2.ListRunsRequest": "run_id",
+    "flwr.proto.control_pb2.ListRunsRequest": "run_id limit",
     "flwr.proto.control_pb2.ListRunsResponse": "run_dict",
     "flwr.proto.control_pb2.RegisterNodeRequest": "public_key name",
     "flwr.proto.control_pb2.RegisterNodeResponse": "node_id",
     "flwr.proto.control_pb2.StartRunRequest": "fab override_config",
     "flwr.proto.control_pb2.StartRunResponse": "run_id",
+    "flwr.proto.control_pb2.UnregisterNodeRequest": "node_id",
     "flwr.proto.control_pb2.StopRunRequest": "run_id",
     "flwr.proto.node_pb2.NodeInfo": "node_id public_key status",
     "flwr.proto.run_pb2.RunStatus": "status sub_status details",
@@ -505,11 +509,23 @@ def test_the_superlink_takes_its_outermost_middleware_from_the_launcher(monkeypa
     secret = tmp_path / "secret"
     secret.write_bytes(SECRET)
     options = ["launcher", str(os.getppid()), "superlink", launcher.SECRET_FILE, str(secret)]
+    options += ["--database", str(tmp_path / "state.db")]
     monkeypatch.setattr(sys, "argv", options)
+    monkeypatch.setattr(uvicorn.config, "create_ssl_context", uvicorn.config.create_ssl_context)
     launcher.main()
     outermost: Any = superlink_main._get_middleware()[0]  # noqa: SLF001
     assert outermost.cls is launcher.FleetOnly
-    assert outermost.kwargs == {"secret": SECRET}
+    kwargs = outermost.kwargs
+    assert (kwargs["secret"], kwargs["standing"]) == (SECRET, tmp_path / "standing.json")
+    assert uvicorn.config.create_ssl_context is kwargs["fresh"]
+
+
+def test_the_server_s_context_is_made_by_what_the_launcher_replaces(monkeypatch):
+    made = []
+    monkeypatch.setattr(uvicorn.config, "create_ssl_context", lambda **how: made.append(how))
+    uvicorn.Config(lambda: None, ssl_certfile="a", ssl_keyfile="b").load()
+    [how] = made
+    assert (how["certfile"], how["keyfile"]) == ("a", "b")
 
 
 def test_the_superlink_is_not_started_without_a_secret(monkeypatch):

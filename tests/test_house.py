@@ -53,6 +53,7 @@ GUESTS = {
     "dp_accounting": "privacy._accounting",
     "flwr": "transports.flower",
     "httpx": "transports.flower",
+    "idna": "federation._addresses",
     "llvmlite": "kernels",
     "matplotlib": "_report._pictures plotting selection._verdict",
     "numba": "kernels",
@@ -72,6 +73,7 @@ GUESTS = {
     "sklearn": "estimators _demo datasets",
     "threadpoolctl": "kernels",
     "typer": "cli",
+    "uvicorn": "transports.flower",
 }
 
 # Names that say nothing about what is inside.

@@ -38,7 +38,7 @@ class Federation:
 
     def __init__(self, folder: Path, sites: tuple[str, ...] = ("north", "south")) -> None:
         self.folder, self.sites = folder, sites
-        public, secret = issue("cluster.example.org", sites)
+        public, secret = issue(["cluster.example.org"], sites)
         for name, content in {**public, **secret}.items():
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -8,11 +8,12 @@ import typer
 
 from fedcluster.cli import _audit as audits
 from fedcluster.cli import _commands as commands
-from fedcluster.cli import _federation as federation
 from fedcluster.cli import _flare as flare
+from fedcluster.cli import _lifecycle as lifecycle
 from fedcluster.cli import _pages as pages
 from fedcluster.cli import _profile as profiles
 from fedcluster.cli import _site as site
+from fedcluster.cli import _site_keys as site_keys
 from fedcluster.cli._screen import OneLine
 
 app = typer.Typer(
@@ -23,8 +24,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-app.add_typer(federation.app, name="federation")
-app.add_typer(site.app, name="site")
+app.add_typer(lifecycle.app, name="federation")
+app.add_typer(site_keys.app, name="site")
 app.add_typer(flare.app, name="flare")
 
 

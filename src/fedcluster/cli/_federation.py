@@ -91,6 +91,22 @@ def new(
     ] = False,
     rows: MostRows = None,
     ranges: Ranges = None,
+    bind: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NUMBER",
+            show_default=False,
+            help="Number of its machine that the coordinator listens at.",
+        ),
+    ] = None,
+    authority_key: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            show_default=False,
+            help="Where the authority's key is written; by default certificates/ca.key.",
+        ),
+    ] = None,
 ) -> None:
     """Create the folder of a federation.
 
@@ -108,6 +124,8 @@ def new(
         insecure=insecure,
         rows=rows_from_options(rows or ()),
         ranges=ranges_from_options(ranges or ()),
+        bind=bind,
+        authority_key=authority_key,
     )
     say(f"Wrote {folder}: hand sites/NAME to each of {', '.join(federation.sites)}.")
     if insecure:
@@ -145,11 +163,14 @@ def start(folder: Folder) -> None:
     federation = _loaded(folder)
     _refuse_flare(federation)
     from fedcluster.cli._screen import until_interrupted
+    from fedcluster.federation._expiry import expiry_notice
     from fedcluster.transports.flower._coordinator import carry_out, serve
 
     with until_interrupted(), serve(federation) as superlink:
         if federation.insecure:
             say("INSECURE: nothing is encrypted; for trials on this machine only.")
+        if notice := expiry_notice(federation):
+            say(notice)
         say(f"The sites can connect to {federation.address}; Ctrl-C ends it.")
         sys.stdout.flush()
         carry_out(federation, superlink)
@@ -161,11 +182,13 @@ def show(folder: Folder, as_json: AsJson = False) -> None:
     """List the connected sites and the runs."""
     federation = _loaded(folder)
     from fedcluster._report._tables import Table
+    from fedcluster.federation._expiry import expiry_notice
     from fedcluster.federation._runs import runs
 
     with Screen(as_json=as_json, quiet=False) as screen:
         online = _sites_online(federation)
         outcomes = runs(federation)
+        screen.warnings += filter(None, [expiry_notice(federation)])
     sites = {name: "connected" if name in online else "not connected" for name in federation.sites}
     screen.result(
         {"sites": sites, "runs": outcomes},

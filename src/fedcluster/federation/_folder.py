@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import ipaddress
 import json
+import os
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -12,10 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from fedcluster.errors import InputError
+from fedcluster.federation._addresses import Address
 from fedcluster.federation._bounds import checked_ranges, checked_rows
 from fedcluster.federation._certificates import issue
+from fedcluster.federation._commit import commit, finish, locked
 from fedcluster.federation._permits import GRANTED, Permit, authority_digest, load_key, sign
 from fedcluster.federation._private import check_private, private_files
+from fedcluster.federation._trust import system_store
 from fedcluster.io._outputs import atomic_folder, atomic_write
 
 CANCEL = "cancel"
@@ -56,6 +59,8 @@ class Federation:
         The largest number of rows of each site for which one is stated.
     ranges : mapping of str to (float, float)
         The public ranges of columns, in their own units, where there are any.
+    bind : str, optional
+        The number of this machine that the coordinator listens at; by default as `Address` says.
     """
 
     folder: Path
@@ -64,6 +69,7 @@ class Federation:
     insecure: bool = False
     rows: Mapping[str, float] = field(default_factory=dict, hash=False)
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict, hash=False)
+    bind: str | None = None
 
     @classmethod
     def load(cls, folder: Path) -> Federation:
@@ -77,12 +83,14 @@ class Federation:
         path = folder / "federation.toml"
         inner, secret = ([p for g in globs for p in folder.glob(g)] for globs in (INNER, SECRET))
         check_private([folder, *inner], secret=secret)
+        finish(folder)
         try:
             content = tomllib.loads(path.read_text("utf-8"))
             sites = tuple(map(str, content["sites"]))
             rows, ranges = checked_rows(content, sites), checked_ranges(content)
             address, insecure = str(content["address"]), content["insecure"]
-            return cls(folder.resolve(), address, sites, insecure, rows, ranges)
+            bind = None if "bind" not in content else str(content["bind"])
+            federation = cls(folder.resolve(), address, sites, insecure, rows, ranges, bind)
         except FileNotFoundError as error:
             raise InputError(
                 f"{path} does not exist; fedcluster federation new {folder} makes it"
@@ -91,26 +99,35 @@ class Federation:
             raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
         except (ValueError, LookupError, TypeError) as error:
             raise InputError(f"{path} is damaged: {error}") from error
+        return federation
+
+    @property
+    def place(self) -> Address:
+        """Return the address, with where the coordinator listens."""
+        return Address.read(self.address, self.bind)
 
     @property
     def host(self) -> str:
         """Return the host of the address."""
-        return self.address.rpartition(":")[0].strip("[]")
+        return self.place.host
 
     @property
     def port(self) -> int:
         """Return the port of the address."""
-        return int(self.address.rpartition(":")[2])
+        return self.place.port
 
     @property
     def local_address(self) -> str:
         """Return the address of the coordinator for programs of its own machine."""
-        return f"127.0.0.1:{self.port}"
+        return self.place.local
 
     @property
     def authority(self) -> Path | None:
-        """Return the certificate that vouches for the coordinator, None where nothing does."""
-        return None if self.insecure else self.file("certificates", "ca.crt")
+        """Return the file of who vouches for the coordinator, None where nobody does."""
+        if self.insecure:
+            return None
+        own = self.file("certificates", "ca.crt")
+        return own if own.exists() else system_store()
 
     def file(self, *parts: str) -> Path:
         """Return the path of a file in the folder."""
@@ -126,6 +143,8 @@ def create(
     insecure: bool,
     rows: Mapping[str, float] | None = None,
     ranges: Mapping[str, tuple[float, float]] | None = None,
+    bind: str | None = None,
+    authority_key: Path | None = None,
 ) -> Federation:
     """Write the folder of a new federation, whole or not at all.
 
@@ -139,24 +158,34 @@ def create(
         HOST:PORT at which the sites will reach the coordinator.
     insecure : bool
         Without certificates and keys, for one machine.
-    rows, ranges
+    rows, ranges, bind
         As of `Federation`.
+    authority_key : Path, optional
+        Where the key of the authority is written, for example on a medium that is locked away; by
+        default to ``certificates/ca.key``.
 
     Raises
     ------
     InputError
-        If a name, the address or a bound means nothing, or the folder holds something.
+        If a name, the address or a bound means nothing, or the folder or file holds something.
     """
-    _check_sites(sites)
+    check_sites(sites)
     rows = checked_rows({"rows": rows or {}}, sites)
     ranges = checked_ranges({"ranges": ranges or {}})
     names = tuple(sorted(sites))
-    federation = Federation(folder.absolute(), address, names, insecure, rows, ranges)
-    _check_address(federation)
+    place = Address.read(address, bind)
+    if insecure and not place.is_loopback:
+        raise InputError(
+            f"--insecure is for one machine (127.0.0.1), not for {place.host}: over a network "
+            "anyone could read the sums and pretend to be a site"
+        )
+    federation = Federation(folder.absolute(), str(place), names, insecure, rows, ranges, bind)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder} exists and is not an empty folder; choose another")
     public = _pages(federation)
-    certificates, secret = ({}, {}) if insecure else issue(federation.host, federation.sites)
+    certificates, secret = ({}, {}) if insecure else issue(place.names, federation.sites)
+    if authority_key is not None and not insecure:
+        write_new(authority_key, secret.pop("certificates/ca.key"))
     with atomic_folder(folder) as partial:
         for name, content in (public | certificates | secret).items():
             path = partial / name
@@ -178,11 +207,12 @@ def bound(
     InputError
         If a bound means nothing.
     """
-    rows = checked_rows({"rows": {**federation.rows, **rows}}, federation.sites)
-    ranges = checked_ranges({"ranges": {**federation.ranges, **ranges}})
-    changed = replace(federation, rows=rows, ranges=ranges)
-    with atomic_write(federation.file("federation.toml")) as temporary:
-        temporary.write_text(_described(changed), encoding="utf-8")
+    with locked(federation.folder):
+        federation = Federation.load(federation.folder)
+        rows = checked_rows({"rows": {**federation.rows, **rows}}, federation.sites)
+        ranges = checked_ranges({"ranges": {**federation.ranges, **ranges}})
+        changed = replace(federation, rows=rows, ranges=ranges)
+        commit(federation.folder, {"federation.toml": described(changed)})
     return changed
 
 
@@ -221,7 +251,14 @@ def grant(federation: Federation, **terms: Any) -> Path:
     return path
 
 
-def _check_sites(sites: Sequence[str]) -> None:
+def check_sites(sites: Sequence[str], where: str = "--sites") -> None:
+    """Refuse names of sites that mean nothing, or are there twice.
+
+    Raises
+    ------
+    InputError
+        Naming the first of them.
+    """
     for name in sites:
         if not SITE_NAME.fullmatch(name):
             raise InputError(
@@ -229,68 +266,74 @@ def _check_sites(sites: Sequence[str]) -> None:
                 "begin with a letter or digit"
             )
     if twice := next((name for name in sites if sites.count(name) > 1), None):
-        raise InputError(f"--sites names {twice!r} twice")
+        raise InputError(f"{where} names {twice!r} twice")
     if len({name.casefold() for name in sites}) < len(sites):
-        raise InputError("two names of --sites differ in capital letters only; rename one")
+        raise InputError(f"two names of {where} differ in capital letters only; rename one")
 
 
-def _check_address(federation: Federation) -> None:
-    address = federation.address
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdigit() or not 0 < int(port) < 65536:
-        raise InputError(f"--address {address!r} must be HOST:PORT, as in 127.0.0.1:8443")
-    if federation.insecure and not _is_loopback(federation.host):
-        raise InputError(
-            f"--insecure is for one machine (127.0.0.1), not for {federation.host}: over a network "
-            "anyone could read the sums and pretend to be a site"
-        )
+def write_new(path: Path, content: bytes) -> None:
+    """Write a secret into a file that is not there, for this user alone.
 
-
-def _is_loopback(host: str) -> bool:
+    Raises
+    ------
+    InputError
+        If it is there, or cannot be written.
+    """
     try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError as error:
+        raise InputError(f"{path} exists; choose another file") from error
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror or error}") from error
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
 
 
 def _pages(federation: Federation) -> dict[str, bytes]:
     """Return the texts of a federation, from ``templates/``, by the names of their files."""
-    address, sites, insecure = federation.address, list(federation.sites), federation.insecure
-    kind = "insecure" if insecure else "secure"
-    texts = {
-        "federation.toml": _described(federation),
-        "README.md": _template("README.md").format(
-            n=len(sites),
-            address=address,
-            handed=", ".join(f"`sites/{name}`" for name in sites),
-            folder=federation.folder.name,
-            security=_template(f"{kind}/security.md").format(address=address).rstrip(),
-        ),
-    }
+    address, sites = federation.address, list(federation.sites)
+    kind = "insecure" if federation.insecure else "secure"
+    readme = _template("README.md").format(
+        n=len(sites),
+        address=address,
+        handed=", ".join(f"`sites/{name}`" for name in sites),
+        folder=federation.folder.name,
+        security=_template(f"{kind}/security.md").format(address=address).rstrip(),
+    )
+    pages = {"federation.toml": described(federation), "README.md": readme.encode()}
     for site in sites:
-        for name, template in {"site.toml": "site.toml", "README.md": "site.md"}.items():
-            texts[f"sites/{site}/{name}"] = _template(template).format(
-                site=site,
-                address=address,
-                quoted_site=json.dumps(site),
-                quoted_address=json.dumps(address),
-                credentials=_template(f"{kind}/credentials.toml"),
-                keep=_template(f"{kind}/keep.md"),
-            )
-    return {name: text.encode() for name, text in texts.items()}
+        for name, text in site_pages(federation, site).items():
+            pages[f"sites/{site}/{name}"] = text
+    return pages
 
 
-def _described(federation: Federation) -> str:
+def site_pages(federation: Federation, site: str) -> dict[str, bytes]:
+    """Return the texts of a site's folder, by the names of their files."""
+    kind = "insecure" if federation.insecure else "secure"
+    values = {
+        "site": site,
+        "address": federation.address,
+        "quoted_site": json.dumps(site),
+        "quoted_address": json.dumps(federation.address),
+        "credentials": _template(f"{kind}/credentials.toml"),
+        "keep": _template(f"{kind}/keep.md"),
+    }
+    templates = {"site.toml": "site.toml", "README.md": "site.md"}
+    return {name: _template(file).format(**values).encode() for name, file in templates.items()}
+
+
+def described(federation: Federation) -> bytes:
     """Return the content of ``federation.toml``."""
     tables: dict[str, Mapping[str, Any]] = {"rows": federation.rows, "ranges": federation.ranges}
-    names = ("address", "sites", "insecure")
-    lines = [f"{name} = {json.dumps(getattr(federation, name))}" for name in names]
+    names = ("address", "bind", "sites", "insecure")
+    told = {name: getattr(federation, name) for name in names}
+    lines = [f"{name} = {json.dumps(value)}" for name, value in told.items() if value is not None]
     for title, table in tables.items():
         if table:
             quoted = (json.dumps(name, ensure_ascii=False) for name in table)
             values = map(json.dumps, table.values())
             lines += ["", f"[{title}]", *map(" = ".join, zip(quoted, values, strict=True))]
-    return "\n".join([*lines, ""])
+    return "\n".join([*lines, ""]).encode()
 
 
 def _template(name: str) -> str:

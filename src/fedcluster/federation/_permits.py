@@ -177,7 +177,7 @@ def new_key() -> tuple[bytes, bytes]:
     """Make a key to sign with; return the content of the private and of the public file."""
     key = Ed25519PrivateKey.generate()
     private = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
-    return private, _public(key.public_key())
+    return private, public_file(key)
 
 
 def make_key(path: Path) -> None:
@@ -187,8 +187,9 @@ def make_key(path: Path) -> None:
             file.write(new_key()[0])
 
 
-def _public(key: Ed25519PublicKey) -> bytes:
-    return key.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
+def public_file(key: Ed25519PrivateKey) -> bytes:
+    """Return the content of the public file of a key to sign with."""
+    return key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
 
 
 def load_key(path: Path) -> Ed25519PrivateKey:
@@ -245,7 +246,7 @@ def sign(path: Path, permit: Permit, role: str, key: Ed25519PrivateKey) -> None:
         The signer's key.
     """
     signature = b64encode(key.sign(_message(permit, role))).decode()
-    about = {"key": _public(key.public_key()).decode(), "signature": signature}
+    about = {"key": public_file(key).decode(), "signature": signature}
     write_json(path, {**(signatures(path) if path.exists() else {}), role: about})
 
 

@@ -33,9 +33,11 @@ from fedcluster.errors import SiteError
 from fedcluster.federation import _conduct as conducting
 from fedcluster.federation._folder import CANCEL, Federation
 from fedcluster.federation._private import private_files
+from fedcluster.federation._revoked import RevokedSites
 from fedcluster.transports.flower import _launcher as launcher
 from fedcluster.transports.flower import _programs as programs
 from fedcluster.transports.flower._coordinator import access_to
+from fedcluster.transports.flower._registry import nodes_now
 from fedcluster.transports.flower._transport import discover_nodes, flower_engine
 
 TRIES = 5
@@ -86,7 +88,7 @@ def attempt(grid: Grid, folder: Path) -> str:
 
     def connect(content: Mapping[str, Any]) -> RemoteEngine:
         heard = partial(_note_heard, folder / PROGRESS)
-        return engine_for(grid, content, (folder / CANCEL).exists, heard)
+        return engine_for(grid, content, (folder / CANCEL).exists, heard, folder.parents[1])
 
     return conducting.attempt(connect, folder, _reason)
 
@@ -108,8 +110,11 @@ def engine_for(
     content: Mapping[str, Any],
     cancelled: Callable[[], bool] = never,
     heard: Callable[[str], None] = unheard,
+    home: Path | None = None,
 ) -> RemoteEngine:
     """Return the engine that asks the sites of a job, until it is cancelled.
+
+    The folder ``home`` of the federation says by which keys each site is known meanwhile.
 
     Raises
     ------
@@ -128,7 +133,10 @@ def engine_for(
     terms = {"quorum": content["quorum"], "permit": content.get("permit")}
     terms["believed"] = conducting.believed_of(content)
     terms["secure"] = content.get("secure", False)
-    how = {"deadline": deadline, "cancelled": cancelled, "heard": heard}
+    how: dict[str, Any] = {"deadline": deadline, "cancelled": cancelled, "heard": heard}
+    if home is not None and not content["insecure"]:
+        how["revoked"] = RevokedSites(home, nodes.values())
+        how["now"] = partial(nodes_now, home / "flower", nodes)
     return flower_engine(grid, nodes, **how, **terms)
 
 

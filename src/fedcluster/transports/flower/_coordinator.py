@@ -16,35 +16,32 @@ from tempfile import TemporaryFile
 from typing import Any
 
 import httpx
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 from flwr.cli.build import build_fab_from_files
 from flwr.common.serde import fab_to_proto, user_config_to_proto
 from flwr.proto.control_pb2 import (
     ListNodesRequest,
     ListRunsRequest,
-    RegisterNodeRequest,
     StartRunRequest,
     StopRunRequest,
 )
 from flwr.supercore.constant import TaskType
 from flwr.supercore.control import ControlHttpClient
 from flwr.supercore.fab import Fab
-from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 
 from fedcluster.errors import InputError, SiteError
+from fedcluster.federation._expiry import check_valid
 from fedcluster.federation._folder import Federation
+from fedcluster.federation._notices import running
 from fedcluster.federation._private import private_files
-from fedcluster.io._outputs import atomic_write, write_json
+from fedcluster.io._outputs import atomic_write
 from fedcluster.transports.flower import _programs as programs
 from fedcluster.transports.flower._launcher import SECRET_FILE
 from fedcluster.transports.flower._programs import Access, ManagedProcess
+from fedcluster.transports.flower._registry import NODES, Registry, nodes_now
 
 PATIENCE = 300.0
 """Seconds that a SuperLink has to start, on a machine that does much else."""
 
-LOCAL = {"127.0.0.1": "127.0.0.1", "localhost": "127.0.0.1", "::1": "::1"}
-"""Addresses that the SuperLink listens at where no other machine is to reach it."""
 
 APP = Path(__file__).with_name("app.toml")
 """What Flower asks for to take a run. No code is in it: a run is carried out by `carry_out`."""
@@ -61,18 +58,21 @@ def serve(federation: Federation) -> Iterator[ManagedProcess]:
     InputError
         If it does not start, or its interfaces for administrators are open to others.
     """
+    check_valid(federation)
     home, published = federation.file("flower"), federation.file("flower", "secret")
     log = home / "superlink.log"
-    with private_files(), programs.private_folder(home) as private:
+    folder = federation.folder
+    with private_files(), running(folder), programs.private_folder(home) as private:
         options = superlink_options(federation, private / "secret")
         with ManagedProcess.running("superlink", options, log, home) as superlink:
             _wait_until_healthy(federation, superlink)
             secret = programs.secret_in(private)
-            programs.check_guard(Access(federation.local_address, federation.authority, secret))
+            access = Access(federation.local_address, federation.authority, secret)
+            programs.check_guard(access)
             with atomic_write(published) as temporary:
                 temporary.write_bytes(secret)
-            _write_nodes(federation)
-            yield superlink
+            with Registry(federation, access).kept():
+                yield superlink
 
 
 def superlink_options(federation: Federation, secret: Path) -> list[str]:
@@ -81,13 +81,13 @@ def superlink_options(federation: Federation, secret: Path) -> list[str]:
     if not federation.insecure:
         trust = [
             "--enable-supernode-auth",
-            *("--ssl-ca-certfile", str(federation.file("certificates", "ca.crt"))),
+            *("--ssl-ca-certfile", str(federation.authority)),
             *("--ssl-certfile", str(federation.file("certificates", "server.crt"))),
             *("--ssl-keyfile", str(federation.file("certificates", "server.key"))),
         ]
     return [
         *trust,
-        *("--host", LOCAL.get(federation.host, "0.0.0.0"), "--port", str(federation.port)),
+        *("--host", federation.place.listens, "--port", str(federation.port)),
         *("--database", str(federation.file("flower", "state.db"))),
         *("--isolation", "process", SECRET_FILE, str(secret)),
         "--disable-runtime-dependency-installation",
@@ -139,35 +139,6 @@ def _control(federation: Federation) -> closing[ControlHttpClient]:
     return closing(programs.client(ControlHttpClient, access_to(federation), 3))
 
 
-def _write_nodes(federation: Federation) -> None:
-    """Register the sites' keys that Flower does not know, and write down who is which node."""
-    nodes: dict[str, int] = {}
-    if not federation.insecure:
-        with _control(federation) as control:
-            registered = {
-                node.public_key: node.node_id
-                for node in control.ListNodes(ListNodesRequest()).nodes_info
-                if node.status != "unregistered"
-            }
-            for site in federation.sites:
-                key = _public_key(federation.file("keys", f"{site}.pub"))
-                if key not in registered:
-                    request = RegisterNodeRequest(public_key=key, name=site)
-                    registered[key] = int(control.RegisterNode(request).node_id)
-                nodes[site] = registered[key]
-    write_json(federation.file("flower", "nodes.json"), nodes)
-
-
-def _public_key(path: Path) -> bytes:
-    try:
-        key = load_ssh_public_key(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path} is no public key: {error}") from error
-    if not isinstance(key, ec.EllipticCurvePublicKey):
-        raise InputError(f"{path} is no public key of an elliptic curve")
-    return public_key_to_bytes(key)
-
-
 def registered_nodes(federation: Federation) -> dict[int, str]:
     """Return the name of the site behind each node that was registered with Flower.
 
@@ -177,7 +148,7 @@ def registered_nodes(federation: Federation) -> dict[int, str]:
         If the federation was never started.
     """
     try:
-        content = json.loads(federation.file("flower", "nodes.json").read_text("utf-8"))
+        content = json.loads(federation.file("flower", NODES).read_text("utf-8"))
         return {int(node): str(name) for name, node in content.items()}
     except (OSError, ValueError) as error:
         raise _not_started(federation) from error
@@ -296,5 +267,8 @@ def sites_online(federation: Federation) -> list[str]:
     """Return the names of the sites that are connected."""
     with _control(federation) as control:
         nodes = control.ListNodes(ListNodesRequest()).nodes_info
-    names = registered_nodes(federation)
-    return sorted(names.get(n.node_id, str(n.node_id)) for n in nodes if n.status == "online")
+    begun = registered_nodes(federation)
+    names = {
+        n: site for site, own in nodes_now(federation.file("flower"), begun).items() for n in own
+    }
+    return sorted({names.get(n.node_id, str(n.node_id)) for n in nodes if n.status == "online"})

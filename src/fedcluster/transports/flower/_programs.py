@@ -198,7 +198,7 @@ def is_healthy(address: str, authority: Path | None, timeout: float = 5.0) -> bo
         If somebody answers, but not as it should be.
     """
     try:
-        return _get(address, "/health", authority, timeout).status_code == 200
+        return get(address, "/health", authority, timeout).status_code == 200
     except httpx.TransportError as error:
         why = _first_cause(error)
         if isinstance(why, ssl.SSLCertVerificationError):
@@ -292,18 +292,18 @@ def check_guard(access: Access) -> None:
 def _refusal(access: Access, path: str, headers: dict[str, str]) -> str:
     """Return what the guard says where it refuses a request, else what came instead."""
     try:
-        reply = _get(access.address, path, access.authority, LOCAL_TIMEOUT, headers)
+        reply = get(access.address, path, access.authority, LOCAL_TIMEOUT, headers)
     except httpx.TransportError as error:
         return str(error)
     refused = (reply.status_code, reply.content) == (403, launcher.FORBIDDEN)
     return reply.text if refused else str(reply.status_code)
 
 
-def _get(
+def get(
     address: str,
     path: str,
     authority: Path | None,
-    timeout: float,
+    timeout: float = 5.0,
     headers: dict[str, str] | None = None,
 ) -> httpx.Response:
     """Request a path, encrypted where an authority vouches for the server."""

@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from flwr.clientapp import ClientApp
@@ -23,12 +23,15 @@ from fedcluster.errors import InputError
 from fedcluster.federation._certificates import issue
 from fedcluster.federation._identity import IDENTITY, PEERS
 from fedcluster.federation._membership import Membership
+from fedcluster.federation._notices import running
 from fedcluster.federation._private import check_private, private_files
 from fedcluster.federation._reloading import ReloadingSite
+from fedcluster.federation._site_keys import NEXT_KEY
 from fedcluster.transports.flower import _launcher as launcher
 from fedcluster.transports.flower import _programs as programs
 from fedcluster.transports.flower._launcher import SECRET_FILE
 from fedcluster.transports.flower._programs import Access, ManagedProcess
+from fedcluster.transports.flower._standing import KNOWN, UNKNOWN, standing, why_not_let_in
 from fedcluster.transports.flower._transport import client_app
 
 LOGGER = logging.getLogger(__name__)
@@ -38,6 +41,12 @@ FORGOTTEN = 75.0
 
 POLL = 0.1
 """Seconds between two looks for what a program prints."""
+
+LOOK = 1.0
+"""Seconds between two looks whether the site's key is another."""
+
+ASK = 10.0
+"""Seconds between two questions whether the coordinator knows the key that waits."""
 
 TRIES = 1
 """How often a SuperNode is asked: it is on this machine, and whether it runs we see."""
@@ -65,29 +74,47 @@ def take_part(path: Path, say: Callable[[str], None]) -> None:
     site = SiteFile.load(path)
     membership = Membership.from_site_file(site)
     folder = path.absolute().parent
-    own = (membership.certificate, "coordinator.pub", "flower", PEERS)
-    check_private(
-        [folder, path, *(folder / name for name in own if name)],
-        secret=[folder / (membership.key or "key"), folder / "permit.key", folder / IDENTITY],
-    )
+    check_files(path, membership)
     launcher.hasten()
-    home = folder / "flower"
-    responder = ReloadingSite(path, say)
-    _wait_for_coordinator(site.name, membership, folder, say)
-    with programs.private_folder(home) as private:
+    with running(folder, "program of this site"), programs.private_folder(home_of(path)) as private:
+        responder = ReloadingSite(path, say)
+        _wait_for_coordinator(site.name, membership, folder, say)
         certify(private)
         while True:
+            check_files(path, membership)
+            credentials = Credentials(membership, folder)
+            credentials.take_new_key()
             address = f"{HERE}:{programs.free_port()}"
             access = Access(address, private / "ca.crt", programs.secret_in(private))
             options = supernode_options(membership, folder, access, private)
-            with connected(membership, options, home, say) as supernode:
+            with connected(membership, options, folder, say) as supernode:
                 say(f"site {site.name}: connected; Ctrl-C ends it")
-                answer(supernode, access, responder)
-                say(
-                    f"site {site.name}: connecting again, as Flower's program has ended: "
-                    f"{supernode.complaint()}"
-                )
+                with credentials.followed(supernode):
+                    answer(supernode, access, responder)
+                say(f"site {site.name}: connecting again, {credentials.why_again(supernode)}")
             time.sleep(1)
+
+
+def home_of(path: Path) -> Path:
+    """Return the folder of Flower's files beside a site file."""
+    return path.absolute().parent / "flower"
+
+
+def check_files(path: Path, membership: Membership) -> None:
+    """Refuse files of a site that other users of the machine may change, or read where secret.
+
+    Raises
+    ------
+    InputError
+        With what to do.
+    """
+    folder = path.absolute().parent
+    own = (membership.certificate, "coordinator.pub", "flower", PEERS)
+    keys = (membership.key or "key", NEXT_KEY, "permit.key", IDENTITY)
+    check_private(
+        [folder, path, *(folder / name for name in own if name)],
+        secret=[folder / name for name in keys],
+    )
 
 
 def certify(private: Path) -> None:
@@ -95,9 +122,10 @@ def certify(private: Path) -> None:
 
     As soon as that ends, another program of this machine may listen at its port.
     """
-    public, secret = issue(HERE, ())
+    public, secret = issue([HERE], ())
     for name, content in (public | secret).items():
-        (private / Path(name).name).write_bytes(content)
+        if name != "certificates/ca.key":  # nobody signs with it again
+            (private / Path(name).name).write_bytes(content)
 
 
 def supernode_options(
@@ -136,14 +164,15 @@ def _wait_for_coordinator(
 
 @contextmanager
 def connected(
-    membership: Membership, options: Sequence[str], home: Path, say: Callable[[str], None]
+    membership: Membership, options: Sequence[str], folder: Path, say: Callable[[str], None]
 ) -> Iterator[ManagedProcess]:
     """Start a SuperNode and wait until it is connected to the coordinator.
 
     Flower refuses a key that is connected already, and one that was killed counts as connected
     until its heart has not been heard for a while. So a site that was connected once is patient.
     """
-    mark, told = home / "connected", False
+    home, told = folder / "flower", False
+    mark, credentials = home / "connected", Credentials(membership, folder)
     end = time.monotonic() + (FORGOTTEN if mark.exists() else 0)
     while True:
         began = time.monotonic()
@@ -154,8 +183,10 @@ def connected(
                 mark.touch()
                 yield supernode
                 return
-            if programs.REFUSED not in supernode.printed() or began > end:
-                raise InputError(_why_refused(supernode, membership, before=mark.exists()))
+            refused = programs.REFUSED in supernode.printed()
+            how = credentials.standing() if refused else ""
+            if not refused or how not in {"", KNOWN} or began > end:
+                raise InputError(_why_refused(supernode, membership, how, before=mark.exists()))
         if not told:
             say("the site's earlier program still counts as connected; waiting")
         told = True
@@ -173,10 +204,14 @@ def _connects(supernode: ManagedProcess) -> bool:
         time.sleep(POLL)
 
 
-def _why_refused(supernode: ManagedProcess, membership: Membership, *, before: bool) -> str:
+def _why_refused(
+    supernode: ManagedProcess, membership: Membership, how: str, *, before: bool
+) -> str:
     """Return why a SuperNode ended before it was connected, now or ever."""
     said, where = supernode.printed(), f"see {supernode.log}"
-    if programs.REFUSED in said and before:
+    if why := why_not_let_in(how):
+        pass
+    elif programs.REFUSED in said and before:
         why = "another program with this site's key is connected, or the key is not known any more"
     elif programs.REFUSED in said:
         why = "the coordinator does not know this site's key; ask for the site's folder anew"
@@ -188,6 +223,85 @@ def _why_refused(supernode: ManagedProcess, membership: Membership, *, before: b
     else:
         why = supernode.complaint()
     return f"the connection to {membership.coordinator} failed: {why}; {where}"
+
+
+class Credentials:
+    """The files by which a site and its coordinator know each other, which may change meanwhile.
+
+    Parameters
+    ----------
+    membership : Membership
+        What the site file says of them.
+    folder : Path
+        The folder of the site file.
+    """
+
+    def __init__(self, membership: Membership, folder: Path) -> None:
+        self._coordinator, self._insecure = membership.coordinator, membership.insecure
+        self._key = folder / (membership.key or "key")
+        self._next = folder / NEXT_KEY
+        self._authority = None if membership.insecure else folder / str(membership.certificate)
+        self._changed = False
+
+    def standing(self, key: Path | None = None) -> str:
+        """Return how the site's key, or another one, stands at the coordinator."""
+        key = key or self._key
+        return "" if self._insecure else standing(self._coordinator, self._authority, key)
+
+    def take_new_key(self) -> None:
+        """Let the key that waits take the place of the site's, if the coordinator knows it."""
+        if self._next.exists() and self.standing(self._next) == KNOWN:
+            self._next.replace(self._key)
+
+    @contextmanager
+    def followed(self, supernode: ManagedProcess) -> Iterator[None]:
+        """End a SuperNode, while the block lasts, as soon as the files are others."""
+        ended = threading.Event()
+        if not self._insecure:
+            threading.Thread(target=self._follow, args=[supernode, ended], daemon=True).start()
+        try:
+            yield
+        finally:
+            ended.set()
+
+    def _follow(self, supernode: ManagedProcess, ended: threading.Event) -> None:
+        used = before = self._state()
+        asked = 0.0
+        while not ended.wait(LOOK):
+            if time.monotonic() - asked > ASK:
+                self.take_new_key()
+                asked = time.monotonic()
+            now = self._state()
+            if now == before != used and None not in now:  # they are whole
+                self._changed = True
+                supernode.process.terminate()
+                return
+            before = now
+
+    def _state(self) -> tuple[tuple[int, int] | None, ...]:
+        return tuple(map(_state_of, filter(None, (self._key, self._authority))))
+
+    def why_again(self, supernode: ManagedProcess) -> str:
+        """Return why the site has to connect again.
+
+        Raises
+        ------
+        InputError
+            If the coordinator does not take its key any more.
+        """
+        if self._changed:
+            return "as its key, or who vouches for the coordinator, is another"
+        how = self.standing()
+        if how not in {"", KNOWN, UNKNOWN}:
+            raise InputError(f"{self._coordinator} has ended it: {why_not_let_in(how)}")
+        return f"as Flower's program has ended: {supernode.complaint()}"
+
+
+def _state_of(path: Path) -> tuple[int, int] | None:
+    with suppress(OSError):
+        about = path.stat()
+        return about.st_ino, about.st_mtime_ns
+    return None
 
 
 def answer(supernode: ManagedProcess, access: Access, responder: ReloadingSite) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import count
 
 from flwr.app import ConfigRecord, Context, Message, RecordDict
@@ -19,6 +19,7 @@ from fedcluster.engines._believed import NOTHING_STATED, Believed
 from fedcluster.engines._exchange import Exchanges, Reply, never, unheard
 from fedcluster.engines._remote import RemoteEngine
 from fedcluster.engines._responder import Responder
+from fedcluster.engines._revocable import RevocableCarrier, Revoked, nobody
 from fedcluster.engines._turns import Turns
 from fedcluster.engines._wire import PROTOCOL, WireError, pack, unpack
 from fedcluster.federation._reloading import ReloadingSite
@@ -42,6 +43,8 @@ def flower_engine(
     secure: bool = False,
     cancelled: Callable[[], bool] = never,
     heard: Callable[[str], None] = unheard,
+    revoked: Revoked = nobody,
+    now: Callable[[], Mapping[str, Sequence[int]]] | None = None,
 ) -> RemoteEngine:
     """Return an engine that asks sites through Flower.
 
@@ -66,6 +69,10 @@ def flower_engine(
         Says whether the run is cancelled: then the sites are told, and CancelledError is raised.
     heard : callable, optional
         Told of each site as its reply comes.
+    revoked : callable, optional
+        Says whose answers are refused from now on, and why.
+    now : callable, optional
+        Says by which nodes each site can be reached now; by default by the one of its name.
 
     Raises
     ------
@@ -73,7 +80,8 @@ def flower_engine(
         If there is no site, two nodes have one name, or the quorum is not between 1 and their
         number.
     """
-    transport = Exchanges(FlowerCarrier(grid, nodes), deadline, cancelled, heard)
+    carrier = RevocableCarrier(FlowerCarrier(grid, nodes, now), revoked)
+    transport = Exchanges(carrier, deadline, cancelled, heard)
     engine = SecureEngine if secure else RemoteEngine
     return engine(transport, nodes.values(), quorum=quorum, permit=permit, believed=believed)
 
@@ -87,18 +95,27 @@ class FlowerCarrier:
         The grid of a ServerApp.
     nodes : mapping of int to str
         The name of the site behind each node id.
+    now : callable, optional
+        Says by which nodes each site can be reached now; one with a new key has two, for a while.
     """
 
-    def __init__(self, grid: Grid, nodes: Mapping[int, str]) -> None:
+    def __init__(
+        self,
+        grid: Grid,
+        nodes: Mapping[int, str],
+        now: Callable[[], Mapping[str, Sequence[int]]] | None = None,
+    ) -> None:
         self._nodes = {name: node for node, name in nodes.items()}
         if len(self._nodes) < len(nodes):
             raise ValueError(f"two nodes have one name: {sorted(nodes.values())}")
-        self._grid = grid
+        self._grid, self._now = grid, now
         self._sent: dict[str, tuple[str, int]] = {}
 
     def connected(self) -> Collection[str]:
-        """Return the sites whose node is connected."""
+        """Return the sites of which a node is connected."""
         here = set(self._grid.get_node_ids())
+        for name, nodes in (self._now() if self._now else {}).items():
+            self._nodes[name] = next((n for n in reversed(nodes) if n in here), self._nodes[name])
         return [name for name, node in self._nodes.items() if node in here]
 
     def send(self, exchange: int, messages: Mapping[str, bytes], seconds: float) -> Collection[str]:

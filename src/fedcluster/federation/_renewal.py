@@ -1,0 +1,302 @@
+"""Another certificate for the coordinator, by its own authority, a new one, or somebody else's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
+from cryptography.x509.oid import NameOID
+
+from fedcluster.errors import InputError
+from fedcluster.federation._certificates import (
+    AUTHORITY_DAYS,
+    DAYS,
+    Authority,
+    alternative_names,
+    private_pem,
+)
+from fedcluster.federation._commit import commit, locked
+from fedcluster.federation._expiry import (
+    AUTHORITY,
+    AUTHORITY_KEY,
+    CERTIFICATE,
+    KEY,
+    REQUEST,
+    UPCOMING,
+    UPCOMING_KEY,
+    certificate_end,
+    certificates,
+)
+from fedcluster.federation._folder import Federation, write_new
+from fedcluster.federation._private import check_private, private_files
+
+
+def renew(
+    folder: Path,
+    *,
+    days: int = DAYS,
+    authority_key: Path | None = None,
+    new_key: bool = False,
+) -> datetime:
+    """Write another certificate of the coordinator, by the same authority; sites need nothing new.
+
+    Parameters
+    ----------
+    folder : Path
+        The folder of the federation.
+    days : int
+        How long it is valid.
+    authority_key : Path, optional
+        Where the authority's key is, if it is not in the folder.
+    new_key : bool, default=False
+        Whether the coordinator's key is made anew, too.
+
+    Returns
+    -------
+    datetime
+        Until when it is valid.
+
+    Raises
+    ------
+    InputError
+        If the key of the authority is not there or does not belong to it, or has expired.
+    """
+    with _changing(folder) as federation:
+        authority = _authority(federation, authority_key)
+        key = ec.generate_private_key(ec.SECP384R1()) if new_key else server_key(federation)
+        signed = authority.sign(federation.place.names, key.public_key(), days)
+        files = {KEY: private_pem(key)} if new_key else {}
+        commit(federation.folder, {**files, CERTIFICATE: signed})
+    return certificate_end(federation.file(CERTIFICATE))
+
+
+def new_authority(folder: Path, *, authority_key: Path | None = None) -> None:
+    """Make an authority that follows the present one; until all sites know it, it signs nothing.
+
+    The file for the sites then has both. The next `renew` with ``switch`` lets the new one sign.
+
+    Parameters
+    ----------
+    folder : Path
+        The folder of the federation.
+    authority_key : Path, optional
+        Where its key is written; by default into the folder.
+
+    Raises
+    ------
+    InputError
+        If one waits already, or the file is there.
+    """
+    with _changing(folder) as federation:
+        if federation.file(UPCOMING).exists():
+            raise InputError(
+                f"{federation.file(UPCOMING)} waits already: hand certificates/ca.crt to all sites,"
+                f" then fedcluster federation renew-certificates {federation.folder} --switch"
+            )
+        made = Authority.make(AUTHORITY_DAYS)
+        known = _own_authority(federation).read_bytes()
+        files = {UPCOMING: made.pem, AUTHORITY: known + made.pem}
+        secret = private_pem(made.key)
+        if authority_key is None:
+            files = {UPCOMING_KEY: secret, **files}
+        else:
+            write_new(authority_key, secret)
+        commit(federation.folder, files | _at_sites(federation, known + made.pem))
+
+
+def switch_authority(
+    folder: Path, *, days: int = DAYS, authority_key: Path | None = None
+) -> datetime:
+    """Let the new authority sign the coordinator's certificate, as all sites know it.
+
+    The certificate of the old one stays first in ``ca.crt``: by it, permits name the coordinator.
+
+    Raises
+    ------
+    InputError
+        If none waits, or its key is not there.
+    """
+    with _changing(folder) as federation:
+        waiting = federation.file(UPCOMING)
+        if not waiting.exists():
+            raise InputError(
+                f"no new authority waits: fedcluster federation renew-certificates "
+                f"{federation.folder} --new-authority makes one"
+            )
+        path = authority_key or federation.file(UPCOMING_KEY)
+        made = _read_authority(path, waiting)
+        signed = made.sign(federation.place.names, server_key(federation).public_key(), days)
+        kept = {} if authority_key else {AUTHORITY_KEY: path.read_bytes()}
+        gone = [UPCOMING, UPCOMING_KEY, *([AUTHORITY_KEY] if authority_key else [])]
+        commit(federation.folder, {**kept, CERTIFICATE: signed}, gone)
+    return certificate_end(federation.file(CERTIFICATE))
+
+
+def signing_request(folder: Path) -> Path:
+    """Write a request (CSR) for a certificate by another authority; return its file.
+
+    Raises
+    ------
+    InputError
+        If the federation is insecure.
+    """
+    with _changing(folder) as federation:
+        hosts = federation.place.names
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0][:64])])
+        builder = x509.CertificateSigningRequestBuilder().subject_name(subject)
+        builder = builder.add_extension(alternative_names(hosts, own=False), critical=False)
+        signed = builder.sign(server_key(federation), hashes.SHA384())
+        commit(federation.folder, {REQUEST: signed.public_bytes(Encoding.PEM)})
+    return federation.file(REQUEST)
+
+
+def install(folder: Path, certificate: Path, authority: Path | None) -> datetime:
+    """Take a certificate that another authority has signed; return until when it is valid.
+
+    Parameters
+    ----------
+    folder : Path
+        The folder of the federation.
+    certificate : Path
+        The certificate and those between it and the authority.
+    authority : Path, optional
+        The certificate of the authority, for the sites; without it, sites trust the authorities
+        that their machines trust.
+
+    Raises
+    ------
+    InputError
+        If it is not of the coordinator's key or host, does not count now, or the authority does
+        not vouch for it.
+    """
+    with _changing(folder) as federation:
+        chain = certificates(certificate)
+        _check_own(federation, certificate, chain[0])
+        if authority is not None:
+            _check_vouched(certificate, chain, authority)
+        pem = b"".join(each.public_bytes(Encoding.PEM) for each in chain)
+        files, gone = {CERTIFICATE: pem}, [REQUEST, AUTHORITY_KEY, UPCOMING, UPCOMING_KEY]
+        if authority is None:
+            gone.append(AUTHORITY)
+        else:
+            roots = b"".join(c.public_bytes(Encoding.PEM) for c in certificates(authority))
+            files |= {AUTHORITY: roots} | _at_sites(federation, roots)
+        commit(federation.folder, files, gone)
+    return chain[0].not_valid_after_utc
+
+
+@contextmanager
+def _changing(folder: Path) -> Iterator[Federation]:
+    """Yield a federation with certificates that nobody else changes while the block lasts."""
+    before = Federation.load(folder)
+    if before.insecure:
+        raise InputError(f"{before.folder} is insecure: it has no certificates")
+    with private_files(), locked(before.folder):
+        yield Federation.load(folder)
+
+
+def _at_sites(federation: Federation, authority: bytes) -> dict[str, bytes]:
+    """Return the files of the authority for sites whose folders are still here."""
+    paths = [f"sites/{site}/ca.crt" for site in federation.sites]
+    return {path: authority for path in paths if federation.file(path).parent.is_dir()}
+
+
+def _own_authority(federation: Federation) -> Path:
+    path = federation.file(AUTHORITY)
+    if not path.exists():
+        raise InputError(
+            f"{path} does not exist: another authority vouches for this coordinator; ask it for a "
+            f"certificate by fedcluster federation csr {federation.folder}"
+        )
+    return path
+
+
+def _authority(federation: Federation, authority_key: Path | None) -> Authority:
+    """Return the authority that vouches for the coordinator."""
+    certificate = _own_authority(federation)
+    path = authority_key or federation.file(AUTHORITY_KEY)
+    if not path.exists():
+        raise InputError(
+            f"{path}, the key of the authority, is not there: name it by --authority-key, or ask "
+            f"whoever vouches for the coordinator (fedcluster federation csr {federation.folder})"
+        )
+    authority = _read_authority(path, certificate)
+    if authority.certificate.not_valid_after_utc < datetime.now(UTC) + timedelta(days=1):
+        raise InputError(
+            f"{certificate} expired on {authority.certificate.not_valid_after_utc:%Y-%m-%d}: add "
+            "--new-authority, and hand certificates/ca.crt to all sites"
+        )
+    return authority
+
+
+def _read_authority(key: Path, certificate: Path) -> Authority:
+    check_private([], secret=[key])
+    try:
+        return Authority.read(key.read_bytes(), certificate.read_bytes())
+    except OSError as error:
+        raise InputError(f"{error.filename} cannot be read: {error.strerror}") from error
+    except (ValueError, TypeError) as error:
+        raise InputError(f"{key} and {certificate} are no authority: {error}") from error
+
+
+def server_key(federation: Federation) -> ec.EllipticCurvePrivateKey:
+    """Return the key of the coordinator.
+
+    Raises
+    ------
+    InputError
+        If it cannot be read, or is none.
+    """
+    path = federation.file(KEY)
+    try:
+        key = load_pem_private_key(path.read_bytes(), None)
+    except (OSError, ValueError, TypeError) as error:
+        raise InputError(f"{path} cannot be read: {error}") from error
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise InputError(f"{path} is no key of an elliptic curve")
+    return key
+
+
+def _check_own(federation: Federation, path: Path, certificate: x509.Certificate) -> None:
+    """Refuse a certificate of another key or host, or one that does not count now."""
+    if certificate.public_key() != server_key(federation).public_key():
+        raise InputError(f"{path} is not for the key in certificates/server.key")
+    names = _names_of(certificate)
+    if not {federation.host, f"*.{federation.host.partition('.')[2]}"} & {*names}:
+        told = ", ".join(names) or "nobody"
+        raise InputError(f"{path} is for {told}, and sites reach {federation.host}")
+    now = datetime.now(UTC)
+    if not certificate.not_valid_before_utc <= now <= certificate.not_valid_after_utc:
+        raise InputError(
+            f"{path} is valid from {certificate.not_valid_before_utc:%Y-%m-%d} to "
+            f"{certificate.not_valid_after_utc:%Y-%m-%d} only"
+        )
+
+
+def _names_of(certificate: x509.Certificate) -> list[str]:
+    try:
+        kind = x509.SubjectAlternativeName
+        names = certificate.extensions.get_extension_for_class(kind).value
+    except x509.ExtensionNotFound:
+        return []
+    numbers = map(str, names.get_values_for_type(x509.IPAddress))
+    return [*names.get_values_for_type(x509.DNSName), *numbers]
+
+
+def _check_vouched(path: Path, chain: list[x509.Certificate], authority: Path) -> None:
+    """Refuse a certificate that does not lead to one of the authorities of a file."""
+    for signed in chain:
+        for root in certificates(authority):
+            try:
+                signed.verify_directly_issued_by(root)
+            except (ValueError, TypeError, InvalidSignature):
+                continue
+            return
+    raise InputError(f"{authority} does not vouch for {path}: name the authority that signed it")

@@ -1,0 +1,237 @@
+"""Which keys Flower lets in: those that the federation's folder names, looked at again and again.
+
+Flower knows a site by a node, and a node by one key, for good: a new key is a new node. While a run
+goes on, `nodes_now` says by which nodes it reaches the sites that it began with.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+from cryptography.hazmat.primitives.asymmetric import ec
+from flwr.proto.control_pb2 import (
+    ListNodesRequest,
+    ListRunsRequest,
+    RegisterNodeRequest,
+    UnregisterNodeRequest,
+)
+from flwr.supercore.control import ControlHttpClient
+from flwr.supercore.primitives.asymmetric import bytes_to_public_key, public_key_to_bytes
+
+from fedcluster.errors import InputError
+from fedcluster.federation._folder import Federation
+from fedcluster.federation._lifecycle import promote
+from fedcluster.federation._notices import state_of, take_notice
+from fedcluster.federation._site_keys import (
+    REMOVED,
+    accepted_keys,
+    former_keys,
+    key_digest,
+)
+from fedcluster.io._outputs import write_json
+from fedcluster.transports.flower import _programs as programs
+from fedcluster.transports.flower._programs import Access
+
+LOGGER = logging.getLogger(__name__)
+
+LOOK = 0.5
+"""Seconds between two looks at the folder."""
+
+AGAIN = 5.0
+"""Seconds between two questions whether a site has used its new key, or a run has ended."""
+
+NODES, NEXT, STANDING = "nodes.json", "next-nodes.json", "standing.json"
+"""Files in ``flower``: the node of each site, that of its new key, and how each key stands."""
+
+RUNS = 100
+"""How many runs are looked through for one that goes on."""
+
+KNOWN = "known"
+
+
+class Registry:
+    """The registrations of a federation's keys with its SuperLink.
+
+    Parameters
+    ----------
+    federation : Federation
+        The federation.
+    access : Access
+        How the SuperLink is reached.
+    """
+
+    def __init__(self, federation: Federation, access: Access) -> None:
+        self._folder, self._access = federation.folder, access
+        self._seen = ""
+        self._asked, self._waits = 0.0, False
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Register what the folder names, now and while the block lasts.
+
+        Raises
+        ------
+        InputError
+            If the folder is damaged now; later that is only logged.
+        """
+        self.update()
+        ended = threading.Event()
+        thread = threading.Thread(target=self._watch, args=[ended], daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+
+    def _watch(self, ended: threading.Event) -> None:
+        while not ended.wait(LOOK):
+            try:
+                if self._is_due():
+                    self.update()
+            except (InputError, httpx.HTTPError, OSError) as error:
+                LOGGER.warning("the sites' keys stay as they are: %s", error)
+                ended.wait(AGAIN)
+
+    def _is_due(self) -> bool:
+        waited = self._waits and time.monotonic() - self._asked > AGAIN
+        return waited or self._seen != state_of(self._folder)
+
+    def update(self) -> None:
+        """Let Flower know the keys that count, and no others."""
+        seen, self._asked = state_of(self._folder), time.monotonic()
+        federation = Federation.load(self._folder)
+        nodes: dict[str, dict[str, int]] = {NODES: {}, NEXT: {}}
+        if not federation.insecure:
+            with closing(programs.client(ControlHttpClient, self._access, 3)) as control:
+                nodes, self._waits = _registered(federation, control)
+        for name, content in nodes.items():
+            write_json(federation.file("flower", name), content)
+        write_json(federation.file("flower", STANDING), standing(federation))
+        take_notice(federation.folder, seen)
+        self._seen = seen
+
+
+def _registered(
+    federation: Federation, control: ControlHttpClient
+) -> tuple[dict[str, dict[str, int]], bool]:
+    """Register and unregister keys; return the nodes, and whether something is waited for."""
+    here = {
+        bytes(node.public_key): node
+        for node in control.ListNodes(ListNodesRequest()).nodes_info
+        if node.status != "unregistered"
+    }
+    nodes: dict[str, dict[str, int]] = {NODES: {}, NEXT: {}}
+    keys = accepted_keys(federation.folder, federation.sites)
+    for site, own in keys.items():
+        for file, key in zip((NODES, NEXT), own, strict=False):
+            node = here.get(public_key_to_bytes(key))
+            number = node.node_id if node else _register(control, site, key)
+            nodes[file] |= {site: number} if number else {}
+    kept = {public_key_to_bytes(key) for own in keys.values() for key in own}
+    waits = _unregister(federation, control, {k: n.node_id for k, n in here.items()}, kept)
+    used = [site for site, node in nodes[NEXT].items() if _is_online(here.values(), node)]
+    if used:
+        promote(federation.folder, used)
+        LOGGER.info("sites with a new key: %s", ", ".join(used))
+    return nodes, waits or bool(nodes[NEXT])
+
+
+def _is_online(nodes: Iterable[Any], number: int) -> bool:
+    return any(node.node_id == number and node.status == "online" for node in nodes)
+
+
+def _register(control: ControlHttpClient, site: str, key: ec.EllipticCurvePublicKey) -> int:
+    """Register a key of a site and return its node, 0 where Flower does not take it."""
+    request = RegisterNodeRequest(public_key=public_key_to_bytes(key), name=site)
+    try:
+        return int(control.RegisterNode(request).node_id)
+    except httpx.HTTPStatusError as error:
+        LOGGER.warning("Flower does not take the key of %s: %s", site, error.response.text[:200])
+        return 0
+
+
+def _unregister(
+    federation: Federation,
+    control: ControlHttpClient,
+    here: Mapping[bytes, int],
+    kept: set[bytes],
+) -> bool:
+    """Unregister what does not count; return whether a removed site still takes part in a run."""
+    surplus = {key: node for key, node in here.items() if key not in kept}
+    busy = _still_asked(federation, control, surplus)
+    for key, node in surplus.items():
+        if key not in busy:
+            with suppress(httpx.HTTPStatusError):  # somebody else has done it
+                control.UnregisterNode(UnregisterNodeRequest(node_id=node))
+    return bool(busy)
+
+
+def _still_asked(
+    federation: Federation, control: ControlHttpClient, surplus: Mapping[bytes, int]
+) -> set[bytes]:
+    """Return the keys of removed sites that runs, which go on, still ask."""
+    former = former_keys(federation.folder)
+    removed = {
+        key: told.site
+        for key in surplus
+        if (told := former.get(_digest(key))) and told.why == REMOVED
+    }
+    if not removed:
+        return set()
+    asked = _asked_now(federation, control)
+    return {key for key, site in removed.items() if site in asked}
+
+
+def _digest(key: bytes) -> str:
+    """Return the SHA-256 of a key that Flower tells of."""
+    loaded = bytes_to_public_key(key)
+    return key_digest(loaded) if isinstance(loaded, ec.EllipticCurvePublicKey) else ""
+
+
+def _asked_now(federation: Federation, control: ControlHttpClient) -> set[str]:
+    """Return the sites that runs, which go on, ask."""
+    told = control.ListRuns(ListRunsRequest(limit=RUNS)).run_dict.values()
+    running = {run.run_id for run in told if run.status.status != "finished"}
+    asked: set[str] = set()
+    for file in federation.file("runs").glob("*/flower-run"):
+        with suppress(OSError, ValueError):
+            if int(file.read_text("utf-8")) in running:
+                asked.update(json.loads((file.parent / "job.json").read_text("utf-8"))["sites"])
+    return asked
+
+
+def standing(federation: Federation) -> dict[str, str]:
+    """Return how each key stands, by its SHA-256, for whoever shows that he has it."""
+    told = {
+        digest: f"{key.why} on {key.at}" for digest, key in former_keys(federation.folder).items()
+    }
+    keys = {} if federation.insecure else accepted_keys(federation.folder, federation.sites)
+    return told | {key_digest(key): KNOWN for own in keys.values() for key in own}
+
+
+def nodes_now(home: Path, begun: Mapping[int, str]) -> dict[str, list[int]]:
+    """Return the nodes that a message to each site may reach now, the newest last.
+
+    Parameters
+    ----------
+    home : Path
+        The folder ``flower`` of the federation.
+    begun : mapping of int to str
+        The site behind each node that a run began with.
+    """
+    nodes = {site: [node] for node, site in begun.items()}
+    for name in (NODES, NEXT):
+        with suppress(OSError, ValueError):
+            told = json.loads((home / name).read_text("utf-8"))
+            for site in told.keys() & nodes.keys():
+                nodes[site].append(int(told[site]))
+    return nodes

@@ -1,0 +1,561 @@
+"""A federation that changes: sites, keys and certificates in its folder, without a network."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import stat
+import threading
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, load_ssh_private_key
+from typer.testing import CliRunner
+
+from fedcluster.cli import app
+from fedcluster.errors import InputError
+from fedcluster.federation import _commit as commits
+from fedcluster.federation import _expiry as expiry
+from fedcluster.federation import _lifecycle as lifecycle
+from fedcluster.federation import _renewal as renewal
+from fedcluster.federation._certificates import Authority, site_key
+from fedcluster.federation._folder import Federation, bound, create
+from fedcluster.federation._notices import is_running, running
+from fedcluster.federation._permits import authority_digest
+from fedcluster.federation._site_keys import (
+    accepted_keys,
+    former_keys,
+    key_digest,
+    public_bytes,
+    read_public_key,
+)
+
+HOST = "cluster.example.org"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    create(tmp_path / "trial", ["north", "south"], f"{HOST}:8443", insecure=False)
+    return tmp_path / "trial"
+
+
+def invoke(*arguments: object) -> tuple[int, str]:
+    result = CliRunner().invoke(app, ["federation", *map(str, arguments)])
+    return result.exit_code, result.output
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    """All files but locks, and what a command that was killed had not decided."""
+    aside = {commits.LOCK, commits.DRAFT}
+    files = [path for path in folder.rglob("*") if path.is_file() and not {*path.parts} & aside]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def keys(folder: Path) -> dict[str, list[str]]:
+    accepted = accepted_keys(folder, Federation.load(folder).sites)
+    return {site: [key_digest(key) for key in own] for site, own in accepted.items()}
+
+
+def digest_at_site(folder: Path, site: str) -> str:
+    key = load_ssh_private_key((folder / "sites" / site / "key").read_bytes(), None)
+    assert isinstance(key, ec.EllipticCurvePrivateKey)
+    return key_digest(key.public_key())
+
+
+def made_at_site(folder: Path) -> tuple[Path, str]:
+    """A public key that a site has made itself, and its digest."""
+    path = folder / "key.pub"
+    path.write_bytes(site_key()[1])
+    return path, key_digest(read_public_key(path))
+
+
+def test_a_site_is_added_with_a_folder_like_those_of_the_others(folder: Path) -> None:
+    before = content(folder)
+    federation = lifecycle.add_sites(folder, ["west", "east"])
+    assert federation == Federation.load(folder)
+    assert federation.sites == ("east", "north", "south", "west")
+    after = content(folder)
+    names = {name.replace("sites/north", "sites/west") for name in before if "sites/north" in name}
+    assert names <= after.keys()
+    assert after["sites/west/ca.crt"] == before["certificates/ca.crt"]
+    assert after["sites/west/coordinator.pub"] == before["sites/north/coordinator.pub"]
+    assert 'name = "west"' in after["sites/west/site.toml"].decode()
+    assert keys(folder)["west"] == [digest_at_site(folder, "west")]
+    unchanged = before.keys() - {"federation.toml"}
+    assert all(before[name] == after[name] for name in unchanged)
+
+
+def test_a_site_that_made_its_own_key_gets_none(folder: Path, tmp_path: Path) -> None:
+    path, digest = made_at_site(tmp_path)
+    lifecycle.add_sites(folder, ["west"], path)
+    assert not (folder / "sites/west/key").exists()
+    assert keys(folder)["west"] == [digest]
+
+
+def test_a_permit_key_elsewhere_does_not_hinder(folder: Path) -> None:
+    """Its public part stays."""
+    granter = (folder / "sites/north/coordinator.pub").read_bytes()
+    (folder / "certificates/permit.key").unlink()
+    lifecycle.add_sites(folder, ["west"])
+    assert (folder / "sites/west/coordinator.pub").read_bytes() == granter
+
+
+def test_a_removed_site_has_no_key_any_more(folder: Path) -> None:
+    """Its folder may be in use, as in a trial on one machine, with rows and logs."""
+    federation = bound(Federation.load(folder), {"north": 5000, "south": 10}, {})
+    [gone] = keys(folder)["south"]
+    federation = lifecycle.remove_site(folder, "south")
+    assert (federation.sites, federation.rows) == (("north",), {"north": 5000})
+    assert federation == Federation.load(folder)
+    left = {name for name in content(folder) if "south" in name}
+    assert {str(Path(name).parent) for name in left} == {"sites/south"}
+    assert former_keys(folder)[gone].why == "removed"
+    with pytest.raises(InputError, match="north is the only site"):
+        lifecycle.remove_site(folder, "north")
+    with pytest.raises(InputError, match="has no site 'south'; it has north"):
+        lifecycle.remove_site(folder, "south")
+
+
+def test_both_keys_count_until_the_new_one_is_used(folder: Path) -> None:
+    [old] = keys(folder)["north"]
+    assert lifecycle.rotate_key(folder, "north") == folder / "sites/north/key"
+    new = digest_at_site(folder, "north")
+    assert keys(folder)["north"] == [old, new]
+    lifecycle.promote(folder, ["north"])
+    assert keys(folder)["north"] == [new]
+    assert former_keys(folder)[old].why == "replaced"
+    before = content(folder)
+    lifecycle.promote(folder, ["north"])
+    assert content(folder) == before
+
+
+def test_a_new_key_that_nobody_used_is_replaced(folder: Path, tmp_path: Path) -> None:
+    [old] = keys(folder)["north"]
+    lifecycle.rotate_key(folder, "north")
+    unused = digest_at_site(folder, "north")
+    path, new = made_at_site(tmp_path)
+    assert lifecycle.rotate_key(folder, "north", path) is None
+    assert keys(folder)["north"] == [old, new]
+    assert former_keys(folder)[unused].why == "replaced"
+
+
+def test_a_revoked_site_stays_and_is_let_in_by_a_new_key_only(folder: Path) -> None:
+    old = folder / "old.pub"
+    old.write_bytes((folder / "keys/north.pub").read_bytes())
+    lifecycle.rotate_key(folder, "north")
+    both = keys(folder)["north"]
+    lifecycle.revoke(folder, "north")
+    assert Federation.load(folder).sites == ("north", "south")
+    assert keys(folder)["north"] == []
+    assert {former_keys(folder)[digest].why for digest in both} == {"revoked"}
+    lifecycle.revoke(folder, "north")  # again is the same
+    for add in (
+        lambda: lifecycle.rotate_key(folder, "north", old),
+        lambda: lifecycle.add_sites(folder, ["west"], old),
+    ):
+        with pytest.raises(InputError, match="this key of north was revoked on 20"):
+            add()
+    lifecycle.rotate_key(folder, "north")
+    assert keys(folder)["north"] == [digest_at_site(folder, "north")]
+
+
+def test_a_revoked_key_that_is_put_back_does_not_count(folder: Path) -> None:
+    """What counts is that it was revoked, not that its file is gone."""
+    public = (folder / "keys/north.pub").read_bytes()
+    lifecycle.revoke(folder, "north")
+    (folder / "keys/north.pub").write_bytes(public)
+    assert keys(folder)["north"] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["add-site", "{}", "north"], "sites names 'north' twice"),
+        (["add-site", "{}", "NORTH"], "differ in capital letters only"),
+        (["add-site", "{}", "../west"], "site name '../west': use letters"),
+        (["add-site", "{}", "we\nst"], "site name 'we\\nst': use letters"),
+        (["add-site", "{}", "a", "b", "--public-key", "{}/keys/north.pub"], "name one"),
+        (["add-site", "{}", "a", "--public-key", "{}/keys/north.pub"], "is the key of site north"),
+        (["add-site", "{}", "a", "--public-key", "{}/none"], "none cannot be read: No such file"),
+        (
+            ["add-site", "{}", "a", "--public-key", "{}/certificates/permit.pub"],
+            "permit.pub is no public key of a site: fedcluster site new-key makes one",
+        ),
+        (["rotate-key", "{}", "west"], "has no site 'west'; it has north and south"),
+        (["revoke", "{}", "../north"], "has no site '../north'; it has north and south"),
+        (["remove-site", "{}", "west"], "has no site 'west'"),
+        (["renew-certificates", "{}", "--switch"], "no new authority waits"),
+        (["renew-certificates", "{}", "--authority-key", "{}/none"], "none, the key of the auth"),
+        (
+            ["renew-certificates", "{}", "--authority-key", "{}/certificates/server.key"],
+            "are no authority: the key is not that of the authority",
+        ),
+        (
+            ["renew-certificates", "{}", "--authority-key", "{}/federation.toml"],
+            "are no authority:",
+        ),
+        (["renew-certificates", "{}", "--switch", "--new-key"], "steps of their own: give one"),
+        (["certificate", "{}", "{}/federation.toml"], "federation.toml holds no certificate"),
+    ],
+)
+def test_what_means_nothing_is_refused_and_changes_nothing(
+    arguments: list[str], reason: str, folder: Path
+) -> None:
+    before = content(folder)
+    status, said = invoke(*(argument.format(folder) for argument in arguments))
+    assert (status, reason in said) == (2, True), said
+    assert said.count("\n") == 1
+    assert content(folder) == before
+
+
+def test_an_insecure_federation_has_sites_and_no_keys(tmp_path: Path) -> None:
+    folder = tmp_path / "trial"
+    create(folder, ["north"], "127.0.0.1:8443", insecure=True)
+    assert lifecycle.add_sites(folder, ["west"]).sites == ("north", "west")
+    assert "insecure = true" in (folder / "sites/west/site.toml").read_text()
+    assert lifecycle.remove_site(folder, "north").sites == ("west",)
+    for change in (lifecycle.rotate_key, lifecycle.revoke):
+        with pytest.raises(InputError, match="is insecure: its sites have no keys"):
+            change(folder, "west")
+    with pytest.raises(InputError, match="is insecure: it has no certificates"):
+        renewal.renew(folder)
+    assert expiry.expiry_notice(Federation.load(folder)) == ""
+
+
+class Killed(BaseException):
+    """The machine loses its power."""
+
+
+@pytest.mark.parametrize("command", ["add", "remove", "rotate", "revoke", "renew"])
+def test_a_command_that_is_killed_has_done_all_or_nothing(
+    command: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed at each step of its writing in turn; whoever opens the folder next finishes it."""
+    commands = {
+        "add": lambda: lifecycle.add_sites(folder, ["west"]),
+        "remove": lambda: lifecycle.remove_site(folder, "south"),
+        "rotate": lambda: lifecycle.rotate_key(folder, "north"),
+        "revoke": lambda: lifecycle.revoke(folder, "north"),
+        "renew": lambda: renewal.renew(folder, new_key=True),
+    }
+    before, outcomes = content(folder), set()
+    for step in range(100):
+        with monkeypatch.context() as patch:
+            left = kill_at(step, patch)
+            try:
+                commands[command]()
+            except Killed:
+                pass
+            else:
+                break
+        assert left == [0]
+        Federation.load(folder)
+        after = content(folder)
+        outcomes.add("nothing" if after == before else "all")
+        if after != before:
+            check_whole(folder, command)
+            restore(folder, before)
+    else:
+        pytest.fail("it never ends")
+    assert outcomes == {"nothing", "all"}
+
+
+def kill_at(step: int, patch: pytest.MonkeyPatch) -> list[int]:
+    """Let the step-th change of a file be the last thing that happens."""
+    left = [step + 1]
+
+    def counted(call):
+        def counting(*arguments, **options):
+            left[0] -= 1
+            if left[0] <= 0:
+                left[0] = 0
+                raise Killed
+            return call(*arguments, **options)
+
+        return counting
+
+    patch.setattr(os, "fsync", counted(os.fsync))
+    patch.setattr(shutil, "rmtree", counted(shutil.rmtree))
+    for name in ("rename", "replace", "unlink"):
+        patch.setattr(Path, name, counted(getattr(Path, name)))
+    return left
+
+
+def check_whole(folder: Path, command: str) -> None:
+    federation = Federation.load(folder)
+    accepted = keys(folder)
+    assert not (folder / commits.DECIDED).exists()
+    if command == "add":
+        assert accepted["west"] == [digest_at_site(folder, "west")]
+        assert (folder / "sites/west/site.toml").exists()
+    elif command == "remove":
+        assert federation.sites == ("north",)
+        assert "south" not in accepted
+    elif command == "rotate":
+        assert accepted["north"][1] == digest_at_site(folder, "north")
+    elif command == "revoke":
+        assert accepted["north"] == []
+    else:
+        chain = expiry.certificates(folder / expiry.CERTIFICATE)
+        key = renewal.server_key(federation)
+        assert chain[0].public_key() == key.public_key()
+
+
+def restore(folder: Path, files: dict[str, bytes]) -> None:
+    for name in content(folder).keys() - files.keys():
+        (folder / name).unlink()
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(text)
+        (folder / name).chmod(0o600)
+
+
+def test_two_commands_at_once_both_count(folder: Path) -> None:
+    names = [f"site{i}" for i in range(8)]
+    commands = [threading.Thread(target=lifecycle.add_sites, args=(folder, [n])) for n in names]
+    for command in commands:
+        command.start()
+    for command in commands:
+        command.join()
+    assert Federation.load(folder).sites == tuple(sorted(["north", "south", *names]))
+    assert all(keys(folder)[n] == [digest_at_site(folder, n)] for n in names)
+
+
+def test_what_is_new_is_for_its_owner_only(folder: Path) -> None:
+    before = os.umask(0)
+    lifecycle.add_sites(folder, ["west"])
+    lifecycle.rotate_key(folder, "north")
+    renewal.renew(folder, new_key=True)
+    assert os.umask(before) == 0
+    for path in folder.rglob("*"):
+        mode = stat.S_IMODE(path.stat().st_mode)
+        assert mode == (0o700 if path.is_dir() else 0o600), path
+
+
+def test_what_others_may_write_is_refused(folder: Path) -> None:
+    (folder / "keys").chmod(0o770)
+    with pytest.raises(InputError, match="other users of this machine may write"):
+        lifecycle.add_sites(folder, ["west"])
+
+
+def test_a_link_in_the_place_of_a_key_is_removed_and_not_followed(
+    folder: Path, tmp_path: Path
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    (folder / "sites/south/key").rename(elsewhere)
+    (folder / "sites/south/key").symlink_to(elsewhere)
+    lifecycle.rotate_key(folder, "south")
+    assert not (folder / "sites/south/key").is_symlink()
+    assert key_digest(read_public_key(folder / "keys/south.pub")) not in elsewhere.read_text()
+    lifecycle.remove_site(folder, "south")
+    assert elsewhere.exists()
+
+
+def test_a_site_that_is_added_again_keeps_what_it_wrote(folder: Path) -> None:
+    (folder / "sites/south/site.toml").write_text("mine")
+    old = digest_at_site(folder, "south")
+    lifecycle.remove_site(folder, "south")
+    lifecycle.add_sites(folder, ["south"])
+    assert (folder / "sites/south/site.toml").read_text() == "mine"
+    assert keys(folder)["south"] == [digest_at_site(folder, "south")] != [old]
+
+
+def test_a_folder_that_cannot_be_written_is_named(folder: Path) -> None:
+    (folder / commits.LOCK).mkdir()
+    with pytest.raises(InputError, match=r"\.lock cannot be written: Is a directory"):
+        lifecycle.add_sites(folder, ["west"])
+
+
+def test_a_damaged_list_of_former_keys_lets_nobody_in(folder: Path) -> None:
+    """Not those either that were revoked."""
+    lifecycle.revoke(folder, "north")
+    (folder / "keys/former.json").write_text("{")
+    with pytest.raises(InputError, match=r"former.json is damaged"):
+        keys(folder)
+
+
+def test_two_coordinators_on_one_folder(folder: Path) -> None:
+    federation = Federation.load(folder)
+    assert not is_running(federation)
+    with running(folder):
+        assert is_running(federation)
+        with (
+            pytest.raises(InputError, match=f"process {os.getpid()}; end it first"),
+            running(folder),
+        ):
+            pass
+    assert not is_running(federation)
+
+
+def test_a_renewed_certificate_is_vouched_for_by_the_same_authority(folder: Path) -> None:
+    """Sites need nothing new."""
+    before = content(folder)
+    end = renewal.renew(folder, days=30)
+    assert timedelta(days=29) < end - datetime.now(UTC) < timedelta(days=31)
+    after = content(folder)
+    assert {name for name in after if after[name] != before.get(name)} == {expiry.CERTIFICATE}
+    chain = expiry.certificates(folder / expiry.CERTIFICATE)
+    [authority] = expiry.certificates(folder / expiry.AUTHORITY)
+    chain[0].verify_directly_issued_by(authority)
+    names = chain[0].extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert HOST in names.get_values_for_type(x509.DNSName)
+
+
+def test_the_authority_s_key_may_be_elsewhere(tmp_path: Path) -> None:
+    path, folder = tmp_path / "stick.key", tmp_path / "trial"
+    create(folder, ["north"], f"{HOST}:8443", insecure=False, authority_key=path)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert not (folder / expiry.AUTHORITY_KEY).exists()
+    with pytest.raises(InputError, match="name it by --authority-key"):
+        renewal.renew(folder)
+    assert renewal.renew(folder, authority_key=path) > datetime.now(UTC)
+    path.chmod(0o644)
+    with pytest.raises(InputError, match="other users of this machine may read"):
+        renewal.renew(folder, authority_key=path)
+
+
+def test_a_new_authority_signs_after_all_sites_know_it(folder: Path) -> None:
+    """The permits' name of the coordinator, which is the old one's digest, stays."""
+    old, digest = (
+        (folder / "certificates/ca.crt").read_bytes(),
+        authority_digest(folder / "certificates/ca.crt"),
+    )
+    server = (folder / expiry.CERTIFICATE).read_bytes()
+    renewal.new_authority(folder)
+    both = (folder / "certificates/ca.crt").read_bytes()
+    assert both.startswith(old)
+    assert (folder / "sites/north/ca.crt").read_bytes() == both
+    assert (folder / expiry.CERTIFICATE).read_bytes() == server
+    with pytest.raises(InputError, match="waits already"):
+        renewal.new_authority(folder)
+    renewal.switch_authority(folder)
+    chain = expiry.certificates(folder / expiry.CERTIFICATE)
+    chain[0].verify_directly_issued_by(expiry.certificates(folder / expiry.AUTHORITY)[1])
+    assert authority_digest(folder / "certificates/ca.crt") == digest
+    renewal.renew(folder)  # by the new one
+    chain = expiry.certificates(folder / expiry.CERTIFICATE)
+    chain[0].verify_directly_issued_by(expiry.certificates(folder / expiry.AUTHORITY)[1])
+    assert not (folder / expiry.UPCOMING).exists()
+
+
+@pytest.mark.parametrize(
+    ("days", "said"),
+    [(61, ""), (59, "expires on .*, in 5[89] days: fedcluster federation renew-cert")],
+)
+def test_a_certificate_s_end_is_spoken_of_60_days_ahead(days: int, said: str, folder: Path) -> None:
+    renewal.renew(folder, days=days)
+    notice = expiry.expiry_notice(Federation.load(folder))
+    assert bool(notice) == bool(said)
+    if said:
+        assert re.search(said, notice)
+    expiry.check_valid(Federation.load(folder))
+
+
+def test_an_expired_certificate_is_named_as_expired(folder: Path) -> None:
+    key = renewal.server_key(Federation.load(folder)).public_key()
+    (folder / expiry.CERTIFICATE).write_bytes(signed(key, Authority.make(), days=-1))
+    with pytest.raises(InputError, match=r"server.crt expired on 20.*renew-certificates"):
+        expiry.check_valid(Federation.load(folder))
+
+
+def signed(
+    key: ec.EllipticCurvePublicKey, authority: Authority, host: str = HOST, days: int = 90
+) -> bytes:
+    """A certificate as another program signs it."""
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(x509.Name([]))
+        .issuer_name(authority.certificate.subject)
+        .public_key(key)
+        .serial_number(1)
+        .not_valid_before(now - timedelta(days=100))
+        .not_valid_after(now + timedelta(days=days))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(host)]), True)
+        .sign(authority.key, hashes.SHA256())
+    )
+    return made.public_bytes(Encoding.PEM)
+
+
+def signed_elsewhere(folder: Path, **how: object) -> tuple[Path, Path]:
+    """A certificate for the federation's request, by an authority of an organisation."""
+    request = x509.load_pem_x509_csr(renewal.signing_request(folder).read_bytes())
+    assert request.is_signature_valid
+    names = request.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == [HOST]
+    public, authority = request.public_key(), Authority.make()
+    assert isinstance(public, ec.EllipticCurvePublicKey)
+    file, ca = folder.parent / "signed.crt", folder.parent / "organisation.crt"
+    file.write_bytes(signed(public, authority, **how))  # type: ignore[arg-type]
+    ca.write_bytes(authority.pem)
+    return file, ca
+
+
+def test_a_certificate_of_the_organisation(folder: Path) -> None:
+    file, ca = signed_elsewhere(folder)
+    assert renewal.install(folder, file, ca) > datetime.now(UTC)
+    assert (folder / "sites/north/ca.crt").read_bytes() == ca.read_bytes()
+    expiry.check_valid(Federation.load(folder))
+    with pytest.raises(InputError, match=r"fedcluster federation csr"):
+        renewal.renew(folder)
+
+
+def test_a_certificate_of_a_public_authority(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, ca = signed_elsewhere(folder, host="*.example.org")
+    monkeypatch.setenv("SSL_CERT_FILE", str(ca))
+    renewal.install(folder, file, None)
+    assert Federation.load(folder).authority == ca
+    lifecycle.add_sites(folder, ["west"])
+    assert not (folder / "sites/west/ca.crt").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"host": "other.example.org"}, "is for other.example.org, and sites reach cluster"),
+        ({"days": -1}, "is valid from .* only"),
+    ],
+)
+def test_a_certificate_for_another_is_refused(change, reason: str, folder: Path) -> None:
+    file, ca = signed_elsewhere(folder, **change)
+    with pytest.raises(InputError, match=reason):
+        renewal.install(folder, file, ca)
+
+
+def test_a_certificate_of_another_key_or_authority_is_refused(folder: Path) -> None:
+    file, ca = signed_elsewhere(folder)
+    with pytest.raises(InputError, match="does not vouch for"):
+        renewal.install(folder, file, folder / "certificates/ca.crt")
+    renewal.renew(folder, new_key=True)
+    with pytest.raises(InputError, match=r"is not for the key in certificates/server.key"):
+        renewal.install(folder, file, ca)
+
+
+def test_a_site_makes_a_key_that_waits_until_the_coordinator_has_accepted_it(
+    folder: Path,
+) -> None:
+    site = folder / "sites/north"
+    own = (site / "key").read_bytes()
+    result = CliRunner().invoke(app, ["site", "new-key", str(site / "site.toml"), "--json"])
+    told = json.loads(result.output)
+    assert (told["site"], told["waits"]) == ("north", True)
+    assert (site / "key").read_bytes() == own
+    assert stat.S_IMODE((site / "key.next").stat().st_mode) == 0o600
+    status, said = invoke("rotate-key", folder, "north", "--public-key", site / "key.pub")
+    assert (status, told["digest"] in said) == (0, True), said
+    assert len(keys(folder)["north"]) == 2
+    (site / "key").unlink()
+    result = CliRunner().invoke(app, ["site", "new-key", str(site / "site.toml"), "--json"])
+    assert not json.loads(result.output)["waits"]
+    assert (site / "key").exists()
+
+
+def test_a_public_key_is_written_as_it_was_read(tmp_path: Path) -> None:
+    path, _ = made_at_site(tmp_path)
+    assert public_bytes(read_public_key(path)) == path.read_bytes()

@@ -1,0 +1,118 @@
+"""A federation that changes while its coordinator and sites run, over a real network."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from federations import RunningFederation, federation, read_json
+
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc"),
+]
+
+RNG = np.random.default_rng(0)
+ROWS = {
+    name: RNG.normal(size=(n, 2)) * 2 + RNG.integers(0, 4, (n, 1)) * [3.0, 5.0]
+    for name, n in {"north": 60, "south": 80, "west": 70}.items()
+}
+MORE = RNG.normal(size=(50, 2))
+FIT = ["--algorithm", "lloyd", "--init", "summaries", "--scale", "none", "--deadline", 300]
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningFederation]:
+    with federation(tmp_path_factory.mktemp("lifecycle"), ROWS) as running:
+        yield running
+
+
+def fit(running: RunningFederation, out: Path, *more: object) -> set[str]:
+    """The sites that answered the last round of a fit."""
+    run = running.run("fit", "-k", 3, "--max-iter", 2, *FIT, *more, "--out", out)
+    assert run.wait() == 0, run.said()
+    return last_of(out)
+
+
+def last_of(out: Path) -> set[str]:
+    return set(read_json(out / "history.json")["history"][-1]["values_sent"])
+
+
+def begin(running: RunningFederation, out: Path, *more: object):
+    """A run that goes on for long, in its third exchange."""
+    run = running.run("fit", "-k", 4, *FIT, "--max-iter", 12, "--tol", 0, *more, "--out", out)
+    running.wait_for_exchange(2)
+    return run
+
+
+def change(running: RunningFederation, *arguments: object) -> str:
+    command = running.command("federation", arguments[0], running.folder, *arguments[1:])
+    assert command.wait() == 0, command.said()
+    assert "The coordinator, which runs, has taken notice." in command.said()
+    return command.said()
+
+
+def test_a_site_is_added_while_a_run_goes_on(running: RunningFederation, tmp_path: Path) -> None:
+    """That run goes on with those that it began with; the next one asks the new site, too."""
+    run = begin(running, tmp_path / "before")
+    change(running, "add-site", "east")
+    running.fill("east", MORE)
+    running.join("east")
+    assert run.wait() == 0, run.said()
+    assert last_of(tmp_path / "before") == {"north", "south", "west"}
+    assert fit(running, tmp_path / "after") == {"north", "south", "west", "east"}
+
+
+def test_a_site_is_removed_while_a_run_asks_it(running: RunningFederation, tmp_path: Path) -> None:
+    """The run goes on with it; then it is disconnected."""
+    run = begin(running, tmp_path / "before")
+    change(running, "remove-site", "east")
+    assert run.wait() == 0, run.said()
+    assert last_of(tmp_path / "before") == {"north", "south", "west", "east"}
+    assert running.sites["east"].wait() == 2
+    assert fit(running, tmp_path / "after") == {"north", "south", "west"}
+
+
+def test_a_key_is_rotated_while_a_run_goes_on(running: RunningFederation, tmp_path: Path) -> None:
+    """The site notices its new key by itself, and the run reaches it by that."""
+    run = begin(running, tmp_path / "out")
+    change(running, "rotate-key", "north")
+    running.sites["north"].wait_for("connected; Ctrl-C", times=2)
+    assert run.wait() == 0, run.said()
+    assert last_of(tmp_path / "out") == set(ROWS)
+    assert running.missing() == [[]] * len(running.missing())
+
+
+def test_a_certificate_is_renewed_while_a_run_goes_on(
+    running: RunningFederation, tmp_path: Path
+) -> None:
+    """Nobody has to be restarted, and connections that begin later get the new one."""
+    before = running.served_certificate()
+    run = begin(running, tmp_path / "out")
+    renewed = running.command("federation", "renew-certificates", running.folder, "--new-key")
+    assert renewed.wait() == 0, renewed.said()
+    running.wait_until(lambda: running.served_certificate() != before)
+    assert run.wait() == 0, run.said()
+    assert last_of(tmp_path / "out") == set(ROWS)
+    assert fit(running, tmp_path / "after") == set(ROWS)
+
+
+def test_a_key_is_revoked_while_a_run_goes_on(running: RunningFederation, tmp_path: Path) -> None:
+    """It is cut off at once; the run refuses it and goes on, as its quorum allows."""
+    run = begin(running, tmp_path / "out", "--quorum", 2)
+    change(running, "revoke", "west")
+    assert running.sites["west"].wait() == 2
+    assert "revoked" in running.sites["west"].said().splitlines()[-1]
+    assert run.wait() == 0, run.said()
+    assert last_of(tmp_path / "out") == {"north", "south"}
+    told = read_json(tmp_path / "out" / "history.json")["missing"]
+    assert {each["site"] for each in told} == {"west"}
+    assert "its key was revoked on" in told[0]["reason"]
+    again = running.command("site", "start", running.site("west") / "site.toml", name="again")
+    assert again.wait() == 2
+    change(running, "rotate-key", "west")
+    running.join("west")
+    assert fit(running, tmp_path / "after") == set(ROWS)
