@@ -17,7 +17,7 @@ import fedcluster
 # ``__init__`` is the package's front door: what stands above it may use the public names.
 FLOORS = (
     "_exact",
-    "core errors _random _lazy _texts",
+    "core errors _random _lazy _texts _version",
     "_html",
     "_worker _resampling",
     "_bounds _choices _ranges kernels io",

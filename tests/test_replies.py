@@ -19,6 +19,7 @@ from fedcluster.client import Client
 from fedcluster.core import Column, Data, Limit, State, Task
 from fedcluster.engines import LocalEngine
 from fedcluster.engines import _wire as wire
+from fedcluster.engines._agreement import about
 from fedcluster.engines._audit import Exchange
 from fedcluster.engines._remote import RemoteEngine
 from fedcluster.engines._responder import Responder
@@ -32,7 +33,7 @@ RNG = np.random.default_rng(0)
 ROWS = {name: RNG.normal(size=(n, 2)) for name, n in {"a": 30, "b": 40, "c": 50, "d": 20}.items()}
 START = State.at(ROWS["a"][:3])
 ASKED = [Task(Lloyd(), START), Task(Inertia(), START)]
-ENVELOPE = {"protocol": wire.PROTOCOL, "run": "r", "exchange": 0}
+ENVELOPE = {"protocol": wire.PROTOCOL, "run": "r", "exchange": 0, **about()}
 Bend = Callable[[bytes, bytes], bytes]
 
 
@@ -124,7 +125,7 @@ BAD: dict[str, tuple[Bend, str]] = {
     "round": (changed(exchange=99), "it belongs to another round: a replay"),
     "question": (changed(question="0" * 16), "it answers another question: a replay"),
     "limits": (changed(limits="none"), "its limits are not a list of names and parameters"),
-    "streams": (changed(streams="no"), "it does not say whether its rows come in chunks: use the"),
+    "streams": (changed(streams="no"), "it does not say whether its rows come in chunks"),
     "failed": (changed(failed="KeyError"), "failed, see its log: KeyError"),
     "garbage": (lambda reply, question: b"\x80\x04garbage", "no header that can be read"),
     "nothing": (lambda reply, question: b"", "no header that can be read"),
@@ -223,7 +224,7 @@ def test_a_site_that_does_not_say_whether_its_rows_come_in_chunks_is_refused():
     """It is an older one: taken for a site that holds its rows, it would have to hold them."""
     engine = RemoteEngine(Postman(responders(), "b", without("streams")), ROWS, quorum=3)
     engine.introduce()
-    assert "whether its rows come in chunks: use the same fedcluster" in engine.refusals[0].reason
+    assert "whether its rows come in chunks" in engine.refusals[0].reason
 
 
 def test_a_site_tells_with_its_first_reply_that_its_rows_come_in_chunks():
@@ -359,7 +360,7 @@ def test_nothing_leaves_that_cannot_be_logged():
     for message in (wire.pack({**ENVELOPE, "tasks": headers}, arrays), b"what?"):
         header, arrays = wire.unpack(site.reply(message))
         me = {"protocol": wire.PROTOCOL, "question": wire.digest(message), "site": "a"}
-        assert header == me | {"failed": "OSError"}
+        assert header == me | about() | {"failed": "OSError"}
         assert arrays == {}
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fedcluster._lazy import names_from
+from fedcluster._version import VERSION
 
 if TYPE_CHECKING:
     from fedcluster.client import Client
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
     from fedcluster.privacy import MinClusterSize, MinRows
     from fedcluster.rounds import run
 
-__version__ = "0.1.0.dev0"
+
+__version__ = VERSION
 
 __all__ = [
     "Client",

@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any, Protocol, TypeVar
 
 from fedcluster.core import Answers, Floats, SiteInfo, State, Summary, Task
+from fedcluster.engines._agreement import UnknownError, about, versions
 from fedcluster.engines._believed import NOTHING_STATED, Believed, check_answer, sized
 from fedcluster.engines._plausible import implausible
 from fedcluster.engines._wire import (
@@ -109,7 +110,7 @@ class RemoteEngine:
         self._transport, self._quorum, self._largest = transport, quorum, largest
         self._run, self._exchanges = secrets.token_hex(8), 0
         self._believed = believed
-        self._about = {} if permit is None else {"permit": permit}
+        self._terms: dict[str, Any] = about() | ({} if permit is None else {"permit": permit})
         self._chosen: dict[str, Any] = {}
         self.refusals: list[Refusal] = []
 
@@ -186,7 +187,7 @@ class RemoteEngine:
 
         A site answers all questions of one job from the same rows, or not at all.
         """
-        self._about = {**self._about, "job": name}
+        self._terms |= about(job=name)
 
     def give(self, model: Mapping[str, Any]) -> tuple[str, ...]:
         """Send every site the model that they found; return the sites that have it."""
@@ -234,7 +235,7 @@ class RemoteEngine:
         return replies
 
     def _header(self) -> dict[str, Any]:
-        return {"run": self._run, "exchange": self._exchanges, **self._about, **self._chosen}
+        return {"run": self._run, "exchange": self._exchanges, **self._terms, **self._chosen}
 
     def _exchange(
         self, messages: Mapping[str, bytes], read: Callable[[str, bytes], T]
@@ -243,7 +244,7 @@ class RemoteEngine:
         try:
             came, absent = self._transport.exchange(messages, self._enough(len(messages)))
         except CancelledError:
-            cancel = pack({"protocol": PROTOCOL, **self._header(), "cancel": True}, {})
+            cancel = Question({**self._header(), "cancel": True}).message
             self._transport.exchange(dict.fromkeys(self._sites, cancel), 0)
             raise
         self._exchanges += 1
@@ -332,7 +333,11 @@ def read_reply(
     header, arrays = open_reply(message, question, before.name, largest)
     described, labels = (key in question.header for key in ("described", "labels"))
     told = replace(before, answered=True)
-    site = read_site(told, header, described=described, labels=labels)
+    try:
+        site = read_site(told, header, described=described, labels=labels)
+    except UnknownError as error:
+        both = versions(header, "the coordinator", "the site")
+        raise WireError(f"{error}{both}") from error
     summaries, tasks = read_summaries(arrays), question.tasks
     if site.n_columns is None:
         site = sized(site, summaries, believed)
@@ -361,8 +366,8 @@ def open_reply(
     header, arrays = unpack(message, largest)
     if header.get("protocol") != PROTOCOL:
         raise WireError(
-            f"the reply is of protocol {header.get('protocol')!r}, here it is {PROTOCOL}: "
-            "use the same fedcluster"
+            f"the reply is of protocol {header.get('protocol')!r}, here it is {PROTOCOL}"
+            f"{versions(header, 'the coordinator', 'the site')}"
         )
     if header.get("site") != name:
         raise WireError(f"it says to come from {header.get('site')!r}, and did not")

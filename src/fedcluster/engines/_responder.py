@@ -12,6 +12,13 @@ from numpy.typing import NDArray
 
 from fedcluster._texts import printable
 from fedcluster.core import Summary, Task
+from fedcluster.engines._agreement import (
+    QUESTION,
+    UnknownError,
+    about,
+    check_known,
+    versions,
+)
 from fedcluster.engines._audit import NO_AUDIT, Auditor, Exchange
 from fedcluster.engines._told import SiteClient, Told
 from fedcluster.engines._wire import (
@@ -108,7 +115,7 @@ class Responder:
     >>> site = Responder(Client("north", Data(np.eye(3))))
     >>> header, _ = unpack(site.reply(pack({"protocol": 0}, {})))
     >>> header["site"], header["refused"]
-    ('north', 'the question is of protocol 0, this site speaks 1: use the same fedcluster')
+    ('north', 'the question is of protocol 0, this site speaks 1; this site has fedcluster ...')
     """
 
     def __init__(
@@ -133,7 +140,7 @@ class Responder:
 
     def reply(self, question: bytes, refused: str = "") -> bytes:
         """Return the reply to a question, refused unread where a reason is given; never raises."""
-        me = {"protocol": PROTOCOL, "question": digest(question), "site": self.name}
+        me = {"protocol": PROTOCOL, "question": digest(question), "site": self.name, **about()}
         header: Header = {}
         try:
             if refused:
@@ -141,7 +148,10 @@ class Responder:
             header, arrays = unpack(question, longest=LONGEST_TEXT)
             return self._reply(question, header, arrays, me)
         except (EndedError, PolicyError, WireError) as error:  # no value of a row is in it
-            reason = printable(str(error)[:LONGEST])
+            said = str(error)
+            if isinstance(error, UnknownError):
+                said += versions(header, "this site", "the coordinator")
+            reason = printable(said[:LONGEST])
             LOGGER.warning("a question was refused: %s", reason)
             told = {"refused": reason}
         except Exception as error:
@@ -163,10 +173,10 @@ class Responder:
 
     def _reply(self, question: bytes, header: Header, arrays: Arrays, me: dict[str, Any]) -> bytes:
         if header.get("protocol") != PROTOCOL:
-            raise WireError(
-                f"the question is of protocol {header.get('protocol')}, this site speaks "
-                f"{PROTOCOL}: use the same fedcluster"
+            raise UnknownError(
+                f"the question is of protocol {header.get('protocol')}, this site speaks {PROTOCOL}"
             )
+        check_known(header, QUESTION, "the question")
         echo = {**me, "run": header.get("run"), "exchange": header.get("exchange")}
         if header.get("cancel") is True:  # what was worked on has been ended before this turn
             cancelled = Exchange(question, pack(echo, {}), header, refused="the run was cancelled")

@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 from threading import Lock
 from typing import Any
 
+from fedcluster.engines._agreement import about_of
 from fedcluster.engines._wire import LARGEST, too_large
 
 GRACE = 3.0
@@ -67,7 +68,7 @@ class Turns:
         with self._turn_of(rank):
             if rank[0] in self._cancelled and header.get("cancel") is not True:
                 return self._answer(question, CANCELLED)
-            self._begin(str(header.get("job") or run)[:100])
+            self._begin(about_of(header, "job") or run)
             return self._answer(question, "")
 
     def _rank(self, run: str) -> int:

@@ -35,10 +35,10 @@ from fedcluster.core import (
     check_step,
     first_alike,
 )
+from fedcluster.engines._agreement import PROTOCOL as PROTOCOL
+from fedcluster.engines._agreement import TASK, UnknownError, check_known
+from fedcluster.engines._agreement import WireError as WireError
 from fedcluster.io._columns import KINDS, MOST_LEVELS
-
-PROTOCOL = 1
-"""The version of the protocol; both ends must have the same."""
 
 LARGEST = 100_000_000
 """Bytes of the largest message that is read."""
@@ -69,10 +69,6 @@ Steps = Mapping[str, type[Any]]
 Arrays = Mapping[str, Floats]
 Preprocessors = Callable[[Mapping[str, Any]], RowTransform]
 """Makes a preprocessor of its plain form; raises ValueError, LookupError or TypeError."""
-
-
-class WireError(ValueError):
-    """Message that cannot be sent, is not understood or not believed; says what is wrong."""
 
 
 def _steps_of(*packages: ModuleType) -> dict[str, type[Any]]:
@@ -258,10 +254,13 @@ def read_tasks(
     tasks: list[Task] = []
     for i, header in enumerate(headers):
         try:
+            check_known(header, TASK, f"task {i}")
             state = _read_state(i, header, arrays)
             (name, given), seed = (header["step"], header["fields"]), _whole(header["seed"])
             drawn = _whole(header["resampled"]) if "resampled" in header else None
             noise = _positive(header["noise"]) if "noise" in header else None
+        except UnknownError:
+            raise
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             raise WireError(f"task {i} is not whole") from error
         task = Task(_read_step(name, given, steps), state, seed)
@@ -310,13 +309,13 @@ def _read_preprocessor(
 
 def _read_step(name: Any, given: Any, steps: Steps) -> Step:
     if not isinstance(name, str) or name not in steps:
-        raise WireError(f"step {name!r} is not among the steps that this site knows")
+        raise UnknownError(f"step {name!r} is not among the steps that this site knows")
     if not isinstance(given, Mapping) or not all(isinstance(v, SCALARS) for v in given.values()):
         raise WireError(f"the fields of step {name!r} are not names with scalars")
     try:
         step: Step = steps[name](**given)
     except (TypeError, ValueError) as error:
-        raise WireError(f"step {name!r} does not have these fields: {sorted(given)}") from error
+        raise UnknownError(f"step {name!r} does not have these fields: {sorted(given)}") from error
     return step
 
 
@@ -413,7 +412,7 @@ def read_site(
     lacking += ["labels"] if labels and "labels" not in told else []
     if lacking:
         what = SAID.get(lacking[0], f"its {lacking[0]}")
-        raise WireError(f"it does not say {what}: use the same fedcluster")
+        raise UnknownError(f"it does not say {what}")
     facts = {name: told[name] for name in STATED}
     facts["limits"] = _limits(told["limits"])
     if described:

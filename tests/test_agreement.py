@@ -1,0 +1,157 @@
+"""Versions that differ: both ends do what both know, or refuse with both versions named."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from grids import KNOWN
+from test_site_worker import ByHand
+
+from fedcluster._version import VERSION
+from fedcluster.algorithms import FFCM, Lloyd
+from fedcluster.client import Client
+from fedcluster.core import Column, Data, SiteInfo, State, Task
+from fedcluster.engines._remote import Question, RemoteEngine, read_reply
+from fedcluster.engines._responder import Responder
+from fedcluster.engines._wire import pack, read_tasks, unpack
+from fedcluster.errors import SiteError
+from fedcluster.jobs import Fit, execute
+from fedcluster.preprocessing import PreprocessingSpec
+
+RECORDED = Path(__file__).with_name("protocol_1.json")
+"""Questions, and the replies of a site of 12 whole numbers, as protocol 1 began."""
+
+ROWS = np.array([[1.0, 2], [1, 3], [2, 2], [8, 9], [9, 9], [9, 8]])
+
+
+def site() -> Responder:
+    columns = (Column("age"), Column("stay"))
+    client = Client("north", Data(ROWS, columns=columns))
+
+    def choose(names: tuple[str, ...], *, raw: bool = False) -> Client:
+        places = [("age", "stay").index(name) for name in names]
+        return Client("north", Data(ROWS[:, places], columns=tuple(columns[j] for j in places)))
+
+    return Responder(client, columns=("age", "stay"), choose=choose, **KNOWN)
+
+
+def exchanges() -> list[tuple[bytes, bytes]]:
+    recorded = json.loads(RECORDED.read_text("utf-8"))
+    return [tuple(map(base64.b64decode, pair)) for pair in recorded]  # type: ignore[misc]
+
+
+def without_version(header: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in header.items() if key != "about"}
+
+
+def test_a_site_answers_questions_of_the_last_protocol_as_it_did_then():
+    answering = site()
+    assert len(exchanges()) > 6
+    for question, reply in exchanges():
+        then, numbers_then = unpack(reply)
+        now, numbers_now = unpack(answering.reply(question))
+        assert without_version(then).items() <= now.items()  # it may say more by now
+        assert numbers_now.keys() == numbers_then.keys()
+        for name, numbers in numbers_then.items():  # the last bits are the processor's
+            np.testing.assert_allclose(numbers_now[name], numbers, rtol=1e-12, atol=1e-12)
+
+
+def test_a_coordinator_reads_replies_of_the_last_protocol():
+    taken = 0
+    for message, reply in exchanges():
+        header, arrays = unpack(message)
+        question = Question(header, read_tasks(header["tasks"], arrays, **KNOWN))
+        vars(question)["message"] = message  # as it travelled then
+        first = "SiteSize" in message.decode("latin-1")
+        before = SiteInfo("north", n_columns=None if first else 2, n_rows=6.0, weight=6.0)
+        after, summaries = read_reply(reply, question, before)
+        assert after.n_rows == len(ROWS)
+        taken += len(summaries)
+    assert taken >= 8
+
+
+def carry_out(reply) -> list[bytes]:
+    """Ask what a default fit of prepared rows, fuzzy c-means and a bare introduction ask."""
+    transport = ByHand(reply)
+    engine = RemoteEngine(transport, ["north"])
+    engine.name_job("20261122-230000-aa00")
+    engine.choose(None, raw=True)
+    report = execute(Fit(2, prepare=PreprocessingSpec(scale="standard"), seed=1), engine)
+    engine.choose(["stay", "age"])
+    engine.ask([Task(FFCM(2), State.at(ROWS[[0, 3]]), seed=3), Task(Lloyd(), State.at(ROWS[:2]))])
+    assert report.sites[0].name == "north"
+    return transport.replies
+
+
+NEWER = {
+    "another protocol": ({"protocol": 2}, "the question is of protocol 2, this site speaks 1"),
+    "a word in a question": ({"halved": True}, "the question says 'halved', which is not known"),
+    "a word in a task": ({"tasks": [{"halved": 1}]}, "task 0 says 'halved', which is not known"),
+    "a step": ({"tasks": [{"step": "Newer", "fields": {}}]}, "step 'Newer' is not among the steps"),
+    "a field": (
+        {"tasks": [{"step": "Lloyd", "fields": {"newer": 1}}]},
+        r"step 'Lloyd' does not have these fields: ['newer']",
+    ),
+}
+
+
+def asked(more: Mapping[str, Any], about: object) -> bytes:
+    """Return a question of a coordinator of another version."""
+    task, arrays = unpack(Question({}, [Task(Lloyd(), State.at(ROWS[:2]))]).message)
+    tasks = [{**task["tasks"][0], **each} for each in more.get("tasks", [{}])]
+    header = {"protocol": 1, "run": "r", "exchange": 0, **more, "tasks": tasks, "about": about}
+    return pack(header, arrays)
+
+
+@pytest.mark.parametrize(("more", "reason"), NEWER.values(), ids=NEWER)
+@pytest.mark.parametrize(
+    ("about", "theirs"),
+    [({"fedcluster": "9.9"}, "9.9"), ({}, "an unknown one"), ("odd", "an unknown one")],
+)
+def test_a_site_refuses_what_it_does_not_know_with_both_versions(more, reason, about, theirs):
+    header, arrays = unpack(site().reply(asked(more, about)))
+    assert header["refused"].startswith(reason)
+    assert header["refused"].endswith(
+        f"; this site has fedcluster {VERSION}, the coordinator {theirs}: install the same at both"
+    )
+    assert not arrays
+
+
+def test_the_same_version_is_not_blamed():
+    header, _ = unpack(site().reply(asked({"halved": True}, {"fedcluster": VERSION})))
+    assert header["refused"] == "the question says 'halved', which is not known here"
+
+
+def test_a_newer_coordinator_is_answered_what_both_know():
+    about = {"fedcluster": "9.9", "job": "x", "colour": ["of", {"no": "meaning"}]}
+    header, arrays = unpack(site().reply(asked({}, about)))
+    assert "refused" not in header
+    assert arrays["0.weights"].sum() == 6
+    assert header["about"] == {"fedcluster": VERSION}
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"protocol": 2}, "the reply is of protocol 2, here it is 1"),
+        ({"streams": None}, "it does not say whether its rows come in chunks"),
+    ],
+)
+def test_a_coordinator_names_both_versions(changes, reason):
+    answering = site()
+
+    def reply(message: bytes) -> bytes:
+        header, arrays = unpack(answering.reply(message))
+        return pack({**header, **changes, "about": {"fedcluster": "0.0.1"}}, arrays)
+
+    engine = RemoteEngine(ByHand(reply), ["north"])
+    with pytest.raises(SiteError) as raised:
+        engine.introduce()
+    ends = f"; the coordinator has fedcluster {VERSION}, the site 0.0.1: install the same at both"
+    assert f"{reason}{ends}" in str(raised.value)
