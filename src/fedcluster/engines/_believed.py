@@ -43,7 +43,7 @@ class Believed:
     --------
     >>> Believed(rows={"north": 5000}).check("north", 6000)
     Traceback (most recent call last):
-    fedcluster.engines._wire.WireError: it tells of 6,000 rows, where at most 5,000 are stated
+    fedcluster.engines._agreement.WireError: it tells of 6,000 rows, where at most 5,000 are stated
     """
 
     rows: Mapping[str, float] = field(default_factory=dict)
