@@ -27,7 +27,7 @@ from fedcluster.algorithms import Lloyd, SiteSummaries, VarianceTree
 from fedcluster.algorithms._summaries import MOST_POINTS, PASSES
 from fedcluster.algorithms._variance_tree import leaves, pass_number
 from fedcluster.client import ONE_THREAD, Client, SharedLog
-from fedcluster.core import Answers, Data, Floats, Step, Summary, Task, lexicographic
+from fedcluster.core import Answers, Data, Floats, Rows, Step, Summary, Task, lexicographic
 from fedcluster.engines._errors import at_site
 from fedcluster.kernels import nearest
 from fedcluster.kernels._crowd import (
@@ -108,6 +108,13 @@ class Table:
         bounds = np.concatenate([[0], np.cumsum(sizes)])
         sites = Sites(bounds, sizes >= fewest_rows, least)
         return cls(tuple(rows), Data(padded[: bounds[-1]], weights), padded, sites)
+
+    @classmethod
+    def laid(cls, X: Rows, bounds: NDArray[np.intp], fewest_rows: int, least: int) -> Table:
+        """Return sites without names whose rows lie one after another."""
+        padded = pad(as_rows(X))
+        sites = Sites(bounds, np.diff(bounds) >= fewest_rows, least)
+        return cls((), Data(padded[: bounds[-1]]), padded, sites)
 
     @property
     def sizes(self) -> NDArray[np.intp]:

@@ -9,5 +9,6 @@ from fedcluster._specifications import FitSpec
 from fedcluster.recipes._clustering import clustering
 from fedcluster.recipes._evaluation import evaluation
 from fedcluster.recipes._mixture import mixture
+from fedcluster.recipes._stepwise import stepwise
 
-__all__ = ["FitSpec", "clustering", "evaluation", "mixture"]
+__all__ = ["FitSpec", "clustering", "evaluation", "mixture", "stepwise"]

@@ -1,0 +1,223 @@
+"""What a round costs with three, a thousand and a million sites, and what a sample of 1 % finds.
+
+    python benchmarks/scale.py round [--sites 1e6]       a million sites in one process
+    python benchmarks/scale.py sample KIND [--seeds 2]   60 rounds that ask 1 % of them
+    python benchmarks/scale.py relays 8 8                relays of sites, against all sites flat
+    python benchmarks/scale.py coordinator 1000          replies of so many sites, read and added
+
+Sites hold 20 rows of 8 columns, rows have 8 clusters that overlap. Each run is a process of its
+own, whose peak memory is told.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedcluster import Client, Data, LocalEngine, State, Task
+from fedcluster.algorithms import Lloyd
+from fedcluster.engines import CrowdEngine, Relay
+from fedcluster.engines._remote import RemoteEngine
+from fedcluster.engines._responder import Responder
+from fedcluster.metrics import Inertia
+from fedcluster.recipes import stepwise
+from fedcluster.rounds import run_plan
+
+ROWS, COLUMNS, CLUSTERS = 20, 8, 8
+SITES_AT_ONCE = 1 << 15
+KINDS = ("alike", "own", "unequal", "turning")
+"""Each site has rows of all clusters, or of one; sites of very unequal sizes; or a cluster each,
+where the sites of half of the clusters are there at a time, others every three rounds."""
+
+
+def peak() -> float:
+    """Return the largest memory of this process in MB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+class Population:
+    """Rows of many sites in float32, and where clusters are."""
+
+    def __init__(self, n_sites: int, kind: str, seed: int = 7) -> None:
+        rng = np.random.default_rng(seed)
+        self.spots = rng.normal(size=(CLUSTERS, COLUMNS))
+        share = rng.dirichlet(np.full(CLUSTERS, 3.0))
+        self.home = np.sort(rng.choice(CLUSTERS, size=n_sites, p=share))
+        self.rows = np.empty((n_sites * ROWS, COLUMNS), np.float32)
+        for start in range(0, n_sites, SITES_AT_ONCE):
+            own = np.repeat(self.home[start : start + SITES_AT_ONCE], ROWS)
+            some = self.rows[start * ROWS : start * ROWS + len(own)]
+            mixed = kind in ("alike", "unequal")
+            labels = rng.choice(CLUSTERS, size=len(own), p=share) if mixed else own
+            some[:] = rng.standard_normal(some.shape, dtype=np.float32)
+            some += self.spots.astype(np.float32)[labels]
+        self.bounds = np.arange(0, len(self.rows) + 1, ROWS)
+        if kind == "unequal":
+            self.bounds = unequal(n_sites, rng)
+        self.kind = kind
+
+    def available(self, number: int) -> NDArray[np.bool_]:
+        """Return which sites are there in a round."""
+        return (self.home + 2 * (number // 3)) % CLUSTERS < CLUSTERS // 2
+
+    def crowd(self, **how: Any) -> CrowdEngine:
+        """Return an engine that asks the sites."""
+        turning = {"available": self.available} if self.kind == "turning" and how else {}
+        return CrowdEngine([(self.rows, self.bounds)], **turning, **how)
+
+
+def unequal(n_sites: int, rng: np.random.Generator) -> NDArray[np.intp]:
+    """Return the bounds of sites whose sizes fall as a power law; the first has what is left."""
+    weight = np.minimum(rng.pareto(1.1, n_sites) + 0.05, 2000)
+    sizes = 1 + np.floor(weight / weight.sum() * n_sites * (ROWS - 1)).astype(np.intp)
+    sizes[0] += n_sites * ROWS - sizes.sum()
+    return np.concatenate([[0], np.cumsum(sizes)])
+
+
+def measure_round(n_sites: int) -> None:
+    people = Population(n_sites, "alike")
+    engine, before = people.crowd(), peak()
+    seconds = []
+    for _ in range(4):
+        begin = time.perf_counter()
+        engine.ask([Task(Lloyd(), State.at(people.spots))])
+        seconds.append(time.perf_counter() - begin)
+    print(
+        f"{n_sites:,} sites: a round {np.median(seconds[1:]):.2f} s (first {seconds[0]:.2f} s), "
+        f"peak {peak():.0f} MB, {before:.0f} MB before the first round"
+    )
+
+
+def measure_sample(n_sites: int, kind: str, seeds: int) -> None:
+    people = Population(n_sites, kind)
+    everyone = people.crowd()
+
+    def inertia(centers: NDArray[np.float64]) -> float:
+        [answers] = everyone.ask([Task(Inertia(), State.at(centers))])
+        return float(answers.total().sums.sum())
+
+    pooled = State.at(people.spots)
+    for _ in range(8):
+        [answers] = everyone.ask([Task(Lloyd(0), pooled)])
+        made = Lloyd(0).server_step(pooled, answers.summaries, np.random.default_rng(0))
+        pooled = replace(made, converged=False)
+    best = inertia(pooled.centers)
+    for seed in range(seeds):
+        engine = people.crowd(participation=0.01, seed=seed)
+        begin = time.perf_counter()
+        result = run_plan(stepwise(Lloyd(), CLUSTERS, seed=seed), engine).value
+        seconds = time.perf_counter() - begin
+        found = inertia(result.state.centers) / best
+        print(
+            f"{kind}, seed {seed}: J {found:.5f} in {len(engine.n_asked)} rounds, "
+            f"{max(engine.n_asked):,} sites each, {seconds:.0f} s, peak {peak():.0f} MB",
+            flush=True,
+        )
+
+
+def sites_of(n_sites: int) -> tuple[list[Client], State]:
+    """Return clients, and centres to ask them about."""
+    people = Population(n_sites, "alike")
+    parts = people.rows.astype(np.float64).reshape(n_sites, ROWS, COLUMNS)
+    names = [f"s{i:06}" for i in range(n_sites)]
+    sites = [Client(name, Data(rows)) for name, rows in zip(names, parts, strict=True)]
+    return sites, State.at(people.spots)
+
+
+class Posted:
+    """Transport without a network: questions and replies are bytes, and are counted."""
+
+    def __init__(self, ends: Mapping[str, Responder]) -> None:
+        self.ends = ends
+        self.asked = self.came = 0
+        self.seconds = 0.0
+
+    def exchange(
+        self, messages: Mapping[str, bytes], enough: int
+    ) -> tuple[Mapping[str, bytes], Mapping[str, str]]:
+        begin = time.perf_counter()
+        came = {name: self.ends[name].reply(message) for name, message in messages.items()}
+        self.seconds = time.perf_counter() - begin
+        self.asked, self.came = (sum(map(len, each.values())) for each in (messages, came))
+        return came, {}
+
+
+def posted(sites: list[Any]) -> tuple[RemoteEngine, Posted]:
+    """Return an engine whose replies are checked, and what carries them."""
+    transport = Posted({site.name: Responder(site) for site in sites})
+    engine = RemoteEngine(transport, transport.ends)
+    engine.introduce()
+    return engine, transport
+
+
+def measure_coordinator(n_sites: int) -> None:
+    sites, start = sites_of(n_sites)
+    engine, transport = posted(sites)
+    before, seconds, added = peak(), [], []
+    for number in range(5):
+        begin = time.perf_counter()
+        [answers] = engine.ask([Task(Lloyd(), replace(start, round=number))])
+        seconds.append(time.perf_counter() - begin - transport.seconds)
+        begin = time.perf_counter()
+        answers.total()
+        added.append(time.perf_counter() - begin)
+    print(
+        f"{n_sites:,} sites: {transport.asked / n_sites:.0f} bytes to each, "
+        f"{transport.came / n_sites:.0f} from each; the coordinator takes "
+        f"{1e3 * np.median(seconds):.1f} ms a round and {1e3 * np.median(added):.2f} ms to add, "
+        f"{peak() - before:.0f} MB more; a site {1e3 * transport.seconds / n_sites:.2f} ms"
+    )
+
+
+def measure_relays(n_relays: int, n_sites: int) -> None:
+    sites, start = sites_of(n_relays * n_sites)
+    relays = [
+        Relay(f"r{i:04}", LocalEngine(sites[i * n_sites : (i + 1) * n_sites]))
+        for i in range(n_relays)
+    ]
+    engine, transport = posted(relays)
+    states = [start, start]
+    for _ in range(5):
+        begin = time.perf_counter()
+        [over] = engine.ask([Task(Lloyd(0), states[0])])
+        seconds = time.perf_counter() - begin
+        [flat] = LocalEngine(sites).ask([Task(Lloyd(0), states[1])])
+        states = [
+            replace(Lloyd(0).server_step(s, a.summaries, np.random.default_rng(0)), converged=False)
+            for s, a in zip(states, (over, flat), strict=True)
+        ]
+    same = states[0].centers.tobytes() == states[1].centers.tobytes()
+    rest = max(len(answer.planes) for answer in over.by_site.values())
+    print(
+        f"{n_relays} relays of {n_sites} sites: {'the same bits' if same else 'OTHER BITS'} after "
+        f"5 rounds; {transport.came / n_relays:.0f} bytes from each relay ({rest} numbers for a "
+        f"sum), a relay {1e3 * transport.seconds / n_relays:.1f} ms, a round {seconds:.2f} s"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", choices=["round", "sample", "relays", "coordinator"])
+    parser.add_argument("given", nargs="*", help="a kind, or numbers of relays and sites")
+    parser.add_argument("--sites", type=float, default=1e6)
+    parser.add_argument("--seeds", type=int, default=1)
+    asked = parser.parse_args()
+    if asked.what == "round":
+        measure_round(int(asked.sites))
+    elif asked.what == "sample":
+        measure_sample(int(asked.sites), asked.given[0], asked.seeds)
+    elif asked.what == "relays":
+        measure_relays(*map(int, asked.given))
+    else:
+        measure_coordinator(int(asked.given[0]))
+
+
+if __name__ == "__main__":
+    main()
