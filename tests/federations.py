@@ -95,14 +95,16 @@ def parent_of(pid: int) -> int:
 class RunningFederation:
     """A federation with its folder; started and ended by `federation`."""
 
-    def __init__(self, folder: Path, rows: Mapping[str, np.ndarray]) -> None:
+    def __init__(
+        self, folder: Path, rows: Mapping[str, np.ndarray], host: str = "127.0.0.1"
+    ) -> None:
         self.folder, self.rows = folder / "federation", dict(rows)
         self.mark = secrets.token_hex(8)
         self.env = os.environ | {MARK: self.mark, "OMP_NUM_THREADS": "1"}
         self.logs = folder
         self.commands: list[Command] = []
         self.sites: dict[str, Command] = {}
-        address = f"127.0.0.1:{free_port()}"
+        address = f"{host}:{free_port()}"
         self.federation = create(self.folder, list(rows), address, insecure=False)
         for name, X in rows.items():
             self.fill(name, X)
@@ -229,10 +231,17 @@ class RunningFederation:
 
 
 @contextmanager
-def federation(folder: Path, rows: Mapping[str, np.ndarray]) -> Iterator[RunningFederation]:
+def federation(
+    folder: Path,
+    rows: Mapping[str, np.ndarray],
+    host: str = "127.0.0.1",
+    prepare: Callable[[RunningFederation], None] | None = None,
+) -> Iterator[RunningFederation]:
     """A running federation with all its sites; whatever happens, nothing of it is left."""
-    running = RunningFederation(folder, rows)
+    running = RunningFederation(folder, rows, host)
     try:
+        if prepare is not None:
+            prepare(running)
         running.start()
         running.join(*rows)
         yield running

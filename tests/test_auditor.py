@@ -143,7 +143,7 @@ def test_a_permit_that_is_revoked_during_the_work_keeps_the_answer_here(tmp_path
 
     log = AuditLog(tmp_path / "audit.jsonl", "north")
     nowhere = Path("nowhere")
-    permits = Revoked(tmp_path, "north", nowhere, nowhere, nowhere)
+    permits = Revoked(tmp_path, "north", "", nowhere, nowhere)
     auditor = SiteAuditor(log, QuestionFolder(tmp_path / "questions", 1 << 20), "host", permits)
     with pytest.raises(WireError, match="was revoked"):
         auditor.record(exchange(TASKS))

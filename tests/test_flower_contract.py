@@ -556,4 +556,5 @@ def test_only_a_proxy_on_this_machine_may_say_for_whom_it_asks(monkeypatch):
     monkeypatch.setenv("FORWARDED_ALLOW_IPS", environment(Path("home"))["FORWARDED_ALLOW_IPS"])
     app: Any = SimpleNamespace()
     config = uvicorn.Config(app)
-    assert (config.proxy_headers, config.forwarded_allow_ips) == (True, "127.0.0.1")
+    here = "127.0.0.1,::1,127.0.0.1"
+    assert (config.proxy_headers, config.forwarded_allow_ips) == (True, here)

@@ -24,6 +24,7 @@ from fedcluster.federation._permits import (
     accepted,
     authority_digest,
     check_signature,
+    coordinator_identity,
     load_key,
     load_public_key,
     new_key,
@@ -52,7 +53,7 @@ class Federation:
         home = self.folder / "sites" / name
         parts = (home / part for part in ("permits", "ca.crt", "coordinator.pub", "permit.key"))
         folder, authority, granter, key = parts
-        return SitePermits(folder, name, authority, granter, key)
+        return SitePermits(folder, name, coordinator_identity(authority, ""), granter, key)
 
     def log(self, name: str) -> AuditLog:
         return AuditLog(self.folder / "sites" / name / "audit.jsonl", name)

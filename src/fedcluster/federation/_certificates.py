@@ -82,7 +82,14 @@ class Authority:
         """Return the certificate as its file holds it."""
         return self.certificate.public_bytes(Encoding.PEM)
 
-    def sign(self, hosts: Sequence[str], key: ec.EllipticCurvePublicKey, days: int = DAYS) -> bytes:
+    def sign(
+        self,
+        hosts: Sequence[str],
+        key: ec.EllipticCurvePublicKey,
+        days: int = DAYS,
+        *,
+        own: bool = True,
+    ) -> bytes:
         """Return a certificate for the coordinator, followed by that of the authority.
 
         Parameters
@@ -93,13 +100,15 @@ class Authority:
             The key of the coordinator.
         days : int
             How long it is valid; never longer than the authority.
+        own : bool, default=True
+            Whether it is for the loopback numbers, too.
         """
         subject, issuer = _common_name(hosts[0]), self.certificate.subject
         last = self.certificate.not_valid_after_utc
         builder = _builder(subject, issuer, key, self.key.public_key(), days, last)
         server = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
         builder = _for(builder, is_authority=False)
-        builder = builder.add_extension(alternative_names(hosts), False)
+        builder = builder.add_extension(alternative_names(hosts, own=own), False)
         builder = builder.add_extension(server, False)
         return builder.sign(self.key, hashes.SHA384()).public_bytes(Encoding.PEM) + self.pem
 

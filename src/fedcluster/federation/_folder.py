@@ -16,9 +16,9 @@ from fedcluster.federation._addresses import Address
 from fedcluster.federation._bounds import checked_ranges, checked_rows
 from fedcluster.federation._certificates import issue
 from fedcluster.federation._commit import commit, finish, locked
-from fedcluster.federation._permits import GRANTED, Permit, authority_digest, load_key, sign
+from fedcluster.federation._permits import GRANTED, Permit, coordinator_identity, load_key, sign
 from fedcluster.federation._private import check_private, private_files
-from fedcluster.federation._trust import system_store
+from fedcluster.federation._trust import SYSTEM, system_store
 from fedcluster.io._outputs import atomic_folder, atomic_write
 
 CANCEL = "cancel"
@@ -233,12 +233,14 @@ def grant(federation: Federation, **terms: Any) -> Path:
         If a term means nothing, the federation has no such site or no certificates, or there is
         another permit with this id.
     """
-    if (authority := federation.authority) is None:
+    if federation.insecure:
         raise InputError(f"{federation.folder} is insecure: a permit needs its certificates")
     sites = terms.pop("sites", None) or federation.sites
     if unknown := sorted(set(sites) - set(federation.sites)):
         raise InputError(f"{federation.folder} has no site {unknown[0]!r}")
-    permit = Permit(coordinator=authority_digest(authority), sites=tuple(sites), **terms)
+    own = federation.file("certificates", "ca.crt")
+    who = coordinator_identity(own if own.exists() else None, federation.host)
+    permit = Permit(coordinator=who, sites=tuple(sites), **terms)
     permit.check(f"permit {permit.id!r}")
     path = federation.file("permits", f"{permit.id}.toml")
     if path.exists():
@@ -315,11 +317,20 @@ def site_pages(federation: Federation, site: str) -> dict[str, bytes]:
         "address": federation.address,
         "quoted_site": json.dumps(site),
         "quoted_address": json.dumps(federation.address),
-        "credentials": _template(f"{kind}/credentials.toml"),
+        "credentials": _credentials(federation),
         "keep": _template(f"{kind}/keep.md"),
     }
     templates = {"site.toml": "site.toml", "README.md": "site.md"}
     return {name: _template(file).format(**values).encode() for name, file in templates.items()}
+
+
+def _credentials(federation: Federation) -> str:
+    """Return the lines of a site file by which both ends know each other."""
+    text = _template(f"{'insecure' if federation.insecure else 'secure'}/credentials.toml")
+    is_new = not federation.file("certificates", "server.crt").exists()
+    if federation.insecure or is_new or federation.file("certificates", "ca.crt").exists():
+        return text
+    return text.replace('"ca.crt"', json.dumps(SYSTEM))
 
 
 def described(federation: Federation) -> bytes:

@@ -19,6 +19,7 @@ from fedcluster.engines._responder import Responder
 from fedcluster.engines._turns import Turns
 from fedcluster.engines._wire import Steps, WireError, steps_by_name
 from fedcluster.errors import InputError
+from fedcluster.federation._addresses import Address
 from fedcluster.federation._audit_log import AuditLog, has_left, read_log
 from fedcluster.federation._auditor import QuestionFolder, SiteAuditor
 from fedcluster.federation._identity import (
@@ -28,9 +29,10 @@ from fedcluster.federation._identity import (
     load_peers,
     public_text,
 )
-from fedcluster.federation._permits import authority_digest
+from fedcluster.federation._permits import coordinator_identity
 from fedcluster.federation._site_permits import SitePermits
 from fedcluster.federation._site_worker import SiteWorker
+from fedcluster.federation._trust import SYSTEM, system_store
 from fedcluster.federation._versions import Versions
 from fedcluster.preprocessing._moments import Covariance, Missing
 from fedcluster.preprocessing._quantiles import Histogram
@@ -74,7 +76,8 @@ class Membership:
     coordinator : str
         HOST:PORT of the coordinator.
     certificate : str, optional
-        The file of the authority that vouches for the coordinator.
+        The file of the authority that vouches for the coordinator, or "system" for those that the
+        machine trusts.
     key : str, optional
         The file of the site's own key.
     insecure : bool
@@ -141,12 +144,29 @@ class Membership:
         for key, name in {} if membership.insecure else credentials.items():
             if name is None:
                 raise InputError(f"{where} {key!r} is missing")
-            if not (site.path.parent / name).is_file():
+            if name != SYSTEM and not (site.path.parent / name).is_file():
                 raise InputError(
                     f"{site.path.parent / name} does not exist; it is in the folder that the "
                     "coordinator handed over"
                 )
         return membership
+
+    def authority(self, folder: Path) -> Path | None:
+        """Return the file of who vouches for the coordinator, None where nobody does.
+
+        Parameters
+        ----------
+        folder : Path
+            The folder of the site file.
+        """
+        if self.insecure or self.certificate is None:
+            return None
+        return system_store() if self.certificate == SYSTEM else folder / self.certificate
+
+    def identity(self, folder: Path) -> str:
+        """Return by what permits and logs know the coordinator: see `coordinator_identity`."""
+        own = None if self.certificate in {None, SYSTEM} else folder / str(self.certificate)
+        return coordinator_identity(own, Address.read(self.coordinator).host)
 
 
 def site_responder(site: SiteFile, membership: Membership, say: Callable[[str], None]) -> Turns:
@@ -311,9 +331,9 @@ def site_permits(site: SiteFile, membership: Membership) -> SitePermits:
             f"{site.path}: permits need a federation with certificates, not one that is insecure"
         )
     folder = site.path.absolute().parent
-    authority = folder / membership.certificate
     granter, key = folder / "coordinator.pub", folder / "permit.key"
-    return SitePermits(folder / "permits", site.name, authority, granter, key)
+    who = membership.identity(folder)
+    return SitePermits(folder / "permits", site.name, who, granter, key)
 
 
 def permits_required(site: SiteFile) -> bool:
@@ -343,7 +363,7 @@ def site_auditor(
     log, coordinator = site_log(site, membership), f"{membership.coordinator}, insecure"
     permits = site_permits(site, membership) if permits_required(site) else None
     if membership.certificate is not None and not membership.insecure:
-        authority = authority_digest(site.path.absolute().parent / membership.certificate)
+        authority = membership.identity(site.path.absolute().parent)
         coordinator = f"{membership.coordinator}, certificate {authority}"
     with log.locked():
         pass

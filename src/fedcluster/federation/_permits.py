@@ -216,6 +216,19 @@ def authority_digest(certificate: Path) -> str:
         return load_pem_x509_certificate(certificate.read_bytes()).fingerprint(SHA256()).hex()
 
 
+def coordinator_identity(authority: Path | None, host: str) -> str:
+    """Return by what permits and logs know a coordinator.
+
+    That is the SHA-256 of the certificate of its own authority. Where a public one vouches for it,
+    it is whoever has a certificate of the host, and so that of the host's name.
+    """
+    return (
+        sha256(f"host {host}".encode()).hexdigest()
+        if authority is None
+        else (authority_digest(authority))
+    )
+
+
 @contextmanager
 def _readable(path: Path, what: str) -> Iterator[None]:
     try:

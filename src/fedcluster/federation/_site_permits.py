@@ -18,7 +18,6 @@ from fedcluster.federation._permits import (
     NOT_COVERED,
     Permit,
     accepted,
-    authority_digest,
     check_signature,
     load_key,
     load_public_key,
@@ -46,8 +45,8 @@ class SitePermits:
         The folder of accepted permits.
     site : str
         The name of the site.
-    authority : Path
-        The certificate that vouches for the coordinator.
+    coordinator : str
+        By what permits know the coordinator, see `coordinator_identity`.
     granter : Path
         The coordinator's key that permits are checked by.
     key : Path
@@ -56,7 +55,7 @@ class SitePermits:
 
     folder: Path
     site: str
-    authority: Path
+    coordinator: str
     granter: Path
     key: Path
 
@@ -70,7 +69,7 @@ class SitePermits:
         """
         permit = Permit.load(path)
         check_signature(path.with_suffix(".sig"), permit, GRANTED, load_public_key(self.granter))
-        if permit.coordinator != authority_digest(self.authority):
+        if permit.coordinator != self.coordinator:
             raise InputError(f"{path}: permit {permit.id!r} is of another federation")
         if self.site not in permit.sites:
             raise InputError(f"{path}: permit {permit.id!r} is not for site {self.site!r}")

@@ -1,4 +1,4 @@
-"""The authorities that a machine trusts, where a public one vouches for the coordinator."""
+"""Who vouches for a coordinator: an authority of its own, or those that a machine trusts."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ import ssl
 from pathlib import Path
 
 from fedcluster.errors import InputError
+
+SYSTEM = "system"
+"""What a site file says of the certificate where a public authority vouches for the coordinator."""
 
 
 def system_store() -> Path:

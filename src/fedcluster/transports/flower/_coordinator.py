@@ -67,7 +67,7 @@ def serve(federation: Federation) -> Iterator[ManagedProcess]:
         with ManagedProcess.running("superlink", options, log, home) as superlink:
             _wait_until_healthy(federation, superlink)
             secret = programs.secret_in(private)
-            access = Access(federation.local_address, federation.authority, secret)
+            access = _access(federation, secret)
             programs.check_guard(access)
             with atomic_write(published) as temporary:
                 temporary.write_bytes(secret)
@@ -110,7 +110,8 @@ def is_started(federation: Federation) -> bool:
     """Return whether the SuperLink of a federation answers on this machine."""
     with suppress(InputError):
         address, authority = federation.local_address, federation.authority
-        return programs.is_healthy(address, authority, programs.LOCAL_TIMEOUT)
+        how = (authority, programs.LOCAL_TIMEOUT, federation.host)
+        return programs.is_healthy(address, *how)
     return False
 
 
@@ -126,7 +127,12 @@ def access_to(federation: Federation) -> Access:
         secret = federation.file("flower", "secret").read_bytes()
     except OSError as error:
         raise _not_started(federation) from error
-    return Access(federation.local_address, federation.authority, secret)
+    return _access(federation, secret)
+
+
+def _access(federation: Federation, secret: bytes) -> Access:
+    """Return how programs of this machine reach the SuperLink; its certificate is for the host."""
+    return Access(federation.local_address, federation.authority, secret, federation.host)
 
 
 def _not_started(federation: Federation) -> InputError:

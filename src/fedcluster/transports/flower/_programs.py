@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
@@ -38,6 +39,7 @@ from flwr.supercore.runtime import RuntimeHttpClient
 
 from fedcluster.errors import InputError
 from fedcluster.transports.flower import _launcher as launcher
+from fedcluster.transports.flower._distrust import distrust
 
 LOGGER = logging.getLogger(__name__)
 
@@ -57,6 +59,9 @@ LOCAL_TIMEOUT = 60.0
 
 GUARDED = ("/v1/control/list-nodes", "/v1/runtime/acquire-task")
 """One path of each interface that is for the coordinator's own programs only."""
+
+HOST_OF_CERTIFICATE = "sni_hostname"
+"""What a request says where another host's certificate is expected than the address tells."""
 
 ELSEWHERE = "192.0.2.1"
 """An address that is nobody's (RFC 5737)."""
@@ -89,11 +94,12 @@ def reason_of_end(printed: str) -> str:
     return " ".join(lines[-4:])[-300:] or "it said nothing"
 
 
-def environment(home: Path) -> dict[str, str]:
+def environment(home: Path, *, listens: str = "127.0.0.1") -> dict[str, str]:
     """Return the environment of Flower's programs: their files in ``home``, nothing sent elsewhere.
 
     What else is set for Flower is left out: it can open ports that nothing guards. Nobody but a
-    proxy on this machine may say for whom it asks: the guard of the SuperLink believes that.
+    proxy on this machine may say for whom it asks: the guard of the SuperLink believes that. Its
+    number is a loopback one, or the one that the SuperLink listens at.
     """
     own = {name: value for name, value in os.environ.items() if not name.startswith("FLWR_")}
     return own | {
@@ -102,7 +108,7 @@ def environment(home: Path) -> dict[str, str]:
         "FLWR_TELEMETRY_ENABLED": "0",
         "FLWR_DISABLE_UPDATE_CHECK": "1",
         "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-        "FORWARDED_ALLOW_IPS": "127.0.0.1",
+        "FORWARDED_ALLOW_IPS": f"127.0.0.1,::1,{listens}",
     }
 
 
@@ -135,7 +141,7 @@ class ManagedProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=subprocess.STDOUT,
-                env=environment(home),
+                env=environment(home, listens=_listens(options)),
                 start_new_session=True,  # Ctrl-C is for us, and we end it
             )
         try:
@@ -170,6 +176,11 @@ class ManagedProcess:
             raise InputError(f"Flower's {self.name} has ended: {self.complaint()}; see {self.log}")
 
 
+def _listens(options: Sequence[str]) -> str:
+    """Return the number that a program with these options listens at."""
+    return next((after for name, after in pairwise(options) if name == "--host"), "127.0.0.1")
+
+
 def end(process: subprocess.Popen[bytes]) -> None:
     """End a process, at first by asking, and whatever it has started and left behind."""
     process.terminate()
@@ -180,7 +191,9 @@ def end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def is_healthy(address: str, authority: Path | None, timeout: float = 5.0) -> bool:
+def is_healthy(
+    address: str, authority: Path | None, timeout: float = 5.0, host: str | None = None
+) -> bool:
     """Return whether a SuperLink answers at an address; False where nobody does.
 
     Parameters
@@ -191,6 +204,8 @@ def is_healthy(address: str, authority: Path | None, timeout: float = 5.0) -> bo
         The certificate of the authority that must vouch for it; without it nothing is encrypted.
     timeout : float, default=5
         Seconds that an answer may take.
+    host : str, optional
+        The host that its certificate is for, if that is not the one of the address.
 
     Raises
     ------
@@ -198,14 +213,11 @@ def is_healthy(address: str, authority: Path | None, timeout: float = 5.0) -> bo
         If somebody answers, but not as it should be.
     """
     try:
-        return get(address, "/health", authority, timeout).status_code == 200
+        return get(address, "/health", authority, timeout, host=host).status_code == 200
     except httpx.TransportError as error:
         why = _first_cause(error)
         if isinstance(why, ssl.SSLCertVerificationError):
-            raise InputError(
-                f"the coordinator's certificate is not vouched for by {authority}: another "
-                f"answers at {address}, or the site's folder is of another federation"
-            ) from error
+            raise InputError(distrust(why, address, authority)) from error
         if isinstance(why, ssl.SSLError):
             raise InputError(f"the coordinator at {address} does not encrypt: {why}") from error
         if authority is None and isinstance(error, httpx.RemoteProtocolError | httpx.ReadError):
@@ -247,15 +259,20 @@ class Access:
         The certificate of the authority that must vouch for it; without it nothing is encrypted.
     secret : bytes
         The content of the file that both were given.
+    host : str, optional
+        The host that its certificate is for, if that is not the one of the address.
     """
 
     address: str
     authority: Path | None
     secret: bytes = field(repr=False)
+    host: str | None = None
 
     def intercept(self, context: ProtobufRequestContext, call: ProtobufCall) -> httpx.Response:
         """Show the secret with a request, as the guard wants it."""
         context.request.headers[launcher.SECRET] = self.secret.decode()
+        if self.host is not None:
+            context.request.extensions[HOST_OF_CERTIFICATE] = self.host
         return call(context)
 
 
@@ -292,7 +309,8 @@ def check_guard(access: Access) -> None:
 def _refusal(access: Access, path: str, headers: dict[str, str]) -> str:
     """Return what the guard says where it refuses a request, else what came instead."""
     try:
-        reply = get(access.address, path, access.authority, LOCAL_TIMEOUT, headers)
+        how = (access.authority, LOCAL_TIMEOUT, headers, access.host)
+        reply = get(access.address, path, *how)
     except httpx.TransportError as error:
         return str(error)
     refused = (reply.status_code, reply.content) == (403, launcher.FORBIDDEN)
@@ -305,12 +323,15 @@ def get(
     authority: Path | None,
     timeout: float = 5.0,
     headers: dict[str, str] | None = None,
+    host: str | None = None,
 ) -> httpx.Response:
-    """Request a path, encrypted where an authority vouches for the server."""
+    """Request a path, encrypted where an authority vouches for the server, or for another host."""
     scheme = "http" if authority is None else "https"
     trusted = ssl.create_default_context(cafile=authority)
     url = f"{scheme}://{address}{path}"
-    return httpx.get(url, headers=headers, timeout=timeout, verify=trusted)
+    more = {} if host is None else {HOST_OF_CERTIFICATE: host}
+    with httpx.Client(verify=trusted, timeout=timeout) as http:
+        return http.get(url, headers=headers, extensions=more)
 
 
 def free_port() -> int:

@@ -27,6 +27,7 @@ from flwr.supercore.control import ControlHttpClient
 from flwr.supercore.primitives.asymmetric import bytes_to_public_key, public_key_to_bytes
 
 from fedcluster.errors import InputError
+from fedcluster.federation._expiry import expiry_notice
 from fedcluster.federation._folder import Federation
 from fedcluster.federation._lifecycle import promote
 from fedcluster.federation._notices import state_of, take_notice
@@ -50,6 +51,9 @@ AGAIN = 5.0
 
 NODES, NEXT, STANDING = "nodes.json", "next-nodes.json", "standing.json"
 """Files in ``flower``: the node of each site, that of its new key, and how each key stands."""
+
+DAY = 86_400.0
+"""Seconds between two lines about a certificate that ends soon."""
 
 RUNS = 100
 """How many runs are looked through for one that goes on."""
@@ -93,10 +97,15 @@ class Registry:
             thread.join()
 
     def _watch(self, ended: threading.Event) -> None:
+        spoken = time.monotonic()  # the command that starts has just done so
         while not ended.wait(LOOK):
             try:
                 if self._is_due():
                     self.update()
+                if time.monotonic() - spoken > DAY:
+                    spoken = time.monotonic()
+                    if notice := expiry_notice(Federation.load(self._folder)):
+                        LOGGER.warning("%s", notice)
             except (InputError, httpx.HTTPError, OSError) as error:
                 LOGGER.warning("the sites' keys stay as they are: %s", error)
                 ended.wait(AGAIN)

@@ -29,6 +29,7 @@ from fedcluster.federation._reloading import ReloadingSite
 from fedcluster.federation._site_keys import NEXT_KEY
 from fedcluster.transports.flower import _launcher as launcher
 from fedcluster.transports.flower import _programs as programs
+from fedcluster.transports.flower._distrust import ends_soon
 from fedcluster.transports.flower._launcher import SECRET_FILE
 from fedcluster.transports.flower._programs import Access, ManagedProcess
 from fedcluster.transports.flower._standing import KNOWN, UNKNOWN, standing, why_not_let_in
@@ -135,7 +136,7 @@ def supernode_options(
     trust = ["--insecure"]
     if not membership.insecure:
         trust = [
-            *("--root-certificates", str(folder / str(membership.certificate))),
+            *("--root-certificates", str(membership.authority(folder))),
             *("--auth-supernode-private-key", str(folder / str(membership.key))),
         ]
     return [
@@ -154,12 +155,14 @@ def _wait_for_coordinator(
     name: str, membership: Membership, folder: Path, say: Callable[[str], None]
 ) -> None:
     """Wait until somebody answers; complain where it is not the coordinator."""
-    authority = None if membership.insecure else folder / str(membership.certificate)
+    authority = membership.authority(folder)
     say(f"site {name}: connecting to {membership.coordinator}")
     if not programs.is_healthy(membership.coordinator, authority):
         say(f"site {name}: nobody answers at {membership.coordinator} yet; waiting")
         while not programs.is_healthy(membership.coordinator, authority):
             time.sleep(1)
+    if authority is not None and (notice := ends_soon(membership.coordinator)):
+        say(f"site {name}: {notice}")
 
 
 @contextmanager
@@ -240,7 +243,7 @@ class Credentials:
         self._coordinator, self._insecure = membership.coordinator, membership.insecure
         self._key = folder / (membership.key or "key")
         self._next = folder / NEXT_KEY
-        self._authority = None if membership.insecure else folder / str(membership.certificate)
+        self._authority = membership.authority(folder)
         self._changed = False
 
     def standing(self, key: Path | None = None) -> str:

@@ -1,0 +1,442 @@
+"""Keys of sites at a coordinator that runs: who is registered, cut off, and told why."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import ssl
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import httpx
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    PublicFormat,
+    load_ssh_private_key,
+)
+from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+
+from fedcluster.errors import InputError
+from fedcluster.federation import _lifecycle as lifecycle
+from fedcluster.federation import _renewal as renewal
+from fedcluster.federation._folder import Federation, create
+from fedcluster.federation._membership import Membership
+from fedcluster.federation._notices import is_noticed
+from fedcluster.federation._site_keys import make_site_key, read_public_key
+from fedcluster.transports.flower import _distrust as distrusting
+from fedcluster.transports.flower import _launcher as launcher
+from fedcluster.transports.flower import _programs as programs
+from fedcluster.transports.flower import _registry as registries
+from fedcluster.transports.flower import _standing as standings
+from fedcluster.transports.flower import _supernode as member
+from fedcluster.transports.flower._programs import Access
+from fedcluster.transports.flower._registry import Registry, nodes_now, standing
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    create(tmp_path / "trial", ["north", "south"], "127.0.0.1:8443", insecure=False)
+    (tmp_path / "trial/flower").mkdir(mode=0o700)
+    return tmp_path / "trial"
+
+
+# How a key stands, for whoever has it
+
+
+def private_key(folder: Path, site: str = "north", name: str = "key") -> ec.EllipticCurvePrivateKey:
+    key = load_ssh_private_key((folder / "sites" / site / name).read_bytes(), None)
+    assert isinstance(key, ec.EllipticCurvePrivateKey)
+    return key
+
+
+@pytest.fixture
+def table(folder: Path) -> Path:
+    """The file in which the coordinator says how each key stands."""
+    path = folder / "standing.json"
+    path.write_text(json.dumps(standing(Federation.load(folder))))
+    return path
+
+
+def signed(key: Any, at: float | None = None, by: Any = None) -> dict[bytes, bytes]:
+    """The question of who has a key, or says so."""
+    now = f"{time.time() if at is None else at:.0f}".encode()
+    der = key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    signature = (by or key).sign(launcher.STANDING.encode() + now, ec.ECDSA(SHA256()))
+    told = (base64.b64encode(der), now, base64.b64encode(signature))
+    return dict(zip((name.encode() for name in launcher.SIGNED), told, strict=True))
+
+
+def test_whoever_has_a_key_is_told_how_it_stands(folder: Path, table: Path) -> None:
+    own, gone = private_key(folder), private_key(folder, "south")
+    assert launcher.standing_of(signed(own), table) == b"known"
+    lifecycle.revoke(folder, "south")
+    table.write_text(json.dumps(standing(Federation.load(folder))))
+    assert launcher.standing_of(signed(gone), table).startswith(b"revoked on 20")
+    assert launcher.standing_of(signed(own), table) == b"known"
+
+
+def test_nobody_else_is_told_anything(folder: Path, table: Path, tmp_path: Path) -> None:
+    """A public key alone, an old question, or anything else that is no proof."""
+    own, other = private_key(folder), ec.generate_private_key(ec.SECP384R1())
+    right = signed(own)
+    key, at, signature = (name.encode() for name in launcher.SIGNED)
+    wrong = [
+        signed(other),
+        signed(own, by=other),
+        signed(own, time.time() - 400),
+        signed(own, time.time() + 400),
+        {},
+        *(right | {name: b""} for name in right),
+        *(right | {name: b"\xff" * 5000} for name in right),
+        right | {at: b"nan"},
+        right | {at: b"inf"},
+        right | {key: base64.b64encode(b"no key")},
+        right | {signature: base64.b64encode(b"0" * 96)},
+    ]
+    for headers in wrong:
+        assert launcher.standing_of(headers, table) == b"unknown"
+    assert launcher.standing_of(right, tmp_path / "none.json") == b"unknown"
+    table.write_text("{")
+    assert launcher.standing_of(right, table) == b"unknown"
+    foreign = Ed25519PrivateKey.generate()
+    der = foreign.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    assert launcher.standing_of(right | {key: base64.b64encode(der)}, table) == b"unknown"
+
+
+def test_a_site_asks_how_its_key_stands(
+    folder: Path, table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Through the guard, as it stands before Flower's interfaces."""
+    guard = launcher.FleetOnly(lambda *_: pytest.fail("passed on"), b"secret", table)
+
+    async def ask(path: str, headers: dict[str, str]) -> bytes:
+        sent: list[Any] = []
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        given = [(name.encode(), value.encode()) for name, value in headers.items()]
+        scope = {"type": "http", "path": path, "headers": given, "client": ("192.0.2.1", 1)}
+        await guard(scope, lambda: None, send)  # type: ignore[arg-type, return-value]
+        return bytes(sent[1]["body"])
+
+    def get(_address: str, path: str, _authority: Any, headers: dict[str, str]) -> httpx.Response:
+        return httpx.Response(200, content=asyncio.run(ask(path, headers)))
+
+    monkeypatch.setattr(programs, "get", get)
+    key = folder / "sites/north/key"
+    assert standings.standing("127.0.0.1:1", None, key) == "known"
+    made = make_site_key(folder / "sites/north", "key")
+    assert made.waits
+    assert standings.standing("127.0.0.1:1", None, folder / "sites/north/key.next") == "unknown"
+    assert standings.standing("127.0.0.1:1", None, folder / "none") == ""
+
+
+@pytest.mark.parametrize("said", ["a\x1b[31m", "a\nb", "übel", "x" * 101])
+def test_what_a_coordinator_says_of_a_key_is_one_plain_line(
+    said: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(programs, "get", lambda *_, **__: httpx.Response(200, text=said))
+    told = standings.standing("127.0.0.1:1", None, folder / "sites/north/key")
+    assert told in {"", "x" * 100}
+    assert standings.why_not_let_in(told) == ""
+
+
+@pytest.mark.parametrize(
+    ("told", "says"),
+    [
+        ("known", "its folder was copied, or is in use twice"),
+        ("unknown", "does not know this site's key"),
+        ("revoked on 2026-11-22", "was revoked on 2026-11-22; ask the coordinator for a new one"),
+        ("replaced on 2026-11-22", "was replaced on 2026-11-22; ask"),
+        ("removed on 2026-11-22", "has this site removed on 2026-11-22"),
+    ],
+)
+def test_why_a_site_is_not_let_in(told: str, says: str) -> None:
+    assert says in standings.why_not_let_in(told)
+
+
+# Registrations
+
+
+class Control:
+    """Flower's interface for administrators: it never takes a key twice, as Flower does not."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[bytes, SimpleNamespace] = {}
+        self.runs: dict[int, Any] = {}
+
+    def ListNodes(self, _request: object) -> SimpleNamespace:  # noqa: N802
+        return SimpleNamespace(nodes_info=list(self.nodes.values()))
+
+    def RegisterNode(self, request: Any) -> SimpleNamespace:  # noqa: N802
+        if request.public_key in self.nodes:
+            refused = httpx.Response(400, text="Public key already in use.")
+            raise httpx.HTTPStatusError(
+                "", request=httpx.Request("POST", "http://a"), response=refused
+            )
+        node = SimpleNamespace(
+            public_key=request.public_key, node_id=100 + len(self.nodes), status="registered"
+        )
+        self.nodes[request.public_key] = node
+        return SimpleNamespace(node_id=node.node_id)
+
+    def UnregisterNode(self, request: Any) -> None:  # noqa: N802
+        [node] = [node for node in self.nodes.values() if node.node_id == request.node_id]
+        node.status = "unregistered"
+
+    def ListRuns(self, _request: object) -> SimpleNamespace:  # noqa: N802
+        return SimpleNamespace(run_dict=self.runs)
+
+    def close(self) -> None:
+        pass
+
+    def let_in(self) -> dict[bytes, int]:
+        """The nodes of the keys that count."""
+        counts = [node for node in self.nodes.values() if node.status != "unregistered"]
+        return {node.public_key: node.node_id for node in counts}
+
+
+@pytest.fixture
+def control(monkeypatch: pytest.MonkeyPatch) -> Control:
+    control = Control()
+    monkeypatch.setattr(programs, "client", lambda *_: control)
+    return control
+
+
+@pytest.fixture
+def registry(folder: Path, control: Control) -> Registry:
+    registry = Registry(Federation.load(folder), Access("127.0.0.1:1", None, b""))
+    registry.update()
+    return registry
+
+
+def flower_key(folder: Path, name: str) -> bytes:
+    return public_key_to_bytes(read_public_key(folder / "keys" / name))
+
+
+def test_the_keys_in_the_folder_are_let_in_and_no_others(
+    folder: Path, control: Control, registry: Registry
+) -> None:
+    assert set(control.let_in()) == {flower_key(folder, f"{s}.pub") for s in ("north", "south")}
+    assert is_noticed(Federation.load(folder))
+    lifecycle.add_sites(folder, ["west"])
+    assert not is_noticed(Federation.load(folder))
+    registry.update()
+    assert is_noticed(Federation.load(folder))
+    assert flower_key(folder, "west.pub") in control.let_in()
+    revoked = flower_key(folder, "west.pub")
+    lifecycle.revoke(folder, "west")
+    registry.update()
+    assert revoked not in control.let_in()
+    lifecycle.rotate_key(folder, "west")
+    registry.update()
+    assert flower_key(folder, "west.pub") in control.let_in()
+    assert len(control.let_in()) == 3
+
+
+def test_a_key_that_somebody_registered_beside_the_folder_is_cut_off(
+    control: Control, registry: Registry
+) -> None:
+    foreign = public_key_to_bytes(ec.generate_private_key(ec.SECP384R1()).public_key())
+    control.RegisterNode(SimpleNamespace(public_key=foreign))
+    registry.update()
+    assert foreign not in control.let_in()
+
+
+def test_both_keys_are_let_in_until_the_new_one_is_used(
+    folder: Path, control: Control, registry: Registry
+) -> None:
+    """A run that goes on reaches the site by either."""
+    old = flower_key(folder, "north.pub")
+    begun = {control.nodes[old].node_id: "north"}
+    lifecycle.rotate_key(folder, "north")
+    registry.update()
+    new = flower_key(folder, "north.next.pub")
+    assert {old, new} <= control.let_in().keys()
+    numbers = [control.nodes[key].node_id for key in (old, new)]
+    assert nodes_now(folder / "flower", begun) == {"north": [numbers[0], *numbers]}
+    control.nodes[new].status = "online"
+    registry.update()  # it is promoted
+    registry.update()  # and the old one cut off
+    assert control.let_in().keys() == {new, flower_key(folder, "south.pub")}
+    assert nodes_now(folder / "flower", begun) == {"north": numbers}
+    assert not (folder / "keys/north.next.pub").exists()
+
+
+def test_a_removed_site_stays_until_the_runs_that_ask_it_have_ended(
+    folder: Path, control: Control, registry: Registry
+) -> None:
+    gone, run = flower_key(folder, "south.pub"), folder / "runs/one"
+    run.mkdir(parents=True)
+    (run / "job.json").write_text(json.dumps({"sites": ["north", "south"]}))
+    (run / "flower-run").write_text("7")
+    status = SimpleNamespace(status="running")
+    control.runs = {7: SimpleNamespace(run_id=7, status=status)}
+    lifecycle.remove_site(folder, "south")
+    registry.update()
+    assert gone in control.let_in()
+    status.status = "finished"
+    registry.update()
+    assert gone not in control.let_in()
+
+
+def test_a_key_that_flower_does_not_take_hinders_no_other(
+    folder: Path, control: Control, registry: Registry, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Flower never takes a key again that it has unregistered once."""
+    control.UnregisterNode(
+        SimpleNamespace(node_id=control.nodes[flower_key(folder, "north.pub")].node_id)
+    )
+    lifecycle.add_sites(folder, ["west"])
+    registry.update()
+    assert "Flower does not take the key of north: Public key already in use" in caplog.text
+    assert flower_key(folder, "west.pub") in control.let_in()
+
+
+def test_a_folder_that_is_damaged_meanwhile_changes_nothing(
+    folder: Path,
+    control: Control,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(registries, "LOOK", 0.01)
+    monkeypatch.setattr(registries, "AGAIN", 0.01)
+    registry = Registry(Federation.load(folder), Access("127.0.0.1:1", None, b""))
+    with registry.kept():
+        before = control.let_in()
+        toml = (folder / "federation.toml").read_text()
+        (folder / "federation.toml").write_text("sites = 3")
+        wait_until(lambda: "the sites' keys stay as they are" in caplog.text)
+        assert control.let_in() == before
+        (folder / "federation.toml").write_text(toml)
+        lifecycle.add_sites(folder, ["west"])
+        wait_until(lambda: len(control.let_in()) == 3)
+
+
+def wait_until(holds: Any) -> None:
+    end = time.monotonic() + 120
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+# A site whose key changes
+
+
+def test_a_site_that_runs_takes_its_new_key(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The key waits until the coordinator knows it; then Flower's program is started anew."""
+    site, known = folder / "sites/north", threading.Event()
+    monkeypatch.setattr(member, "LOOK", 0.01)
+    monkeypatch.setattr(member, "ASK", 0.0)
+    told = lambda *_: "known" if known.is_set() else "unknown"  # noqa: E731
+    monkeypatch.setattr(member, "standing", told)
+    make_site_key(site, "key")
+    new, ended = (site / "key.next").read_bytes(), threading.Event()
+    membership = Membership("127.0.0.1:8443", "ca.crt", "key")
+    credentials = member.Credentials(membership, site)
+    supernode: Any = SimpleNamespace(process=SimpleNamespace(terminate=ended.set))
+    with credentials.followed(supernode):
+        assert not ended.wait(0.2)
+        known.set()
+        assert ended.wait(120)
+    assert (site / "key").read_bytes() == new
+    assert "its key, or who vouches for the coordinator, is another" in (
+        credentials.why_again(supernode)
+    )
+
+
+def test_a_site_whose_key_was_revoked_does_not_connect_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(member, "standing", lambda *_: "revoked on 2026-11-22")
+    credentials = member.Credentials(Membership("a:1", "ca.crt", "key"), folder / "sites/north")
+    with pytest.raises(InputError, match="a:1 has ended it: this site's key was revoked on 2026"):
+        credentials.why_again(SimpleNamespace())  # type: ignore[arg-type]
+
+
+# The certificate
+
+
+def shown_at(port: int) -> str:
+    return ssl.get_server_certificate(("127.0.0.1", port))
+
+
+def test_a_server_shows_its_new_certificate_without_a_restart(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files that do not belong together, for a moment or for good, leave it as it is."""
+    monkeypatch.setattr(launcher, "FRESH", 0.01)
+    chain, key = folder / "certificates/server.crt", folder / "certificates/server.key"
+
+    shown = asyncio.run(asyncio.wait_for(served(chain, key), 120))
+    assert shown[0] == shown[1] == shown[2] != shown[3]
+    assert shown[3] in chain.read_text()
+
+
+async def served(chain: Path, key: Path) -> list[str]:
+    """What a server shows at first, with wrong keys, and after its certificate was renewed."""
+    fresh = launcher.FreshCertificate(context_of)
+    context = fresh(certfile=str(chain), keyfile=str(key))
+    follows = asyncio.create_task(fresh.follow())
+    server = await asyncio.start_server(lambda _r, w: w.close(), "127.0.0.1", 0, ssl=context)
+    port = server.sockets[0].getsockname()[1]
+    shown, right = [await asyncio.to_thread(shown_at, port)], key.read_bytes()
+    for wrong in (b"nothing", key.with_name("ca.key").read_bytes()):
+        key.write_bytes(wrong)
+        await asyncio.sleep(0.1)
+        shown.append(await asyncio.to_thread(shown_at, port))
+    key.write_bytes(right)
+    renewal.renew(chain.parents[1], new_key=True)
+    while (now := await asyncio.to_thread(shown_at, port)) == shown[0]:
+        await asyncio.sleep(0.01)
+    follows.cancel()
+    server.close()
+    return [*shown, now]
+
+
+def context_of(**options: str) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(options["certfile"], options["keyfile"])
+    return context
+
+
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        (distrusting.EXPIRED, "expired, and it is 20"),
+        (distrusting.NOT_YET, "is not valid, and it is 20"),
+        (distrusting.OTHER_NAME, "is not for cluster.example.org: write the address"),
+        (distrusting.OTHER_NUMBER, "is not for cluster.example.org"),
+        (20, "is not vouched for by ca.crt: another answers at cluster.example.org:8443"),
+    ],
+)
+def test_a_certificate_that_is_not_believed_is_spoken_of_in_one_line(
+    code: int, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ssl, "get_server_certificate", lambda *_, **__: "none")
+    why = ssl.SSLCertVerificationError()
+    why.verify_code = code
+    told = distrusting.distrust(why, "cluster.example.org:8443", Path("ca.crt"))
+    assert says in told
+    assert "\n" not in told
+
+
+@pytest.mark.parametrize(("days", "says"), [(59, "expires on 20"), (61, "")])
+def test_a_site_speaks_of_a_certificate_that_ends_soon(
+    days: int, says: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    renewal.renew(folder, days=days)
+    pem = (folder / "certificates/server.crt").read_text()
+    monkeypatch.setattr(ssl, "get_server_certificate", lambda *_, **__: pem)
+    told = distrusting.ends_soon("cluster.example.org:8443")
+    assert told.startswith("the coordinator's certificate") == bool(says)
+    assert says in told
