@@ -1,20 +1,25 @@
 """Faults of real federations: every run must end with the right result for who took part.
 
-    python benchmarks/faults.py [RUNS]
+    python benchmarks/faults.py [RUNS] [--transport flower|flare]
 
 Four sites on this machine, over TLS, with keys. RUNS (20) times each: a site is killed in the
-middle, and three are enough; the same, and it comes back; the coordinator is killed and resumed.
+middle, and three are enough; the same, and it comes back; a site's programs are stopped for 90 s;
+the coordinator is killed and resumed.
 A run is right if its centres are, to the last bit, those of the same clustering in one process
 with the same sites missing in the same rounds. Every other run prepares its rows.
 """
 
 from __future__ import annotations
 
+import argparse
+import os
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +27,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from federations import Command, RunningFederation, federation, in_one_process, read_json
+from flares import flare
 
 from fedcluster.jobs import Fit
 from fedcluster.preprocessing import PreprocessingSpec
@@ -34,6 +40,8 @@ ROWS = {
 ROUNDS = 4
 SCALES = ["standard", "none"]
 DEADLINE = 60
+STOPPED = 90.0
+"""Seconds that a site is stopped."""
 STEPS = ["--algorithm", "lloyd", "--init", "summaries", "--tol", 0, "--max-iter", ROUNDS]
 
 Fault = Callable[[RunningFederation, str, int, Path], str]
@@ -47,7 +55,7 @@ def begin(running: RunningFederation, seed: int, out: Path) -> Command:
 def site_killed(running: RunningFederation, site: str, seed: int, out: Path) -> str:
     run = begin(running, seed, out)
     running.wait_for_exchange(1 + seed % 3)
-    running.sites[site].kill()
+    running.kill(running.sites[site])
     status = run.wait()
     running.join(site)
     return verdict(running, seed, out, status, run.said())
@@ -56,15 +64,34 @@ def site_killed(running: RunningFederation, site: str, seed: int, out: Path) -> 
 def site_comes_back(running: RunningFederation, site: str, seed: int, out: Path) -> str:
     run = begin(running, seed, out)
     running.wait_for_exchange(1 + seed % 3)
-    running.sites[site].kill()
+    running.kill(running.sites[site])
     running.join(site)
     return verdict(running, seed, out, run.wait(), run.said())
+
+
+def site_stopped(running: RunningFederation, site: str, seed: int, out: Path) -> str:
+    """All programs of a site, as a machine that sleeps; the run ends without it, or waits."""
+    run = begin(running, seed, out)
+    running.wait_for_exchange(1 + seed % 3)
+    pids = running.programs(running.sites[site])
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    began = time.monotonic()
+    try:
+        status = run.wait()
+        took = time.monotonic() - began
+        time.sleep(max(0.0, STOPPED - took))
+    finally:
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+    return verdict(running, seed, out, status, run.said())
 
 
 def coordinator_killed(running: RunningFederation, site: str, seed: int, out: Path) -> str:
     run = begin(running, seed, out)
     running.wait_for_exchange(1 + seed % 3)
-    running.coordinator.kill()
+    running.kill(running.coordinator)
     if run.wait() != 2:
         return f"no error: {run.said()}"
     name = run.said().split()[-1]
@@ -110,15 +137,20 @@ def verdict(running: RunningFederation, seed: int, out: Path, status: int, said:
 
 
 def main() -> None:
-    runs = int(sys.argv[1]) if len(sys.argv) > 1 else 20
+    parser = argparse.ArgumentParser()
+    parser.add_argument("runs", nargs="?", type=int, default=20)
+    parser.add_argument("--transport", choices=["flower", "flare"], default="flower")
+    given = parser.parse_args()
+    runs, started = given.runs, {"flower": federation, "flare": flare}[given.transport]
     faults: dict[str, Fault] = {
         "a site is killed": site_killed,
         "a site is killed and comes back": site_comes_back,
+        "a site is stopped for 90 s": site_stopped,
         "the coordinator is killed and resumed": coordinator_killed,
     }
     here(0), here(1)  # compiles what the sites will need: that shall not count against a deadline
     wrong = 0
-    with tempfile.TemporaryDirectory() as folder, federation(Path(folder), ROWS) as running:
+    with tempfile.TemporaryDirectory() as folder, started(Path(folder), ROWS) as running:
         for name, fault in faults.items():
             seconds = []
             for i in range(runs):

@@ -158,6 +158,17 @@ class RunningFederation:
         for name in names:
             self.sites[name].wait_for("connected; Ctrl-C")
 
+    def programs(self, command: Command) -> list[int]:
+        """The process of a command and those that it has started."""
+        family, parents = [command.process.pid], {pid: parent_of(pid) for pid in self.pids()}
+        while new := {pid for pid, up in parents.items() if up in family} - set(family):
+            family += sorted(new)
+        return family
+
+    def kill(self, command: Command) -> None:
+        """A command without asking; what it has started notices."""
+        command.kill()
+
     def end_supernode(self, name: str) -> None:
         """Flower's program at a site, and not ours."""
         site = self.sites[name].process.pid

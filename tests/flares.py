@@ -48,29 +48,12 @@ class RunningFlare(RunningFederation):
         for name in names:
             self.sites[name].wait_for("Successfully registered client")
 
-    def programs(self, command: Command) -> list[int]:
-        """FLARE's program of a command and the processes of its jobs, ours among them."""
-        groups = {command.process.pid}
-        found = [command.process.pid]
-        parents = {pid: _parent(pid) for pid in self.pids()}
-        while new := [pid for pid, parent in parents.items() if parent in groups - {pid}]:
-            groups |= set(new)
-            found += new
-            parents = {pid: parent for pid, parent in parents.items() if pid not in groups}
-        return found
-
     def kill(self, command: Command) -> None:
         """All at once, as a machine that loses its power."""
         for pid in self.programs(command):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         command.process.wait()
-
-
-def _parent(pid: int) -> int:
-    with suppress(OSError):
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    return 0
 
 
 @contextmanager

@@ -1,0 +1,284 @@
+"""A real federation over NVIDIA FLARE on this machine: provisioned, mutual TLS, four processes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from federations import PATIENCE
+from flares import RunningFlare, flare
+from nvflare.fuel.flare_api.flare_api import new_secure_session
+
+from fedcluster._specifications import RunOptions
+from fedcluster.federation import _runs as runs
+from fedcluster.jobs import Fit, SelectK
+from fedcluster.preprocessing import PreprocessingSpec
+from fedcluster.transports.flare import _kit as kits
+from fedcluster.transports.flare import _locks as locks
+from fedcluster.transports.flare._coordinator import FlareCarrier, session
+from fedcluster.transports.flare._jobs import write_flare_job
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
+
+RNG = np.random.default_rng(0)
+ROWS = {
+    name: RNG.normal(size=(n, 2)) * 2 + RNG.integers(0, 4, (n, 1)) * [3.0, 5.0]
+    for name, n in {"north": 60, "south": 80, "west": 70}.items()
+}
+WAIT = ["--deadline", PATIENCE]
+CHIEF = "chief@example.org"
+"""One who administers the project: as provisioned, such a one may do everything."""
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningFlare]:
+    folder = tmp_path_factory.mktemp("flare")
+    with pytest.MonkeyPatch.context() as patch:
+        _with_chief(patch, folder / "chief")
+        with flare(folder, ROWS) as running:
+            yield running
+
+
+def _with_chief(patch: pytest.MonkeyPatch, kit: Path) -> None:
+    """Provision an administrator of the project, too."""
+    project, provision = kits.project, kits._provision  # noqa: SLF001
+
+    def project_with_chief(federation, lead):
+        content = project(federation, lead)
+        chief = {"name": CHIEF, "type": "admin", "org": "fedcluster", "role": "project_admin"}
+        content["participants"].append(chief)
+        return content
+
+    def provision_and_keep(work, file):
+        provision(work, file)
+        [made] = (work / "kits" / "fedcluster").glob("prod_*")
+        shutil.copytree(made / CHIEF, kit)
+
+    patch.setattr(kits, "project", project_with_chief)
+    patch.setattr(kits, "_provision", provision_and_keep)
+
+
+def models(here: Path, there: Path) -> list[dict]:
+    """The models of two folders, but for how their parameters were given."""
+    both = [json.loads((folder / "model.json").read_text("utf-8")) for folder in (here, there)]
+    for model in both:
+        model.pop("algorithm")
+    return both
+
+
+@pytest.mark.network
+def test_the_same_bits_as_in_one_process_over_flare(running: RunningFlare, tmp_path: Path) -> None:
+    """Rows are prepared, as they are by default."""
+    run = running.run("fit", "-k", 3, *WAIT, "--out", tmp_path / "there")
+    tomls = [running.site(name) / "site.toml" for name in ROWS]
+    local = running.command("fit", *tomls, "-k", 3, "--out", tmp_path / "here", name="here")
+    assert run.wait() == 0, run.said()
+    assert local.wait() == 0, local.said()
+    here, there = models(tmp_path / "here", tmp_path / "there")
+    assert here == there
+    assert "The model is at north, south, west; each labels its own rows by it." in run.said()
+
+
+# In one job: FLARE takes some 10 s for each
+
+FITS: dict[str, tuple[Fit, list[object]]] = {
+    "default": (Fit(3), []),
+    "prepared": (Fit(3, prepare=PreprocessingSpec(missing="mean")), []),
+    "better": (Fit(3, quality="better"), ["--quality", "better"]),
+    "sums only": (Fit(3, sums_only=True), ["--sums-only"]),
+    "lloyd": (Fit(3, algorithm="lloyd", init="summaries"), ["--init", "summaries"]),
+    "fkm": (Fit(3, algorithm="fkm"), ["--algorithm", "fkm"]),
+    "kfed": (Fit(3, algorithm="kfed"), ["--algorithm", "kfed"]),
+    "fedavg": (Fit(3, algorithm="fedavg"), ["--algorithm", "fedavg"]),
+    "fuzzy": (Fit(3, m=2.0), ["-m", 2]),
+    "ffcm": (Fit(3, m=2.0, algorithm="ffcm"), ["-m", 2, "--algorithm", "ffcm"]),
+    "mixture": (Fit(3, model="mixture", n_init=2), ["--model", "mixture", "--n-init", 2]),
+    "trimmed": (Fit(3, trim=0.1), ["--trim", 0.1]),
+    "cosine": (Fit(3, metric="cosine"), ["--metric", "cosine"]),
+}
+
+
+class Unsent(FlareCarrier):
+    """A carrier that leaves the runs to a job of ours."""
+
+    def hand_over(self, folder: Path) -> None:
+        pass
+
+
+@pytest.mark.long
+def test_every_algorithm_gives_the_same_bits_over_flare(running: RunningFlare, tmp_path: Path):
+    """And the choice of k; all as runs of one job."""
+    carrier = Unsent(running.federation)
+    jobs: dict[str, Any] = {name: job for name, (job, _) in FITS.items()}
+    jobs["select"] = SelectK(k_max=4, prepare=PreprocessingSpec(missing="mean"))
+    begun = {
+        name: runs.begin(carrier, job, RunOptions(tmp_path / f"{name}-there", deadline=PATIENCE))
+        for name, job in jobs.items()
+    }
+    names = [folder.name for folder in begun.values()]
+    submit(running, write_flare_job(tmp_path / "job", names, list(ROWS), None))
+    tomls = [running.site(name) / "site.toml" for name in ROWS]
+    for name, folder in begun.items():
+        assert outcome(folder)["done"], (name, outcome(folder))
+        there, here = tmp_path / f"{name}-there", tmp_path / f"{name}-here"
+        if name == "select":
+            how: list[object] = ["select-k", *tomls, "--k-max", 4]
+        else:
+            scale = [] if name == "prepared" else ["--scale", "none"]
+            how = ["fit", *tomls, "-k", 3, *FITS[name][1], *scale]
+        local = running.command(*how, "--out", here, name="here")
+        assert local.wait() == 0, local.said()
+        if name == "select":
+            told = [json.loads((side / "selection.json").read_text()) for side in (here, there)]
+            assert [each.pop("sites")[0]["name"] for each in told] == ["north"] * 2
+            assert told[0] == told[1]
+        else:
+            assert models(here, there)[0] == models(here, there)[1], name
+
+
+def outcome(folder: Path) -> dict:
+    end = time.monotonic() + PATIENCE
+    while not (found := runs.outcome_of(folder)):
+        assert time.monotonic() < end, f"no outcome of {folder}"
+        time.sleep(0.2)
+    return found
+
+
+def submit(running: RunningFlare, job: Path) -> str:
+    with session(running.federation) as opened:
+        return str(opened.submit_job(str(job)))
+
+
+# Attacks of those who may submit jobs, and of one who administers the project
+
+EVIL = """
+from pathlib import Path
+from nvflare.apis.executor import Executor
+from nvflare.apis.impl.controller import Controller
+Path({mark!r}).write_text("own code was run")
+class Evil(Executor):
+    def __init__(self):
+        super().__init__()
+        Path({mark!r}).write_text("own code was run")
+    def execute(self, *args):
+        return None
+"""
+REFUSED = r"(?i)authoriz"
+LOGS = "nvflare.app_common.logging.job_log_streamer.JobLogStreamer"
+
+
+def evil(folder: Path, kind: str, mark: Path) -> Path:
+    """A job that is more than ours, and leaves a file where it succeeds."""
+    write_flare_job(folder, ["no-such-run"], list(ROWS), None)
+    config = folder / "app" / "config"
+    client, server = config / "config_fed_client.json", config / "config_fed_server.json"
+    told = {path: json.loads(path.read_text()) for path in (client, server)}
+    touch = {"id": "x", "path": "subprocess.Popen", "args": {"args": ["touch", str(mark)]}}
+    executor = told[client]["executors"][0]["executor"]
+    if kind == "own code":
+        (folder / "app" / "custom").mkdir()
+        (folder / "app" / "custom" / "evil.py").write_text(EVIL.format(mark=str(mark)))
+        executor["path"] = "evil.Evil"
+    elif kind == "unlisted class at the sites":
+        told[client]["components"].append(touch)
+    elif kind == "unlisted class at the server":
+        told[server]["components"].append(touch)
+    elif kind == "unlisted class of FLARE's own":
+        told[client]["components"].append({"id": "x", "path": LOGS, "args": {}})
+    else:
+        executor["args"] = {"site_file": "/etc/passwd", "where": str(mark)}
+    for path, content in told.items():
+        path.write_text(json.dumps(content))
+    return folder
+
+
+FAILED = {"FINISHED:FAILED_TO_RUN", "FINISHED:ABNORMAL", "FINISHED:EXECUTION_EXCEPTION"}
+ATTACKS = [
+    "own code",
+    "unlisted class at the sites",
+    "unlisted class at the server",
+    "unlisted class of FLARE's own",
+    "another site file",
+]
+
+
+@pytest.mark.long
+def test_attacks_by_jobs_fail_and_a_fit_works_after_them(running: RunningFlare, tmp_path: Path):
+    for i, kind in enumerate(ATTACKS):
+        mark = tmp_path / f"mark-{i}"
+        with session(running.federation) as opened:
+            job = str(opened.submit_job(str(evil(tmp_path / f"evil-{i}", kind, mark))))
+            assert ended(opened, job) in FAILED, kind
+        assert not mark.exists(), kind
+    run = running.run("fit", "-k", 3, *WAIT, "--out", tmp_path / "after")
+    assert run.wait() == 0, run.said()
+
+
+def ended(opened: Any, job: str) -> str:
+    end = time.monotonic() + PATIENCE
+    while True:
+        status = str(opened.get_job_meta(job).get("status"))
+        if status.startswith(("FINISHED", "REJECTED", "FAILED")):
+            return status
+        assert time.monotonic() < end, status
+        time.sleep(1)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("who", ["lead", CHIEF])
+def test_nobody_reads_a_site_s_files_by_a_shell(who: str, running: RunningFlare, tmp_path: Path):
+    """Neither who leads nor who administers; and the latter submits no job."""
+    kit = running.folder / "flare" / "lead" if who == "lead" else running.folder.parent / "chief"
+    name = who if who == CHIEF else kits.LEAD
+    opened = new_secure_session(name, str(kit), timeout=60)
+    try:
+        for command in (opened.cat_target, opened.head_target, opened.tail_target):
+            for target in ("north", "server"):
+                with pytest.raises(Exception, match=REFUSED) as caught:
+                    command(target, None, "local/resources.json")
+                assert "class_allow_list" not in str(caught.value)
+        with pytest.raises(Exception, match=REFUSED):
+            opened.ls_target("north")
+        with pytest.raises(Exception, match=REFUSED):
+            opened.grep_target("north", None, "a", "local/resources.json")
+        if who == CHIEF:
+            job = write_flare_job(tmp_path / "job", ["no-such-run"], list(ROWS), None)
+            with pytest.raises(Exception, match=REFUSED):
+                opened.submit_job(str(job))
+    finally:
+        opened.close()
+
+
+@pytest.mark.long
+def test_a_site_whose_lock_was_opened_takes_no_part(running: RunningFlare, tmp_path: Path):
+    """The others go on; what FLARE is told names no reason."""
+    kit = running.kit("west")
+    path = kit / "local" / "resources.json"
+    content = path.read_text()
+    path.write_text(json.dumps({**json.loads(content), "allow_log_streaming": True}))
+    try:
+        terms = ["--quorum", 2, "--deadline", 60]
+        run = running.run("fit", "-k", 3, *terms, "--out", tmp_path / "out")
+        assert run.wait() == 0, run.said()
+        assert all(missing == ["west"] for missing in running.missing())
+        assert "allow_log_streaming must be false" in running.sites["west"].said()
+        assert "allow_log_streaming must be false" not in running.coordinator.said()
+    finally:
+        path.write_text(content)
+    assert locks.lacking(kit) == []
+
+
+@pytest.mark.long
+def test_nothing_of_a_site_s_log_is_at_the_server(running: RunningFlare) -> None:
+    """Text that only a site's own program writes, after all that went wrong above."""
+    kept = [path for path in running.server_kit.rglob("*") if path.is_file()]
+    assert len(kept) > 10
+    for path in kept:
+        assert b"answered" not in path.read_bytes() or path.suffix == ".pyc", path
