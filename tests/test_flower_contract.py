@@ -22,6 +22,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import _Call, call
+from urllib.request import proxy_bypass
 from zipfile import ZipFile
 
 import flwr.supernode.fleet_http_client
@@ -280,6 +281,23 @@ def test_flower_reads_the_environment_that_is_set_for_it_and_no_other(monkeypatc
     sources = ["supercore.telemetry", "common.constant", "supercore.constant"]
     text = "".join(inspect.getsource(import_module(f"flwr.{name}")) for name in sources)
     assert {name for name in names if f'"{name}"' not in text} == set()
+
+
+@pytest.mark.parametrize("given", [{}, {"no_proxy": "clinic.example"}, {"NO_PROXY": "a,,b"}])
+def test_no_proxy_is_asked_for_this_machine_itself(given, monkeypatch):
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("HTTPS_PROXY", "http://proxy.example:3128")
+    for _ in range(2):
+        programs.reach_directly()
+    assert all(proxy_bypass(host) for host in ("127.0.0.1", "localhost"))
+    assert not proxy_bypass("cluster.example.org")
+    for value in given.values():
+        assert all(map(proxy_bypass, filter(None, value.split(","))))
+    assert "127.0.0.1" in environment(Path("home"))["NO_PROXY"]
 
 
 # Its waits, which are shortened

@@ -101,6 +101,7 @@ def environment(home: Path, *, listens: str = "127.0.0.1") -> dict[str, str]:
     proxy on this machine may say for whom it asks: the guard of the SuperLink believes that. Its
     number is a loopback one, or the one that the SuperLink listens at.
     """
+    reach_directly()
     own = {name: value for name, value in os.environ.items() if not name.startswith("FLWR_")}
     return own | {
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
@@ -110,6 +111,17 @@ def environment(home: Path, *, listens: str = "127.0.0.1") -> dict[str, str]:
         "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
         "FORWARDED_ALLOW_IPS": f"127.0.0.1,::1,{listens}",
     }
+
+
+def reach_directly() -> None:
+    """Let this process and those that it starts reach this machine itself without a proxy.
+
+    A proxy that HTTPS_PROXY names is for the way to the coordinator.
+    """
+    for name in ("NO_PROXY", "no_proxy"):
+        without = [each for each in os.environ.get(name, "").split(",") if each]
+        if name in os.environ or name.isupper():
+            os.environ[name] = ",".join(dict.fromkeys([*without, "127.0.0.1", "::1", "localhost"]))
 
 
 class ManagedProcess:
@@ -329,6 +341,7 @@ def get(
     scheme = "http" if authority is None else "https"
     trusted = ssl.create_default_context(cafile=authority)
     url = f"{scheme}://{address}{path}"
+    reach_directly()
     more = {} if host is None else {HOST_OF_CERTIFICATE: host}
     with httpx.Client(verify=trusted, timeout=timeout) as http:
         return http.get(url, headers=headers, extensions=more)
@@ -359,6 +372,7 @@ def client(kind: type[ClientT], access: Access, max_tries: int, *interceptors: A
     *interceptors : interceptor of Flower
         By which it proves who it is, besides the secret.
     """
+    reach_directly()
     waits = partial(exponential, max_delay=20)
     logging.getLogger("flwr").setLevel(logging.CRITICAL)  # we say it in our own words
     return kind.from_server_address(
