@@ -13,6 +13,11 @@ from pathlib import Path
 import numpy as np
 from federations import PATIENCE, Command, RunningFederation
 
+from fedcluster._specifications import RunOptions
+from fedcluster.federation import _runs as runs
+from fedcluster.federation._runs import Carrier
+from fedcluster.io._outputs import write_json
+from fedcluster.jobs import Job
 from fedcluster.transports.flare._kit import make_kits
 
 
@@ -68,3 +73,13 @@ def flare(folder: Path, rows: Mapping[str, np.ndarray]) -> Iterator[RunningFlare
         running.end()
         for pid in running.left_over(20):
             os.kill(pid, signal.SIGKILL)
+
+
+def written(carrier: Carrier, job: Job, options: RunOptions) -> Path:
+    """Write a run that is to be handed over in some other way; return its folder."""
+    folder = runs.new_run(carrier.federation)
+    folder.mkdir(parents=True)
+    content = runs.content_of(carrier.federation, folder, job, options)
+    write_json(folder / "job.json", {**content, "out": str(options.out)})
+    runs.write_job(carrier, folder)
+    return folder

@@ -6,6 +6,7 @@ The test plays him as root, with a second user's rights, beside a real federatio
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 import stat
@@ -13,7 +14,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import httpx
@@ -32,6 +35,8 @@ from flwr.superlink.main import create_app as create_superlink
 from flwr.supernode.main import create_app as create_supernode
 from strangers import listening, stranger
 
+from fedcluster.errors import InputError
+from fedcluster.federation._folder import ADDRESS, create
 from fedcluster.transports.flower import _coordinator as coordinator
 from fedcluster.transports.flower import _programs as programs
 
@@ -92,10 +97,16 @@ def running(folder: Path) -> Iterator[RunningFederation]:
 
 
 def ports(running: RunningFederation) -> dict[int, Any]:
-    """The ports of the federation, and the app of Flower behind each."""
+    """The ports of the federation, and the app of Flower behind each; not that for operators."""
     places = [where for _, where in listening(running.pids())]
     found = {int(where.rpartition(":")[2]): create_supernode() for where in places}
+    del found[port_for_operators(running)]
     return found | {running.federation.port: create_superlink()}
+
+
+def port_for_operators(running: RunningFederation) -> int:
+    address = json.loads((running.folder / ADDRESS).read_text())["address"]
+    return int(address.rpartition(":")[2])
 
 
 def evil(out: Path) -> bytes:
@@ -124,11 +135,12 @@ def routes(app: Any) -> list[str]:
 
 
 def test_the_ports_of_a_federation_are_known(running: RunningFederation) -> None:
-    """One of the coordinator, as its address says; one of each site, on its own machine only."""
+    """Two of the coordinator, one as its address says; one of each site, on this machine only."""
     found = listening(running.pids())
     assert {kind for kind, _ in found} == {"tcp"}
     assert ("tcp", f"here:{running.federation.port}") in found
-    assert len(found) == 1 + len(ROWS)
+    assert ("tcp", f"here:{port_for_operators(running)}") in found
+    assert len(found) == 2 + len(ROWS)
     assert all(where.startswith("here:") for _, where in found)
 
 
@@ -159,6 +171,25 @@ def test_another_user_is_refused_at_every_port(running: RunningFederation, folde
     assert not (folder / "mark").exists()
 
 
+def test_another_user_is_no_operator(running: RunningFederation) -> None:
+    """He learns that the coordinator is there, and what its metrics say."""
+    port, body = port_for_operators(running), json.dumps({"job": "fit"}).encode()
+    [run] = (path.name for path in (running.folder / "runs").iterdir())
+    asked = [
+        (port, method, path, content)
+        for method, content in (("GET", b""), ("POST", body), ("POST", b""))
+        for path in (
+            *("/", "/runs", "/sites", f"/runs/{run}", f"/runs/{run}/result/model.json"),
+            *(f"/runs/{run}/{verb}" for verb in ("cancel", "resume", "forget")),
+        )
+    ]
+    for token in ("", "guess"):
+        answers = stranger(asked, headers={"Authorization": f"Bearer {token}"})["asked"]
+        assert set(answers) <= {401, 404, 405}, answers
+        assert answers.count(401) == 12
+    assert stranger([(port, "GET", "/health", b"")], headers={})["asked"] == [200]
+
+
 def test_another_user_reads_and_writes_no_file(running: RunningFederation) -> None:
     paths = [running.folder, *running.folder.rglob("*")]
     assert len(paths) > 30
@@ -178,7 +209,8 @@ def test_no_process_shows_a_secret(running: RunningFederation) -> None:
     """What it was started with is there for all to read; its environment and memory are not."""
     pids = running.pids()
     secrets = [path.read_text() for path in running.folder.rglob("secret")]
-    assert len(secrets) == 2 + len(ROWS)
+    secrets += [(running.folder / "operator.token").read_text().strip()]
+    assert len(secrets) == 1 + len(ROWS)
     found = stranger(pids=pids)
     assert found["inside"] == []
     shown = "\n".join(found["cmdlines"])
@@ -187,20 +219,26 @@ def test_no_process_shows_a_secret(running: RunningFederation) -> None:
     assert not [secret for secret in secrets if secret in shown]
 
 
-def test_not_even_the_coordinator_runs_the_code_of_an_app(
-    running: RunningFederation, folder: Path
-) -> None:
+def carried_out(carrier: coordinator.FlowerCarrier) -> None:
+    with suppress(InputError):  # its program has ended
+        coordinator.carry_out(carrier, bool)
+
+
+def test_not_even_the_coordinator_runs_the_code_of_an_app(folder: Path) -> None:
     """Who knows the secret can start a run, but what it does stands in the federation's folder."""
-    access = coordinator.access_to(running.federation)
-    control = programs.client(ControlHttpClient, access, 1)
+    own = create(folder / "own", ["a"], f"127.0.0.1:{programs.free_port()}", insecure=True)
     request = StartRunRequest.FromString(evil(folder / "mark"))
-    run = control.StartRun(request).run_id
-    end = time.monotonic() + 120
-    while time.monotonic() < end:
-        status = control.ListRuns(ListRunsRequest(run_id=run)).run_dict[run].status
-        if status.status == "finished":
-            break
-        time.sleep(0.2)
-    control.close()
+    with coordinator.serve(own) as carrier:
+        assert list(own.folder.rglob("secret")) == []
+        Thread(target=carried_out, args=[carrier], daemon=True).start()
+        control = programs.client(ControlHttpClient, carrier.access, 1)
+        run = control.StartRun(request).run_id
+        end = time.monotonic() + 120
+        while time.monotonic() < end:
+            status = control.ListRuns(ListRunsRequest(run_id=run)).run_dict[run].status
+            if status.status == "finished":
+                break
+            time.sleep(0.2)
+        control.close()
     assert status.details == "the run has no job in the federation's folder"
     assert not (folder / "mark").exists()

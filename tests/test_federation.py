@@ -44,11 +44,13 @@ from fedcluster.engines._remote import RemoteEngine
 from fedcluster.engines._responder import Responder
 from fedcluster.errors import InputError, SiteError
 from fedcluster.federation import _runs as runs
+from fedcluster.federation._audit_log import read_log
 from fedcluster.federation._conduct import conduct
 from fedcluster.federation._folder import Federation, create
 from fedcluster.federation._membership import Membership, site_auditor
 from fedcluster.federation._messages import shown
 from fedcluster.federation._results import keep_results
+from fedcluster.federation._service_client import Coordinator
 from fedcluster.jobs import JOBS, Evaluate, Fit, SelectK, plan_of
 from fedcluster.model import Model
 from fedcluster.preprocessing import PreprocessingSpec
@@ -318,6 +320,14 @@ def test_a_fuzzy_job_writes_degrees_at_the_sites(folder: Path, tmp_path: Path) -
     conduct(engine(folder), content(tmp_path / "out", job), tmp_path / "run")
     header = (folder / "sites/north/results/labels.csv").read_text().splitlines()[0]
     assert header == "row,cluster,membership_0,membership_1"
+
+
+def test_a_site_s_log_names_the_operator(folder: Path, tmp_path: Path) -> None:
+    """As the coordinator tells it."""
+    job = content(tmp_path / "out", Fit(2), operator="ada")
+    conduct(engine(folder), job, tmp_path / "run")
+    lines = [line for line in read_log(folder / "sites/north/audit.jsonl") if "question" in line]
+    assert {line.get("operator") for line in lines} == {"ada"}, lines
 
 
 def test_chosen_columns_are_the_only_ones_that_are_read(folder: Path, tmp_path: Path) -> None:
@@ -782,7 +792,15 @@ def test_rounds_without_a_site_are_told_in_a_line_for_each_reason() -> None:
 
 def test_a_run_that_failed_is_shown_on_a_line_of_its_own(folder, monkeypatch) -> None:
     """No other line is as wide as its reason."""
-    monkeypatch.setattr(coordinator, "sites_online", lambda federation: ["a"])
+    site = {"connected": True, "last_answer": None, "answered": 0, "missed": 0}
+    about = {"seconds_of_a_round": None, "queue": 0, "days_of_certificate": 900}
+    connected = {"sites": {"a": site}, **about}
+
+    def get(_, path):
+        told = {"runs": [asdict(run) for run in runs.runs(Federation.load(folder))]}
+        return dict(connected) if path == "/sites" else told
+
+    monkeypatch.setattr(Coordinator, "get", get)
     shown = CliRunner().invoke(app, ["federation", "show", str(folder)])
     assert (shown.exit_code, shown.output.splitlines()[-1]) == (0, "No runs yet."), shown.output
     reason = "why " * 100
@@ -808,6 +826,5 @@ def test_runs_are_listed_with_their_outcome(folder: Path) -> None:
         if outcome:
             (run / "outcome.json").write_text(json.dumps(outcome))
     federation = Federation.load(folder)
-    assert runs.runs(federation) == {"a": "done", "b": "why", "c": "not ended"}
-    with pytest.raises(InputError, match="run 'a' has ended; its result is in /there"):
-        runs.resume(coordinator.FlowerCarrier(federation), "a")
+    ended = [(run.name, run.state, run.error) for run in runs.runs(federation)]
+    assert ended == [("a", "done", ""), ("b", "failed", "why"), ("c", "interrupted", "")]

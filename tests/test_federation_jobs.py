@@ -13,9 +13,9 @@ from test_federation import SITES, content, engine, invoke, site_tomls, with_lim
 
 from fedcluster.client import Client
 from fedcluster.errors import HeldBackError, InputError, SiteError
-from fedcluster.federation import _runs as runs
 from fedcluster.federation._conduct import conduct
 from fedcluster.federation._folder import create
+from fedcluster.federation._service_client import Coordinator
 from fedcluster.jobs import JOBS, Evaluate, Fit, SelectK
 from fedcluster.kernels._runtime import announcer
 from fedcluster.model import Model
@@ -49,15 +49,15 @@ def over(trial: Path, monkeypatch: pytest.MonkeyPatch):
     """Run a command for the coordinator, with its sites in this process in Flower's place."""
     told: list[dict] = []
 
-    def begin(carrier, job, terms):
+    def begin(coordinator, job, terms):
         name = next(name for name, kind in JOBS.items() if isinstance(job, kind))
         given = {"job": name, "parameters": asdict(job), "columns": terms.columns}
         given = json.loads(json.dumps({**given, "out": str(terms.out)}))
         told.append(conduct(engine(trial), given, trial / "runs" / str(len(told))))
-        return trial / "runs"
+        return "run"
 
-    monkeypatch.setattr(runs, "begin", begin)
-    monkeypatch.setattr(runs, "wait", lambda *how: {"done": True, **told[-1]})
+    monkeypatch.setattr(Coordinator, "begin", begin)
+    monkeypatch.setattr(Coordinator, "wait", lambda *how: {"done": True, **told[-1]})
     return lambda *arguments: invoke("federation", "run", trial, *arguments)
 
 

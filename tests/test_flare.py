@@ -32,6 +32,7 @@ from fedcluster.errors import InputError
 from fedcluster.federation import _runs as runs
 from fedcluster.federation._audit_log import has_left, read_log
 from fedcluster.federation._folder import CANCEL, Federation, create
+from fedcluster.io._outputs import write_json
 from fedcluster.jobs import Fit
 from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.transports.flare import _locks as locks
@@ -337,6 +338,9 @@ class NoFlare:
     def end(self, folder):
         return None
 
+    def sites_online(self):
+        return SITES
+
 
 @pytest.fixture
 def network(trial, monkeypatch):
@@ -352,7 +356,14 @@ def network(trial, monkeypatch):
 
 def begin(trial: Path, out: Path, **how: Any) -> Path:
     job = Fit(3, prepare=PreprocessingSpec(missing="mean"))
-    return runs.begin(NoFlare(trial), job, RunOptions(out=out, **{"deadline": 900.0, **how}))
+    carrier = NoFlare(trial)
+    folder = runs.new_run(carrier.federation)
+    folder.mkdir(parents=True)
+    options = RunOptions(out=out, **{"deadline": 900.0, **how})
+    content = runs.content_of(carrier.federation, folder, job, options)
+    write_json(folder / "job.json", {**content, "out": str(out)})
+    runs.write_job(carrier, folder)
+    return folder
 
 
 def test_a_run_over_flare_is_the_same_bits_as_on_one_machine(network, trial, tmp_path):
@@ -380,8 +391,8 @@ def test_a_run_that_is_handed_in_again_goes_on_from_its_records(network, trial, 
     told = runs.outcome_of(folder)["error"]
     assert told.endswith("where 2 are needed (south: FLARE says HANDLER_EXCEPTION)")
     network.codes.clear()
-    again = runs.resume(NoFlare(trial), folder.name)
-    network.carry_out(again.name)
+    runs.begin_anew(folder)
+    network.carry_out(folder.name)
     assert runs.outcome_of(folder)["done"]
     lines = [len(list(read_log(trial / "sites" / name / "audit.jsonl"))) for name in SITES]
     network.carry_out(folder.name)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from federations import PATIENCE
-from flares import RunningFlare, flare
+from flares import RunningFlare, flare, written
 from nvflare.fuel.flare_api.flare_api import new_secure_session
 
 from fedcluster._specifications import RunOptions
@@ -119,7 +119,7 @@ def test_every_algorithm_gives_the_same_bits_over_flare(running: RunningFlare, t
     jobs: dict[str, Any] = {name: job for name, (job, _) in FITS.items()}
     jobs["select"] = SelectK(k_max=4, prepare=PreprocessingSpec(missing="mean"))
     begun = {
-        name: runs.begin(carrier, job, RunOptions(tmp_path / f"{name}-there", deadline=PATIENCE))
+        name: written(carrier, job, RunOptions(tmp_path / f"{name}-there", deadline=PATIENCE))
         for name, job in jobs.items()
     }
     names = [folder.name for folder in begun.values()]

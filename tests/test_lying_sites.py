@@ -32,9 +32,9 @@ from fedcluster.engines._recorded import RecordedEngine
 from fedcluster.engines._remote import RemoteEngine
 from fedcluster.engines._responder import Responder
 from fedcluster.errors import InputError, SiteError
-from fedcluster.federation import _runs as runs
 from fedcluster.federation._bounds import first_rows, keep_first_rows
 from fedcluster.federation._folder import Federation, bound, create
+from fedcluster.federation._runs import content_without
 from fedcluster.jobs import Fit, execute
 from fedcluster.kernels import nearest
 from fedcluster.metrics._moments import Means, Squares
@@ -44,7 +44,6 @@ from fedcluster.preprocessing._moments import Missing, Principal
 from fedcluster.privacy import Groups
 from fedcluster.recipes._robust import Robust, apart, majority, robust_rule
 from fedcluster.rounds import server_update
-from fedcluster.transports.flower import _coordinator as coordinator
 
 SITES = ("north", "south")
 RNG = np.random.default_rng(19)
@@ -603,18 +602,16 @@ def test_a_site_that_is_forgotten_is_not_asked(tmp_path: Path) -> None:
         ForgettingEngine(RemoteEngine(Postman(responders(rows)), rows), tmp_path, "c")
 
 
-def test_a_run_to_forget_a_site_is_that_run_without_it(tmp_path: Path, monkeypatch) -> None:
+def test_a_run_to_forget_a_site_is_that_run_without_it(tmp_path: Path) -> None:
     trial = create(tmp_path / "f", ("a", "b", "c"), "127.0.0.1:8443", insecure=True)
     given = {"sites": ["a", "b", "c"], "quorum": 3, "out": "x", "job": "fit", "columns": None}
-    before = trial.file("runs", "old")
+    before, new = trial.file("runs", "old"), trial.file("runs", "new")
     before.mkdir(parents=True)
     (before / "job.json").write_text(json.dumps(given))
-    told: list[dict[str, Any]] = []
-    monkeypatch.setattr(runs, "_submit", lambda where, folder, content: told.append(content))
-    runs.forget(coordinator.FlowerCarrier(trial), "old", "b", tmp_path / "new")
-    [content] = told
+    content = content_without(trial, "old", "b", new)
     assert (content["sites"], content["quorum"]) == (["a", "c"], 2)
     assert content["forgets"] == {"run": str(before), "site": "b"}
+    assert content["out"] == str(new / "result")
     for name, site, reason in (("old", "z", "'z' cannot be forgotten"), ("no", "a", "no run 'no'")):
         with pytest.raises(InputError, match=reason):
-            runs.forget(coordinator.FlowerCarrier(trial), name, site, tmp_path / "new")
+            content_without(trial, name, site, new)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedcluster._specifications import Evaluate, Fit, Profile, RunOptions, SelectK
+from fedcluster.cli import _operators as operators
+from fedcluster.cli._logging import Format, LogFormat, telling
 from fedcluster.cli._options import (
     AlsoProfile,
     AsJson,
@@ -33,11 +33,10 @@ from fedcluster.cli._options import (
     with_options,
 )
 from fedcluster.cli._screen import Screen, needs, say
+from fedcluster.cli._service import OutAgain, begin, coordinator_at, follow, is_flare
 
 if TYPE_CHECKING:
     from fedcluster.federation._folder import Federation
-    from fedcluster.federation._runs import Carrier
-    from fedcluster.jobs import Job
 
 
 app = typer.Typer(
@@ -47,6 +46,7 @@ run_app = typer.Typer(
     help="Run a job at the sites of a federation.", no_args_is_help=True, rich_markup_mode=None
 )
 app.add_typer(run_app, name="run")
+operators.add_to(app)
 
 Folder = Annotated[
     Path, typer.Argument(metavar="DIR", show_default=False, help="Folder of the federation.")
@@ -154,49 +154,33 @@ def bounds(folder: Folder, rows: MostRows = None, ranges: Ranges = None) -> None
 
 
 @app.command(epilog="Example: fedcluster federation start trial")
-def start(folder: Folder) -> None:
-    """Let the sites connect, until interrupted.
+def start(folder: Folder, log_format: LogFormat = Format.TEXT) -> None:
+    """Let the sites connect and carry out runs, until interrupted.
 
-    Runs Flower's SuperLink, whose output goes to DIR/flower/superlink.log. For FLARE, use
-    fedcluster flare start.
+    Runs Flower's SuperLink, whose output goes to DIR/flower/superlink.log. Runs that wait, or were
+    broken off when the coordinator ended, go on. For FLARE, use fedcluster flare start.
     """
     federation = _loaded(folder)
     _refuse_flare(federation)
     from fedcluster.cli._screen import until_interrupted
     from fedcluster.federation._expiry import expiry_notice
+    from fedcluster.federation._server import operated
     from fedcluster.transports.flower._coordinator import carry_out, serve
 
-    with until_interrupted(), serve(federation) as superlink:
+    with (
+        until_interrupted(),
+        telling(federation.file("logs", "coordinator.jsonl"), log_format) as tell,
+        serve(federation) as carrier,
+        operated(carrier) as queue,
+    ):
         if federation.insecure:
-            say("INSECURE: nothing is encrypted; for trials on this machine only.")
+            tell("INSECURE: nothing is encrypted; for trials on this machine only.")
         if notice := expiry_notice(federation):
-            say(notice)
-        say(f"The sites can connect to {federation.address}; Ctrl-C ends it.")
-        sys.stdout.flush()
-        carry_out(federation, superlink)
-    say("Ended.")
-
-
-@app.command(epilog="Example: fedcluster federation show trial")
-def show(folder: Folder, as_json: AsJson = False) -> None:
-    """List the connected sites and the runs."""
-    federation = _loaded(folder)
-    from fedcluster._report._tables import Table
-    from fedcluster.federation._expiry import expiry_notice
-    from fedcluster.federation._runs import runs
-
-    with Screen(as_json=as_json, quiet=False) as screen:
-        online = _sites_online(federation)
-        outcomes = runs(federation)
-        screen.warnings += filter(None, [expiry_notice(federation)])
-    sites = {name: "connected" if name in online else "not connected" for name in federation.sites}
-    screen.result(
-        {"sites": sites, "runs": outcomes},
-        [
-            Table("Sites", ("site", "now"), tuple(sites.items())),
-            *([f"Run {run}: {outcome}" for run, outcome in outcomes.items()] or ["No runs yet."]),
-        ],
-    )
+            tell(notice)
+        tell(f"The sites can connect to {federation.address}; Ctrl-C ends it.")
+        carry_out(carrier, queue.close)
+    if log_format is Format.TEXT:
+        say("Ended.")
 
 
 def _loaded(folder: Path) -> Federation:
@@ -205,7 +189,7 @@ def _loaded(folder: Path) -> Federation:
     from fedcluster.federation._folder import Federation
 
     federation = Federation.load(folder)
-    needs(*(("nvflare", "flare") if _is_flare(federation) else ("flwr", "flower")))
+    needs(*(("nvflare", "flare") if is_flare(federation) else ("flwr", "flower")))
     return federation
 
 
@@ -213,36 +197,9 @@ def _refuse_flare(federation: Federation) -> None:
     """Refuse to run Flower's programs for a federation of FLARE's."""
     from fedcluster.errors import InputError
 
-    if _is_flare(federation):
+    if is_flare(federation):
         server = federation.file("flare", "server")
         raise InputError(f"FLARE carries this federation: run fedcluster flare start {server}")
-
-
-def _is_flare(federation: Federation) -> bool:
-    """Return whether FLARE carries the runs of a federation, as its kits show."""
-    return federation.file("flare").is_dir()
-
-
-def _sites_online(federation: Federation) -> list[str]:
-    """Return the names of the sites that are connected."""
-    if _is_flare(federation):
-        from fedcluster.transports.flare import _coordinator as flare
-
-        return flare.sites_online(federation)
-    from fedcluster.transports.flower import _coordinator as flower
-
-    return flower.sites_online(federation)
-
-
-def _carrier(federation: Federation) -> Carrier:
-    """Return what carries the runs of a federation."""
-    if _is_flare(federation):
-        from fedcluster.transports.flare._coordinator import FlareCarrier
-
-        return FlareCarrier(federation)
-    from fedcluster.transports.flower._coordinator import FlowerCarrier
-
-    return FlowerCarrier(federation)
 
 
 @app.command(
@@ -351,7 +308,7 @@ def fit(
     check_options(job)
     job = with_fuzzifier(job, fuzzy=fuzzy)
     job, columns = with_columns(job, scaling, columns, shaping)
-    _begin(context.obj, job, options, show, columns)
+    begin(context.obj, job, options, show, columns)
 
 
 @run_app.command(
@@ -378,7 +335,7 @@ def select_k(
 
     check_options(job)
     job = indices.specified(job, asked(scaling, columns), bounds, elbow=elbow)
-    _begin(context.obj, job, options, show, columns)
+    begin(context.obj, job, options, show, columns)
 
 
 @run_app.command(
@@ -415,7 +372,7 @@ def evaluate(
     options = replace(options, columns=Model.load(model_file, algorithms).columns)
     file = str(model_file.absolute())
     job = Evaluate(file, labels, metrics=metric or [], algorithms=algorithms, profile=profile)
-    _begin(context.obj, job, options, show)
+    begin(context.obj, job, options, show)
 
 
 @run_app.command(
@@ -440,7 +397,7 @@ def profile(
     algorithms = [algorithm] if algorithm else []
     options = replace(options, columns=Model.load(model_file, algorithms).columns)
     job = Profile(str(model_file.absolute()), algorithms)
-    _begin(context.obj, job, options, show)
+    begin(context.obj, job, options, show)
 
 
 @run_app.command(epilog="Example: fedcluster federation run trial resume 20260102-030405-ab12")
@@ -449,15 +406,15 @@ def resume(
     name: Annotated[
         str, typer.Argument(metavar="RUN", show_default=False, help="Name of the run.")
     ],
+    out: OutAgain = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Continue an interrupted run from its last round."""
-    federation = _loaded(context.obj)
-    from fedcluster.federation import _runs as runs
-
-    screen = Screen(as_json=as_json, quiet=quiet)
-    _follow(federation, screen, lambda carrier: runs.resume(carrier, name))
+    """Continue an interrupted run from its last round, or follow one that goes on."""
+    with coordinator_at(context.obj, run=name) as coordinator:
+        screen = Screen(as_json=as_json, quiet=quiet)
+        where = out or coordinator.out_of(name)
+        follow(coordinator, screen, lambda: coordinator.resume(name), where)
 
 
 @run_app.command(
@@ -482,37 +439,8 @@ def forget(
     used as long as the questions do not depend on the site; then they are asked again.
     """
     show.check_folder(out)
-    federation = _loaded(context.obj)
-    from fedcluster.federation import _runs as runs
-
-    screen = Screen(as_json=show.as_json, quiet=show.quiet)
-    _follow(federation, screen, lambda carrier: runs.forget(carrier, name, site, out))
-    say(f"Delete {federation.file('runs', name)} and its results: they hold sums of {site}.")
-
-
-def _begin(
-    folder: Path, job: Job, options: RunOptions, show: ShowOptions, columns: str | None = None
-) -> None:
-    """Have a job done and show its outcome."""
-    from fedcluster.federation import _runs as runs
-    from fedcluster.io._columns import column_list
-
-    show.check_folder(options.out)
-    if columns is not None:
-        options = replace(options, columns=column_list(columns))
-    federation = _loaded(folder)
-    screen = Screen(as_json=show.as_json, quiet=show.quiet)
-    _follow(federation, screen, lambda carrier: runs.begin(carrier, job, options))
-
-
-def _follow(federation: Federation, screen: Screen, begun: Callable[[Carrier], Path]) -> None:
-    """Begin a run, wait for its outcome and show it."""
-    from fedcluster.federation import _runs as runs
-    from fedcluster.federation._messages import shown
-
-    carrier = _carrier(federation)
-    with screen:
-        screen.doing("handing the job over")
-        outcome = runs.wait(carrier, begun(carrier), screen.doing)
-        screen.warnings += outcome.pop("doubts", [])
-    screen.result(outcome, shown(outcome, screen.width))
+    with coordinator_at(context.obj) as coordinator:
+        screen = Screen(as_json=show.as_json, quiet=show.quiet)
+        follow(coordinator, screen, lambda: coordinator.forget(name, site, out), out)
+    before = coordinator.folder / "runs" / name if coordinator.federation else f"run {name}"
+    say(f"Delete {before} and its results: they hold sums of {site}.")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import suppress
@@ -13,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedcluster.cli._logging import Format, LogFormat, telling
 from fedcluster.cli._options import (
     AsJson,
     Columns,
@@ -43,7 +42,7 @@ SiteToml = Annotated[
 
 
 @app.command(epilog="Example: fedcluster site start site.toml")
-def start(site_file: SiteToml, quiet: Quiet = False) -> None:
+def start(site_file: SiteToml, log_format: LogFormat = Format.TEXT, quiet: Quiet = False) -> None:
     """Take part in a federation, until interrupted.
 
     Connects to the coordinator; opens no port to the network. Runs Flower's SuperNode, whose
@@ -56,18 +55,14 @@ def start(site_file: SiteToml, quiet: Quiet = False) -> None:
     from fedcluster.federation._membership import Membership
     from fedcluster.transports.flower._supernode import take_part
 
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
-
-    def told(what: str) -> None:
-        if not quiet:
-            say(what)
-            sys.stdout.flush()
-
-    with until_interrupted():
-        Membership.from_site_file(SiteFile.load(site_file))  # before a minute of work
-        ensure_warmed(told)
-        take_part(site_file, told)
-    told("Ended.")
+    path = site_file.absolute().parent / "logs" / "site.jsonl"
+    site = SiteFile.load(site_file)
+    Membership.from_site_file(site)  # before a minute of work
+    with telling(path, log_format, site.name, quiet=quiet) as tell:
+        with until_interrupted():
+            ensure_warmed(tell)
+            take_part(site_file, tell)
+        tell("Ended.")
 
 
 @app.command(epilog="Example: fedcluster site reload site.toml")

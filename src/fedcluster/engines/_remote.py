@@ -182,12 +182,13 @@ class RemoteEngine:
         for name, site in self._sites.items():
             self._sites[name] = replace(site, n_columns=len(columns), n_rows=None, weight=None)
 
-    def name_job(self, name: str) -> None:
+    def name_job(self, name: str, operator: str | None = None) -> None:
         """From now on tell the sites by which name this run is known, also where it is resumed.
 
-        A site answers all questions of one job from the same rows, or not at all.
+        A site answers all questions of one job from the same rows, or not at all. Who asked for
+        it is told for the sites' logs, which cannot check it.
         """
-        self._terms |= about(job=name)
+        self._terms["about"] |= {"job": name, **({"operator": operator} if operator else {})}
 
     def give(self, model: Mapping[str, Any]) -> tuple[str, ...]:
         """Send every site the model that they found; return the sites that have it."""

@@ -13,6 +13,7 @@ import numpy as np
 
 from fedcluster._texts import printable
 from fedcluster.core import Floats, Summary, Task, first_alike
+from fedcluster.engines._agreement import about_of
 from fedcluster.engines._audit import Exchange
 from fedcluster.engines._wire import ASKED, Header
 from fedcluster.errors import InputError
@@ -183,6 +184,8 @@ def _line(exchange: Exchange) -> Line:
         "reply": sha256(exchange.reply).hexdigest(),
         "bytes": len(exchange.reply),
     }
+    operator = about_of(header, "operator")
+    line |= {"operator": operator} if operator else {}
     if exchange.refused:  # nothing more of a header that may be anything
         return {**line, "refused": exchange.refused[:MOST_SIGNS]}
     columns = header.get("columns")

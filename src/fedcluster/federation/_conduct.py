@@ -95,7 +95,7 @@ def conduct(engine: RemoteEngine, content: Mapping[str, Any], folder: Path) -> d
     """
     job = with_stated(job_from_json(content["job"], content["parameters"]), content)
     folder.mkdir(parents=True, exist_ok=True)
-    engine.name_job(folder.name)
+    engine.name_job(folder.name, content.get("operator"))
     columns = _columns(engine, job, content["columns"], folder)
     recorded = RecordedEngine(_forgetting(engine, content), folder / "communication_rounds")
     watched = WatchedEngine(recorded, folder / PROGRESS, engine.refusals)

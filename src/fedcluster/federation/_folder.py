@@ -16,6 +16,7 @@ from fedcluster.federation._addresses import Address
 from fedcluster.federation._bounds import checked_ranges, checked_rows
 from fedcluster.federation._certificates import issue
 from fedcluster.federation._commit import commit, finish, locked
+from fedcluster.federation._operators import OPERATORS, TOKEN, first_files
 from fedcluster.federation._permits import GRANTED, Permit, coordinator_identity, load_key, sign
 from fedcluster.federation._private import check_private, private_files
 from fedcluster.federation._trust import SYSTEM, system_store
@@ -23,6 +24,10 @@ from fedcluster.io._outputs import atomic_folder, atomic_write
 
 CANCEL = "cancel"
 """File in the folder of a run that says that it is cancelled."""
+SERVICE = "127.0.0.1:0"
+"""Where the coordinator listens to operators by default: on its own machine, at any free port."""
+ADDRESS = "service.json"
+"""The file that says where the coordinator listens to operators while it runs."""
 TEMPLATES = Path(__file__).with_name("templates")
 INNER = (
     "certificates",
@@ -34,8 +39,9 @@ INNER = (
     "runs",
     "*.toml",
     "*.json",
+    "*.jsonl",
 )
-SECRET = ("certificates/*.key", "flower/secret")
+SECRET = ("certificates/*.key", OPERATORS, TOKEN)
 """What only the owner of a federation's folder may write, and read."""
 
 SITE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
@@ -61,6 +67,8 @@ class Federation:
         The public ranges of columns, in their own units, where there are any.
     bind : str, optional
         The number of this machine that the coordinator listens at; by default as `Address` says.
+    service : str
+        HOST:PORT at which the coordinator listens to operators; port 0 is any free one.
     """
 
     folder: Path
@@ -70,6 +78,7 @@ class Federation:
     rows: Mapping[str, float] = field(default_factory=dict, hash=False)
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict, hash=False)
     bind: str | None = None
+    service: str = SERVICE
 
     @classmethod
     def load(cls, folder: Path) -> Federation:
@@ -90,7 +99,9 @@ class Federation:
             rows, ranges = checked_rows(content, sites), checked_ranges(content)
             address, insecure = str(content["address"]), content["insecure"]
             bind = None if "bind" not in content else str(content["bind"])
-            federation = cls(folder.resolve(), address, sites, insecure, rows, ranges, bind)
+            service = str(content.get("service", SERVICE))
+            more = rows, ranges, bind, service
+            federation = cls(folder.resolve(), address, sites, insecure, *more)
         except FileNotFoundError as error:
             raise InputError(
                 f"{path} does not exist; fedcluster federation new {folder} makes it"
@@ -187,7 +198,7 @@ def create(
     if authority_key is not None and not insecure:
         write_new(authority_key, secret.pop("certificates/ca.key"))
     with atomic_folder(folder) as partial:
-        for name, content in (public | certificates | secret).items():
+        for name, content in (public | certificates | secret | first_files()).items():
             path = partial / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
@@ -336,7 +347,7 @@ def _credentials(federation: Federation) -> str:
 def described(federation: Federation) -> bytes:
     """Return the content of ``federation.toml``."""
     tables: dict[str, Mapping[str, Any]] = {"rows": federation.rows, "ranges": federation.ranges}
-    names = ("address", "bind", "sites", "insecure")
+    names = ("address", "bind", "sites", "insecure", "service")
     told = {name: getattr(federation, name) for name in names}
     lines = [f"{name} = {json.dumps(value)}" for name, value in told.items() if value is not None]
     for title, table in tables.items():

@@ -28,6 +28,7 @@ def answers_of(lines: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
             continue
         keys = ("time", "run", "round", "asked_by", "permit", "columns", "question")
         about = {key: line.get(key) for key in keys}
+        about |= {"operator": line["operator"]} if "operator" in line else {}
         about["limits"] = line.get("told", {}).get("limits", [])
         if "refused" in line:
             yield {**about, "task": "none", "refused": line["refused"], "bytes": line["bytes"]}

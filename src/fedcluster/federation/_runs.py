@@ -1,38 +1,45 @@
-"""Runs of a federation: their folders, how they begin, go on and end, over any transport."""
+"""Runs of a federation: their folders, what they are to do, and what became of them."""
 
 from __future__ import annotations
 
 import json
 import os
-import time
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
 from fedcluster._specifications import RunOptions
-from fedcluster.errors import InputError, SiteError
+from fedcluster.errors import InputError
 from fedcluster.federation._bounds import FIRST_ROWS
 from fedcluster.federation._folder import CANCEL, Federation
 from fedcluster.federation._permits import NO_PERMIT, NOT_COVERED, Permit
-from fedcluster.federation._private import private_files
 from fedcluster.io._outputs import write_json
 from fedcluster.jobs import JOBS, Job
 
-LOOK = 0.2
-"""Seconds between two looks for an outcome."""
+QUEUED, RUNNING = "queued", "running"
+DONE, FAILED, CANCELLED, INTERRUPTED = "done", "failed", "cancelled", "interrupted"
+GOING = {QUEUED, RUNNING}
+"""States of a run that has not ended."""
 
-FAREWELL = 15.0
-"""Seconds that a run has to tell its sites that it is cancelled."""
+RESULT = "result"
+"""The folder in that of a run that receives its files."""
 
-ASK = 5.0
-"""Seconds between two questions whether a run still goes on."""
+EXCHANGES = "communication_rounds"
+"""The folder in that of a run that has what the sites answered."""
+
+OPTIONS = ("quorum", "deadline", "permit", "columns", "secure")
+"""The options of a run that an operator may set; where its files are written is none of them."""
+
+RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+WAS_CANCELLED = "the run was cancelled"
 
 
 class Carrier(Protocol):
-    """Carrier of runs: a transport, as the coordinator's own programs use it."""
+    """Carrier of runs: a transport, as the coordinator uses it."""
 
     @property
     def federation(self) -> Federation:
@@ -55,76 +62,172 @@ class Carrier(Protocol):
         """Return why a run has ended, None while it goes on; SiteError where nobody can tell."""
         ...
 
+    def sites_online(self) -> list[str]:
+        """Return the names of the sites that are connected."""
+        ...
 
-def _new_name() -> str:
-    """Return a name for a new run."""
-    return datetime.now(UTC).strftime("%Y%m%d-%H%M%S-") + os.urandom(2).hex()
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What became of a run so far.
+
+    Parameters
+    ----------
+    name : str
+        The name of the run, and of its folder.
+    state : str
+        One of "queued", "running", "done", "failed", "cancelled" and "interrupted".
+    operator : str
+        Who asked for it.
+    job : str
+        What it is to do.
+    asked, began, ended : str
+        When, UTC; empty where it has not come to that.
+    attempts : int
+        How often it was begun, since somebody asked for it.
+    rounds : int
+        How many exchanges with the sites are recorded.
+    error : str
+        Why it failed.
+    """
+
+    name: str
+    state: str
+    operator: str = ""
+    job: str = ""
+    asked: str = ""
+    began: str = ""
+    ended: str = ""
+    attempts: int = 0
+    rounds: int = 0
+    error: str = ""
+
+    @classmethod
+    def load(cls, folder: Path) -> Run:
+        """Return the run of a folder; what has ended is known by its outcome."""
+        told, outcome = _read(folder / "state.json"), outcome_of(folder)
+        state = str(told.get("state", INTERRUPTED))
+        if outcome and told.get("state") not in GOING:
+            kept = told.get("state") in {CANCELLED, INTERRUPTED}
+            state = DONE if outcome["done"] else state if kept else FAILED
+        texts = {key: str(told.get(key, "")) for key in ("operator", "asked", "began", "ended")}
+        rounds = int(told.get("rounds", 0)) if state not in GOING else 0
+        return cls(
+            folder.name,
+            state,
+            job=_said(_read(folder / "job.json")),
+            attempts=int(told.get("attempts", 0)),
+            rounds=rounds or exchanges(folder),
+            error=str(outcome.get("error", "")),
+            **texts,
+        )
+
+    def save(self, folder: Path) -> None:
+        """Write the state of the run into its folder."""
+        names = ("state", "operator", "asked", "began", "ended", "attempts", "rounds")
+        write_json(folder / "state.json", {name: getattr(self, name) for name in names})
 
 
-@private_files()
-def begin(carrier: Carrier, job: Job, options: RunOptions) -> Path:
-    """Hand a job to a transport and return the folder of the run.
+def _said(content: Mapping[str, Any]) -> str:
+    """Return in a few words what a run is to do."""
+    told = content.get("parameters", {})
+    k = told.get("n_clusters")
+    return f"{content.get('job', '')}{'' if k is None else f' -k {k}'}"
+
+
+def exchanges(folder: Path) -> int:
+    """Return how many exchanges with the sites a run has recorded."""
+    return sum(1 for _ in (folder / EXCHANGES).glob("exchange-*"))
+
+
+def run_folder(federation: Federation, name: str) -> Path:
+    """Return the folder of a run that there is.
 
     Raises
     ------
     InputError
-        If the quorum or the deadline means nothing, the federation is not started, or the
-        transport does not take the job.
+        If there is none of this name.
     """
-    federation = carrier.federation
+    folder = federation.file("runs", name) if RUN_NAME.fullmatch(name) else None
+    if folder is None or not (folder / "job.json").is_file():
+        known = ", ".join(run.name for run in runs(federation))
+        raise InputError(f"there is no run {name!r}; there are: {known}")
+    return folder
+
+
+def runs(federation: Federation) -> list[Run]:
+    """Return the runs in the order of their names, hence of the time when they were asked for."""
+    folders = sorted(path.parent for path in federation.file("runs").glob("*/job.json"))
+    return [Run.load(folder) for folder in folders]
+
+
+def outcome_of(folder: Path) -> dict[str, Any]:
+    """Return the outcome of a run, empty while there is none."""
+    return _read(folder / "outcome.json")
+
+
+def _read(path: Path) -> dict[str, Any]:
+    with suppress(OSError, ValueError):
+        return dict(json.loads(path.read_text("utf-8")))
+    return {}
+
+
+def new_run(federation: Federation) -> Path:
+    """Return the folder of a new run, which is not there yet."""
+    name = datetime.now(UTC).strftime("%Y%m%d-%H%M%S-") + os.urandom(2).hex()
+    return federation.file("runs", name)
+
+
+def check_options(federation: Federation, options: RunOptions) -> None:
+    """Refuse options that mean nothing.
+
+    Raises
+    ------
+    InputError
+        If the quorum or the deadline is none.
+    """
     if options.quorum is not None and not 1 <= options.quorum <= len(federation.sites):
         raise InputError(
             f"--quorum must be from 1 to {len(federation.sites)}, not {options.quorum}"
         )
     if not options.deadline > 0:
         raise InputError(f"--deadline must be above 0 seconds, not {options.deadline:g}")
+
+
+def content_of(
+    federation: Federation, folder: Path, job: Job, options: RunOptions
+) -> dict[str, Any]:
+    """Return what a new run is to do, for ``job.json``.
+
+    Raises
+    ------
+    InputError
+        If an option means nothing, or there is no such permit.
+    """
+    check_options(federation, options)
     if options.permit is not None:
         permit = Permit.load(federation.file("permits", f"{options.permit}.toml"))
         options = replace(options, columns=options.columns or permit.columns)
-    folder = federation.file("runs", _new_name())
-    content = {
+    return {
         "job": next(name for name, kind in JOBS.items() if isinstance(job, kind)),
         "parameters": asdict(job),
         "sites": list(federation.sites),
         "insecure": federation.insecure,
         **asdict(options),
-        "out": str(options.out.absolute()),
+        "out": str(folder / RESULT),
     }
-    _submit(carrier, folder, content)
-    return folder
 
 
-@private_files()
-def resume(carrier: Carrier, name: str) -> Path:
-    """Let a run that was broken off go on.
+def content_without(federation: Federation, name: str, site: str, folder: Path) -> dict[str, Any]:
+    """Return what a new run is to do that does another again as if a site had never been asked.
 
     Raises
     ------
     InputError
-        If there is no such run, or it has ended well.
+        If there is no such run, it did not ask the site, or its records are gone.
     """
-    folder = carrier.federation.file("runs", name)
-    content = _job_of(carrier.federation, folder)
-    if outcome_of(folder).get("done"):
-        raise InputError(f"run {name!r} has ended; its result is in {content['out']}")
-    for ended in ("outcome.json", CANCEL):
-        (folder / ended).unlink(missing_ok=True)
-    _submit(carrier, folder, content)
-    return folder
-
-
-@private_files()
-def forget(carrier: Carrier, name: str, site: str, out: Path) -> Path:
-    """Let a run be done again as if a site had never been asked; return the folder of the run.
-
-    Raises
-    ------
-    InputError
-        If there is no such run, or it did not ask the site.
-    """
-    federation = carrier.federation
-    before = federation.file("runs", name)
-    content = _job_of(federation, before)
+    before = run_folder(federation, name)
+    content = _read(before / "job.json")
     if site not in content["sites"] or len(content["sites"]) < 2:
         raise InputError(
             f"run {name!r} asked {', '.join(content['sites'])}, of which {site!r} "
@@ -132,98 +235,34 @@ def forget(carrier: Carrier, name: str, site: str, out: Path) -> Path:
         )
     others = [each for each in content["sites"] if each != site]
     quorum = content["quorum"] and min(content["quorum"], len(others))
-    new = federation.file("runs", _new_name())
-    more = {"sites": others, "quorum": quorum, "out": str(out.absolute())}
-    _submit(carrier, new, {**content, **more, "forgets": {"run": str(before), "site": site}})
-    return new
+    more = {"sites": others, "quorum": quorum, "out": str(folder / RESULT)}
+    return {**content, **more, "forgets": {"run": str(before), "site": site}}
 
 
-def _job_of(federation: Federation, folder: Path) -> dict[str, Any]:
-    """Return the content of ``job.json`` of a run."""
-    try:
-        return dict(json.loads((folder / "job.json").read_text("utf-8")))
-    except (OSError, ValueError) as error:
-        known = ", ".join(runs(federation))
-        raise InputError(f"there is no run {folder.name!r}; there are: {known}") from error
-
-
-def _submit(carrier: Carrier, folder: Path, content: Mapping[str, Any]) -> None:
-    """Write a job down and hand it to the transport."""
-    federation, ready = carrier.federation, carrier.ready()
-    folder.mkdir(parents=True, exist_ok=True)
+def write_job(carrier: Carrier, folder: Path) -> None:
+    """Add to ``job.json`` of a run what the transport and the federation say when it begins."""
+    federation = carrier.federation
     bounds = {
         "rows": dict(federation.rows),
         "ranges": dict(federation.ranges),
         "first_rows": str(federation.file(FIRST_ROWS)),
     }
-    write_json(folder / "job.json", {**content, **ready, **bounds})
-    carrier.hand_over(folder)
+    content = _read(folder / "job.json")
+    write_json(folder / "job.json", {**content, **carrier.ready(), **bounds})
 
 
-def wait(carrier: Carrier, folder: Path, doing: Callable[[str], None]) -> dict[str, Any]:
-    """Wait for the outcome of a run, and say meanwhile how far it is.
-
-    Raises
-    ------
-    SiteError
-        If the run failed, with its reason and how it can go on.
-    """
-    asked = time.monotonic()
-    try:
-        while not (outcome := outcome_of(folder)):
-            rounds = sum(1 for _ in (folder / "communication_rounds").glob("exchange-*"))
-            doing(f"{rounds} rounds done" if rounds else "waiting for the sites")
-            time.sleep(LOOK)
-            if time.monotonic() - asked > ASK:
-                _check(carrier, folder)
-                asked = time.monotonic()
-    except KeyboardInterrupt:
-        doing("telling the sites that it is cancelled")
-        (folder / CANCEL).touch()
-        end = time.monotonic() + FAREWELL
-        while not outcome_of(folder) and time.monotonic() < end:
-            time.sleep(LOOK)
-        carrier.stop(folder)
-        raise
-    if not outcome["done"]:
-        raise SiteError(f"{outcome['error']}; {_go_on(folder, outcome['error'])}")
-    return outcome
+def begin_anew(folder: Path) -> None:
+    """Remove what says that a run has ended."""
+    for ended in ("outcome.json", CANCEL):
+        (folder / ended).unlink(missing_ok=True)
 
 
-def _go_on(folder: Path, error: str = "") -> str:
-    federation = folder.parents[1]
-    job = json.loads((folder / "job.json").read_text("utf-8"))
-    if NO_PERMIT in error and not job.get("permit"):
-        permits = sorted(path.stem for path in (federation / "permits").glob("*.toml"))
+def how_to_go_on(run: Run, folder: Path, where: str) -> str:
+    """Return what to do once a run has failed; ``where`` is the folder that operators name."""
+    if NO_PERMIT in run.error and not _read(folder / "job.json").get("permit"):
+        permits = sorted(path.stem for path in (folder.parents[1] / "permits").glob("*.toml"))
         named = f"--permit {permits[0]}" if len(permits) == 1 else "--permit ID"
         return f"begin anew with {named}, or see fedcluster federation permit --help"
-    if NOT_COVERED in error:
+    if NOT_COVERED in run.error:
         return "begin anew with a permit that does, see fedcluster federation permit --help"
-    return f"when that is mended: fedcluster federation run {federation} resume {folder.name}"
-
-
-def outcome_of(folder: Path) -> dict[str, Any]:
-    """Return the outcome of a run, empty while there is none."""
-    with suppress(OSError, ValueError):
-        return dict(json.loads((folder / "outcome.json").read_text("utf-8")))
-    return {}
-
-
-def _check(carrier: Carrier, folder: Path) -> None:
-    """Complain where a run has ended and left no outcome, or nobody is left to end it."""
-    try:
-        reason = carrier.end(folder)
-    except SiteError as error:
-        raise SiteError(f"{error}; {_go_on(folder)}") from error
-    if reason is not None and not outcome_of(folder):
-        raise SiteError(f"the run has ended without a result: {reason}; {_go_on(folder)}")
-
-
-def runs(federation: Federation) -> dict[str, str]:
-    """Return the runs by their names, and how they ended."""
-    folders = sorted(federation.file("runs").glob("*/job.json"))
-    outcomes = {path.parent.name: outcome_of(path.parent) for path in folders}
-    return {
-        name: ("done" if outcome["done"] else outcome["error"]) if outcome else "not ended"
-        for name, outcome in outcomes.items()
-    }
+    return f"when that is mended: fedcluster federation run {where} resume {run.name}"

@@ -122,12 +122,20 @@ class FlareCarrier:
         status = str(about.get("status", ""))
         return f"FLARE says {status}" if status.startswith("FINISHED") else None
 
+    def sites_online(self) -> list[str]:
+        """Return the names of the sites that are connected.
+
+        Raises
+        ------
+        SiteError
+            If FLARE's server does not answer.
+        """
+        try:
+            with session(self.federation) as opened:
+                return sorted(client.name for client in opened.get_system_info().client_info)
+        except (InputError, NoConnection) as error:
+            raise SiteError("FLARE's server does not answer") from error
+
 
 def _first_line(error: Exception) -> str:
     return " ".join(str(error).split())[:300]
-
-
-def sites_online(federation: Federation) -> list[str]:
-    """Return the names of the sites that are connected."""
-    with session(federation) as opened:
-        return sorted(client.name for client in opened.get_system_info().client_info)

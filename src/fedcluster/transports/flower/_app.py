@@ -2,8 +2,9 @@
 
     python -m fedcluster.transports.flower._app PARENT FOLDER
 
-The token of the run's task comes on standard input: arguments are there for all to read. What is
-done stands in ``job.json`` of a run in the federation's folder; no code comes with a run.
+The token of the run's task and the coordinator's secret come on standard input, a line each:
+arguments are there for all to read. What is done stands in ``job.json`` of a run in the
+federation's folder; no code comes with a run.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from fedcluster.federation._private import private_files
 from fedcluster.federation._revoked import RevokedSites
 from fedcluster.transports.flower import _launcher as launcher
 from fedcluster.transports.flower import _programs as programs
-from fedcluster.transports.flower._coordinator import access_to
+from fedcluster.transports.flower._coordinator import access_by
 from fedcluster.transports.flower._registry import nodes_now
 from fedcluster.transports.flower._transport import discover_nodes, flower_engine
 
@@ -65,7 +66,9 @@ def main() -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     launcher.hasten()
     federation = Federation.load(Path(home))
-    with private_files(), programs.task(access_to(federation), sys.stdin.read(), TRIES) as runtime:
+    token, secret = sys.stdin.read().split("\n")
+    access = access_by(federation, secret.encode())
+    with private_files(), programs.task(access, token, TRIES) as runtime:
         given = runtime.PullTaskInput(PullTaskInputRequest())
         TaskIdentity.task_id, TaskIdentity.run_id = given.task_id, given.run.run_id
         TaskIdentity.node_id = given.context.node_id

@@ -8,11 +8,10 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import Any
 
 import httpx
@@ -33,7 +32,6 @@ from fedcluster.federation._expiry import check_valid
 from fedcluster.federation._folder import Federation
 from fedcluster.federation._notices import running
 from fedcluster.federation._private import private_files
-from fedcluster.io._outputs import atomic_write
 from fedcluster.transports.flower import _programs as programs
 from fedcluster.transports.flower._launcher import SECRET_FILE
 from fedcluster.transports.flower._programs import Access, ManagedProcess
@@ -48,10 +46,11 @@ APP = Path(__file__).with_name("app.toml")
 
 
 @contextmanager
-def serve(federation: Federation) -> Iterator[ManagedProcess]:
+def serve(federation: Federation) -> Iterator[FlowerCarrier]:
     """Run the SuperLink of a federation while the block lasts.
 
-    Its secret changes with each start. What begins or shows runs finds it in ``flower/secret``.
+    Its secret changes with each start. This process alone knows it, and hands it to those that it
+    starts; the file by which the SuperLink learnt it is gone once that has started.
 
     Raises
     ------
@@ -59,7 +58,7 @@ def serve(federation: Federation) -> Iterator[ManagedProcess]:
         If it does not start, or its interfaces for administrators are open to others.
     """
     check_valid(federation)
-    home, published = federation.file("flower"), federation.file("flower", "secret")
+    home = federation.file("flower")
     log = home / "superlink.log"
     folder = federation.folder
     with private_files(), running(folder), programs.private_folder(home) as private:
@@ -67,12 +66,11 @@ def serve(federation: Federation) -> Iterator[ManagedProcess]:
         with ManagedProcess.running("superlink", options, log, home) as superlink:
             _wait_until_healthy(federation, superlink)
             secret = programs.secret_in(private)
-            access = _access(federation, secret)
+            (private / "secret").unlink()
+            access = access_by(federation, secret)
             programs.check_guard(access)
-            with atomic_write(published) as temporary:
-                temporary.write_bytes(secret)
             with Registry(federation, access).kept():
-                yield superlink
+                yield FlowerCarrier(federation, access, superlink)
 
 
 def superlink_options(federation: Federation, secret: Path) -> list[str]:
@@ -115,34 +113,9 @@ def is_started(federation: Federation) -> bool:
     return False
 
 
-def access_to(federation: Federation) -> Access:
-    """Return how the coordinator's own programs reach its SuperLink.
-
-    Raises
-    ------
-    InputError
-        If the federation was never started.
-    """
-    try:
-        secret = federation.file("flower", "secret").read_bytes()
-    except OSError as error:
-        raise _not_started(federation) from error
-    return _access(federation, secret)
-
-
-def _access(federation: Federation, secret: bytes) -> Access:
+def access_by(federation: Federation, secret: bytes) -> Access:
     """Return how programs of this machine reach the SuperLink; its certificate is for the host."""
     return Access(federation.local_address, federation.authority, secret, federation.host)
-
-
-def _not_started(federation: Federation) -> InputError:
-    folder = federation.folder
-    return InputError(f"{folder} is not started: run fedcluster federation start {folder}")
-
-
-def _control(federation: Federation) -> closing[ControlHttpClient]:
-    """Return a client of Flower's interface for administrators, to be closed by a block."""
-    return closing(programs.client(ControlHttpClient, access_to(federation), 3))
 
 
 def registered_nodes(federation: Federation) -> dict[int, str]:
@@ -157,40 +130,54 @@ def registered_nodes(federation: Federation) -> dict[int, str]:
         content = json.loads(federation.file("flower", NODES).read_text("utf-8"))
         return {int(node): str(name) for name, node in content.items()}
     except (OSError, ValueError) as error:
-        raise _not_started(federation) from error
+        folder = federation.folder
+        raise InputError(
+            f"{folder} is not started: run fedcluster federation start {folder}"
+        ) from error
 
 
-def carry_out(federation: Federation, superlink: ManagedProcess) -> None:
+def carry_out(carrier: FlowerCarrier, before_end: Callable[[], object]) -> None:
     """Carry out the runs that Flower has taken while it runs, each in a process of its own.
 
     Nothing of an app is run: the process does what ``job.json`` says in a folder of the federation.
+
+    Parameters
+    ----------
+    carrier : FlowerCarrier
+        The coordinator's SuperLink.
+    before_end : callable
+        Called before the processes are ended, so that nobody takes that for the end of a run.
     """
     apps: list[subprocess.Popen[bytes]] = []
     try:
-        for token in programs.tokens(superlink, access_to(federation), TaskType.SERVER_APP):
+        for token in programs.tokens(carrier.superlink, carrier.access, TaskType.SERVER_APP):
             apps = [app for app in apps if app.poll() is None]
-            apps.append(_begin_app(federation, token))
+            apps.append(_begin_app(carrier, token))
     finally:
+        before_end()
         for app in apps:
             programs.end(app)
-    superlink.check()
+    carrier.superlink.check()
 
 
-def _begin_app(federation: Federation, token: str) -> subprocess.Popen[bytes]:
-    """Start the process of a run; the token of its task is for nobody else, so it is handed in."""
+def _begin_app(carrier: FlowerCarrier, token: str) -> subprocess.Popen[bytes]:
+    """Start the process of a run; its token and the secret are handed in, for nobody else."""
+    federation = carrier.federation
     home = federation.file("flower")
     module = "fedcluster.transports.flower._app"
-    with (home / "runs.log").open("ab") as log, TemporaryFile() as handed:
-        handed.write(token.encode())
-        handed.seek(0)
-        return subprocess.Popen(
+    with (home / "runs.log").open("ab") as log:
+        app = subprocess.Popen(
             [sys.executable, "-P", "-m", module, str(os.getpid()), str(federation.folder)],
-            stdin=handed,
+            stdin=subprocess.PIPE,
             stdout=log,
             stderr=subprocess.STDOUT,
             env=programs.environment(home),
             start_new_session=True,  # Ctrl-C is for us, and we end it
         )
+    if app.stdin is not None:  # a pipe: once read, it holds nothing
+        with suppress(BrokenPipeError), app.stdin as handed:
+            handed.write(b"\n".join([token.encode(), carrier.access.secret]))
+    return app
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,9 +188,19 @@ class FlowerCarrier:
     ----------
     federation : Federation
         The federation, whose coordinator is started.
+    access : Access
+        How the SuperLink is reached.
+    superlink : ManagedProcess
+        Its process.
     """
 
     federation: Federation
+    access: Access
+    superlink: ManagedProcess
+
+    def _control(self) -> closing[ControlHttpClient]:
+        """Return a client of Flower's interface for administrators, to be closed by a block."""
+        return closing(programs.client(ControlHttpClient, self.access, 3))
 
     def ready(self) -> Mapping[str, Any]:
         """Return which of Flower's nodes is which site.
@@ -213,13 +210,7 @@ class FlowerCarrier:
         InputError
             If the coordinator is not started.
         """
-        nodes = registered_nodes(self.federation)
-        if not is_started(self.federation):
-            raise InputError(
-                f"no coordinator answers at {self.federation.local_address}; start it with "
-                f"fedcluster federation start {self.federation.folder}"
-            )
-        return {"nodes": nodes}
+        return {"nodes": registered_nodes(self.federation)}
 
     def hand_over(self, folder: Path) -> None:
         """Hand Flower the run whose job is in a folder.
@@ -235,7 +226,7 @@ class FlowerCarrier:
             override_config=user_config_to_proto({"job": folder.name}),
         )
         try:
-            with _control(self.federation) as control:
+            with self._control() as control:
                 run = control.StartRun(request).run_id
         except httpx.HTTPStatusError as error:
             why = " ".join(error.response.text.split())[:300]
@@ -244,7 +235,7 @@ class FlowerCarrier:
 
     def stop(self, folder: Path) -> None:
         """Let Flower stop a run, if there is anybody to stop it."""
-        with suppress(httpx.HTTPError, OSError, ValueError), _control(self.federation) as control:
+        with suppress(httpx.HTTPError, OSError, ValueError), self._control() as control:
             control.StopRun(StopRunRequest(run_id=_run_id(folder)))
 
     def end(self, folder: Path) -> str | None:
@@ -257,24 +248,32 @@ class FlowerCarrier:
         """
         run = _run_id(folder)
         try:
-            with _control(self.federation) as control:
+            with self._control() as control:
                 status = control.ListRuns(ListRunsRequest(run_id=run)).run_dict[run].status
         except httpx.HTTPError as error:
             address = self.federation.local_address
             raise SiteError(f"the coordinator at {address} has gone") from error
         return (status.details or status.sub_status) if status.status == "finished" else None
 
+    def sites_online(self) -> list[str]:
+        """Return the names of the sites that are connected.
+
+        Raises
+        ------
+        SiteError
+            If Flower's SuperLink does not answer.
+        """
+        try:
+            with self._control() as control:
+                nodes = control.ListNodes(ListNodesRequest()).nodes_info
+        except httpx.HTTPError as error:
+            raise SiteError("Flower's superlink does not answer") from error
+        begun = registered_nodes(self.federation)
+        known = nodes_now(self.federation.file("flower"), begun)
+        names = {node: site for site, own in known.items() for node in own}
+        online = {n.node_id for n in nodes if n.status == "online"}
+        return sorted({names.get(node, str(node)) for node in online})
+
 
 def _run_id(folder: Path) -> int:
     return int((folder / "flower-run").read_text("utf-8"))
-
-
-def sites_online(federation: Federation) -> list[str]:
-    """Return the names of the sites that are connected."""
-    with _control(federation) as control:
-        nodes = control.ListNodes(ListNodesRequest()).nodes_info
-    begun = registered_nodes(federation)
-    names = {
-        n: site for site, own in nodes_now(federation.file("flower"), begun).items() for n in own
-    }
-    return sorted({names.get(n.node_id, str(n.node_id)) for n in nodes if n.status == "online"})

@@ -1,0 +1,325 @@
+"""Commands for those who run a coordinator: its operators, its runs, and the log of both."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedcluster.cli._options import AsJson, Quiet
+from fedcluster.cli._screen import Screen, needs, say
+from fedcluster.cli._service import OutAgain, coordinator_at
+
+if TYPE_CHECKING:
+    from fedcluster.federation._folder import Federation
+
+operator_app = typer.Typer(
+    help="Say who may start runs.", no_args_is_help=True, rich_markup_mode=None
+)
+
+Folder = Annotated[
+    Path, typer.Argument(metavar="DIR", show_default=False, help="Folder of the federation.")
+]
+SOON = 60
+"""Days before its end at which a certificate is warned of."""
+
+OperatorName = Annotated[
+    str, typer.Argument(metavar="NAME", show_default=False, help="Name of the operator.")
+]
+RunName = Annotated[str, typer.Argument(metavar="RUN", show_default=False, help="Name of the run.")]
+
+
+def show(folder: Folder, as_json: AsJson = False) -> None:
+    """List the sites and the runs, and how both are."""
+    from fedcluster._report._tables import Table
+
+    with Screen(as_json=as_json, quiet=False) as screen, coordinator_at(folder) as coordinator:
+        told = coordinator.get("/sites")
+        outcomes = {run["name"]: _became(run) for run in coordinator.get("/runs")["runs"]}
+        screen.warnings += _warnings(told)
+    sites = told.pop("sites")
+    rows = tuple(
+        (
+            name,
+            "connected" if site["connected"] else "not connected",
+            _when(site["last_answer"]),
+            str(site["answered"]),
+            str(site["missed"]),
+        )
+        for name, site in sites.items()
+    )
+    header = ("site", "now", "last answer (UTC)", "rounds answered", "missed")
+    screen.result(
+        {"sites": sites, "runs": outcomes, "coordinator": told},
+        [
+            Table("Sites", header, rows),
+            *_pace(told),
+            *([f"Run {run}: {outcome}" for run, outcome in outcomes.items()] or ["No runs yet."]),
+        ],
+    )
+
+
+def _when(at: float | None) -> str:
+    return "" if at is None else f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S}"
+
+
+def _pace(told: dict[str, Any]) -> list[str]:
+    """Return how long rounds take, and how many runs wait."""
+    lines = []
+    if (mean := told["seconds_of_a_round"]) is not None:
+        last = told["seconds_of_last_round"]
+        lines.append(f"A round takes {mean:.1f} s in the mean; the last took {last:.1f} s.")
+    if waiting := told["queue"]:
+        lines.append(f"{waiting} run{'s wait' if waiting > 1 else ' waits'}.")
+    return lines
+
+
+def _warnings(told: dict[str, Any]) -> list[str]:
+    """Return the warning that the coordinator's certificate ends soon, or has ended."""
+    days = told["days_of_certificate"]
+    if days is None or days > SOON:
+        return []
+    return [f"the coordinator's certificate {'ended' if days < 0 else f'ends in {days:.0f} days'}"]
+
+
+def _became(run: dict[str, Any]) -> str:
+    """Return what became of a run, in a few words."""
+    if run["state"] == "running":
+        return f"running, {run['rounds']} rounds done"
+    return str(run["error"] or run["state"])
+
+
+def runs(folder: Folder, as_json: AsJson = False) -> None:
+    """List the runs: how they ended, who asked for what and when, and how long they took."""
+    from fedcluster._report._tables import Table
+
+    with Screen(as_json=as_json, quiet=False) as screen, coordinator_at(folder) as coordinator:
+        told = coordinator.get("/runs")["runs"]
+    rows = tuple(
+        (
+            *(run[key] for key in ("name", "state", "operator", "job")),
+            run["began"][:16].replace("T", " "),
+            str(run["rounds"]),
+            _seconds(run),
+        )
+        for run in told
+    )
+    header = ("run", "state", "operator", "job", "began (UTC)", "rounds", "seconds")
+    screen.result({"runs": told}, [Table("Runs", header, rows)] if rows else ["No runs yet."])
+
+
+def _seconds(run: dict[str, Any]) -> str:
+    if not (run["began"] and run["ended"]):
+        return ""
+    began, ended = (datetime.fromisoformat(run[key]) for key in ("began", "ended"))
+    return f"{(ended - began).total_seconds():.0f}"
+
+
+def cancel(folder: Folder, name: RunName) -> None:
+    """Cancel a run that waits or goes on; its sites are told."""
+    with coordinator_at(folder, run=name) as coordinator:
+        state = coordinator.post(f"/runs/{name}/cancel")["state"]
+    say(f"Run {name} is {'cancelled' if state == 'cancelled' else 'being cancelled'}.")
+
+
+def result(
+    folder: Folder,
+    name: RunName,
+    out: OutAgain = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Fetch the files of a run that is done."""
+    from fedcluster.errors import InputError
+    from fedcluster.federation._messages import shown
+
+    with (
+        Screen(as_json=as_json, quiet=quiet) as screen,
+        coordinator_at(folder, run=name) as coordinator,
+    ):
+        told = coordinator.get(f"/runs/{name}")
+        if told["state"] != "done":
+            raise InputError(f"run {name!r} is {told['state']}, and has no result")
+        outcome = coordinator.fetch(told, out or coordinator.out_of(name))
+        screen.warnings += outcome.pop("doubts", [])
+    screen.result(outcome, shown(outcome, screen.width))
+
+
+def prune(
+    folder: Folder,
+    days: Annotated[
+        float | None,
+        typer.Option(
+            "--older-than",
+            metavar="DAYS",
+            min=0,
+            help="Only of runs that ended earlier.",
+            show_default=False,
+        ),
+    ] = None,
+    keep: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=0, help="Not of the last N runs.", show_default=False),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Remove what sites answered in runs that have ended; results and the list of runs stay.
+
+    Runs without these records can neither be resumed without asking again, nor forget a site.
+    """
+    from fedcluster.errors import InputError
+
+    federation = _federation(folder)
+    from fedcluster.federation._operators_log import operators_log
+    from fedcluster.federation._queue import prune as prune_runs
+
+    if days is None and keep is None:
+        raise InputError("say of which runs: --older-than DAYS, --keep N, or both")
+    with Screen(as_json=as_json, quiet=False) as screen:
+        age = None if days is None else timedelta(days=days)
+        pruned = prune_runs(federation, older_than=age, keep=keep)
+        if pruned:
+            operators_log(federation).append(lambda _: {"event": "pruned", "runs": pruned})
+    count = f"Removed the records of {len(pruned)} runs."
+    screen.result({"pruned": pruned}, [count])
+
+
+def log(
+    folder: Folder,
+    last: Annotated[int, typer.Option(metavar="N", min=1, help="Number of lines to show.")] = 50,
+    as_json: AsJson = False,
+) -> None:
+    """Show who asked this coordinator for what, and what was refused."""
+    federation = _federation(folder)
+    from fedcluster.federation._audit_log import read_log
+    from fedcluster.federation._operators_log import log_line, operators_log
+
+    with Screen(as_json=as_json, quiet=False) as screen:
+        path = operators_log(federation).path
+        lines = list(read_log(path))
+    shown = [log_line(line) for line in lines[-last:]]
+    content = {"log": str(path), "lines": lines[-last:], "all": len(lines)}
+    screen.result(content, [*shown, f"{len(lines):,} lines: {path}"])
+
+
+def verify_log(
+    folder: Folder,
+    head: Annotated[
+        str,
+        typer.Option(
+            metavar="HASH",
+            help="Hash of a line that was noted, or its first 16 digits.",
+            show_default=False,
+        ),
+    ] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Check that no line of the log was changed, removed, moved, inserted or cut off."""
+    from fedcluster.errors import InputError
+
+    federation = _federation(folder)
+    from fedcluster.federation._audit_log import verify
+    from fedcluster.federation._operators_log import operators_log
+
+    with Screen(as_json=as_json, quiet=False) as screen:
+        path = operators_log(federation).path
+        if head and len(head) < 16:
+            raise InputError(f"--head {head!r}: give at least 16 digits of the hash")
+        end, known = verify(path, head)
+        if head and known is None:
+            raise InputError(f"{path}: no line has the hash {head}: it is another log")
+    told = {"lines": end.line, "files": end.part, "head": end.hash, "known_line": known}
+    lines = [f"{end.line:,} lines in {end.part} files are in order."]
+    lines += [f"Up to line {known:,} it is the log that was known."] if known else []
+    screen.result({"log": str(path), **told}, [*lines, f"The last line has the hash {end.hash}"])
+
+
+@operator_app.command(epilog="Example: fedcluster federation operator add trial ada --out ada")
+def add(
+    folder: Folder,
+    name: OperatorName,
+    admin: Annotated[
+        bool,
+        typer.Option(
+            "--admin",
+            help="Also lets the runs of others be cancelled, resumed and read, and your own code "
+            "be asked for.",
+        ),
+    ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Write a folder for the operator's own machine, instead of showing the token.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Add an operator, and show the token once: only a hash of it is kept."""
+    federation = _federation(folder)
+    from fedcluster.federation._operators import VARIABLE, add_operator
+    from fedcluster.federation._operators_log import operators_log
+    from fedcluster.federation._remote_folder import check_remote, write_remote
+
+    if out is not None:
+        check_remote(federation, out)
+    token = add_operator(federation.folder, name, admin=admin)
+    about = {"operator": name, "admin": admin}
+    operators_log(federation).append(lambda _: {"event": "operator added", **about})
+    if out is not None:
+        write_remote(federation, out, token)
+        say(f"Wrote {out}: hand it to {name}, who then runs fedcluster federation run {out.name}.")
+    else:
+        say(token)
+        say(f"This is shown once. {name} sets it as {VARIABLE}.")
+
+
+@operator_app.command(epilog="Example: fedcluster federation operator remove trial ada")
+def remove(folder: Folder, name: OperatorName) -> None:
+    """Remove an operator; the token is refused from now on."""
+    federation = _federation(folder)
+    from fedcluster.federation._operators import remove_operator
+    from fedcluster.federation._operators_log import operators_log
+
+    remove_operator(federation.folder, name)
+    operators_log(federation).append(lambda _: {"event": "operator removed", "operator": name})
+    say(f"Removed {name}; runs of this operator that wait or go on do so until they are cancelled.")
+
+
+@operator_app.command("list", epilog="Example: fedcluster federation operator list trial")
+def list_operators(folder: Folder, as_json: AsJson = False) -> None:
+    """List who may start runs."""
+    federation = _federation(folder)
+    from fedcluster._report._tables import Table
+    from fedcluster.federation._operators import operators
+
+    with Screen(as_json=as_json, quiet=False) as screen:
+        known = operators(federation.folder)
+    told = [{"name": each.name, "admin": each.admin, "added": each.added} for each in known]
+    rows = tuple((each.name, "yes" if each.admin else "", each.added) for each in known)
+    table = Table("Operators", ("operator", "administrator", "since (UTC)"), rows)
+    screen.result({"operators": told}, [table] if rows else ["There are no operators."])
+
+
+def _federation(folder: Path) -> Federation:
+    needs("cryptography", "flower")
+    from fedcluster.federation._folder import Federation
+
+    return Federation.load(folder)
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add these commands to those of a federation."""
+    example = "Example: fedcluster federation"
+    app.command(epilog=f"{example} show trial")(show)
+    app.command(epilog=f"{example} runs trial")(runs)
+    app.command(epilog=f"{example} cancel trial 20260102-030405-ab12")(cancel)
+    app.command(epilog=f"{example} result trial 20260102-030405-ab12 --out result")(result)
+    app.command(epilog=f"{example} prune trial --older-than 90 --keep 20")(prune)
+    app.command(epilog=f"{example} log trial")(log)
+    app.command("verify-log", epilog=f"{example} verify-log trial --head 3f2a9c41d07b55e8")(
+        verify_log
+    )
+    app.add_typer(operator_app, name="operator")

@@ -1,0 +1,219 @@
+"""Health of a federation at its coordinator, for people and for Prometheus.
+
+It is read from what runs note of their progress. Names of sites, times and counts are in it, and
+nothing of what a site answered.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from cryptography import x509
+from prometheus_client import CollectorRegistry, Gauge, Histogram, Info, generate_latest
+from prometheus_client import Counter as Count
+
+from fedcluster.engines._watched import PROGRESS
+from fedcluster.federation._folder import Federation
+from fedcluster.federation._runs import (
+    CANCELLED,
+    DONE,
+    FAILED,
+    INTERRUPTED,
+    QUEUED,
+    RUNNING,
+    runs,
+)
+
+LOGGER = logging.getLogger(__name__)
+
+STATES = (QUEUED, RUNNING, DONE, FAILED, CANCELLED, INTERRUPTED)
+
+BUCKETS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
+"""Bounds of the histogram of seconds a round."""
+
+FRESH = 5.0
+"""Seconds for which it is believed which sites are connected."""
+
+
+class Health:
+    """What a coordinator has seen of its sites and runs since it started.
+
+    Parameters
+    ----------
+    federation : callable
+        Return the federation, as its folder describes it now.
+    online : callable
+        Return the names of the sites that are connected.
+    version : str
+        The version of the coordinator's program.
+    """
+
+    def __init__(
+        self,
+        federation: Callable[[], Federation],
+        online: Callable[[], list[str]],
+        version: str,
+    ) -> None:
+        self._federation, self._online = federation, online
+        self._version = version
+        self._change = threading.Lock()
+        self._known: tuple[float, list[str]] = (-FRESH, [])
+        self._read: tuple[Path | None, int] = (None, 0)
+        self._began, self._heard = 0.0, False
+        self._last: dict[str, float] = {}
+        self._rounds: dict[str, Counter[str]] = {"answered": Counter(), "missed": Counter()}
+        self._seconds: list[float] = []
+        self._metrics = _Metrics(version)
+
+    def follow(self, folder: Path) -> None:
+        """Take in what a run has noted since the last call."""
+        with self._change:
+            for event in self._new(folder / PROGRESS):
+                with suppress(LookupError, TypeError, ValueError, AttributeError):
+                    self._take(event, folder.name)
+
+    def _new(self, path: Path) -> Iterator[dict[str, Any]]:
+        """Yield the events that were not read yet; a file that begins anew is read anew."""
+        before, offset = self._read
+        with suppress(OSError):
+            size = path.stat().st_size
+            offset = offset if before == path and size >= offset else 0
+            with path.open("rb") as file:
+                file.seek(offset)
+                content = file.read()
+            whole = content[: content.rfind(b"\n") + 1]
+            self._read = path, offset + len(whole)
+            for line in whole.splitlines():
+                with suppress(ValueError):
+                    yield dict(json.loads(line))
+
+    def _take(self, event: Mapping[str, Any], run: str) -> None:
+        at = float(event["at"])
+        if "heard" in event:
+            self._last[str(event["heard"])] = at
+            self._heard = True
+        elif "asked" in event:
+            self._began, self._heard = at, False
+        elif self._heard:  # else the round was not asked, but read from the records
+            seconds, self._heard = max(0.0, at - self._began), False
+            answered, missing = list(event["answered"]), list(event["missing"])
+            self._rounds["answered"].update(answered)
+            self._rounds["missed"].update(missing)
+            self._seconds = [*self._seconds[-99:], seconds]
+            self._metrics.note_round(seconds, answered, missing)
+            about = {"run": run, "round": event["round"], "seconds": round(seconds, 3)}
+            LOGGER.info("round is done", extra={**about, "missing": missing})
+
+    def sites(self) -> dict[str, dict[str, Any]]:
+        """Return for each site whether it is connected, when it answered last, and how often."""
+        now, online = self._known
+        if time.monotonic() - now > FRESH:
+            online = self._online()
+            self._known = time.monotonic(), online
+        with self._change:
+            return {
+                name: {
+                    "connected": name in online,
+                    "last_answer": self._last.get(name),
+                    **{key: counts[name] for key, counts in self._rounds.items()},
+                }
+                for name in self._federation().sites
+            }
+
+    def summary(self) -> dict[str, Any]:
+        """Return what there is to know of the coordinator, besides its sites."""
+        federation = self._federation()
+        states = Counter(run.state for run in runs(federation))
+        with self._change:
+            seconds = self._seconds[-1:], sum(self._seconds) / max(1, len(self._seconds))
+        last, mean = seconds
+        return {
+            "version": self._version,
+            "queue": states[QUEUED],
+            "runs": {state: states[state] for state in STATES},
+            "seconds_of_last_round": last[0] if last else None,
+            "seconds_of_a_round": mean if last else None,
+            "days_of_certificate": days_of_certificate(federation),
+        }
+
+    def metrics(self) -> bytes:
+        """Return all of it in Prometheus's text format."""
+        return self._metrics.text(self.sites(), self.summary())
+
+
+def days_of_certificate(federation: Federation) -> float | None:
+    """Return in how many days the coordinator's certificate ends, None where there is none."""
+    try:
+        raw = federation.file("certificates", "server.crt").read_bytes()
+        ends = min(each.not_valid_after_utc for each in x509.load_pem_x509_certificates(raw))
+    except (OSError, ValueError):
+        return None
+    return (ends - datetime.now(UTC)).total_seconds() / 86400
+
+
+class _Metrics:
+    """The metrics of a coordinator; a registry of their own keeps those of the process out."""
+
+    def __init__(self, version: str) -> None:
+        registry = CollectorRegistry()
+        self._registry = registry
+        info = Info("fedcluster", "The coordinator's program.", registry=registry)
+        info.info({"version": version})
+        self._round = Histogram(
+            "fedcluster_round_seconds",
+            "Seconds from a question to the last answer.",
+            buckets=BUCKETS,
+            registry=registry,
+        )
+        self._answered, self._missed = (
+            Count(f"fedcluster_site_rounds_{what}", said, ["site"], registry=registry)
+            for what, said in {
+                "answered": "Rounds that a site answered.",
+                "missed": "Rounds that went without a site that was asked.",
+            }.items()
+        )
+        self._gauges = {
+            name: Gauge(f"fedcluster_{name}", said, labels, registry=registry)
+            for name, (said, labels) in {
+                "site_connected": ("Whether a site is connected.", ["site"]),
+                "site_last_answer_timestamp_seconds": ("When a site answered last.", ["site"]),
+                "runs": ("Runs by their state.", ["state"]),
+                "queue_length": ("Runs that wait.", []),
+                "certificate_days": ("Days until the coordinator's certificate ends.", []),
+            }.items()
+        }
+        self._change = threading.Lock()
+
+    def note_round(self, seconds: float, answered: list[str], missing: list[str]) -> None:
+        """Take in a round."""
+        self._round.observe(seconds)
+        for count, names in ((self._answered, answered), (self._missed, missing)):
+            for name in names:
+                count.labels(name).inc()
+
+    def text(self, sites: Mapping[str, Mapping[str, Any]], summary: Mapping[str, Any]) -> bytes:
+        """Return the metrics as they are now; sites that were removed are in none of them."""
+        gauges = self._gauges
+        with self._change:
+            for gauge in (gauges["site_connected"], gauges["site_last_answer_timestamp_seconds"]):
+                gauge.clear()
+            for name, told in sites.items():
+                gauges["site_connected"].labels(name).set(told["connected"])
+                if told["last_answer"] is not None:
+                    last = gauges["site_last_answer_timestamp_seconds"]
+                    last.labels(name).set(told["last_answer"])
+            for state, number in summary["runs"].items():
+                gauges["runs"].labels(state).set(number)
+            gauges["queue_length"].set(summary["queue"])
+            days = summary["days_of_certificate"]
+            gauges["certificate_days"].set(float("nan") if days is None else days)
+            return generate_latest(self._registry)

@@ -1,0 +1,262 @@
+"""Health of a coordinator, its metrics for Prometheus, and logs in JSON."""
+
+from __future__ import annotations
+
+import json
+import logging
+import stat
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+from operated import Client, Operated, operated
+from prometheus_client.parser import text_string_to_metric_families
+from test_federation import invoke
+
+from fedcluster.engines._watched import PROGRESS
+from fedcluster.federation import _logs as logs
+from fedcluster.federation import _queue as queues
+from fedcluster.federation._folder import Federation, create
+from fedcluster.federation._health import Health, days_of_certificate
+from fedcluster.federation._logs import logged
+from fedcluster.federation._operators import own_token
+from fedcluster.federation._runs import Run
+
+
+@pytest.fixture
+def federation(tmp_path: Path) -> Federation:
+    return create(tmp_path / "trial", ["north", "south"], "127.0.0.1:8443", insecure=False)
+
+
+@pytest.fixture
+def coordinator(federation: Federation, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(queues, "LOOK", 0.01)
+    monkeypatch.delenv("FEDCLUSTER_TOKEN", raising=False)
+    with operated(federation) as coordinator:
+        yield coordinator
+
+
+def wrote(folder: Path, *events: dict[str, Any]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / PROGRESS).open("a") as file:
+        file.write("".join(json.dumps(event) + "\n" for event in events))
+
+
+def round_of(number: int, at: float, *heard: str, asked: tuple[str, ...] = ("north", "south")):
+    """The events of a round of 2 seconds."""
+    missing = {name: "gone" for name in asked if name not in heard}
+    return [
+        {"round": number, "asked": list(asked), "at": at},
+        *({"heard": name, "at": at + 1} for name in heard),
+        {"round": number, "answered": dict.fromkeys(heard, 3), "missing": missing, "at": at + 2},
+    ]
+
+
+def health_of(federation: Federation) -> Health:
+    return Health(lambda: federation, lambda: ["north"], "1.2")
+
+
+def test_health_is_what_runs_note(federation: Federation) -> None:
+    health, folder = health_of(federation), federation.file("runs", "r")
+    assert health.sites()["north"] == {
+        "connected": True,
+        "last_answer": None,
+        "answered": 0,
+        "missed": 0,
+    }
+    wrote(folder, *round_of(1, 100.0, "north", "south"))
+    health.follow(folder)
+    health.follow(folder)  # nothing new
+    with (folder / PROGRESS).open("a") as file:
+        file.write('{"round": 2, "asked"')
+    health.follow(folder)  # half a line
+    with (folder / PROGRESS).open("a") as file:
+        file.write(': ["north"], "at": 110}\nno JSON\n[]\n{"heard": 1}\n')
+    wrote(folder, *round_of(3, 120.0, "north"))
+    health.follow(folder)
+    sites = health.sites()
+    assert sites["north"] == {"connected": True, "last_answer": 121.0, "answered": 2, "missed": 0}
+    assert sites["south"] == {"connected": False, "last_answer": 101.0, "answered": 1, "missed": 1}
+    summary = health.summary()
+    assert (summary["seconds_of_last_round"], summary["seconds_of_a_round"]) == (2.0, 2.0)
+    assert summary["version"] == "1.2"
+
+
+def test_rounds_that_come_from_records_do_not_count(federation: Federation) -> None:
+    """A run that is resumed begins its file anew; no site was asked."""
+    health, folder = health_of(federation), federation.file("runs", "r")
+    wrote(folder, *round_of(1, 100.0, "north"), *round_of(2, 200.0, "north"))
+    health.follow(folder)
+    (folder / PROGRESS).unlink()
+    replayed = [event for event in round_of(1, 300.0, "north") if "heard" not in event]
+    wrote(folder, *replayed)
+    health.follow(folder)
+    assert health.sites()["north"]["answered"] == 2
+    other = federation.file("runs", "s")
+    wrote(other, *round_of(1, 400.0, "north"))
+    health.follow(other)
+    assert health.sites()["north"]["answered"] == 3
+
+
+def families(client: Client, **how: Any) -> dict[str, dict[tuple[str, ...], float]]:
+    answer = client.get("/metrics", **how)
+    assert answer.status_code == 200
+    return {
+        sample.name: {
+            tuple(each.labels.values()): each.value
+            for each in family.samples
+            if each.name == sample.name
+        }
+        for family in text_string_to_metric_families(answer.text)
+        for sample in family.samples
+    }
+
+
+def test_prometheus_is_told(coordinator: Operated, federation: Federation) -> None:
+    owner = coordinator.by()
+    first = owner.begin()
+    owner.begin()
+    coordinator.carrier.wait_for(first)
+    wrote(federation.file("runs", first), *round_of(1, 100.0, "north"))
+    coordinator.health.follow(federation.file("runs", first))
+    found = families(coordinator.client)
+    assert found["fedcluster_site_connected"] == {("north",): 1, ("south",): 0}
+    assert found["fedcluster_site_last_answer_timestamp_seconds"] == {("north",): 101}
+    assert found["fedcluster_site_rounds_answered_total"] == {("north",): 1}
+    assert found["fedcluster_site_rounds_missed_total"] == {("south",): 1}
+    assert found["fedcluster_round_seconds_count"] == {(): 1}
+    assert found["fedcluster_round_seconds_sum"] == {(): 2}
+    assert found["fedcluster_queue_length"] == {(): 1}
+    assert found["fedcluster_runs"][("running",)] == 1
+    assert found["fedcluster_info"] == {("1.2",): 1}
+    assert 1820 < found["fedcluster_certificate_days"][()] < 1826
+
+
+def test_a_removed_site_is_in_no_metric_of_now(federation: Federation) -> None:
+    health = health_of(federation)
+    assert b'site="south"' in health.metrics()
+    create_of = Federation(federation.folder, federation.address, ("north",))
+    health._federation = lambda: create_of  # noqa: SLF001
+    assert b'site="south"' not in health.metrics()
+
+
+def test_metrics_are_for_this_machine_or_an_operator(coordinator: Operated) -> None:
+    elsewhere = Client(coordinator.app, "192.0.2.1")
+    token = {"Authorization": f"Bearer {own_token(coordinator.federation.folder)}"}
+    assert elsewhere.get("/metrics").status_code == 401
+    assert elsewhere.get("/metrics", headers=token).status_code == 200
+    for name in ("X-Forwarded-For", "Forwarded", "X-Real-IP"):
+        assert coordinator.client.get("/metrics", headers={name: "x"}).status_code == 401
+    assert elsewhere.get("/health").status_code == 200
+
+
+def test_metrics_hold_nothing_of_a_run(coordinator: Operated, federation: Federation) -> None:
+    """Neither names of runs, operators and columns, nor numbers that sites told."""
+    owner = coordinator.by()
+    name = owner.begin(options={"columns": ["secret_column"]})
+    coordinator.carrier.wait_for(name)
+    events = round_of(1, 100.0, "north")
+    events[0] |= {"inertia": 123.456, "shift": 7.891}
+    events[-1]["answered"] = {"north": 424242}
+    wrote(federation.file("runs", name), *events)
+    coordinator.health.follow(federation.file("runs", name))
+    text = coordinator.client.get("/metrics").text
+    for told in (name, "owner", "secret_column", "123.456", "7.891", "424242"):
+        assert told not in text
+
+
+def test_the_end_of_the_certificate_is_known(federation: Federation, tmp_path: Path) -> None:
+    days = days_of_certificate(federation)
+    raw = federation.file("certificates", "server.crt").read_bytes()
+    ends = min(each.not_valid_after_utc for each in x509.load_pem_x509_certificates(raw))
+    assert days == pytest.approx((ends - datetime.now(UTC)).total_seconds() / 86400, abs=0.1)
+    insecure = create(tmp_path / "i", ["a"], "127.0.0.1:8443", insecure=True)
+    assert days_of_certificate(insecure) is None
+
+
+def test_show_warns_of_a_certificate_that_ends(federation, monkeypatch) -> None:
+    from fedcluster.federation._service_client import Coordinator
+
+    site = {"connected": True, "last_answer": 0.0, "answered": 2, "missed": 1}
+    told = {"seconds_of_a_round": 1.25, "seconds_of_last_round": 1.5, "queue": 2}
+    run = {"name": "r", "state": "running", "rounds": 3, "error": ""}
+    for days, warning in ((61, ""), (59.8, "ends in 60 days"), (-1, "certificate ended")):
+
+        def get(_: object, path: str, days: float = days) -> dict[str, Any]:
+            sites = {"sites": {"north": site}, "days_of_certificate": days, **told}
+            return sites if path == "/sites" else {"runs": [run]}
+
+        monkeypatch.setattr(Coordinator, "get", get)
+        status, said = invoke("federation", "show", federation.folder)
+        assert status == 0, said
+        assert ("warning" in said, warning in said) == (bool(warning), True)
+        for line in (
+            "1970-01-01 00:00:00",
+            "A round takes 1.2 s in the mean; the last took 1.5 s.",
+            "2 runs wait.",
+            "Run r: running, 3 rounds done",
+        ):
+            assert line in said
+
+
+def test_the_log_is_a_line_of_json_for_each_event(tmp_path: Path, capsys) -> None:
+    path = tmp_path / "logs" / "site.jsonl"
+    with logged(path, printed=True, site="north") as logger:
+        logging.getLogger("fedcluster.federation._queue").info(
+            "run is %s", "done", extra={"run": "r", "round": 3, "password": "x"}
+        )
+        try:
+            raise ValueError("why")
+        except ValueError:
+            logger.exception("failed")
+        logger.debug("nothing")
+    logger.warning("after the end")
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert capsys.readouterr().out == path.read_text()
+    assert datetime.fromisoformat(lines[0].pop("time")).utcoffset() == UTC.utcoffset(None)
+    assert lines[0] == {
+        "level": "info",
+        "event": "run is done",
+        "site": "north",
+        "run": "r",
+        "round": 3,
+    }
+    assert lines[1]["level"] == "error"
+    assert lines[1]["error"].endswith("ValueError: why")
+    assert len(lines) == 2
+
+
+def test_logs_are_rotated_and_for_their_owner_only(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(logs, "LARGEST", 300)
+    monkeypatch.setattr(logs, "FILES", 2)
+    path = tmp_path / "logs" / "coordinator.jsonl"
+    with logged(path, printed=False) as logger:
+        for i in range(20):
+            logger.info("event %d\nof two lines", i)
+    files = sorted(path.parent.iterdir())
+    assert [file.name for file in files] == [path.name, f"{path.name}.1", f"{path.name}.2"]
+    assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    assert all(json.loads(line) for file in files for line in file.read_text().splitlines())
+
+
+def test_events_of_runs_are_logged(coordinator: Operated, tmp_path: Path) -> None:
+    path = tmp_path / "coordinator.jsonl"
+    with logged(path, printed=False):
+        owner = coordinator.by()
+        name = owner.begin()
+        coordinator.carrier.wait_for(name)
+        folder = coordinator.federation.file("runs", name)
+        wrote(folder, *round_of(1, 100.0, "north"))
+        coordinator.carrier.finish(name)
+        owner.wait_until(name, "done")
+        coordinator.queue.close()
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert {line["run"] for line in lines} == {name}
+    told = [line["event"] for line in lines]
+    assert told == ["run is queued", "run begins", "round is done", "run is done"]
+    [done] = [line for line in lines if line["event"] == "round is done"]
+    assert (done["round"], done["seconds"], done["missing"]) == (1, 2.0, ["south"])
+    assert Run.load(folder).state == "done"

@@ -1,0 +1,446 @@
+"""The coordinator's queue of runs, and who may ask for what: over no transport."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from operated import FIT, Operated, operated
+from test_federation import invoke
+
+from fedcluster.errors import InputError
+from fedcluster.federation import _queue as queues
+from fedcluster.federation import _service as services
+from fedcluster.federation._audit_log import read_log, verify
+from fedcluster.federation._folder import Federation, create
+from fedcluster.federation._operators import (
+    OPERATORS,
+    TOKEN,
+    add_operator,
+    operator_of,
+    operators,
+    own_token,
+    remove_operator,
+)
+from fedcluster.federation._operators_log import operators_log
+from fedcluster.federation._queue import prune
+from fedcluster.federation._runs import Run
+
+SITES = ["north", "south"]
+MODEL = {"centers": [[0.0]]}
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queues, "LOOK", 0.01)
+    monkeypatch.delenv("FEDCLUSTER_TOKEN", raising=False)
+
+
+@pytest.fixture
+def federation(tmp_path: Path) -> Federation:
+    return create(tmp_path / "trial", SITES, "127.0.0.1:8443", insecure=True)
+
+
+@pytest.fixture
+def coordinator(federation: Federation):
+    with operated(federation) as coordinator:
+        yield coordinator
+
+
+def events(federation: Federation) -> list[dict]:
+    return [line for line in read_log(operators_log(federation).path) if line["event"] != "begun"]
+
+
+# Operators and their tokens
+
+
+def test_of_a_token_only_a_hash_is_kept(federation: Federation) -> None:
+    before = {path: path.read_bytes() for path in federation.folder.rglob("*") if path.is_file()}
+    token = add_operator(federation.folder, "ada", admin=False)
+    assert re.fullmatch(r"fedcluster-[\w-]{43}", token)
+    written = [path for path in federation.folder.rglob("*") if path.is_file()]
+    assert [path for path in written if token.encode() in path.read_bytes()] == []
+    assert {path.name for path in written if before.get(path) != path.read_bytes()} == {
+        OPERATORS,
+        ".operators.lock",
+    }
+    known = operator_of(federation.folder, token)
+    assert known is not None
+    assert (known.name, known.admin) == ("ada", False)
+    for path in written:
+        if path.name in {OPERATORS, TOKEN}:
+            assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_new_federation_has_an_operator_whose_token_run_finds(federation: Federation) -> None:
+    """No step more for a trial; the owner may remove it."""
+    known = operator_of(federation.folder, own_token(federation.folder))
+    assert known is not None
+    assert (known.name, known.admin) == ("owner", True)
+    remove_operator(federation.folder, "owner")
+    assert operator_of(federation.folder, own_token(federation.folder)) is None
+
+
+@pytest.mark.parametrize("token", ["", "x", "fedcluster-", "\udcff", "ä" * 100_000])
+def test_a_guess_is_no_token(token: str, federation: Federation) -> None:
+    assert operator_of(federation.folder, token) is None
+
+
+def test_another_federation_s_token_is_none_here(federation: Federation, tmp_path: Path) -> None:
+    other = create(tmp_path / "other", SITES, "127.0.0.1:8443", insecure=True)
+    assert operator_of(federation.folder, own_token(other.folder)) is None
+
+
+def test_operators_are_added_listed_and_removed(federation: Federation) -> None:
+    folder = federation.folder
+    status, said = invoke("federation", "operator", "add", folder, "ada")
+    assert status == 0
+    token = said.splitlines()[0]
+    assert operator_of(folder, token) == operators(folder)[1]
+    for name, reason in {"ada": "has a token", "ADA": "has a token", "../x": "letters"}.items():
+        status, said = invoke("federation", "operator", "add", folder, name)
+        assert (status, reason in said) == (2, True), said
+    status, said = invoke("federation", "operator", "list", folder, "--json")
+    assert [each["name"] for each in json.loads(said)["operators"]] == ["owner", "ada"]
+    assert operators(folder)[1].digest not in said
+    assert invoke("federation", "operator", "remove", folder, "ada")[0] == 0
+    assert operator_of(folder, token) is None
+    status, said = invoke("federation", "operator", "remove", folder, "ada")
+    assert (status, "there is no operator 'ada'; there are: owner" in said) == (2, True)
+    assert [line["event"] for line in events(federation)] == ["operator added", "operator removed"]
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="has no modes of files")
+@pytest.mark.parametrize("name", [OPERATORS, TOKEN])
+def test_a_file_that_others_may_read_is_refused(name: str, federation: Federation) -> None:
+    (federation.folder / name).chmod(0o640)
+    with pytest.raises(InputError, match=f"other users of this machine may read .*{name}"):
+        Federation.load(federation.folder)
+    with pytest.raises(InputError, match="may read"):
+        operator_of(federation.folder, own_token(federation.folder))
+
+
+def test_the_token_of_the_environment_comes_first(federation: Federation, monkeypatch) -> None:
+    monkeypatch.setenv("FEDCLUSTER_TOKEN", " mine\n")
+    assert own_token(federation.folder) == "mine"
+    monkeypatch.delenv("FEDCLUSTER_TOKEN")
+    (federation.folder / TOKEN).unlink()
+    with pytest.raises(InputError, match="runs need an operator's token: set FEDCLUSTER_TOKEN"):
+        own_token(federation.folder)
+
+
+# Who is let in
+
+
+EVERY = [
+    ("GET", "/runs"),
+    ("POST", "/runs"),
+    ("GET", "/runs/x"),
+    ("POST", "/runs/x/cancel"),
+    ("POST", "/runs/x/resume"),
+    ("POST", "/runs/x/forget"),
+    ("GET", "/runs/x/result/model.json"),
+    ("GET", "/sites"),
+]
+
+
+@pytest.mark.parametrize(("method", "path"), EVERY)
+def test_nothing_is_done_without_a_token(method, path, coordinator: Operated) -> None:
+    removed = add_operator(coordinator.federation.folder, "ada", admin=True)
+    remove_operator(coordinator.federation.folder, "ada")
+    for shown in ("", "Bearer", "Bearer x", f"Basic {removed}", f"Bearer {removed}"):
+        answer = coordinator.client.request(method, path, headers={"Authorization": shown})
+        assert (answer.status_code, answer.headers["WWW-Authenticate"]) == (401, "Bearer")
+        assert answer.json() == {"error": "no operator has this token"}
+    assert coordinator.carrier.begun == []
+    refused = [line for line in events(coordinator.federation) if line["event"] == "refused"]
+    assert [line["path"] for line in refused] == [path] * 5
+
+
+def test_every_path_that_is_served_is_tried_without_a_token(coordinator: Operated) -> None:
+    paths = {getattr(route, "path", "") for route in coordinator.app.routes}
+    paths -= {"/health", "/metrics"}
+    assert len(paths) == len({path for _, path in EVERY})
+
+
+def test_many_guesses_do_not_fill_the_log(coordinator: Operated) -> None:
+    for _ in range(3 * services.REFUSALS):
+        answer = coordinator.client.get("/runs", headers={"Authorization": "Bearer guess"})
+        assert answer.status_code == 401
+    assert len(events(coordinator.federation)) == services.REFUSALS
+    assert coordinator.by().get("/runs") == {"runs": []}  # and shut nobody else out
+
+
+def test_anybody_may_ask_whether_it_is_there(coordinator: Operated) -> None:
+    assert coordinator.client.get("/health").json() == {"status": "ok"}
+
+
+def test_an_operator_s_runs_are_not_another_s(coordinator: Operated) -> None:
+    """Neither to see, cancel, resume, forget nor fetch; an administrator may."""
+    tokens = [add_operator(coordinator.federation.folder, name, admin=False) for name in "ab"]
+    a, b = (coordinator.by(token) for token in tokens)
+    name = a.begin()
+    coordinator.carrier.wait_for(name)
+    for method, path in EVERY[2:-1]:
+        path = path.replace("/x", f"/{name}")
+        answer = b.get(path, 403) if method == "GET" else b.post(path, {"site": "north"}, 403)
+        assert answer == {"error": f"run '{name}' is a's, not yours"}
+    assert a.get(f"/runs/{name}")["state"] == "running"
+    coordinator.by().post(f"/runs/{name}/cancel")
+    coordinator.carrier.finish(name, "the run was cancelled")
+    assert a.wait_until(name, "cancelled")["error"] == "the run was cancelled"
+    told = [line for line in events(coordinator.federation) if line["event"] == "cancel"]
+    assert [(line["operator"], line["run"]) for line in told] == [("owner", name)]
+
+
+def test_only_an_administrator_may_ask_for_own_code(coordinator: Operated) -> None:
+    token = add_operator(coordinator.federation.folder, "ada", admin=False)
+    asked = [
+        ("fit", {"n_clusters": 2, "algorithm": "antigravity.Mine"}, {}),
+        ("evaluate", {"metrics": ["antigravity.Mine"]}, {"model": MODEL}),
+        ("profile", {"algorithms": ["antigravity.Mine"]}, {"model": MODEL}),
+    ]
+    for job, parameters, more in asked:
+        body = {"job": job, "parameters": parameters, "options": {}, **more}
+        told = coordinator.by(token).post("/runs", body, 400)
+        assert "may not ask for code of one's own" in told["error"]
+    assert coordinator.federation.file("runs").exists() is False or not list(
+        coordinator.federation.file("runs").iterdir()
+    )
+
+
+# What a request may hold
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ({}, "the job is damaged: KeyError: 'job'"),
+        ({**FIT, "job": "os.system"}, "there is no job 'os.system'"),
+        ({**FIT, "job": ["fit"]}, "the job is damaged: TypeError"),
+        ({**FIT, "parameters": {"no": 1}}, "the job is damaged: TypeError"),
+        ({**FIT, "parameters": [1]}, "the job is damaged"),
+        ({**FIT, "options": {"quorum": 3}}, "--quorum must be from 1 to 2, not 3"),
+        ({**FIT, "options": {"deadline": 0}}, "--deadline must be above 0 seconds"),
+        ({**FIT, "options": {"permit": "../../x"}}, "cannot be read"),
+        ({**FIT, "job": "evaluate", "parameters": {"model": "/etc/passwd"}}, "must come with"),
+        ({**FIT, "job": "profile", "parameters": {}}, "the job is damaged: TypeError"),
+        ({**FIT, "parameters": {"n_clusters": 2, "model": "/etc/passwd"}}, "must come with"),
+    ],
+)
+def test_a_job_that_means_nothing_is_refused(body, reason, coordinator: Operated) -> None:
+    assert reason in coordinator.by().post("/runs", body, 400)["error"]
+    assert coordinator.by().get("/runs") == {"runs": []}
+    assert list(coordinator.federation.file("runs").iterdir()) == []
+
+
+def test_an_operator_names_no_file_of_the_coordinator(coordinator: Operated, tmp_path) -> None:
+    """What a run writes lies in its own folder."""
+    owner = coordinator.by()
+    there = tmp_path / "there"
+    name = owner.begin(out=str(there), options={"out": str(there), "deadline": 5.0})
+    coordinator.carrier.wait_for(name)
+    folder = coordinator.federation.file("runs", name)
+    job = json.loads((folder / "job.json").read_text())
+    assert (job["out"], job["deadline"]) == (str(folder / "result"), 5.0)
+    model = {**FIT, "job": "profile", "parameters": {"model": "/etc/passwd"}, "model": MODEL}
+    second = owner.post("/runs", model, 201)["run"]
+    folder = coordinator.federation.file("runs", second)
+    given = json.loads((folder / "job.json").read_text())["parameters"]["model"]
+    assert Path(given).parent == folder
+    assert json.loads(Path(given).read_text()) == MODEL
+
+
+@pytest.mark.parametrize("name", ["..", "%2e%2e", "..%2f..%2fx", "x/../../y", "a b", "x" * 99])
+def test_no_other_path_is_a_run(name: str, coordinator: Operated) -> None:
+    headers = {"Authorization": f"Bearer {own_token(coordinator.federation.folder)}"}
+    for tail in ("", "/result/model.json", "/result/..%2f..%2fjob.json"):
+        answer = coordinator.client.get(f"/runs/{name}{tail}", headers=headers)
+        assert answer.status_code in {400, 404}, answer.text
+
+
+def test_only_the_files_of_a_result_are_given(coordinator: Operated) -> None:
+    owner = coordinator.by()
+    name = owner.begin()
+    coordinator.carrier.wait_for(name)
+    coordinator.carrier.finish(name, files={"model.json": '{"k": 2}'})
+    owner.wait_until(name, "done")
+    assert owner.get(f"/runs/{name}/result/model.json") == {"k": 2}
+    for file in ("job.json", "..%2fjob.json", "%2e%2e", ".hidden", "model.json%00"):
+        owner.get(f"/runs/{name}/result/{file}", 404)
+
+
+def test_a_body_is_not_read_before_the_token(coordinator: Operated, monkeypatch) -> None:
+    read: list[int] = []
+
+    async def body(request):
+        read.append(1)
+        return FIT
+
+    monkeypatch.setattr(services, "_body", body)
+    assert coordinator.client.post("/runs", content=b"x" * 1000).status_code == 401
+    assert read == []
+
+
+def test_a_body_that_is_large_slow_or_no_json_is_refused(coordinator, monkeypatch) -> None:
+    headers = {"Authorization": f"Bearer {own_token(coordinator.federation.folder)}"}
+    monkeypatch.setattr(services, "LARGEST", 1000)
+    deep = b"[" * 900
+    for content, status in ((b"x" * 1001, 413), (b"{", 400), (b"[]", 400), (deep, 400)):
+        answer = coordinator.client.post("/runs", content=content, headers=headers)
+        assert (answer.status_code, "error" in answer.json()) == (status, True)
+    monkeypatch.setattr(services, "SECONDS", 0.0)
+    answer = coordinator.client.post("/runs", content=b"{}", headers=headers)
+    assert answer.status_code == 408
+    assert coordinator.carrier.begun == []
+
+
+# The queue
+
+
+def test_runs_wait_for_each_other_in_order(coordinator: Operated) -> None:
+    owner = coordinator.by()
+    names = [owner.begin() for _ in range(3)]
+    coordinator.carrier.wait_for(names[0])
+    told = [owner.get(f"/runs/{name}") for name in names]
+    assert [each["state"] for each in told] == ["running", "queued", "queued"]
+    assert [each["doing"] for each in told[1:]] == [
+        "waiting for 1 other run",
+        "waiting for 2 other runs",
+    ]
+    for i, name in enumerate(names):
+        coordinator.carrier.wait_for(*names[: i + 1])
+        coordinator.carrier.finish(name)
+        owner.wait_until(name, "done")
+    listed = owner.get("/runs")["runs"]
+    assert sorted(names) == [each["name"] for each in listed]
+    assert {(each["operator"], each["job"]) for each in listed} == {("owner", "fit -k 2")}
+    assert all(each["began"] and each["ended"] >= each["began"] for each in listed)
+
+
+def test_a_run_that_waits_is_cancelled_at_once(coordinator: Operated) -> None:
+    owner = coordinator.by()
+    first, second = owner.begin(), owner.begin()
+    coordinator.carrier.wait_for(first)
+    assert owner.post(f"/runs/{second}/cancel")["state"] == "cancelled"
+    assert "nothing to cancel" in owner.post(f"/runs/{second}/cancel", status=400)["error"]
+    coordinator.carrier.finish(first)
+    owner.wait_until(first, "done")
+    owner.post(f"/runs/{second}/resume")
+    coordinator.carrier.wait_for(first, second)
+
+
+def test_a_cancelled_run_that_does_not_end_is_stopped(coordinator: Operated, monkeypatch) -> None:
+    monkeypatch.setattr(queues, "FAREWELL", 0.01)
+    owner = coordinator.by()
+    name = owner.begin()
+    coordinator.carrier.wait_for(name)
+    owner.post(f"/runs/{name}/cancel")
+    assert owner.wait_until(name, "cancelled")["error"] == "the run was cancelled"
+    assert coordinator.carrier.stopped == [name]
+
+
+def test_a_run_that_ends_without_a_word_has_failed(coordinator: Operated, monkeypatch) -> None:
+    monkeypatch.setattr(queues, "ASK", 0.01)
+    owner = coordinator.by()
+    coordinator.carrier.why = "killed"
+    name = owner.begin()
+    told = owner.wait_until(name, "failed")
+    assert told["error"] == "the run has ended without a result: killed"
+    assert told["advice"].endswith(f"fedcluster federation run DIR resume {name}")
+    coordinator.carrier.refuses = "no room"
+    second = owner.begin()
+    assert owner.wait_until(second, "failed")["error"] == "ValueError: no room"
+    coordinator.carrier.why, coordinator.carrier.refuses = None, ""
+    owner.post(f"/runs/{name}/resume")
+    coordinator.carrier.wait_for(name, name)
+    coordinator.carrier.finish(name)
+    owner.wait_until(name, "done")
+    assert "has ended" in owner.post(f"/runs/{name}/resume", status=400)["error"]
+
+
+def test_a_queue_goes_on_where_a_coordinator_was_killed(federation: Federation) -> None:
+    """First the run that it was at, then those that waited, in their order."""
+    with operated(federation) as before:
+        names = [before.by().begin() for _ in range(3)]
+        before.carrier.wait_for(names[0])
+    assert Run.load(federation.file("runs", names[0])).state == "running"
+    with operated(federation) as after:
+        for i, name in enumerate(names):
+            after.carrier.wait_for(*names[: i + 1])
+            after.carrier.finish(name)
+            after.by().wait_until(name, "done")
+
+
+def test_what_a_killed_coordinator_left_undone_is_settled(federation: Federation) -> None:
+    """A run that had ended, one that was cancelled, one that ends each coordinator, and no run."""
+    states = {"done": 1, "cancelled": 1, "ever": queues.ATTEMPTS, "early": 1}
+    for name, attempts in states.items():
+        folder = federation.file("runs", name)
+        folder.mkdir(parents=True)
+        (folder / "job.json").write_text("{}")
+        if name != "early":  # killed between two files
+            Run(name, "running", "owner", attempts=attempts).save(folder)
+    federation.file("runs", "done", "outcome.json").write_text('{"done": true}')
+    federation.file("runs", "cancelled", "cancel").touch()
+    with operated(federation) as coordinator:
+        told = {run["name"]: run for run in coordinator.by().get("/runs")["runs"]}
+    assert {name: run["state"] for name, run in told.items()} == {
+        "done": "done",
+        "cancelled": "cancelled",
+        "ever": "interrupted",
+        "early": "interrupted",
+    }
+    assert told["ever"]["error"] == "the coordinator ended 3 times during the run"
+    assert coordinator.carrier.begun == []
+
+
+def test_records_of_ended_runs_are_pruned_and_results_stay(federation: Federation) -> None:
+    ended = {"a": "2026-01-01", "b": "2026-02-01", "c": "2999-01-01", "going": ""}
+    for name, when in ended.items():
+        folder = federation.file("runs", name)
+        (folder / "communication_rounds").mkdir(parents=True)
+        (folder / "communication_rounds" / "exchange-0000").touch()
+        (folder / "result").mkdir()
+        (folder / "job.json").write_text("{}")
+        Run(name, "done" if when else "running", "owner", ended=when).save(folder)
+    assert prune(federation, keep=3) == []
+    assert prune(federation, keep=1, older_than=timedelta(days=1)) == ["a", "b"]
+    assert prune(federation, older_than=timedelta(days=1)) == []
+    status, said = invoke("federation", "prune", federation.folder, "--keep", 0)
+    assert (status, "the records of 1 runs" in said) == (0, True), said
+    assert (federation.file("runs", "going", "communication_rounds")).is_dir()
+    for name in "abc":
+        folder = federation.file("runs", name)
+        assert (folder / "result").is_dir()
+        assert Run.load(folder).rounds == 1
+    status, said = invoke("federation", "prune", federation.folder)
+    assert (status, "--older-than DAYS, --keep N" in said) == (2, True)
+
+
+# The log
+
+
+def test_the_log_tells_who_asked_for_what(coordinator: Operated) -> None:
+    owner = coordinator.by()
+    name = owner.begin(options={"columns": ["age"]})
+    folder = coordinator.federation.folder
+    status, said = invoke("federation", "log", folder)
+    assert status == 0
+    [line] = [line for line in said.splitlines() if " run " in line]
+    for told in ("operator=owner", f"run={name}", "job=fit", "from=127.0.0.1", "columns=['age']"):
+        assert told in line.replace("\n", " "), line
+    assert own_token(folder) not in said
+    status, said = invoke("federation", "verify-log", folder)
+    assert (status, "lines in 1 files are in order" in said) == (0, True), said
+    path = operators_log(coordinator.federation).path
+    path.write_bytes(path.read_bytes().replace(b'"owner"', b'"nobody"', 1))
+    status, said = invoke("federation", "verify-log", folder)
+    assert (status, "was changed" in said) == (2, True)
+    with pytest.raises(InputError, match="was changed"):
+        verify(path)

@@ -1,0 +1,296 @@
+"""The interface for operators over TLS, and its client: on this machine and from another."""
+
+from __future__ import annotations
+
+import json
+import socket
+import ssl
+import stat
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from operated import ScriptedCarrier
+from test_federation import invoke
+
+from fedcluster._specifications import RunOptions
+from fedcluster.errors import InputError, SiteError
+from fedcluster.federation import _queue as queues
+from fedcluster.federation import _server as servers
+from fedcluster.federation import _service_client as clients
+from fedcluster.federation._folder import ADDRESS, Federation, create
+from fedcluster.federation._operators import own_token, remove_operator
+from fedcluster.federation._server import operated, served
+from fedcluster.federation._service_client import Coordinator
+from fedcluster.jobs import Fit, Profile
+
+SITES = ["north", "south"]
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (queues, clients):
+        monkeypatch.setattr(module, "LOOK", 0.01)
+    monkeypatch.delenv("FEDCLUSTER_TOKEN", raising=False)
+
+
+@contextmanager
+def running(folder: Path, **how: Any) -> Iterator[ScriptedCarrier]:
+    federation = create(folder, SITES, "localhost:8443", insecure=False, **how)
+    carrier = ScriptedCarrier(federation)
+    with operated(carrier):
+        yield carrier
+
+
+@pytest.fixture
+def carrier(tmp_path: Path) -> Iterator[ScriptedCarrier]:
+    with running(tmp_path / "trial") as carrier:
+        yield carrier
+
+
+def quiet(_said: str) -> None:
+    pass
+
+
+def at(carrier: ScriptedCarrier) -> tuple[str, int]:
+    host, _, port = Coordinator.at(carrier.federation.folder).address.rpartition(":")
+    return host, int(port)
+
+
+def finishing(carrier: ScriptedCarrier, *args: Any, **how: Any) -> threading.Thread:
+    """End the first run, as soon as it has begun."""
+
+    def finish() -> None:
+        with carrier.change:
+            carrier.change.wait_for(lambda: carrier.begun, 60)
+        carrier.finish(carrier.begun[0], *args, **how)
+
+    thread = threading.Thread(target=finish)
+    thread.start()
+    return thread
+
+
+def test_a_run_is_asked_for_followed_and_fetched(carrier, tmp_path: Path) -> None:
+    coordinator = Coordinator.at(carrier.federation.folder)
+    out, said = tmp_path / "out", list[str]()
+    name = coordinator.begin(Fit(3), RunOptions(out))
+    thread = finishing(carrier, files={"model.json": '{"k": 3}', "report.html": "<p>"})
+    outcome = coordinator.wait(name, out, said.append)
+    thread.join()
+    assert (outcome["out"], outcome["files"]) == (str(out), ["model.json", "report.html"])
+    assert {path.name: path.read_text() for path in out.iterdir()} == {
+        "model.json": '{"k": 3}',
+        "report.html": "<p>",
+    }
+    assert coordinator.out_of(name) == out
+    status, listed = invoke("federation", "runs", coordinator.folder, "--json")
+    assert status == 0
+    [run] = json.loads(listed)["runs"]
+    assert (run["name"], run["state"], run["job"]) == (name, "done", "fit -k 3")
+    status, listed = invoke("federation", "runs", coordinator.folder)
+    assert (status, "owner" in listed, "done" in listed) == (0, True, True)
+    status, listed = invoke("federation", "show", coordinator.folder)
+    assert (status, f"Run {name}: done" in listed, "not connected" in listed) == (0, True, True)
+
+
+def test_a_run_that_failed_says_how_it_goes_on(carrier, tmp_path: Path) -> None:
+    coordinator = Coordinator.at(carrier.federation.folder)
+    name = coordinator.begin(Fit(3), RunOptions(tmp_path / "out"))
+    thread = finishing(carrier, "no site answered")
+    with pytest.raises(SiteError, match=f"no site answered; .* {coordinator.folder} resume {name}"):
+        coordinator.wait(name, tmp_path / "out", quiet)
+    thread.join()
+    assert not (tmp_path / "out").exists()
+    status, said = invoke("federation", "result", coordinator.folder, name)
+    assert (status, f"run '{name}' is failed, and has no result" in said) == (2, True)
+
+
+def test_a_model_goes_along(carrier, tmp_path: Path) -> None:
+    (tmp_path / "model.json").write_text('{"centers": [[1.5]]}')
+    coordinator = Coordinator.at(carrier.federation.folder)
+    job = Profile(str(tmp_path / "model.json"))
+    name = coordinator.begin(job, RunOptions(tmp_path / "out", columns=["x"]))
+    given = json.loads(carrier.federation.file("runs", name, "job.json").read_text())
+    assert given["columns"] == ["x"]
+    path = Path(given["parameters"]["model"])
+    assert path.parent == carrier.federation.file("runs", name)
+    assert json.loads(path.read_text()) == {"centers": [[1.5]]}
+
+
+def test_ctrl_c_cancels_the_run(carrier, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(queues, "FAREWELL", 0.01)
+    coordinator = Coordinator.at(carrier.federation.folder)
+    name = coordinator.begin(Fit(3), RunOptions(tmp_path / "out"))
+    carrier.wait_for(name)
+
+    def struck(_: str) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        coordinator.wait(name, tmp_path / "out", _once(struck))
+    assert coordinator.get(f"/runs/{name}")["state"] == "cancelled"
+    status, said = invoke("federation", "cancel", coordinator.folder, name)
+    assert (status, f"run '{name}' is cancelled; there is nothing to cancel" in said) == (2, True)
+
+
+def _once(call):
+    done: list[str] = []
+
+    def called(said: str) -> None:
+        if not done:
+            done.append(said)
+            call(said)
+
+    return called
+
+
+def test_without_a_token_the_command_line_is_refused(carrier, tmp_path: Path, monkeypatch) -> None:
+    """Who stands on the same machine, even as the same user, starts nothing without it."""
+    folder = carrier.federation.folder
+    for token in ("", "guess", own_token(folder)):
+        if token:
+            remove_operator(folder, "owner") if token != "guess" else None
+            monkeypatch.setenv("FEDCLUSTER_TOKEN", token)
+        else:
+            (folder / "operator.token").rename(tmp_path / "elsewhere")
+        status, said = invoke("federation", "run", folder, "fit", "-k", 2, "--out", tmp_path / "o")
+        reason = "no operator has this token" if token else "runs need an operator's token"
+        assert (status, reason in said) == (2, True), said
+        if not token:
+            (tmp_path / "elsewhere").rename(folder / "operator.token")
+    assert carrier.begun == []
+    assert list(folder.rglob("secret")) == []
+
+
+def test_the_files_of_a_coordinator_that_lies_stay_in_their_folder(carrier, tmp_path) -> None:
+    told = {"name": "x", "outcome": {"files": ["../../evil.json"]}}
+    coordinator = Coordinator.at(carrier.federation.folder)
+    for name in ("../../evil.json", ".bashrc", "authorized_keys", "a/b.json", "x.json\n"):
+        told["outcome"] = {"files": [name]}
+        with pytest.raises(InputError, match="which is none of a result"):
+            coordinator.fetch(told, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_impostor_gets_no_token(carrier, tmp_path: Path) -> None:
+    """At the port that the coordinator had, with the certificate of another federation."""
+    other = create(tmp_path / "other", SITES, "localhost:8443", insecure=False)
+    asked: list[bytes] = []
+
+    async def app(scope, receive, send):
+        asked.append(scope["path"])
+
+    with served(other, app) as address:  # type: ignore[arg-type]
+        path = carrier.federation.file(ADDRESS)
+        path.write_text(json.dumps({"address": address}))
+        with pytest.raises(InputError, match="the coordinator's certificate is not vouched for"):
+            Coordinator.at(carrier.federation.folder).get("/runs")
+    assert asked == []
+
+
+def test_a_coordinator_that_has_gone_is_named(tmp_path: Path) -> None:
+    with running(tmp_path / "trial") as carrier:
+        folder = carrier.federation.folder
+        stale = carrier.federation.file(ADDRESS).read_text()
+        coordinator = Coordinator.at(folder)
+        name = coordinator.begin(Fit(3), RunOptions(tmp_path / "out"))
+    with pytest.raises(SiteError, match=f"has gone; when that is mended: .* resume {name}"):
+        coordinator.wait(name, tmp_path / "out", quiet)
+    status, said = invoke("federation", "show", folder)
+    assert (status, "is not started: run fedcluster federation start" in said) == (2, True)
+    (folder / ADDRESS).write_text(stale)  # as after kill -9
+    status, said = invoke("federation", "show", folder)
+    assert (status, "no coordinator answers at" in said) == (2, True)
+
+
+def test_who_sends_no_request_is_cut_off(tmp_path: Path, monkeypatch) -> None:
+    """Nor does half a head, or half of a second one, hold a connection."""
+    monkeypatch.setattr(servers, "FIRST_LINE", 0.2)
+    with running(tmp_path / "trial") as carrier:
+        context = ssl.create_default_context(cafile=carrier.federation.authority)
+        whole = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
+        for first, half in ((b"", b""), (b"", whole[:14]), (whole, whole[:7])):
+            with (
+                socket.create_connection(at(carrier), 60) as plain,
+                context.wrap_socket(plain, server_hostname="localhost") as connection,
+            ):
+                connection.sendall(first)
+                received = b""
+                while first and b'"ok"' not in received:
+                    received += connection.recv(4096)
+                connection.sendall(half)
+                with suppress(ConnectionError, ssl.SSLError):
+                    while connection.recv(4096):
+                        pass
+
+
+def test_nothing_is_said_without_encryption(carrier) -> None:
+    with socket.create_connection(at(carrier), 60) as plain:
+        plain.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+        try:
+            received = plain.recv(4096)
+        except ConnectionResetError:
+            received = b""
+    assert b"200" not in received
+
+
+def test_an_operator_asks_from_another_machine(tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    trial = tmp_path / "trial"
+    federation = create(trial, SITES, "localhost:8443", insecure=False)
+    status, said = invoke("federation", "operator", "add", trial, "ada", "--out", tmp_path / "ada")
+    assert (status, "set service to an address that others reach" in said) == (2, True)
+    toml = trial / "federation.toml"
+    toml.write_text(toml.read_text().replace("127.0.0.1:0", f"0.0.0.0:{port}"))
+    status, said = invoke("federation", "operator", "add", trial, "ada", "--out", tmp_path / "ada")
+    assert status == 0, said
+    modes = {p.name: stat.S_IMODE(p.stat().st_mode) for p in (tmp_path / "ada").iterdir()}
+    assert modes == dict.fromkeys(["operator.toml", "ca.crt", "operator.token"], 0o600)
+    federation = Federation.load(trial)
+    carrier = ScriptedCarrier(federation)
+    with operated(carrier):
+        coordinator = Coordinator.at(tmp_path / "ada")
+        assert coordinator.address == f"localhost:{port}"
+        name = coordinator.begin(Fit(2), RunOptions(tmp_path / "out"))
+        thread = finishing(carrier, files={"history.json": "{}"})
+        coordinator.wait(name, tmp_path / "out", quiet)
+        thread.join()
+        status, said = invoke("federation", "runs", tmp_path / "ada", "--json")
+        assert (status, json.loads(said)["runs"][0]["operator"]) == (0, "ada")
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["history.json"]
+
+
+@pytest.mark.parametrize(
+    ("service", "reason"),
+    [
+        ("nowhere", "cannot be listened at"),
+        ("127.0.0.1:x", "cannot be listened at"),
+        ("127.0.0.1:99999", "cannot be listened at"),
+        ("192.0.2.1:0", "cannot be listened at"),
+    ],
+)
+def test_an_address_that_means_nothing_is_named(service, reason, tmp_path: Path) -> None:
+    create(tmp_path / "trial", SITES, "localhost:8443", insecure=False)
+    toml = tmp_path / "trial" / "federation.toml"
+    toml.write_text(toml.read_text().replace("127.0.0.1:0", service))
+    with (
+        pytest.raises(InputError, match=reason),
+        operated(ScriptedCarrier(Federation.load(tmp_path / "trial"))),
+    ):
+        pass
+
+
+def test_without_encryption_only_this_machine_is_listened_to(tmp_path: Path) -> None:
+    create(tmp_path / "trial", SITES, "127.0.0.1:8443", insecure=True)
+    toml = tmp_path / "trial" / "federation.toml"
+    toml.write_text(toml.read_text().replace("127.0.0.1:0", "0.0.0.0:0"))
+    with (
+        pytest.raises(InputError, match=r"without encryption, use 127\.0\.0\.1:0"),
+        operated(ScriptedCarrier(Federation.load(tmp_path / "trial"))),
+    ):
+        pass
