@@ -201,6 +201,7 @@ def test_a_revoked_key_that_is_put_back_does_not_count(folder: Path) -> None:
             "are no authority:",
         ),
         (["renew-certificates", "{}", "--switch", "--new-key"], "steps of their own: give one"),
+        (["renew-certificates", "{}", "--drop-old"], "--drop-old belongs to --switch"),
         (["certificate", "{}", "{}/federation.toml"], "federation.toml holds no certificate"),
     ],
 )
@@ -391,6 +392,10 @@ def test_two_coordinators_on_one_folder(folder: Path) -> None:
         ):
             pass
     assert not is_running(federation)
+    (folder / ".running").unlink()
+    (folder / ".running").mkdir()
+    with pytest.raises(InputError, match=r"\.running cannot be written"), running(folder):
+        pass
 
 
 def test_a_renewed_certificate_is_vouched_for_by_the_same_authority(folder: Path) -> None:
@@ -442,6 +447,24 @@ def test_a_new_authority_signs_after_all_sites_know_it(folder: Path) -> None:
     chain = expiry.certificates(folder / expiry.CERTIFICATE)
     chain[0].verify_directly_issued_by(expiry.certificates(folder / expiry.AUTHORITY)[1])
     assert not (folder / expiry.UPCOMING).exists()
+
+
+def test_after_a_theft_neither_the_old_authority_nor_the_old_key_stays(folder: Path) -> None:
+    federation = Federation.load(folder)
+    before = renewal.server_key(federation).public_key()
+    [old] = expiry.certificates(folder / expiry.AUTHORITY)
+    renewal.new_authority(folder)
+    status, said = invoke("renew-certificates", folder, "--switch", "--drop-old")
+    assert (status, "Grant permits anew" in said) == (0, True), said
+    [now] = expiry.certificates(folder / expiry.AUTHORITY)
+    assert now != old
+    assert expiry.certificates(folder / "sites/north/ca.crt") == [now]
+    chain = expiry.certificates(folder / expiry.CERTIFICATE)
+    chain[0].verify_directly_issued_by(now)
+    assert chain[0].public_key() == renewal.server_key(federation).public_key() != before
+    assert Authority.read(
+        (folder / expiry.AUTHORITY_KEY).read_bytes(), now.public_bytes(Encoding.PEM)
+    )
 
 
 @pytest.mark.parametrize(

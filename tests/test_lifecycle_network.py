@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -58,8 +59,9 @@ def change(running: RunningFederation, *arguments: object) -> str:
 def test_a_site_is_added_while_a_run_goes_on(running: RunningFederation, tmp_path: Path) -> None:
     """That run goes on with those that it began with; the next one asks the new site, too."""
     run = begin(running, tmp_path / "before")
-    change(running, "add-site", "east")
-    running.fill("east", MORE)
+    with running.held("south"):  # the run waits for it
+        change(running, "add-site", "east")
+        running.fill("east", MORE)
     running.join("east")
     assert run.wait() == 0, run.said()
     assert last_of(tmp_path / "before") == {"north", "south", "west"}
@@ -69,21 +71,45 @@ def test_a_site_is_added_while_a_run_goes_on(running: RunningFederation, tmp_pat
 def test_a_site_is_removed_while_a_run_asks_it(running: RunningFederation, tmp_path: Path) -> None:
     """The run goes on with it; then it is disconnected."""
     run = begin(running, tmp_path / "before")
-    change(running, "remove-site", "east")
+    with running.held("south"):
+        change(running, "remove-site", "east")
     assert run.wait() == 0, run.said()
     assert last_of(tmp_path / "before") == {"north", "south", "west", "east"}
     assert running.sites["east"].wait() == 2
     assert fit(running, tmp_path / "after") == {"north", "south", "west"}
 
 
-def test_a_key_is_rotated_while_a_run_goes_on(running: RunningFederation, tmp_path: Path) -> None:
-    """The site notices its new key by itself, and the run reaches it by that."""
+def test_keys_are_rotated_while_a_run_goes_on(running: RunningFederation, tmp_path: Path) -> None:
+    """The sites notice their new keys by themselves, and the run reaches them by those.
+
+    One gets its key from the coordinator, the other has made it.
+    """
     run = begin(running, tmp_path / "out")
-    change(running, "rotate-key", "north")
-    running.sites["north"].wait_for("connected; Ctrl-C", times=2)
+    with running.held("west"):
+        change(running, "rotate-key", "north")
+        toml = running.site("south") / "site.toml"
+        made = running.command("site", "new-key", toml)
+        assert made.wait() == 0, made.said()
+        change(running, "rotate-key", "south", "--public-key", running.site("south") / "key.pub")
+        for name in ("north", "south"):
+            running.sites[name].wait_for("connected; Ctrl-C", times=2)
     assert run.wait() == 0, run.said()
     assert last_of(tmp_path / "out") == set(ROWS)
     assert running.missing() == [[]] * len(running.missing())
+
+
+def test_a_key_that_is_in_use_is_named_as_such(running: RunningFederation, tmp_path: Path) -> None:
+    """In a copy of the site's folder, and in the folder itself."""
+    copy = tmp_path / "copy"
+    leave = shutil.ignore_patterns("flower", ".running")
+    shutil.copytree(running.site("north"), copy, ignore=leave)
+    copied = running.command("site", "start", copy / "site.toml", name="copy")
+    again = running.command("site", "start", running.site("north") / "site.toml", name="again")
+    assert (copied.wait(), again.wait()) == (2, 2)
+    assert "its folder was copied, or is in use twice" in copied.said().splitlines()[-1]
+    own = running.sites["north"].process.pid
+    assert f"process {own}; end it first" in again.said().splitlines()[-1]
+    assert fit(running, tmp_path / "out") == set(ROWS)
 
 
 def test_a_certificate_is_renewed_while_a_run_goes_on(
@@ -92,9 +118,10 @@ def test_a_certificate_is_renewed_while_a_run_goes_on(
     """Nobody has to be restarted, and connections that begin later get the new one."""
     before = running.served_certificate()
     run = begin(running, tmp_path / "out")
-    renewed = running.command("federation", "renew-certificates", running.folder, "--new-key")
-    assert renewed.wait() == 0, renewed.said()
-    running.wait_until(lambda: running.served_certificate() != before)
+    with running.held("south"):
+        renewed = running.command("federation", "renew-certificates", running.folder, "--new-key")
+        assert renewed.wait() == 0, renewed.said()
+        running.wait_until(lambda: running.served_certificate() != before)
     assert run.wait() == 0, run.said()
     assert last_of(tmp_path / "out") == set(ROWS)
     assert fit(running, tmp_path / "after") == set(ROWS)
@@ -103,8 +130,9 @@ def test_a_certificate_is_renewed_while_a_run_goes_on(
 def test_a_key_is_revoked_while_a_run_goes_on(running: RunningFederation, tmp_path: Path) -> None:
     """It is cut off at once; the run refuses it and goes on, as its quorum allows."""
     run = begin(running, tmp_path / "out", "--quorum", 2)
-    change(running, "revoke", "west")
-    assert running.sites["west"].wait() == 2
+    with running.held("south"):
+        change(running, "revoke", "west")
+        assert running.sites["west"].wait() == 2
     assert "revoked" in running.sites["west"].said().splitlines()[-1]
     assert run.wait() == 0, run.said()
     assert last_of(tmp_path / "out") == {"north", "south"}

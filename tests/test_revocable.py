@@ -47,8 +47,16 @@ class Scripted:
 def test_a_refused_site_is_sent_nothing() -> None:
     carrier = Scripted(({"south": WHY}, [NORTH]))
     carrier.refused = {"south": WHY}
-    assert carrier.exchange() == ({"north": b"!"}, {"south": "not connected"})
+    assert carrier.exchange() == ({"north": b"!"}, {"south": WHY})
     assert carrier.sent == [("north", 1)]
+
+
+def test_a_run_that_needs_a_refused_site_ends_soon() -> None:
+    """It would not be let in before somebody gives it a new key."""
+    carrier = Scripted(*[({"south": WHY}, [NORTH][i:]) for i in range(20)])
+    carrier.refused = {"south": WHY}
+    assert carrier.exchange(enough=2) == ({"north": b"!"}, {"south": WHY})
+    assert carrier.now < 10
 
 
 def test_what_has_come_and_was_not_used_is_refused() -> None:

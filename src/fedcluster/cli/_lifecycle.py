@@ -135,6 +135,13 @@ def renew_certificates(
     switch: Annotated[
         bool, typer.Option("--switch", help="Let the new authority sign, as all sites know it.")
     ] = False,
+    drop_old: Annotated[
+        bool,
+        typer.Option(
+            "--drop-old",
+            help="With --switch: trust the old authority no more; also make a new key.",
+        ),
+    ] = False,
 ) -> None:
     """Write another certificate for the coordinator. Sites need nothing new.
 
@@ -147,13 +154,20 @@ def renew_certificates(
 
     if new_authority + switch + new_key > 1:
         raise InputError("--new-authority, --switch and --new-key are steps of their own: give one")
+    if drop_old and not switch:
+        raise InputError("--drop-old belongs to --switch: first make a new authority")
     if new_authority:
         renewal.new_authority(folder, authority_key=authority_key)
         say(f"Hand {folder / 'certificates' / 'ca.crt'} to all sites; each puts it in the place of")
         say("its own. Then: fedcluster federation renew-certificates with --switch.")
         return
     if switch:
-        end = renewal.switch_authority(folder, days=days, authority_key=authority_key)
+        end = renewal.switch_authority(
+            folder, days=days, authority_key=authority_key, drop_old=drop_old
+        )
+        if drop_old:
+            say(f"Hand {folder / 'certificates' / 'ca.crt'} to all sites. Grant permits anew, as")
+            say("they name the coordinator by its authority.")
     else:
         end = renewal.renew(folder, days=days, authority_key=authority_key, new_key=new_key)
     say(f"The certificate is valid until {end:%Y-%m-%d}.")

@@ -25,9 +25,15 @@ def running(folder: Path, what: str = "coordinator") -> Iterator[None]:
     Raises
     ------
     InputError
-        If another one does already.
+        If another one does already, or the folder cannot be written.
     """
-    with os.fdopen(os.open(folder / RUNNING, os.O_RDWR | os.O_CREAT, 0o600), "r+") as lock:
+    try:
+        descriptor = os.open(folder / RUNNING, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise InputError(
+            f"{folder / RUNNING} cannot be written: {error.strerror or error}"
+        ) from error
+    with os.fdopen(descriptor, "r+") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:

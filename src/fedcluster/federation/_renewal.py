@@ -112,11 +112,16 @@ def new_authority(folder: Path, *, authority_key: Path | None = None) -> None:
 
 
 def switch_authority(
-    folder: Path, *, days: int = DAYS, authority_key: Path | None = None
+    folder: Path,
+    *,
+    days: int = DAYS,
+    authority_key: Path | None = None,
+    drop_old: bool = False,
 ) -> datetime:
     """Let the new authority sign the coordinator's certificate, as all sites know it.
 
     The certificate of the old one stays first in ``ca.crt``: by it, permits name the coordinator.
+    With ``drop_old`` it goes, and the coordinator's key with it: both may be in wrong hands.
 
     Raises
     ------
@@ -132,10 +137,13 @@ def switch_authority(
             )
         path = authority_key or federation.file(UPCOMING_KEY)
         made = _read_authority(path, waiting)
-        signed = made.sign(federation.place.names, server_key(federation).public_key(), days)
-        kept = {} if authority_key else {AUTHORITY_KEY: path.read_bytes()}
+        key = ec.generate_private_key(ec.SECP384R1()) if drop_old else server_key(federation)
+        files = {} if authority_key else {AUTHORITY_KEY: path.read_bytes()}
+        if drop_old:
+            files |= {KEY: private_pem(key), AUTHORITY: made.pem, **_at_sites(federation, made.pem)}
+        files[CERTIFICATE] = made.sign(federation.place.names, key.public_key(), days)
         gone = [UPCOMING, UPCOMING_KEY, *([AUTHORITY_KEY] if authority_key else [])]
-        commit(federation.folder, {**kept, CERTIFICATE: signed}, gone)
+        commit(federation.folder, files, gone)
     return certificate_end(federation.file(CERTIFICATE))
 
 
