@@ -162,7 +162,7 @@ def test_a_site_that_demands_a_permit_says_nothing_without_one(permit, trial, tm
     for header in asked:
         question = wire.pack({"protocol": 1, "tasks": [], **header}, {})
         reply, arrays = wire.unpack(site.reply(question))
-        assert set(reply) == {"protocol", "question", "site", "refused"}
+        assert set(reply) == {"protocol", "about", "question", "site", "refused"}
         assert arrays == {}
     assert not (trial / "sites/north/results").exists()
 
@@ -358,7 +358,7 @@ def test_a_log_that_breaks_while_a_site_runs_stops_its_answers(trial):
     for broken in (content[:-200], content + b'{"line":9}\n', b""):
         log.write_bytes(broken)
         reply, arrays = wire.unpack(site.reply(question))
-        assert set(reply) == {"protocol", "question", "site", "failed"}, broken
+        assert set(reply) == {"protocol", "about", "question", "site", "failed"}, broken
         assert arrays == {}
         log.write_bytes(content)
     assert "limits" in wire.unpack(responder(trial, "north").reply(question))[0]
@@ -384,7 +384,7 @@ def test_whatever_a_question_holds_one_line_is_written_and_no_more_is_told(chang
     before = verify(path)[0].line
     reply, _ = wire.unpack(site.reply(wire.pack({"exchange": 0, **KNOWN_GOOD, **changed}, {})))
     assert verify(path)[0].line == before + 1
-    told = set(reply) - {"protocol", "question", "site", "run", "exchange"}
+    told = set(reply) - {"protocol", "about", "question", "site", "run", "exchange"}
     if not told & {"refused", "failed"} and told:
         assert set(reply["columns"]) <= {"age", "bmi"}
         assert changed.get("permit", "hips-1") == "hips-1"
