@@ -1,14 +1,15 @@
 """What a round of a real federation costs, beside an empty round of Flower's own.
 
-    python benchmarks/federation.py
+    python benchmarks/federation.py [--transport flower|flare]
 
 Three sites on this machine, K = 8. Flower's own: its programs as they are, an app that sends back
-an empty message, the same loop for pushing and pulling. Ours: a default fit over TLS with keys.
+an empty message, the same loop for pushing and pulling. Ours: a default fit of prepared rows over
+TLS with keys, three times, the whole command included.
 """
 
 from __future__ import annotations
 
-import json
+import argparse
 import subprocess
 import sys
 import tempfile
@@ -22,6 +23,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from federations import federation, read_json
+from flares import flare
 
 from fedcluster.transports.flower import _coordinator as coordinator
 from fedcluster.transports.flower._programs import (
@@ -113,30 +115,36 @@ def empty_rounds(folder: Path) -> list[float]:
     return read_json(out)
 
 
-def our_rounds(folder: Path) -> list[float]:
-    """Seconds of each round of a default fit."""
+def our_fits(folder: Path, transport: str) -> tuple[list[float], list[float]]:
+    """Seconds of each round of three default fits, and of each command as a whole."""
     rng = np.random.default_rng(0)
     centers = rng.normal(size=(8, 2)) * 3
     rows = {s: centers[rng.integers(0, 8, 5000)] + rng.normal(size=(5000, 2)) for s in "abc"}
-    with federation(folder, rows) as running:
-        run = running.run("fit", "-k", 8, "--out", folder / "out")
-        assert run.wait() == 0, run.said()
-        paths = [
-            running.communication_rounds()[0].with_name("described"),
-            *running.communication_rounds(),
-        ]
-        return np.diff([path.stat().st_mtime for path in paths]).tolist()
+    rounds, commands = [], []
+    with {"flower": federation, "flare": flare}[transport](folder, rows) as running:
+        for i in range(3):
+            began = time.monotonic()
+            run = running.run("fit", "-k", 8, "--out", folder / f"out{i}")
+            assert run.wait() == 0, run.said()
+            commands.append(time.monotonic() - began)
+            records = running.communication_rounds()[0].parent.iterdir()
+            rounds += np.diff(sorted(path.stat().st_mtime for path in records)).tolist()
+    return rounds, commands
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--transport", choices=["flower", "flare"], default="flower")
+    transport = parser.parse_args().transport
     with tempfile.TemporaryDirectory() as folder:
-        empty = empty_rounds(Path(folder) / "empty")
-        ours = our_rounds(Path(folder))
-    print(json.dumps({"empty": np.round(empty, 2).tolist(), "fit": np.round(ours, 2).tolist()}))
-    ratio = sum(ours) / (len(ours) * np.mean(empty))
-    print(f"Flower's own empty round: {np.mean(empty):.2f} s, mean of {len(empty)}")
-    print(f"default fit, K = 8, three sites: {len(ours)} rounds, {np.mean(ours):.2f} s each")
-    print(f"fit : rounds x empty round = {ratio:.2f}")
+        empty = empty_rounds(Path(folder) / "empty") if transport == "flower" else []
+        rounds, commands = our_fits(Path(folder), transport)
+    print(f"default fits, K = 8, three sites: {len(rounds)} rounds, of which each took")
+    print(f"  {np.mean(rounds):.3f} s in the mean, {np.median(rounds):.3f} s in the median")
+    print(f"rounds of one fit: {sum(rounds) / len(commands):.1f} s")
+    print(f"whole commands: {', '.join(f'{seconds:.1f} s' for seconds in commands)}")
+    if empty:
+        print(f"Flower's own empty round: {np.mean(empty):.2f} s, mean of {len(empty)}")
 
 
 if __name__ == "__main__":

@@ -121,6 +121,7 @@ def _edit(path: str, change: Callable[[Any], object]) -> Callable[[Path], None]:
 
 
 RESOURCES, RIGHTS = "local/resources.json", "local/authorization.json"
+COMM = "local/comm_config.json"
 LOG = {"id": "x", "path": "nvflare.app_common.logging.job_log_streamer.JobLogStreamer"}
 LOOSE: dict[str, tuple[Callable[[Path], object], str]] = {
     "another class": (_edit(RESOURCES, lambda c: c["class_allow_list"].append("a.B")), "allow_li"),
@@ -165,6 +166,16 @@ LOOSE: dict[str, tuple[Callable[[Path], object], str]] = {
         _edit(RIGHTS, lambda c: c["permissions"]["member"].update(submit_job="any")),
         "submit_job of member",
     ),
+    "open to the machine": (
+        _edit(COMM, lambda c: c["internal"]["resources"].update(connection_security="clear")),
+        "internal must be",
+    ),
+    "open to the machine's network": (
+        _edit(COMM, lambda c: c["internal"]["resources"].update(host="0.0.0.0")),
+        "internal must be",
+    ),
+    "connections at will": (_edit(COMM, lambda c: c.pop("allow_adhoc_conns")), "allow_adhoc_con"),
+    "no rules of connections": (lambda kit: (kit / COMM).unlink(), "comm_config.json does not"),
     "no resources": (lambda kit: (kit / RESOURCES).unlink(), "resources.json does not exist"),
     "no rights": (lambda kit: (kit / RIGHTS).unlink(), "authorization.json does not exist"),
     "no list": (lambda kit: (kit / RESOURCES).write_text("[]"), "does not hold an object"),

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+import socket
+import ssl
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -254,6 +257,38 @@ def test_nobody_reads_a_site_s_files_by_a_shell(who: str, running: RunningFlare,
                 opened.submit_job(str(job))
     finally:
         opened.close()
+
+
+@pytest.mark.long
+def test_other_programs_of_a_machine_cannot_speak_for_flare(running: RunningFlare) -> None:
+    """FLARE's programs listen for those of their jobs; strangers have no certificate."""
+    named = [*running.sites.values(), running.coordinator]
+    pids = {pid for command in named for pid in running.programs(command)}
+    listed = subprocess.run(["ss", "-ltnpH"], capture_output=True, text=True, check=True).stdout
+    ports = [
+        int(line.split()[3].rpartition(":")[2])
+        for line in listed.splitlines()
+        if any(f"pid={pid}," in line for pid in pids)
+    ]
+    assert len(ports) >= len(named) + 1
+    for port in ports:
+        assert is_let_in(port, running.kit("north") / "startup")
+        assert not is_let_in(port, None), f"port {port} talks to strangers"
+
+
+def is_let_in(port: int, startup: Path | None) -> bool:
+    """Whether a program with the certificate of a kit, or with none, may speak at a port."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.maximum_version = ssl.TLSVersion.TLSv1_2  # which asks for it before anything is said
+    if startup is not None:
+        context.load_cert_chain(startup / "client.crt", startup / "client.key")
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as plain:
+        try:
+            context.wrap_socket(plain).close()
+        except (ssl.SSLError, ConnectionError):
+            return False
+    return True
 
 
 @pytest.mark.long

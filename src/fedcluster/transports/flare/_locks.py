@@ -78,6 +78,18 @@ AUTHORIZATION: dict[str, Any] = {
 """What ``local/authorization.json`` says."""
 
 
+INTERNAL = {"host": "localhost", "connection_security": "mtls"}
+COMMUNICATION: dict[str, Any] = {
+    "allow_adhoc_conns": False,
+    "backbone_conn_gen": 2,
+    "internal": {"scheme": "tcp", "resources": INTERNAL},
+}
+"""What ``local/comm_config.json`` says: programs of one machine prove to each other who they are.
+
+As provisioned, whoever can reach the port of a program on its own machine may speak for the server.
+"""
+
+
 def kind_of(kit: Path) -> str:
     """Return whose a kit is: "site", "server" or "admin".
 
@@ -115,6 +127,7 @@ def harden(kit: Path, where: str) -> None:
     change = _locked_site if kind == "site" else _locked_server
     write_json(local / "resources.json", change(resources, kit))
     write_json(local / "authorization.json", AUTHORIZATION)
+    write_json(local / "comm_config.json", COMMUNICATION)
     write_json(local / ABOUT, {WHERE[kind]: where})
     make_private(kit)
 
@@ -193,6 +206,7 @@ def lacking(kit: Path) -> list[str]:
     return [
         *_lacking_resources(kit, kind),
         *_lacking_rights(kit),
+        *_lacking_communication(kit),
         *_lacking_place(kit, kind),
         *_lacking_privacy(kit),
     ]
@@ -267,6 +281,19 @@ def _lacking_rights(kit: Path) -> Iterator[str]:
         for right in NEVER if role == "lead" else (*NEVER, "submit_job"):
             if rights.get(right) != "none":
                 yield f'{path}: {right} of {role} must be "none"'
+
+
+def _lacking_communication(kit: Path) -> Iterator[str]:
+    path = "local/comm_config.json"
+    try:
+        told = _read(kit / path)
+    except InputError as error:
+        yield str(error)
+        return
+    if told.get("internal") != COMMUNICATION["internal"]:
+        yield f"{path}: internal must be {json.dumps(COMMUNICATION['internal'])}"
+    if told.get("allow_adhoc_conns") is not False:
+        yield f"{path}: allow_adhoc_conns must be false"
 
 
 def _lacking_place(kit: Path, kind: str) -> Iterator[str]:
