@@ -68,6 +68,18 @@ def test_compiled_code_adds_the_same(numbers: list[float]) -> None:
     assert bits(canonical(planes_of(bank))[:, 0, 0]) == bits(expansion(numbers))
 
 
+@pytest.mark.parametrize("width", [0, 5, 30, 120, 700])
+def test_compiled_code_adds_many_numbers_of_any_exponents(width: int) -> None:
+    """Cut at steps that grow, settled before they round, and compressed where there are many."""
+    rng = np.random.default_rng(width)
+    for n in (1, 60, 5000):
+        numbers = rng.normal(size=(n, 3)) * 2.0 ** rng.integers(-width, width + 1, size=(n, 3))
+        numbers[rng.random((n, 3)) < 0.2] = 0.0
+        bank = empty_bank(1, 3)
+        add_lines(numbers, bank)
+        assert canonical(planes_of(bank)).tobytes() == exact_sum(list(numbers[:, None])).tobytes()
+
+
 def test_two_numbers_are_not_always_enough() -> None:
     """Powers of two that are far apart: each needs a number of its own."""
     powers = [2.0**e for e in (300, 200, 100, 0, -100)]

@@ -4,6 +4,7 @@ The sites lie one after another in one array. What leaves each is rounded, as if
 for itself; the sums of sites are not, so it does not matter in which blocks sites are asked.
 """
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -21,43 +22,87 @@ from fedcluster.kernels._blocks import (
 )
 from fedcluster.kernels._crowd import Sites
 from fedcluster.kernels._rows import Cuts, Following, Leaves, Rows, Weights, add_to_leaves
-from fedcluster.kernels._runtime import inner_as_written, native
+from fedcluster.kernels._runtime import inner_as_written, native, native_as_written
 from fedcluster.kernels._tiles import block_rows
 
-MOST_PARTIALS = 42
-"""Numbers of the longest expansion of a sum of float64."""
+MOST_PARTIALS = 64
+"""Numbers of an expansion, at most; where it is full, it is compressed to 40 or fewer."""
+
+CUT = 2.0**-41
+"""Ratio of the steps at which numbers are cut: a step has 53 digits, of which sums take 12."""
+
+MOST_LINES, MARGIN = 1 << 11, 2.0**-12
+"""Lines that are added to cut sums, and how much smaller than the step their numbers must be."""
+
+ROOM = 16
+"""Powers of two by which a step is above the number that it was made for."""
+
+EXPONENTS = (-800, 900)
+"""Exponents of numbers that are cut; others are added one by one."""
 
 
 class Bank(NamedTuple):
-    """Exact sums of sites: of each number, an expansion whose parts do not overlap.
+    """Exact sums of sites: of each number, an expansion, and sums of digits that do not round.
 
     Attributes
     ----------
     partials : ndarray of shape (k, p, MOST_PARTIALS)
-        The numbers, the smallest first.
+        Numbers that do not overlap, the smallest first.
     used : ndarray of shape (k, p)
         How many there are.
+    cut : ndarray of shape (4, k, p)
+        Steps; then sums of the digits above each step, of those above the next one, and the next.
+    counts : ndarray of shape (k,)
+        Lines in the sums of digits.
+    line : ndarray of shape (p,)
+        Room for a line.
     """
 
     partials: Floats
     used: NDArray[np.int64]
+    cut: Floats
+    counts: NDArray[np.int64]
+    line: Floats
 
 
 def empty_bank(k: int, p: int) -> Bank:
     """Return sums (k, p) of no site."""
-    return Bank(np.zeros((k, p, MOST_PARTIALS)), np.zeros((k, p), np.int64))
+    whole = np.zeros((k, p), np.int64), np.zeros(k, np.int64)
+    return Bank(
+        np.zeros((k, p, MOST_PARTIALS)), whole[0], np.zeros((4, k, p)), whole[1], np.zeros(p)
+    )
 
 
 def planes_of(bank: Bank) -> list[Floats]:
     """Return arrays (k, p) whose exact sum is what was added, at least one."""
-    most = max(1, int(bank.used.max(initial=0)))
-    return [np.where(i < bank.used, bank.partials[:, :, i], 0.0) for i in range(most)]
+    most = int(bank.used.max(initial=0))
+    partials = [np.where(i < bank.used, bank.partials[:, :, i], 0.0) for i in range(most)]
+    return [*bank.cut[1:], *partials]
 
 
 @inner_as_written
-def _grow(bank: Bank, j: int, f: int, x: float) -> None:
+def _compress(partials: Floats, used: NDArray[np.int64], j: int, f: int) -> None:
+    """Make each number of an expansion at most half a last digit of the next (figure 15)."""
+    n, own = used[j, f], partials[j, f]
+    bottom, total = n - 1, own[n - 1]
+    for i in range(n - 2, -1, -1):
+        high = total + own[i]
+        low = own[i] - (high - total)
+        if low != 0.0:
+            own[bottom] = high
+            bottom -= 1
+            high = low
+        total = high
+    own[bottom] = total
+    used[j, f] = n - bottom
+    own[: n - bottom] = own[bottom:n].copy()
+
+
+@inner_as_written
+def _grow(partials: Floats, used: NDArray[np.int64], j: int, f: int, x: float) -> None:
     """Add a number exactly to one sum (J. R. Shewchuk 1997, figure 6, zeros left out)."""
-    partials, used = bank
+    if used[j, f] > MOST_PARTIALS - 2:
+        _compress(partials, used, j, f)
     kept = 0
     for i in range(used[j, f]):
         y = partials[j, f, i]
@@ -71,6 +116,65 @@ def _grow(bank: Bank, j: int, f: int, x: float) -> None:
         x = high
     partials[j, f, kept] = x
     used[j, f] = kept + 1
+
+
+@native_as_written
+def _add_line(bank: Bank, j: int) -> None:
+    """Add the bank's line exactly to its sums j: where all its numbers can be cut, at once.
+
+    With a step s well above x, (s + x) - s is x to a multiple of the last digit of s. Sums of these
+    are exact, and so are those of what is left, cut at smaller steps, until nothing is left.
+    """
+    cut, line = bank.cut, bank.line
+    step, first, second, third = cut[0, j], cut[1, j], cut[2, j], cut[3, j]
+    if bank.counts[j] >= MOST_LINES:
+        _settle(bank, j)
+    unfit, left = 0, 0
+    for f in range(len(line)):
+        unfit += not abs(line[f]) <= step[f] * MARGIN
+    if unfit:
+        _take_unfit(bank, j)
+    for f in range(len(line)):
+        x, s, t, u = line[f], step[f], step[f] * CUT, step[f] * CUT * CUT
+        high = (s + x) - s
+        middle = (t + (x - high)) - t
+        low = (u + (x - high - middle)) - u
+        first[f] += high
+        second[f] += middle
+        third[f] += low
+        line[f] = x - high - middle - low
+        left += line[f] != 0.0
+    for f in range(len(line) if left else 0):
+        _grow(bank.partials, bank.used, j, f, line[f])
+    bank.counts[j] += 1
+
+
+@inner_as_written
+def _take_unfit(bank: Bank, j: int) -> None:
+    """Add numbers of the line that are too large for their steps, and make larger steps."""
+    partials, used, cut, _, line = bank
+    for f in range(len(line)):
+        x = line[f]
+        if abs(x) <= cut[0, j, f] * MARGIN:
+            continue
+        exponent = math.frexp(x)[1] if np.isfinite(x) else EXPONENTS[1]
+        if EXPONENTS[0] < exponent < EXPONENTS[1]:
+            for i in range(1, 4):
+                _grow(partials, used, j, f, cut[i, j, f])
+                cut[i, j, f] = 0.0
+            cut[0, j, f] = math.ldexp(1.0, exponent + ROOM)
+        _grow(partials, used, j, f, x)
+        line[f] = 0.0
+
+
+@inner_as_written
+def _settle(bank: Bank, j: int) -> None:
+    """Add the sums of digits j to the expansions, before they could round."""
+    for f in range(len(bank.line)):
+        for i in range(1, 4):
+            _grow(bank.partials, bank.used, j, f, bank.cut[i, j, f])
+            bank.cut[i, j, f] = 0.0
+    bank.counts[j] = 0
 
 
 @native
@@ -139,18 +243,18 @@ def _hand_over(
     sent: NDArray[np.int64],
 ) -> None:
     """Add what leaves a site to the bank, and set its own sums to 0."""
-    d = bank.partials.shape[1] - 2
+    d, line = len(bank.line) - 2, bank.line
     for j in range(len(bank.partials)):
         if part.counts[j] == 0:
             continue
         if _leaves(sites, site, part.counts[j], sent):
             weight, error = part.weights[j], 0.0
             for f in range(d):
-                _grow(bank, j, f, part.residuals[j, f] + weight * packed.anchors[j, f])
+                line[f] = part.residuals[j, f] + weight * packed.anchors[j, f]
             for lane in range(part.errors.shape[1]):
                 error += part.errors[j, lane]
-            _grow(bank, j, d, error)
-            _grow(bank, j, d + 1, weight)
+            line[d], line[d + 1] = error, weight
+            _add_line(bank, j)
         part.weights[j], part.counts[j] = 0.0, 0
         part.residuals[j], part.errors[j] = 0.0, 0.0
 
@@ -184,8 +288,9 @@ def add_leaf_sums_of_sites(
                 continue
             if _leaves(sites, site, int(counts[leaf]), sent):
                 for f in range(2 * d):
-                    _grow(bank, leaf, f, own[leaf, f])
-                _grow(bank, leaf, 2 * d, own_weights[leaf])
+                    bank.line[f] = own[leaf, f]
+                bank.line[2 * d] = own_weights[leaf]
+                _add_line(bank, leaf)
             own[leaf], own_weights[leaf], counts[leaf] = 0.0, 0.0, 0.0
     return sent
 
@@ -194,8 +299,8 @@ def add_leaf_sums_of_sites(
 def add_lines(lines: Floats, bank: Bank) -> None:
     """Add lines (s, p), of a site each, to the first line of a bank."""
     for i in range(len(lines)):
-        for f in range(lines.shape[1]):
-            _grow(bank, 0, f, lines[i, f])
+        bank.line[:] = lines[i]
+        _add_line(bank, 0)
 
 
 @native
