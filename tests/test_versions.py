@@ -110,14 +110,14 @@ def test_all_columns_of_a_run_are_of_one_reading(database):
 
 def test_a_restart_amid_a_run_goes_on_with_the_same_rows_only(database):
     with started(database.site) as turns:
-        assert weight(turns, run="a", job="study") == 40
+        assert weight(turns, run="a", about={"job": "study"}) == 40
     with started(database.site) as turns:
-        assert weight(turns, run="b", job="study") == 40
+        assert weight(turns, run="b", about={"job": "study"}) == 40
         database.change("UPDATE stays SET entered = 2, x = x + 1 WHERE rowid = 7")
     with started(database.site) as turns:
         with pytest.raises(InputError, match=CHANGED):
-            weight(turns, run="c", job="study")
-        assert weight(turns, run="d", job="another study") == 40
+            weight(turns, run="c", about={"job": "study"})
+        assert weight(turns, run="d", about={"job": "another study"}) == 40
 
 
 def test_rows_of_a_database_are_labelled_by_a_model_of_the_same_rows_only(database):
@@ -173,7 +173,7 @@ def test_a_job_may_be_called_anything(tmp_path):
     with started(database.site) as turns:
         jobs: list[Any] = [7, None, [], "", {"a": 1}, "x" * 3_000]
         for number, job in enumerate(jobs):
-            assert weight(turns, run="a", exchange=number, job=job) == 40
+            assert weight(turns, run="a", exchange=number, about={"job": job}) == 40
     assert len((tmp_path / "rows.json").read_text()) < 2000
 
 

@@ -36,8 +36,10 @@ from fedcluster.io._mending import Mending
 from fedcluster.io._reader import ColumnRoles, Reader, Table
 from fedcluster.io._rows import (
     FILE_OPTIONS,
+    FederationSource,
     FileFingerprint,
     FileSource,
+    Source,
     SqlSource,
     StreamedRows,
     error_prefix,
@@ -110,7 +112,7 @@ class SiteFile:
     ----------
     name : str
         The site's name.
-    source : FileSource or SqlSource
+    source : FileSource, SqlSource or FederationSource
         Where its rows come from.
     columns : tuple of str, optional
         The columns that may be clustered by, in this order; without it all, but for the next.
@@ -171,7 +173,7 @@ class SiteFile:
     """
 
     name: str
-    source: FileSource | SqlSource
+    source: Source
     columns: tuple[str, ...] | None = None
     weight_column: str | None = None
     group_column: str | None = None
@@ -293,6 +295,8 @@ class SiteFile:
         InputError
             If a file is not there, or the database cannot be reached.
         """
+        if isinstance(self.source, FederationSource):
+            return ""
         if isinstance(self.source, SqlSource):
             held = self.source.held
             if self.source.version is None and held is not None:
@@ -492,9 +496,11 @@ class _Toml:
                 self.complain(f"[codes], {name!r} is no column to cluster by; leave it out there")
         return site
 
-    def source(self) -> FileSource | SqlSource:
+    def source(self) -> Source:
         """Return where the rows come from."""
         folder = self.path.parent
+        if "federation" in self.content:
+            return self.federation()
         if "url" in self.content:
             self.only(["url", "query", "password_file", "version"])
             secret = self.maybe("password_file")
@@ -510,6 +516,17 @@ class _Toml:
             self.complain(f'decimal must be "." or ",", not {decimal!r}')
         texts = {key: self.maybe(key) for key in FILE_OPTIONS if key != "names"}
         return FileSource(path, self.texts("names"), **texts)
+
+    def federation(self) -> FederationSource:
+        """Return the federation that a relay speaks for."""
+        self.only(["federation", "fewest", "lines", "quorum"])
+        lines = self.content.get("lines", False)
+        if not isinstance(lines, bool):
+            self.complain(f"lines must be true or false, not {lines!r}")
+        path = self.path.parent / Path(self.text("federation")).expanduser()
+        fewest = self.whole("fewest", 3, 3)
+        quorum = self.whole("quorum", fewest) if "quorum" in self.content else None
+        return FederationSource(path, fewest, lines, quorum)
 
     def codes(self) -> Meanings:
         """Return what all sites call this site's codes."""

@@ -188,7 +188,11 @@ def _server_additive(step: Step, state: State, example: Example) -> None:
             step.server_step(state, given, stream(0, state.round))
             for given in (apart, [total(apart)])
         )
-        _assert_same(one, other)
+        try:
+            _assert_same(one, other)
+        except AssertionError as error:
+            hint = "if only the last digits differ, add the answers by Summary.total(answers)"
+            raise AssertionError(f"{error}\n{hint}") from error
 
 
 def _answer_shape(step: Step, state: State, example: Example) -> None:

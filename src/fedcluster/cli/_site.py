@@ -52,16 +52,13 @@ def start(site_file: SiteToml, log_format: LogFormat = Format.TEXT, quiet: Quiet
     needs("flwr", "flower")
     from fedcluster._site import SiteFile
     from fedcluster.cli._warming import ensure_warmed
-    from fedcluster.federation._membership import Membership
     from fedcluster.transports.flower._supernode import take_part
 
     path = site_file.absolute().parent / "logs" / "site.jsonl"
     site = SiteFile.load(site_file)
-    Membership.from_site_file(site)  # before a minute of work
     with telling(path, log_format, site.name, quiet=quiet) as tell:
         with until_interrupted():
-            ensure_warmed(tell)
-            take_part(site_file, tell)
+            take_part(site_file, tell, ensure_warmed)
         tell("Ended.")
 
 

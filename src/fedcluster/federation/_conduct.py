@@ -21,6 +21,7 @@ from fedcluster.engines._watched import PROGRESS, WatchedEngine
 from fedcluster.engines._wire import WireError
 from fedcluster.errors import CancelledError, HeldBackError, InputError, SiteError
 from fedcluster.federation._bounds import FIRST_ROWS, first_rows, keep_first_rows
+from fedcluster.federation._relaying import RELAY, relay
 from fedcluster.io._outputs import atomic_folder, atomic_write, write_json
 from fedcluster.jobs import Fit, Job, execute, job_from_json, preprocessing_of
 
@@ -53,7 +54,8 @@ def attempt(
     """
     try:
         content = json.loads((folder / "job.json").read_text("utf-8"))
-        outcome = {"done": True, **conduct(connect(content), content, folder)}
+        carry_out = relay if content["job"] == RELAY else conduct
+        outcome = {"done": True, **carry_out(connect(content), content, folder)}
     except (CancelledError, InputError, HeldBackError, SiteError, WireError) as error:
         outcome = {"done": False, "error": str(error)}
     except Exception as error:

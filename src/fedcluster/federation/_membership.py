@@ -189,7 +189,8 @@ def site_responder(site: SiteFile, membership: Membership, say: Callable[[str], 
         If the rows cannot be read, ``steps`` of the site file names something else, its limits are
         too small for a network, or its groups were lost.
     """
-    folder, steps, columns = site.path.absolute().parent, _steps(site, membership), _columns(site)
+    folder, columns = site.path.absolute().parent, _columns(site)
+    steps = membership_steps(site, membership)
 
     def keep(content: dict[str, Any]) -> None:
         results = folder / membership.results
@@ -256,7 +257,7 @@ def site_secure(site: SiteFile, membership: Membership) -> SecureSite | None:
     return SecureSite(site.name, own, peers, membership.min_sites, site.colluders)
 
 
-def _steps(site: SiteFile, membership: Membership) -> Steps:
+def membership_steps(site: SiteFile, membership: Membership) -> Steps:
     """Return the steps that a site knows, by name."""
     try:
         steps = steps_by_name([*PREPARATION, *membership.steps])

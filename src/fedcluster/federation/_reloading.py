@@ -12,8 +12,9 @@ from threading import Lock
 from fedcluster._site import SiteFile
 from fedcluster.engines._turns import header_of
 from fedcluster.errors import InputError
-from fedcluster.federation._membership import Membership, site_log, site_responder
+from fedcluster.federation._membership import Membership, site_log
 from fedcluster.federation._private import check_private
+from fedcluster.federation._relay_site import answering
 from fedcluster.io._outputs import atomic_write
 
 MARK = "reload"
@@ -50,7 +51,7 @@ class ReloadingSite:
         self._mark, self._run = _mark(path), ""
         self.site = SiteFile.load(path)
         self.membership = Membership.from_site_file(self.site)
-        self._turns = site_responder(self.site, self.membership, say)
+        self._turns = answering(self.site, self.membership, say)
 
     def reply(self, question: bytes) -> bytes:
         """Return the reply to a question; a question of another run may bring a new file in."""
@@ -70,7 +71,7 @@ class ReloadingSite:
     def _read_anew(self) -> None:
         try:
             site, membership = reloaded(self._path, self.site, self.membership)
-            turns = site_responder(site, membership, self._say)
+            turns = answering(site, membership, self._say)
         except InputError as error:
             self._say(f"site {self.site.name}: not reloaded, goes on as before: {error}")
             return

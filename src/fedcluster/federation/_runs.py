@@ -17,6 +17,7 @@ from fedcluster.errors import InputError
 from fedcluster.federation._bounds import FIRST_ROWS
 from fedcluster.federation._folder import CANCEL, Federation
 from fedcluster.federation._permits import NO_PERMIT, NOT_COVERED, Permit
+from fedcluster.federation._relaying import RELAY, Relaying
 from fedcluster.io._outputs import write_json
 from fedcluster.jobs import JOBS, Job
 
@@ -33,6 +34,9 @@ EXCHANGES = "communication_rounds"
 
 OPTIONS = ("quorum", "deadline", "permit", "columns", "secure")
 """The options of a run that an operator may set; where its files are written is none of them."""
+
+KINDS: dict[str, type[Any]] = {**JOBS, RELAY: Relaying}
+"""The jobs by their names, with that of the sites behind a relay."""
 
 RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 WAS_CANCELLED = "the run was cancelled"
@@ -195,7 +199,7 @@ def check_options(federation: Federation, options: RunOptions) -> None:
 
 
 def content_of(
-    federation: Federation, folder: Path, job: Job, options: RunOptions
+    federation: Federation, folder: Path, job: Job | Relaying, options: RunOptions
 ) -> dict[str, Any]:
     """Return what a new run is to do, for ``job.json``.
 
@@ -209,7 +213,7 @@ def content_of(
         permit = Permit.load(federation.file("permits", f"{options.permit}.toml"))
         options = replace(options, columns=options.columns or permit.columns)
     return {
-        "job": next(name for name, kind in JOBS.items() if isinstance(job, kind)),
+        "job": next(name for name, kind in KINDS.items() if isinstance(job, kind)),
         "parameters": asdict(job),
         "sites": list(federation.sites),
         "insecure": federation.insecure,

@@ -31,6 +31,7 @@ from fedcluster.federation._audit_log import AuditLog
 from fedcluster.federation._health import Health
 from fedcluster.federation._operators import Operator, operator_of
 from fedcluster.federation._queue import RunQueue
+from fedcluster.federation._relaying import RELAY, Relaying
 from fedcluster.federation._runs import (
     DONE,
     GOING,
@@ -258,8 +259,19 @@ class Service:
         return Response(text, media_type="text/plain; version=0.0.4")
 
 
-def _job(asked: Mapping[str, Any], folder: Path, operator: Operator) -> Job:
+def _relaying(asked: Mapping[str, Any], operator: Operator) -> Relaying:
+    """Return the job of the sites behind a relay, which waits for questions."""
+    if not operator.admin:
+        raise InputError(f"operator {operator.name!r} may not relay: only administrators may")
+    parameters = dict(asked["parameters"])
+    steps = tuple(map(str, parameters.pop("steps")))
+    return Relaying(**parameters, steps=steps)
+
+
+def _job(asked: Mapping[str, Any], folder: Path, operator: Operator) -> Job | Relaying:
     """Return the job that a request asks for; the model that came with it lies in its folder."""
+    if asked["job"] == RELAY:
+        return _relaying(asked, operator)
     if asked["job"] not in JOBS:
         raise InputError(f"there is no job {asked['job']!r}; there are: {', '.join(JOBS)}")
     parameters = dict(asked["parameters"])

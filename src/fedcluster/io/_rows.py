@@ -105,6 +105,34 @@ class SqlSource:
         return self.url
 
 
+@dataclass(frozen=True, slots=True)
+class FederationSource:
+    """Rows that other sites hold: those of a federation, for which this site is a relay.
+
+    Parameters
+    ----------
+    path : Path
+        The folder of the federation.
+    fewest : int
+        The smallest number of its sites behind an answer.
+    lines : bool
+        Whether that holds for each line of an answer, too.
+    quorum : int, optional
+        The smallest number of its sites that must answer; by default all.
+    """
+
+    path: Path
+    fewest: int = 3
+    lines: bool = False
+    quorum: int | None = None
+
+    def __str__(self) -> str:
+        return f"the federation {self.path}"
+
+
+Source = FileSource | SqlSource | FederationSource
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class StreamedRows:
     """Rows of one site that are read anew each time, in chunks.

@@ -31,7 +31,9 @@ from fedcluster.io._matrices import (
 from fedcluster.io._reader import Advise, ColumnRoles, Reader, Table, WholeTable
 from fedcluster.io._rows import (
     FILE_OPTIONS,
+    FederationSource,
     FileSource,
+    Source,
     SqlSource,
     StreamedRows,
     error_prefix,
@@ -103,7 +105,7 @@ def suffix_of(name: str) -> str | None:
     return max((end for end in FORMATS if name.lower().endswith(end)), key=len, default=None)
 
 
-def open_source(source: FileSource | SqlSource, owner: str) -> list[Table] | Matrix:
+def open_source(source: Source, owner: str) -> list[Table] | Matrix:
     """Open a source: one table or those of a folder, or a matrix.
 
     Raises
@@ -113,6 +115,8 @@ def open_source(source: FileSource | SqlSource, owner: str) -> list[Table] | Mat
         of one name; the message begins with the owner, such as "site 'north'".
     """
     with error_prefix(owner):
+        if isinstance(source, FederationSource):
+            raise InputError("it is a relay, which has no rows of its own; its sites have them")
         if isinstance(source, SqlSource):
             return [source.held or _query(source)]
         format = FORMATS.get(suffix_of(source.path.name) or "")
@@ -247,7 +251,7 @@ def open_rows(
     [2, 2, 1]
     """
     source = FileSource(Path(source)) if isinstance(source, str | Path) else source
-    in_place = isinstance(source, FileSource | SqlSource)
+    in_place = isinstance(source, Source)
     name = owner or (str(source) if in_place else "the rows")
     with error_prefix(name):
         opened = open_source(source, name) if in_place else _given(source)

@@ -17,8 +17,9 @@ from fedcluster._site import SiteFile
 from fedcluster.engines._turns import Turns
 from fedcluster.errors import InputError
 from fedcluster.federation._identity import IDENTITY, PEERS
-from fedcluster.federation._membership import Membership, site_responder
+from fedcluster.federation._membership import Membership
 from fedcluster.federation._private import check_private, private_files
+from fedcluster.federation._relay_site import answering
 from fedcluster.transports.flare._jobs import TOPIC
 from fedcluster.transports.flare._locks import check_locks, place_of
 
@@ -123,4 +124,4 @@ def flare_responder(kit: Path, identity: str, say: Callable[[str], None]) -> Tur
         [folder, path, *(folder / name for name in own if name)],
         secret=[folder / (membership.key or "key"), folder / "permit.key", folder / IDENTITY],
     )
-    return site_responder(site, membership, say)
+    return answering(site, membership, say)

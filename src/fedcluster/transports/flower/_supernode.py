@@ -57,7 +57,11 @@ HERE = "127.0.0.1"
 
 
 @private_files()
-def take_part(path: Path, say: Callable[[str], None]) -> None:
+def take_part(
+    path: Path,
+    say: Callable[[str], None],
+    prepare: Callable[[Callable[[str], None]], None] | None = None,
+) -> None:
     """Answer the questions of a federation until interrupted.
 
     Parameters
@@ -66,6 +70,8 @@ def take_part(path: Path, say: Callable[[str], None]) -> None:
         The site file.
     say : callable taking a str
         Receives what happens, in one line each.
+    prepare : callable, optional
+        Called with ``say`` once nothing is found wrong, before the site connects.
 
     Raises
     ------
@@ -79,6 +85,8 @@ def take_part(path: Path, say: Callable[[str], None]) -> None:
     launcher.hasten()
     with running(folder, "program of this site"), programs.private_folder(home_of(path)) as private:
         responder = ReloadingSite(path, say)
+        if prepare is not None:
+            prepare(say)
         _wait_for_coordinator(site.name, membership, folder, say)
         certify(private)
         while True:

@@ -1,0 +1,359 @@
+"""A relay as a site of a federation: its answers are the totals of another federation's sites."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from fedcluster._assigned_rows import row_transform
+from fedcluster._site import SiteFile
+from fedcluster._worker import MEGABYTE
+from fedcluster.core import SiteInfo, Summary, Task
+from fedcluster.engines._remote import RemoteEngine
+from fedcluster.engines._responder import Responder
+from fedcluster.engines._turns import Turns
+from fedcluster.engines._wire import WireError
+from fedcluster.errors import EndedError, InputError, SiteError
+from fedcluster.federation._membership import (
+    ASKED,
+    Membership,
+    membership_steps,
+    site_auditor,
+    site_responder,
+)
+from fedcluster.federation._relaying import (
+    BOX,
+    ENDED,
+    POLL,
+    QUESTION,
+    RELAY,
+    REPLIED,
+    Relaying,
+    columns_told,
+)
+from fedcluster.federation._runs import GOING, Run, outcome_of
+from fedcluster.federation._service_client import Coordinator
+from fedcluster.io._outputs import atomic_folder, atomic_write, json_text, write_json
+from fedcluster.io._rows import FederationSource
+from fedcluster.privacy._ledger import Ledger
+from fedcluster.privacy._policy import Policy
+
+RUNS = "relayed.json"
+"""The file, beside the site file, that says which runs below belong to which runs above."""
+
+KNOWN = 100
+"""Runs above that are known, the last ones."""
+
+SETTLED = 5.0
+"""Seconds in which the coordinator notices that a run has ended."""
+
+START = 180.0
+"""Seconds in which the sites below must be there."""
+
+
+def answering(site: SiteFile, membership: Membership, say: Callable[[str], None]) -> Turns:
+    """Return what answers the questions to a site, from rows of its own or those of its sites.
+
+    Parameters and errors are those of `site_responder`.
+    """
+    if isinstance(site.source, FederationSource):
+        return relay_responder(site, site.source, membership, say)
+    return site_responder(site, membership, say)
+
+
+def relay_responder(
+    site: SiteFile,
+    source: FederationSource,
+    membership: Membership,
+    say: Callable[[str], None],
+) -> Turns:
+    """Return what answers the questions to a relay.
+
+    Parameters
+    ----------
+    site : SiteFile
+        The relay's site file.
+    source : FederationSource
+        The federation of its sites, whose coordinator runs on this machine.
+    membership : Membership
+        Its place in the federation above.
+    say : callable taking a str
+        Receives what happens, in one line each.
+
+    Raises
+    ------
+    InputError
+        If the federation below is not started, its sites do not answer, or the site file asks for
+        what a relay cannot do.
+    """
+    _check(site, membership)
+    folder, steps = site.path.absolute().parent, membership_steps(site, membership)
+    below = Coordinator.at(source.path)
+    runs = RelayedRuns(below, _job(site, source, membership), source.quorum, folder / RUNS)
+    relay = RelaySite(site.name, runs, site.cost.message_mb * MEGABYTE)
+    columns = relay.columns()
+
+    def keep(content: dict[str, Any]) -> None:
+        results = folder / membership.results
+        with atomic_folder(results, obsolete=["labels.csv"]) as partial:
+            (partial / "model.json").write_text(json_text(content), encoding="utf-8")
+        relay.give(content)
+        say(f"site {site.name}: the model came; it is in {results}, and the sites below have it")
+
+    responder = Responder(
+        relay.client(columns),
+        columns=columns,
+        choose=relay.client,
+        steps=steps,
+        preprocessors=partial(row_transform, steps=steps),
+        policy=Policy(site.policy, Ledger(folder / ASKED)),
+        auditor=site_auditor(site, membership, columns, say),
+        keep=keep,
+    )
+    return Turns(responder.reply, relay.end, relay.begin, site.cost.message_mb * MEGABYTE)
+
+
+def _check(site: SiteFile, membership: Membership) -> None:
+    """Refuse what a relay cannot do."""
+    if site.privacy is not None or membership.secure:
+        what = "[privacy]" if site.privacy is not None else "secure"
+        raise InputError(
+            f"{site.path}: {what} is for sites with rows: a relay sends sums as they are"
+        )
+
+
+def _job(site: SiteFile, source: FederationSource, membership: Membership) -> Relaying:
+    limits = site.limits
+    return Relaying(
+        site.name,
+        source.fewest,
+        source.lines,
+        limits.min_rows,
+        limits.min_cluster_size,
+        membership.steps,
+    )
+
+
+class RelayedRuns:
+    """Runs below, one for each run above, so that the sites keep to one version of their rows.
+
+    Parameters
+    ----------
+    coordinator : Coordinator
+        The coordinator of the federation below.
+    job : Relaying
+        What its sites are to do.
+    quorum : int or None
+        The smallest number of them that must answer; None for all.
+    path : Path
+        The file that says which run below belongs to which run above.
+    """
+
+    def __init__(
+        self, coordinator: Coordinator, job: Relaying, quorum: int | None, path: Path
+    ) -> None:
+        if coordinator.federation is None:
+            raise InputError(f"{coordinator.folder} is not the folder of a federation")
+        self._coordinator, self._federation = coordinator, coordinator.federation
+        self._job, self._quorum, self._path = job, quorum, path
+        self._names: dict[str, str] = {}
+        with suppress(OSError, ValueError, AttributeError):
+            known = json.loads(path.read_text("utf-8"))
+            self._names = {str(job): str(name) for job, name in known.items()}
+
+    def begin(self, job: str) -> Path:
+        """Return the folder of the run below of a run above; it goes on, or begins."""
+        name = self._names.get(job, "")
+        folder = self._federation.file("runs", name)
+        if name and (folder / "job.json").exists() and not (folder / BOX / ENDED).exists():
+            self._go_on(folder)
+            return folder
+        options = {"quorum": self._quorum}
+        body = {"job": RELAY, "parameters": asdict(self._job), "options": options}
+        name = str(self._coordinator.post("/runs", body)["run"])
+        self._names[job] = name
+        while len(self._names) > KNOWN:
+            del self._names[next(iter(self._names))]
+        write_json(self._path, self._names)
+        return self._federation.file("runs", name)
+
+    def _go_on(self, folder: Path) -> None:
+        """Let a run that was broken off go on, once the coordinator knows that it has ended."""
+        end = time.monotonic() + SETTLED
+        while Run.load(folder).state in GOING and outcome_of(folder) and time.monotonic() < end:
+            time.sleep(POLL)
+        if Run.load(folder).state not in GOING:
+            self._coordinator.resume(folder.name)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RelayClient:
+    """Client that answers with the totals of the sites below, as `Client` does for rows."""
+
+    name: str
+    engine: Callable[[], RemoteEngine]
+    columns: tuple[str, ...]
+    raw: bool
+
+    def introduce(self, **asked: Any) -> SiteInfo:
+        """Return what the relay tells of its sites."""
+        with _reason(engine := self._chosen()):
+            return engine.introduce(**asked)[0]
+
+    def answers(self, tasks: Sequence[Task]) -> list[Summary]:
+        """Return the totals of all tasks of a round."""
+        with _reason(engine := self._chosen()):
+            return [answers.by_site[self.name] for answers in engine.ask(tasks)]
+
+    def _chosen(self) -> RemoteEngine:
+        engine = self.engine()
+        engine.choose(self.columns, raw=self.raw)
+        return engine
+
+
+class _reason:  # noqa: N801
+    """Tell why the sites below gave no answer, without their names."""
+
+    def __init__(self, engine: RemoteEngine) -> None:
+        self._engine = engine
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if isinstance(error, SiteError):
+            raise WireError(self._engine.refusals[-1].reason) from error
+
+
+class RelaySite:
+    """The relay, as the program of a site uses it.
+
+    Parameters
+    ----------
+    name : str
+        Its name.
+    runs : RelayedRuns
+        The runs below.
+    largest : int
+        Bytes of the largest message that is read.
+    """
+
+    def __init__(self, name: str, runs: RelayedRuns, largest: int) -> None:
+        self._name, self._runs, self._largest = name, runs, largest
+        self._job: str | None = None
+        self._folder = Path()
+        self._engine: RemoteEngine | None = None
+        self._failed: Exception | None = None
+        self._stop, self._why = threading.Event(), ""
+
+    def columns(self) -> tuple[str, ...]:
+        """Return the names of the columns of all sites below, which are asked now.
+
+        Raises
+        ------
+        InputError
+            If they do not answer in time.
+        """
+        self.begin("")
+        if self._failed is not None:
+            raise InputError(str(self._failed)) from self._failed
+        columns = columns_told(self._folder / BOX)
+        assert columns is not None  # or it had failed
+        self._leave()
+        return columns
+
+    def begin(self, job: str) -> None:
+        """From now on ask for this run above; what goes wrong is raised by the first call."""
+        self._stop.clear()
+        self._failed = None
+        going = not outcome_of(self._folder)
+        if job == self._job and going:
+            return
+        self._job = self._job if going else None
+        try:
+            self._leave()
+            self._folder, self._job = self._runs.begin(job), job
+            self._await()
+            box = Mailbox(self._folder, self._stop, lambda: self._why)
+            self._engine = RemoteEngine(box, [self._name], largest=self._largest)
+        except (InputError, SiteError) as error:
+            self._failed, self._job = WireError(f"the sites behind the relay: {error}"), None
+
+    def _leave(self) -> None:
+        """End the run below, if there is one: no more will be asked."""
+        if self._job is not None:
+            self._job = None
+            with suppress(OSError), atomic_write(self._folder / BOX / ENDED) as temporary:
+                temporary.write_bytes(b"")
+
+    def _await(self) -> None:
+        """Wait until the sites below are there."""
+        end = time.monotonic() + START
+        while columns_told(self._folder / BOX) is None:
+            if outcome := outcome_of(self._folder):
+                raise SiteError(str(outcome.get("error", "their run has ended")))
+            if time.monotonic() > end:
+                raise SiteError(f"they were not there within {START:g} s")
+            time.sleep(POLL)
+
+    def end(self, why: str) -> None:
+        """End the wait for a reply, from any thread."""
+        self._why = why
+        self._stop.set()
+
+    def client(self, columns: Sequence[str], *, raw: bool = False) -> RelayClient:
+        """Return the client of the sites below with these columns."""
+        return RelayClient(self._name, self._asking, tuple(columns), raw)
+
+    def give(self, model: Mapping[str, Any]) -> None:
+        """Send every site below the model that they found."""
+        self._asking().give(model)
+
+    def _asking(self) -> RemoteEngine:
+        if self._failed is not None:
+            raise self._failed
+        assert self._engine is not None  # a run has begun
+        return self._engine
+
+
+class Mailbox:
+    """Transport that asks the process of a run below through files in the folder of the run.
+
+    Parameters
+    ----------
+    folder : Path
+        The folder of the run.
+    stop : Event
+        Set where nobody waits for the reply any more.
+    why : callable
+        Returns why.
+    """
+
+    def __init__(self, folder: Path, stop: threading.Event, why: Callable[[], str]) -> None:
+        self._folder, self._stop, self._why = folder, stop, why
+
+    def exchange(
+        self, messages: Mapping[str, bytes], enough: int
+    ) -> tuple[Mapping[str, bytes], Mapping[str, str]]:
+        """Ask, and wait for the reply or the end of the run."""
+        [(name, message)] = messages.items()
+        number = f"{time.time_ns():020d}"
+        box = self._folder / BOX
+        replied = box / f"{REPLIED}{number}"
+        with atomic_write(box / f"{QUESTION}{number}") as temporary:
+            temporary.write_bytes(message)
+        while not replied.exists():
+            if outcome := outcome_of(self._folder):
+                return {}, {name: f"the run below has ended: {outcome.get('error', '')}"[:200]}
+            if self._stop.wait(POLL):
+                raise EndedError(self._why())
+        reply = replied.read_bytes()
+        replied.unlink()
+        return {name: reply}, {}
