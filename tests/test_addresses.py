@@ -117,7 +117,7 @@ def has_ipv6() -> bool:
     return True
 
 
-@pytest.mark.network
+@pytest.mark.long
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
 @pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6 loopback number")
 def test_a_federation_over_ipv6_with_a_certificate_of_a_public_authority(tmp_path: Path) -> None:

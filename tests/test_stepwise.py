@@ -44,7 +44,10 @@ KINDS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
+SLOW = pytest.param("alike", marks=pytest.mark.long)
+
+
+@pytest.mark.parametrize("kind", [SLOW, *[kind for kind in KINDS if kind != "alike"]])
 def test_few_sites_a_round_find_the_clusters_of_all(kind: str) -> None:
     """A twentieth of the sites, 2,000 rows a round, against Lloyd from the true centres."""
     labels, bounds, available = KINDS[kind]
