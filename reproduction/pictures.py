@@ -1,20 +1,31 @@
-"""Pictures: ours beside the published."""
+"""Pictures: ours beside the published, as vectors, in the style of papers.mplstyle."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from io import BytesIO
+from itertools import cycle
 from pathlib import Path
 
 import numpy as np
+from matplotlib import style
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.collections import PathCollection
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from numpy.typing import ArrayLike, NDArray
-from PIL import Image
+
+style.use(Path(__file__).with_name("papers.mplstyle"))
 
 OURS, PUBLISHED, RECIPE, POOLED = "#0072b2", "#999999", "#d55e00", "#009e73"
 RIVAL, RIVAL_PUBLISHED = "#cc79a7", "#d9c3cf"
 """Colours that the colour-blind can tell apart (Okabe & Ito)."""
+
+CLUSTERS = [(colour, marker) for marker in "o^sx" for colour in (OURS, RECIPE, POOLED, RIVAL)]
+"""Sixteen marks: no two clusters have both the colour and the shape of one another."""
+
+MOST_POINTS = 4000
+"""If a figure has more, its points are drawn as pixels inside the vectors."""
 
 Box = Mapping[str, float]
 
@@ -30,15 +41,32 @@ def panels(
 def legend(figure: Figure, ax: Axes, title: str = "") -> None:
     """One legend for all panels, beside them, from the labels of one."""
     handles, labels = ax.get_legend_handles_labels()
-    figure.legend(handles, labels, title=title, fontsize="x-small", loc="outside right upper")
+    figure.legend(handles, labels, title=title, loc="outside right upper")
+
+
+def clusters(ax: Axes, X: NDArray[np.floating], labels: NDArray[np.integer]) -> None:
+    """Rows on a plane, each cluster with a mark of its own."""
+    for label, (colour, marker) in zip(np.unique(labels), cycle(CLUSTERS), strict=False):
+        ax.plot(*X[labels == label].T, marker, color=colour, ms=2, mew=0.5, alpha=0.8)
+    ax.set_aspect("equal")
 
 
 def save(figure: Figure, folder: Path, name: str) -> str:
-    """Write NAME.png, in 64 colours: small enough to keep; returns the file's name."""
-    drawn = BytesIO()
-    figure.savefig(drawn, dpi=100)
-    Image.open(drawn).convert("RGB").quantize(64).save(folder / f"{name}.png", optimize=True)
-    return f"{name}.png"
+    """Write NAME.svg, the same file from the same runs; returns the file's name."""
+    points = [artist for artist in figure.findobj(_n_points) if _n_points(artist)]
+    crowded = sum(map(_n_points, points)) > MOST_POINTS
+    for artist in points:
+        artist.set_rasterized(crowded)
+    figure.savefig(folder / f"{name}.svg", metadata={"Date": None})
+    return f"{name}.svg"
+
+
+def _n_points(artist: Artist) -> int:
+    """How many points an artist draws without lines between them."""
+    if isinstance(artist, PathCollection):
+        return len(artist.get_offsets())
+    is_points = isinstance(artist, Line2D) and artist.get_linestyle() == "None"
+    return len(artist.get_xydata()) if is_points else 0
 
 
 def box_of(sample: ArrayLike) -> Box:
@@ -79,4 +107,4 @@ def places(ax: Axes, names: Sequence[object], axis: str = "") -> None:
     ax.set_xticks(range(len(names)), [str(name) for name in names])
     ax.set_xlim(-0.6, len(names) - 0.4)
     ax.set_xlabel(axis)
-    ax.grid(axis="y", alpha=0.3)
+    ax.grid(visible=False, axis="x")

@@ -45,7 +45,7 @@ def figure_1(folder: Path, quick: bool) -> list[Row]:
             ],
             reason="a true cluster counts as found if it is the nearest to some centre; median of "
             f"{len(seen)} draws",
-            files=["figure_1.png"],
+            files=["figure_1.svg"],
         )
     ]
 

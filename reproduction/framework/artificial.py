@@ -79,7 +79,7 @@ def tables_1_and_2(folder: Path, quick: bool) -> list[Row]:
                 f"{chosen['federated']} (5 in {chose_5:.0%} of the runs), our default "
                 f"{ks[int(middle[:, 5].argmin())]}; published 5 and {5 if number == 1 else 3}. "
                 "The rows are ours, so that only the choice can be compared",
-                files=["tables_1_and_2.png", *files],
+                files=["tables_1_and_2.svg", *files],
             )
         )
     axes[0, 0].legend(fontsize=8)

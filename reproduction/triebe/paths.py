@@ -110,7 +110,7 @@ def figure_7(folder: Path, quick: bool) -> list[Row]:
                 shape=bool(late < early),
                 reason=f"largest move of a centre {early:.2f} in rounds 21 to 110 and {late:.2f} "
                 "after, as the server's rate falls",
-                files=["figure_7.png"],
+                files=["figure_7.svg"],
             )
         )
     save(figure, folder, "figure_7")
