@@ -17,10 +17,16 @@ from fedcluster.metrics._silhouettes import silhouettes
 __all__ = ["knowledge_gap", "normalised_gap", "pooled_silhouette"]
 
 Matching = Literal["closest", "one-to-one"]
+Distance = Literal["euclidean", "seuclidean"]
 
 
-def knowledge_gap(centers: ArrayLike, known: ArrayLike, matching: Matching = "closest") -> float:
-    """Return the sum of the distances from centres to known ones, in units of the rows.
+def knowledge_gap(
+    centers: ArrayLike,
+    known: ArrayLike,
+    matching: Matching = "closest",
+    distance: Distance = "euclidean",
+) -> float:
+    """Return the sum of the distances from centres to known ones.
 
     M. Stallmann & A. Wilbik, FFCM (FL-AAAI 2022), after their program: each is compared with the
     closest known one. So a known centre may be missed unnoticed; matched one to one, it is not.
@@ -34,14 +40,27 @@ def knowledge_gap(centers: ArrayLike, known: ArrayLike, matching: Matching = "cl
     matching : {"closest", "one-to-one"}, default="closest"
         As published; or each to one of its own by the matching of least sum (H. W. Kuhn, The
         Hungarian method, 1955), which leaves the surplus out where k and q differ.
+    distance : {"euclidean", "seuclidean"}, default="euclidean"
+        Plain, in units of the rows, as their program since April 2022 (stallmo/cluster_library,
+        81ac598). Or standardised Euclidean, without a unit, as their program of October 2021
+        (481e7d5): each column is divided by its standard deviation over the k + q centres of both
+        together, with k + q - 1 in the variance's denominator, as in scipy's ``cdist``. A column
+        in which all of them are equal counts nothing.
 
     Examples
     --------
     >>> centers, known = [[0.0], [1.0]], [[0.0], [9.0]]
     >>> knowledge_gap(centers, known), knowledge_gap(centers, known, "one-to-one")
     (1.0, 8.0)
+    >>> round(knowledge_gap([[1.0]], [[5.0]], distance="seuclidean"), 3)
+    1.414
     """
-    apart = cdist(np.asarray(centers), np.asarray(known))
+    found, true = np.asarray(centers, float), np.asarray(known, float)
+    if distance == "seuclidean":
+        deviation = np.std(np.vstack([found, true]), axis=0, ddof=1)
+        deviation[deviation == 0] = 1.0
+        found, true = found / deviation, true / deviation
+    apart = cdist(found, true)
     if matching == "closest":
         return float(apart.min(axis=1).sum())
     return float(apart[linear_sum_assignment(apart)].sum())

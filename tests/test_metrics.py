@@ -309,3 +309,10 @@ def test_a_missed_centre_shows_only_where_centres_are_matched_one_to_one() -> No
     assert knowledge_gap(found, known) == pytest.approx(2.0)
     assert knowledge_gap(found, known, "one-to-one") == pytest.approx(1.0 + np.hypot(6, 1))
     assert normalised_gap(found, known) == pytest.approx(np.sqrt(2))
+
+
+def test_the_standardised_gap_is_scipys_and_ignores_equal_columns() -> None:
+    known = np.array([[0.0, 0.0, 3.0], [6.0, 80.0, 3.0]])
+    found = np.array([[0.0, 10.0, 3.0], [1.0, 70.0, 3.0], [5.0, 81.0, 3.0]])
+    expected = cdist(found[:, :2], known[:, :2], "seuclidean").min(axis=1).sum()
+    assert knowledge_gap(found, known, distance="seuclidean") == pytest.approx(expected)
