@@ -7,6 +7,7 @@ import pytest
 
 from reproduction.ffcm import cases, methods
 from reproduction.framework import artificial, index, sets
+from reproduction.g2_sets import DIMENSIONS, g2_rows, true_centers
 from reproduction.triebe import runs
 
 LINE = np.array([[0.0], [2.0], [10.0], [12.0]])
@@ -51,3 +52,11 @@ def test_the_least_index_chooses_k() -> None:
     np.testing.assert_array_equal(sets.chosen(found, 5), [1, 3])
     assert sets.correct(found, 4) == 50
     assert sets.correct(found[:, :2], 3) == 50
+
+
+@pytest.mark.parametrize("dimensions", DIMENSIONS)
+def test_g2_rows_lie_around_their_true_centres(dimensions: int) -> None:
+    """Whole numbers, half a unit below the means for being cut; published or drawn anew."""
+    halves = g2_rows(dimensions, 10).reshape(2, 1024, dimensions)
+    np.testing.assert_array_equal(halves, np.floor(halves))
+    np.testing.assert_allclose(halves.mean(axis=1), true_centers(dimensions) - 0.5, atol=1.5)

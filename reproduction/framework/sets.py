@@ -15,7 +15,6 @@ from sklearn.exceptions import ConvergenceWarning
 from fedcluster import FederatedFuzzyCMeans, LocalEngine, State, run
 from fedcluster.algorithms import FFCM
 from reproduction.ffcm.methods import engine
-from reproduction.ffcm.sets import DEVIATIONS, DIMENSIONS, g2_rows
 from reproduction.framework.index import (
     AVERAGINGS,
     Array,
@@ -25,6 +24,7 @@ from reproduction.framework.index import (
     pooled_engine,
     published_value,
 )
+from reproduction.g2_sets import DEVIATIONS, DIMENSIONS, g2_rows
 from reproduction.indices import knowledge_gap
 from reproduction.pictures import OURS, PUBLISHED, panels, save
 from reproduction.results import (
