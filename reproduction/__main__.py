@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from importlib import import_module
 
-from reproduction.results import PAPERS, gather
+from reproduction.report import PAPERS, gather
 
 
 def main() -> None:

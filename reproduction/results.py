@@ -1,7 +1,8 @@
 """What was published beside what we find, and what that says; the verdict is always computed.
 
 A paper's script makes `Cell`s, one number each, and gathers those of a figure in a `Row`.
-`reproduce` runs a paper's figures, and writes the rows of all papers to RESULTS.md.
+`reproduce` runs a paper's figures; `reproduction.report` writes the rows of all papers to
+RESULTS.md.
 """
 
 from __future__ import annotations
@@ -10,25 +11,21 @@ import csv
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from reproduction.report import gather, home_of, markdown, write_made, write_rows
+
 HERE = Path(__file__).parent
 REFERENCE = HERE.parents[1] / "shared" / "reference"
 """Published data that cannot be made anew; they lie beside the clone, or are not at hand."""
 
-PAPERS = {
-    "fkm": "Garst & Reinders, Federated K-means clustering (FKM), ICPR 2024; arXiv 2310.01195",
-    "triebe": "Triebe & Rajagopal, Federated K-Means, 2019",
-    "ffcm": "Stallmann & Wilbik, Towards federated clustering (FFCM), FL-AAAI 2022",
-    "framework": "Stallmann & Wilbik, On a framework for federated cluster analysis, 2022",
-}
-
-Verdict = Literal["agrees", "agrees in shape", "differs", "ours alone"]
+Verdict = Literal["agrees", "agrees in shape", "differs", "stand-in", "ours alone", "ran"]
+"""The last is all that few runs can say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +39,7 @@ class Estimate:
     spread: float = math.nan
     runs: int = 1
     is_median: bool = False
+    of_quartiles: bool = False
 
     @classmethod
     def mean(cls, sample: ArrayLike) -> Estimate:
@@ -56,7 +54,7 @@ class Estimate:
     @classmethod
     def quartiles(cls, median: float, q25: float, q75: float, runs: int) -> Estimate:
         """A published median; the deviation is that of a normal sample with these quartiles."""
-        return cls(median, (q75 - q25) / 1.349, runs, True)
+        return cls(median, (q75 - q25) / 1.349, runs, True, True)
 
     @property
     def error(self) -> float:
@@ -82,6 +80,12 @@ class Tolerance:
     errors: float = 3.0
     absolute: float = 0.0
     relative: float = 0.0
+
+    def __str__(self) -> str:
+        errors = f"{self.errors:g} SE" if self.errors else ""
+        absolute = f"{self.absolute:.2g}" if self.absolute else ""
+        relative = f"{100 * self.relative:g} %" if self.relative else ""
+        return " + ".join(filter(None, [errors, absolute, relative])) or "nothing"
 
 
 EXACT = Tolerance(0.0)
@@ -114,9 +118,33 @@ class Cell:
         """Whether ours lies within the tolerance; None where nothing is published."""
         if self.published is None:
             return None
-        t, value = self.tolerance, self.published.value
-        allowed = t.errors * self.error + t.absolute + t.relative * abs(value)
-        return bool(abs(self.ours.value - value) <= allowed)
+        return bool(abs(self.ours.value - self.published.value) <= self.allowed)
+
+    @property
+    def allowed(self) -> float:
+        """How far ours may lie from the published."""
+        t = self.tolerance
+        value = abs(self.published.value) if self.published else 0.0
+        return t.errors * self.error + t.absolute + t.relative * value
+
+    @property
+    def expected(self) -> float:
+        """The chance that a perfect reproduction lies within the tolerance, by a normal error."""
+        return math.erf(self.allowed / self.error / math.sqrt(2)) if self.error else 1.0
+
+    @property
+    def error_is_of(self) -> str:
+        """Whose runs the standard error of the difference stands for."""
+        if self.published is None or not self.error:
+            return ""
+        if not self.published.error:
+            return "our runs alone"
+        if not self.ours.error:
+            return "the paper's runs alone"
+        if self.published.of_quartiles:
+            return "our runs and the published quartiles"
+        same = self.published.spread == self.ours.spread
+        return "our runs, for the paper's too" if same else "our runs and the paper's"
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +161,13 @@ class Row:
     reason: str = ""
     files: str = ""
     minutes: float = 0.0
+    within: str = ""
+    expected: str = ""
+    allowed: str = ""
+    error_is_of: str = ""
+    runs: str = ""
+    exact: bool = False
+    """Whether few runs must give the published numbers, too: no chance is in them."""
 
     @classmethod
     def of(
@@ -145,29 +180,53 @@ class Row:
         shape: bool | None = None,
         reason: str = "",
         files: Iterable[str] = (),
+        expected: float | None = None,
+        stand_in: bool = False,
     ) -> Row:
         """Judge a figure by its cells: the share within their tolerances that is required.
 
         ``shape`` says whether the paper's conclusion holds (order, direction), where the script
-        tests it.
+        tests it; ``expected`` how many cells of a perfect reproduction lie within their
+        tolerances, where that is not what normal errors of the means say; ``stand_in`` that the
+        paper's rows are not public, so that its numbers cannot be compared with.
         """
-        deviations = [c.deviation for c in cells if c.deviation is not None]
+        judged = [c for c in cells if c.published]
+        if expected is None:
+            expected = sum(c.expected for c in judged)
         return cls(
             paper="",
             figure=figure,
             what=what,
-            published=_in_short([c.published for c in cells if c.published]),
-            ours=_in_short([c.ours for c in cells]) + _share_within(cells),
-            deviation_in_se=max(deviations, key=abs, default=None),
-            verdict=verdict(cells, required, shape),
+            published=_in_short([c.published for c in judged if c.published]),
+            ours=_in_short([c.ours for c in cells]),
+            deviation_in_se=max(
+                (c.deviation for c in judged if c.deviation is not None), key=abs, default=None
+            ),
+            verdict="stand-in" if stand_in else verdict(cells, required, shape),
             reason=reason,
             files=" ".join(files),
+            within=f"{sum(bool(c.within) for c in judged)} of {len(judged)}" if judged else "",
+            expected=f"{expected:.1f}" if judged else "",
+            allowed=_each(str(c.tolerance) for c in judged),
+            error_is_of=_each(c.error_is_of for c in judged),
+            runs=_range([c.ours.runs for c in cells]),
+            exact=bool(judged) and all(c.tolerance == EXACT for c in judged),
         )
 
     @classmethod
     def left_out(cls, figure: str, what: str, reason: str) -> Row:
         """A figure that cannot be made here."""
         return cls("", figure, what, "", "not run", None, "ours alone", reason)
+
+
+def _each(texts: Iterable[str]) -> str:
+    return "; ".join(dict.fromkeys(filter(None, texts)))
+
+
+def _range(numbers: Sequence[int]) -> str:
+    """The least and the largest, if anything was run more than once."""
+    least, most = min(numbers, default=1), max(numbers, default=1)
+    return "" if most == 1 else str(most) if least == most else f"{least} to {most}"
 
 
 def verdict(cells: Sequence[Cell], required: float, shape: bool | None) -> Verdict:
@@ -187,11 +246,6 @@ def _in_short(estimates: Sequence[Estimate]) -> str:
     return f"{number(min(values))} to {number(max(values))}" if values else ""
 
 
-def _share_within(cells: Sequence[Cell]) -> str:
-    judged = [c.within for c in cells if c.within is not None]
-    return f"; {sum(judged)} of {len(judged)} within" if len(judged) > 1 else ""
-
-
 def number(x: float) -> str:
     """Four digits behind the point where they say something, as the papers print."""
     return f"{x:.4f}" if 0 < abs(x) < 10 and x != int(x) else f"{x:,.6g}"
@@ -205,7 +259,7 @@ def write_table(folder: Path, name: str, title: str, cells: Sequence[Cell]) -> l
     table = [[line[head] for head in heads] for line in lines]
     with (folder / f"{name}.csv").open("w", newline="", encoding="utf-8") as file:
         csv.writer(file, lineterminator="\n").writerows([heads, *table])
-    text = f"# {title}\n\n{_markdown(heads, table)}"
+    text = f"# {title}\n\n{markdown(heads, table)}"
     (folder / f"{name}.md").write_text(text, encoding="utf-8")
     return [f"{name}.md", f"{name}.csv"]
 
@@ -226,11 +280,6 @@ def _line(cell: Cell) -> dict[str, str]:
     }
 
 
-def _markdown(heads: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    rows = [heads, ["---"] * len(heads), *lines]
-    return "".join("| " + " | ".join(c.replace("|", "/") for c in row) + " |\n" for row in rows)
-
-
 Figure = Callable[[Path, bool], list[Row]]
 """Makes one or more figures: writes tables and pictures to a folder, quickly or in full."""
 
@@ -238,84 +287,33 @@ Figure = Callable[[Path, bool], list[Row]]
 def reproduce(paper: str, figures: Sequence[Figure], quick: bool) -> None:
     """Run a paper's figures one after another, tell how each went, and renew RESULTS.md.
 
-    A quick version is written to .cache/reproduction and leaves the results in full alone.
+    A quick version is written to .cache/reproduction and leaves the results in full alone. Of few
+    runs it compares only what knows no chance.
+
+    Raises
+    ------
+    SystemExit
+        If a number without chance is not the published one.
     """
     folder = home_of(quick) / "results" / paper
     folder.mkdir(parents=True, exist_ok=True)
+    write_made(folder)
     rows: list[Row] = []
     for figure in figures:
         begun = time.perf_counter()
         found = figure(folder, quick)
         minutes = (time.perf_counter() - begun) / 60 / len(found)
         for row in found:
-            rows.append(replace(row, paper=paper, minutes=minutes))
-            print(f"{paper:10}{row.figure:28}{row.verdict:17}{row.ours}", flush=True)
-        _write_rows(folder / "rows.csv", rows)
+            known = row if row.exact or not quick else _only_ran(row)
+            rows.append(replace(known, paper=paper, minutes=minutes))
+            print(f"{paper:10}{row.figure:28}{known.verdict:17}{known.within}", flush=True)
+        write_rows(folder / "rows.csv", rows)
         gather(quick)
+    wrong = [row.figure for row in rows if row.exact and row.verdict == "differs"]
+    if wrong:
+        raise SystemExit(f"{paper}: not the published numbers, which know no chance: {wrong}")
 
 
-def _write_rows(path: Path, rows: Sequence[Row]) -> None:
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, [f.name for f in fields(Row)], lineterminator="\n")
-        writer.writeheader()
-        for row in rows:
-            deviation = "" if row.deviation_in_se is None else f"{row.deviation_in_se:+.1f}"
-            writer.writerow(
-                {**asdict(row), "deviation_in_se": deviation, "minutes": f"{row.minutes:.2f}"}
-            )
-
-
-def home_of(quick: bool) -> Path:
-    """Where results go: reproduction/, or a folder that is not kept."""
-    return HERE.parent / ".cache" / "reproduction" if quick else HERE
-
-
-def gather(quick: bool = False) -> None:
-    """Write RESULTS.md from the rows that each paper's last run left."""
-    home = home_of(quick)
-    parts = [QUICK if quick else FULL]
-    for paper, title in PAPERS.items():
-        path = home / "results" / paper / "rows.csv"
-        if not path.exists():
-            continue
-        with path.open(newline="", encoding="utf-8") as file:
-            rows = list(csv.DictReader(file))
-        minutes = sum(float(row["minutes"]) for row in rows)
-        heads = ["figure", "what", "published", "ours", "deviation", "verdict", "reason", "minutes"]
-        lines = [
-            [_linked(paper, row), *(row[_COLUMNS.get(h, h)] for h in heads[1:])] for row in rows
-        ]
-        parts.append(f"## {title}\n\n{minutes:.1f} minutes.\n\n{_markdown(heads, lines)}")
-    (home / "RESULTS.md").write_text("\n".join(parts), encoding="utf-8")
-
-
-_COLUMNS = {"deviation": "deviation_in_se"}
-
-
-def _linked(paper: str, row: Mapping[str, str]) -> str:
-    """The figure's name, linked to its first file, the others by their kinds."""
-    files = [f"results/{paper}/{name}" for name in row["files"].split()]
-    if not files:
-        return row["figure"]
-    more = "".join(f" [{Path(name).suffix[1:]}]({name})" for name in files[1:])
-    return f"[{row['figure']}]({files[0]}){more}"
-
-
-FULL = """# The papers' figures and tables
-
-Written by `make reproduce`; not by hand.
-
-- **published**, **ours**: the number with the runs' standard deviation, or the range of the
-  figure's numbers and how many of ours lie within the tolerance.
-- **deviation**: ours minus the published in standard errors of that difference; the largest of a
-  figure.
-- **verdict**: *agrees*, within the tolerance that the project asks for; *agrees in shape*, not
-  all of it is, but the paper's conclusion holds; *differs*; *ours alone*, nothing to compare with.
-- **minutes** are those of the figure on two processes; figures made of the same runs share them
-  equally.
-"""
-
-QUICK = FULL.replace(
-    "Written by `make reproduce`; not by hand.",
-    "Written by `make reproduce-quick`, from few runs: to see that it works, not what it finds.",
-)
+def _only_ran(row: Row) -> Row:
+    """Few runs lie near no published number, and say nothing."""
+    return replace(row, verdict="ran", within="", expected="", deviation_in_se=None)

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from reproduction import results
+from reproduction import report
+from reproduction.report import PAGE, PAPERS, home_of, renewed, rows_of
 from reproduction.results import EXACT, Cell, Estimate, Row, Tolerance, reproduce, write_table
 from reproduction.runs import runs_of
 
@@ -89,16 +90,85 @@ def test_a_table_has_both_columns_and_the_deviation(tmp_path: Path) -> None:
 
 
 def test_rows_of_all_papers_are_gathered_and_quick_ones_kept_apart(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(results, "HERE", tmp_path / "reproduction")
-    figure = [Row.of("figure 0", "a number", [cell(1.5, 1.25)])]
+    monkeypatch.setattr(report, "HERE", tmp_path / "reproduction")
+    monkeypatch.setattr(report, "PAGE", tmp_path / "none.md")
+    figure = [Row.of("figure 0", "a number", [cell(1.5, 1.25, Tolerance(1))], reason="because")]
     reproduce("ffcm", [lambda folder, quick: figure], quick=False)
     reproduce("fkm", [lambda folder, quick: figure], quick=False)
     full = (tmp_path / "reproduction/RESULTS.md").read_text(encoding="utf-8")
-    assert full.count("| figure 0 | a number | 1.2500 | 1.5000 |  | differs |") == 2
+    line = "| figure 0 | a number | 1.2500 | 1.5000 | 0 of 1 | 1.0 |  | differs |"
+    assert full.count(line) == 2
+    assert full.count("- *figure 0*: allowed: 1 SE. because") == 2
+    assert "| Garst & Reinders | 0 | 0 | 1 | 0 | 0 |" in full
+    assert f"numpy {np.__version__}, " in full
     assert full.index("Garst & Reinders") < full.index("FFCM")
     reproduce("fkm", [lambda folder, quick: figure * 2], quick=True)
     assert (tmp_path / "reproduction/RESULTS.md").read_text(encoding="utf-8") == full
     assert (tmp_path / ".cache/reproduction/RESULTS.md").exists()
+
+
+def test_few_runs_compare_only_what_knows_no_chance(tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.setattr(report, "HERE", tmp_path / "reproduction")
+    by_chance = Row.of("figure 1", "", [cell(1.5, 1.25, Tolerance(1))])
+    exact, wrong = (Row.of("table 1", "", [cell(ours, 2)]) for ours in (2, 3))
+    reproduce("fkm", [lambda folder, quick: [by_chance, exact]], quick=True)
+    told = capsys.readouterr().out
+    assert [line.split()[3] for line in told.splitlines()] == ["ran", "agrees"]
+    with pytest.raises(SystemExit, match=r"not the published numbers.*'table 1'"):
+        reproduce("fkm", [lambda folder, quick: [by_chance, wrong]], quick=True)
+
+
+def test_a_perfect_reproduction_is_not_within_everywhere() -> None:
+    """One standard error holds 68 % of normal means, and a number without one is there or not."""
+    theirs = Estimate(1.0, 0.1, 1)
+    cells = [Cell({}, Estimate(1.0), theirs, Tolerance(1))] * 100 + [cell(1, 1)]
+    row = Row.of("figure 0", "", cells)
+    assert (row.within, row.expected) == ("101 of 101", "69.3")
+    assert row.error_is_of == "the paper's runs alone"
+
+
+@pytest.mark.parametrize(
+    ("ours", "published", "of"),
+    [
+        (Estimate(1, 0.2, 4), Estimate(1), "our runs alone"),
+        (Estimate(1), Estimate(1, 0.2, 4), "the paper's runs alone"),
+        (Estimate(1, 0.2, 4), Estimate(1, 0.3, 4), "our runs and the paper's"),
+        (Estimate(1, 0.2, 4), Estimate(1, 0.2, 10), "our runs, for the paper's too"),
+        (
+            Estimate(1, 0.2, 4),
+            Estimate.quartiles(1, 0, 2, 9),
+            "our runs and the published quartiles",
+        ),
+        (Estimate(1), Estimate(1), ""),
+        (Estimate(1, 0.2, 4), None, ""),
+    ],
+)
+def test_a_standard_error_says_whose_runs_it_is_of(ours, published, of) -> None:
+    assert Cell({}, ours, published).error_is_of == of
+
+
+@pytest.mark.parametrize(
+    ("tolerance", "text"),
+    [
+        (EXACT, "nothing"),
+        (Tolerance(3, 0.002), "3 SE + 0.002"),
+        (Tolerance(0, relative=0.1), "10 %"),
+    ],
+)
+def test_a_tolerance_in_words(tolerance: Tolerance, text: str) -> None:
+    assert str(tolerance) == text
+
+
+def test_rows_that_stand_in_are_not_judged() -> None:
+    assert Row.of("figure 0", "", [cell(1, 2)], shape=True, stand_in=True).verdict == "stand-in"
+
+
+def test_the_page_of_the_documentation_shows_the_results_as_they_are() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    rows = {paper: rows_of(paper, home_of(quick=False)) for paper in PAPERS}
+    assert page.count("<!-- rows of ") == len(PAPERS)
+    assert renewed(page, rows) == page
+    assert renewed(page, rows | {"fkm": []}) != page
 
 
 def tenfold_and_seed(setting: int, seed: int) -> tuple[int, int]:
