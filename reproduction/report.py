@@ -165,8 +165,8 @@ def renewed(page: str, found: Mapping[str, Sequence[Line]]) -> str:
 
 
 def short_table(rows: Sequence[Line]) -> str:
-    """What can be compared: figure, what, both numbers, how many agree."""
-    heads = ["figure", "what", "published", "ours", "within", "verdict"]
+    """What can be compared: figure, what, how many numbers agree."""
+    heads = ["figure", "what", "within", "verdict"]
     lines = [[row.get(h, "") for h in heads] for row in rows if row["verdict"] != "ours alone"]
     return "\n" + markdown(heads, lines) + "\n"
 
