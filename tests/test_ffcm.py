@@ -25,7 +25,7 @@ VARIANTS = {
     for local in ("step", "converge")
     for support in ("u^m", "u")
     for m in (1.0, 1.5, 2.0)
-}
+} | {"avg_2 reseeded": FFCM(2.0, "avg_2", "converge", "u", reseed=True)}
 every_variant = pytest.mark.parametrize("ffcm", VARIANTS.values(), ids=VARIANTS.keys())
 
 
@@ -248,6 +248,32 @@ def test_avg_2_starts_anew_in_the_first_round_and_at_the_old_centres_later() -> 
     assert_allclose(later, long_sides)
 
 
+def test_avg_2_reseeded_starts_anew_in_every_round_and_keeps_the_order() -> None:
+    """The short sides' middles, from the long sides' whatever the seed; in the order of the
+    centres before, of which the nearest new one replaces each. Here one replaces both.
+    """
+    corners = np.array([[0.0, 0.0], [0.0, 2.0], [3.0, 0.0], [3.0, 2.0]])
+    supports = np.array([1.0, 2.0, 3.0, 4.0])
+    message = Summary(np.column_stack([corners * supports[:, None], np.zeros(4)]), supports)
+    ffcm = FFCM(averaging="avg_2", reseed=True)
+    rightmost_first = np.array([[9.0, 0.0], [-5.0, 0.0]])
+    for seed in range(5):
+        state = State(rightmost_first, np.ones(2), round=1)
+        state = merged(ffcm, state, message, seed=seed)
+        assert_allclose(state.centers, [[3, 1], [0, 1]])
+        assert_array_equal(state.weights, [7, 3])
+    state = merged(ffcm, State(np.array([[9.0, 0.0], [7.0, 0.0]]), np.ones(2), round=1), message)
+    assert_allclose(state.centers, [[3, 1], [3, 1]])
+    assert_array_equal(state.weights, [3.5, 3.5])
+
+
+def test_the_text_and_the_program_of_2021() -> None:
+    assert FFCM.paper(1.5, "avg_2") == FFCM(1.5, "avg_2", relative=False)
+    program: dict[str, Any] = {"local": "converge", "support": "u", "relative": False}
+    assert FFCM.program_2021(1.5) == FFCM(1.5, **program)
+    assert FFCM.program_2021(1.5, "avg_2") == FFCM(1.5, "avg_2", reseed=True, **program)
+
+
 def test_avg_2_of_too_few_centres() -> None:
     """An error in the first round; later nothing changes, and that is no convergence."""
     ffcm, start = FFCM(averaging="avg_2"), on_line(0, 5, 9)
@@ -324,7 +350,7 @@ def test_with_m_1_and_avg_1_a_step_is_lloyd() -> None:
 
 @pytest.mark.parametrize("support", ["u", "u^m"])
 def test_with_m_1_to_converge_is_the_site_s_own_k_means(support: Any) -> None:
-    """Kumar et al.: means of the sites' k-means by their numbers of rows. Rows 0 1 9 10 11 from
+    """As Kumar et al.: means of the sites' k-means by their numbers of rows. Rows 0 1 9 10 11 from
     0 and 1 end at 0.5 of 2 and 10 of 3; rows 0 20 at themselves.
     """
     ffcm = FFCM(m=1.0, local="converge", support=support)
@@ -337,7 +363,7 @@ def test_with_m_1_to_converge_is_the_site_s_own_k_means(support: Any) -> None:
 
 
 def test_with_m_1_avg_2_clusters_the_sites_k_means() -> None:
-    """Pedrycz: from 0 12 31 the sites come to 1 and 11, 2 and 12, 3 and 31."""
+    """From 0 12 31 the sites come to 1 and 11, 2 and 12, 3 and 31."""
     rows = [on_line(0, 2, 10, 12), on_line(11, 13, 1, 3), on_line(2, 4, 30, 32)]
     start = on_line(0, 12, 31)
     ffcm = FFCM(m=1.0, averaging="avg_2", local="converge")

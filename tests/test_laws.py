@@ -77,6 +77,7 @@ ALGORITHMS: list[Algorithm] = [
     FFCM(),
     FFCM(m=1.0),
     FFCM(m=1.5, averaging="avg_2", local="converge", support="u"),
+    FFCM.program_2021(averaging="avg_2"),
     SiteSummaries(4),
     VarianceTree(4),
     VarianceTree(4, passes=2),

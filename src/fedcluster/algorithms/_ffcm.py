@@ -15,7 +15,11 @@ only because its program does otherwise:
 - ``local``: the text takes one step, the program runs each site to convergence.
 - ``support``: the text sums u^m, the program u.
 
-In one line, the program of the paper's tables: ``local="converge", support="u", relative=False``.
+`FFCM.paper` is the text; `FFCM.program_2021` the program that made the paper's tables, the history
+of stallmo/federated_clustering before 17 December 2021 (2c4838f). In it the server's k-means
+starts anew in every round, always from the same seed, and each centre of the round before is
+replaced by the nearest new one (``reseed``); since then it goes on from the centres before.
+
 A centre's weight in the state is the support that stands behind it: with avg_2 that of all sites'
 centres that the server's k-means put there. Too few centres for avg_2 are an error in the first
 round and change nothing later; the paper is silent.
@@ -23,9 +27,11 @@ round and change nothing later; the paper is silent.
 Eq. 5 is printed with exponent 2 / (m - 1) on squared norms; here it is 1 / (m - 1), as in the
 program and as in Bezdek.
 
-With m = 1 the assignment is hard, and the averages are those of hard federated k-means: avg_1 of
-H. H. Kumar, K. VR & M. K. Nair, Federated k-means clustering (2020), avg_2 after W. Pedrycz,
-Collaborative fuzzy clustering, Pattern Recognition Letters 23 (2002).
+The exact sums are those of J. L. Corcuera Bárcena, F. Marcelloni, A. Renda, A. Bechini &
+P. Ducange, A federated fuzzy c-means clustering algorithm (WILF 2021). FFCM says that avg_1 is
+similar to H. H. Kumar, K. VR & M. K. Nair, Federated k-means clustering (2020), which it is with
+m = 1, and to W. Pedrycz, Federated FCM: clustering under privacy requirements (IEEE Trans. Fuzzy
+Systems 30, 2021); and owes averaging by k-means to D. K. Dennis, T. Li & V. Smith (k-FED, 2021).
 """
 
 from __future__ import annotations
@@ -42,10 +48,14 @@ from fedcluster._bounds import Box, LineBounds
 from fedcluster._ranges import CENTERS, EITHER, FUZZIFIER, TOLERANCE, Allowed, OneOf
 from fedcluster.algorithms._merging import mean_variance, means, pool, tolerance, too_few, total
 from fedcluster.core import Data, FitParameters, Floats, Metric, State, Summary
-from fedcluster.kernels import fuzzy_pass, hard_pass, kmeans
+from fedcluster.kernels import fuzzy_pass, hard_pass, kmeans, nearest
 from fedcluster.kernels._fuzzy import FuzzyPass, fuzzy_cmeans
 from fedcluster.kernels._lloyd import lloyd
 from fedcluster.metrics import FuzzyObjective, Inertia
+
+Averaging = Literal["avg_1", "avg_2"]
+PROGRAM_SEED = 43
+"""The seed of the server's k-means in the authors' program, the same in every round."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +83,10 @@ class FFCM:
         paper's is not.
     local_tol : float, default=1e-4
         See ``local``.
+    reseed : bool, default=False
+        Whether the k-means of avg_2 starts anew in each round, from one seed whatever the run's,
+        and replaces each centre by the nearest new one; so a new centre may replace two and
+        another none. By default it starts anew in the first round alone.
 
     Notes
     -----
@@ -100,6 +114,7 @@ class FFCM:
             "tol": TOLERANCE,
             "relative": EITHER,
             "local_tol": TOLERANCE,
+            "reseed": EITHER,
         },
         CENTERS,
     )
@@ -107,13 +122,14 @@ class FFCM:
     min_cluster_size = 1
 
     m: float = 2.0
-    averaging: Literal["avg_1", "avg_2"] = "avg_1"
+    averaging: Averaging = "avg_1"
     local: Literal["step", "converge"] = "step"
     support: Literal["u^m", "u"] = "u^m"
     weighted: bool = False
     tol: float = 1e-4
     relative: bool = True
     local_tol: float = 1e-4
+    reseed: bool = False
 
     def __post_init__(self) -> None:
         if not self.m >= 1:
@@ -139,6 +155,30 @@ class FFCM:
         """Return the algorithm of the paper, with k-means averaging, as its program runs it."""
         exact = cls.from_fit(fit)
         return replace(exact, averaging="avg_2", local="converge", support="u")
+
+    @classmethod
+    def paper(cls, m: float = 2.0, averaging: Averaging = "avg_1") -> Self:
+        """Return the algorithm of the paper's text: one step, sums of u^m, an absolute eps.
+
+        Examples
+        --------
+        >>> FFCM.paper() == FFCM(relative=False)
+        True
+        """
+        return cls(m, averaging, relative=False)
+
+    @classmethod
+    def program_2021(cls, m: float = 2.0, averaging: Averaging = "avg_1") -> Self:
+        """Return the algorithm of the paper's tables, as the authors' program was in 2021.
+
+        Examples
+        --------
+        >>> avg_2 = FFCM.program_2021(averaging="avg_2")
+        >>> avg_2.local, avg_2.support, avg_2.relative, avg_2.reseed
+        ('converge', 'u', False, True)
+        """
+        text = cls.paper(m, averaging)
+        return replace(text, local="converge", support="u", reseed=averaging == "avg_2")
 
     def objective(self) -> Metric:
         """Return what the algorithm makes small."""
@@ -196,7 +236,7 @@ class FFCM:
     def _cluster(
         self, state: State, answers: Sequence[Summary], rng: Generator
     ) -> tuple[Floats, Floats]:
-        """Apply avg_2: k-means of all centres; from the second round on, from the ones before."""
+        """Apply avg_2: k-means of all centres, started anew or from the centres before."""
         received, support = pool(answers)
         received, k = received[:, :-1], len(state.centers)
         weights = support if self.weighted else None
@@ -204,12 +244,17 @@ class FFCM:
             return state.centers, np.zeros(k)
         if len(received) < k:
             raise too_few("avg_2", k, len(received))
-        if state.round == 0:
-            fit = kmeans(received, k, weights, rng=rng, max_iter=500)
+        if self.reseed or state.round == 0:
+            draws = np.random.default_rng(PROGRAM_SEED) if self.reseed else rng
+            fit = kmeans(received, k, weights, rng=draws, max_iter=500)
         else:
             tol = tolerance(received, 1e-4)
             fit = lloyd(received, state.centers, weights, max_iter=500, tol=tol, empty="relocate")
-        return fit.centers, np.bincount(fit.labels, support, k).astype(np.float64)
+        behind = np.bincount(fit.labels, support, k).astype(np.float64)
+        if not self.reseed or state.round == 0:
+            return fit.centers, behind
+        order = nearest(state.centers, fit.centers)[0]
+        return fit.centers[order], behind[order] / np.bincount(order, minlength=k)[order]
 
     def _settled(self, state: State, centers: Floats, weights: Floats, errors: Floats) -> bool:
         """Return whether the centres moved by at most eps.

@@ -1,7 +1,8 @@
 """Exact federated Lloyd: the k-means of the pooled rows, from sums and counts.
 
 S. P. Lloyd, Least squares quantization in PCM, IEEE Trans. Inf. Theory 28 (1982). Summed over
-sites by Barcena, Corcuera, Marcelloni, Renda et al. (IEEE Trans. AI 5, 2024).
+sites by J. L. Corcuera Bárcena, F. Marcelloni, A. Renda, A. Bechini & P. Ducange (IEEE Trans. AI
+5, 2024).
 
     site i:   S_ij = sum of x,  n_ij = number,  J_ij = sum of |x - c_j|^2   over x nearest to c_j
     server:   c_j <- sum_i S_ij / sum_i n_ij      (a centre that nobody uses stays where it was)
