@@ -1,7 +1,6 @@
-"""Sums over the rows of each of many small sites, held back where these are few, and added up.
+"""The own k-means of each of many small sites, whose clusters are held back where they are small.
 
-The sites lie one after another in one array. Each has its own sums, which are added in the order
-of the sites: the same bits as if each had answered for itself.
+The sites lie one after another in one array: the same bits as if each had answered for itself.
 """
 
 from typing import Any, NamedTuple
@@ -10,28 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcluster.core import Floats
-from fedcluster.kernels._blocks import (
-    PackedCenters,
-    Parts,
-    add,
-    aligned_zeros,
-    pack_centers,
-    score_block,
-    zero_parts,
-)
 from fedcluster.kernels._lloyd import best_of_restarts, column_variance
-from fedcluster.kernels._rows import (
-    Cuts,
-    Following,
-    Leaves,
-    Places,
-    Rows,
-    Weights,
-    add_to_leaves,
-)
+from fedcluster.kernels._rows import Places, Rows, Weights
 from fedcluster.kernels._runtime import native
 from fedcluster.kernels._sweep import sweep_small
-from fedcluster.kernels._tiles import block_rows
 
 
 class Sites(NamedTuple):
@@ -73,104 +54,6 @@ class Draws(NamedTuple):
 Totals = tuple[Floats, Floats, NDArray[np.int64]]
 """Sums (k, p) and weights (k,) of all sites; of each its lines, lone rows and rows held back,
 (3, s)."""
-
-
-@native
-def sums_of_sites(X: Rows, sample_weight: Weights, sites: Sites, centers: Floats) -> Totals:
-    """Return the sums of w x and w ||x - c||^2 over the rows nearest to each centre, (k, d + 1).
-
-    Parameters
-    ----------
-    X : ndarray of shape (n, d), float32 or float64
-        The rows, padded.
-    sample_weight : ndarray of shape (n,) or (0,)
-        Their weights, above 0.
-    sites : Sites
-        The sites.
-    centers : ndarray of shape (k, d)
-        The centres.
-    """
-    (k, d), packed = centers.shape, pack_centers(X, centers)
-    totals = np.zeros((k, d + 1)), np.zeros(k), np.zeros((3, len(sites.heard)), np.int64)
-    _add_rows(X, sample_weight, sites, packed, zero_parts(packed), totals)
-    return totals
-
-
-@native
-def _add_rows(
-    X: Rows,
-    sample_weight: Weights,
-    sites: Sites,
-    packed: PackedCenters,
-    part: Parts,
-    totals: Totals,
-) -> None:
-    """Add the rows of each site to its own sums, and these to the totals.
-
-    Sums are an argument: what an inlined function writes elsewhere, numba may take for unused.
-    """
-    n, size, site = sites.bounds[-1], block_rows(X), 0
-    block = aligned_zeros(X.dtype, len(packed.shift), size)
-    lowest, nearest = np.empty(size, X.dtype), np.empty(size, np.int32)
-    for start in range(0, n, size):
-        score_block(X, start, packed, block, lowest, nearest, ())
-        for i in range(start, min(start + size, n)):
-            if i == sites.bounds[site + 1]:
-                _hand_over(sites, site, part, packed, totals)
-                site += 1
-            add(X, sample_weight, i, nearest[i - start], packed, part)
-    _hand_over(sites, site, part, packed, totals)
-
-
-@native
-def _hand_over(sites: Sites, site: int, part: Parts, packed: PackedCenters, totals: Totals) -> None:
-    """Add what leaves a site to the totals, and set its own sums to 0."""
-    sums, weights, sent = totals
-    d = sums.shape[1] - 1
-    for j in range(len(sums)):
-        if part.counts[j] == 0:
-            continue
-        if _leaves(sites, site, part.counts[j], sent):
-            weight, error = part.weights[j], 0.0
-            for f in range(d):
-                sums[j, f] += part.residuals[j, f] + weight * packed.anchors[j, f]
-            for lane in range(part.errors.shape[1]):
-                error += part.errors[j, lane]
-            sums[j, d] += error
-            weights[j] += weight
-        part.weights[j], part.counts[j] = 0.0, 0
-        part.residuals[j], part.errors[j] = 0.0, 0.0
-
-
-@native
-def leaf_sums_of_sites(
-    X: Rows,
-    sample_weight: Weights,
-    sites: Sites,
-    reference: Floats,
-    cuts: Cuts,
-    following: Following,
-    places: Leaves,
-) -> Totals:
-    """Return the sums over the rows of each leaf of a tree, (l, 2 d), as ``leaf_sums``."""
-    (n_leaves, d), n_sites = reference.shape, len(sites.heard)
-    sums, weights = np.zeros((n_leaves, 2 * d)), np.zeros(n_leaves)
-    sent = np.zeros((3, n_sites), np.int64)
-    own, own_weights, counts = np.zeros((n_leaves, 2 * d)), np.zeros(n_leaves), np.zeros(n_leaves)
-    totals = own, own_weights, counts
-    for site in range(n_sites):
-        start, stop = sites.bounds[site], sites.bounds[site + 1]
-        rows, weight = X[start:stop], sample_weight[start:stop]
-        add_to_leaves(rows, weight, reference, cuts, following, places[start:stop], totals)
-        for leaf in range(n_leaves):
-            if counts[leaf] == 0:
-                continue
-            if _leaves(sites, site, int(counts[leaf]), sent):
-                weights[leaf] += own_weights[leaf]
-                for f in range(2 * d):
-                    sums[leaf, f] += own[leaf, f]
-            own[leaf], own_weights[leaf], counts[leaf] = 0.0, 0.0, 0.0
-    return sums, weights, sent
 
 
 @native
@@ -217,7 +100,7 @@ def means_of_sites(
         fit = best_of_restarts(rows, across, own, own, spread, max_iter, absolute, relocate, drop)
         _, _, own_weights, counts, _, own_sums = _large_groups(X[start:], own, fit[0], least)
         for j in range(len(counts)):
-            if _leaves(sites, site, counts[j], sent):
+            if lets_out(sites, site, counts[j], sent):
                 sums[line], weights[line] = own_sums[j], own_weights[j]
                 line += 1
     return sums[:line], weights[:line], sent
@@ -257,7 +140,7 @@ def columns_of_sites(points: Floats, bounds: Places) -> Floats:
 
 
 @native
-def _leaves(sites: Sites, site: int, rows: int, sent: NDArray[np.int64]) -> bool:
+def lets_out(sites: Sites, site: int, rows: int, sent: NDArray[np.int64]) -> bool:
     """Return whether a line of so many rows leaves its site, and count it."""
     if rows == 0:
         return False

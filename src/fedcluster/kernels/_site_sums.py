@@ -20,7 +20,7 @@ from fedcluster.kernels._blocks import (
     score_block,
     zero_parts,
 )
-from fedcluster.kernels._crowd import Sites
+from fedcluster.kernels._crowd import Sites, lets_out
 from fedcluster.kernels._rows import Cuts, Following, Leaves, Rows, Weights, add_to_leaves
 from fedcluster.kernels._runtime import inner_as_written, native, native_as_written
 from fedcluster.kernels._tiles import block_rows
@@ -247,7 +247,7 @@ def _hand_over(
     for j in range(len(bank.partials)):
         if part.counts[j] == 0:
             continue
-        if _leaves(sites, site, part.counts[j], sent):
+        if lets_out(sites, site, part.counts[j], sent):
             weight, error = part.weights[j], 0.0
             for f in range(d):
                 line[f] = part.residuals[j, f] + weight * packed.anchors[j, f]
@@ -286,7 +286,7 @@ def add_leaf_sums_of_sites(
         for leaf in range(n_leaves):
             if counts[leaf] == 0:
                 continue
-            if _leaves(sites, site, int(counts[leaf]), sent):
+            if lets_out(sites, site, int(counts[leaf]), sent):
                 for f in range(2 * d):
                     bank.line[f] = own[leaf, f]
                 bank.line[2 * d] = own_weights[leaf]
@@ -301,16 +301,3 @@ def add_lines(lines: Floats, bank: Bank) -> None:
     for i in range(len(lines)):
         bank.line[:] = lines[i]
         _add_line(bank, 0)
-
-
-@native
-def _leaves(sites: Sites, site: int, rows: int, sent: NDArray[np.int64]) -> bool:
-    """Return whether a line of so many rows leaves its site, and count it."""
-    if rows == 0:
-        return False
-    if rows < sites.least or not sites.heard[site]:
-        sent[2, site] += rows
-        return False
-    sent[0, site] += 1
-    sent[1, site] += rows == 1
-    return True
