@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -60,6 +61,16 @@ def test_a_site_draws_seeds_among_its_rows() -> None:
     for init in ("k-means++", "random"):
         message = asked(FKM(3, client_init=init, init_iterations=0), None, on_line(0, 5, 9))
         assert_allclose(sorted(centers_of(message)), [0, 5, 9])
+
+
+def test_the_papers_and_the_programs_differ_in_three_switches() -> None:
+    """The text is silent on the server's start; the program of 2024 hides rows behind means."""
+    paper, of_2023, of_2024 = FKM.paper(3), FKM.program_2023(3), FKM.program_2024(3)
+    assert of_2023 == replace(paper, server_seeding="unweighted")
+    assert of_2024 == replace(paper, init_iterations=1, server_n_init=1)
+    rows = on_line(0, 1, 5, 6, 9, 10)
+    assert set(centers_of(asked(of_2023, None, rows))) <= set(rows.ravel())
+    assert_allclose(in_order(asked(of_2024, None, rows).sums), [[1], [11], [19]])
 
 
 def test_the_best_draw_at_a_site_is_the_one_of_least_inertia() -> None:

@@ -7,6 +7,7 @@ error of a deviation is sqrt(s^2 / n + s_0^2 / n_0).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import cache
 from itertools import combinations
 from pathlib import Path
@@ -36,15 +37,10 @@ FKM_ROUNDS = (1, 5, 100)
 FKM_RUNS = 40
 KFED_RUNS = 100
 
-AS_ARCHIVED = FKM(16, init_iterations=0, server_seeding="unweighted", server_n_init=10)
-AS_OF_2024: dict[str, Any] = {
-    "init_iterations": 1,
-    "server_seeding": "weighted",
-    "server_n_init": 1,
-}
+AS_ARCHIVED, AS_OF_2024 = FKM.program_2023(16), FKM.program_2024(16)
 ABLATIONS = {
-    "k-means++_drop0_wagg1_iter1": FKM(16, empty_clusters="relocate", **AS_OF_2024),
-    "k-means++_drop1_wagg0_iter1": FKM(16, weighted=False, **AS_OF_2024),
+    "k-means++_drop0_wagg1_iter1": replace(AS_OF_2024, empty_clusters="relocate"),
+    "k-means++_drop1_wagg0_iter1": replace(AS_OF_2024, weighted=False),
 }
 
 

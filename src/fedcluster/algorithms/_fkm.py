@@ -19,6 +19,8 @@ Where the papers and the authors' programs differ, each way is one field:
   regard to the weights and kept the best of ten restarts; those of 2024 drew by weight, once.
 - ``empty_clusters``: the ablation "retain" let empty clusters jump to the farthest row.
 
+`FKM.paper`, `FKM.program_2023` and `FKM.program_2024` set them all.
+
 Deviation: fewer than k centres received in the first round is an error, in a later round the
 centres stay as they were (the programs fail there, the paper is silent).
 """
@@ -126,6 +128,69 @@ class FKM:
             server_n_init=fit.n_init or 10,
             tol=fit.tol,
         )
+
+    @classmethod
+    def paper(cls, n_clusters: int) -> Self:
+        """Return algorithm 1 of the texts (arXiv 2310.01195, ICPR 2024).
+
+        Sites send their seeds, which are rows. The server runs weighted k-means; how it starts
+        the texts leave open, and here it is the best of ten runs from seeds drawn by weight. So it
+        differs from `program_2023` in ``server_seeding``, and finds better clusters.
+
+        Parameters
+        ----------
+        n_clusters : int
+            K.
+
+        Examples
+        --------
+        >>> fkm = FKM.paper(16)
+        >>> fkm.init_iterations, fkm.server_seeding, fkm.server_n_init
+        (0, 'weighted', 10)
+        """
+        return cls(n_clusters, init_iterations=0, server_seeding="weighted", server_n_init=10)
+
+    @classmethod
+    def program_2023(cls, n_clusters: int) -> Self:
+        """Return the program of 2023, which made all figures of the ICPR paper but 4 and 7.
+
+        As the texts; the server's k-means is scikit-learn's of the time: the best of ten runs, the
+        seeds drawn without regard to weights (archive/fed_kmeans_V2.py of swiergarst/fedKMeans at
+        b1f39cf; the version, 1.0.2 or before, is inferred from the numbers).
+
+        Parameters
+        ----------
+        n_clusters : int
+            K.
+
+        Examples
+        --------
+        >>> fkm = FKM.program_2023(16)
+        >>> fkm.init_iterations, fkm.server_seeding, fkm.server_n_init
+        (0, 'unweighted', 10)
+        """
+        return cls(n_clusters, init_iterations=0, server_seeding="unweighted", server_n_init=10)
+
+    @classmethod
+    def program_2024(cls, n_clusters: int) -> Self:
+        """Return the program of 2024, which made figures 4 and 7 of the ICPR paper.
+
+        Unlike the texts, sites send their seeds after a Lloyd iteration, and the server's k-means,
+        scikit-learn's of 2024, runs once, from seeds drawn by weight (fed_kmeans.py of
+        swiergarst/fedKMeans at b1f39cf).
+
+        Parameters
+        ----------
+        n_clusters : int
+            K.
+
+        Examples
+        --------
+        >>> fkm = FKM.program_2024(16)
+        >>> fkm.init_iterations, fkm.server_seeding, fkm.server_n_init
+        (1, 'weighted', 1)
+        """
+        return cls(n_clusters, init_iterations=1, server_seeding="weighted", server_n_init=1)
 
     def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
         """Return the shape of an answer: any number of local centres."""
