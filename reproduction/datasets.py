@@ -9,7 +9,7 @@
   sets have 1, 2, 4, ..., 1024 dimensions and deviations of 10, 20, ..., 100. Both papers of
   M. Stallmann & A. Wilbik cluster the hundred from two dimensions on, each row at a site drawn
   for it.
-- S. Triebe & R. Rajagopal, Federated K-Means: clustering algorithm and proof of concept, 2019.
+- O. J. Triebe & R. Rajagopal, Federated K-Means: clustering algorithm and proof of concept, 2019.
 - M. Stallmann & A. Wilbik, Towards federated clustering: a federated fuzzy c-means algorithm
   (FFCM), FL-AAAI 2022.
 - M. Stallmann & A. Wilbik, On a framework for federated cluster analysis, Applied Sciences 12
