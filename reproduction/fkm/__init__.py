@@ -10,10 +10,17 @@ k-means is the index of all rows. 200 runs each.
 
 What the papers leave open, tried in `server_settings` and in figure 6:
 
-- The runs of 2023 (all figures but 4 and 7) took scikit-learn's server k-means of the time: ten
-  restarts, seeds drawn without regard to weights. Clients sent plain k-means++ seeds.
-- Those of 2024 (figures 4 and 7) took one restart, seeds by weight, and a client's seeds after
-  one Lloyd iteration.
+- The runs of 2023 (all figures but 4 and 7; `FKM.program_2023`) took scikit-learn's server k-means
+  of the time: ten restarts, seeds drawn without regard to weights. Clients sent plain k-means++
+  seeds.
+- Those of 2024 (figures 4 and 7; `FKM.program_2024`) took one restart, seeds by weight, and a
+  client's seeds after one Lloyd iteration.
+
+A run may end elsewhere on another processor. Where two centres that the sites sent are each
+other's only neighbours, k-means++ finds both equally good to draw, and the last digits of its
+sums, which depend on how the processor adds in vectors, choose one. Without regard to weights that
+is often so. A single run of FKM then moves by some thousandths, the mean of 200 by a tenth of that
+where sites hold few clusters (figures 1f and 5b).
 """
 
 from reproduction.fkm.plane import fifty_rows, figure_1_examples, figure_1_rows, figure_2, more_rows

@@ -1,14 +1,17 @@
 """Numbers of the FKM papers, from the authors' results in swiergarst/fedKMeans at b1f39cf.
 
 Means, population standard deviations and quartiles of 200 runs; those of figures 1b, 5b and 6 are
-read off the papers' vector graphics, which hold quartiles only. Rounded to four digits.
+read off the papers' vector graphics, which hold quartiles only: where one is compared, its standard
+error is that of the median of a normal sample with these quartiles. Rounded to four digits; those
+of figure 8, in published/fkm_figure_8.csv, are its arrays' (results/abl).
 """
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Mapping
 
-from reproduction.results import Estimate
+from reproduction.results import HERE, Estimate
 
 RUNS = 200
 ROUNDS = (1, 2, 5, 10, 20, 50, 100)
@@ -81,6 +84,27 @@ central any 1.4 .7849 .0045 .7844 .7822 .7871
 central any 1.5 .7246 .0057 .7250 .7212 .7279
 """)
 """ARI after 100 rounds on the plane, 50 rows a cluster (figures 3 and 8)."""
+
+
+def _figure_8() -> dict[tuple[str, ...], Numbers]:
+    """By method, beta, rows a cluster and noise."""
+    with (HERE / "published" / "fkm_figure_8.csv").open(newline="", encoding="utf-8") as file:
+        _, *lines = csv.reader(file)
+    heads = ("mean", "sd", "median", "q25", "q75")
+    return {tuple(line[:4]): dict(zip(heads, map(float, line[4:]), strict=True)) for line in lines}
+
+
+MORE_ROWS = _figure_8()
+"""As `PLANE`, 100 and 200 rows a cluster; made with the server of 2023 (figure 8)."""
+
+
+def on_plane(method: str, beta: str, per_cluster: str, noise: str) -> Numbers:
+    """Of figure 3 or 8; pooled rows, method central, are the same for each beta."""
+    beta = "any" if method == "central" else beta
+    if per_cluster == "50":
+        return PLANE[method, beta, noise]
+    return MORE_ROWS[method, beta, per_cluster, noise]
+
 
 CURVES = _table("""
 beta noise mean1 sd1 mean2 sd2 mean5 sd5 mean10 sd10 mean20 sd20 mean50 sd50 mean100 sd100

@@ -25,9 +25,9 @@ from reproduction.baselines import central_kmeans
 from reproduction.datasets import SplitRows, plane16, variable_k
 from reproduction.results import REFERENCE
 
-OF_2023 = FKM(16, init_iterations=0, server_seeding="unweighted", server_n_init=10)
-OF_2024 = FKM(16, init_iterations=1, server_seeding="weighted", server_n_init=1)
-"""The authors' settings: of all figures but 4 and 7, and of these."""
+OF_2023, OF_2024 = FKM.program_2023(16), FKM.program_2024(16)
+"""The authors' programs: of all figures but 4 and 7, and of these."""
+
 Sample = NDArray[np.float64]
 Source = tuple[str, ...]
 """A data set by name and parameters: ("plane", beta, rows a cluster, noise), ("variable",), ..."""
