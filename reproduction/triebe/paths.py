@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from fedcluster.core import Algorithm
 from fedcluster.rounds import Plan, run_plan, server_update
 from reproduction.baselines import random_start_kmeans
 from reproduction.datasets import triebe
-from reproduction.pictures import OURS, POOLED, PUBLISHED, panels, save
+from reproduction.pictures import OURS, POOLED, legend, panels, save
 from reproduction.results import Cell, Estimate, Row, Tolerance
 from reproduction.triebe.runs import ROUNDS, K, Setting, engine, federated
 
@@ -43,7 +44,7 @@ def central_path(seed: int, rounds: int = 20) -> NDArray[np.float64]:
     return np.array([np.sort(centers.ravel()) for centers in fits])
 
 
-PUBLISHED_END = np.array([1.43, 2.90, 4.00, 4.83, 5.16])
+PUBLISHED_END = (1.43, 2.90, 4.00, 4.83, 5.16)
 """Where the central run of figure 6 ends."""
 
 
@@ -54,12 +55,9 @@ def figure_6(folder: Path, quick: bool) -> list[Row]:
     last = [int(np.flatnonzero(m > 1e-9).max(initial=-1)) + 2 for m in moved]
     poor = [bool(np.abs(path[-1] - range(1, 6)).max() > 0.3) for path in paths]
     nearest_run = min(paths, key=lambda path: float(np.abs(path[-1] - PUBLISHED_END).sum()))
-    figure, axes = panels()
-    _draw_path(axes[0, 0], nearest_run, "central k-means", 1)
-    for end in PUBLISHED_END:
-        axes[0, 0].axhline(end, color=PUBLISHED, ls=":")
-    axes[0, 0].plot([], [], ":", color=PUBLISHED, label="the paper's end")
-    axes[0, 0].legend(fontsize=8)
+    figure, [[ax]] = panels(width=5)
+    _draw_path(ax, nearest_run, PUBLISHED_END, "6: central k-means", 1)
+    legend(figure, ax)
     return [
         Row.of(
             "figure 6",
@@ -87,15 +85,11 @@ PATHS = {
 
 def figure_7(folder: Path, quick: bool) -> list[Row]:
     """Federated averaging with a tenth of the sites finds all five means, ever more smoothly."""
-    figure, axes = panels(2)
+    paths = {panel: path_of(setting, seed=0) for panel, (setting, _) in PATHS.items()}
+    files = [draw_paths(folder, paths)]
     rows = []
-    for ax, (panel, (setting, ends)) in zip(axes[0], PATHS.items(), strict=True):
-        path = path_of(setting, seed=0)
-        _draw_path(
-            ax, path, f"figure {panel}: C = 0.1, E = {setting.epochs}, beta = {setting.beta:g}"
-        )
-        for end in ends:
-            ax.axhline(end, color=PUBLISHED, ls=":")
+    for panel, (_, ends) in PATHS.items():
+        path = paths[panel]
         jumps = np.abs(np.diff(path, axis=0)).max(axis=1)
         early, late = jumps[20:110].max(), jumps[110:].max()
         cells = [
@@ -110,17 +104,33 @@ def figure_7(folder: Path, quick: bool) -> list[Row]:
                 shape=bool(late < early),
                 reason=f"largest move of a centre {early:.2f} in rounds 21 to 110 and {late:.2f} "
                 "after, as the server's rate falls",
-                files=["figure_7.svg"],
+                files=files,
             )
         )
-    save(figure, folder, "figure_7")
     return rows
 
 
-def _draw_path(ax: Any, path: NDArray[np.float64], title: str, first: int = 0) -> None:
-    ax.plot(range(first, first + len(path)), path, color=OURS, lw=1)
+def draw_paths(folder: Path, paths: Mapping[str, NDArray[np.float64]]) -> str:
+    figure, [axes] = panels(len(paths))
+    for ax, (panel, path) in zip(axes, paths.items(), strict=True):
+        setting, ends = PATHS[panel]
+        title = f"{panel}: C = 0.1, E = {setting.epochs}, beta = {setting.beta:g}"
+        _draw_path(ax, path, ends, title, 0)
+    legend(figure, axes[0])
+    return save(figure, folder, "figure_7")
+
+
+def _draw_path(
+    ax: Any, path: NDArray[np.float64], ends: Sequence[float], title: str, first: int
+) -> None:
+    """The centres of a run, the true means, and where the paper's run ends."""
+    rounds = range(first, first + len(path))
+    for centre, values in enumerate(path.T):
+        ax.plot(rounds, values, color=OURS, lw=1, label="" if centre else "centres, ours")
     for mean in range(1, 6):
-        ax.axhline(mean, color=POOLED, lw=0.5)
-    ax.set_title(title, fontsize=9)
-    ax.set_xlabel("round")
-    ax.set_ylabel("centres")
+        ax.axhline(mean, color=POOLED, lw=0.6, label="" if mean > 1 else "true means")
+    last = [rounds[-1]] * len(ends)
+    ax.plot(last, ends, "<", color="black", ms=4, clip_on=False, label="the paper's end")
+    ax.set(title=title, xlabel="round", ylabel="centre", xlim=(first, rounds[-1]))
+    if len(path) <= 20:
+        ax.set_xticks([first, *range(5, len(path) + 1, 5)])
