@@ -100,6 +100,27 @@ def test_rounds_that_come_from_records_do_not_count(federation: Federation) -> N
     assert health.sites()["north"]["answered"] == 3
 
 
+def counts_of(health: Health) -> dict[str, tuple[int, int]]:
+    return {name: (each["answered"], each["missed"]) for name, each in health.sites().items()}
+
+
+def test_a_round_that_failed_is_missed_by_who_did_not_answer(federation: Federation) -> None:
+    """Also where sites were to tell of themselves; it does not say how long a round takes."""
+    health, folder = health_of(federation), federation.file("runs", "r")
+    wrote(folder, {"heard": "north", "at": 100.0}, {"failed": {"south": "gone"}, "at": 101.0})
+    health.follow(folder)
+    assert counts_of(health) == {"north": (0, 0), "south": (0, 1)}
+    asked, heard, _ = round_of(1, 110.0, "north")
+    wrote(folder, asked, heard, {"round": 1, "failed": {"south": "gone"}, "at": 115.0})
+    health.follow(folder)
+    assert counts_of(health) == {"north": (1, 0), "south": (0, 2)}
+    assert health.summary()["seconds_of_last_round"] is None
+    assert b'fedcluster_site_rounds_missed_total{site="south"} 2.0' in health.metrics()
+    wrote(folder, *round_of(1, 120.0, "north", "south"))
+    health.follow(folder)
+    assert counts_of(health) == {"north": (2, 0), "south": (1, 2)}
+
+
 def families(client: Client, **how: Any) -> dict[str, dict[tuple[str, ...], float]]:
     answer = client.get("/metrics", **how)
     assert answer.status_code == 200

@@ -20,6 +20,7 @@ from fedcluster.cli import app
 from fedcluster.core import Answers
 from fedcluster.engines._remote import Refusal
 from fedcluster.engines._watched import PROGRESS, WatchedEngine, note
+from fedcluster.errors import SiteError
 from fedcluster.rounds import run
 
 ROWS = {"north": [0.0, 1.0, 3.0], "south": [8.0, 9.0, 5.0]}
@@ -92,6 +93,25 @@ def test_who_is_missing_is_noted_with_the_reason_of_this_round(tmp_path, reason)
     run(Lloyd(), engine, State.at([[0.0], [9.0]]), max_rounds=1)
     [done] = read_progress(tmp_path, 0.0).ended.values()
     assert (list(done["answered"]), done["missing"]) == (["north"], {"south": reason})
+
+
+def test_a_round_that_failed_is_noted_with_who_did_not_answer(tmp_path):
+    class Gone(LocalEngine):
+        def ask(self, tasks, sites=None):
+            refusals.append(Refusal("south", 2, "not connected"))
+            raise SiteError("round 2: 1 of 2 sites answered")
+
+    refusals = [Refusal("north", 1, "of an earlier round")]
+    engine = WatchedEngine(Gone(sites().clients.values()), tmp_path / PROGRESS, refusals)
+    with pytest.raises(SiteError):
+        run(Lloyd(), engine, State.at([[0.0], [9.0]]))
+    with pytest.raises(SiteError), engine.failure_noted():
+        raise SiteError("nobody told of itself")
+    events = read_progress(tmp_path, 0.0)
+    failures = [(each.get("round"), each["failed"]) for each in events.events if "failed" in each]
+    assert failures == [(1, {"south": "not connected"}), (None, {})]
+    assert events.ended == {}
+    assert set(events.statuses().values()) == {"asked"}
 
 
 def test_what_each_site_does_is_said():

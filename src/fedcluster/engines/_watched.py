@@ -6,7 +6,8 @@ import json
 import math
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 
 from fedcluster.core import Answers, Engine, Floats, SiteInfo, Task
 from fedcluster.engines._recorded import names_asked
+from fedcluster.errors import SiteError
 
 PROGRESS = "progress.jsonl"
 """The file of events in the folder of a run."""
@@ -29,7 +31,8 @@ class WatchedEngine:
     """Engine that asks another one and notes each round as it begins and ends.
 
     A round that begins has the sites that are asked, and what the round before has found: the
-    smallest inertia of its runs, and by how much the centres of that run moved.
+    smallest inertia of its runs, and by how much the centres of that run moved. A round that too
+    few sites answered has who did not, and why.
 
     Parameters
     ----------
@@ -65,7 +68,8 @@ class WatchedEngine:
         self, *, columns: bool = False, texts: Collection[str] = (), labels: bool = False
     ) -> tuple[SiteInfo, ...]:
         """Return what the sites tell of themselves."""
-        return self._engine.introduce(columns=columns, texts=texts, labels=labels)
+        with self.failure_noted():
+            return self._engine.introduce(columns=columns, texts=texts, labels=labels)
 
     def ask(self, tasks: Sequence[Task], sites: Iterable[str] | None = None) -> list[Answers]:
         """Ask the sites, and note when and whom, and who answered."""
@@ -73,14 +77,29 @@ class WatchedEngine:
         self._round, known = self._round + 1, len(self._refusals)
         steps = Counter(type(task.step).__name__ for task in tasks)
         note(self._path, round=self._round, asked=asked, tasks=steps, **self._found(tasks))
-        answers = self._engine.ask(tasks, asked)
-        reasons = {refusal.site: refusal.reason for refusal in self._refusals[known:]}
+        with self.failure_noted(round=self._round):
+            answers = self._engine.ask(tasks, asked)
+        reasons = self._reasons(known)
         sent = Counter[str]()
         for each in answers:
             sent.update(each.values_sent)
         missing = {name: reasons.get(name, "") for name in asked if name not in sent}
         note(self._path, round=self._round, answered=sent, missing=missing)
         return answers
+
+    @contextmanager
+    def failure_noted(self, **about: int) -> Iterator[None]:
+        """Note who did not answer where a block ends because too few sites did."""
+        known = len(self._refusals)
+        try:
+            yield
+        except SiteError:
+            note(self._path, **about, failed=self._reasons(known))
+            raise
+
+    def _reasons(self, known: int) -> dict[str, str]:
+        """Return why sites were refused since so many refusals were known."""
+        return {refusal.site: refusal.reason for refusal in self._refusals[known:]}
 
     def _found(self, tasks: Sequence[Task]) -> dict[str, Any]:
         """Return the step of most tasks, their smallest inertia, and how far its centres moved.

@@ -98,9 +98,9 @@ def conduct(engine: RemoteEngine, content: Mapping[str, Any], folder: Path) -> d
     job = with_stated(job_from_json(content["job"], content["parameters"]), content)
     folder.mkdir(parents=True, exist_ok=True)
     engine.name_job(folder.name, content.get("operator"))
-    columns = _columns(engine, job, content["columns"], folder)
-    recorded = RecordedEngine(_forgetting(engine, content), folder / "communication_rounds")
-    watched = WatchedEngine(recorded, folder / PROGRESS, engine.refusals)
+    watched = _watched(engine, content, folder)
+    with watched.failure_noted():
+        columns = _columns(engine, job, content["columns"], folder)
     with _first_rows_kept(engine, content):
         report = execute(job, watched, columns=columns)
     report = replace(report, sites=engine.introduce(), refusals=tuple(engine.refusals))
@@ -134,6 +134,12 @@ def with_stated(job: Job, content: Mapping[str, Any]) -> Job:
         job = replace(job, bounds={name: ranges[name] for name in content["columns"] or ranges})
     stated = sum(rows.values()) if set(content["sites"]) <= set(rows) else None
     return replace(job, n_rows=stated)
+
+
+def _watched(engine: RemoteEngine, content: Mapping[str, Any], folder: Path) -> WatchedEngine:
+    """Return the engine that a run asks, which keeps its records and notes how far it is."""
+    recorded = RecordedEngine(_forgetting(engine, content), folder / "communication_rounds")
+    return WatchedEngine(recorded, folder / PROGRESS, engine.refusals)
 
 
 def _forgetting(engine: RemoteEngine, content: Mapping[str, Any]) -> Engine:

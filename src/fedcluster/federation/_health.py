@@ -68,7 +68,8 @@ class Health:
         self._change = threading.Lock()
         self._known: tuple[float, list[str]] = (-FRESH, [])
         self._read: tuple[Path | None, int] = (None, 0)
-        self._began, self._heard = 0.0, False
+        self._began = 0.0
+        self._heard: set[str] = set()
         self._last: dict[str, float] = {}
         self._rounds: dict[str, Counter[str]] = {"answered": Counter(), "missed": Counter()}
         self._seconds: list[float] = []
@@ -100,18 +101,26 @@ class Health:
         at = float(event["at"])
         if "heard" in event:
             self._last[str(event["heard"])] = at
-            self._heard = True
+            self._heard.add(str(event["heard"]))
         elif "asked" in event:
-            self._began, self._heard = at, False
+            self._began, self._heard = at, set()
+        elif "failed" in event:  # without a number where sites were to tell of themselves
+            heard, self._heard = self._heard if "round" in event else set(), set()
+            failed = list(event["failed"])
+            self._count([name for name in sorted(heard) if name not in failed], failed)
         elif self._heard:  # else the round was not asked, but read from the records
-            seconds, self._heard = max(0.0, at - self._began), False
+            seconds, self._heard = max(0.0, at - self._began), set()
             answered, missing = list(event["answered"]), list(event["missing"])
-            self._rounds["answered"].update(answered)
-            self._rounds["missed"].update(missing)
+            self._count(answered, missing)
             self._seconds = [*self._seconds[-99:], seconds]
-            self._metrics.note_round(seconds, answered, missing)
+            self._metrics.note_seconds(seconds)
             about = {"run": run, "round": event["round"], "seconds": round(seconds, 3)}
             LOGGER.info("round is done", extra={**about, "missing": missing})
+
+    def _count(self, answered: list[str], missing: list[str]) -> None:
+        self._rounds["answered"].update(answered)
+        self._rounds["missed"].update(missing)
+        self._metrics.note_sites(answered, missing)
 
     def sites(self) -> dict[str, dict[str, Any]]:
         """Return for each site whether it is connected, when it answered last, and how often."""
@@ -178,7 +187,7 @@ class _Metrics:
             Count(f"fedcluster_site_rounds_{what}", said, ["site"], registry=registry)
             for what, said in {
                 "answered": "Rounds that a site answered.",
-                "missed": "Rounds that went without a site that was asked.",
+                "missed": "Rounds that went, or failed, without a site that was asked.",
             }.items()
         )
         self._gauges = {
@@ -193,9 +202,12 @@ class _Metrics:
         }
         self._change = threading.Lock()
 
-    def note_round(self, seconds: float, answered: list[str], missing: list[str]) -> None:
-        """Take in a round."""
+    def note_seconds(self, seconds: float) -> None:
+        """Take in how long a round took that enough sites answered."""
         self._round.observe(seconds)
+
+    def note_sites(self, answered: list[str], missing: list[str]) -> None:
+        """Take in who answered a round, and who did not."""
         for count, names in ((self._answered, answered), (self._missed, missing)):
             for name in names:
                 count.labels(name).inc()
