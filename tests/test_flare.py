@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -85,6 +86,19 @@ def test_kits_have_all_locks_and_are_for_their_owner_only(trial):
         assert invoke("flare", "check", kit) == (0, f"{kit} has all locks of a {kind}.\n")
     for path in [trial, *trial.rglob("*")]:
         assert path.stat().st_mode & 0o077 == 0, path
+
+
+def test_the_folders_say_how_to_start_flare(trial):
+    """And nothing of Flower's programs, which a site would start in vain."""
+    texts = [(folder / "README.md").read_text() for folder in (trial, trial / "sites" / "north")]
+    assert "fedcluster flare start trial/flare/server\n" in texts[0]
+    assert "fedcluster flare start flare\n" in texts[1]
+    assert "fedcluster[flare]" in texts[1]
+    for text in texts:
+        assert not any(
+            word in text for word in ("{", "flower", "start site.toml", "federation start")
+        )
+        assert "secret" in text.rpartition("\n\n")[2]
 
 
 @pytest.mark.parametrize("kind", ["server", "site"])
@@ -235,7 +249,10 @@ def test_what_is_no_kit_is_said(trial):
     assert "--federation for the server" in said
     status, said = invoke("flare", "kit", trial)
     assert status == 2
-    assert "the kits are made" in said
+    assert f"{trial / 'flare'} exists: the kits are made" in said
+    shutil.rmtree(trial / "flare")
+    said = invoke("flare", "kit", trial)[1]
+    assert f"{trial / 'sites' / 'north' / 'flare'} exists: the kits are made" in said
 
 
 def test_the_environment_of_a_program_names_our_python_and_none_of_flare_s_settings(monkeypatch):

@@ -33,7 +33,7 @@ from fedcluster.cli._options import (
     with_options,
 )
 from fedcluster.cli._screen import Screen, needs, say
-from fedcluster.cli._service import OutAgain, begin, coordinator_at, follow, is_flare
+from fedcluster.cli._service import OutAgain, begin, coordinator_at, follow
 
 if TYPE_CHECKING:
     from fedcluster.federation._folder import Federation
@@ -189,7 +189,7 @@ def _loaded(folder: Path) -> Federation:
     from fedcluster.federation._folder import Federation
 
     federation = Federation.load(folder)
-    needs(*(("nvflare", "flare") if is_flare(federation) else ("flwr", "flower")))
+    needs(*(("nvflare", "flare") if federation.has_flare else ("flwr", "flower")))
     return federation
 
 
@@ -197,7 +197,7 @@ def _refuse_flare(federation: Federation) -> None:
     """Refuse to run Flower's programs for a federation of FLARE's."""
     from fedcluster.errors import InputError
 
-    if is_flare(federation):
+    if federation.has_flare:
         server = federation.file("flare", "server")
         raise InputError(f"FLARE carries this federation: run fedcluster flare start {server}")
 

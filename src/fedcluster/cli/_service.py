@@ -15,7 +15,6 @@ from fedcluster.cli._options import ShowOptions
 from fedcluster.cli._screen import Screen, needs
 
 if TYPE_CHECKING:
-    from fedcluster.federation._folder import Federation
     from fedcluster.federation._service_client import Coordinator
     from fedcluster.jobs import Job
 
@@ -46,7 +45,7 @@ def coordinator_at(
     coordinator = Coordinator.at(folder)
     coordinator.check(options=options, run=run)
     federation = coordinator.federation
-    if federation is None or not is_flare(federation) or coordinator.answers():
+    if federation is None or not federation.has_flare or coordinator.answers():
         yield coordinator
         return
     needs("nvflare", "flare")
@@ -56,11 +55,6 @@ def coordinator_at(
 
     with running(federation.folder), operated(FlareCarrier(federation)):
         yield coordinator
-
-
-def is_flare(federation: Federation) -> bool:
-    """Return whether FLARE carries the runs of a federation, as its kits show."""
-    return federation.file("flare").is_dir()
 
 
 def begin(

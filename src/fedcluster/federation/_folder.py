@@ -140,6 +140,11 @@ class Federation:
         own = self.file("certificates", "ca.crt")
         return own if own.exists() else system_store()
 
+    @property
+    def has_flare(self) -> bool:
+        """Return whether FLARE carries the runs, as the startup kits show."""
+        return self.file("flare").is_dir()
+
     def file(self, *parts: str) -> Path:
         """Return the path of a file in the folder."""
         return self.folder.joinpath(*parts)
@@ -304,32 +309,45 @@ def write_new(path: Path, content: bytes) -> None:
 
 def _pages(federation: Federation) -> dict[str, bytes]:
     """Return the texts of a federation, from ``templates/``, by the names of their files."""
-    address, sites = federation.address, list(federation.sites)
-    kind = "insecure" if federation.insecure else "secure"
-    readme = _template("README.md").format(
-        n=len(sites),
-        address=address,
-        handed=", ".join(f"`sites/{name}`" for name in sites),
-        folder=federation.folder.name,
-        security=_template(f"{kind}/security.md").format(address=address).rstrip(),
-    )
-    pages = {"federation.toml": described(federation), "README.md": readme.encode()}
-    for site in sites:
+    pages = {"federation.toml": described(federation), "README.md": readme(federation)}
+    for site in federation.sites:
         for name, text in site_pages(federation, site).items():
             pages[f"sites/{site}/{name}"] = text
     return pages
 
 
+def readme(federation: Federation) -> bytes:
+    """Return what the folder of a federation says to who leads it."""
+    address, folder = federation.address, federation.folder.name
+    start = f"flare start {folder}/flare/server"
+    text = _template("README.md").format(
+        n=len(federation.sites),
+        address=address,
+        handed=", ".join(f"`sites/{name}`" for name in federation.sites),
+        folder=folder,
+        start=start if federation.has_flare else f"federation start {folder}",
+        security=_template(f"{_kind(federation)}/security.md").format(address=address).rstrip(),
+    )
+    return text.encode()
+
+
+def _kind(federation: Federation) -> str:
+    """Return the folder of the templates that say how sites and coordinator know each other."""
+    return "insecure" if federation.insecure else "flare" if federation.has_flare else "secure"
+
+
 def site_pages(federation: Federation, site: str) -> dict[str, bytes]:
     """Return the texts of a site's folder, by the names of their files."""
-    kind = "insecure" if federation.insecure else "secure"
+    by_flare = federation.has_flare
     values = {
         "site": site,
         "address": federation.address,
         "quoted_site": json.dumps(site),
         "quoted_address": json.dumps(federation.address),
         "credentials": _credentials(federation),
-        "keep": _template(f"{kind}/keep.md"),
+        "extra": "flare" if by_flare else "flower",
+        "start": "flare start flare" if by_flare else "site start site.toml",
+        "keep": _template(f"{_kind(federation)}/keep.md"),
     }
     templates = {"site.toml": "site.toml", "README.md": "site.md"}
     return {name: _template(file).format(**values).encode() for name, file in templates.items()}

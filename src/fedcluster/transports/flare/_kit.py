@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from fedcluster.errors import InputError
-from fedcluster.federation._folder import Federation
+from fedcluster.federation._folder import Federation, readme, site_pages
 from fedcluster.federation._private import private_files
 from fedcluster.transports.flare._locks import check_locks, harden, make_private
 
@@ -66,7 +66,8 @@ def make_kits(federation: Federation, lead: str = LEAD) -> None:
     """Write the kits of the coordinator, of each site and of who hands in runs.
 
     They go to ``flare/server`` and ``flare/lead`` of the federation's folder and to ``flare`` of
-    each site's folder. The key of FLARE's authority stays in ``flare/state``.
+    each site's folder. The key of FLARE's authority stays in ``flare/state``. The README of each
+    folder then says how FLARE's programs are started.
 
     Raises
     ------
@@ -74,10 +75,7 @@ def make_kits(federation: Federation, lead: str = LEAD) -> None:
         If there are kits already, or FLARE does not make them.
     """
     home = federation.file("flare")
-    if home.exists():
-        raise InputError(f"{home} exists: the kits are made; remove it to make other ones")
-    if federation.insecure:
-        raise InputError(f"{federation.folder} is insecure, and FLARE has no such mode")
+    _check_new(federation)
     with TemporaryDirectory(prefix=".flare-", dir=federation.folder) as name:
         work = Path(name)
         file = work / "project.yml"  # JSON is YAML
@@ -97,6 +95,24 @@ def make_kits(federation: Federation, lead: str = LEAD) -> None:
         make_private(new)
         new.rename(home)
     harden(home / "server", "../..")
+    _write_readmes(federation)
+
+
+def _check_new(federation: Federation) -> None:
+    """Refuse to make kits where there are some, or where FLARE cannot carry the runs."""
+    of_sites = (federation.file("sites", site, "flare") for site in federation.sites)
+    for kit in (federation.file("flare"), *of_sites):
+        if kit.exists():
+            raise InputError(f"{kit} exists: the kits are made; remove it to make other ones")
+    if federation.insecure:
+        raise InputError(f"{federation.folder} is insecure, and FLARE has no such mode")
+
+
+def _write_readmes(federation: Federation) -> None:
+    federation.file("README.md").write_bytes(readme(federation))
+    for site in federation.sites:
+        text = site_pages(federation, site)["README.md"]
+        federation.file("sites", site, "README.md").write_bytes(text)
 
 
 def _provision(work: Path, file: Path) -> None:
