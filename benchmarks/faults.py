@@ -1,12 +1,13 @@
 """Faults of real federations: every run must end with the right result for who took part.
 
-    python benchmarks/faults.py [RUNS] [--transport flower|flare]
+    python benchmarks/faults.py [RUNS] [--transport flower|flare] [--first SEED]
 
 Four sites on this machine, over TLS, with keys. RUNS (20) times each: a site is killed in the
 middle, and three are enough; the same, and it comes back; a site's programs are stopped for 90 s;
 the coordinator is killed and resumed.
 A run is right if its centres are, to the last bit, those of the same clustering in one process
-with the same sites missing in the same rounds. Every other run prepares its rows.
+with the same sites missing in the same rounds. Every other run prepares its rows. The runs have
+the seeds SEED (0), SEED + 1, ...: so that some may be added later.
 """
 
 from __future__ import annotations
@@ -140,6 +141,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("runs", nargs="?", type=int, default=20)
     parser.add_argument("--transport", choices=["flower", "flare"], default="flower")
+    parser.add_argument("--first", type=int, default=0, metavar="SEED", help="of the first run")
     given = parser.parse_args()
     runs, started = given.runs, {"flower": federation, "flare": flare}[given.transport]
     faults: dict[str, Fault] = {
@@ -153,7 +155,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, started(Path(folder), ROWS) as running:
         for name, fault in faults.items():
             seconds = []
-            for i in range(runs):
+            for i in range(given.first, given.first + runs):
                 began = time.monotonic()
                 site = sorted(ROWS)[i % len(ROWS)]
                 complaint = tried(fault, running, site, i, Path(folder) / f"{name}-{i}")
