@@ -25,7 +25,10 @@ CLUSTERS = [(colour, marker) for marker in "o^sx" for colour in (OURS, RECIPE, P
 """Sixteen marks: no two clusters have both the colour and the shape of one another."""
 
 MOST_POINTS = 4000
-"""If a figure has more, its points are drawn as pixels inside the vectors."""
+"""If a figure has as many, its points are drawn as pixels inside the vectors."""
+
+FEW_POINTS = 100
+"""An artist of so few is a mark, such as a centre or one of a legend, and remains vectors."""
 
 Box = Mapping[str, float]
 
@@ -53,8 +56,8 @@ def clusters(ax: Axes, X: NDArray[np.floating], labels: NDArray[np.integer]) -> 
 
 def save(figure: Figure, folder: Path, name: str) -> str:
     """Write NAME.svg, the same file from the same runs; returns the file's name."""
-    points = [artist for artist in figure.findobj(_n_points) if _n_points(artist)]
-    crowded = sum(map(_n_points, points)) > MOST_POINTS
+    points = figure.findobj(lambda artist: _n_points(artist) > FEW_POINTS)
+    crowded = sum(map(_n_points, points)) >= MOST_POINTS
     for artist in points:
         artist.set_rasterized(crowded)
     figure.savefig(folder / f"{name}.svg", metadata={"Date": None})

@@ -5,9 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from fedcluster.algorithms import FFCM
+from fedcluster.core import State
+from fedcluster.rounds import run
+from reproduction.datasets import ffcm_case
 from reproduction.ffcm import cases, methods
 from reproduction.framework import artificial, index, sets
 from reproduction.g2_sets import DIMENSIONS, g2_rows, true_centers
+from reproduction.results import Estimate
 from reproduction.triebe import runs
 
 LINE = np.array([[0.0], [2.0], [10.0], [12.0]])
@@ -30,6 +35,50 @@ def test_triebe_s_points_have_their_settings() -> None:
 def test_sse_are_sums_of_distances_by_hand() -> None:
     """To their own centre 1 each; to the other 11, 9, 9 and 11."""
     assert methods.sse(LINE, np.array([[1.0], [11.0]])) == (1.0, 10.0)
+
+
+def test_the_mean_of_sites_ignores_their_sizes() -> None:
+    """A site of three rows has 1 and 9, 9, 11 off its centres 1 and 11; one of a row 0 and 12."""
+    site = np.array(["a", "a", "a", "b"])
+    centers = {"a": np.array([[1.0], [11.0]]), "b": np.array([[0.0], [12.0]])}
+    within, outside = methods.mean_sse(LINE, site, centers)
+    assert within == pytest.approx((1 + 0) / 2)
+    assert outside == pytest.approx(((11 + 9 + 9) / 3 + 12) / 2)
+
+
+@pytest.mark.parametrize("rounds", [58, 59])
+def test_a_run_that_circles_ends_where_all_its_rounds_would(
+    monkeypatch: pytest.MonkeyPatch, rounds: int
+) -> None:
+    """Case 3's second sizes: the sites are left with centres of their own."""
+    monkeypatch.setattr(methods, "MOST_ROUNDS", rounds)
+    rows, start = ffcm_case("3b", 0), np.random.default_rng(1000).integers(-10, 10, (4, 2))
+    sites, ffcm = methods.engine(rows.X, rows.site), FFCM.program_2021()
+    found = methods.federated(ffcm, sites, start)
+    assert not found.converged
+    assert found.period > 1
+    plain = run(ffcm, sites, State.at(start), max_rounds=rounds).state.centers
+    np.testing.assert_array_equal(found.centers, plain)
+    assert all(np.abs(own - plain).max() > 0.1 for own in found.local.values())
+
+
+def test_a_run_that_converges_leaves_the_sites_the_server_s_centres() -> None:
+    site = np.repeat(["a", "b"], 2)
+    found = methods.clustered("avg_1", LINE, site, 1, 2.0, 0)
+    assert found.converged
+    assert found.local.keys() == {"a", "b"}
+    for own in found.local.values():
+        np.testing.assert_array_equal(own, found.centers)
+
+
+def test_a_cell_may_be_off_by_three_standard_errors_or_a_tenth() -> None:
+    ours = ten_runs(spread=1.0)
+    assert cases.judged({}, ours, 1.0, ours).allowed == pytest.approx(3 * (2 / 10) ** 0.5)
+    assert cases.judged({}, ours, 100.0, ours).allowed == pytest.approx(10.0)
+
+
+def ten_runs(spread: float) -> Estimate:
+    return Estimate(5.0, spread, cases.RUNS)
 
 
 def test_all_published_values_are_found() -> None:
