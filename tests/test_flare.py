@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cryptography import x509
 from nvflare.apis.event_type import EventType
 from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.fl_context import FLContext
@@ -99,6 +100,48 @@ def test_the_folders_say_how_to_start_flare(trial):
             word in text for word in ("{", "flower", "start site.toml", "federation start")
         )
         assert "secret" in text.rpartition("\n\n")[2]
+
+
+def test_a_site_that_is_added_gets_a_kit_of_the_same_authority(trial):
+    """The kits of the others, and of the server, stay as they are."""
+    before = {
+        path: path.read_bytes()
+        for path in [*trial.rglob("flare/startup/*"), *trial.rglob("server/startup/*")]
+    }
+    assert len(before) > 20
+    status, said = invoke("federation", "add-site", trial, "east")
+    assert status == 0, said
+    kit = trial / "sites" / "east" / "flare"
+    assert locks.lacking(kit) == []
+    assert "flare start flare" in (kit.parent / "README.md").read_text()
+    root = (trial / "flare" / "server" / "startup" / "rootCA.pem").read_bytes()
+    authority = x509.load_pem_x509_certificate(root)
+    own = x509.load_pem_x509_certificate((kit / "startup" / "client.crt").read_bytes())
+    own.verify_directly_issued_by(authority)
+    assert "east" in own.subject.rfc4514_string()
+    assert (kit / "startup" / "rootCA.pem").read_bytes() == root
+    assert {path: path.read_bytes() for path in before} == before
+    state = (trial / "flare" / "state" / "cert.json").read_text()
+    assert {"east", *SITES} < json.loads(state).keys()
+    assert not list(trial.glob(".flare-*"))
+    for path in trial.rglob("*"):
+        assert path.stat().st_mode & 0o077 == 0, path
+
+
+def test_a_site_cannot_be_added_without_flare_s_authority(trial):
+    before = (trial / "federation.toml").read_bytes()
+    shutil.rmtree(trial / "flare" / "state")
+    status, said = invoke("federation", "add-site", trial, "east")
+    assert (status, "FLARE's authority is not in" in said) == (2, True)
+    assert not (trial / "sites" / "east").exists()
+    assert (trial / "federation.toml").read_bytes() == before
+
+
+@pytest.mark.parametrize("command", ["revoke", "rotate-key"])
+def test_keys_of_sites_mean_nothing_to_flare_and_are_not_changed(command, trial):
+    status, said = invoke("federation", command, trial, "north")
+    assert status == 2
+    assert "by their startup kits, not by these keys: remove the site" in said
 
 
 @pytest.mark.parametrize("kind", ["server", "site"])

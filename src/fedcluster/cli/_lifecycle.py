@@ -50,12 +50,21 @@ def add_site(
 ) -> None:
     """Add sites, also while the coordinator and other sites run.
 
-    Writes sites/SITE, to be handed to the site. Runs that begin later ask it, too.
+    Writes sites/SITE, to be handed to the site, over FLARE with its startup kit. Runs that begin
+    later ask it, too.
     """
     needs("cryptography", "flower")
+    from fedcluster.federation._folder import Federation
     from fedcluster.federation._lifecycle import add_sites
 
+    if (before := Federation.load(folder)).has_flare:
+        needs("nvflare", "flare")
+        from fedcluster.transports.flare._kit import add_kits, lead_by_authority
+
+        lead_by_authority(before)
     federation = add_sites(folder, names, public_key)
+    if federation.has_flare:
+        add_kits(federation, names)
     for name in names:
         secret = "its key is the one that it made" if public_key else "the key in it is secret"
         secret = "" if federation.insecure else f"; {secret}"

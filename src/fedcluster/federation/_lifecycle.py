@@ -170,8 +170,7 @@ def rotate_key(folder: Path, name: str, public_key: Path | None = None) -> Path 
     """
     with _changing(folder) as federation:
         _check_member(federation, name)
-        if federation.insecure:
-            raise InputError(f"{federation.folder} is insecure: its sites have no keys")
+        _check_keys(federation)
         has_key = bool(accepted_keys(federation.folder, [name])[name])
         where = upcoming(name) if has_key else current(name)
         files = _key_files(federation, name, public_key, where)
@@ -193,10 +192,20 @@ def revoke(folder: Path, name: str) -> None:
     """
     with _changing(folder) as federation:
         _check_member(federation, name)
-        if federation.insecure:
-            raise InputError(f"{federation.folder} is insecure: its sites have no keys")
+        _check_keys(federation)
         files = with_former(federation.folder, _digests(federation, name), REVOKED)
         commit(federation.folder, files, [current(name), upcoming(name)])
+
+
+def _check_keys(federation: Federation) -> None:
+    """Refuse a federation that does not know its sites by their keys."""
+    if federation.insecure:
+        raise InputError(f"{federation.folder} is insecure: its sites have no keys")
+    if federation.has_flare:
+        raise InputError(
+            f"FLARE knows the sites of {federation.folder} by their startup kits, not by these "
+            "keys: remove the site, or make all kits anew"
+        )
 
 
 def promote(folder: Path, names: Iterable[str]) -> None:

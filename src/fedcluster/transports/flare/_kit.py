@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -26,7 +27,11 @@ LEAD = "lead@example.org"
 """The name by which FLARE knows who hands in runs, where no other is given."""
 
 ORGANISATION = "fedcluster"
-PROVISION = ("-m", "nvflare.cli", "provision")
+PROVISION = ("-m", "nvflare.cli", "provision", "--force")
+PROJECT, STATE = "project.yml", "state"
+MADE = Path("kits", "fedcluster")
+"""Where FLARE makes kits, and keeps its state beside them."""
+
 PARTS = "nvflare.lighter.impl"
 
 
@@ -77,53 +82,106 @@ def make_kits(federation: Federation, lead: str = LEAD) -> None:
     home = federation.file("flare")
     _check_new(federation)
     with TemporaryDirectory(prefix=".flare-", dir=federation.folder) as name:
-        work = Path(name)
-        file = work / "project.yml"  # JSON is YAML
-        file.write_text(json.dumps(project(federation, lead), indent=2), encoding="utf-8")
-        _provision(work, file)
-        made = work / "kits" / "fedcluster"
-        [kits] = made.glob("prod_*")
-        new = work / "flare"
+        work, new = Path(name), Path(name, "flare")
+        kits = _provisioned(work, federation, lead)
         new.mkdir()
-        shutil.move(made / "state", new / "state")
-        shutil.move(file, new / "project.yml")
+        shutil.move(kits.parent / STATE, new / STATE)
+        shutil.move(work / PROJECT, new / PROJECT)
         shutil.move(kits / server_name(federation), new / "server")
         shutil.move(kits / lead, new / "lead")
-        for site in federation.sites:
-            shutil.move(kits / site, federation.file("sites", site, "flare"))
-            harden(federation.file("sites", site, "flare"), "../site.toml")
+        _hand_out(kits, federation, federation.sites)
         make_private(new)
         new.rename(home)
     harden(home / "server", "../..")
-    _write_readmes(federation)
-
-
-def _check_new(federation: Federation) -> None:
-    """Refuse to make kits where there are some, or where FLARE cannot carry the runs."""
-    of_sites = (federation.file("sites", site, "flare") for site in federation.sites)
-    for kit in (federation.file("flare"), *of_sites):
-        if kit.exists():
-            raise InputError(f"{kit} exists: the kits are made; remove it to make other ones")
-    if federation.insecure:
-        raise InputError(f"{federation.folder} is insecure, and FLARE has no such mode")
-
-
-def _write_readmes(federation: Federation) -> None:
     federation.file("README.md").write_bytes(readme(federation))
     for site in federation.sites:
         text = site_pages(federation, site)["README.md"]
         federation.file("sites", site, "README.md").write_bytes(text)
 
 
+@private_files()
+def add_kits(federation: Federation, names: Sequence[str]) -> None:
+    """Make the kits of sites that came later; those of the others stay as they are.
+
+    Raises
+    ------
+    InputError
+        If a site has a kit already, FLARE's authority is not here, or FLARE does not make them.
+    """
+    home, lead = federation.file("flare"), lead_by_authority(federation)
+    _check_none(federation, names)
+    with TemporaryDirectory(prefix=".flare-", dir=federation.folder) as name:
+        work = Path(name)
+        shutil.copytree(home / STATE, work / MADE / STATE)
+        kits = _provisioned(work, federation, lead)
+        _hand_out(kits, federation, names)
+        for file in sorted((kits.parent / STATE).iterdir()):
+            file.replace(home / STATE / file.name)
+        (work / PROJECT).replace(home / PROJECT)
+        make_private(home / STATE)
+
+
+def lead_by_authority(federation: Federation) -> str:
+    """Return the name of who hands in runs, if further kits can be made.
+
+    Raises
+    ------
+    InputError
+        If the key of FLARE's authority is not here, or the project file cannot be read.
+    """
+    home = federation.file("flare")
+    if not (home / STATE / "cert.json").is_file():
+        raise InputError(f"the key of FLARE's authority is not in {home / STATE}: put it there")
+    try:
+        people = json.loads((home / PROJECT).read_text("utf-8"))["participants"]
+        return str(next(each["name"] for each in people if each["type"] == "admin"))
+    except (OSError, ValueError, LookupError, TypeError, StopIteration) as error:
+        raise InputError(f"{home / PROJECT} cannot be read: {error!r}") from error
+
+
+def _check_new(federation: Federation) -> None:
+    """Refuse to make kits where there are some, or where FLARE cannot carry the runs."""
+    home = federation.file("flare")
+    if home.exists():
+        raise InputError(f"{home} exists: the kits are made; remove it to make other ones")
+    if federation.insecure:
+        raise InputError(f"{federation.folder} is insecure, and FLARE has no such mode")
+    _check_none(federation, federation.sites)
+
+
+def _check_none(federation: Federation, names: Sequence[str]) -> None:
+    """Refuse sites that have a kit."""
+    for kit in (federation.file("sites", name, "flare") for name in names):
+        if kit.exists():
+            raise InputError(f"{kit} exists: the kits are made; remove it to make other ones")
+
+
+def _provisioned(work: Path, federation: Federation, lead: str) -> Path:
+    """Let FLARE make the kits of all; return the folder that has them, beside its state."""
+    file = work / PROJECT  # JSON is YAML
+    file.write_text(json.dumps(project(federation, lead), indent=2), encoding="utf-8")
+    _provision(work, file)
+    [kits] = (work / MADE).glob("prod_*")
+    return kits
+
+
+def _hand_out(kits: Path, federation: Federation, names: Sequence[str]) -> None:
+    """Move the kits of sites into their folders, and lock them."""
+    for site in names:
+        kit = federation.file("sites", site, "flare")
+        shutil.move(kits / site, kit)
+        harden(kit, "../site.toml")
+
+
 def _provision(work: Path, file: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-P", *PROVISION, "-p", str(file), "-w", str(work / "kits")],
+        [sys.executable, "-P", *PROVISION, "-p", str(file), "-w", str(work / MADE.parent)],
         capture_output=True,
         text=True,
         cwd=work,
         env={**os.environ, "HOME": str(work)},  # nothing is written to the user's own
     )
-    if done.returncode or not list((work / "kits" / "fedcluster").glob("prod_*")):
+    if done.returncode or not list((work / MADE).glob("prod_*")):
         said = " ".join((done.stdout + done.stderr).split())[-300:]
         raise InputError(f"FLARE did not make the kits: {said}")
 
