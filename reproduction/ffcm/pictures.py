@@ -159,7 +159,7 @@ def figure_2(folder: Path, quick: bool) -> list[Row]:
             shape=bool(near < far / 4),
             reason="x and y are alike in this case: in none of our runs are those of avg_1's lost "
             f"centre more than {apart:.2f} apart, in the paper's mean of ten 0.15; so ten draws of "
-            "the rows as described cannot have given it",
+            "the rows as described can hardly have given it",
             files=files,
         )
     ]
