@@ -288,6 +288,16 @@ class Asked:
         return str(self._asking.post(f"/runs/{name}/resume")["run"])
 
 
+def test_a_relay_of_too_few_sites_is_refused(tmp_path):
+    """It would wait for sites that there are not."""
+    federation = create(tmp_path / "lower", ["a", "b"], "127.0.0.1:8443", insecure=True)
+    job = relaying.Relaying("relay", 3)
+    with operated(federation) as coordinator:
+        below: Any = Asked(coordinator.by(), federation)
+        with pytest.raises(InputError, match="has 2 sites, and a relay with fewest = 3 never"):
+            RelayedRuns(below, job, None, tmp_path / "relayed.json")
+
+
 def test_each_run_above_has_one_below_that_goes_on_after_a_restart(tmp_path):
     federation = create(tmp_path / "lower", ["a", "b", "c"], "127.0.0.1:8443", insecure=True)
     job = relaying.Relaying("relay", 3, False, 2, 5, ("statistics.mean",))

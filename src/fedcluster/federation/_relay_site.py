@@ -162,6 +162,11 @@ class RelayedRuns:
         if coordinator.federation is None:
             raise InputError(f"{coordinator.folder} is not the folder of a federation")
         self._coordinator, self._federation = coordinator, coordinator.federation
+        if (n := len(self._federation.sites)) < job.fewest:
+            raise InputError(
+                f"{coordinator.folder} has {n} sites, and a relay with fewest = {job.fewest} never "
+                "answers for so few: add sites there"
+            )
         self._job, self._quorum, self._path = job, quorum, path
         self._names: dict[str, str] = {}
         with suppress(OSError, ValueError, AttributeError):
