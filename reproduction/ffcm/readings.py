@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-
-import numpy as np
 
 from reproduction.ffcm.cases import IN_2021, TABLES, Measure, Runs, case_cells, case_runs
 from reproduction.ffcm.methods import METHODS, PROGRAMS
@@ -48,8 +46,8 @@ def tables_2_to_5(folder: Path, quick: bool) -> list[Row]:
     files = write_table(
         folder,
         "one_change",
-        f"Tables 2 to 4, {most} cells: the program of 2021, and with one change",
-        [c for name, each in changed.items() for c in _fit(name, counts[name], each)],
+        f"Cells of tables 2 to 4 within, of {most}: the program of 2021, and with one change",
+        [Cell({"program": name}, Estimate(n)) for name, n in counts.items()],
     )
     others = ", ".join(f"{name} {n}" for name, n in counts.items() if name != "2021")
     return [
@@ -73,13 +71,4 @@ def _all_cells(found: Runs, program: str = "2021", measure: Measure = IN_2021) -
         for method in METHODS
         for cell in case_cells(case, method, found, program, measure)
         if cell.published
-    ]
-
-
-def _fit(program: str, within: int, cells: Sequence[Cell]) -> list[Cell]:
-    """How well a program fits."""
-    errors = float(np.median([abs(cell.deviation or 0.0) for cell in cells]))
-    return [
-        Cell({"program": program, "quantity": "cells within"}, Estimate(within)),
-        Cell({"program": program, "quantity": "median deviation, in SE"}, Estimate(errors)),
     ]

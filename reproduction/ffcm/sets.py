@@ -160,6 +160,6 @@ def _draw_figure_4(
         right.plot(dimensions, outside[method], mark, color=colour, ms=4)
     left.set(xlabel="deviation (units of the rows)", ylabel="mean gap / sqrt(d) (same units)")
     middle.set(xlabel="deviation (units of the rows)", ylabel="gap / central's gap")
-    right.set(xlabel="dimension d", ylabel="mean outside SSE (same units)", xscale="log")
+    right.set(xlabel="dimension d", ylabel="mean outside SSE", xscale="log")
     legend(figure, left)
     return save(figure, folder, "figure_4")
