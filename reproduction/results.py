@@ -207,7 +207,7 @@ class Row:
             files=" ".join(files),
             within=f"{sum(bool(c.within) for c in judged)} of {len(judged)}" if judged else "",
             expected=f"{expected:.1f}" if judged else "",
-            allowed=_each(str(c.tolerance) for c in judged),
+            allowed=_tolerances([c.tolerance for c in judged]),
             error_is_of=_each(c.error_is_of for c in judged),
             runs=_range([c.ours.runs for c in cells]),
             exact=bool(judged) and all(c.tolerance == EXACT for c in judged),
@@ -221,6 +221,14 @@ class Row:
 
 def _each(texts: Iterable[str]) -> str:
     return "; ".join(dict.fromkeys(filter(None, texts)))
+
+
+def _tolerances(given: Iterable[Tolerance]) -> str:
+    """Each of them, or the least and the largest, if they are bands of single numbers."""
+    different = sorted(set(given), key=lambda t: (t.absolute, t.errors, t.relative))
+    if len(different) <= 3:
+        return "; ".join(map(str, different))
+    return f"{different[0]} to {different[-1]}, a band for each number"
 
 
 def _range(numbers: Sequence[int]) -> str:

@@ -159,6 +159,12 @@ def test_a_tolerance_in_words(tolerance: Tolerance, text: str) -> None:
     assert str(tolerance) == text
 
 
+def test_a_band_for_each_number_is_told_by_the_narrowest_and_the_widest() -> None:
+    cells = [cell(1, 1, Tolerance(0, absolute=0.01 * i)) for i in (3, 1, 2, 4)]
+    assert Row.of("figure 0", "", cells).allowed == "0.01 to 0.04, a band for each number"
+    assert Row.of("figure 0", "", cells[:2]).allowed == "0.01; 0.03"
+
+
 def test_rows_that_stand_in_are_not_judged() -> None:
     assert Row.of("figure 0", "", [cell(1, 2)], shape=True, stand_in=True).verdict == "stand-in"
 
