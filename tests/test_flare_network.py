@@ -16,16 +16,12 @@ from typing import Any
 import numpy as np
 import pytest
 from federations import PATIENCE
-from flares import RunningFlare, flare, written
+from flares import RunningFlare, flare
 from nvflare.fuel.flare_api.flare_api import new_secure_session
 
-from fedcluster._specifications import RunOptions
-from fedcluster.federation import _runs as runs
-from fedcluster.jobs import Fit, SelectK
-from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.transports.flare import _kit as kits
 from fedcluster.transports.flare import _locks as locks
-from fedcluster.transports.flare._coordinator import FlareCarrier, session
+from fedcluster.transports.flare._coordinator import session
 from fedcluster.transports.flare._jobs import write_flare_job
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
@@ -87,76 +83,6 @@ def test_the_same_bits_as_in_one_process_over_flare(running: RunningFlare, tmp_p
     here, there = models(tmp_path / "here", tmp_path / "there")
     assert here == there
     assert "The model is at north, south, west; each labels its own rows by it." in run.said()
-
-
-# In one job: FLARE takes some 10 s for each
-
-FITS: dict[str, tuple[Fit, list[object]]] = {
-    "default": (Fit(3), []),
-    "prepared": (Fit(3, prepare=PreprocessingSpec(missing="mean")), []),
-    "better": (Fit(3, quality="better"), ["--quality", "better"]),
-    "sums only": (Fit(3, sums_only=True), ["--sums-only"]),
-    "lloyd": (Fit(3, algorithm="lloyd", init="summaries"), ["--init", "summaries"]),
-    "fkm": (Fit(3, algorithm="fkm"), ["--algorithm", "fkm"]),
-    "kfed": (Fit(3, algorithm="kfed"), ["--algorithm", "kfed"]),
-    "fedavg": (Fit(3, algorithm="fedavg"), ["--algorithm", "fedavg"]),
-    "fuzzy": (Fit(3, m=2.0), ["-m", 2]),
-    "ffcm": (Fit(3, m=2.0, algorithm="ffcm"), ["-m", 2, "--algorithm", "ffcm"]),
-    "mixture": (Fit(3, model="mixture", n_init=2), ["--model", "mixture", "--n-init", 2]),
-    "trimmed": (Fit(3, trim=0.1), ["--trim", 0.1]),
-    "cosine": (Fit(3, metric="cosine"), ["--metric", "cosine"]),
-}
-
-
-class Unsent(FlareCarrier):
-    """A carrier that leaves the runs to a job of ours."""
-
-    def hand_over(self, folder: Path) -> None:
-        pass
-
-
-@pytest.mark.long
-def test_every_algorithm_gives_the_same_bits_over_flare(running: RunningFlare, tmp_path: Path):
-    """And the choice of k; all as runs of one job."""
-    carrier = Unsent(running.federation)
-    jobs: dict[str, Any] = {name: job for name, (job, _) in FITS.items()}
-    jobs["select"] = SelectK(k_max=4, prepare=PreprocessingSpec(missing="mean"))
-    begun = {
-        name: written(carrier, job, RunOptions(tmp_path / f"{name}-there", deadline=PATIENCE))
-        for name, job in jobs.items()
-    }
-    names = [folder.name for folder in begun.values()]
-    submit(running, write_flare_job(tmp_path / "job", names, list(ROWS), None))
-    tomls = [running.site(name) / "site.toml" for name in ROWS]
-    for name, folder in begun.items():
-        assert outcome(folder)["done"], (name, outcome(folder))
-        there, here = tmp_path / f"{name}-there", tmp_path / f"{name}-here"
-        if name == "select":
-            how: list[object] = ["select-k", *tomls, "--k-max", 4]
-        else:
-            scale = [] if name == "prepared" else ["--scale", "none"]
-            how = ["fit", *tomls, "-k", 3, *FITS[name][1], *scale]
-        local = running.command(*how, "--out", here, name="here")
-        assert local.wait() == 0, local.said()
-        if name == "select":
-            told = [json.loads((side / "selection.json").read_text()) for side in (here, there)]
-            assert [each.pop("sites")[0]["name"] for each in told] == ["north"] * 2
-            assert told[0] == told[1]
-        else:
-            assert models(here, there)[0] == models(here, there)[1], name
-
-
-def outcome(folder: Path) -> dict:
-    end = time.monotonic() + PATIENCE
-    while not (found := runs.outcome_of(folder)):
-        assert time.monotonic() < end, f"no outcome of {folder}"
-        time.sleep(0.2)
-    return found
-
-
-def submit(running: RunningFlare, job: Path) -> str:
-    with session(running.federation) as opened:
-        return str(opened.submit_job(str(job)))
 
 
 # Attacks of those who may submit jobs, and of one who administers the project

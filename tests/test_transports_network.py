@@ -1,0 +1,133 @@
+"""Every kind of fit, and the choice of k: the same bits here, over Flower and over FLARE."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from federations import PATIENCE, RunningFederation, federation, read_json
+from flares import RunningFlare, flare, written
+from typer.testing import CliRunner
+
+from fedcluster._specifications import RunOptions
+from fedcluster.cli import app
+from fedcluster.federation import _runs as runs
+from fedcluster.federation._service_client import Coordinator
+from fedcluster.jobs import Fit, Job, SelectK
+from fedcluster.preprocessing import PreprocessingSpec
+from fedcluster.transports.flare._coordinator import FlareCarrier, session
+from fedcluster.transports.flare._jobs import write_flare_job
+
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc"),
+]
+
+RNG = np.random.default_rng(0)
+ROWS = {
+    name: RNG.normal(size=(n, 2)) * 2 + RNG.integers(0, 4, (n, 1)) * [3.0, 5.0]
+    for name, n in {"north": 60, "south": 80, "west": 70}.items()
+}
+PREPARED = PreprocessingSpec(missing="mean")
+KINDS: dict[str, tuple[Job, list[object]]] = {
+    "default": (Fit(3), []),
+    "prepared": (Fit(3, prepare=PREPARED), []),
+    "better": (Fit(3, quality="better"), ["--quality", "better"]),
+    "sums only": (Fit(3, sums_only=True), ["--sums-only"]),
+    "lloyd": (Fit(3, algorithm="lloyd", init="summaries"), ["--init", "summaries"]),
+    "fkm": (Fit(3, algorithm="fkm"), ["--algorithm", "fkm"]),
+    "kfed": (Fit(3, algorithm="kfed"), ["--algorithm", "kfed"]),
+    "fedavg": (
+        Fit(3, algorithm="fedavg", max_iter=20),
+        ["--algorithm", "fedavg", "--max-iter", 20],
+    ),
+    "fuzzy": (Fit(3, m=2.0), ["-m", 2]),
+    "ffcm": (Fit(3, m=2.0, algorithm="ffcm"), ["-m", 2, "--algorithm", "ffcm"]),
+    "mixture": (Fit(3, model="mixture", n_init=2), ["--model", "mixture", "--n-init", 2]),
+    "trimmed": (Fit(3, trim=0.1), ["--trim", 0.1]),
+    "cosine": (Fit(3, metric="cosine"), ["--metric", "cosine"]),
+    "select": (SelectK(k_max=4, prepare=PREPARED), ["--k-max", 4]),
+}
+"""Jobs, and the options of the command that does the same on one machine."""
+
+
+@pytest.fixture(scope="module", params=[federation, flare], ids=["flower", "flare"])
+def running(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningFederation]:
+    with request.param(tmp_path_factory.mktemp("transport"), ROWS) as running:
+        yield running
+
+
+def test_every_algorithm_gives_the_same_bits(running: RunningFederation, tmp_path: Path) -> None:
+    jobs = {name: job for name, (job, _) in KINDS.items()}
+    over = over_flare if isinstance(running, RunningFlare) else over_flower
+    over(running, jobs, tmp_path / "there")
+    tomls = [running.site(name) / "site.toml" for name in ROWS]
+    for name, (job, options) in KINDS.items():
+        there, here = tmp_path / "there" / name, tmp_path / "here" / name
+        here_too(job, [*tomls, *options], here)
+        assert told(job, there) == told(job, here), name
+
+
+def over_flower(running: RunningFederation, jobs: Mapping[str, Job], out: Path) -> None:
+    """Have jobs done by the coordinator's queue, one after the other."""
+    coordinator = Coordinator.at(running.folder)
+    begun = {
+        name: coordinator.begin(job, RunOptions(out / name, deadline=PATIENCE))
+        for name, job in jobs.items()
+    }
+    for name, run in begun.items():
+        coordinator.wait(run, out / name, lambda _said: None)
+
+
+class Unsent(FlareCarrier):
+    """A carrier that leaves the runs to a job of ours."""
+
+    def hand_over(self, folder: Path) -> None:
+        pass
+
+
+def over_flare(running: RunningFederation, jobs: Mapping[str, Job], out: Path) -> None:
+    """Have jobs done as runs of one job of FLARE, which takes some 10 s for each of its own."""
+    carrier = Unsent(running.federation)
+    begun = [
+        written(carrier, job, RunOptions(out / name, deadline=PATIENCE))
+        for name, job in jobs.items()
+    ]
+    names = [folder.name for folder in begun]
+    flare_job = write_flare_job(running.logs / "job", names, list(ROWS), None)
+    with session(running.federation) as opened:
+        opened.submit_job(str(flare_job))
+    for folder in begun:
+        end = time.monotonic() + PATIENCE
+        while not (found := runs.outcome_of(folder)):
+            assert time.monotonic() < end, f"no outcome of {folder}"
+            time.sleep(0.2)
+        assert found["done"], found
+
+
+def here_too(job: Job, arguments: list[object], out: Path) -> None:
+    """Do a job by a command on this machine; rows are scaled where the job prepares them."""
+    how: list[object] = ["select-k"]
+    if isinstance(job, Fit):
+        how = ["fit", "-k", job.n_clusters, *([] if job.prepare else ["--scale", "none"])]
+    ran = CliRunner().invoke(app, [*map(str, how), *map(str, arguments), "--out", str(out)])
+    assert ran.exit_code == 0, ran.output
+
+
+def told(job: Job, folder: Path) -> dict[str, Any]:
+    """The model or the choice of a folder, but for how parameters and sites were given."""
+    if isinstance(job, SelectK):
+        selection = read_json(folder / "selection.json")
+        assert [site["name"] for site in selection.pop("sites")] == sorted(ROWS)
+        return selection
+    model = json.loads((folder / "model.json").read_text("utf-8"))
+    model.pop("algorithm")
+    return model
