@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 import pytest
 
@@ -10,8 +12,10 @@ from fedcluster.core import State
 from fedcluster.rounds import run
 from reproduction.datasets import ffcm_case
 from reproduction.ffcm import cases, methods
-from reproduction.framework import artificial, index, sets
+from reproduction.framework import artificial, g2_runs, index, sets, variants
+from reproduction.framework.lean import LeanFFCM
 from reproduction.g2_sets import DIMENSIONS, g2_rows, true_centers
+from reproduction.indices import knowledge_gap
 from reproduction.results import Estimate
 from reproduction.triebe import runs
 
@@ -87,7 +91,7 @@ def test_all_published_values_are_found() -> None:
             for quantity in cases.QUANTITIES[:2]:
                 assert cases.published_value(case, method, quantity)
     assert [cases.published_value("1b", m, "GT gap") for m in methods.METHODS] == [None] * 3
-    for experiment in (sets.CENTRAL, *sets.FEDERATED):
+    for experiment in g2_runs.METHODS:
         assert 87 < sets.published_correct(experiment) < 93
     for k in artificial.ARTIFICIAL_K:
         value = index.published_value("A", f"artificial 3 clients, K={k}", "central", "FuzzyDB")
@@ -95,12 +99,37 @@ def test_all_published_values_are_found() -> None:
 
 
 def test_the_least_index_chooses_k() -> None:
-    """Of two runs, the first is best at 3 clusters, or at 2 where 3 is out of range."""
-    scores = np.array([[0.7, 0.5, 0.9, 0.8], [0.2, 0.3, 0.4, 0.1]])
-    found = np.stack([scores, scores], axis=2)
-    np.testing.assert_array_equal(sets.chosen(found, 5), [1, 3])
-    assert sets.correct(found, 4) == 50
-    assert sets.correct(found[:, :2], 3) == 50
+    """Of four runs one is best at 3 clusters; the gap is that of 2, or of the chosen number."""
+    found = np.zeros((4, 2, 4))
+    found[:, :, g2_runs.INDEX] = [[0.7, 0.5], [0.2, 0.3], [0.4, 0.9], [0.1, np.inf]]
+    found[:, :, g2_runs.GAP] = [[1.0, 2.0]] * 4
+    np.testing.assert_array_equal(g2_runs.chosen(found), [1, 0, 0, 0])
+    assert g2_runs.correct(found) == 75
+    changed = variants.gaps_as({g2_runs.CENTRAL: found}, g2_runs.GAP, at_chosen=True)
+    np.testing.assert_array_equal(changed[g2_runs.CENTRAL][:, 0, g2_runs.GAP], [2, 1, 1, 1])
+
+
+@pytest.mark.parametrize("averaging", ["avg_1", "avg_2"])
+def test_lean_local_work_is_that_of_ffcm(averaging: Literal["avg_1", "avg_2"]) -> None:
+    """The compiled loop ends in the centres of the library's passes."""
+    rows, _ = g2_runs.scaled(g2_rows(4, 60), true_centers(4), "unit box")
+    asked = methods.engine(rows, np.arange(len(rows)) % 3)
+    first = State.at(g2_runs.start("integers", 3, rows, np.random.default_rng(0)))
+    ends = [
+        run(kind(2.0, averaging, local="converge", support="u", relative=False), asked, first)
+        for kind in (FFCM, LeanFFCM)
+    ]
+    assert ends[0].state.round == ends[1].state.round
+    np.testing.assert_allclose(ends[0].state.centers, ends[1].state.centers, atol=1e-12)
+
+
+@pytest.mark.parametrize("how", ["raw", "unit box", "z-scored"])
+def test_the_standardised_gap_has_no_scale(how: str) -> None:
+    """Rows scaled with the true centres have the gap of raw rows."""
+    X, true = g2_rows(2, 30), true_centers(2)
+    rows, known = g2_runs.scaled(X, true, how)
+    gap = knowledge_gap(rows[[0, -1]], known, distance="seuclidean")
+    assert gap == pytest.approx(knowledge_gap(X[[0, -1]], true, distance="seuclidean"))
 
 
 @pytest.mark.parametrize("dimensions", DIMENSIONS)

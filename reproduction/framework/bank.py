@@ -26,7 +26,7 @@ from fedcluster.metrics import FuzzyObjective
 from fedcluster.recipes import evaluation
 from fedcluster.rounds import run_plan
 from reproduction.baselines import central_fuzzy_cmeans, central_kmeans
-from reproduction.pictures import OURS, POOLED, PUBLISHED, RECIPE, panels, save
+from reproduction.pictures import OURS, POOLED, RECIPE, RIVAL, legend, panels, save
 from reproduction.results import REFERENCE, Cell, Estimate, Row, write_table
 from reproduction.runs import runs_of
 
@@ -215,24 +215,21 @@ def extremes(quick: bool, split: str, column: int) -> tuple[float, float]:
 
 
 def picture(folder: Path, quick: bool) -> str:
-    """Both indices by K: k-means to the left, FFCM to the right."""
-    figure, axes = panels(2)
+    """Both indices by K: k-means, FFCM with k-means averaging, with federated averaging."""
+    figure, axes = panels(3, width=3.4)
     ks = sorted({k for _, k in bank_runs(quick)})
-    for split, colour in zip(SPLITS, (OURS, POOLED, PUBLISHED, RECIPE), strict=True):
+    for split, colour, mark in zip(SPLITS, (OURS, POOLED, RIVAL, RECIPE), "os^D", strict=True):
         values = np.array([bank_runs(quick)[split, k] for k in ks])
-        axes[0, 0].plot(ks, values[:, 3], "o-", color=colour, label=f"sites: {split}", ms=3)
-        axes[0, 1].plot(ks, values[:, 0], "o-", color=colour, ms=3)
-        axes[0, 1].plot(ks, values[:, 1], "x:", color=colour, ms=3)
+        for ax, column in zip(axes[0], (3, 0, 1), strict=True):
+            ax.plot(ks, values[:, column], f"{mark}-", color=colour, label=f"sites: {split}", ms=4)
     values = np.array([bank_runs(quick)[SPLITS[0], k] for k in ks])
-    axes[0, 0].plot(ks, values[:, 4], "k--", lw=1, label="pooled")
-    axes[0, 1].plot(ks, values[:, 2], "k--", lw=1)
+    for ax, column in zip(axes[0], (4, 2, 2), strict=True):
+        ax.plot(ks, values[:, column], "k--", lw=1, label="pooled")
+        ax.set(xlabel="number of clusters K", xticks=ks)
     axes[0, 0].set(title="our default k-means", ylabel="squared silhouette")
-    axes[0, 1].set(title="FFCM: k-means avg. (o), federated (x)", ylabel="fuzzy Davies-Bouldin")
-    axes[0, 1].set_yscale("log")
-    for ax in axes[0]:
-        ax.set_xlabel("K")
-        ax.set_xticks(ks)
-    axes[0, 0].legend(fontsize=8)
+    for ax, average in zip(axes[0, 1:], ("k-means", "federated"), strict=True):
+        ax.set(title=f"FFCM, {average} avg.", ylabel="fuzzy Davies-Bouldin", yscale="log")
+    legend(figure, axes[0, 0])
     return save(figure, folder, "bank")
 
 
