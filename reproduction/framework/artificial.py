@@ -100,6 +100,7 @@ def table_row(
             drawn,
             *write_table(folder, f"table_{number}", f"Table {number}: a stand-in", cells),
         ],
+        stand_in=True,
     )
 
 
