@@ -31,7 +31,7 @@ unit: .venv/ready ## Run the tests, docstring examples included, and show what t
 	@mkdir -p .cache/tmp
 	@TMPDIR=$(CURDIR)/.cache/tmp OMP_NUM_THREADS=1 $(BIN)/pytest --quiet -n 2 --dist worksteal --cov -m "not network and not long"
 
-long: .venv/ready ## Run the tests that search or compute longest; ten minutes
+long: .venv/ready ## Run the tests that search, compute or federate longest; more than ten minutes
 	@mkdir -p .cache/tmp
 	@TMPDIR=$(CURDIR)/.cache/tmp OMP_NUM_THREADS=1 $(BIN)/pytest --quiet -n 2 --dist worksteal -m long tests
 
@@ -78,7 +78,7 @@ hostile: .venv/ready ## Ask a site 10,000 hostile questions of each step; an hou
 mutants: .venv/ready ## Change the code a little, 60 times: do tests notice? An hour; ARGS="--seed 1"
 	@nice -n 10 $(BIN)/python benchmarks/mutants.py $(ARGS)
 
-reproduce: .venv/ready ## Make every figure and table of the papers into reproduction/; 20 minutes
+reproduce: .venv/ready ## Make every figure and table of the papers into reproduction/; half an hour
 	@$(BIN)/python -m reproduction
 
 reproduce-quick: .venv/ready ## The same from few runs, into .cache/reproduction/; two minutes

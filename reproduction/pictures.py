@@ -67,9 +67,10 @@ def save(figure: Figure, folder: Path, name: str) -> str:
 def _n_points(artist: Artist) -> int:
     """How many points an artist draws without lines between them."""
     if isinstance(artist, PathCollection):
-        return len(artist.get_offsets())
-    is_points = isinstance(artist, Line2D) and artist.get_linestyle() == "None"
-    return len(artist.get_xydata()) if is_points else 0
+        return len(np.asarray(artist.get_offsets()))
+    if isinstance(artist, Line2D) and artist.get_linestyle() == "None":
+        return len(np.asarray(artist.get_xdata()))
+    return 0
 
 
 def box_of(sample: ArrayLike) -> Box:

@@ -56,7 +56,7 @@ def case_run(setting: tuple[str, str, str], seed: int) -> list[float]:
     rows, true = ffcm_case(case, seed), true_centers(case)
     found = clustered(method, rows.X, rows.site, len(true), fuzzifier(case), seed, program)
     centers, of_rows = found.centers, sse(rows.X, found.centers)
-    own, server = of_rows, of_rows
+    own, server = np.array(of_rows), np.array(of_rows)
     if method.startswith("avg"):
         own = mean_sse(rows.X, rows.site, found.local)
         server = mean_sse(rows.X, rows.site, dict.fromkeys(found.local, centers))

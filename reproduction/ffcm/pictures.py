@@ -74,8 +74,8 @@ def scatter(
     for label, (colour, marker) in zip(range(len(true)), CLUSTERS, strict=False):
         ax.plot(*X[labels == label].T, marker, color=colour, ms=2, mew=0.5, alpha=0.8)
     ax.plot(*true.T, "o", mfc="none", mec="black", ms=9, label="true centre")
-    for label, (centers, mark) in marks.items():
-        ax.plot(*centers.T, mark, color="black", ms=8, mew=1.5, label=label)
+    for name, (centers, mark) in marks.items():
+        ax.plot(*centers.T, mark, color="black", ms=8, mew=1.5, label=name)
     ax.set(title=title, xlabel="x", ylabel="y")
 
 

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from scipy.spatial.distance import cdist
@@ -52,7 +53,10 @@ PIXELS = REFERENCE / "femnist_10clients.npz"
 LEAF = HERE / "data" / "femnist"
 CELLS = HERE / "data" / "four_cancers.h5ad"
 
-FEMNIST = {
+Method = FKM | KFed | int | str
+"""A federated algorithm, the restarts of pooled k-means, or our default."""
+
+FEMNIST: dict[str, Method] = {
     "FKM as in 2023": FKM.program_2023(60),
     "FKM as in 2024": FKM.program_2024(60),
     "kFed": KFed(60),
@@ -60,15 +64,12 @@ FEMNIST = {
     "central": 10,
     "default": "auto",
 }
-CANCERS = {
+CANCERS: dict[str, Method] = {
     "FKM": FKM.program_2024(4),
     "kFed": KFed(4),
     "central": 1,
     "default": "auto",
 }
-Method = FKM | KFed | int | str
-"""A federated algorithm, the restarts of pooled k-means, or our default."""
-
 Setting = tuple[str, int, Method]
 """Data set, k, method."""
 
@@ -81,7 +82,8 @@ def rows_of(data: str) -> SplitRows:
         return SplitRows(X, np.zeros(len(X), np.intp), np.array([f"client-{i}" for i in writer]))
     if data == "femnist":
         return leaf_femnist(LEAF)
-    return four_cancers(CELLS, data) if CELLS.exists() else like_four_cancers(data)
+    split: Literal["iid", "non-iid"] = "iid" if data == "iid" else "non-iid"
+    return four_cancers(CELLS, split) if CELLS.exists() else like_four_cancers(split)
 
 
 def scores(setting: Setting, seed: int) -> tuple[float, float]:
@@ -231,7 +233,7 @@ def cancer_row(
         cell = Cell({"data": split, "method": name}, Estimate.mean(samples[name]))
         cell = replace(cell, recipe=Estimate.mean(samples["default"]))
         cells.append(replace(cell, published=theirs) if CELLS.exists() else cell)
-    theirs = [published.CANCERS[figure, split, name]["mean"] for name in ("FKM", "kFed", "central")]
+    means = [published.CANCERS[figure, split, name]["mean"] for name in ("FKM", "kFed", "central")]
     title = f"Mean {what}, four cancers, {split}"
     picture, [[ax]] = panels(width=5)
     boxes(ax, {"ours": (OURS, [box_of(sample) for sample in samples.values()])})
@@ -244,7 +246,7 @@ def cancer_row(
         f"figure {figure}",
         f"mean {what}, {split}",
         cells,
-        reason=what_it_tells([cell.ours.value for cell in cells], theirs),
+        reason=what_it_tells([cell.ours.value for cell in cells], means),
         files=files,
         stand_in=not CELLS.exists(),
     )

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations, product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -82,10 +83,10 @@ def misfit(cell: Cell) -> float:
 
 # Figure 4
 
-RETAIN = {"empty_clusters": "relocate"}
-RANDOM = {"client_init": "random", "client_n_init": 10}
-HUNDRED = {"local_iterations": 100, "init_iterations": 100}
-UNWEIGHTED = {"weighted": False}
+RETAIN: dict[str, Any] = {"empty_clusters": "relocate"}
+RANDOM: dict[str, Any] = {"client_init": "random", "client_n_init": 10}
+HUNDRED: dict[str, Any] = {"local_iterations": 100, "init_iterations": 100}
+UNWEIGHTED: dict[str, Any] = {"weighted": False}
 VARIANTS: Mapping[str, FKM] = {
     "paper": OF_2024,
     "retain-empty": replace(OF_2024, **RETAIN),

@@ -135,7 +135,10 @@ def clustered(
     if method == "central":
         found = converged(X, start(setting.pooled, k, X, rng))
         return State(found, np.ones(k), converged=True)
-    ffcm = LeanFFCM(M, method, local="converge", support="u", relative=False, reseed=setting.reseed)
+    averaging: Literal["avg_1", "avg_2"] = "avg_1" if method == "avg_1" else "avg_2"
+    ffcm = LeanFFCM(
+        M, averaging, local="converge", support="u", relative=False, reseed=setting.reseed
+    )
     first = State.at(start(setting.federated, k, X, rng))
     return run(ffcm, asked, first, seed=seed, max_rounds=MOST_ROUNDS).state
 

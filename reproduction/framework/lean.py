@@ -21,7 +21,7 @@ class LeanFFCM(FFCM):
     """FFCM with m = 2 whose sites converge in one compiled loop."""
 
     def _converged(self, state: State, data: Data) -> Floats:
-        return converged(data.X, state.centers, self.local_tol)
+        return converged(data.X.astype(np.float64, copy=False), state.centers, self.local_tol)
 
 
 def converged(X: Floats, centers: Floats, tol: float = 1e-4, max_iter: int = 1000) -> Floats:
@@ -47,7 +47,7 @@ def converged(X: Floats, centers: Floats, tol: float = 1e-4, max_iter: int = 100
     return found
 
 
-@njit(cache=True, fastmath={"reassoc", "contract"})  # type: ignore[untyped-decorator]
+@njit(cache=True, fastmath={"reassoc", "contract"})
 def _sweep(X: Floats, centers: Floats, u: Floats, sums: Floats, weights: Floats) -> float:
     """Renew memberships, sums of u^2 x and of u^2; return how far memberships moved."""
     k, d = centers.shape
