@@ -188,8 +188,8 @@ Written by `make reproduce`; not by hand.
   *agrees in shape*: not so, but the paper's conclusion holds; *differs*; *stand-in*: the paper's
   rows are not public, and others stand in for them; *ours alone*: nothing is published to compare
   with.
-- **minutes** are those of the figure on two processes; figures made of the same runs share them
-  equally.
+- **minutes** are those of the figure on two processes, more where the machine had other work;
+  figures made of the same runs share them equally.
 """
 
 QUICK = FULL.replace(
