@@ -26,6 +26,8 @@ PAPERS = {
     "framework": "Stallmann & Wilbik, On a framework for federated cluster analysis, 2022",
 }
 
+SHORT = {"fkm": "FKM", "triebe": "federated averaging", "ffcm": "FFCM", "framework": "framework"}
+
 Line = Mapping[str, str]
 
 
@@ -96,9 +98,7 @@ def summary(found: Mapping[str, Sequence[Line]]) -> str:
     lines = []
     for paper, rows in found.items():
         counts = Counter(row["verdict"] for row in rows)
-        lines.append(
-            [PAPERS[paper].split(",")[0], *(str(counts[v]) for v in verdicts), minutes_of(rows)]
-        )
+        lines.append([SHORT[paper], *(str(counts[v]) for v in verdicts), minutes_of(rows)])
     return markdown(["paper", *verdicts, "minutes"], lines)
 
 

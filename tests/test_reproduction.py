@@ -99,7 +99,7 @@ def test_rows_of_all_papers_are_gathered_and_quick_ones_kept_apart(tmp_path, mon
     line = "| figure 0 | a number | 1.2500 | 1.5000 | 0 of 1 | 1.0 |  | differs |"
     assert full.count(line) == 2
     assert full.count("- *figure 0*: allowed: 1 SE. because") == 2
-    assert "| Garst & Reinders | 0 | 0 | 1 | 0 | 0 |" in full
+    assert "| FKM | 0 | 0 | 1 | 0 | 0 |" in full
     assert f"numpy {np.__version__}, " in full
     assert full.index("Garst & Reinders") < full.index("FFCM")
     reproduce("fkm", [lambda folder, quick: figure * 2], quick=True)
