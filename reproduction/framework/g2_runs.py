@@ -23,8 +23,9 @@ from reproduction.runs import runs_of
 SITES = (2, 5, 10)
 G2_K = (2, 3)
 MOST_ROUNDS = 100
-"""The program stops after 1,000; a run that circles with a period that divides 60, as those seen
-do, is by then where it is after 100."""
+"""The program stops after 1,000. A run that circles with a period that divides 60 is by then where
+it is after 100. Of the seven found in ten runs of the sets of 2 to 128 columns and deviations of 60
+and more, six do, with periods of 2, 3 and 4; one did not repeat within 60 rounds."""
 
 Start = Literal["memberships", "integers", "unit box", "400 to 700"]
 

@@ -1,7 +1,7 @@
 """The local work of FFCM's program in one compiled loop: small sites, many iterations, m = 2.
 
 The library's passes are made for many rows, with sums of full precision; most of their time here
-would go into starting them. Centres agree to some 1e-9 (tests/test_reproduction_fuzzy.py).
+would go into starting them. Centres agree to 1e-12 (tests/test_reproduction_fuzzy.py).
 """
 
 from __future__ import annotations
