@@ -101,7 +101,7 @@ def test_rows_of_all_papers_are_gathered_and_quick_ones_kept_apart(tmp_path, mon
     assert full.count("- *figure 0*: allowed: 1 SE. because") == 2
     assert "| FKM | 0 | 0 | 1 | 0 | 0 |" in full
     assert f"numpy {np.__version__}, " in full
-    assert full.index("Garst & Reinders") < full.index("FFCM")
+    assert full.index("## Garst & Reinders") < full.index("(FFCM), FL-AAAI")
     reproduce("fkm", [lambda folder, quick: figure * 2], quick=True)
     assert (tmp_path / "reproduction/RESULTS.md").read_text(encoding="utf-8") == full
     assert (tmp_path / ".cache/reproduction/RESULTS.md").exists()
