@@ -7,7 +7,6 @@ from itertools import cycle
 from pathlib import Path
 
 import numpy as np
-from matplotlib import style
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.collections import PathCollection
@@ -15,7 +14,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from numpy.typing import ArrayLike, NDArray
 
-style.use(Path(__file__).with_name("papers.mplstyle"))
+STYLE = Path(__file__).with_name("papers.mplstyle")
+"""How all figures look; `reproduction.results.reproduce` draws in it, and in no other place."""
 
 OURS, PUBLISHED, RECIPE, POOLED = "#0072b2", "#999999", "#d55e00", "#009e73"
 RIVAL, RIVAL_PUBLISHED = "#cc79a7", "#d9c3cf"

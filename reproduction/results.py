@@ -16,8 +16,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from matplotlib import style
 from numpy.typing import ArrayLike, NDArray
 
+from reproduction.pictures import STYLE
 from reproduction.report import gather, home_of, markdown, write_made, write_rows
 
 HERE = Path(__file__).parent
@@ -309,7 +311,8 @@ def reproduce(paper: str, figures: Sequence[Figure], quick: bool) -> None:
     rows: list[Row] = []
     for figure in figures:
         begun = time.perf_counter()
-        found = figure(folder, quick)
+        with style.context(STYLE):
+            found = figure(folder, quick)
         minutes = (time.perf_counter() - begun) / 60 / len(found)
         for row in found:
             known = row if row.exact or not quick else _only_ran(row)

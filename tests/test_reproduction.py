@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib import rcParams
 
 from reproduction import report
 from reproduction.report import PAGE, PAPERS, home_of, renewed, rows_of
@@ -105,6 +106,21 @@ def test_rows_of_all_papers_are_gathered_and_quick_ones_kept_apart(tmp_path, mon
     reproduce("fkm", [lambda folder, quick: figure * 2], quick=True)
     assert (tmp_path / "reproduction/RESULTS.md").read_text(encoding="utf-8") == full
     assert (tmp_path / ".cache/reproduction/RESULTS.md").exists()
+
+
+def test_figures_have_a_style_that_other_pictures_do_not_have(tmp_path, monkeypatch) -> None:
+    """The program's own pictures are drawn in the same process by the tests."""
+    monkeypatch.setattr(report, "HERE", tmp_path / "reproduction")
+    before, drawn = dict(rcParams), []
+
+    def figure(folder: Path, quick: bool) -> list[Row]:
+        drawn.append((rcParams["svg.hashsalt"], rcParams["axes.titlesize"]))
+        return [Row.of("figure 0", "", [cell(1, 1)])]
+
+    assert rcParams["svg.hashsalt"] is None  # though reproduction.pictures has been imported
+    reproduce("fkm", [figure], quick=True)
+    assert drawn == [("fedcluster", 9.0)]
+    assert dict(rcParams) == before
 
 
 def test_few_runs_compare_only_what_knows_no_chance(tmp_path, monkeypatch, capsys) -> None:
