@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 from fedcluster.kernels import kmeans_plusplus
-from fedcluster.kernels._seeding import _draw, draw_spread, farthest_first
+from fedcluster.kernels._seeding import _draw, _first_least, draw_spread, farthest_first
 
 seeds = st.integers(0, 2**32)
 
@@ -144,3 +144,9 @@ def test_many_rows_are_tried_as_few_are():
         closest = squared[best]
     found = draw_spread(np.ascontiguousarray(X.T), weights, 9, chances)
     assert_array_equal(found, expected)
+
+
+def test_the_first_trial_wins_but_for_rounding() -> None:
+    """Two rows that are each other's only neighbours leave the same sum of D^2."""
+    as_good, better = np.array([1.0 + 2e-16, 1.0, 1.0 - 1e-16]), np.array([1.0, 0.9, 0.95])
+    assert (_first_least(as_good), _first_least(better)) == (0, 1)
