@@ -21,7 +21,6 @@ from reproduction.indices import knowledge_gap
 from reproduction.runs import runs_of
 
 SITES = (2, 5, 10)
-G2_K = (2, 3)
 MOST_ROUNDS = 100
 """The program stops after 1,000. A run that circles with a period that divides 60 is by then where
 it is after 100. Of the seven found in ten runs of the sets of 2 to 128 columns and deviations of 60
@@ -44,12 +43,15 @@ class Setting:
         The start of the federation: integers of [-10, 10), or centres in the unit box.
     reseed : bool
         Whether the k-means of avg_2 starts anew in each round, as before 17 December 2021.
+    most_k : int
+        The largest K tried; the least is 2.
     """
 
     rows: Literal["unit box", "raw", "z-scored"] = "unit box"
     pooled: Start = "memberships"
     federated: Start = "integers"
     reseed: bool = False
+    most_k: int = 3
 
 
 PROGRAM = Setting()
@@ -107,7 +109,8 @@ def g2_run(job: tuple[Setting, tuple[Method, ...], int, int], seed: int) -> list
     for method, n_sites in methods:
         site = np.random.default_rng([seed, n_sites]).integers(0, n_sites, len(X))
         asked = engine(X, site)
-        states = [clustered(setting, method, asked, X, site, k, seed) for k in G2_K]
+        tried = range(2, setting.most_k + 1)
+        states = [clustered(setting, method, asked, X, site, k, seed) for k in tried]
         found.append([measured(state, whole, true) for state in states])
     return found
 

@@ -52,6 +52,9 @@ def variants(quick: bool) -> Iterator[tuple[str, dict[Method, Array]]]:
     yield "as assumed, plain distances", gaps_as(found, PLAIN_GAP, False)
     each = len(found[METHODS[0]]) // n_sets(quick)
     yield "as assumed, one run", {method: runs[::each] for method, runs in found.items()}
+    wider = g2_runs(quick, replace(PROGRAM, most_k=5), 1)
+    for most in (4, 5):
+        yield f"K of 2 to {most}", {method: runs[:, : most - 1] for method, runs in wider.items()}
     for name, setting in SETTINGS.items():
         yield name, g2_runs(quick, setting, 1)
 
