@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,6 +19,10 @@ from typing import Any
 import numpy as np
 import pytest
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding
 from nvflare.apis.event_type import EventType
 from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.fl_context import FLContext
@@ -33,7 +38,10 @@ from fedcluster.engines._wire import PROTOCOL, pack, unpack
 from fedcluster.errors import InputError
 from fedcluster.federation import _runs as runs
 from fedcluster.federation._audit_log import has_left, read_log
+from fedcluster.federation._expiry import expiry_notice
 from fedcluster.federation._folder import CANCEL, Federation, create
+from fedcluster.federation._health import days_of_certificate
+from fedcluster.federation._private import private_files
 from fedcluster.io._outputs import write_json
 from fedcluster.jobs import Fit
 from fedcluster.preprocessing import PreprocessingSpec
@@ -142,6 +150,134 @@ def test_keys_of_sites_mean_nothing_to_flare_and_are_not_changed(command, trial)
     status, said = invoke("federation", command, trial, "north")
     assert status == 2
     assert "by their startup kits, not by these keys: remove the site" in said
+
+
+LEAVES = {
+    "flare/server": "server.crt",
+    "flare/lead": "client.crt",
+    **{f"sites/{name}/flare": "client.crt" for name in SITES},
+}
+"""Each kit, and the certificate by which its programs are known."""
+
+
+def certificates(folder: Path, name: str = "") -> dict[str, x509.Certificate]:
+    """The own certificate of each kit, or another one of its startup."""
+    paths = {kit: folder / kit / "startup" / (name or own) for kit, own in LEAVES.items()}
+    return {kit: x509.load_pem_x509_certificate(path.read_bytes()) for kit, path in paths.items()}
+
+
+def outside_startup(folder: Path) -> dict[Path, bytes]:
+    return {
+        path: path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and not {"startup", "state"} & {*path.parts} and path.name != ".lock"
+    }
+
+
+def test_renewed_kits_are_known_by_the_same_authority(trial):
+    """Others that count meanwhile; what a kit holds besides stays, such as the server's jobs."""
+    before, roots = certificates(trial), certificates(trial, "rootCA.pem")
+    with private_files():
+        (trial / "flare" / "server" / "jobs").mkdir()
+        (trial / "flare" / "server" / "jobs" / "one").write_text("kept")
+    rest = outside_startup(trial)
+    status, said = invoke("federation", "renew-certificates", trial)
+    assert status == 0, said
+    assert "those before count until they end" in said
+    assert certificates(trial, "rootCA.pem") == roots
+    for kit, own in certificates(trial).items():
+        own.verify_directly_issued_by(roots[kit])
+        assert own.subject == before[kit].subject
+        assert own.public_key() != before[kit].public_key()
+    assert outside_startup(trial) == rest
+    assert all(locks.lacking(kit) == [] for kit in kits(trial).values())
+    assert not list(trial.glob(".flare-*"))
+    assert all(path.stat().st_mode & 0o077 == 0 for path in trial.rglob("*"))
+    assert invoke("federation", "add-site", trial, "east")[0] == 0
+    east = (trial / "sites" / "east" / "flare" / "startup" / "client.crt").read_bytes()
+    x509.load_pem_x509_certificate(east).verify_directly_issued_by(roots["flare/server"])
+
+
+def test_after_a_theft_no_kit_that_was_made_before_counts(trial):
+    before, [old, *_] = certificates(trial), certificates(trial, "rootCA.pem").values()
+    status, said = invoke("federation", "renew-certificates", trial, "--new-authority")
+    assert (status, "those before do not count any more" in said) == (0, True), said
+    [root] = {*certificates(trial, "rootCA.pem").values()}
+    assert root != old
+    for kit, own in certificates(trial).items():
+        own.verify_directly_issued_by(root)
+        with pytest.raises(InvalidSignature):
+            before[kit].verify_directly_issued_by(root)
+
+
+def test_a_site_whose_kit_was_handed_over_gets_a_whole_one(trial):
+    kit = trial / "sites" / "north" / "flare"
+    whole = {path.relative_to(kit) for path in kit.rglob("*") if path.is_file()}
+    shutil.rmtree(kit.parent)
+    status, said = invoke("federation", "renew-certificates", trial)
+    assert status == 0, said
+    assert {path.relative_to(kit) for path in kit.rglob("*") if path.is_file()} == whole
+    lacks = locks.lacking(kit)
+    assert [each for each in lacks if "site.toml" not in each] == []
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["renew-certificates", "--days", "90"],
+        ["renew-certificates", "--new-key"],
+        ["csr"],
+    ],
+)
+def test_what_flare_signs_is_not_signed_by_us(command, trial):
+    before = certificates(trial)
+    status, said = invoke("federation", command[0], trial, *command[1:])
+    assert (status, "FLARE makes and signs the certificates" in said) == (2, True), said
+    assert certificates(trial) == before
+
+
+def that_ends(path: Path, days: float) -> None:
+    """Replace a certificate by one that ends in so many days."""
+    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
+    own = x509.load_pem_x509_certificate(path.read_bytes())
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(own.subject)
+        .issuer_name(own.issuer)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - timedelta(days=400))
+        .not_valid_after(now + timedelta(days=days))
+        .sign(key, hashes.SHA256())
+    )
+    path.write_bytes(made.public_bytes(Encoding.PEM))
+
+
+def test_the_end_of_a_kit_is_spoken_of_60_days_ahead(trial, monkeypatch):
+    """By the coordinator, and at each site's own start."""
+    started: list[Path] = []
+    monkeypatch.setattr("fedcluster.transports.flare._kit.start_kit", started.append)
+    federation, kit = Federation.load(trial), kits(trial)["site"]
+    assert expiry_notice(federation) == ""
+    assert days_of_certificate(federation) == pytest.approx(360, abs=1)
+    assert invoke("flare", "start", kit)[0] == 0
+    for path in (trial / "flare/server/startup/server.crt", kit / "startup" / "client.crt"):
+        that_ends(path, 30.5)
+    assert "server.crt expires on 20" in expiry_notice(federation)
+    assert days_of_certificate(federation) == pytest.approx(30.5, abs=0.1)
+    status, said = invoke("flare", "start", kit)
+    assert (status, "in 30 days: fedcluster federation renew-cert" in said) == (0, True), said
+    assert started == [kit, kit]
+
+
+def test_a_kit_that_has_ended_is_named_as_such(trial, monkeypatch):
+    kit, lead = kits(trial)["site"], trial / "flare" / "lead" / "startup" / "client.crt"
+    that_ends(kit / "startup" / "client.crt", -1)
+    status, said = invoke("flare", "start", kit)
+    assert (status, "client.crt expired on 20" in said) == (2, True), said
+    that_ends(lead, -1)
+    status, said = invoke("federation", "run", trial, "fit", "-k", 2, "--out", trial / "out")
+    assert (status, f"{lead} expired on 20" in said) == (2, True), said
 
 
 @pytest.mark.parametrize("kind", ["server", "site"])

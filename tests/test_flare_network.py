@@ -243,3 +243,45 @@ def test_nothing_of_a_site_s_log_is_at_the_server(running: RunningFlare) -> None
     assert len(kept) > 10
     for path in kept:
         assert b"answered" not in path.read_bytes() or path.suffix == ".pyc", path
+
+
+@pytest.mark.long
+def test_certificates_are_renewed_while_sites_are_connected(
+    running: RunningFlare, tmp_path: Path
+) -> None:
+    """Those in use count until they end: sites may take the new ones one after another."""
+    renewed = running.command("federation", "renew-certificates", running.folder)
+    assert renewed.wait() == 0, renewed.said()
+    run = running.run("fit", "-k", 3, *WAIT, "--out", tmp_path / "connected")
+    assert run.wait() == 0, run.said()
+    running.kill(running.sites["north"])
+    running.join("north")
+    run = running.run("fit", "-k", 3, *WAIT, "--out", tmp_path / "joined")
+    assert run.wait() == 0, run.said()
+    [here, there] = models(tmp_path / "connected", tmp_path / "joined")
+    assert here == there
+
+
+@pytest.mark.long
+def test_a_stolen_kit_is_kept_out_by_another_authority(
+    running: RunningFlare, tmp_path: Path
+) -> None:
+    """All kits are made anew, the server and the sites start again, and the old kit stays out."""
+    stolen = tmp_path / "stolen" / "flare"
+    shutil.copytree(running.site("west"), stolen.parent)
+    renewed = running.command("federation", "renew-certificates", running.folder, "--new-authority")
+    assert renewed.wait() == 0, renewed.said()
+    for program in (*running.sites.values(), running.coordinator):
+        running.kill(program)
+    running.start()
+    running.join("north", "south")
+    thief = running.command("flare", "start", stolen, name="thief")
+    run = running.run("fit", "-k", 3, "--quorum", 2, "--deadline", 60, "--out", tmp_path / "two")
+    assert run.wait() == 0, run.said()
+    assert all(missing == ["west"] for missing in running.missing())
+    assert "Successfully registered" not in thief.said()
+    running.kill(thief)
+    running.join("west")
+    run = running.run("fit", "-k", 3, *WAIT, "--out", tmp_path / "three")
+    assert run.wait() == 0, run.said()
+    assert all(missing == [] for missing in running.missing())

@@ -135,10 +135,12 @@ def start(kit: Kit) -> None:
     """
     needs("nvflare", "flare")
     from fedcluster.cli._warming import ensure_warmed
-    from fedcluster.transports.flare._kit import start_kit
+    from fedcluster.transports.flare._kit import kit_notice, start_kit
     from fedcluster.transports.flare._locks import check_locks, kind_of
 
     check_locks(kit)
+    if notice := kit_notice(kit):
+        say(notice)
     if kind_of(kit) == "site":
         ensure_warmed(say)
     start_kit(kit)

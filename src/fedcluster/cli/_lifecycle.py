@@ -128,8 +128,11 @@ def renew_certificates(
     folder: Folder,
     *,
     days: Annotated[
-        int, typer.Option(metavar="N", min=1, max=7300, help="Days that it is valid.")
-    ] = 1825,
+        int | None,
+        typer.Option(
+            metavar="N", min=1, max=7300, show_default="1825", help="Days that it is valid."
+        ),
+    ] = None,
     authority_key: AuthorityKey = None,
     new_key: Annotated[
         bool, typer.Option("--new-key", help="Also make a new key of the coordinator.")
@@ -155,12 +158,18 @@ def renew_certificates(
     """Write another certificate for the coordinator. Sites need nothing new.
 
     A coordinator that runs uses it within seconds. Only with --new-authority do the sites get a new
-    file, ca.crt: hand it to them, and when all have it, use --switch.
+    file, ca.crt: hand it to them, and when all have it, use --switch. Over FLARE, all kits get
+    other certificates, and no option but --new-authority has a meaning.
     """
     needs("cryptography", "flower")
     from fedcluster.errors import InputError
     from fedcluster.federation import _renewal as renewal
+    from fedcluster.federation._certificates import DAYS
+    from fedcluster.federation._folder import Federation
 
+    plain = not (days or authority_key or new_key or switch or drop_old)
+    if plain and (federation := Federation.load(folder)).has_flare:
+        return _renew_kits(federation, new_authority=new_authority)
     if new_authority + switch + new_key > 1:
         raise InputError("--new-authority, --switch and --new-key are steps of their own: give one")
     if drop_old and not switch:
@@ -170,6 +179,7 @@ def renew_certificates(
         say(f"Hand {folder / 'certificates' / 'ca.crt'} to all sites; each puts it in the place of")
         say("its own. Then: fedcluster federation renew-certificates with --switch.")
         return
+    days = days or DAYS
     if switch:
         end = renewal.switch_authority(
             folder, days=days, authority_key=authority_key, drop_old=drop_old
@@ -180,6 +190,20 @@ def renew_certificates(
     else:
         end = renewal.renew(folder, days=days, authority_key=authority_key, new_key=new_key)
     say(f"The certificate is valid until {end:%Y-%m-%d}.")
+
+
+def _renew_kits(federation: Federation, *, new_authority: bool) -> None:
+    needs("nvflare", "flare")
+    from fedcluster.federation._expiry import FLARE, certificate_end
+    from fedcluster.transports.flare._kit import renew_kits
+
+    renew_kits(federation, new_authority=new_authority)
+    kit = federation.file("sites", "SITE", "flare")
+    say(f"Hand {kit} to each site: it puts the folder startup in the place of its own and starts")
+    say(f"again. Start the server again: fedcluster flare start {federation.file('flare/server')}")
+    end = certificate_end(federation.file(FLARE[0]))
+    old = "do not count any more" if new_authority else "count until they end"
+    say(f"The certificates are valid until {end:%Y-%m-%d}; those before {old}.")
 
 
 @app.command(epilog="Example: fedcluster federation csr trial")

@@ -17,6 +17,8 @@ CERTIFICATE, KEY = "certificates/server.crt", "certificates/server.key"
 AUTHORITY, AUTHORITY_KEY = "certificates/ca.crt", "certificates/ca.key"
 UPCOMING, UPCOMING_KEY = "certificates/ca-next.crt", "certificates/ca-next.key"
 REQUEST = "certificates/server.csr"
+FLARE = ("flare/server/startup/server.crt", "flare/lead/startup/client.crt")
+FLARE_AUTHORITY = "flare/server/startup/rootCA.pem"
 """Files of the folder of a federation."""
 
 
@@ -31,6 +33,13 @@ def certificate_end(path: Path) -> datetime:
     return certificates(path)[0].not_valid_after_utc
 
 
+def own_certificates(federation: Federation) -> list[Path]:
+    """Return the certificates by which the coordinator's own programs are known."""
+    if federation.insecure:
+        return []
+    return [federation.file(name) for name in (FLARE if federation.has_flare else (CERTIFICATE,))]
+
+
 def expiry_notice(federation: Federation) -> str:
     """Return a line about a certificate that ends soon; empty where none does, or there is none.
 
@@ -42,11 +51,13 @@ def expiry_notice(federation: Federation) -> str:
     if federation.insecure:
         return ""
     how = f"fedcluster federation renew-certificates {federation.folder}"
-    notices = [_notice(federation.file(CERTIFICATE), how)]
-    if federation.file(AUTHORITY).exists():
-        last = max(each.not_valid_after_utc for each in certificates(federation.file(AUTHORITY)))
-        more = f"{how} --new-authority, and hand certificates/ca.crt to all sites"
-        notices.append(_notice_of(federation.file(AUTHORITY), last, more))
+    notices = [notice_of(path, how) for path in own_certificates(federation)]
+    authority = federation.file(FLARE_AUTHORITY if federation.has_flare else AUTHORITY)
+    if authority.exists():
+        last = max(each.not_valid_after_utc for each in certificates(authority))
+        handed = "each site its kit" if federation.has_flare else "certificates/ca.crt to all sites"
+        more = f"{how} --new-authority, and hand {handed}"
+        notices.append(_notice(authority, last, more))
     return next(filter(None, notices), "")
 
 
@@ -58,12 +69,21 @@ def check_valid(federation: Federation) -> None:
     InputError
         With its date and what to do.
     """
-    if federation.insecure:
-        return
-    path = federation.file(CERTIFICATE)
+    for path in own_certificates(federation):
+        check_counts(path, f"fedcluster federation renew-certificates {federation.folder}")
+
+
+def check_counts(path: Path, how: str) -> None:
+    """Refuse a file's first certificate if it does not count now; ``how`` renews it.
+
+    Raises
+    ------
+    InputError
+        With its date and what to do.
+    """
     certificate, now = certificates(path)[0], datetime.now(UTC)
     if certificate.not_valid_after_utc < now:
-        raise InputError(expiry_notice(federation))
+        raise InputError(notice_of(path, how))
     if certificate.not_valid_before_utc > now:
         raise InputError(
             f"{path} is valid from {certificate.not_valid_before_utc:%Y-%m-%d %H:%M} UTC on, and "
@@ -71,11 +91,12 @@ def check_valid(federation: Federation) -> None:
         )
 
 
-def _notice(path: Path, how: str) -> str:
-    return _notice_of(path, certificate_end(path), how)
+def notice_of(path: Path, how: str) -> str:
+    """Return a line if a file's first certificate ends soon, or has ended; ``how`` renews it."""
+    return _notice(path, certificate_end(path), how)
 
 
-def _notice_of(path: Path, end: datetime, how: str) -> str:
+def _notice(path: Path, end: datetime, how: str) -> str:
     left = end - datetime.now(UTC)
     if left > WARNING:
         return ""

@@ -17,11 +17,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from cryptography import x509
 from prometheus_client import CollectorRegistry, Gauge, Histogram, Info, generate_latest
 from prometheus_client import Counter as Count
 
 from fedcluster.engines._watched import PROGRESS
+from fedcluster.errors import InputError
+from fedcluster.federation._expiry import certificates, own_certificates
 from fedcluster.federation._folder import Federation
 from fedcluster.federation._runs import (
     CANCELLED,
@@ -162,10 +163,12 @@ class Health:
 def days_of_certificate(federation: Federation) -> float | None:
     """Return in how many days the coordinator's certificate ends, None where there is none."""
     try:
-        raw = federation.file("certificates", "server.crt").read_bytes()
-        ends = min(each.not_valid_after_utc for each in x509.load_pem_x509_certificates(raw))
-    except (OSError, ValueError):
+        chains = [certificates(path) for path in own_certificates(federation)]
+    except InputError:
         return None
+    if not chains:
+        return None
+    ends = min(each.not_valid_after_utc for chain in chains for each in chain)
     return (ends - datetime.now(UTC)).total_seconds() / 86400
 
 

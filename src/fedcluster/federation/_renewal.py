@@ -206,6 +206,11 @@ def _changing(folder: Path) -> Iterator[Federation]:
     before = Federation.load(folder)
     if before.insecure:
         raise InputError(f"{before.folder} is insecure: it has no certificates")
+    if before.has_flare:
+        raise InputError(
+            f"FLARE makes and signs the certificates of {before.folder}: fedcluster federation "
+            "renew-certificates, without options or with --new-authority, has it make others"
+        )
     with private_files(), locked(before.folder):
         yield Federation.load(folder)
 

@@ -16,6 +16,7 @@ from nvflare.fuel.flare_api.api_spec import JobNotFound, NoConnection
 from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
 
 from fedcluster.errors import InputError, SiteError
+from fedcluster.federation._expiry import check_valid
 from fedcluster.federation._folder import Federation
 from fedcluster.transports.flare._jobs import write_flare_job
 
@@ -33,7 +34,7 @@ def session(federation: Federation) -> Iterator[Session]:
     Raises
     ------
     InputError
-        If there is no such kit, or the server does not let us in.
+        If there is no such kit, its certificate has ended, or the server does not let us in.
     """
     kit = federation.file("flare", "lead")
     try:
@@ -43,6 +44,7 @@ def session(federation: Federation) -> Iterator[Session]:
         raise InputError(
             f"{kit} is no kit of one who may hand in runs; fedcluster flare kit makes it"
         ) from error
+    check_valid(federation)
     logging.getLogger("nvflare").setLevel(logging.CRITICAL)  # we say it in our own words
     try:
         with redirect_stdout(StringIO()):  # it prints that it connects

@@ -13,9 +13,12 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from fedcluster.errors import InputError
+from fedcluster.federation._certificates import AUTHORITY_DAYS
+from fedcluster.federation._commit import commit, locked
+from fedcluster.federation._expiry import check_counts, notice_of
 from fedcluster.federation._folder import Federation, readme, site_pages
 from fedcluster.federation._private import private_files
-from fedcluster.transports.flare._locks import check_locks, harden, make_private
+from fedcluster.transports.flare._locks import check_locks, harden, kind_of, make_private
 
 SERVER = "coordinator"
 """The name by which FLARE knows the coordinator."""
@@ -31,6 +34,9 @@ PROVISION = ("-m", "nvflare.cli", "provision", "--force")
 PROJECT, STATE = "project.yml", "state"
 MADE = Path("kits", "fedcluster")
 """Where FLARE makes kits, and keeps its state beside them."""
+
+AUTHORITY = ("root_cert", "root_pri_key")
+"""What of FLARE's state is its authority; the rest are certificates and keys that it has made."""
 
 PARTS = "nvflare.lighter.impl"
 
@@ -49,7 +55,7 @@ def project(federation: Federation, lead: str) -> dict[str, Any]:
     builders: list[dict[str, Any]] = [
         {"path": f"{PARTS}.workspace.WorkspaceBuilder"},
         {"path": f"{PARTS}.static_file.StaticFileBuilder", "args": {"config_folder": "config"}},
-        {"path": f"{PARTS}.cert.CertBuilder"},
+        {"path": f"{PARTS}.cert.CertBuilder", "args": {"root_valid_days": AUTHORITY_DAYS}},
         {"path": f"{PARTS}.signature.SignatureBuilder"},
     ]
     return {
@@ -121,6 +127,60 @@ def add_kits(federation: Federation, names: Sequence[str]) -> None:
         make_private(home / STATE)
 
 
+@private_files()
+def renew_kits(federation: Federation, *, new_authority: bool = False) -> None:
+    """Make other certificates and keys for the coordinator, each site and who hands in runs.
+
+    They take the place of those in ``startup`` of each kit, all or none; the rest of a kit stays.
+    A site whose kit is not here any more gets a whole one. Those that are in use count until they
+    end, if the authority stays.
+
+    Parameters
+    ----------
+    federation : Federation
+        A federation that has kits.
+    new_authority : bool, default=False
+        Whether another authority signs, so that none of the old ones counts.
+
+    Raises
+    ------
+    InputError
+        If FLARE's authority is not here, or FLARE does not make them.
+    """
+    places = {site: f"sites/{site}/flare" for site in federation.sites}
+    with (
+        locked(federation.folder),
+        TemporaryDirectory(prefix=".flare-", dir=federation.folder) as name,
+    ):
+        work, lead = Path(name), lead_by_authority(federation)
+        if not new_authority:
+            _keep_authority(federation.file("flare", STATE), work / MADE / STATE)
+        kits = _provisioned(work, federation, lead)
+        files = _files_of(kits.parent / STATE, f"flare/{STATE}")
+        for site in federation.sites:
+            harden(kits / site, "../site.toml")
+        for part, place in {server_name(federation): "flare/server", lead: "flare/lead"}.items():
+            files |= _files_of(kits / part / "startup", f"{place}/startup")
+        for site, place in places.items():
+            part = "startup" if federation.file(place).is_dir() else "."
+            files |= _files_of(kits / site / part, f"{place}/{part}")
+        commit(federation.folder, files)
+
+
+def _keep_authority(state: Path, into: Path) -> None:
+    """Copy FLARE's state, but for all that its authority has signed."""
+    known = json.loads((state / "cert.json").read_text("utf-8"))
+    into.mkdir(parents=True)
+    kept = {name: known[name] for name in AUTHORITY}
+    (into / "cert.json").write_text(json.dumps(kept), encoding="utf-8")
+
+
+def _files_of(folder: Path, place: str) -> dict[str, bytes]:
+    """Return the contents of a folder's files by the relative paths that they get."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {str(Path(place, path.relative_to(folder))): path.read_bytes() for path in files}
+
+
 def lead_by_authority(federation: Federation) -> str:
     """Return the name of who hands in runs, if further kits can be made.
 
@@ -184,6 +244,20 @@ def _provision(work: Path, file: Path) -> None:
     if done.returncode or not list((work / MADE).glob("prod_*")):
         said = " ".join((done.stdout + done.stderr).split())[-300:]
         raise InputError(f"FLARE did not make the kits: {said}")
+
+
+def kit_notice(kit: Path) -> str:
+    """Return a line if the certificate of a site's or the server's kit ends soon.
+
+    Raises
+    ------
+    InputError
+        If it has ended, or cannot be read.
+    """
+    path = kit / "startup" / {"site": "client.crt", "server": "server.crt"}[kind_of(kit)]
+    how = "fedcluster federation renew-certificates, at the coordinator, makes another"
+    check_counts(path, how)
+    return notice_of(path, how)
 
 
 def start_kit(kit: Path) -> None:
