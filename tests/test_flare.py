@@ -734,6 +734,13 @@ def test_a_site_that_flare_does_not_know_is_not_connected(said):
         server.FlareCaller(engine)("north", b"?", 1.0)
 
 
+def test_a_server_that_is_not_there_is_said_at_once(trial):
+    """FLARE's own session would try for a while."""
+    status, said = invoke("federation", "run", trial, "fit", "-k", 2, "--out", trial / "out")
+    assert status == 2
+    assert "does not answer (ConnectionRefusedError); start it with fedcluster flare start" in said
+
+
 def test_a_cancelled_run_ends_over_flare_too(network, trial, tmp_path, monkeypatch):
     monkeypatch.setattr(_exchange, "POLL", 0.01)
     folder = begin(trial, tmp_path / "out")

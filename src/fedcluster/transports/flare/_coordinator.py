@@ -9,6 +9,7 @@ from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
+from socket import create_connection
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -38,8 +39,8 @@ def session(federation: Federation) -> Iterator[Session]:
     """
     kit = federation.file("flare", "lead")
     try:
-        about = json.loads((kit / "startup" / "fed_admin.json").read_text("utf-8"))
-        name = str(about["admin"]["username"])
+        about = json.loads((kit / "startup" / "fed_admin.json").read_text("utf-8"))["admin"]
+        name, place = str(about["username"]), (str(about["host"]), int(about["port"]))
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise InputError(
             f"{kit} is no kit of one who may hand in runs; fedcluster flare kit makes it"
@@ -47,6 +48,7 @@ def session(federation: Federation) -> Iterator[Session]:
     check_valid(federation)
     logging.getLogger("nvflare").setLevel(logging.CRITICAL)  # we say it in our own words
     try:
+        create_connection(place, PATIENCE).close()  # FLARE itself tries for long where nobody is
         with redirect_stdout(StringIO()):  # it prints that it connects
             opened = new_secure_session(name, str(kit), timeout=PATIENCE)
     except Exception as error:
