@@ -16,11 +16,10 @@ What the papers leave open, tried in `server_settings` and in figure 6:
 - Those of 2024 (figures 4 and 7; `FKM.program_2024`) took one restart, seeds by weight, and a
   client's seeds after one Lloyd iteration.
 
-A run may end elsewhere on another processor. Where two centres that the sites sent are each
-other's only neighbours, k-means++ finds both equally good to draw, and the last digits of its
-sums, which depend on how the processor adds in vectors, choose one. Without regard to weights that
-is often so. As compiled for two kinds of processor, the run of figure 1f ended .002 apart, and the
-mean of figure 5b's 200 runs .001.
+Where two centres that the sites sent are each other's only neighbours, k-means++ finds both equally
+good to draw; without regard to weights that is often so. The programs leave the choice to the last
+digits of sums, which depend on the processor. Here the one that was drawn first is chosen, so that
+a seed has the same run on all processors.
 """
 
 from reproduction.fkm.plane import fifty_rows, figure_1_examples, figure_1_rows, figure_2, more_rows
