@@ -147,24 +147,22 @@ def renew_kits(federation: Federation, *, new_authority: bool = False) -> None:
     InputError
         If FLARE's authority is not here, or FLARE does not make them.
     """
-    places = {site: f"sites/{site}/flare" for site in federation.sites}
-    with (
-        locked(federation.folder),
-        TemporaryDirectory(prefix=".flare-", dir=federation.folder) as name,
-    ):
-        work, lead = Path(name), lead_by_authority(federation)
+    folder = federation.folder
+    with locked(folder), TemporaryDirectory(prefix=".flare-", dir=folder) as name:
+        work, federation = Path(name), Federation.load(folder)
+        lead = lead_by_authority(federation)
         if not new_authority:
             _keep_authority(federation.file("flare", STATE), work / MADE / STATE)
         kits = _provisioned(work, federation, lead)
         files = _files_of(kits.parent / STATE, f"flare/{STATE}")
-        for site in federation.sites:
-            harden(kits / site, "../site.toml")
         for part, place in {server_name(federation): "flare/server", lead: "flare/lead"}.items():
             files |= _files_of(kits / part / "startup", f"{place}/startup")
-        for site, place in places.items():
+        for site in federation.sites:
+            harden(kits / site, "../site.toml")
+            place = f"sites/{site}/flare"
             part = "startup" if federation.file(place).is_dir() else "."
             files |= _files_of(kits / site / part, f"{place}/{part}")
-        commit(federation.folder, files)
+        commit(folder, files)
 
 
 def _keep_authority(state: Path, into: Path) -> None:
