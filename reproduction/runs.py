@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 PROCESSES = 2
-BLOCK = 25
-"""Seeds that a process takes at once."""
+MOST = 25
+"""So many seeds does a process take at once, or fewer, that all are busy to the end."""
 
 S = TypeVar("S")
 
@@ -26,15 +26,15 @@ def runs_of(
 
     Both must survive pickling: a function of a module, and plain values.
     """
+    firsts = range(0, runs, min(MOST, max(1, runs // (4 * PROCESSES))))
     blocks = [
-        (work, setting, range(first, min(first + BLOCK, runs)))
+        (work, setting, range(first, min(first + firsts.step, runs)))
         for setting in settings
-        for first in range(0, runs, BLOCK)
+        for first in firsts
     ]
     done = iter(_pool().map(_block, blocks))
     return [
-        np.array([found for _ in range(0, runs, BLOCK) for found in next(done)], dtype=float)
-        for _ in settings
+        np.array([found for _ in firsts for found in next(done)], dtype=float) for _ in settings
     ]
 
 
