@@ -3,6 +3,7 @@
 import hashlib
 import logging
 from collections.abc import Callable
+from glob import escape
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -10,7 +11,7 @@ import numba
 from llvmlite.binding import get_host_cpu_features, get_host_cpu_name
 from numba import njit
 from numba.core import event
-from numba.core.caching import FunctionCache
+from numba.core.caching import FunctionCache, IndexDataCacheFile
 from numba.extending import register_jitable
 
 logger = logging.getLogger("fedcluster")
@@ -90,8 +91,45 @@ def _compiled(function: F, **options: object) -> F:
 class _Cache(FunctionCache):
     """Cache of compiled functions that the sources of all kernels outdate."""
 
+    def __init__(self, function: Callable[..., object]) -> None:
+        super().__init__(function)
+        self._cache_file = _Files(self._cache_path, self._impl.filename_base)
+
     def _index_key(self, *args: Any) -> tuple[Any, ...]:
         return super()._index_key(*args), SOURCES
+
+
+class _Files(IndexDataCacheFile):
+    """Files of compiled functions, each named by what it holds.
+
+    numba numbers them, and an index says what each holds. Of two processes that compile at once,
+    one may write the index and the other the file, so that a function is called with arguments of
+    other types than it was compiled for.
+    """
+
+    def __init__(self, folder: str, function: str) -> None:
+        super().__init__(folder, function, None)
+        self._function = function
+
+    def save(self, key: tuple[Any, ...], data: object) -> None:
+        self._save_data(self._name_of(key), data)
+        self._drop_outdated(key[-1][:16])
+
+    def load(self, key: tuple[Any, ...]) -> Any:
+        try:
+            return self._load_data(self._name_of(key))
+        except FileNotFoundError:
+            return None
+
+    def _name_of(self, key: tuple[Any, ...]) -> str:
+        what = hashlib.sha256(repr((self._version, key)).encode()).hexdigest()
+        return f"{self._function}.{key[-1][:16]}-{what[:16]}.nbc"
+
+    def _drop_outdated(self, sources: str) -> None:
+        """Remove what was compiled of this function from other sources."""
+        for path in Path(self._cache_path).glob(f"{escape(self._function)}.*.nbc"):
+            if sources not in path.name:
+                path.unlink(missing_ok=True)
 
 
 class _Announcer(event.Listener):
