@@ -78,7 +78,7 @@ hostile: .venv/ready ## Ask a site 10,000 hostile questions of each step; an hou
 mutants: .venv/ready ## Change the code a little, 60 times: do tests notice? An hour; ARGS="--seed 1"
 	@nice -n 10 $(BIN)/python benchmarks/mutants.py $(ARGS)
 
-reproduce: .venv/ready ## Make every figure and table of the papers into reproduction/; half an hour
+reproduce: .venv/ready ## Make every figure and table of the papers into reproduction/; three quarters of an hour
 	@$(BIN)/python -m reproduction
 
 reproduce-quick: .venv/ready ## The same from few runs, into .cache/reproduction/; two minutes
