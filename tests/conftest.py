@@ -44,6 +44,18 @@ def _kernels_are_compiled_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(announcer, "has_spoken", True)
 
 
+@pytest.fixture(autouse=True)
+def _pictures_keep_their_style() -> Iterator[None]:
+    """What a test leaves in the style of pictures changes pictures of others, as chance has it."""
+    if (matplotlib := sys.modules.get("matplotlib")) is None:
+        yield
+        return
+    before = dict(matplotlib.rcParams)
+    yield
+    changed = {name for name, value in matplotlib.rcParams.items() if before[name] != value}
+    assert not changed, f"the style of pictures was left changed: {sorted(changed)}"
+
+
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A search of quality="best" that ends after one generation without a gain."""

@@ -24,24 +24,22 @@ BLUE, ORANGE, GREEN, GREY = "#2a6fbb", "#d9730d", "#2f8f5b", "#8a8f98"
 WIDTH = 4.2
 """Inches: narrow, so that a phone shows the texts large enough."""
 
-matplotlib.use("Agg")
-matplotlib.rcParams.update(
-    {
-        "axes.axisbelow": True,
-        "axes.edgecolor": GREY,
-        "axes.grid": True,
-        "axes.spines.right": False,
-        "axes.spines.top": False,
-        "axes.titlelocation": "left",
-        "axes.titlesize": 9,
-        "figure.constrained_layout.use": True,
-        "figure.facecolor": "white",
-        "font.size": 8.5,
-        "grid.color": "#e4e6ea",
-        "legend.frameon": False,
-        "svg.hashsalt": "fedcluster",
-    }
-)
+STYLE = {
+    "axes.axisbelow": True,
+    "axes.edgecolor": GREY,
+    "axes.grid": True,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlelocation": "left",
+    "axes.titlesize": 9,
+    "figure.constrained_layout.use": True,
+    "figure.facecolor": "white",
+    "font.size": 8.5,
+    "grid.color": "#e4e6ea",
+    "legend.frameon": False,
+    "svg.hashsalt": "fedcluster",
+}
+"""Set while the charts are drawn: other pictures of the same process are not these."""
 
 
 def section(page: str, heading: str) -> str:
@@ -257,10 +255,12 @@ CHARTS: dict[str, Callable[[], Any]] = {
 
 def main(folder: Path) -> None:
     """Write every chart into a folder."""
-    for name, draw in CHARTS.items():
-        figure = draw()
-        figure.savefig(folder / f"{name}.svg", metadata={"Date": None})
-        pyplot.close(figure)
+    matplotlib.use("Agg")
+    with matplotlib.rc_context(STYLE):
+        for name, draw in CHARTS.items():
+            figure = draw()
+            figure.savefig(folder / f"{name}.svg", metadata={"Date": None})
+            pyplot.close(figure)
 
 
 if __name__ == "__main__":
