@@ -8,7 +8,7 @@ export MPLCONFIGDIR := $(CURDIR)/.cache/matplotlib
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types unit long network audit faults hostile mutants oldest docs pictures dist bench groups reproduce reproduce-quick format clean
+.PHONY: help setup demo test lint types unit long network audit claims faults hostile mutants oldest docs pictures dist bench groups reproduce reproduce-quick format clean
 
 help: ## List what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -68,6 +68,9 @@ groups: .venv/ready ## Measure what groups of rows cost in inertia and in second
 
 audit: .venv/ready ## Play attacks against groups of many kinds of rows; half an hour
 	@$(BIN)/python -W ignore benchmarks/audit.py 3
+
+claims: .venv/ready ## Say which measured numbers of the pages are old; measure the cheap ones again
+	@nice -n 10 $(BIN)/python benchmarks/claims.py $(ARGS)
 
 faults: .venv/ready ## Kill sites and coordinators of real federations, 20 runs of each; an hour
 	@$(BIN)/python -W ignore benchmarks/faults.py

@@ -4,8 +4,8 @@
 
 Round and other clusters of numbers, rows without clusters, rows with noise, many clusters, and
 clusters with columns of text, at three sites; draws that no rule was tuned on. Numbers are z-scored
-and text taken as text, as the command line does. Each draw is saved as it is done, so that a run
-that was ended goes on where it was.
+and text taken as text, as the command line does. With --json each draw is saved as it is done, so
+that a run that was ended goes on where it was.
 """
 
 from __future__ import annotations
@@ -307,11 +307,14 @@ def drawn(kind: str, draw: int) -> tuple[Draw, Ints]:
     return rows, rows.sites(rng)
 
 
-def asked(kind: str, draw: int, rule: RuleName) -> dict[str, object]:
+def asked(kind: str, draw: int, rule: RuleName, protection: str | None) -> dict[str, object]:
     """Return what a rule says of one draw."""
     rows, site = drawn(kind, draw)
     started = time.perf_counter()
-    chosen = select_k(rows.table(), sites=site, prepare="standard", rule=rule, random_state=draw)
+    chosen = select_k(
+        rows.table(), sites=site, prepare="standard", rule=rule, random_state=draw,
+        protection=protection,
+    )  # fmt: skip
     return {
         "kind": kind,
         "draw": draw,
@@ -345,16 +348,19 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=10)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--rule", default="likelihood")
+    parser.add_argument("--protection", choices=["groups"], help="of the sites")
     parser.add_argument("--kinds", nargs="*", default=list(KINDS))
-    parser.add_argument("--json", type=Path, default=Path("kinds.json"))
+    parser.add_argument("--json", type=Path, help="where draws are kept")
     options = parser.parse_args()
-    found = json.loads(options.json.read_text()) if options.json.exists() else []
+    kept = options.json
+    found = json.loads(kept.read_text()) if kept and kept.exists() else []
     done = {(one["kind"], one["draw"]) for one in found}
     for draw in range(options.first, options.first + options.draws):
         for kind in options.kinds:
             if (kind, draw) not in done:
-                found.append(asked(kind, draw, options.rule))
-                options.json.write_text(json.dumps(found, indent=1))
+                found.append(asked(kind, draw, options.rule, options.protection))
+                if kept:
+                    kept.write_text(json.dumps(found, indent=1))
     print_table(found)
 
 

@@ -1,6 +1,6 @@
 """Runs whose rounds ask a sample of the sites: how close they come to pooled k-means, and how soon.
 
-    python benchmarks/participation.py [--seeds 1] [--cache FILE]
+    python benchmarks/participation.py [--seeds 1] [--only wine] [--cache FILE]
 
 The rows of `families` (those of few clusters aside), at 5 and at 25 sites that hold rows of
 neighbouring clusters, with a share of 1, 0.5 and 0.2 of the sites in a round. J as in
@@ -45,12 +45,13 @@ def fits(each: RowSet, seed: int, reference: float) -> Iterator[tuple[int, float
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--only", default="", help="sets whose name contains this")
     parser.add_argument("--cache", type=Path, help="where pooled inertias stay")
     arguments = parser.parse_args()
     pooled = PooledInertias(arguments.cache)
     found: dict[tuple[int, float], list[tuple[float, int, str]]] = {}
     for each, seed in product(SETS, range(arguments.seeds)):
-        if each.k >= LEAST and not each.site_rows:
+        if each.k >= LEAST and not each.site_rows and arguments.only in each.name:
             reference = pooled.of(each, seed, each.rows(seed)[0])
             for n_sites, share, J, rounds in fits(each, seed, reference):
                 found.setdefault((n_sites, share), []).append((J, rounds, each.name))

@@ -2,6 +2,10 @@
 
     python -m benchmarks.private --seeds 10
     python -m benchmarks.private --only plane --wide 3 --sites 10
+    python -m benchmarks.private --few
+
+With ``--few``, how many rows a fit needs at the least for each budget, and what it reaches with so
+many rows of well separated clusters, with twice as many, and with four times as many.
 
 Ours is `fedcluster.recipes._private` with the noise that sites draw; with ``--sites`` each of so
 many adds its own in full, otherwise one noise is shared, as under a secure sum. Beside it are
@@ -32,7 +36,7 @@ from fedcluster._specifications import FitSpec
 from fedcluster.errors import InputError
 from fedcluster.preprocessing import Preprocessor
 from fedcluster.privacy._accounting import Budget, noise_of
-from fedcluster.recipes._private import private_clustering
+from fedcluster.recipes._private import fewest_rows, private_clustering
 from fedcluster.rounds import run_plan, with_preprocessing
 
 try:
@@ -227,6 +231,36 @@ def measured(kind: Kind, epsilon: float, options: argparse.Namespace) -> dict[st
     return ratios
 
 
+SIZES = ((3, 2), (5, 5), (10, 10), (20, 10), (10, 50))
+EPSILONS = (0.1, 0.5, 1.0, 2.0, 4.0)
+
+
+def two_digits(number: float) -> str:
+    """Return a number rounded to two digits."""
+    return f"{float(f'{number:.2g}'):,.0f}"
+
+
+def few(seeds: int) -> None:
+    """Print the fewest rows by clusters, columns and budget, and medians of J with such few."""
+    sys.stdout.write(f"| clusters, columns | {' | '.join(map(str, EPSILONS))} |\n")
+    for k, d in SIZES:
+        least = (fewest_rows(k, d, Budget(epsilon, DELTA)) for epsilon in EPSILONS)
+        sys.stdout.write(f"| {k}, {d} | {' | '.join(map(two_digits, least))} |\n")
+    for (k, d), epsilon in ((size, e) for size in SIZES for e in (1.0, 4.0)):
+        cells = []
+        for times in (1, 2, 4):
+            n = int(times * fewest_rows(k, d, Budget(epsilon, DELTA))) + 1
+            ratios = []
+            for seed in range(seeds):
+                rng = np.random.default_rng([seed, k, d, times])
+                X = in_bounds(gaussians(rng, n, d, k, 8), 1.0)
+                pooled = KMeans(k, n_init=10, random_state=seed).fit(X).inertia_
+                ratios.append(inertia(X, ours(X, k, epsilon, seed, 1)) / pooled)
+            cells.append(f"{np.median(ratios):.2f}")
+        sys.stdout.write(f"| {k}, {d}, epsilon {epsilon:g} | {' | '.join(cells)} |\n")
+        sys.stdout.flush()
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print a table, one line for a kind and a budget: medians, and in brackets the worst."""
     parser = argparse.ArgumentParser("benchmarks.private", description=__doc__)
@@ -235,7 +269,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--alone", action="store_true", help="without peers")
     parser.add_argument("--sites", type=int, default=1, help="sites that each add full noise")
     parser.add_argument("--wide", type=float, default=1.0, help="bounds so many times too wide")
+    parser.add_argument("--few", action="store_true", help="with as few rows as a budget allows")
     options = parser.parse_args(arguments)
+    if options.few:
+        few(options.seeds)
+        return
     header: Any = None
     for kind in (kind for kind in KINDS if options.only in kind.name):
         for epsilon in kind.epsilons:

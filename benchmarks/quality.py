@@ -11,7 +11,8 @@ by their rows, ARI that of all rows. FEMNIST is read where its file lies beside 
 of ``--seeds`` seeds and split in every way. Its table has a line for each family: fits; the share
 with J above 1.01 and with J at most 1.001; the largest J, and where; rounds, mean and largest; and
 the largest ratio of numbers that a site sent to values that it holds, over sites of 1,000 rows and
-more with eight columns and more, and over all. ``--cache FILE`` keeps the pooled inertias.
+more with eight columns and more, and over all. ``--cache FILE`` keeps the pooled inertias. With
+``--sets "fuzzy families"``, fuzzy c-means on the same sets, one seed at random sites.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from itertools import product
 from pathlib import Path
 
 import numpy as np
-from families import Rows, RowSet, cases
+from families import SETS, Rows, RowSet, cases
 from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score
 
@@ -231,6 +232,23 @@ def family_fits(seeds: int, pooled_inertias: PooledInertias, only: str) -> Itera
             )
 
 
+def fuzzy_family_fits(only: str) -> Iterator[FamilyFit]:
+    """Fit fuzzy clusters on every set, its first seed, at random sites; J is J_m."""
+    for each in SETS:
+        (X, y), split = each.rows(0), each.splits()[0]
+        if only in each.name:
+            site = each.sites(X, y, split, 0)
+            best = float(central_fuzzy_cmeans(X, each.k, 2.0, n_init=5).last_pass.errors.sum())
+            for method, sums_only in (("auto", False), ("auto, sums only", True)):
+                model = FederatedFuzzyCMeans(each.k, sums_only=sums_only)
+                model = fitted(model, SplitRows(X, y, site), 0)
+                J, rounds = model.inertia_ / best, model.n_iter_
+                yield FamilyFit(
+                    *(each.family, each.name, split, 0, method),
+                    *(J, rounds, 0.0, 0.0, model.seconds),
+                )
+
+
 def print_families(fits: Sequence[FamilyFit]) -> None:
     """Print one line for each method and family, and one for all."""
     groups = defaultdict(list)
@@ -257,6 +275,9 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--cache", type=Path, help="with families: where pooled inertias stay")
     arguments = parser.parse_args()
+    if arguments.sets == "fuzzy families":
+        print_families([*fuzzy_family_fits(arguments.method)])
+        return
     if arguments.sets == "families":
         kept = PooledInertias(arguments.cache)
         fits = [*family_fits(arguments.seeds, kept, arguments.method)]

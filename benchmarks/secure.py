@@ -55,7 +55,7 @@ def main() -> None:
 
 def engine(kind: str, quorum: int | None, parts: dict[str, Data]) -> tuple[Wire, RemoteEngine]:
     """Return sites of one kind, and who asks them."""
-    wire = federation(parts, secure=kind != "plain")
+    wire = federation(parts, secure=kind != "plain", dropouts=quorum is not None)
     made = (RemoteEngine if kind == "plain" else SecureEngine)(wire, parts, quorum=quorum)
     made.introduce()
     return wire, made

@@ -9,7 +9,8 @@ clusters in six dimensions, and a single cluster; at five sites. The default rul
 that it is made of.
 
 With --measured: what each rule says of measured rows, which are no round clouds: scikit-learn's
-wine, breast cancer, iris and digits. They have 3, 2, 3 and 10 labels, which need not be clusters.
+wine, breast cancer, iris and digits, and a bank's customers where their file lies beside the
+project. They have labels, which need not be clusters.
 
 With --paper: the framework of Stallmann & Wilbik on the G2 sets with up to 128 dimensions,
 z-scored, k = 2 to 5: the share of sets where it finds the two clusters, for 1, 2, 5 and 10 sites
@@ -29,6 +30,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine
 
@@ -40,6 +42,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from reproduction.datasets import ffcm_case
 
 G2 = Path(__file__).parent.parent.parent / "shared/reference/g2_d2_to_d8.npz"
+BANK = G2.with_name("bank_marketing.parquet")
 GRID = np.array([(x, y) for x in (-7.5, -2.5, 2.5, 7.5) for y in (-7.5, -2.5, 2.5, 7.5)])
 UNBALANCED = (20, 40, 60, 100, 150, 250, 400, 600)
 APART = 5.0
@@ -98,10 +101,10 @@ def cases(seed: int) -> Iterator[Case]:
         yield Case("one cluster", f"d {d}", rng.normal(size=(1000, d)), 1)
 
 
-def fresh(n_seeds: int) -> list[dict[str, object]]:
+def fresh(n_seeds: int, only: str) -> list[dict[str, object]]:
     found = []
     for seed in range(n_seeds):
-        for case in cases(seed):
+        for case in (each for each in cases(seed) if only in f"{each.family}, {each.name}"):
             site = np.random.default_rng([seed, 5]).integers(0, 5, len(case.X))
             started = time.perf_counter()
             model = FederatedKMeans(range(1, case.k_max + 1), random_state=seed)
@@ -139,28 +142,38 @@ def print_fresh(found: list[dict]) -> None:
     print(f"  median {np.median(seconds):.2f} s, at most {seconds.max():.2f} s for one choice")
 
 
-def print_measured() -> None:
-    sets = {
-        "wine, z-scored": (load_wine(), True),
-        "breast cancer, z-scored": (load_breast_cancer(), True),
-        "iris": (load_iris(), False),
-        "digits": (load_digits(), False),
+def measured_rows() -> dict[str, tuple[NDArray[np.float64], int]]:
+    """Rows and their number of labels; the bank's customers where their file lies."""
+    loads = {
+        "wine": load_wine,
+        "breast cancer": load_breast_cancer,
+        "iris": load_iris,
+        "digits": load_digits,
     }
+    sets = {name: (load().data, len(load().target_names)) for name, load in loads.items()}
+    if BANK.exists():
+        table = pq.read_table(BANK).to_pandas().select_dtypes("number").to_numpy(float)
+        some = np.random.default_rng(0).choice(len(table), 2000, replace=False)
+        sets["bank, 2,000 rows, 7 columns of numbers"] = table[some], 2
+    return sets
+
+
+def print_measured(only: str) -> None:
+    """Print what each rule says of measured rows, z-scored."""
     rules = ("vote", *(index for index in INDICES if index not in ("xie-beni", "fuzzy-db")))
-    print("| rows | labels | " + " | ".join(rules) + " |")
-    print("|---|---|" + "---|" * len(rules))
-    for name, (table, scaled) in sets.items():
-        X = (
-            (table.data - table.data.mean(axis=0)) / table.data.std(axis=0)
-            if scaled
-            else table.data
-        )
-        site = np.random.default_rng(0).integers(0, 5, len(X))
-        chosen = select_k(X, sites=site, random_state=0)
-        vote = judged(chosen.table, chosen.results, Rule("vote")).n_clusters
-        says = {"vote": vote, **chosen.says}
-        labels = len(np.unique(table.target))
-        print(f"| {name} | {labels} | " + " | ".join(str(says.get(r, "-")) for r in rules) + " |")
+    print("| rows | labels | likelihood | its warnings | " + " | ".join(rules) + " |")
+    print("|---|---|---|---|" + "---|" * len(rules))
+    for name, (rows, labels) in measured_rows().items():
+        if only in name:
+            scale = rows.std(axis=0)
+            X = (rows - rows.mean(axis=0)) / np.where(scale > 0, scale, 1.0)
+            site = np.random.default_rng(0).integers(0, 5, len(X))
+            chosen = select_k(X, sites=site, random_state=0)
+            vote = judged(chosen.table, chosen.results, Rule("vote")).n_clusters
+            says = {"vote": vote, **chosen.says}
+            told = [name, labels, chosen.n_clusters, "; ".join(chosen.warnings) or "-"]
+            cells = map(str, (*told, *(says.get(rule, "-") for rule in rules)))
+            print(f"| {' | '.join(cells)} |", flush=True)
 
 
 def published_sets(most: int) -> Iterator[tuple[int, int, NDArray[np.float64]]]:
@@ -204,6 +217,7 @@ def print_paper(found: list[dict]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=4)
+    parser.add_argument("--only", default="", help="cases, or measured rows, with this in the name")
     parser.add_argument("--measured", action="store_true")
     parser.add_argument("--paper", action="store_true")
     parser.add_argument("--most-rounds", type=int, default=50)
@@ -211,9 +225,13 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     if given.measured:
-        print_measured()
+        print_measured(given.only)
         return
-    found = paper(given.most_rounds, given.most_dimensions) if given.paper else fresh(given.seeds)
+    found = (
+        paper(given.most_rounds, given.most_dimensions)
+        if given.paper
+        else fresh(given.seeds, given.only)
+    )
     (print_paper if given.paper else print_fresh)(found)
     if given.json:
         given.json.write_text(json.dumps(found, indent=1))

@@ -1,11 +1,12 @@
 """Whether stability tells true clusters from spurious ones, on twenty kinds of rows.
 
-    .venv/bin/python benchmarks/stability.py [--draws 3] [--json FILE]
+    .venv/bin/python benchmarks/stability.py [--draws 3] [--kinds ...] [--json FILE]
 
 Every second kind of benchmarks/kinds.py, at three sites, is fitted with the true number of clusters
 and with two more. A cluster is true where it has at least .75 of the rows, by Jaccard, that a true
 cluster or it has; spurious where it has less than .5 with all of them, or where the rows are one
-cloud. What is in between counts as neither. Each draw is saved as it is done.
+cloud. What is in between counts as neither. With --json,
+each draw is saved as it is done.
 """
 
 from __future__ import annotations
@@ -76,16 +77,19 @@ def main() -> None:
     """Measure, and show what was measured so far."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--draws", type=int, default=3)
-    parser.add_argument("--json", type=Path, default=Path("stability.json"))
+    parser.add_argument("--kinds", nargs="*", default=list(KINDS))
+    parser.add_argument("--json", type=Path, help="where draws are kept")
     given = parser.parse_args()
-    clusters = json.loads(given.json.read_text("utf-8")) if given.json.exists() else []
+    kept = given.json
+    clusters = json.loads(kept.read_text("utf-8")) if kept and kept.exists() else []
     done = {(c["kind"], c["draw"], c["more"]) for c in clusters}
     for draw in range(given.draws):
-        for kind in KINDS:
+        for kind in given.kinds:
             for more in (0, 2):
                 if (kind, draw, more) not in done:
                     clusters += [c | {"more": more} for c in asked(kind, draw, more)]
-                    given.json.write_text(json.dumps(clusters), encoding="utf-8")
+                    if kept:
+                        kept.write_text(json.dumps(clusters), encoding="utf-8")
     print_table(clusters)
 
 

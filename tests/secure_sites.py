@@ -16,6 +16,8 @@ from fedcluster.engines._responder import Responder
 from fedcluster.engines._wire import steps_by_name, unpack
 from fedcluster.federation._membership import PREPARATION
 from fedcluster.privacy import MinRows
+from fedcluster.secure._cohort import Terms
+from fedcluster.secure._memory import CohortMemory
 from fedcluster.secure._site import SecureSite
 
 STEPS = steps_by_name(PREPARATION)
@@ -73,6 +75,9 @@ def site(
     keys: Mapping[str, Ed25519PrivateKey] | None,
     filters: Sequence[Filter] = (MinRows(2),),
     columns: Sequence[str] = (),
+    terms: Terms | None = None,
+    memory: CohortMemory | None = None,
+    permitted: Callable[[str], Sequence[str]] | None = None,
 ) -> Responder:
     """One site, with secure sums where there are keys."""
     peers = {each: key.public_key() for each, key in (keys or {}).items()}
@@ -84,7 +89,7 @@ def site(
         choose=lambda chosen, raw=False: client,
         steps=STEPS,
         preprocessors=partial(row_transform, steps=STEPS),
-        secure=SecureSite(name, keys[name], peers) if keys else None,
+        secure=SecureSite(name, keys[name], peers, terms, memory, permitted) if keys else None,
     )
 
 
@@ -94,6 +99,9 @@ def federation(
     filters: Sequence[Filter] = (MinRows(2),),
     *,
     secure: bool = True,
+    dropouts: bool = False,
 ) -> Wire:
     keys = identities(list(parts)) if secure else None
-    return Wire({name: site(name, data, keys, filters) for name, data in parts.items()}, lost)
+    terms = Terms(allow_dropouts=dropouts)
+    sites = {name: site(name, data, keys, filters, terms=terms) for name, data in parts.items()}
+    return Wire(sites, lost)

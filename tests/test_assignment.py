@@ -371,7 +371,7 @@ def test_a_site_over_a_network_labels_its_rows_for_scores(mixture):
         steps = {**STEPS, "IsotropicEM": IsotropicEM}
         there = execute(job, over_bytes(Client("a", data), steps), columns=["p", "q"])
         assert there.outcome.value == pytest.approx(here.outcome.value, rel=0, nan_ok=True)
-        with pytest.raises(SiteError, match="the preparation of task 0 is not understood"):
+        with pytest.raises(SiteError, match="step 'IsotropicEM' is not among the steps"):
             execute(job, over_bytes(Client("a", data), STEPS), columns=["p", "q"])
 
 

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from fedcluster.errors import InputError
 from fedcluster.federation import _audit_log
 from fedcluster.federation._audit_log import AuditLog, Head, parts_of, read_log, verify
+from fedcluster.io._outputs import write_durably
 
 
 def saying(**content: object) -> Callable[[Head], dict]:
@@ -69,6 +70,23 @@ def test_the_chain_by_hand(path: Path) -> None:
     head = json.loads(path.with_suffix(".head").read_text())
     assert head == {"part": 1, "line": 3, "hash": json.loads(third)["hash"]}
     assert [line.get("round") for line in read_log(path)] == [None, 0, 1]
+
+
+def test_a_hash_that_left_confirms_no_guess_of_its_line(path: Path) -> None:
+    """A coordinator that knows all of a line but a small number tries each, with every hash."""
+    log = written(path, 20, largest=2000)  # lines of a beginning are hashed, too
+    told = {json.loads(line)["hash"] for part in (*parts_of(path), path) for line in lines_of(part)}
+    salts = set()
+    for part in (*parts_of(path), path):
+        for raw in lines_of(part):
+            known = json.loads(raw)
+            salts.add(known.pop("salt"))
+            del known["hash"]
+            body = json.dumps(known, separators=(",", ":"))[:-1].encode()
+            assert sha256(body).hexdigest() not in told
+    assert len(parts_of(path)) > 1
+    assert len(salts) == len(told) == log.append(saying()).line - 1
+    assert all(re.fullmatch("[0-9a-f]{32}", salt) for salt in salts)  # 128 bits
 
 
 def test_a_log_that_nobody_touched_is_in_order(path: Path) -> None:
@@ -284,7 +302,7 @@ def test_a_line_that_no_head_tells_of_yet_is_kept(path: Path) -> None:
 
 def test_a_disk_that_fills_in_the_middle_of_a_line_breaks_nothing(path, monkeypatch):
     log = written(path)
-    real = _audit_log.write_durably
+    real = write_durably
 
     def full(path: Path, content: bytes) -> None:
         real(path, content[:20])

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from fedcluster._report._messages import limits_in_words
 from fedcluster._site import SiteFile
 from fedcluster.algorithms import Lloyd
 from fedcluster.algorithms._private_cells import GridCells
+from fedcluster.algorithms._private_moments import BoxMoments
 from fedcluster.cli import app
 from fedcluster.client import Client
 from fedcluster.core import Data, State, Summary, Task
@@ -28,7 +30,8 @@ from fedcluster.engines._plausible import implausible
 from fedcluster.engines._remote import RemoteEngine
 from fedcluster.engines._responder import Responder
 from fedcluster.engines._wire import pack, unpack, write_tasks
-from fedcluster.errors import InputError, SiteError
+from fedcluster.errors import InputError
+from fedcluster.federation._audit_log import AuditLog, Head, parts_of, read_log
 from fedcluster.federation._budget_messages import budget_content
 from fedcluster.federation._membership import SPENT, Membership, site_responder
 from fedcluster.metrics._moments import SiteSize
@@ -301,7 +304,7 @@ def test_a_coordinator_asks_for_no_size_and_takes_noisy_weights(tmp_path):
     assert (answers.total().weights < 0).any()
     [site] = engine.introduce()
     assert (site.n_rows, site.weight, site.columns[0].name) == (None, None, "x0")
-    with pytest.raises(SiteError, match="every answer needs noise"):
+    with pytest.raises(InputError, match="every answer needs noise"):
         engine.ask([Task(SiteSize(), STATE)])
 
 
@@ -410,14 +413,72 @@ def test_a_program_of_a_site_refuses_what_has_no_noise(folder):
         turns.end("the test is over")
 
 
-def test_a_ledger_that_went_is_missed(folder):
-    """Answers with noise have left, by the log; without the ledger they would be forgotten."""
-    from fedcluster.federation._audit_log import AuditLog
+MOMENTS = task(20.0, step=BoxMoments(), state=State())
 
-    log = AuditLog(folder / "audit.jsonl", "north")
-    log.append(lambda head: {"question": "q", "tasks": [{"task": "S()", "noise": 20.0}]})
-    with pytest.raises(InputError, match="is missing, and answers with noise have left"):
+
+def emptied(path: Path) -> None:
+    with sqlite3.connect(path) as file:
+        file.execute("DELETE FROM spent")
+
+
+def older(path: Path) -> None:
+    with sqlite3.connect(path) as file:
+        file.execute("DELETE FROM spent WHERE id = (SELECT max(id) FROM spent)")
+
+
+FORGOTTEN: dict[str, Any] = {
+    "removed": Path.unlink,
+    "emptied": emptied,
+    "cut to nothing": lambda path: path.write_bytes(b""),
+    "an older copy": older,
+}
+
+
+@pytest.mark.parametrize("happens", FORGOTTEN)
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_ledger_that_falls_behind_the_log_admits_nothing(folder, happens, restarted):
+    """While the site runs or at its next start: what the log knows of was spent."""
+    turns = started(folder)
+    for exchange in range(2):
+        header, arrays = unpack(turns.reply(question(MOMENTS, exchange=exchange)))
+        assert arrays, header
+    FORGOTTEN[happens](folder / SPENT)
+    if restarted:
+        turns.end("the test restarts it")
+        with pytest.raises(InputError, match=r"sqlite says that rho .* put back a copy"):
+            started(folder)
+        return
+    try:
+        header, arrays = unpack(turns.reply(question(MOMENTS, exchange=2)))
+        assert (header["failed"], arrays) == ("InputError", {})
+    finally:
+        turns.end("the test is over")
+
+
+def line_of(spent: float, head: Head) -> dict[str, Any]:
+    return {"question": "q" * 200, "spent": spent}
+
+
+def test_a_full_file_of_the_log_passes_on_what_is_spent(folder):
+    log = AuditLog(folder / "audit.jsonl", "north", largest=500)
+    for i in range(5):
+        log.append(partial(line_of, i / 10))
+    assert len(parts_of(log.path)) > 1
+    with AuditLog(log.path, "north").locked() as head:
+        assert head.spent == 0.4
+    (folder / SPENT).write_bytes(b"")
+    with pytest.raises(InputError, match=r"rho 0 is spent .* it was 0\.4"):
         started(folder)
-    ledger(folder).charge({"run": "r", "exchange": 0}, answers=1, rho=rho_of([20.0]))
-    assert (folder / SPENT).exists()
-    started(folder).end("the test is over")
+
+
+def test_the_log_of_a_site_says_what_is_spent(folder):
+    """Of each question, a repetition included, whether it was answered or not."""
+    turns = started(folder)
+    try:
+        asked = question(MOMENTS)
+        for message in (asked, asked, question(Task(Lloyd(), STATE), exchange=1)):
+            turns.reply(message)
+    finally:
+        turns.end("the test is over")
+    spent = [line["spent"] for line in read_log(folder / "audit.jsonl") if "question" in line]
+    assert spent == [rho_of([20.0])] * 3

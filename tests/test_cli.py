@@ -310,7 +310,7 @@ def test_a_warning_is_one_line_and_part_of_the_json():
         ),
         (
             ["north.csv", "south.csv", "-k", 2, "--site-column", "hospital"],
-            "--site-column is for one file of all sites, not for 2 files",
+            "--site-column is for one file of all sites, not for 2 files: leave it out",
         ),
         (
             ["one.csv", "two=one.csv", "-k", 2],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from typing import Any, Unpack, get_type_hints
 
 import numpy as np
 import pytest
@@ -12,7 +12,16 @@ from numpy.typing import NDArray
 
 from fedcluster import Data, State, Summary
 from fedcluster.algorithms import Lloyd
-from fedcluster.core import Answers, Engine, FitParameters, Limit, SiteInfo, Task, first_alike
+from fedcluster.core import (
+    Answers,
+    Engine,
+    FitParameters,
+    Introduction,
+    Limit,
+    SiteInfo,
+    Task,
+    first_alike,
+)
 from fedcluster.engines import LocalEngine, PooledEngine
 from fedcluster.engines._remote import RemoteEngine
 from fedcluster.preprocessing import NumericColumn, Preprocessor
@@ -150,10 +159,17 @@ def test_every_engine_is_asked_in_the_same_way(engine: type[Engine]) -> None:
             {p.name: p.default for p in inspect.signature(getattr(kind, name)).parameters.values()}
             for kind in (engine, Engine)
         )
+        if "asked" in ours:  # handed on as it comes
+            hints = get_type_hints(engine.introduce)
+            assert hints["asked"] == Unpack[Introduction]
+            ours = {"self": ours["self"], **DEFAULTS}
         assert ours == protocol
-    assert [*inspect.signature(Engine.introduce).parameters][1:] == ["columns", "texts", "labels"]
-    for name, default in {"columns": False, "texts": (), "labels": False}.items():
-        assert inspect.signature(Engine.introduce).parameters[name].default == default
+    assert [*inspect.signature(Engine.introduce).parameters][1:] == list(DEFAULTS)
+    assert get_type_hints(Introduction).keys() == DEFAULTS.keys()
+
+
+DEFAULTS = {"columns": False, "texts": (), "labels": False, "steps": ()}
+"""What an engine is asked of the sites when nothing is said."""
 
 
 def test_tasks_that_share_a_preprocessor_name_the_first_of_them() -> None:
@@ -187,3 +203,26 @@ def test_a_limit_that_is_no_dataclass_is_told_as_it_is() -> None:
 
     assert Limit.from_filter(Own()) == Limit("Own limit")
     assert Limit.from_filter(MinRows(3)) == Limit("MinRows", (("n", 3),))
+
+
+TOO_LARGE: dict[str, tuple[float, float, bool]] = {
+    "a row": (2e150, 1.0, True),
+    "two rows": (2e150, 2.0, False),
+    "less than nothing": (-5e150, 2.0, True),
+    "a row of little weight": (1e149, 1e-3, False),  # the sum, not the mean, is what others add to
+    "a row of little weight, and too much": (2e150, 1e-3, True),
+    "a weight below 0, by noise": (5.0, -3.0, False),
+    "not a number": (np.nan, 1.0, True),
+    "infinite weight": (1.0, np.inf, True),
+    "nothing": (0.0, 0.0, False),
+}
+
+
+@pytest.mark.parametrize("case", TOO_LARGE)
+def test_a_sum_is_too_large_for_its_rows_and_never_for_less_than_one(case: str) -> None:
+    value, weight, too_large = TOO_LARGE[case]
+    lines = Summary(np.array([[1.0, 1.0], [1.0, value]]), np.array([1.0, weight]))
+    assert lines.is_too_large is too_large
+    answers = Answers({"a": lines, "b": Summary(np.ones((2, 2)), np.ones(2))})
+    assert answers.too_large() == ["a"] * too_large
+    assert Summary(lines.sums[::-1], lines.weights[::-1]).is_too_large is too_large

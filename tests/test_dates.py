@@ -55,7 +55,7 @@ def test_dates_that_are_missing_or_none_are_said() -> None:
     assert model.fit_report_ is not None
     assert model.fit_report_.missing == {"site": {"born": 1}}
     for dates, message in (
-        ({"x": "age"}, "site 'a', column 'x': dates= names it, but it holds no dates"),
+        ({"x": "age"}, "site 'a', column 'x', row 0: 0.0 is no date; this column is to hold dates"),
         ({"berth": "age"}, "dates= names 'berth', and no site has such a column"),
         ({"born": "year"}, "dates become age, age:YYYY-MM-DD"),
     ):

@@ -278,10 +278,10 @@ def test_where_it_is_denied_one_line_says_what_to_do(
 
 def test_site_files_say_it_themselves(files: list[str]) -> None:
     said = fails("fit", "north.toml", "-k", 2, "--out", "out", "--decimal", ",")
-    assert said.endswith("--decimal are what a site file says itself")
+    assert said.endswith("--decimal are what a site file says itself: leave them out")
     run("fit", "north.toml", "-k", 2, "--out", "out")
     said = fails("predict", "out/model.json", "north.toml", "--out", "new", "--decimal", ",")
-    assert said.endswith("--decimal are what a site file says itself")
+    assert said.endswith("--decimal are what a site file says itself: leave them out")
 
 
 def test_check_shows_them(files: list[str]) -> None:

@@ -50,6 +50,7 @@ def model(rows: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 FILES = [f"{site}.csv" for site in SITES]
 FUZZY = {"partition-coefficient", "xie-beni", "fuzzy-db", "fuzzy-db-squared", "osse"}
+FUZZY |= {"fuzzy-objective"}
 
 
 def run(*arguments: object) -> Any:

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 from fedcluster import Summary
 from fedcluster._exact import FEW, MOST_PLANES, canonical, exact_sum, is_canonical
-from fedcluster.kernels._site_sums import add_lines, empty_bank, planes_of
+from fedcluster.kernels._site_sums import add_lines, empty_bank, may_exceed, planes_of
 
 DIGITS = st.sampled_from([1, 3, 1 << 52, (1 << 53) - 1, (1 << 52) + 1]) | st.integers(1, 1 << 53)
 NUMBERS = st.builds(
@@ -78,6 +78,27 @@ def test_compiled_code_adds_many_numbers_of_any_exponents(width: int) -> None:
         bank = empty_bank(1, 3)
         add_lines(numbers, bank)
         assert canonical(planes_of(bank)).tobytes() == exact_sum(list(numbers[:, None])).tobytes()
+
+
+@given(numbers=TERMS, most=st.integers(-1000, 950))
+@example(numbers=[1.0, 31.0], most=3)  # the second is cut at the step of the first
+def test_what_was_added_is_known_to_be_small_though_it_cancels(
+    numbers: list[float], most: int
+) -> None:
+    """No number above a bound is missed, and one far below it is no reason to look."""
+    bank, bound, largest = empty_bank(1, 1), math.ldexp(1.0, most), max(map(abs, numbers))
+    add_lines(np.array([*numbers, *(-x for x in numbers)])[:, None], bank)
+    assert not canonical(planes_of(bank)).any()
+    assert may_exceed(bank, bound) >= (largest > bound)
+    assert may_exceed(bank, bound) <= (32 * largest > bound)
+
+
+@pytest.mark.parametrize("wrong", [np.inf, -np.inf, np.nan])
+def test_a_number_that_is_not_finite_is_not_forgotten(wrong: float) -> None:
+    for numbers in ([wrong, 1.0], [1.0, wrong], [wrong, 1e300, wrong, 0.0]):
+        bank = empty_bank(1, 1)
+        add_lines(np.array(numbers)[:, None], bank)
+        assert may_exceed(bank, 1e308)
 
 
 def test_two_numbers_are_not_always_enough() -> None:

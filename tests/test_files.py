@@ -1,7 +1,10 @@
 """Files of rows: what is read, and what is said of files that cannot be read."""
 
 import gzip
+import os
+import stat
 from pathlib import Path
+from threading import get_ident
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +18,14 @@ from fedcluster.cli._reading import read_sites
 from fedcluster.errors import InputError
 from fedcluster.io import _outputs as outputs
 from fedcluster.io._columns import column_list
-from fedcluster.io._outputs import atomic_folder, atomic_write, check_folder, json_text, label_files
+from fedcluster.io._outputs import (
+    atomic_folder,
+    atomic_write,
+    check_folder,
+    json_text,
+    label_files,
+    write_durably,
+)
 from fedcluster.io._reader import ColumnRoles
 
 TWO = "x,y\n1,2\n3,4\n"
@@ -476,6 +486,55 @@ def test_a_file_keeps_its_old_content_until_the_new_one_is_whole():
     with atomic_write(Path("a")) as temporary:
         temporary.write_text("new")
     assert tree(Path()) == {"a": "new"}
+
+
+@pytest.fixture
+def open_umask():
+    """Others may do anything with what is written carelessly."""
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def modes(folder):
+    """The permissions of all files and folders below a folder."""
+    paths = sorted(folder.rglob("*"))
+    return {str(p.relative_to(folder)): stat.S_IMODE(p.stat().st_mode) for p in paths}
+
+
+def test_what_is_written_is_for_its_owner_alone(open_umask):
+    out = Path("out")
+    with atomic_folder(out) as folder:
+        assert stat.S_IMODE(folder.parent.stat().st_mode) == 0o700  # nobody enters meanwhile
+        (folder / "labels").mkdir()
+        (folder / "labels/a.csv").write_text("new")
+        (folder / "start.sh").write_text("new")
+        (folder / "start.sh").chmod(0o755)
+    assert stat.S_IMODE(out.stat().st_mode) == 0o700
+    assert modes(out) == {"labels": 0o700, "labels/a.csv": 0o600, "start.sh": 0o700}
+
+
+def test_what_comes_into_an_open_folder_is_for_its_owner_alone(open_umask):
+    """The folder stays as its owner has made it; who had let others read a file says so again."""
+    out = Path("out")
+    out.mkdir(mode=0o755)
+    (out / "model.json").write_text("old")
+    (out / "mine.txt").write_text("old")
+    write(["model.json", "history.json"], out, [])
+    assert stat.S_IMODE(out.stat().st_mode) == 0o755
+    assert modes(out) == {"history.json": 0o600, "mine.txt": 0o666, "model.json": 0o600}
+
+
+def test_a_file_is_for_its_owner_alone_while_it_is_written_and_after(open_umask):
+    Path("a").write_text("old")
+    Path(f".a-{os.getpid()}-{get_ident()}.partial").write_text("of a program that was killed")
+    with atomic_write(Path("a")) as temporary:
+        assert (temporary.read_text(), stat.S_IMODE(temporary.stat().st_mode)) == ("", 0o600)
+        temporary.write_text("new")
+    write_durably(Path("log"), b"one line\n")
+    write_durably(Path("log"), b"another\n")
+    assert tree(Path()) == {"a": "new", "log": "one line\nanother\n"}
+    assert modes(Path()) == {"a": 0o600, "log": 0o600}
 
 
 def test_a_folder_that_cannot_be_written_is_refused_before_the_work():

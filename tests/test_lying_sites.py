@@ -21,28 +21,31 @@ from fedcluster._attacks._lies import LIES, LyingEngine
 from fedcluster._bounds import Bounded, Box
 from fedcluster._ranges import allowed_of
 from fedcluster._report._messages import influence_line
+from fedcluster.algorithms import Lloyd
 from fedcluster.cli import app
 from fedcluster.client import Client
 from fedcluster.core import Answers, Column, Data, SiteInfo, State, Summary, Task
 from fedcluster.engines import LocalEngine
 from fedcluster.engines import _wire as wire
-from fedcluster.engines._believed import Believed
+from fedcluster.engines._believed import Believed, check_answer
 from fedcluster.engines._forgetting import ForgettingEngine
+from fedcluster.engines._plausible import implausible
 from fedcluster.engines._recorded import RecordedEngine
 from fedcluster.engines._remote import RemoteEngine
 from fedcluster.engines._responder import Responder
+from fedcluster.engines._wire import WireError
 from fedcluster.errors import InputError, SiteError
 from fedcluster.federation._bounds import first_rows, keep_first_rows
 from fedcluster.federation._folder import Federation, bound, create
 from fedcluster.federation._runs import content_without
-from fedcluster.jobs import Fit, execute
+from fedcluster.jobs import Fit, check_job, execute
 from fedcluster.kernels import nearest
 from fedcluster.metrics._moments import Means, Squares
 from fedcluster.preprocessing import PreprocessingSpec, Preprocessor
 from fedcluster.preprocessing._columns import Category, NumericColumn
 from fedcluster.preprocessing._moments import Missing, Principal
 from fedcluster.privacy import Groups
-from fedcluster.recipes._robust import Robust, apart, majority, robust_rule
+from fedcluster.recipes._robust import Robust, apart, majority
 from fedcluster.rounds import server_update
 
 SITES = ("north", "south")
@@ -546,7 +549,25 @@ def test_what_robust_fits_cannot_do_is_refused(options, reason) -> None:
 def test_robust_fits_need_more_than_secure_sums() -> None:
     sites = [SiteInfo(name, secure=True) for name in "abc"]
     with pytest.raises(InputError, match="secure sums, which hide what must be compared"):
-        robust_rule(Fit(4, robust=1), sites, 0)
+        check_job(Fit(4, robust=1), sites)
+
+
+@pytest.mark.parametrize(
+    ("weight", "resampled", "believed"),
+    [(100, None, True), (101, None, False), (101, 3, True), (2000, 3, True), (2001, 3, False)],
+)
+def test_rows_drawn_again_may_weigh_twenty_times_as_much(
+    weight: float, resampled: int | None, believed: bool
+) -> None:
+    """A bootstrap sample of a site's 100 rows may be larger; no other answer may."""
+    site = SiteInfo("a", n_rows=100.0, weight=100.0, n_columns=1)
+    task = Task(Lloyd(), State.at([[0.0]]), resampled=resampled)
+    answer = Summary(np.zeros((1, 2)), np.array([float(weight)]))
+    if believed:
+        check_answer(task, answer, site, Believed(), None)
+    else:
+        with pytest.raises(WireError, match=f"a line weighs {weight}, but all rows"):
+            check_answer(task, answer, site, Believed(), None)
 
 
 def test_steps_that_cannot_be_compared_are_refused() -> None:
@@ -615,3 +636,25 @@ def test_a_run_to_forget_a_site_is_that_run_without_it(tmp_path: Path) -> None:
     for name, site, reason in (("old", "z", "'z' cannot be forgotten"), ("no", "a", "no run 'no'")):
         with pytest.raises(InputError, match=reason):
             content_without(trial, name, site, new)
+
+
+PLAUSIBLE: dict[str, tuple[list[float], set[str]]] = {
+    "of two, the smaller is believed": ([3.0, 1e99], {"b"}),
+    "of two, in the other order": ([1e99, 3.0], {"a"}),
+    "two of four": ([3.0, 1e99, 4.0, 1e98], {"b", "d"}),
+    "small numbers that differ much": ([1e-30, 1e-12, 2e-30], set()),
+    "below 1, as much more than 1": ([1e-30, 2e17, 2e-30], {"b"}),
+    "not quite as much more than 1": ([1e-30, 0.9e17, 2e-30], set()),
+    "as much more than others": ([1e3, 3e20, 2e3], {"b"}),
+    "not quite as much more than others": ([1e3, 1.9e20, 2e3], set()),
+}
+
+
+@pytest.mark.parametrize("case", PLAUSIBLE)
+def test_a_site_is_held_against_the_lower_median_and_against_one(case: str) -> None:
+    said, refused = PLAUSIBLE[case]
+    answers = {
+        name: [Summary(np.array([[2 * x, 1.0], [0.0, 0.0]]), np.array([2.0, 0.0]))]
+        for name, x in zip("abcd", said, strict=False)
+    }
+    assert set(implausible(answers)) == refused

@@ -341,3 +341,32 @@ def test_accounting_names_missing_packages(monkeypatch):
     monkeypatch.setitem(sys.modules, "dp_accounting.pld", SimpleNamespace())
     with pytest.raises(InputError, match=r"pip install 'fedcluster\[privacy\]'"):
         epsilon_of(0.123, 1e-6)
+
+
+def test_rounding_to_a_grid_is_paid_for_by_more_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rounding n numbers to steps s may raise a sensitivity D by s sqrt(n), and so is the noise.
+
+    By hand: D = 3 has the step 2^(1 - 20), D = 1 the step 2^-20; of four sums and two weights.
+    """
+    drawn: list[tuple[int, float]] = []
+
+    def mechanism(scale: float) -> Any:
+        def exact(whole: list[int]) -> list[int]:
+            drawn.append((len(whole), scale))
+            return whole
+
+        return exact
+
+    @dataclass(frozen=True)
+    class Threefold(SumsByCentre):
+        def sensitivity(self, state: State, n_columns: int) -> Sensitivity:
+            return Sensitivity(3.0, 1.0, self.share)
+
+    monkeypatch.setattr("fedcluster.privacy._noise._mechanism", mechanism)
+    noisy = with_noise(Summary(np.ones((2, 2)), np.ones(2)), task(8.0, step=Threefold()))
+    np.testing.assert_array_equal(noisy.sums, np.ones((2, 2)))
+    for_sums, for_weights = scales(Sensitivity(3.0, 1.0), 8.0)
+    exact = [2.0**19 * for_sums * (1 + 2.0**-19 * 2 / 3), 2.0**20 * for_weights]
+    exact[1] *= 1 + 2.0**-20 * np.sqrt(2)
+    assert [n for n, _ in drawn] == [4, 2]
+    np.testing.assert_allclose([scale for _, scale in drawn], exact, rtol=1e-12)

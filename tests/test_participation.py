@@ -21,8 +21,10 @@ from fedcluster.engines._recorded import RecordedEngine
 from fedcluster.errors import HeldBackError
 from fedcluster.jobs import Fit, execute
 from fedcluster.kernels import nearest
+from fedcluster.metrics import Inertia
+from fedcluster.recipes._evaluation import objective_value
 from fedcluster.recipes._participation import Sampled
-from fedcluster.rounds import EarlyStop, Plan, everyone, run, server_update
+from fedcluster.rounds import EarlyStop, Plan, everyone, run, run_plan, server_update
 
 CENTERS = np.array([[0.0, 0.0], [12.0, 0.0], [0.0, 12.0]])
 RNG = np.random.default_rng(0)
@@ -275,3 +277,37 @@ def test_a_plan_for_everyone_is_told_when_it_is_enough() -> None:
 def test_a_fraction_beyond_its_bounds_is_refused(fraction: float) -> None:
     with pytest.raises(ValueError, match="participation must be above 0 and at most 1"):
         FederatedKMeans(3, participation=fraction).fit(ROWS)
+
+
+def test_one_task_for_all_makes_a_round_ask_all() -> None:
+    """A round is one message: a run that asks a sample may share it with one that asks all."""
+    asked = []
+    sites = LocalEngine(Client(f"{i}", Data(np.full((2, 1), float(i)))) for i in range(6))
+
+    def plan() -> Plan[None]:
+        sampled, of_all = (
+            Task(Lloyd(), State.at([[0.0]]), everyone=all_) for all_ in (False, True)
+        )
+        for tasks in (
+            [sampled],
+            [sampled, of_all],
+            [of_all, sampled],
+            [of_all],
+            [sampled, sampled],
+        ):
+            answers = yield tasks
+            asked.append(len(answers[0].answered))
+
+    run_plan(plan(), sites, participation=0.5)
+    assert asked == [3, 6, 6, 6, 3]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_a_fit_made_small_is_told_of_all_sites_whoever_takes_part(seed: int) -> None:
+    """Two rows at each site, each 1 from the centre between them."""
+    places = {"a": 0.0, "b": 9.0, "c": 20.0, "d": 40.0}
+    rows = {name: Data(np.array([[x - 1.0], [x + 1.0]])) for name, x in places.items()}
+    sites = LocalEngine(Client(name, data) for name, data in rows.items())
+    state = State.at([[x] for x in places.values()])
+    told = run_plan(objective_value(Inertia(), state), sites, participation=0.25, seed=seed)
+    assert told.value == {"inertia": 8.0}

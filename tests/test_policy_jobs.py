@@ -105,7 +105,7 @@ FITS: list[Any] = [
     *({"algorithm": name} for name in ALGORITHMS if name != "fedavg"),
     *({"algorithm": name, "m": 1.5} for name in FUZZY_ALGORITHMS),
     *({"algorithm": "lloyd", "init": init} for init in INITS),
-    *({"algorithm": "fkm", "init": init} for init in INITS),
+    *({"algorithm": "fkm", "init": init} for init in INITS if init not in ("summaries", "sums")),
     *({"quality": quality} for quality in QUALITIES),
     pytest.param({"quality": "best", "n_clusters": 12}, marks=pytest.mark.long),
     {"sums_only": True},
@@ -155,6 +155,17 @@ def test_every_preparation_is_within_the_policy(how: dict[str, Any], tmp_path: P
 def test_a_choice_of_k_up_to_twelve_with_preparation(tmp_path: Path) -> None:
     how = {"scale": "robust", "missing": "median", "pca": 2}
     assert carried_out("select-k", {"prepare": how}, tmp_path, None)["out"]
+
+
+@pytest.mark.parametrize("missing", ["mean", "median"])
+def test_a_profile_of_prepared_rows_with_texts_is_within_the_policy(
+    missing: str, tmp_path: Path
+) -> None:
+    """It asks about the rows as they are, as well."""
+    how = {"scale": "robust", "missing": missing, "pca": 2}
+    asked = {"n_clusters": 3, "prepare": how, "profile": True}
+    assert carried_out("fit", asked, tmp_path, None)["out"]
+    assert Counting.most["preparations"] == PolicyLimits().max_preparations
 
 
 def test_there_is_head_room() -> None:

@@ -17,7 +17,8 @@ from fedcluster._choices import MISSING, SCALES
 from fedcluster.cli import app
 from fedcluster.cli._options import Scaling
 from fedcluster.errors import InputError
-from fedcluster.io._frames import raw_rows
+from fedcluster.io._frames import read_table
+from fedcluster.io._reader import ColumnRoles
 from fedcluster.kernels._runtime import announcer
 from fedcluster.model import Model
 from fedcluster.preprocessing import PreprocessingSpec
@@ -156,7 +157,7 @@ def test_a_weight_makes_text_count_less(files, tables):
     assert saved.preprocessor == model.preprocessor_
     assert model.preprocessor_ is not None
     pooled = model.preprocessor_.apply(
-        raw_rows(pd.concat(tables.values())[["age", "height", "sex"]], where="")
+        read_table(pd.concat(tables.values())[["age", "height", "sex"]], ColumnRoles(raw=True))
     )
     twin = KMeans(2, n_init=10, random_state=0).fit(pooled.X)
     assert model.inertia_ == pytest.approx(twin.inertia_, rel=1e-9)

@@ -25,7 +25,7 @@ from fedcluster.errors import HeldBackError, InputError, SiteError
 from fedcluster.metrics._moments import Means
 from fedcluster.preprocessing import Category, NumericColumn, PreprocessingSpec, Preprocessor
 from fedcluster.preprocessing._fitting import fit
-from fedcluster.preprocessing._moments import principal
+from fedcluster.preprocessing._moments import Principal, principal
 from fedcluster.preprocessing._quantiles import Histogram, quantiles
 from fedcluster.preprocessing._spec import agree
 from fedcluster.privacy import Groups, MinClusterSize, MinRows
@@ -353,6 +353,36 @@ def test_text_that_makes_no_category_is_left_out_with_the_reason(texts, reason) 
 # Agreement
 
 
+def test_a_site_that_keeps_all_from_using_a_column_is_warned_of() -> None:
+    """One that says another kind than most, whether by mistake or to change the clusters."""
+    number, text = Column("age"), Column("age", "text", ("old",))
+    sex = Column("sex", "text", ("F",))
+    said: dict[str, tuple[list[Column | None], str | None]] = {
+        "another kind": ([number, number, text], "text at c"),
+        "dates": ([number, number, Column("age", "date")], "dates at c"),
+        "lacking": ([number, number, None], "is lacking at c"),
+        "no majority": ([number, text], None),
+        "two of four": ([number, number, text, text], None),
+        "unusable at most": ([Column("age", "mixed"), Column("age", "mixed"), number], None),
+        "of one site alone": ([number, None, None], None),
+        "alike": ([number, number, number], None),
+    }
+    for what, (columns, warned) in said.items():
+        told = {
+            name: [sex, *([] if column is None else [column])]
+            for name, column in zip("abcd", columns, strict=False)
+        }
+        schema = agree(told)
+        assert ("age" in schema.left_out) is (what != "alike"), what
+        if warned is None:
+            assert schema.warnings == (), what
+        else:
+            [line] = schema.warnings
+            assert warned in line
+            assert line.endswith("left out at all sites because of c alone; correct it there")
+        assert agree(told, ["sex"]).warnings == ()  # left out on purpose
+
+
 def test_all_differences_are_named_at_once() -> None:
     told = {
         "north": [Column("age"), Column("sex", "text"), Column("bmi"), Column("born")],
@@ -507,6 +537,19 @@ def test_the_scatter_within_groups_is_weighed_as_the_rows_are() -> None:
     assert after.within is not None
     assert before.within.all()
     np.testing.assert_allclose(after.within, before.within * [4.0, 0.25, 0.25], rtol=1e-14)
+
+
+def test_the_scatter_within_groups_turns_with_the_rows() -> None:
+    """Along (0.6, 0.8), variances that are known of each column alone count by the squares."""
+    data = Data(np.random.default_rng(0).normal(size=(200, 2)) * [1.0, 5.0])
+    groups = Client("s", data, protection=Groups(5)).data
+    plain = Preprocessor((NumericColumn("x0"), NumericColumn("x1")))
+    turn = Principal((0.0, 0.0), ((0.6, 0.8), (-0.8, 0.6)), (1.0, 1.0))
+    before, after = plain.apply(groups).within, replace(plain, principal=turn).apply(groups).within
+    assert before is not None
+    assert after is not None
+    assert before.all()
+    np.testing.assert_allclose(after, np.array([[0.36, 0.64], [0.64, 0.36]]) @ before, rtol=1e-14)
 
 
 # A fitted preparation

@@ -556,9 +556,9 @@ def test_sorted_columns_are_kept_as_long_as_there_is_room(
     assert_array_equal(first.weights, again.weights)
     kept = data.cache["sorted columns"]
     assert list(kept) == list(range(room))
-    for j, (values, _) in kept.items():
+    for j, (values, _, _) in kept.items():
         assert_array_equal(values, np.sort(X[:, j]))
-        kept[j] = np.sort(X[:, j] - 100), None  # and used
+        kept[j] = np.sort(X[:, j] - 100), None, None  # and used
     below = Histogram().client_step(State(memory=memory), data, rng).weights[::2]
     assert_array_equal(below == 50, np.arange(3) < room)
 

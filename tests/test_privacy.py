@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from fedcluster.core import Summary
+from fedcluster.core import Data, Grouped, Summary
 from fedcluster.privacy import MinClusterSize, MinRows
-from fedcluster.privacy._limits import MANY, GroupCounter, Persons
+from fedcluster.privacy._limits import MANY, GroupCounter, Persons, behind_groups
 
 
 def lines(*rows: float) -> Summary:
@@ -76,3 +76,13 @@ def test_rows_that_are_surely_of_so_many_persons() -> None:
     """Four rows are of two, six of three; nothing is of four."""
     persons = Persons(np.array([0.0, 3, 5, 6]))
     assert [persons.rows_of(k) for k in (1, 2, 3, 4)] == [1, 4, 6, np.inf]
+
+
+def test_the_rows_behind_a_share_of_a_group_are_that_share_of_them() -> None:
+    """Of groups of 5, 6 and 9 rows: half of the second, and all of them but for rounding."""
+    grouped = Grouped(np.array([5.0, 9.0, 6.0]))
+    data = Data(np.zeros((3, 1)), grouped.counts, grouped=grouped)
+    line = Summary(np.zeros((2, 0)), np.ones(2), np.array([1.5, 3.0 - 1e-9]))
+    behind = behind_groups(line, data, grouped)
+    assert_array_equal(behind.support, [5.0 + 6.0 / 2, 20.0])
+    assert_array_equal(MinClusterSize(20)(behind, 20).weights, [0.0, 1.0])

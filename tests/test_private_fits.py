@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from numpy.typing import NDArray
 from test_budget import ByHand, responder
@@ -51,8 +52,8 @@ def model(**more: Any) -> FederatedKMeans:
 
 
 def in_units(fitted: Any) -> NDArray[np.float64]:
-    """The centres in units of the rows, in the order of `MIDDLES`."""
-    centers = np.asarray(fitted.preprocessor_.invert(fitted.cluster_centers_))
+    """The centres in the order of `MIDDLES`."""
+    centers = np.asarray(fitted.cluster_centers_)
     return centers[[int(((centers - middle) ** 2).sum(axis=1).argmin()) for middle in MIDDLES]]
 
 
@@ -70,6 +71,38 @@ def test_a_private_fit_finds_the_clusters_and_says_what_it_spent():
     assert len(fitted.labels_) == len(ROWS)
     assert fitted.sites_[0].limits == ()
     assert set(fitted.rows_held_back_.values()) == set(fitted.lone_rows_.values()) == {0}
+
+
+def test_all_that_is_told_of_centres_is_in_the_units_of_the_rows(tmp_path):
+    """Rows were given as they are, so the box in which they were clustered is not seen."""
+    fitted = model().fit(frame := pd.DataFrame(ROWS, columns=list(BOUNDS)))
+    assert fitted.preprocessor_ is None
+    fitted.save(tmp_path / "model.json")
+    kept, again = Model.load(tmp_path), FederatedKMeans.load(tmp_path)
+    np.testing.assert_array_equal(again.cluster_centers_, fitted.cluster_centers_)
+    told = np.array(list(kept.centers_in_units.values())).T
+    for centers in (told, fitted.centers_frame_, fitted.profile_[list(BOUNDS)]):
+        np.testing.assert_array_equal(centers, fitted.cluster_centers_)
+    far = np.linalg.norm(ROWS[:, None] - fitted.cluster_centers_, axis=2)
+    for estimator in (fitted, again):
+        np.testing.assert_allclose(estimator.transform(frame), far, rtol=1e-9)
+        np.testing.assert_array_equal(estimator.predict(frame[["bmi", "age"]]), fitted.labels_)
+    np.testing.assert_array_equal(kept.predict(frame[["bmi", "age"]]), fitted.labels_)
+    near = np.abs((ROWS[:, None] - fitted.cluster_centers_) / [5.0, 50.0])
+    clear = np.sort((near**2).sum(axis=2), axis=1)
+    some = clear[:, 1] - clear[:, 0] > 1e-4
+    np.testing.assert_array_equal((near**2).sum(axis=2).argmin(axis=1)[some], fitted.labels_[some])
+    assert fitted.score(frame) == pytest.approx(-clear[:, 0].sum(), rel=1e-4)
+
+
+def test_rows_outside_the_bounds_and_gaps_are_taken_as_the_fit_takes_them():
+    fitted = model().fit(ROWS)
+    inside = [[10.0, 100.0], [5.0, 30.0]]
+    outside = np.array([[99.0, 1e6], [np.nan, 30.0]])
+    np.testing.assert_allclose(fitted.transform(outside), fitted.transform(inside), rtol=1e-12)
+    np.testing.assert_array_equal(fitted.predict(outside), fitted.predict(inside))
+    with pytest.raises(InputError, match="a privacy budget are scaled by the bounds: use predict"):
+        fitted.to_sklearn()
 
 
 def test_two_fits_with_one_seed_have_other_noise():
@@ -325,7 +358,7 @@ def test_sites_with_a_budget_are_asked_with_noise_and_nothing_else(tmp_path):
 
 def test_a_plain_fit_is_refused_by_sites_with_a_budget(tmp_path):
     remote = RemoteEngine(ByHand(north=site(tmp_path, "north")), ["north"])
-    with pytest.raises(SiteError, match="under a privacy budget, every answer needs noise"):
+    with pytest.raises(InputError, match="under a privacy budget, every answer needs noise"):
         execute(Fit(3), remote, columns=["x0", "x1"])
 
 

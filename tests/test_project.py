@@ -43,6 +43,21 @@ def test_links_lead_to_files_and_headings_that_exist(page):
             assert anchor in anchors(target), f"{page.name} links to {link}: no such heading"
 
 
+def test_no_page_sends_its_readers_to_a_private_module():
+    """The reference calls a name private if a part of its path begins with an underscore."""
+    shown = [
+        *PAGES,
+        *sorted((ROOT / "docs").glob("*/*.md")),
+        *sorted((ROOT / "docs").rglob("*.ipynb")),
+    ]
+    dotted = re.compile(r"\bfedcluster(?:\.\w+)*(?:\._|(?:\.\w+)* import _)(?!_)\w+")
+    assert len(shown) > 50
+    assert dotted.search("from fedcluster.io import _csv")
+    assert dotted.search("`fedcluster._ranges`")
+    for page in shown:
+        assert dotted.findall(page.read_text("utf-8")) == [], page.name
+
+
 def test_links_of_the_readme_work_on_the_package_index_too():
     found = links(README.read_text("utf-8"))
     assert len(found) > 10

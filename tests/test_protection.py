@@ -13,7 +13,7 @@ from test_laws import STEPS, asked
 
 from fedcluster.algorithms import FFCM, FKM, FedAvg, KFed, Lloyd, SiteSummaries
 from fedcluster.client import Client
-from fedcluster.core import Column, Data, State, Step, Task
+from fedcluster.core import Column, Data, Filter, Grouped, State, Step, Task
 from fedcluster.engines import LocalEngine
 from fedcluster.errors import InputError
 from fedcluster.jobs import Fit, execute
@@ -25,7 +25,7 @@ from fedcluster.metrics._moments import Moments, Squares
 from fedcluster.preprocessing import PreprocessingSpec, Preprocessor
 from fedcluster.preprocessing._columns import Category, NumericColumn
 from fedcluster.preprocessing._moments import Covariance, Principal
-from fedcluster.privacy import Grouping, Groups
+from fedcluster.privacy import Grouping, Groups, MinClusterSize, MinRows
 from fedcluster.privacy import _partition as partitions
 
 TOWNS = ("Ahlen", "Bonn", "Celle", "Zell")
@@ -329,11 +329,15 @@ def questions(rng: np.random.Generator) -> Iterator[Task]:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_no_bit_of_any_answer_depends_on_a_proper_part_of_a_group(seed, monkeypatch) -> None:
-    """Rows change within their groups, so that the sums and the site's scatter stay."""
+    """Rows change within their groups, so that the sums and the site's scatter stay.
+
+    With limits on sums over groups as without: what they hold back depends on no row either.
+    """
+    limits: list[Filter] = [MinRows(40), MinClusterSize(20)] if seed % 2 else []
     rows, changed, groups = balanced(seed)
     assert not np.array_equal(rows.X, changed.X, equal_nan=True)
     hold(monkeypatch, groups)
-    one, other = (Client("north", data, protection=Groups(P)) for data in (rows, changed))
+    one, other = (Client("north", data, limits, Groups(P)) for data in (rows, changed))
     assert one.describe() == other.describe()
     assert one.classes() == other.classes()
     assert one.site == other.site
@@ -554,3 +558,18 @@ def test_rows_that_are_mostly_others_are_refused_until_it_is_said_that_they_are(
     before = file.read_bytes()
     assert len(grouped(Data(X + 1.0), Grouping(Groups(P, generation=2), file))) > 20
     assert file.read_bytes() != before
+
+
+def test_products_with_a_basis_are_those_of_whole_rows_times_it() -> None:
+    """Of groups the squares within them belong to it, on the diagonal: here 5, 0 and 7."""
+    rng = np.random.default_rng(0)
+    X, counts = rng.normal(size=(6, 3)), np.full(6, 5.0)
+    means = Grouped(counts, scatter={"x0": 5.0, "x2": 7.0})
+    basis = np.linalg.qr(rng.normal(size=(3, 2)))[0]
+    at = np.array([[0.5, 0.0, -1.0]])
+    asked = State(at, np.zeros(1)), State(at, np.zeros(1), memory={"basis": basis})
+    data = Data(X, counts, grouped=means)
+    whole, along = (Covariance().client_step(state, data, rng).sums for state in asked)
+    by_hand = 5 * (X - at).T @ (X - at) + np.diag([5.0, 0.0, 7.0])
+    np.testing.assert_allclose(whole, by_hand, rtol=1e-13)
+    np.testing.assert_allclose(along, by_hand @ basis, rtol=1e-12)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +11,9 @@ from grids import flower_engine
 
 from fedcluster.algorithms import Lloyd
 from fedcluster.client import Client
-from fedcluster.core import Data, State
+from fedcluster.core import TOGETHER, Data, State, Summary, Task
 from fedcluster.engines import LocalEngine
-from fedcluster.engines._recorded import RecordedEngine
+from fedcluster.engines._recorded import RecordedEngine, kept_answers
 from fedcluster.errors import InputError
 from fedcluster.io import open_rows
 from fedcluster.recipes import FitSpec, clustering
@@ -145,3 +146,40 @@ def test_a_record_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
     with pytest.raises(KilledError):
         run_plan(plan(), RecordedEngine(local(), tmp_path))
     assert list(tmp_path.iterdir()) == []
+
+
+class Told:
+    """An engine whose answers also say something else, such as what a quorum goes on with."""
+
+    def __init__(self, **more):
+        self.engine, self.more = local(), more
+        self.introduce = self.engine.introduce
+
+    def ask(self, tasks, sites=None):
+        return [replace(each, **self.more) for each in self.engine.ask(tasks, sites)]
+
+
+@pytest.mark.parametrize(("enough", "spare"), [(None, 0), (1, 2), (2, 1), (3, 0)])
+def test_how_many_answers_a_run_goes_on_without_is_recorded(enough, spare, tmp_path):
+    task = Task(Lloyd(), State.at(ROWS["a"][:3]))
+    RecordedEngine(Told(enough=enough), tmp_path).ask([task])
+    [again] = RecordedEngine(Mortal(local(), 0), tmp_path).ask([task])
+    assert (again.enough, again.n_spare) == (enough, spare)
+
+
+def test_only_answers_of_single_sites_to_the_same_question_are_taken_up(tmp_path):
+    """Of a secure sum, nobody can leave a site out afterwards."""
+    task, other = (Task(Lloyd(), State.at(ROWS["a"][i : i + 3])) for i in (0, 1))
+    names, total = list(ROWS), {TOGETHER: Summary(np.zeros((3, 3)), np.zeros(3))}
+    for folder, engine in (
+        ("single", Told()),
+        ("secure", Told(by_site=total, summed=tuple(names))),
+    ):
+        RecordedEngine(engine, tmp_path / folder).ask([task])
+    single, secure = (tmp_path / folder / "exchange-0000" for folder in ("single", "secure"))
+    kept = kept_answers(single, [task], names, names)
+    assert kept is not None
+    assert list(kept[0].by_site) == names
+    assert kept_answers(single, [other], names, names) is None
+    assert kept_answers(single, [task], names, names[:2]) is None
+    assert kept_answers(secure, [task], names, names) is None

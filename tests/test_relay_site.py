@@ -151,7 +151,7 @@ class Flat:
 
 
 JOBS = {
-    "lloyd": Fit(2, algorithm="lloyd", init="k-means++", sums_only=True, seed=1),
+    "lloyd": Fit(2, algorithm="lloyd", sums_only=True, seed=1),
     "default": Fit(2, sums_only=True, seed=1),
     "prepared": Fit(2, prepare=PreprocessingSpec(scale="standard"), sums_only=True, seed=1),
 }

@@ -25,7 +25,7 @@ from fedcluster.engines import _wire as wire
 from fedcluster.engines._believed import NOTHING_STATED, check_answer
 from fedcluster.engines._remote import RemoteEngine
 from fedcluster.engines._responder import Responder
-from fedcluster.errors import SiteError
+from fedcluster.errors import InputError, SiteError
 from fedcluster.jobs import Fit, execute
 from fedcluster.metrics import Inertia
 from fedcluster.privacy._ledger import PolicyError
@@ -126,9 +126,9 @@ def test_a_fit_over_the_wire_has_the_same_bits() -> None:
 
 @pytest.mark.parametrize("step", [SiteSummaries(8), KFed(2), FKM(2)], ids=repr)
 def test_a_relay_answers_no_step_that_does_not_add(step: Algorithm) -> None:
-    with pytest.raises(SiteError, match="needs each site's own answer, and a relay sends totals"):
+    with pytest.raises(InputError, match="needs each site's own answer, and a relay sends totals"):
         LocalEngine(relays()).ask([Task(step, State())])
-    with pytest.raises(SiteError, match=r"refused the question: .* needs each site's own answer"):
+    with pytest.raises(InputError, match="needs each site's own answer"):
         posted(relays()[:1]).ask([Task(step, State())])
 
 
@@ -193,6 +193,14 @@ def test_a_relay_has_limits_of_its_own() -> None:
     assert relay.answer(Task(Lloyd(), START)).n_values == 0
     everything = Relay("r", LocalEngine(clients(NAMES[:3])), filters=[MinRows(10**6)])
     assert everything.answer(Task(Inertia(), START)).n_values == 0
+
+
+def test_the_rows_of_all_its_sites_count_for_a_limit_of_a_relay() -> None:
+    """It lets the total out from exactly as many rows on as they have together."""
+    n = sum(len(ROWS[name]) for name in NAMES[:3])
+    for least, lines in ((n, 1), (n + 1, 0)):
+        relay = Relay("r", LocalEngine(clients(NAMES[:3])), filters=[MinRows(least)])
+        assert np.count_nonzero(relay.answer(Task(Inertia(), START)).weights) == lines
 
 
 # What it tells of its sites.

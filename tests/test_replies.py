@@ -429,7 +429,10 @@ def test_an_unknown_step_is_refused_by_the_site():
     headers = [{**header, "step": "Everything"} for header in headers]
     question = wire.pack({**ENVELOPE, "tasks": headers}, arrays)
     header, _ = wire.unpack(responders()["a"].reply(question))
-    assert header["refused"] == "step 'Everything' is not among the steps that this site knows"
+    assert header["refused"] == (
+        "step 'Everything' is not among the steps that this site knows; a step of your own must be "
+        "named in steps under [federation] in its site.toml"
+    )
 
 
 def test_the_model_reaches_every_site():

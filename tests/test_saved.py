@@ -182,12 +182,12 @@ def test_centres_are_told_in_the_units_of_the_rows() -> None:
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        (ROWS[:, :2], "site 'south', X has 2 features, but FederatedKMeans is expecting 3"),
-        (np.full((2, 3), np.nan), "site 'south', row 0, column 0: the value is NaN"),
-        ([["a", "b", "c"]], "site 'south', row 0, column 0: could not convert string to float"),
-        (np.ones((2, 2, 3)), "site 'south', Found array with dim 3"),
-        (np.zeros((0, 3)), "site 'south', Found array with 0 sample"),
-        (ROWS + 1j, "site 'south', Complex data not supported"),
+        (ROWS[:, :2], "site 'south': X has 2 features, but FederatedKMeans is expecting 3"),
+        (np.full((2, 3), np.nan), "site 'south', column 'x0', row 0: the value is missing"),
+        ([["a", "b", "c"]], "site 'south', column 'x0', row 0: 'a' is not a number"),
+        (np.ones((2, 2, 3)), "site 'south': Found array with dim 3"),
+        (np.zeros((0, 3)), "site 'south': Found array with 0 sample"),
+        (ROWS + 1j, "site 'south': Complex data not supported"),
     ],
 )
 def test_what_is_wrong_with_rows_to_predict_names_the_site(rows: Any, message: str) -> None:

@@ -2,20 +2,23 @@
 
 import json
 import secrets
+from dataclasses import replace
+from functools import reduce
+from operator import add
 from typing import Any, cast
 
 import numpy as np
 import pytest
 from secure_sites import federation, identities, site
 
-from fedcluster.algorithms import FKM, Lloyd
+from fedcluster.algorithms import FKM, Lloyd, SphericalKMeans
 from fedcluster.core import Data, State, Task
 from fedcluster.engines._remote import Question
 from fedcluster.engines._responder import Responder
 from fedcluster.engines._wire import PROTOCOL, pack, unpack
 from fedcluster.errors import InputError, SiteError
 from fedcluster.federation._folder import create
-from fedcluster.secure._cohort import Cohort
+from fedcluster.secure._cohort import Cohort, Terms
 from fedcluster.secure._engine import SecureEngine
 from fedcluster.secure._fixed_point import SIZE, format_for
 from fedcluster.secure._masks import (
@@ -25,11 +28,13 @@ from fedcluster.secure._masks import (
     combined,
     own_mask,
     pair_mask,
+    remaining,
 )
 from fedcluster.transports.flower._supernode import take_part
 
 STATE = State.at([[0.0, 0.0], [5.0, 5.0]])
 LLOYD = [Task(Lloyd(), STATE)]
+COLUMNS = ["x0", "x1"]
 NAMES = ("east", "north", "south", "west")
 
 
@@ -42,7 +47,9 @@ class Liar:
 
     def __init__(self, names=NAMES, threshold=None, run=None):
         self.keys = identities(names)
-        self.sites = {name: site(name, rows(i), self.keys) for i, name in enumerate(names)}
+        terms = Terms(allow_dropouts=threshold is not None)
+        each = enumerate(names)
+        self.sites = {name: site(name, rows(i), self.keys, terms=terms) for i, name in each}
         self.run, self.names, self.exchange = run or secrets.token_hex(8), list(names), 0
         self.threshold = threshold or len(names)
         self.offers, self.sealers = {}, {}
@@ -59,25 +66,45 @@ class Liar:
 
     def begin(self, names=None, **changed):
         """Let sites give keys and shares."""
-        names = names or self.names
-        terms = {"stage": "keys", "cohort": self.names, "threshold": self.threshold, **changed}
-        told = {name: self.ask(name, terms)[0] for name in names}
-        self.sealers |= {name: each["sealer"] for name, each in told.items()}
+        self.give_keys(names, **changed)
+        told = {name: self.shares(name) for name in names or self.names}
         if self.threshold < len(self.names):
-            asked = {"stage": "shares", "sites": self.names, "sealers": self.sealers}
-            self.offers = {name: self.ask(name, asked)[0]["next"] for name in names}
+            self.offers = {name: each["next"] for name, each in told.items()}
         return self
+
+    def give_keys(self, names=None, **changed):
+        """Let sites give keys."""
+        terms = {"stage": "keys", "cohort": self.names, "threshold": self.threshold, **changed}
+        told = {name: self.ask(name, terms)[0] for name in names or self.names}
+        self.sealers |= {name: each["sealer"] for name, each in told.items()}
+        return self
+
+    def shares(self, name, **changed):
+        """Let a site take the keys of the others."""
+        sealers = {**self.sealers, **changed}
+        return self.ask(name, {"stage": "shares", "sites": self.names, "sealers": sealers})[0]
 
     def question(self, name, number=1, sites=None, **changed):
         asked = {"stage": "masked", "sum": number, "sites": sites or self.names}
-        asked["sealers"] = self.sealers
         if self.offers:
             asked["sealed"] = {of: offer["sealed"][name] for of, offer in self.offers.items()}
         return {**asked, **changed}
 
-    def masked(self, name, number=1, tasks=LLOYD, **changed):
-        said, arrays = self.ask(name, self.question(name, number, **changed), tasks)
+    def masked(self, name, number=1, tasks=LLOYD, columns=COLUMNS, **changed):
+        question = self.question(name, number, **changed)
+        said, arrays = self.ask(name, question, tasks, columns=columns)
         return said, arrays["masked"].view(np.uint64)
+
+    def total(self, words, number=1):
+        """Return the numbers of a total of all sites."""
+        total = reduce(add, words.values())
+        if self.offers:
+            keys = {name: bytes.fromhex(offer["key"]) for name, offer in self.offers.items()}
+            told = {name: self.unmask(name, self.names, number) for name in self.names}
+            shares = {n: {of: bytes.fromhex(s) for of, s in t.items()} for n, t in told.items()}
+            cohort = Cohort(self.run, tuple(self.names), self.threshold)
+            total = total - remaining(cohort, "", keys, self.names, shares, len(total))
+        return format_for(STATE).decode(total[: -SIZE.n_words].reshape(8, -1))
 
     def unmask(self, name, survivors, number=1):
         asked = {"stage": "unmask", "sum": number, "survivors": list(survivors)}
@@ -151,30 +178,41 @@ def test_terms_that_tell_of_few_sites_are_refused(cohort, threshold, match):
 
 
 def test_keys_are_those_of_the_sites_and_of_this_run():
-    liar, other = Liar().begin(), Liar()
+    liar, other = Liar().give_keys(), Liar()
     other.keys, other.sites = liar.keys, liar.sites
     other.begin()
     own = Sealer().public.hex()
     for sealer in (
-        [own, "00" * 64],
-        [own, liar.sealers["south"][1]],
+        [own, "00" * 64, []],
+        [own, *liar.sealers["south"][1:]],
+        [*liar.sealers["south"][:2], [list(NAMES[:3])]],  # with another past than it has signed
         other.sealers["south"],  # of another run
         liar.sealers["east"],  # of another site
     ):
         with refused(r"the key of south is not signed by the south that is known here"):
-            liar.masked("north", sealers={**liar.sealers, "south": sealer})
-    for sealer in ([], [own], ["xy", "z"], None, 3, [own, 4]):
+            liar.shares("north", south=sealer)
+    for sealer in ([], [own], ["xy", "z"], ["xy", "z", []], None, 3, [own, 4, 5], [own, "00", 6]):
         with refused(r"secure sums"):
-            liar.masked("north", sealers={**liar.sealers, "south": sealer})
+            liar.shares("north", south=sealer)
+    pasts: list[Any] = [[["b", "a"]], ["ab"], [[1]], [["a", "a"]], 3, None, [None]]
+    for past in pasts:
+        signed = liar.keys["south"].sign(Cohort(liar.run, NAMES, 4).signed("south", own, past))
+        with refused(r"secure sums"):
+            liar.shares("north", south=[own, signed.hex(), past])
+    with refused(r"the keys of the others have not been given here"):
+        liar.masked("north")
+    liar.begin(["north"]).shares("north", south=other.sealers["south"])  # the first ones count
+    liar.begin()
+    assert liar.total({name: liar.masked(name)[1] for name in NAMES})[6:].sum() == 160.0
 
 
 def test_a_site_knows_its_own_key():
-    liar = Liar().begin()
+    liar = Liar().give_keys()
     fake = Sealer().public.hex()
     cohort = Cohort(liar.run, NAMES, 4)
-    signed = liar.keys["north"].sign(cohort.signed("north", fake)).hex()
+    signed = liar.keys["north"].sign(cohort.signed("north", fake, [])).hex()
     with refused(r"the key of this site is not the one that it gave"):
-        liar.masked("north", sealers={**liar.sealers, "north": [fake, signed]})
+        liar.shares("north", north=[fake, signed, []])
 
 
 def test_terms_of_a_run_do_not_change():
@@ -219,6 +257,38 @@ def test_masks_of_one_run_say_nothing_of_another():
     again.keys, again.sites = liar.keys, liar.sites
     again.begin()
     assert (liar.masked("north")[1] != again.masked("north")[1]).all()
+
+
+# One question to all
+
+
+OTHER: dict[str, dict[str, Any]] = {
+    "rows to other centres": {"tasks": [Task(Lloyd(), State.at([[0.0, 0.0], [0.5, 0.5]]))]},
+    "another step": {"tasks": [Task(SphericalKMeans(), STATE)]},
+    "other columns": {"columns": ["x1", "x0"]},
+    "another seed": {"tasks": [Task(Lloyd(), STATE, seed=7)]},
+    "another round": {"tasks": [Task(Lloyd(), replace(STATE, round=3))]},
+}
+
+
+@pytest.mark.parametrize("threshold", [None, 4])
+@pytest.mark.parametrize("other", OTHER)
+def test_masks_cancel_only_if_all_sites_were_asked_the_same(other, threshold):
+    """Asked about other centres, one site would change the total by what it has in a cluster."""
+    names = FIVE if threshold else NAMES
+    liar = Liar(names, threshold=threshold).begin()
+    totals = []
+    for number, asked in enumerate(({}, OTHER[other], {}), 1):
+        words: dict[str, Any] = {}
+        offers: dict[str, Any] = {}
+        for name in names:
+            said, words[name] = liar.masked(name, number, **(asked if name == names[0] else {}))
+            offers |= {name: said.get("next")}
+        totals.append(liar.total(words, number))
+        liar.offers = offers if threshold else {}
+    np.testing.assert_array_equal(totals[0], totals[2])
+    assert totals[0][6:].sum() == 40 * len(names)
+    assert np.abs(totals[1] - totals[0]).min() > 1e3  # as if it were random
 
 
 # Sites that drop out, in truth or not
@@ -275,8 +345,8 @@ def test_with_all_shares_of_both_kinds_it_would_be_found():
     own, key = combined(told[True]), combined(told[False])
     publics = {name: bytes.fromhex(offer["key"]) for name, offer in liar.offers.items()}
     pairs = agreements("a", SumSecrets(key).private, publics)
-    n = len(words["a"])
-    mask = own_mask(own, n) + pair_mask("a", pairs, f"{liar.run} 1", n)
+    n, asked = len(words["a"]), Question({"run": liar.run, "columns": COLUMNS}, LLOYD).content
+    mask = own_mask(own, n) + pair_mask("a", pairs, f"{liar.run} 1 {asked}", n)
     answer = Lloyd().client_step(STATE, rows(0), np.random.default_rng())
     numbers = (words["a"] - mask)[: -SIZE.n_words].reshape(8, -1)
     found = format_for(STATE).decode(numbers)
@@ -368,7 +438,7 @@ def test_a_question_that_is_not_whole_is_refused_in_one_line():
 
 def lying(change, quorum=None):
     """An engine of five sites, one of which changes what it says of secure sums."""
-    wire = federation({name: rows(i) for i, name in enumerate(FIVE)})
+    wire = federation({name: rows(i) for i, name in enumerate(FIVE)}, dropouts=quorum is not None)
     honest = wire.sites["c"]
 
     class Changed:

@@ -35,7 +35,11 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningFederat
         lines = []
         for name in ROWS:
             toml = federation.site(name) / "site.toml"
-            toml.write_text(toml.read_text().replace("# secure = true", "secure = true"))
+            toml.write_text(
+                toml.read_text()
+                .replace("# secure = true", "secure = true")
+                .replace("# allow_", "allow_")
+            )
             shown = federation.command("site", "key", toml, name="key")
             assert shown.wait() == 0, shown.said()
             lines.append(shown.said().splitlines()[0])

@@ -54,7 +54,7 @@ def parts(X, n_sites=10, sample_weight=None):
 
 def fitted(job, data, quorum=None, *, secure=True):
     """A job's report and the wire that carried it."""
-    wire = federation(data, secure=secure)
+    wire = federation(data, secure=secure, dropouts=quorum is not None)
     engine = (SecureEngine if secure else RemoteEngine)(wire, data, quorum=quorum)
     d = next(iter(data.values())).X.shape[1]
     names = [f"x{j}" for j in range(d)]
@@ -220,7 +220,7 @@ def test_scores_and_profiles_of_a_model_are_those_of_plain_sums(tmp_path):
 def test_a_total_is_that_of_the_fixed_point_to_the_last_bit():
     data, state = parts(blobs(15)), State.at([[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]])
     for quorum in (None, 8):
-        engine = SecureEngine(federation(data), data, quorum=quorum)
+        engine = SecureEngine(federation(data, dropouts=quorum is not None), data, quorum=quorum)
         [answers] = engine.ask([Task(Lloyd(), state)])
         rng = np.random.default_rng()
         each = [Lloyd().client_step(state, rows, rng) for rows in data.values()]
@@ -310,11 +310,12 @@ def test_two_of_ten_sites_gone_in_any_phase(phase, quorum):
             seen[site] += stage == phase
             return seen[site] > (after if phase in ("masked", "unmask") else 0)
 
-        engine = SecureEngine(federation(data, lost), data, quorum=quorum)
-        if quorum is None and phase in ("shares", "unmask"):  # then there are none
+        wire = federation(data, lost, dropouts=quorum is not None)
+        engine = SecureEngine(wire, data, quorum=quorum)
+        if quorum is None and phase == "unmask":  # then there is none
             engine.ask([Task(Lloyd(), state)])
             continue
-        if quorum is None:
+        if quorum is None or phase == "keys":  # a run begins with all of its sites
             with pytest.raises(SiteError, match=r"8 of 10 sites answered, where 10 are needed"):
                 for _ in range(3):
                     engine.ask([Task(Lloyd(), state)])
@@ -331,8 +332,12 @@ def test_two_of_ten_sites_gone_in_any_phase(phase, quorum):
 
 def test_a_third_site_that_drops_out_ends_the_run_in_one_line():
     data = parts(blobs(20, n=100))
-    engine = SecureEngine(federation(data, lambda _, site: site > "site-6"), data, quorum=8)
-    with pytest.raises(SiteError, match=r"round 1: 7 of 10 sites answered, where 8 are needed"):
+
+    def lost(stage, site):
+        return stage != "keys" and site > "site-6"
+
+    engine = SecureEngine(federation(data, lost, dropouts=True), data, quorum=8)
+    with pytest.raises(SiteError, match=r"round 2: 7 of 10 sites answered, where 8 are needed"):
         engine.ask([Task(Lloyd(), State.at([[0.0, 0.0, 0.0]]))])
 
 

@@ -25,6 +25,7 @@ from fedcluster.preprocessing import Preprocessor
 from fedcluster.privacy._accounting import Budget
 from fedcluster.privacy._budget import BudgetLedger
 from fedcluster.privacy._policy import Policy
+from fedcluster.secure._cohort import Terms
 from fedcluster.secure._engine import SecureEngine
 from fedcluster.secure._site import SecureSite
 
@@ -37,12 +38,12 @@ MANY = State.at(np.zeros((400, 2)))
 NAMES = [f"site-{i}" for i in range(6)]
 
 
-def site(folder: Path, name: str, keys: Any, rows: Any, colluders: int | None) -> Responder:
+def site(folder: Path, name: str, keys: Any, rows: Any, terms: Terms) -> Responder:
     """A site with secure sums and a privacy budget."""
     peers = {each: key.public_key() for each, key in keys.items()}
     steps = {**STEPS, "SumsByCentre": SumsByCentre}
     client = Client(name, Data(rows), ())
-    told = () if colluders is None else (("colluders", colluders),)
+    told = () if terms.colluders is None else (("colluders", terms.colluders),)
     client.told = (Limit("PrivacyBudget", (("epsilon", 2.0), *told)),)
     return Responder(
         client,
@@ -51,14 +52,15 @@ def site(folder: Path, name: str, keys: Any, rows: Any, colluders: int | None) -
         steps=steps,
         preprocessors=partial(row_transform, steps=steps),
         policy=Policy(budget=BudgetLedger(folder / f"{name}.sqlite", Budget(2.0, 1e-6))),
-        secure=SecureSite(name, keys[name], peers, colluders=colluders),
+        secure=SecureSite(name, keys[name], peers, terms),
     )
 
 
 def engine(folder: Path, colluders: int | None, **how: Any) -> SecureEngine:
     keys = identities(NAMES)
     parts = zip(NAMES, np.array_split(ROWS, len(NAMES)), strict=True)
-    sites = {name: site(folder, name, keys, rows, colluders) for name, rows in parts}
+    terms = Terms(colluders=colluders, allow_dropouts="quorum" in how)
+    sites = {name: site(folder, name, keys, rows, terms) for name, rows in parts}
     secure = SecureEngine(Wire(sites), NAMES, **how)
     secure.choose_publicly(["x0", "x1"])
     return secure
@@ -97,16 +99,16 @@ def test_a_coordinator_cannot_have_noise_shared_by_sites_that_do_not_exist():
     """The shares are counted from the sites that a sum is really over, by their keys."""
     keys = identities(NAMES[:3])
     peers = {name: key.public_key() for name, key in keys.items()}
-    one = SecureSite("site-0", keys["site-0"], peers, colluders=0)
+    one = SecureSite("site-0", keys["site-0"], peers, Terms(colluders=0))
     terms = {"cohort": NAMES[:3], "threshold": 3}
-    one.said("run", {"stage": "keys", **terms})
+    one.said({"run": "run"}, {"stage": "keys", **terms})
     asked = {"stage": "masked", "sum": 1, "sites": NAMES[:3]}
-    assert one.noise_shares("run", asked) == 3
+    assert one.noise_shares({"run": "run"}, asked) == 3
     for wrong in ({"sites": NAMES}, {"sites": [*NAMES[:3], "x"]}, {"sum": 2}, {"sites": None}):
         with pytest.raises(WireError, match="secure sums"):
-            one.noise_shares("run", {**asked, **wrong})
+            one.noise_shares({"run": "run"}, {**asked, **wrong})
     with pytest.raises(WireError, match="no keys of the run"):
-        one.noise_shares("another", asked)
+        one.noise_shares({"run": "another"}, asked)
 
 
 @pytest.mark.parametrize("colluders", [None, 1])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,6 +24,7 @@ from fedcluster.io._given import numbered
 from fedcluster.metrics import Inertia
 from fedcluster.preprocessing import NumericColumn, Preprocessor
 from fedcluster.privacy import Groups, MinClusterSize, MinRows
+from fedcluster.rounds import Plan, run_plan
 
 N_SITES, D = 60, 3
 
@@ -205,11 +209,13 @@ def test_a_fit_has_the_bits_of_one_that_asks_each(
     model = FederatedKMeans(3, random_state=0, participation=participation)
     once = model.fit(X, sites=where)
     labels, centers, sent = once.labels_, once.cluster_centers_, once.communication_rounds_
+    influence = once.influence_
     monkeypatch.setattr(Crowd, "is_one", lambda clients: False)
     model.fit(X, sites=where)
     assert_array_equal(model.labels_, labels)
     assert_array_equal(model.cluster_centers_, centers)
     assert model.communication_rounds_ == sent
+    assert model.influence_ == influence
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int64, np.uint64])
@@ -225,8 +231,76 @@ def test_sites_with_numbers_are_in_the_order_of_these_as_text(dtype: Any, spread
         assert [str(names[i]) for i in number] == [str(site) for site in sites.tolist()]
 
 
+WRONG: dict[str, dict[int, float]] = {
+    "one": {3: 1e160},
+    "two that cancel": {3: 1e160, 7: -1e160},
+    "beyond what is cut": {3: 1e300, 7: -1e300},
+    "as large as may be": {3: 1e70, 7: -1e70},
+}
+
+
+def with_wrong(wrong: dict[int, float]) -> LocalEngine:
+    rng = np.random.default_rng(0)
+    tables = [rng.normal(size=(5, D)) for _ in range(12)]
+    for i, value in wrong.items():
+        tables[i][2, 1] = value
+    return LocalEngine(Client(f"{i:02d}", Data(X), ()) for i, X in enumerate(tables))
+
+
+@dataclass
+class Spare:
+    """Who listens can do without so many sites."""
+
+    spare: int
+
+    def __call__(self, tasks: Sequence[Task], answers: list[Answers]) -> list[Answers]:
+        return answers
+
+
+@pytest.mark.parametrize("spare", [0, 1, 2])
+@pytest.mark.parametrize("wrong", WRONG)
+@pytest.mark.parametrize(
+    "step", [Lloyd(), Inertia(), VarianceTree(16), SiteSummaries(3)], ids=lambda s: type(s).__name__
+)
+@pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning")
+def test_sums_that_are_too_large_are_found_as_where_each_is_asked(
+    step: Step, wrong: str, spare: int, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    """Numbers of sites can cancel, so that nothing is wrong with their sum."""
+
+    def plan() -> Plan[list[Answers]]:
+        state = (
+            State()
+            if isinstance(step, SiteSummaries | VarianceTree)
+            else State.at(np.zeros((1, D)))
+        )
+        return (yield [Task(step, state)])
+
+    def outcome() -> tuple[str, Any, Any]:
+        caplog.clear()
+        try:
+            done = run_plan(plan(), with_wrong(WRONG[wrong]), listener=Spare(spare))
+        except SiteError as error:
+            return str(error), None, None
+        [answers] = done.value
+        return caplog.text, answers.total().planes.tobytes(), done.communication_rounds
+
+    once = outcome()
+    monkeypatch.setattr(Crowd, "is_one", lambda clients: False)
+    assert outcome() == once
+    harmless = wrong == "as large as may be"
+    n_large = 0 if harmless else len(WRONG[wrong])
+    if n_large > spare:
+        assert re.search(
+            r"site '03', round 1, \w+: its sums are not finite, or beyond 1e\+150", once[0]
+        )
+        assert "scale down" in once[0]
+    else:
+        assert once[2][0].missing == ("03", "07")[:n_large]
+
+
 def test_a_number_that_is_missing_is_found_among_many_sites() -> None:
     X, sites = np.arange(40.0).reshape(20, 2), np.arange(20) % 10
     X[13, 1] = np.inf
-    with pytest.raises(ValueError, match="site '3', row 1"):
+    with pytest.raises(ValueError, match="site '3', column 'x1', row 1"):
         FederatedKMeans(2).fit(X, sites=sites)

@@ -28,7 +28,7 @@ from fedcluster.errors import InputError
 from fedcluster.io import ColumnRoles, FileSource, open_rows
 from fedcluster.io import _sources as sources
 from fedcluster.io._columns import MISSING, is_missing
-from fedcluster.io._frames import raw_rows
+from fedcluster.io._frames import read_table
 from fedcluster.io._reader import TablePart
 from fedcluster.io._sources import Format
 
@@ -274,7 +274,7 @@ def test_what_is_missing_is_the_same_everywhere(sign: str) -> None:
         np.testing.assert_array_equal(np.isnan(data.X), [[0, 0], [1, 0], [0, 1]])
         assert data.columns[1].levels == ("f", "m")
     for table in (frame, pl.DataFrame(frame), frame.to_numpy(), frame.astype("category")):
-        data = raw_rows(table)
+        data = read_table(table, ColumnRoles(raw=True))
         assert data.columns[1].levels == ("f", "m")
         np.testing.assert_array_equal(np.isnan(data.X[:, 1]), [0, 0, 1])
         np.testing.assert_array_equal(np.isnan(data.X[:, 0]), [0, 1, 0])

@@ -98,9 +98,15 @@ def test_how_sites_are_asked_to_describe_ten_clusters(
 
 
 def test_groups_are_told_one_by_one_however_few_they_are() -> None:
-    spec = FitSpec(10, site_rows=(5.0, 5.0), smallest=3, grouped=True)
+    spec = FitSpec(10, site_rows=(5.0, 5.0), grouped=True)
     assert starts.description_step(spec) == SiteSummaries(512)
     assert starts.description_step(replace(spec, n_clusters=300)) == SiteSummaries(600)
+
+
+def test_a_limit_above_the_groups_asks_for_means_of_several_groups() -> None:
+    """A mean of one group would be held back."""
+    spec = FitSpec(10, site_rows=(5.0, 5.0), smallest=3, grouped=True)
+    assert starts.description_step(spec) == SiteSummaries(512, 3, 6)
 
 
 def test_a_tree_is_coarse_where_sites_hold_back_small_groups() -> None:

@@ -24,7 +24,7 @@ from fedcluster.algorithms import FKM, Lloyd
 from fedcluster.core import Step
 from fedcluster.errors import InputError, SiteError
 from fedcluster.io import ColumnRoles, open_rows
-from fedcluster.io._frames import side_by_side
+from fedcluster.io._rows import side_by_side
 from fedcluster.metrics import Inertia
 
 ADDITIVE = [step for step in STEPS if step.client_additive]
@@ -356,7 +356,7 @@ def test_what_is_wrong_with_a_map_is_said(tmp_path: Path) -> None:
     np.save(path, X)
     (tmp_path / "b.npy").write_bytes(path.read_bytes()[:100])
     np.save(tmp_path / "c.npy", np.array(["a"]))
-    with pytest.raises(ValueError, match=r"a.npy: row 13, column 1: the value is NaN"):
+    with pytest.raises(ValueError, match=r"a.npy, column 'x1', row 13: the value is missing"):
         open_rows(path, chunk_rows=6).load()
     with pytest.raises(InputError, match=r"b.npy is not a whole .npy file of numbers"):
         open_rows(tmp_path / "b.npy")

@@ -265,3 +265,19 @@ def test_a_site_in_chunks_answers_as_one() -> None:
         np.testing.assert_allclose((parts[0] + parts[1]).sums, one.sums, rtol=1e-10, atol=1e-8)
         np.testing.assert_array_equal((parts[0] + parts[1]).weights, one.weights)
         state = step.server_step(state, [one], stream(0, 0))
+
+
+def test_what_is_missing_of_the_kept_weight_counts_at_the_radius() -> None:
+    """Three of 0 1 2 50 are to be kept; within r^2 = 1/4 of 1 lies one, and two count 1/4 each."""
+    edges = np.linspace(0.125, 4.0, 31)
+    edges[0] = 0.25
+    memory = {"radius": np.array([0.25]), "edges": edges, "seen": np.array([4.0])}
+    step, state, rng = (
+        TrimmedLloyd(0.25),
+        State(np.array([[1.0]]), np.zeros(1), memory=memory),
+        stream(0, 0),
+    )
+    answer = step.client_step(state, Data(np.array([[0.0], [1.0], [2.0], [50.0]])), rng)
+    assert answer.weights[0] == 1
+    assert answer.sums[0, 1] == 0
+    assert step.server_step(state, [answer], rng).inertia == 0.25 * (3 - 1)

@@ -12,6 +12,7 @@ from fedcluster._lazy import names_from
 from fedcluster._version import VERSION
 
 if TYPE_CHECKING:
+    from fedcluster._site import SiteFile
     from fedcluster.client import Client
     from fedcluster.core import Data, Result, State, Summary, Task
     from fedcluster.engines import LocalEngine
@@ -42,6 +43,7 @@ __all__ = [
     "Model",
     "PreprocessingSpec",
     "Result",
+    "SiteFile",
     "State",
     "Summary",
     "Task",
@@ -60,6 +62,7 @@ __getattr__ = names_from(
         "MinClusterSize MinRows": "privacy",
         "Model": "model",
         "PreprocessingSpec": "preprocessing",
+        "SiteFile": "_site",
         "nearest": "kernels",
         "run": "rounds",
     },

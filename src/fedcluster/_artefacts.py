@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedcluster._pages._page import reported
+from fedcluster._report._messages import objective as objective_line
 from fedcluster._report._pictures import pictured
 from fedcluster._report._scores import better, meaning
 from fedcluster._report._tables import SiteRecord, plain
@@ -20,9 +21,12 @@ from fedcluster.jobs import (
     Profile,
     SelectK,
     clustering_of,
+    model_of_job,
+    objective_of,
     preprocessing_of,
     tried,
 )
+from fedcluster.metrics._objectives import MEANINGS
 from fedcluster.model import Model, plain_parameters, state_fields
 from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.preprocessing._messages import in_words
@@ -60,7 +64,9 @@ def model_of(report: JobReport, *, dtype: str = "float64", **more: Any) -> Model
     return Model(
         **state_fields(result.state, result.algorithm),
         columns=report.columns,
-        algorithm=plain_parameters(job.algorithm, parameters, report.outcome.steps),
+        algorithm=plain_parameters(
+            job.algorithm, parameters | {"objective": report.objective}, report.outcome.steps
+        ),
         sites=report.sites,
         rounds=len(report.outcome.communication_rounds),
         seed=job.seed,
@@ -84,6 +90,7 @@ def fit_content(report: JobReport, records: Sequence[SiteRecord] = ()) -> dict[s
         "seed": job.seed,
         "stop_reason": result.reason,
         "inertia": plain(result.state.inertia),
+        "objective": report.objective,
         "weights": result.state.weights.tolist(),
         **({} if report.privacy is None else {"privacy": report.privacy.plain()}),
         **_account(report, records),
@@ -91,6 +98,17 @@ def fit_content(report: JobReport, records: Sequence[SiteRecord] = ()) -> dict[s
         **({"selection": _verdict(chosen)} if isinstance(chosen, Selection) else {}),
         **_profiles(report),
     }
+
+
+def _of_the_fit(job: Evaluate, scores: Mapping[str, float]) -> list[str]:
+    """Return what a fit made small, where that is not among the scores of its model."""
+    model = model_of_job(job)
+    name = str(model.algorithm.get("objective", "inertia"))
+    if name == "inertia" or name in scores:
+        return []
+    own = "an objective of your own: name its algorithm by --algorithm to score it again"
+    told = objective_line({"inertia": plain(model.inertia), "objective": name})
+    return [f"The fit itself tells {told}, which is {MEANINGS.get(name, own)}."]
 
 
 def profiles_content(report: JobReport, records: Sequence[SiteRecord] = ()) -> dict[str, Any]:
@@ -115,19 +133,25 @@ def scores_content(report: JobReport, records: Sequence[SiteRecord] = ()) -> dic
     """Return what ``scores.json`` and ``--json`` say of an evaluation, without its rounds."""
     job, scores = report.job, report.outcome.value
     assert isinstance(job, Evaluate)
+    objective = objective_of(job)
+    metrics = (*job.metrics, *([] if objective is None else [objective]))
     return {
         "model": str(job.model),
         "scores": plain(scores),
-        "better": {name: better(name, job.metrics) for name in scores},
-        "meaning": meaning(scores),
+        "better": {name: better(name, metrics) for name in scores},
+        "meaning": [*meaning(scores), *_of_the_fit(job, scores)],
         **({} if job.classes is None else {"classes": sorted(job.classes)}),
         **_profiles(report),
         **_account(report, records),
     }
 
 
-def write_job(folder: Path, report: JobReport, name: str = "") -> dict[str, Any]:
+def write_job(
+    folder: Path, report: JobReport, name: str = "", doubts: Sequence[str] = ()
+) -> dict[str, Any]:
     """Write the files of a job of any kind, and of a fit a page that calls it by its name.
+
+    What casts a doubt on a fit stands in both.
 
     Returns what there is to show.
     """
@@ -135,7 +159,7 @@ def write_job(folder: Path, report: JobReport, name: str = "") -> dict[str, Any]
     if isinstance(job, Fit):
         chosen = [] if tried(job.n_clusters) is None else write_selection(folder, report)
         files = [*chosen, "model.json", "history.json"]
-        content = fit_content(report)
+        content = {**fit_content(report), "warnings": list(doubts)}
         model_of(report).save(folder / "model.json")
         write_history(folder, report, content, files, name)
         return content

@@ -69,6 +69,8 @@ RuleName = Literal[
     "inertia",
 ]
 """What ``rule`` takes: the likelihood, the vote, or an index that can choose k alone."""
+FUZZY_RULES = ("fuzzy-db", "xie-beni")
+"""Rules that judge fuzzy clusters alone."""
 Scale = Literal["standard", "minmax", "robust", "none"]
 Missing = Literal["error", "drop", "mean", "median", "ignore"]
 Pick = Literal["best", "elbow"]
@@ -112,22 +114,11 @@ def builder(
     fuzzy : bool
         Whether clusters are fuzzy.
     wish : str, optional
-        One of `INSTEAD_OF_LLOYD`.
-
-    Raises
-    ------
-    ValueError
-        If the algorithm does not do what is wished.
+        One of `INSTEAD_OF_LLOYD`, where the name is "auto" or "lloyd".
     """
     names = FUZZY_ALGORITHMS if fuzzy else ALGORITHMS
-    if wish is not None:
-        if fuzzy or name not in ("auto", "lloyd"):
-            given = "fuzzy clusters" if fuzzy else f"algorithm {name!r}"
-            raise ValueError(f"{wish} is for the algorithms 'auto' and 'lloyd', not for {given}")
-        if wish not in INSTEAD_OF_LLOYD:
-            raise ValueError(f"there is no algorithm for {wish}: leave out one of them")
-        names = {name: INSTEAD_OF_LLOYD[wish]}
-    module, _, path = names[name].partition(":")
+    place = names[name] if wish is None else INSTEAD_OF_LLOYD[wish]
+    module, _, path = place.partition(":")
     home: Any = import_module(f"fedcluster.algorithms.{module}")
     build: Callable[[FitParameters], Algorithm] = attrgetter(path)(home)
     return build

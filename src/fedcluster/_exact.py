@@ -63,6 +63,95 @@ def exact_sum(terms: Sequence[Floats]) -> Floats:
     return canonical(planes)
 
 
+def exact_group_sums(values: Floats, group: NDArray[np.intp], n_groups: int) -> list[Floats]:
+    """Return a few arrays (g,) whose exact sum is that of the values (n,) of each group.
+
+    Values are cut where sums of as many as the largest group has are exact in any order.
+
+    Examples
+    --------
+    >>> values, group = np.array([1e16, 1.0, -1e16, 0.25]), np.array([1, 1, 1, 0])
+    >>> exact_sum(exact_group_sums(values, group, 2))[0]
+    array([0.25, 1.  ])
+    """
+    most = int(np.bincount(group, minlength=1).max())
+    left, room, planes = values, 52 - most.bit_length(), [np.zeros(n_groups)]
+    while left.any():
+        if not (largest := np.abs(left).max()) < LARGEST:
+            return [np.bincount(group, values, n_groups).astype(np.float64)]
+        step = max(float(np.ldexp(1.0, int(np.frexp(largest)[1]) - room)), 2.0**-1074)
+        head = np.rint(left / step) * step
+        planes.append(np.bincount(group, head, n_groups).astype(np.float64))
+        left = left - head
+    return planes
+
+
+class ExactSums:
+    """Sums of the values of some groups, correctly rounded in whatever order they come.
+
+    Parameters
+    ----------
+    n_groups : int
+        Number of groups g.
+
+    Examples
+    --------
+    >>> sums = ExactSums(2)
+    >>> for value in (1e16, 1.0, -1e16):
+    ...     sums.add(np.array([value]), np.array([1]))
+    >>> sums.total
+    array([0., 1.])
+    """
+
+    def __init__(self, n_groups: int) -> None:
+        self._planes = np.zeros((1, n_groups))
+
+    def add(self, values: Floats, group: NDArray[np.intp]) -> None:
+        """Add values (n,), each to the group (n,) of that place."""
+        if not len(group):
+            return
+        here, place = np.unique(group, return_inverse=True)
+        more = exact_group_sums(values, place, len(here))
+        found = exact_sum([*self._planes[:, here], *more])
+        lacking = max(0, len(found) - len(self._planes))
+        self._planes = np.pad(self._planes, ((0, lacking), (0, 0)))
+        self._planes[:, here] = 0.0
+        self._planes[: len(found), here] = found
+
+    @property
+    def total(self) -> Floats:
+        """The sums, (g,)."""
+        total: Floats = self._planes[0]
+        return total
+
+
+def exact_product(a: Floats, b: Floats) -> tuple[Floats, Floats]:
+    """Return products (n,), rounded, and what that takes from them.
+
+    T. J. Dekker, A floating-point technique for extending the available precision, Numer. Math. 18,
+    1971. Nothing is taken where a number is too large or too small to be split.
+
+    Examples
+    --------
+    >>> product, rest = exact_product(np.array([0.1]), np.array([0.1]))
+    >>> from fractions import Fraction
+    >>> Fraction(product[0]) + Fraction(rest[0]) == Fraction(0.1) ** 2
+    True
+    """
+    product = a * b
+    with np.errstate(over="ignore", invalid="ignore"):
+        (a1, a2), (b1, b2) = _halves(a), _halves(b)
+        rest = a2 * b2 - (((product - a1 * b1) - a2 * b1) - a1 * b2)
+    return product, np.where(np.isfinite(rest), rest, 0.0)
+
+
+def _halves(numbers: Floats) -> tuple[Floats, Floats]:
+    """Return two parts (n,) of numbers, of half as many digits each."""
+    large = 134217729.0 * numbers  # 2^27 + 1
+    high = large - (large - numbers)
+    return high, numbers - high
+
+
 def canonical(planes: Sequence[Floats]) -> Floats:
     """Return the canonical expansion, (c, ...), of the sum of a few arrays of one shape."""
     parts = np.stack(planes) + 0.0  # of zeros, only 0 and not -0

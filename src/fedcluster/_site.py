@@ -24,6 +24,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from fedcluster._choices import PROTECTIONS
+from fedcluster._refusals import refused
 from fedcluster.client import Client
 from fedcluster.core import Data, Filter, Limit, RowStream
 from fedcluster.errors import InputError
@@ -139,7 +140,7 @@ class SiteFile:
     groups : Groups
         How rows are grouped.
     limits : Limits
-        What the site holds back where rows are not grouped.
+        What the site holds back; where rows are grouped, the rows behind the groups count.
     cost : Cost
         What one question may cost.
     policy : PolicyLimits
@@ -269,10 +270,7 @@ class SiteFile:
             advise=self._advise,
         )
         if not raw and (coded := [name for name in self.codes if name in rows.columns]):
-            raise InputError(
-                f"{owner}: [codes] makes text of column {coded[0]!r}, which only a preparation "
-                "makes numbers of: leave out --scale none, or the column"
-            )
+            raise refused("codes-unprepared", owner=owner, column=coded[0])
         return self._mended(rows, raw=raw)
 
     def _mended(self, rows: StreamedRows, *, raw: bool) -> StreamedRows:
@@ -325,11 +323,18 @@ class SiteFile:
     @property
     def grouping(self) -> Grouping:
         """Groups of the site's rows, as they are kept from run to run."""
-        return Grouping(self.groups, self.groups_file)
+        roles = {
+            "group_column": self.group_column,
+            "weight_column": self.weight_column,
+            "label_column": self.label_column,
+        }
+        named = {role: name for role, name in roles.items() if name is not None}
+        return Grouping(self.groups, self.groups_file, named)
 
     def grouped_client(self) -> Client:
         """Return the client that answers with the means of groups, of all columns it may tell."""
-        return Client(self.name, lambda: self.rows(raw=True), protection=self.grouping)
+        rows, limits = (lambda: self.rows(raw=True)), self.limits.filters
+        return Client(self.name, rows, limits, self.grouping)
 
     def client(self, columns: Sequence[str] | None = None, *, raw: bool = False) -> Client:
         """Return the client that answers for the site; its rows are opened at the first task."""
@@ -487,10 +492,7 @@ class _Toml:
         if site.id_column in used and site.id_column != site.group_column:
             self.complain(f"id_column {site.id_column!r} is another column's part; name one")
         if site.id_column is not None and isinstance(site.source, SqlSource):
-            self.complain(
-                "id_column is for files: a database gives its rows in any order; "
-                "save what the query finds as Parquet"
-            )
+            self.refuse("database-keys")
         for name in site.codes:
             if name in (*others.values(), site.id_column):
                 self.complain(f"[codes], {name!r} is no column to cluster by; leave it out there")
@@ -614,11 +616,9 @@ class _Toml:
     def check_private(self, site: SiteFile) -> None:
         """Refuse what does not go together with noise."""
         if site.protection is not None:
-            self.complain(
-                "noise takes the place of groups and limits: leave out protection, or [privacy]"
-            )
+            self.refuse("privacy-protection")
         if site.weight_column is not None:
-            self.complain("rows with weights cannot have noise: leave out weight_column")
+            self.refuse("privacy-weights")
 
     def cost(self) -> Cost:
         """Return what one question may cost the site."""
@@ -676,6 +676,10 @@ class _Toml:
         if not isinstance(value, Mapping):
             self.complain(f"{key} must be a table, [{key}]")
         return _Toml(self.path, value, f"[{key}], ")
+
+    def refuse(self, key: str) -> NoReturn:
+        """Refuse keys that do not go together."""
+        raise refused(key, where=f"{self.path}: {self.within}")
 
     def complain(self, what: str) -> NoReturn:
         """Say what is wrong."""

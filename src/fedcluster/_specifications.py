@@ -102,7 +102,7 @@ class FitSpec:
     site_rows : tuple of float
         The rows of each site, as far as the sites told of them.
     smallest : int
-        The smallest group of rows that all sites let through.
+        The smallest group of rows, as sites see them, that all let through.
     trim : float
         The share of the rows that belongs to no cluster, those farthest from all centres.
     robust : int
@@ -220,7 +220,7 @@ class FitSpec:
             grouped=grouped,
             site_rows=rows_of(sites),
             sums_only=self.sums_only or any(site.secure for site in sites),
-            smallest=smallest_of(sites),
+            smallest=max((_smallest_seen(site) for site in sites), default=1),
         )
 
 
@@ -245,6 +245,20 @@ def smallest_of(sites: Iterable[SiteInfo]) -> int:
     """Return the smallest group of rows that all sites let through by their limits."""
     every = (limit for site in sites for limit in site.limits if limit.name == "MinClusterSize")
     return max((int(dict(limit.parameters).get("p", 1)) for limit in every), default=1)
+
+
+def _smallest_seen(site: SiteInfo) -> int:
+    """Return how many rows, or groups of rows, a site lets through by its limits.
+
+    Examples
+    --------
+    >>> from fedcluster.core import Limit, SiteInfo
+    >>> limits = Limit("Groups", (("p", 5),)), Limit("MinClusterSize", (("p", 12),))
+    >>> _smallest_seen(SiteInfo("north", limits)), _smallest_seen(SiteInfo("north", limits[1:]))
+    (3, 12)
+    """
+    told = (dict(limit.parameters) for limit in site.limits if limit.name == "Groups")
+    return -(-smallest_of([site]) // max((int(groups.get("p", 1)) for groups in told), default=1))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -437,7 +451,8 @@ class RunOptions:
     secure: bool = parameter(
         False,
         "Learn sums of all sites only: what each sends is masked, and the masks cancel. Needs "
-        "secure = true at the sites; with --quorum, sites may drop out, and each round takes two.",
+        "secure = true at the sites; with --quorum, sites may drop out if they all say "
+        "allow_dropouts = true, and each round takes two.",
         "--secure",
     )
     columns: Sequence[str] | None = None

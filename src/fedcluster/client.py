@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcluster._random import stream
+from fedcluster._refusals import refused
 from fedcluster._resampling import resampled
 from fedcluster.core import (
     Column,
@@ -20,6 +21,7 @@ from fedcluster.core import (
     Filter,
     Floats,
     Limit,
+    PlannedStep,
     RowStream,
     RowTransform,
     SiteInfo,
@@ -28,7 +30,6 @@ from fedcluster.core import (
     Task,
     first_alike,
 )
-from fedcluster.errors import InputError
 from fedcluster.io._columns import (
     chosen_columns,
     classes,
@@ -38,7 +39,7 @@ from fedcluster.io._columns import (
 from fedcluster.io._rows import in_order, n_columns_of
 from fedcluster.kernels._threads import blas_on_one_thread, thread_count
 from fedcluster.privacy import Grouping, Groups, MinRows
-from fedcluster.privacy._limits import GroupCounter, Persons
+from fedcluster.privacy._limits import GroupCounter, Persons, behind_groups
 from fedcluster.privacy._noise import check_noise, with_noise
 
 __all__ = ["Client"]
@@ -47,6 +48,7 @@ ONE_THREAD = 1 << 13
 """Numbers up to which BLAS never starts a thread; a dot product does from 10,000."""
 NO_ROW = "there is no row of positive weight"
 ALL_DROPPED = "no row is left after those with a missing value are dropped"
+NONE_ASSIGNED = "no row is left: each has a missing value, or belongs to no cluster of the model"
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +134,8 @@ class Client:
         What the site holds back, applied in this order to every summary.
     protection : Groups or Grouping, optional
         Makes groups of the rows: then steps see the means of groups alone, whatever is asked, and
-        the filters, which could hold back nothing more, are not asked.
+        the filters count the rows, or persons, behind the groups. Those that groups keep anyway are
+        left out.
 
     Examples
     --------
@@ -163,9 +166,10 @@ class Client:
         protection: Groups | Grouping | None = None,
     ) -> None:
         self.name = name
-        self.filters = tuple(filters) if protection is None else ()
         grouping = Grouping(protection) if isinstance(protection, Groups) else protection
         self.protection = grouping
+        kept = (lambda _rule: False) if grouping is None else grouping.groups.keep
+        self.filters = tuple(rule for rule in filters if not kept(rule))
         self._sent: list[AuditRecord] = []
         self._last_step: tuple[Step, str] | None = None
         self._load = load
@@ -184,7 +188,9 @@ class Client:
     @cached_property
     def rows(self) -> Data | RowStream:
         """Rows that steps see: those of the site, or the means of its groups."""
-        return self.source if self.protection is None else self.protection.grouped(self.source)
+        if self.protection is None:
+            return self.source
+        return self.protection.grouped(self.source, self._passes)
 
     @cached_property
     def data(self) -> Data:
@@ -228,7 +234,7 @@ class Client:
         """Facts that the site tells of itself without being asked for more; opens the rows."""
         limits = (*map(Limit.from_filter, self.filters), *self.told)
         if self.protection is not None:
-            limits = (self.protection.groups.limit,)
+            limits = (self.protection.groups.limit, *limits)
         rows = self.rows  # without weight they do not count, as over a network
         n_rows = rows.weighed().n_rows if isinstance(rows, Data) else float(len(rows))
         return SiteInfo(
@@ -237,12 +243,21 @@ class Client:
             self.streams and not self.told,  # how many rows there are depends on rows
             n_rows=n_rows,
             n_columns=n_columns_of(rows),
+            refuses=tuple(filter(None, [self._unfit_for_noise(rows)])),
         )
 
     def introduce(
-        self, *, columns: bool = False, texts: Collection[str] = (), labels: bool = False
+        self,
+        *,
+        columns: bool = False,
+        texts: Collection[str] = (),
+        labels: bool = False,
+        steps: Sequence[PlannedStep] = (),
     ) -> SiteInfo:
-        """Return what the site tells of itself, see `Engine`; opens the rows."""
+        """Return what the site tells of itself, see `Engine`; opens the rows.
+
+        It can carry out every step that is in its process.
+        """
         site = self.site
         if columns:
             site = replace(site, columns=self.describe(texts))
@@ -265,10 +280,10 @@ class Client:
 
     @property
     def most_rows_held_back(self) -> int:
-        """Largest number of rows that the limits held back in one message."""
-        return min(
-            self._most("held_back"), len(self.rows)
-        )  # a row may stand behind several lines of a message
+        """Largest number of rows, of groups the fewest, that limits held back in one message."""
+        rows = self.rows
+        n_rows = round(rows.n_rows) if isinstance(rows, Data) else len(rows)
+        return min(self._most("held_back"), n_rows)  # a row may stand behind several lines
 
     @property
     def most_lone_rows(self) -> int:
@@ -297,7 +312,7 @@ class Client:
             If rows are grouped, and one of the texts is a column of numbers.
         """
         if self.protection is not None:
-            return described_groups(self.data, texts)
+            return described_groups(self._told_groups, texts)
         return described(self._chunks(), texts, self._passes)
 
     def classes(self) -> tuple[str, ...] | None:
@@ -311,8 +326,15 @@ class Client:
         """
         if self.protection is not None:
             told = None if self.data.grouped is None else self.data.grouped.classes
-            return told if len(self.data) or told is None else ()
+            return told if len(self._told_groups) or told is None else ()
         return classes(self._chunks(), self._passes)
+
+    @property
+    def _told_groups(self) -> Data:
+        """Groups that the site tells of; none if the filters let nothing of all of them out."""
+        grouped = self.data.grouped
+        n = 0.0 if grouped is None else float(grouped.smallest_first[-1])
+        return self.data if self._passes(np.array([n]), int(n)).any() else self.data.take(slice(0))
 
     def answer(self, task: Task) -> Summary:
         """Return the answer to one task."""
@@ -353,7 +375,7 @@ class Client:
             return
         check_noise(task)
         if self.protection is not None:
-            raise InputError("groups of rows and noise do not go together: use one of the two")
+            raise refused("noise-groups")
 
     @staticmethod
     def _may_be_empty(task: Task) -> bool:
@@ -381,7 +403,8 @@ class Client:
         """Return all rows as a task wants them."""
         data = self.data if task.preprocessor is None else self._prepared_rows(task.preprocessor)
         if not len(data) and task.noise is None:
-            raise ValueError(ALL_DROPPED)
+            assigned = task.preprocessor is not None and task.preprocessor.assigned is not None
+            raise ValueError(NONE_ASSIGNED if assigned else ALL_DROPPED)
         if task.resampled is not None:  # may leave none
             return resampled(data, task.resampled, self.name, self.key)
         return data
@@ -430,27 +453,42 @@ class Client:
         self._persons = counter.persons() or None
 
     def _step(self, task: Task, data: Data) -> tuple[Summary, int]:
-        """Return a task's answer before the filters, and how many rows it was asked about."""
+        """Return a task's answer before the filters, and how many rows it was asked about.
+
+        Where rows are grouped, these are the fewest that can stand behind the groups.
+        """
         centers, d = task.state.centers, data.X.shape[1]
         if len(centers) and centers.shape[1] != d:
             raise ValueError(f"the centres have {centers.shape[1]} columns, the rows here {d}")
         rng = stream(task.seed, task.state.round, self.name)
         if task.noise is not None:
             data = self._bounded(data)
-        return task.step.client_step(task.state, data, rng), len(data)
+        summary = task.step.client_step(task.state, data, rng)
+        if data.grouped is None or not self.filters:
+            return summary, len(data)
+        behind = behind_groups(summary, data, data.grouped)
+        return behind, int(data.grouped.smallest_first[-1])
 
     def _bounded(self, data: Data) -> Data:
         """Return rows whose weights and persons cannot make an answer with noise depend on more."""
-        if data.sample_weight is not None:
-            raise InputError("rows with weights cannot be asked with noise: leave the weights out")
+        if key := self._unfit_for_noise(data):
+            raise refused(key)
         if data.groups is None:
             return data
-        if self.rows_per_person is None or self.streams:
-            raise InputError(
-                "rows that say whose they are need a group_size to be asked with noise, and to be "
-                "held in memory"
-            )
+        assert self.rows_per_person is not None  # or they were refused
         return data.take(_first_of_each(data.groups, self.rows_per_person))
+
+    def _unfit_for_noise(self, rows: Data | RowStream) -> str:
+        """Return which combination these rows and noise are, if that is refused; "" if not.
+
+        Of rows in chunks that is known only of a chunk.
+        """
+        if not isinstance(rows, Data) or self.protection is not None:
+            return ""
+        if rows.sample_weight is not None:
+            return "noise-weights"
+        without = self.rows_per_person is None or self.streams
+        return "noise-persons" if rows.groups is not None and without else ""
 
     def _passes(self, counts: Floats, n_rows: int) -> NDArray[np.bool_]:
         """Tell for groups of so many rows, each as a line, whether the filters let them out."""

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, fields, is_dataclass, replace
+from functools import cache
 from itertools import islice, pairwise
 from types import NoneType
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, Protocol, Self, TypedDict, runtime_checkable
 
 import numpy as np
 from numpy.random import Generator
@@ -24,6 +25,9 @@ Labels = NDArray[np.int32]
 
 GRID = 1 << 20
 """Multiples of 1 / GRID are the values of rows that are asked with noise: see `on_grid`."""
+
+MOST_FOR_A_ROW = 1e150
+"""Sum for a row beyond which squares overflow, so that other sites could not answer."""
 
 TOGETHER = "all sites"
 """Name of the sum of all sites among answers, where the sums are secure."""
@@ -93,6 +97,11 @@ class Grouped:
         Of columns of numbers: the sum of w (x - m)^2 over all rows, m being the mean of the row's
         group, nearly. One number for the whole site, never one for a group; and none of products
         of two columns: where one of them is rare, these are values of its few rows.
+    behind : ndarray of shape (n,), optional
+        The fewest rows, or persons where rows say whose they are, with a value in any column that
+        the group tells: what limits count. By default ``counts``.
+    even : bool, default=True
+        Whether a share of a group's weight is that of its rows, or persons.
     """
 
     counts: Floats
@@ -100,12 +109,40 @@ class Grouped:
     classes: tuple[str, ...] | None = None
     labels: Floats | None = None
     scatter: Mapping[str, float] = field(default_factory=dict)
+    behind: Floats | None = None
+    even: bool = True
+
+    @property
+    def smallest_first(self) -> Floats:
+        """The fewest rows, or persons, behind 0, 1, ..., n of the groups, (n + 1,)."""
+        sizes = self.counts if self.behind is None else self.behind
+        return np.concatenate([[0.0], np.cumsum(np.sort(sizes))])
+
+    def part(self, share: Any) -> Any:
+        """Return for how much of a group its rows of a text or label count, by their share.
+
+        Parameters
+        ----------
+        share : ndarray or sparse array of shape (n, l)
+            The share of each of l texts or labels in the weight of each group.
+
+        Returns
+        -------
+        ndarray or sparse array of shape (n, l)
+            The share where that is one of rows; else only one row, or person, is sure to be there.
+        """
+        if self.even:
+            return share
+        sizes = self.counts if self.behind is None else self.behind
+        return (share > 0) / sizes[:, None]
 
     def take(self, rows: NDArray[Any] | slice) -> Grouped:
         """Return what stands behind some of the groups."""
         shares = {j: share[rows] for j, share in self.shares.items()}
         labels = None if self.labels is None else self.labels[rows]
-        return replace(self, counts=self.counts[rows], shares=shares, labels=labels)
+        behind = None if self.behind is None else self.behind[rows]
+        counts = self.counts[rows]
+        return replace(self, counts=counts, shares=shares, labels=labels, behind=behind)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -188,6 +225,14 @@ class Data:
         assigned = None if self.assigned is None else self.assigned[group]
         return Data(self.X[group], weight, y, assigned=assigned)
 
+    def label_parts(self) -> Floats:
+        """Return for how much of a row each of the `labelled` rows counts; see `Grouped.part`."""
+        if self.grouped is None or self.grouped.labels is None:
+            return np.ones(len(self))
+        labels, counts = self.grouped.labels, self.grouped.counts
+        parts: Floats = self.grouped.part(labels / counts[:, None])[labels != 0]
+        return parts
+
     def weighed(self) -> Data:
         """Return the rows without those of weight 0, which say nothing."""
         if self.sample_weight is None or (self.sample_weight > 0).all():
@@ -269,8 +314,8 @@ class Summary:
         The weight behind each line.
     support : ndarray of shape (k,), float64, optional
         How many rows, or persons, stand behind each line, where that is not the weight itself
-        (rows may have weights of their own). The site's filters read it; it never leaves the
-        site.
+        (rows may have weights of their own); a step counts the rows that it sees, which may be
+        groups. The site's filters read it; it never leaves the site.
     rest : ndarray of shape (c, k, p + 1), float64, optional
         What rounding took from the sums, and in the last column from the weights, where the summary
         is a total: numbers whose exact sum with these is the exact total.
@@ -348,6 +393,26 @@ class Summary:
         """Number of values that say something: those of the lines with a weight."""
         n_planes = 1 if self.rest is None else 1 + len(self.rest)
         return int(np.count_nonzero(self.weights) * (self.sums.shape[1] + 1)) * n_planes
+
+    @property
+    def is_finite(self) -> bool:
+        """True if no number is NaN or infinite."""
+        return bool(np.isfinite(self.sums).all() and np.isfinite(self.weights).all())
+
+    @property
+    def is_too_large(self) -> bool:
+        """True if numbers are not finite, or squares of means would not be.
+
+        Examples
+        --------
+        >>> sums = np.array([[2e150]])
+        >>> [Summary(sums, np.array([rows])).is_too_large for rows in (1.0, 10.0)]
+        [True, False]
+        """
+        if not self.is_finite:
+            return True
+        most = MOST_FOR_A_ROW * np.maximum(self.weights, 1.0)
+        return bool((np.abs(self.sums) > most[:, None]).any())
 
     def keep(self, lines: NDArray[np.bool_]) -> Summary:
         """Return the summary with the lines that are not kept, (k,) booleans, set to zero."""
@@ -497,6 +562,10 @@ class Step(Protocol):
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
         """Compute the answer: sums over the rows of one site."""
+
+
+PlannedStep = Step | type[Step]
+"""Step that will be asked, or its class where its parameters are not known yet."""
 
 
 class Algorithm(Step, Protocol):
@@ -714,8 +783,8 @@ class Limit:
         """Return the name and the fields of a filter; its repr where it is no dataclass."""
         if not is_dataclass(rule):
             return cls(repr(rule))
-        named = ((each.name, getattr(rule, each.name)) for each in fields(rule))
-        return cls(type(rule).__name__, tuple(named))
+        named = tuple((name, getattr(rule, name)) for name in _field_names(type(rule)))
+        return cls(type(rule).__name__, named)
 
     @classmethod
     def from_plain(cls, content: Any) -> Self:
@@ -740,6 +809,12 @@ class Limit:
     def __str__(self) -> str:
         values = ", ".join(f"{name}={value!r}" for name, value in self.parameters)
         return f"{self.name}({values})" if values else self.name
+
+
+@cache
+def _field_names(kind: type) -> tuple[str, ...]:
+    """Return the names of a dataclass's fields, found once for many sites with the same limits."""
+    return tuple(each.name for each in fields(kind))
 
 
 @dataclass(frozen=True, slots=True)
@@ -771,6 +846,9 @@ class SiteInfo:
         How many rows all sites hold together and what they weigh; they do not count either.
     log : str
         The hash of the last line of its log, where it keeps one; it does not count either.
+    refuses : tuple of str
+        Which questions with noise its rows cannot be asked, by the keys of
+        `fedcluster._refusals.REFUSALS`; of sites in this process. It does not count either.
     """
 
     name: str
@@ -786,6 +864,7 @@ class SiteInfo:
     total_rows: float | None = field(default=None, compare=False)
     total_weight: float | None = field(default=None, compare=False)
     log: str = field(default="", compare=False)
+    refuses: tuple[str, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -830,12 +909,21 @@ class Answers:
         return list(self.by_site.values())
 
     @property
-    def values_sent(self) -> dict[str, int]:
-        """Return how many numbers each site sent."""
+    def numbers_sent(self) -> NDArray[np.int64]:
+        """How many numbers each site sent, (s,), in the order of `answered`."""
         if self.summed:  # masked, a line of weight 0 is as long as any other
             [total] = self.summaries
-            return dict.fromkeys(self.summed, total.sums.size + total.weights.size)
-        return {name: summary.n_values for name, summary in self.by_site.items()}
+            return np.full(len(self.summed), total.sums.size + total.weights.size)
+        return np.array([summary.n_values for summary in self.by_site.values()], np.int64)
+
+    @property
+    def values_sent(self) -> dict[str, int]:
+        """How many numbers each site sent."""
+        return dict(zip(self.answered, self.numbers_sent.tolist(), strict=True))
+
+    def too_large(self) -> list[str]:
+        """Return the names of the sites whose answers are too large to go on with."""
+        return [name for name, summary in self.by_site.items() if summary.is_too_large]
 
     def total(self) -> Summary:
         """Return the exact sum of the answers, correctly rounded."""
@@ -855,11 +943,25 @@ def first_alike(tasks: Sequence[Task]) -> list[int]:
     return [next(i for i, each in enumerate(given) if each is mine) for mine in given]
 
 
+class Introduction(TypedDict, total=False):
+    """What sites may be asked to tell of themselves, see `Engine.introduce`."""
+
+    columns: bool
+    texts: Collection[str]
+    labels: bool
+    steps: Sequence[PlannedStep]
+
+
 class Engine(Protocol):
     """Carrier of tasks to the sites and of their answers."""
 
     def introduce(
-        self, *, columns: bool = False, texts: Collection[str] = (), labels: bool = False
+        self,
+        *,
+        columns: bool = False,
+        texts: Collection[str] = (),
+        labels: bool = False,
+        steps: Sequence[PlannedStep] = (),
     ) -> tuple[SiteInfo, ...]:
         """Return what the sites tell of themselves, in the order of their names.
 
@@ -875,6 +977,9 @@ class Engine(Protocol):
             Columns whose numbers are names, and are described as text.
         labels : bool, default=False
             Whether the sites tell their reference labels, with the same restriction.
+        steps : sequence of Step or type, default=()
+            The steps that will be asked. A site that does not know one of them, or must not answer
+            it, answers nothing from now on.
         """
 
     def ask(self, tasks: Sequence[Task], sites: Iterable[str] | None = None) -> list[Answers]:

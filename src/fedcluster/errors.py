@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 __all__ = ["HeldBackError", "InputError", "SiteError"]
 
 
 class InputError(ValueError):
-    """A file, an option or a value cannot be used; the message names it and the remedy."""
+    """A file, an option or a value cannot be used; the message names it and the remedy.
+
+    Attributes
+    ----------
+    refusal : RefusedCombination or None
+        What is refused, where options do not go together; see `fedcluster._refusals`.
+    """
+
+    refusal: Any = None
 
 
 class SiteError(RuntimeError):

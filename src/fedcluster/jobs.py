@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any, Self, TypeVar
@@ -11,7 +11,9 @@ import numpy as np
 from numpy.random import RandomState
 
 from fedcluster._choices import imported
+from fedcluster._combinations import check, check_sites, check_steps, check_totals, check_weights
 from fedcluster._profiles import Profiles
+from fedcluster._refusals import refused
 from fedcluster._specifications import (
     MOST_CLUSTERS,
     Evaluate,
@@ -22,10 +24,12 @@ from fedcluster._specifications import (
     weight_of,
 )
 from fedcluster._stability import Stability
+from fedcluster.algorithms import FFCM
 from fedcluster.core import (
     Engine,
     Filter,
     Metric,
+    PlannedStep,
     Result,
     RowTransform,
     SiteInfo,
@@ -33,10 +37,15 @@ from fedcluster.core import (
     check_step,
 )
 from fedcluster.errors import InputError
+from fedcluster.metrics import Inertia
+from fedcluster.metrics._agreement import Agreement, Separation
+from fedcluster.metrics._moments import Moments
+from fedcluster.metrics._objectives import objective_name
 from fedcluster.model import Model
 from fedcluster.preprocessing import FitReport, PreprocessingSpec, Preprocessor
 from fedcluster.preprocessing._fitting import Fitted
 from fedcluster.preprocessing._fitting import fit as fit_preprocessor
+from fedcluster.preprocessing._moments import Covariance, Missing
 from fedcluster.preprocessing._spec import agree, for_metric
 from fedcluster.privacy import MinClusterSize, MinRows
 from fedcluster.recipes import clustering, evaluation, mixture
@@ -50,9 +59,10 @@ from fedcluster.recipes._bootstrap import (
     replicate,
     replicated,
 )
-from fedcluster.recipes._clustering import algorithm_of
+from fedcluster.recipes._clustering import algorithm_of, clustering_steps, start_step
+from fedcluster.recipes._evaluation import evaluation_steps, objective_value
 from fedcluster.recipes._influence import Influence, influences
-from fedcluster.recipes._private import private_clustering
+from fedcluster.recipes._private import PRIVATE_STEPS, private_clustering
 from fedcluster.recipes._private_fit import (
     AccountedEngine,
     PrivacySpent,
@@ -61,7 +71,7 @@ from fedcluster.recipes._private_fit import (
     n_noises_of,
     n_rows_of,
 )
-from fedcluster.recipes._profiling import assigned_rows, profiles_of
+from fedcluster.recipes._profiling import assigned_rows, profile_steps, profiles_of
 from fedcluster.recipes._robust import Listener, robust_rule, with_account
 from fedcluster.rounds import (
     CommunicationRound,
@@ -132,6 +142,13 @@ class JobReport:
     privacy: PrivacySpent | None = None
     influence: tuple[Influence, ...] = ()
 
+    @property
+    def objective(self) -> str:
+        """Name of what a fit made small, whose value is the inertia of its result."""
+        assert isinstance(self.job, Fit)
+        how = {"robust": self.job.robust > 0, "noisy": self.privacy is not None}
+        return objective_name(clustering_of(self.outcome.value).algorithm, **how)
+
     def with_decisions(self, left_out: Mapping[str, str], notes: Sequence[str]) -> Self:
         """Return the report with columns that were set aside before the sites were asked."""
         return replace(self, fit_report=self.fit_report.with_decisions(left_out, notes))
@@ -176,14 +193,15 @@ def execute(
     >>> report.outcome.value.state.centers.tolist(), len(report.outcome.communication_rounds)
     ([[1.0], [9.0]], 9)
     """
+    check_job(job)
     if isinstance(job, Fit) and job.epsilon is not None:
         return _fit_privately(job, engine, columns, watch)
+    seed, how, steps = drawn(job.seed), preprocessing_of(job), steps_of(job)
     if isinstance(job, Evaluate):
         job = replace(job, metrics=tuple(map(_metric, job.metrics)))
-        job = _with_classes(job, engine) if job.labels else job
-    seed, how = drawn(job.seed), preprocessing_of(job)
-    fitting = _fitting(how, engine) if isinstance(how, PreprocessingSpec) else None
-    plan_of(job, engine.introduce(), seed)  # refuses what makes no sense for these sites
+        job = _with_classes(job, engine, steps) if job.labels else job
+    fitting = _fitting(how, engine, steps, job) if isinstance(how, PreprocessingSpec) else None
+    plan_of(job, engine.introduce(steps=steps), seed)  # refuses what makes no sense for them
     listener = Listener(robust_rule(job, engine.introduce(), seed))
     before: Outcome[Any] = Outcome(Fitted(how, FitReport()), ())  # type: ignore[arg-type]
     if fitting is not None:
@@ -193,7 +211,9 @@ def execute(
     _check_width(job, len(preprocessor.names_out) if preprocessor else len(columns))
     sites = engine.introduce()
     plan = plan_of(job, sites, seed, preprocessor)
-    plan = with_preprocessing(plan, _row_transform(job, preprocessor))
+    plan = _with_objective(
+        with_preprocessing(plan, _row_transform(job, preprocessor)), job, preprocessor
+    )
     if isinstance(job, Fit) and job.stability:
         plan = _with_stability(plan, job, preprocessor, sites, before)
     whole = _with_profiles(plan, job, preprocessor, columns, sites)
@@ -218,7 +238,9 @@ def _fit_privately(
 ) -> JobReport:
     """Carry a fit out under its privacy budget: every answer has noise, and is counted."""
     budget, box = budget_of(job), box_of(job, columns)
-    accounted, sites, seed = AccountedEngine(engine, budget), engine.introduce(), drawn(job.seed)
+    accounted, seed = AccountedEngine(engine, budget), drawn(job.seed)
+    sites = accounted.introduce(steps=steps_of(job))
+    check_job(job, sites)
     plan = private_clustering(
         replace(job, seed=seed),
         budget,
@@ -247,7 +269,6 @@ def _with_stability(
 
     Replicates run beside the clustering, or after a choice of the number of clusters.
     """
-    _check_replicable(job, sites)
     n = REPLICATES if job.stability is True else int(job.stability)
     k, rounds = job.n_clusters, len(before.communication_rounds)
     if tried(k) is not None:
@@ -267,24 +288,31 @@ def _with_stability(
     return value, (yield from compared(result.state, found, how, n - len(found)))
 
 
-def _check_replicable(job: Fit, sites: Sequence[SiteInfo]) -> None:
-    """Refuse stability of what cannot be replicated.
+def check_job(job: Job, sites: Sequence[SiteInfo] = ()) -> None:
+    """Refuse a job that makes no sense, or not for these sites.
 
     Raises
     ------
     InputError
         With what to do.
     """
-    if job.model == "mixture":
-        raise InputError("stability is for clusters of k-means and fuzzy c-means: leave it out")
-    if job.stability is not True and not 0 < int(job.stability) <= MOST_REPLICATES:
+    check_sites(job, sites)
+    if isinstance(job, Evaluate):
+        check_totals([each for each in job.metrics if not isinstance(each, str)], sites)
+    if isinstance(job, OfModel):
+        return
+    if isinstance(job, SelectK) and job.averaging != "avg_2" and job.rule != "fuzzy-db":
+        raise refused("choice-averaging")
+    fit = job if isinstance(job, Fit) else _fit_of(job)
+    check(fit, sites)
+    if fit.epsilon is None:
+        ks = tried(fit.n_clusters)
+        asked = replace(fit, n_clusters=fit.n_clusters if ks is None else max(ks)).at(sites)
+        algorithm = algorithm_of(asked)
+        check_steps(fit, algorithm, start_step(asked, algorithm), sites)
+    if fit.stability and fit.stability is not True and not 0 < fit.stability <= MOST_REPLICATES:
         raise InputError(
-            f"stability must be 1 to {MOST_REPLICATES} replicates, not {job.stability}"
-        )
-    if streams := [site.name for site in sites if site.streams]:
-        raise InputError(
-            f"stability draws rows anew, which must be held at once, and those of {streams[0]} "
-            "come in chunks: leave it out"
+            f"stability must be 1 to {MOST_REPLICATES} replicates, not {fit.stability}"
         )
 
 
@@ -301,7 +329,9 @@ def _with_profiles(
     """
     smallest = smallest_of(sites)
     if isinstance(job, Evaluate) and job.profile:
-        asked: list[Any] = yield from gather([plan, _profiles_of_model(_model(job), smallest)])
+        asked: list[Any] = yield from gather(
+            [plan, _profiles_of_model(model_of_job(job), smallest)]
+        )
         return (asked[0], None), asked[1]
     value = yield from plan
     if not (isinstance(job, Fit) and job.stability):
@@ -335,12 +365,54 @@ def clustering_of(value: Any) -> Result:
 
 def _row_transform(job: Job, preprocessor: Preprocessor | None) -> RowTransform | None:
     """Return what sites do to their rows: prepare them and, for scores, maybe assign them."""
-    model = _model(job) if isinstance(job, Evaluate) else None
+    model = model_of_job(job) if isinstance(job, Evaluate) else None
     if model is None or model.assigned_by is None:
         return preprocessor
     if not len(model.centers):
         raise InputError("the model has no centres, which its scores are about")
     return assigned_rows(model.state, model.assigned_by, preprocessor)
+
+
+def objective_of(job: Evaluate) -> Metric | None:
+    """Return what the algorithm of a model makes small; None of k-means, or if it is not known."""
+    model = model_of_job(job)
+    algorithm = model.assigned_by or _own_algorithm(model, job.algorithms)
+    m = model.algorithm.get("m")
+    if algorithm is None and m:
+        algorithm = FFCM(float(m))
+    objective = Inertia() if algorithm is None else algorithm.objective()
+    return None if objective == Inertia() else _metric(objective)
+
+
+def _with_objective(plan: Plan[Any], job: Job, preprocessor: Preprocessor | None) -> Plan[Any]:
+    """Plan the scores of a model, and in their rounds the value of what its fit made small.
+
+    Other plans stay as they are.
+    """
+    objective = objective_of(job) if isinstance(job, Evaluate) else None
+    if objective is None or objective in job.metrics:  # type: ignore[union-attr]
+        return plan
+    state = model_of_job(job).state  # type: ignore[arg-type]
+    return _scored_by_both(
+        plan, with_preprocessing(objective_value(objective, state), preprocessor)
+    )
+
+
+def _scored_by_both(plan: Plan[Any], of_fit: Plan[Any]) -> Plan[Any]:
+    scores, found = yield from gather([plan, of_fit])
+    return scores | found
+
+
+def _own_algorithm(model: Model, algorithms: Sequence[Any]) -> Any:
+    """Return the algorithm that found a model's clusters, if it is one of these, else None."""
+    told = model.algorithm.get("name")
+    given = dict(told) if isinstance(told, Mapping) else {"n_clusters": len(model.weights)}
+    name = str(given.pop("name", told)).rpartition(".")[2]
+    for kind in (imported(each) if isinstance(each, str) else each for each in algorithms):
+        if kind.__name__ == name:
+            known = {each.name for each in fields(kind)}
+            return kind(**{key: value for key, value in given.items() if key in known})
+    return None
 
 
 def _metric(given: Any) -> Metric:
@@ -365,11 +437,72 @@ def fitted_preprocessing(how: PreprocessingSpec, engine: Engine) -> Fitted:
     return fitted
 
 
-def _fitting(how: PreprocessingSpec, engine: Engine) -> Plan[Fitted]:
-    """Return the plan that fits a preprocessing to the columns that the sites tell of."""
-    sites = engine.introduce(columns=True, texts=how.named)
+def _fitting(
+    how: PreprocessingSpec,
+    engine: Engine,
+    steps: Sequence[PlannedStep] = (),
+    job: Job | None = None,
+) -> Plan[Fitted]:
+    """Return the plan that fits a preprocessing to the columns that the sites tell of.
+
+    Raises
+    ------
+    InputError
+        If the sites do not agree on columns, or the job cannot use them as they are prepared.
+    """
+    sites = engine.introduce(columns=True, texts=how.named, steps=steps)
     described = {site.name: site.columns for site in sites if site.answered}
-    return fit_preprocessor(how, agree(described, how.columns))
+    schema = agree(described, how.columns)
+    if isinstance(job, Fit):
+        texts = [each.name for each in schema.columns if each.kind == "text"]
+        check_weights(job, {*texts, *how.named})
+    return fit_preprocessor(how, schema)
+
+
+def steps_of(job: Job) -> tuple[PlannedStep, ...]:
+    """Return the steps that a job asks whatever the rows and the sites are.
+
+    Sites are told of them before the first question, so that a job that one of them cannot do ends
+    there. Other steps, such as those that find a start, follow from what the sites tell.
+
+    Raises
+    ------
+    InputError
+        If an algorithm, its objective or a metric lacks something.
+
+    Examples
+    --------
+    >>> steps_of(Fit(3))
+    (Lloyd(tol=0.0001), Inertia())
+    """
+    if isinstance(job, OfModel):
+        model = model_of_job(job)
+        steps: list[Any] = [] if model.assigned_by is None else [model.assigned_by]
+        if isinstance(job, Evaluate):
+            objective = objective_of(job)
+            steps += [*map(_metric, job.metrics), *([] if objective is None else [objective])]
+            steps += evaluation_steps(model.algorithm.get("m"), labels=job.labels)
+        shown = isinstance(job, Profile) or job.profile
+        return tuple(steps + profile_steps(len(model.centers), model.preprocessor) * shown)
+    fit = job if isinstance(job, Fit) else _fit_of(job)
+    if fit.epsilon is not None:
+        return PRIVATE_STEPS
+    return tuple(dict.fromkeys(_fit_steps(fit, chosen=1 if _is_auto(job) else None)))
+
+
+def _fit_steps(fit: Fit, chosen: int | None) -> Iterator[PlannedStep]:
+    """Yield the steps that a clustering, or a choice of the number of clusters, asks for sure."""
+    ks = tried(fit.n_clusters)
+    k = chosen or max(ks or (fit.n_clusters,))
+    if fit.prepare is not None:
+        yield Missing
+        yield from [Covariance] if fit.prepare.pca else []
+    if ks is not None:
+        yield from clustering_steps(replace(fit, n_clusters=k, model="k-means"))
+        yield from [*evaluation_steps(fit.m), Moments]
+    yield from clustering_steps(replace(fit, n_clusters=k))
+    yield from profile_steps(k, fit.prepare) if fit.profile else []
+    yield from [Separation, Agreement] if fit.stability else []
 
 
 def plan_of(
@@ -378,12 +511,19 @@ def plan_of(
     seed: int | None = None,
     preprocessor: Preprocessor | None = None,
 ) -> Plan[Any]:
-    """Return what to ask these sites about the prepared rows, with a seed that was drawn."""
+    """Return what to ask these sites about the prepared rows, with a seed that was drawn.
+
+    Raises
+    ------
+    InputError
+        If the job makes no sense for these sites.
+    """
+    check_job(job, sites)
     seed = drawn(job.seed) if seed is None else seed
     if isinstance(job, Profile):
-        return _profiles_of_model(_model(job), smallest_of(sites))
+        return _profiles_of_model(model_of_job(job), smallest_of(sites))
     if isinstance(job, Evaluate):
-        model = _model(job)
+        model = model_of_job(job)
         return evaluation(
             State(model.centers, model.weights, memory=model.memory),
             m=model.algorithm.get("m"),
@@ -396,10 +536,7 @@ def plan_of(
     n_rows = weight_of(sites)
     fit = within(job, n_rows) if isinstance(job, Fit) else _fit_of(within(job, n_rows))
     ks = tried(fit.n_clusters)
-    if fit.trim and ks is not None:
-        raise InputError("trim is for one number of clusters: choose it first, without trim")
     fit = replace(fit.at(sites), seed=seed)
-    algorithm_of(replace(fit, n_clusters=1))  # refuses wishes that contradict each other
     if ks is None:
         return mixture(fit, preprocessor) if fit.model == "mixture" else clustering(fit)
     most = min(MOST_TRIED, int(n_rows // ROWS_EACH)) if _is_auto(job) else None
@@ -433,7 +570,7 @@ def within(job: KJob, n_rows: float) -> KJob:
     """
     if isinstance(job, Fit):
         ks = tried(job.n_clusters, n_rows)
-        _check_rows(job.n_clusters if ks is None else max(ks), n_rows)
+        _check_rows(job.n_clusters if ks is None else max(ks, default=1), n_rows)
         return job if ks is None else replace(job, n_clusters=ks)
     _check_rows(job.k_max or job.k_min, n_rows)
     few = job.k_max is not None or job.k_last > n_rows
@@ -441,6 +578,11 @@ def within(job: KJob, n_rows: float) -> KJob:
 
 
 def _check_rows(k: int, n_rows: float) -> None:
+    if not n_rows:
+        raise InputError(
+            "the sites tell of no row: each has fewer than its limits or its groups ask for; "
+            "ask sites with more rows"
+        )
     if k > n_rows:
         raise InputError(
             f"{k} clusters are more than the rows that the sites tell of ({n_rows:g}); "
@@ -461,7 +603,7 @@ def tried(n_clusters: Any, n_rows: float = MOST_CLUSTERS) -> tuple[int, ...] | N
     return tuple(sorted(set(map(int, n_clusters)))) if np.iterable(n_clusters) else None
 
 
-def _with_classes(job: Evaluate, engine: Engine) -> Evaluate:
+def _with_classes(job: Evaluate, engine: Engine, steps: Sequence[PlannedStep]) -> Evaluate:
     """Return a comparison with all labels that the sites tell of, in alphabetical order.
 
     Raises
@@ -469,14 +611,11 @@ def _with_classes(job: Evaluate, engine: Engine) -> Evaluate:
     InputError
         If a site has none, or no site may tell one.
     """
-    sites = engine.introduce(labels=True)
+    sites = engine.introduce(labels=True, steps=steps)
     by_site = {site.name: site.labels for site in sites if site.answered}
     lacking = [site for site, classes in by_site.items() if classes is None]
     if lacking:
-        raise InputError(
-            f"no labels to compare with at {', '.join(lacking)}: write label_column = "
-            '"NAME" in the site.toml there and start the site anew, or leave out --labels'
-        )
+        raise refused("labels-none", sites=", ".join(lacking))
     every = {label for classes in by_site.values() for label in classes or ()}
     if not every:
         raise InputError(
@@ -500,9 +639,10 @@ def limits_of(
     alone : bool
         Whether all rows are one site's: they have nowhere to leave.
     """
+    check_job(job)
     if isinstance(job, Fit) and job.epsilon is not None:
         if smallest is not None:
-            raise InputError("limits hold nothing back under a privacy budget: leave them out")
+            raise refused("epsilon-limits")
         return []
     if smallest is not None:
         return [MinClusterSize(smallest)]
@@ -539,17 +679,21 @@ def _fit_of(job: SelectK) -> Fit:
     return Fit(range(job.k_min, job.k_last + 1), rule=rule, **parameters)
 
 
-_SHARED = {each.name for each in fields(SelectK)} & {each.name for each in fields(Fit)} - {"rule"}
+_SHARED = {each.name for each in fields(SelectK)} & {each.name for each in fields(Fit)} - {
+    "rule",
+    "bounds",
+}
 
 
 def preprocessing_of(job: Job) -> PreprocessingSpec | Preprocessor | None:
     """Return how rows are prepared: what is to be fitted, what was fitted, or not at all."""
     if isinstance(job, OfModel):
-        return _model(job).preprocessor
+        return model_of_job(job).preprocessor
     return for_metric(job.prepare, job.metric)
 
 
-def _model(job: OfModel) -> Model:
+def model_of_job(job: OfModel) -> Model:
+    """Return the model of a job, read from its file where one is named."""
     return job.model if isinstance(job.model, Model) else Model.load(job.model, job.algorithms)
 
 
@@ -560,8 +704,11 @@ def _check_width(job: Job, d: int) -> None:
     fit = job if isinstance(job, Fit) else _fit_of(job)
     if fit.rule is not None:
         fit.rule.check(d)
-    if isinstance(fit.init, np.ndarray) and fit.init.shape != (fit.n_clusters, d):
-        raise InputError(
-            f"init has shape {fit.init.shape}, but n_clusters={fit.n_clusters} and the rows have "
-            f"{d} columns"
-        )
+    given = {"init": fit.init, "start": fit.start}
+    for name, start in given.items():
+        centers = start.centers if isinstance(start, State) else start
+        if isinstance(centers, np.ndarray) and centers.shape != (fit.n_clusters, d):
+            raise InputError(
+                f"{name} has shape {centers.shape}, but n_clusters={fit.n_clusters} and the rows "
+                f"have {d} columns"
+            )

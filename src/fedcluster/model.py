@@ -7,21 +7,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, is_dataclass, replace
+from dataclasses import asdict, dataclass, field, is_dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from fedcluster._assignment import Assignment
 from fedcluster._model_file import FORMAT, FORMAT_VERSION, checked, named, read
+from fedcluster._row_form import RowForm
 from fedcluster.core import (
     Algorithm,
     Assigns,
-    Column,
-    Data,
     Floats,
     Labels,
     Rows,
@@ -43,7 +41,8 @@ class Model:
     Parameters
     ----------
     centers : ndarray of shape (k, d)
-        Cluster centres, in the units of the prepared rows; cluster j is line j, from 0.
+        Cluster centres, in the units of the prepared rows, of which `centers_in_units` has those of
+        the columns; cluster j is line j, from 0.
     weights : ndarray of shape (k,)
         The weight of the rows behind each centre, over all sites, as the server learnt it.
     columns : tuple of str
@@ -56,8 +55,9 @@ class Model:
     rounds : int
         Rounds with the sites.
     inertia : float
-        Sum of squared distances to the centres as the sites reported it, in squared units of
-        the rows; nan, in the file null, if they did not.
+        Value of the algorithm's objective as the sites reported it, for k-means the sum of squared
+        distances to the centres in squared units of the rows; nan, in the file null, if they did
+        not. The name of the objective is ``algorithm["objective"]``.
     seed : int or None
         The seed of every random choice.
     dtype : str
@@ -124,27 +124,45 @@ class Model:
         return cls(
             **state_fields(estimator.state_, estimator.algorithm_),
             columns=tuple(map(str, columns)),
-            algorithm=plain_parameters(parameters.pop("algorithm"), parameters, estimator.steps_),
+            algorithm=plain_parameters(
+                parameters.pop("algorithm"),
+                {**parameters, "objective": estimator.objective_},
+                estimator.steps_,
+            ),
             sites=tuple(estimator.sites_),
             rounds=int(estimator.n_iter_),
             seed=seed if isinstance(seed, int) else None,
             dtype=dtype,
-            preprocessor=estimator.preprocessor_,
+            preprocessor=estimator.row_form_.preprocessor,
             names=tuple(estimator.cluster_names_),
             privacy={} if estimator.privacy_ is None else estimator.privacy_.plain(),
         )
 
-    def predict(self, X: ArrayLike | Data) -> Labels:
-        """Return the cluster of each row of ``X (n, d)``, its columns in the model's order.
+    def predict(self, X: Any) -> Labels:
+        """Return the cluster of each row of ``X (n, d)``, (n,).
 
         That of the nearest centre, unless the algorithm assigns rows itself. Rows are prepared
-        first, as those of the fit were; -1 where that drops a row. Of `Data` that know their
-        columns, these are found by name.
+        first, as those of the fit were; -1 where that drops a row.
+
+        Parameters
+        ----------
+        X : table, or dict or list of tables
+            The rows, as `FederatedKMeans.predict` takes them. Columns with names are found by
+            these, in any order and beside others; those of an array are taken in the order of
+            ``columns``.
+
+        Raises
+        ------
+        ValueError, TypeError
+            In one line, if a column is lacking, comes twice, or holds something else than in the
+            fit: it names the column, and the first row and value that is wrong.
 
         Examples
         --------
         >>> model = Model(np.array([[0.0], [10.0]]), np.array([5.0, 3.0]), ("age",))
         >>> model.predict([[1.0], [9.0]])
+        array([0, 1], dtype=int32)
+        >>> model.predict({"name": ["Ann", "Bob"], "age": ["2", "9"]})
         array([0, 1], dtype=int32)
         """
         return self.assignment.labels(self.prepared(X))
@@ -167,19 +185,14 @@ class Model:
         m = self.algorithm.get("m")
         return Assignment(self.state, self.assigned_by, None if m is None else float(m))
 
-    def prepared(self, X: ArrayLike | Data) -> Rows:
+    @property
+    def row_form(self) -> RowForm:
+        """Return what rows must hold, and how they are prepared."""
+        return RowForm(self.columns, self.preprocessor)
+
+    def prepared(self, X: Any) -> Rows:
         """Return rows as they are clustered, one for each row given; NaN where a row is dropped."""
-        data = X if isinstance(X, Data) else Data(np.asarray(X))
-        rows = data.X
-        if not data.columns and (rows.ndim != 2 or rows.shape[1] != len(self.columns)):
-            raise ValueError(
-                f"rows must have the shape (n, {len(self.columns)}) of the columns "
-                f"{', '.join(self.columns)}, not {rows.shape}"
-            )
-        if self.preprocessor is None:
-            return rows
-        known = data if data.columns else replace(data, columns=tuple(map(Column, self.columns)))
-        return self.preprocessor.aligned(known)
+        return self.row_form.prepared(X)
 
     @property
     def fuzzy(self) -> bool:
@@ -187,7 +200,7 @@ class Model:
         d = len(self.columns if self.preprocessor is None else self.preprocessor.names_out)
         return self.assignment.soft(d)
 
-    def memberships(self, X: ArrayLike | Data) -> Floats | None:
+    def memberships(self, X: Any) -> Floats | None:
         """Return the memberships of the rows, (n, k); None for a hard clustering."""
         return self.assignment.memberships(self.prepared(X)) if self.fuzzy else None
 

@@ -15,10 +15,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, Self, TypeVar, cast
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from fedcluster._random import sampled, stream
 from fedcluster._ranges import allowed_of
 from fedcluster.core import (
+    MOST_FOR_A_ROW,
     Algorithm,
     Answers,
     Engine,
@@ -26,16 +28,12 @@ from fedcluster.core import (
     Result,
     RowTransform,
     State,
-    Summary,
     Task,
 )
 from fedcluster.errors import HeldBackError, SiteError
 
 __all__ = ["Outcome", "Plan", "everyone", "gather", "iterate", "run", "run_plan", "server_update"]
 
-
-MOST_FOR_A_ROW = 1e150
-"""Sum for a row beyond which squares overflow, so that other sites could not answer."""
 
 LOGGER = logging.getLogger(__name__)
 
@@ -272,9 +270,12 @@ class Outcome(Generic[T]):
 
     def values_sent(self) -> dict[str, int]:
         """Return the number of values that each site sent in all."""
-        total: Counter[str] = Counter()
+        alike: dict[tuple[str, ...], list[list[int]]] = {}  # exchanges that the same sites answered
         for each in self.communication_rounds:
-            total.update(each.values_sent)
+            alike.setdefault(tuple(each.values_sent), []).append(list(each.values_sent.values()))
+        total: Counter[str] = Counter()
+        for names, sent in alike.items():
+            total.update(dict(zip(names, _added(sent), strict=True)))
         return dict(total)
 
     def account(self) -> list[dict[str, Any]]:
@@ -374,11 +375,10 @@ def _finite(
     """
     found: dict[str, str] = {}
     for task, each in zip(tasks, answers, strict=True):
-        for name, summary in each.by_site.items():
-            if _is_too_large(summary):
-                where = f"round {task.state.round + 1}, {type(task.step).__name__}"
-                why = f"its sums are not finite, or beyond {MOST_FOR_A_ROW:g} for a row"
-                found.setdefault(name, f"site {name!r}, {where}: {why}")
+        for name in each.too_large():
+            where = f"round {task.state.round + 1}, {type(task.step).__name__}"
+            why = f"its sums are not finite, or beyond {MOST_FOR_A_ROW:g} for a row"
+            found.setdefault(name, f"site {name!r}, {where}: {why}")
     spare = 0 if listener is None else listener.spare
     if len(found) > max(spare, answers[0].n_spare):
         why = next(iter(found.values()))
@@ -389,21 +389,18 @@ def _finite(
     return answers
 
 
-def _is_too_large(summary: Summary) -> bool:
-    """Return whether sums are not finite, or squares of their means would not be."""
-    if not (np.isfinite(summary.sums).all() and np.isfinite(summary.weights).all()):
-        return True
-    most = MOST_FOR_A_ROW * np.maximum(summary.weights, 1.0)
-    return bool((np.abs(summary.sums) > most[:, None]).any())
-
-
 def _exchange(tasks: Sequence[Task], answers: Sequence[Answers]) -> CommunicationRound:
     """Return the record of one exchange."""
-    sent = [answer.values_sent for answer in answers]
-    by_site = zip(*(each.values() for each in sent), strict=True)  # all in the order of the names
-    numbers = dict(zip(sent[0], map(sum, by_site), strict=True))
+    names, sent = answers[0].answered, _added([answer.numbers_sent for answer in answers])
     steps = tuple(type(task.step).__name__ for task in tasks)
-    return CommunicationRound(steps, tuple(numbers), answers[0].missing, numbers)
+    return CommunicationRound(steps, names, answers[0].missing, dict(zip(names, sent, strict=True)))
+
+
+def _added(numbers: Sequence[ArrayLike]) -> list[int]:
+    """Return the sums of as many whole numbers in each of several lists."""
+    every: NDArray[np.int64] = np.array(numbers, dtype=np.int64)
+    added: list[int] = every.sum(axis=0).tolist()
+    return added
 
 
 def _who_held_back(engine: Engine, exchange: CommunicationRound) -> str:

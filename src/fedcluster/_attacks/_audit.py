@@ -16,7 +16,7 @@ from fedcluster._attacks._coordinator import Coordinator, Public
 from fedcluster._attacks._membership import Advantage, canaries, membership
 from fedcluster._attacks._play import Play
 from fedcluster._attacks._simulated import simulated
-from fedcluster._attacks._site import Protection, Subject, public_of, split
+from fedcluster._attacks._site import LIMITS, Protection, Subject, public_of, split
 from fedcluster._site import SiteFile
 from fedcluster.client import Client
 from fedcluster.core import Data, Floats
@@ -80,7 +80,7 @@ ATTACKS = (
 """Every attack, by the name that a table shows."""
 
 PROTECTIONS = (
-    Protection("limits 5"),
+    Protection("limits 5", filters=LIMITS),
     *(Protection(f"groups {p}", Groups(p)) for p in (3, 5, 10)),
 )
 """What a site could have instead."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import Unpack
 
 import numpy as np
 
-from fedcluster.core import Answers, Engine, Floats, SiteInfo, Summary, Task
+from fedcluster.core import Answers, Engine, Floats, Introduction, SiteInfo, Summary, Task
 from fedcluster.metrics._moments import SiteSize
 from fedcluster.preprocessing._moments import Missing
 
@@ -93,11 +94,9 @@ class LyingEngine:
     def __init__(self, engine: Engine, lies: Mapping[str, Lie]) -> None:
         self._engine, self._lies = engine, lies
 
-    def introduce(
-        self, *, columns: bool = False, texts: Collection[str] = (), labels: bool = False
-    ) -> tuple[SiteInfo, ...]:
+    def introduce(self, **asked: Unpack[Introduction]) -> tuple[SiteInfo, ...]:
         """Return what the sites tell of themselves; liars tell of the rows that they claim."""
-        sites = self._engine.introduce(columns=columns, texts=texts, labels=labels)
+        sites = self._engine.introduce(**asked)
         return tuple(map(self._claimed, sites))
 
     def _claimed(self, site: SiteInfo) -> SiteInfo:

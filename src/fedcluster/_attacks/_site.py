@@ -50,14 +50,14 @@ class Protection:
     groups : Groups, optional
         How rows are grouped.
     filters : tuple of Filter
-        The limits, where they are not.
+        The limits; where rows are grouped, on sums over groups.
     policy : PolicyLimits, optional
         What the site may be asked; by default anything, as far as it is understood.
     """
 
     name: str
     groups: Groups | None = None
-    filters: tuple[Filter, ...] = LIMITS
+    filters: tuple[Filter, ...] = ()
     policy: PolicyLimits | None = None
 
     @property

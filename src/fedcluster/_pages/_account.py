@@ -22,21 +22,22 @@ from fedcluster._pages._parts import (
 )
 from fedcluster._pages._run import Run
 from fedcluster._pages._sections import chosen
-from fedcluster._report._messages import counted, limits_in_words, privacy_lines
+from fedcluster._report._messages import (
+    counted,
+    limits_in_words,
+    named_objective,
+    privacy_lines,
+)
 from fedcluster._report._tables import number
 from fedcluster.core import Limit
 from fedcluster.metrics._indices import CHOOSING
+from fedcluster.metrics._objectives import MEANINGS, round_name, shown_value
 
 BYTES = 8
 """Bytes of a number on its way."""
 
 
 WON = "the best run, after its start"
-MEASURED = {
-    "inertia": "inertia (the sum of squared distances of the rows to their centres)",
-    "log-likelihood": "log-likelihood of the rows",
-}
-"""What a run makes small, or large."""
 
 
 def finite(x: Any) -> float:
@@ -54,10 +55,9 @@ def convergence(run: Run, of: str = WON) -> Html:
     history = run.history["history"] if run.history else ()
     if not history:
         return Html()
-    mixture = run.history.get("model") == "mixture"
-    name, sign = ("log-likelihood", -1) if mixture else ("inertia", 1)
+    name = round_name(named_objective(run.history))
     rounds = [done["round"] for done in history]
-    objective = [sign * finite(done["inertia"]) for done in history]
+    objective = [shown_value(name, finite(done["inertia"])) for done in history]
     shift = [finite(done["shift"]) for done in history]
     about = _begins(name, objective)
     what = f"{name.capitalize()} by round"
@@ -69,10 +69,11 @@ def convergence(run: Run, of: str = WON) -> Html:
         [str(done["round"]), done["step"], shown(x), shown(done["shift"])]
         for done, x in zip(history, objective, strict=True)
     ]
+    meant = f" ({MEANINGS[name]})" if name in MEANINGS else ""
     header = ["round", "step", name, "shift of a centre"]
     numbers = table("Round by round", header, rows)
     lead = (
-        f"The {MEASURED[name]} and the largest distance that a centre moved, for each round of "
+        f"The {name}{meant} and the largest distance that a centre moved, for each round of "
         f"{of}. Both refer to the prepared rows."
     )
     return section("convergence", "How it converged", paragraphs([lead]), beside(drawn, numbers))
@@ -304,7 +305,8 @@ def prediction(run: Run) -> Html:
         return Html()
     lead = (
         "The model assigns new rows to the clusters. It finds the columns of the fit by name and "
-        "prepares them in the same way. Each site does this for its own rows."
+        "prepares them in the same way; other columns are ignored. Each site does this for its own "
+        "rows."
     )
     command = "fedcluster predict model.json NEW.csv --out labels"
     python = 'from fedcluster import Model\n\nlabels = Model.load("model.json").predict(rows)'

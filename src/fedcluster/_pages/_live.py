@@ -16,16 +16,16 @@ from fedcluster._html import Html, element, joined
 from fedcluster._pages import _account as account
 from fedcluster._pages._page import page, report_page
 from fedcluster._pages._parts import named, paragraphs, section, table
-from fedcluster._pages._progress import MIXTURE, Progress, read_progress
+from fedcluster._pages._progress import Progress, measured_by, read_progress
 from fedcluster._pages._run import damaged, read_run, written_by
 from fedcluster._report._messages import counted
 from fedcluster._report._tables import number
 from fedcluster.errors import InputError
+from fedcluster.metrics._objectives import shown_value
 
 LOOPBACK = "127.0.0.1"
 BEST = "the best run so far, in the current or last step"
-MIXTURES = "log-likelihood, the best so far in this step"
-INERTIA = "inertia, the best so far in this step"
+SO_FAR = "the best so far in this step"
 NO_RUN = (
     "The federation has no run yet. Begin one with fedcluster federation run; this page follows "
     "it as soon as it has begun.",
@@ -130,9 +130,8 @@ def _found(progress: Progress) -> list[list[str]]:
     """Return what the run has found, and how long a round takes."""
     last, facts = progress.began[-1], []
     if last["inertia"] is not None:
-        mixture = last["step"] == MIXTURE
-        objective = -last["inertia"] if mixture else last["inertia"]
-        facts.append([MIXTURES if mixture else INERTIA, number(objective)])
+        name = measured_by(last["step"])
+        facts.append([f"{name}, {SO_FAR}", number(shown_value(name, last["inertia"]))])
     if last["shift"] is not None:
         facts.append(["largest shift of a centre", number(last["shift"])])
     if progress.ended:

@@ -12,7 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from fedcluster._pages._run import Run
+from fedcluster.algorithms import FFCM, GaussianMixture
+from fedcluster.algorithms._relative_lloyd import RelativeLloyd
 from fedcluster.engines._watched import PROGRESS
+from fedcluster.engines._wire import STEPS
+from fedcluster.metrics._objectives import NAMES, REPORTED, objective_name
 
 FOUND = ("step", "inertia", "shift")
 """What a round begins with: what those before it have found."""
@@ -131,6 +135,7 @@ class Progress:
         content = {
             "rounds": len(rounds),
             "model": "mixture" if step == MIXTURE else "k-means",
+            "objective": measured_by(step),
             "sites": [{"name": site} for site in sites],
             "history": found,
             "missing": list(self._missing()),
@@ -148,6 +153,22 @@ class Progress:
         for number, done in self.ended.items():
             for site, reason in done["missing"].items():
                 yield {"site": site, "exchange": number, "reason": reason}
+
+
+def measured_by(step: str) -> str:
+    """Return the name of what the rounds of a step tell as its inertia.
+
+    Examples
+    --------
+    >>> measured_by("FFCM"), measured_by("Lloyd"), measured_by("Mine")
+    ('fuzzy-objective', 'inertia', 'inertia as the algorithm reports it')
+    """
+    kind: Any = STEPS.get(step)
+    if kind in (FFCM, GaussianMixture):
+        kind = kind()  # their objective depends on their parameters
+    if kind in NAMES or not hasattr(kind, "objective"):
+        return NAMES.get(kind, REPORTED)
+    return objective_name(kind, noisy=kind is RelativeLloyd)
 
 
 def read_progress(folder: Path, now: float) -> Progress:

@@ -21,7 +21,7 @@ from fedcluster._pages._parts import (
 )
 from fedcluster._pages._parts import table as tabled
 from fedcluster._pages._run import Feature, Run
-from fedcluster._report._messages import counted
+from fedcluster._report._messages import counted, few_line
 from fedcluster._report._scores import meaning
 from fedcluster._report._tables import number
 from fedcluster._texts import shortened
@@ -108,11 +108,9 @@ def chosen(run: Run) -> dict[str, Any]:
 def warnings(run: Run) -> list[str]:
     """Return all that casts a doubt on the result."""
     met = run.account.get("preprocessing", {}).get("warnings", ())
-    lines = [*met, *chosen(run).get("warnings", ())]
-    empty = int((run.weights <= 0).sum()) if run.k else 0
-    if empty:
-        lines.append(f"{counted(empty, 'cluster')} of {run.k} without rows")
-    return lines
+    lines = [*run.history.get("warnings", ()), *met, *chosen(run).get("warnings", ())]
+    lines += few_line(int((run.weights > 0).sum()), run.k)
+    return list(dict.fromkeys(lines))
 
 
 def indices_of(run: Run) -> dict[str, float]:

@@ -13,6 +13,7 @@ from fedcluster._report._tables import SiteRecord, number
 from fedcluster._specifications import Fit, rows_of
 from fedcluster.core import Labels, Limit, Result, SiteInfo
 from fedcluster.errors import listed
+from fedcluster.metrics._objectives import LOG_LIKELIHOOD, shown_value
 from fedcluster.recipes._influence import Influence, striking
 
 LIMITS = {
@@ -68,11 +69,18 @@ def objective(content: Mapping[str, Any]) -> str:
     'inertia 12.5'
     >>> objective({"model": "mixture", "inertia": 12.5})
     'log-likelihood -12.5'
+    >>> objective({"model": "k-means", "inertia": 12.5, "objective": "fuzzy-objective"})
+    'fuzzy-objective 12.5'
     """
     inertia = math.nan if content["inertia"] is None else content["inertia"]
-    if content["model"] == "mixture":
-        return f"log-likelihood {number(-inertia)}"
-    return f"inertia {number(inertia)}"
+    name = named_objective(content)
+    return f"{name} {number(shown_value(name, inertia))}"
+
+
+def named_objective(content: Mapping[str, Any]) -> str:
+    """Return the name of the objective of a fit, from what ``history.json`` says of it."""
+    usual = LOG_LIKELIHOOD if content.get("model") == "mixture" else "inertia"
+    return str(content.get("objective", usual))
 
 
 def notes(
@@ -189,7 +197,11 @@ def few_clusters_line(labels: Iterable[Labels], k: int) -> list[str]:
     ([], 1)
     """
     there = sum(np.bincount(each[each >= 0], minlength=k) > 0 for each in labels)
-    with_rows = int(np.count_nonzero(there))
+    return few_line(int(np.count_nonzero(there)), k)
+
+
+def few_line(with_rows: int, k: int) -> list[str]:
+    """Return the line that says that some of k clusters have no rows, if it is so."""
     if with_rows == k:
         return []
     return [

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedcluster.metrics import METRICS
+from fedcluster.metrics._objectives import LOG_LIKELIHOOD, MEANINGS
 from fedcluster.recipes._evaluation import BY_CHANCE
 
 SILHOUETTE = "squared-silhouette"
@@ -45,6 +46,8 @@ def better(index: str, metrics: Sequence[Any] = ()) -> str | None:
     own = {str(metric): bool(metric.maximise) for metric in metrics}
     if index in own:
         higher: bool | None = own[index]
+    elif index in MEANINGS:
+        higher = index == LOG_LIKELIHOOD
     else:
         higher = METRICS[index].maximise if index in METRICS else None
     return {True: "higher", False: "lower", None: None}[higher]
@@ -66,6 +69,7 @@ as many clusters, reach up to 0.4.']
     said += _agreement(scores.get("ari", math.nan))
     if {"inertia", "within"} <= scores.keys():
         said.append(SUMS)
+    said += [f"{name} is {MEANINGS[name]}." for name in scores if name in MEANINGS.keys() - METRICS]
     judged = {SILHOUETTE, BY_CHANCE, "ari", "inertia", "within", "total"}
     return [*said, OTHERS] if scores.keys() & METRICS.keys() - judged else said
 

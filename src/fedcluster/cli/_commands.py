@@ -269,14 +269,17 @@ def evaluate(
         from fedcluster.model import Model
 
         check_least("--min-cluster-size", min_cluster_size)
-        model = Model.load(model_file, [algorithm] if algorithm else ())
+        algorithms = [algorithm] if algorithm else []
+        model = Model.load(model_file, algorithms)
         show.check_folder(out)
         sites = reading.read_for(
             model, files, replace(rows, label_column=label_column), screen.doing
         )
         screen.doing("asking the sites")
         scored = screen.wait_for(
-            lambda: indices.evaluate(model, sites, min_cluster_size, metric or (), profile=profile)
+            lambda: indices.evaluate(
+                model, sites, min_cluster_size, metric or (), algorithms=algorithms, profile=profile
+            )
         )
         content = indices.evaluation_content(scored, str(model_file))
         written = indices.write_evaluation(out, scored, content) if out is not None else []

@@ -17,7 +17,7 @@ from fedcluster._artefacts import (
     write_scores,
     write_selection,
 )
-from fedcluster._report._scores import better
+from fedcluster._refusals import refused
 from fedcluster._report._tables import SiteRecord, Table, number, plain
 from fedcluster.cli import _runs as runs
 from fedcluster.client import Client
@@ -49,9 +49,9 @@ def specified(
     if job.k_min > most:
         raise InputError(f"--k-min {job.k_min} is above --k-max {most}; the first k comes first")
     if elbow and job.rule in ("likelihood", "vote"):
-        raise InputError("--elbow is for a single index; name it by --rule")
+        raise refused("choice-elbow", command=True)
     if bounds is not None and prepare is not None:
-        raise InputError("--bounds are those of rows that are taken as they are: add --scale none")
+        raise refused("choice-bounds", command=True)
     return replace(
         job,
         pick="elbow" if elbow else "best",
@@ -146,11 +146,13 @@ def evaluate(
     min_cluster_size: int,
     metrics: Sequence[str] = (),
     *,
+    algorithms: Sequence[str] = (),
     profile: bool = False,
 ) -> Evaluation:
     """Score a model's clusters by all indices that apply, on these sites' rows."""
     clients = clients_for(tables, min_cluster_size)
-    job = Evaluate(model, classes=_classes(tables.values()), metrics=metrics, profile=profile)
+    own: dict[str, Any] = {"metrics": metrics, "algorithms": algorithms}
+    job = Evaluate(model, classes=_classes(tables.values()), profile=profile, **own)
     report = execute(job, LocalEngine(clients))
     alone = {name: Client(name, table.rows, ()) for name, table in tables.items()}
     job = replace(job, n_references=0, profile=False)  # of all rows together, once
@@ -167,7 +169,7 @@ def evaluate(
 def clients_for(tables: Mapping[str, SiteRows], min_cluster_size: int) -> list[Client]:
     """Return the sites as they answer about a model, with their own limits or else this one."""
     if min_cluster_size > 1 and any(table.limits is not None for table in tables.values()):
-        raise InputError("--min-cluster-size and --label-column are what a site file says itself")
+        raise refused("site-file-labels")
     limits: list[Filter] = [MinRows(2)] if len(tables) > 1 else []
     limits += [MinClusterSize(min_cluster_size)] if min_cluster_size > 1 else []
     return runs.clients_of(tables, limits)
@@ -216,12 +218,12 @@ def write_evaluation(out: Path, scored: Evaluation, content: Mapping[str, Any]) 
 def evaluation_table(scored: Evaluation, width: int) -> Table:
     """Return a line for each index, for a screen of so many columns; the last sites may not fit."""
     sites = scored.by_site if len(scored.by_site) > 1 else {}
-    metrics = scored.report.job.metrics  # type: ignore[union-attr]
+    better = scores_content(scored.report)["better"]
     header = ["index", "better", "all", *sites]
     lines = [
         [
             name,
-            better(name, metrics) or "",
+            better[name] or "",
             _cell(score),
             *(_cell(own[name]) if name in own else "" for own in sites.values()),
         ]

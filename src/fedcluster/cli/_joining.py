@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from fedcluster._refusals import refused
 from fedcluster._site import SiteFile
 from fedcluster.cli._naming import named_sources
 from fedcluster.cli._options import JoinOptions, ValueOptions
 from fedcluster.cli._reading import are_site_files
 from fedcluster.core import Labels
-from fedcluster.errors import InputError
 from fedcluster.io._joining import OwnTable
 from fedcluster.io._outputs import write_joined
 from fedcluster.io._rows import SiteRows, chunks_of
@@ -92,10 +92,7 @@ def opened(
     is_asked = options.id_column is not None or options.append
     if are_site_files(files):
         if is_asked:
-            raise InputError(
-                "--id-column and --append are for files of rows, and a site file is none; "
-                "write id_column into it, or give the file that it names"
-            )
+            raise refused("site-file-joined")
         return Joining(_of_site_files(files))
     if not is_asked:
         return Joining()

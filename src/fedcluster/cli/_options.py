@@ -16,6 +16,7 @@ import typer
 
 from fedcluster._choices import ALGORITHMS, FUZZY_ALGORITHMS, PROTECTIONS, SCALES
 from fedcluster._choices import MISSING as MISSING_TREATMENTS
+from fedcluster._refusals import refused
 from fedcluster._specifications import SEED, Fit, parameter
 from fedcluster.errors import InputError
 
@@ -340,11 +341,8 @@ def with_fuzzifier(job: Fit, *, fuzzy: bool) -> Fit:
         known = ", ".join(map(repr, dict.fromkeys([*ALGORITHMS, *FUZZY_ALGORITHMS])))
         raise InputError(f"--algorithm must be one of {known} or my_module.Mine, not {name!r}")
     if name not in names and "." not in name:
-        raise InputError(
-            f"--algorithm {name} is not fuzzy; leave out {given}"
-            if fuzzy
-            else f"--algorithm {name} is fuzzy; add --fuzzy"
-        )
+        key = "algorithm-fuzzy" if fuzzy else "algorithm-hard"
+        raise refused(key, command=True, algorithm=name, given=given)
     return replace(job, m=job.m or 2.0) if fuzzy else job
 
 
@@ -450,10 +448,7 @@ def with_columns(
     given = {**asdict(scaling), **asdict(shaping), "bounds": None}
     given["scale"] = None if scaling.scale == "standard" else scaling.scale
     if fitted := [name for name, value in given.items() if value is not None]:
-        raise InputError(
-            "--epsilon scales columns by --bounds and fits nothing to rows: leave out "
-            f"--{fitted[0]}"
-        )
+        raise refused("epsilon-prepare", command=True, option=fitted[0])
     bounds = _by_column("bounds", shaping.bounds) or None
     named = columns if columns is not None or bounds is None else ",".join(bounds)
     return replace(job, bounds=bounds), named

@@ -5,13 +5,13 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedcluster._refusals import refused
 from fedcluster._site import SiteFile
 from fedcluster.cli._naming import named_sources
 from fedcluster.cli._options import FileOptions, ValueOptions
@@ -34,7 +34,7 @@ from fedcluster.io._sources import (
     read_as,
 )
 from fedcluster.model import Model
-from fedcluster.preprocessing import Category, PreprocessingSpec
+from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.privacy import Groups
 
 Doing = Callable[[str], None]
@@ -153,11 +153,7 @@ def read_for(
                 f"--{role}-column {name!r} is a column of the model; fit again without it, "
                 "with the others in --columns"
             )
-    roles = ColumnRoles(tuple(model.columns), mending=_mending(options))
-    if model.preprocessor is not None:
-        coded = [c.name for c in model.preprocessor.columns if isinstance(c, Category)]
-        dates = {c.name: c.date for c in model.preprocessor.numeric if c.date is not None}
-        roles = replace(roles, raw=True, coded=tuple(coded), dates=dates)
+    roles = replace(model.row_form.roles, mending=_mending(options))
     return _protected(_read(files, options, roles, doing), options, roles)
 
 
@@ -166,9 +162,7 @@ def _read(
 ) -> dict[str, SiteRows]:
     if are_site_files(files):
         if options.label_column:
-            raise InputError(
-                "--min-cluster-size and --label-column are what a site file says itself"
-            )
+            raise refused("site-file-labels")
         own = (
             options.decimal,
             options.encoding,
@@ -177,13 +171,10 @@ def _read(
             options.factor,
         )
         if any(own) or roles_of(options):
-            raise InputError(
-                "--site-column, --weight-column, --group-column, --missing-values, --codes, "
-                "--factor, --encoding and --decimal are what a site file says itself"
-            )
+            raise refused("site-file-options")
         return _open_sites(files, roles, options.protection, doing)
     if options.site_column is not None and len(files) > 1:
-        raise InputError(f"--site-column is for one file of all sites, not for {len(files)} files")
+        raise refused("files-site", n_files=len(files))
     sources, roles = (
         named_sources(files, options.decimal, options.encoding),
         replace(roles, **roles_of(options)),
@@ -204,9 +195,14 @@ def _protected(
     }
 
 
-def _grouped(table: SiteRows, groups: Groups) -> Callable[[Sequence[str]], Client]:
+def _grouped(table: SiteRows, groups: Groups) -> Callable[[Sequence[str], Any], Client]:
     """Return what makes the client of a file's rows, which is asked for the columns it has."""
-    return lambda _columns: Client(table.name, table.rows, protection=groups)
+    return lambda _columns, limits: Client(table.name, table.rows, limits, groups)
+
+
+def _own_groups(site: SiteFile, *, raw: bool) -> Callable[[Sequence[str], Any], Client]:
+    """Return what makes the client of a site file's groups, which has its own limits."""
+    return lambda columns, _limits: site.grouped_client().with_columns(columns, raw=raw)
 
 
 def are_site_files(files: Sequence[str]) -> bool:
@@ -252,7 +248,7 @@ def _open_sites(
         ids = range(1, len(rows) + 1)
         own: dict[str, Any] = {"limits": site.limits.filters}
         if (protection or site.protection) == "groups":
-            own["protected"] = partial(site.grouped_client().with_columns, raw=roles.raw)
+            own["protected"] = _own_groups(site, raw=roles.raw)
         opened[name] = SiteRows(name, rows, columns, ids, **own)
     return opened
 

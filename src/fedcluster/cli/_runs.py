@@ -22,6 +22,7 @@ from fedcluster._artefacts import (
     write_selection,
 )
 from fedcluster._pages._page import REPORT
+from fedcluster._refusals import refused
 from fedcluster._report._messages import few_clusters_line, groups_line, influence_line, limit_line
 from fedcluster._report._tables import (
     SiteRecord,
@@ -140,15 +141,11 @@ def clients_of(
         If a smallest cluster is given for sites that have limits of their own.
     """
     if min_cluster_size is not None and any(each.limits is not None for each in tables.values()):
-        raise InputError("--min-cluster-size is what each site file says itself, in [limits]")
-    if min_cluster_size is not None and any(each.protected for each in tables.values()):
-        raise InputError(
-            "--min-cluster-size is for rows as they are; leave out --protection groups"
-        )
+        raise refused("site-file-limits")
     return [
         Client(name, table.rows, limits if table.limits is None else table.limits)
         if table.protected is None
-        else table.protected(table.columns)
+        else table.protected(table.columns, limits)
         for name, table in tables.items()
     ]
 
@@ -232,7 +229,7 @@ def write(
     page on the run, too.
     """
     labels = {record.name: record.labels for record in fitted.records}
-    content = fit_content(fitted.report, fitted.records) | more
+    content = fit_content(fitted.report, fitted.records) | {"warnings": fitted.warnings} | more
     with atomic_folder(out, obsolete=_of_earlier_run(out)) as folder:
         chosen = [] if fitted.selection is None else write_selection(folder, fitted.report)
         drawn = [*chosen, *draw(folder)]

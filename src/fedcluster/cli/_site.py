@@ -334,7 +334,7 @@ def _check_site(site_file: Path, *, as_json: bool, quiet: bool) -> None:
             content["privacy"] = _privacy(site)
         elif site.protection == "groups" or (site.protection is None and site.federation):
             screen.doing(f"grouping the rows of {site.name}")
-            content["groups"] = _groups(site)
+            content |= _groups(site)
         for line in _refused(site, profile):
             warnings.warn(line, stacklevel=1)
         lines = _noticed(site)
@@ -386,10 +386,24 @@ def _content(site: SiteFile, profile: Profile) -> dict[str, Any]:
 
 
 def _groups(site: SiteFile) -> dict[str, Any]:
-    """Return how many rows are in groups now, without keeping new ones."""
-    data = site.grouping.grouped(site.rows(raw=True), save=False)
-    there = 0 if data.grouped is None else int(data.grouped.counts.sum())
-    return {"p": site.groups.p, "groups": len(data), "rows_in_groups": there}
+    """Return how many rows are in groups now, without keeping new ones, and their limits."""
+    import numpy as np
+
+    data, limits = site.grouping.grouped(site.rows(raw=True), save=False), site.limits
+    assert data.grouped is not None
+    behind, rows = data.grouped.smallest_first, np.cumsum(np.sort(data.grouped.counts))
+    sent_from = max(1, int(np.searchsorted(behind, limits.min_cluster_size)))
+    sent = sent_from <= len(data)
+    return {
+        "groups": {"p": site.groups.p, "groups": len(data), "rows_in_groups": int(data.n_rows)},
+        "limits": {
+            "min_rows": limits.min_rows,
+            "takes_part": bool(len(data) and behind[-1] >= limits.min_rows),
+            "min_cluster_size": limits.min_cluster_size,
+            "sent_from_groups": sent_from if sent else None,
+            "sent_from_rows": int(rows[sent_from - 1]) if sent else None,
+        },
+    }
 
 
 def _privacy(site: SiteFile) -> dict[str, Any]:
@@ -425,6 +439,16 @@ def _grouped(content: dict[str, Any]) -> Iterator[str]:
         f"Questions see {counted(groups['groups'], 'group')} of at least {groups['p']} {unit}, and "
         "nothing of single ones."
     )
+    limits = content["limits"]
+    if not limits["takes_part"]:
+        yield f"Nothing leaves: fewer than {limits['min_rows']:,} {unit} are in groups."
+    elif limits["sent_from_groups"] is None:
+        yield f"No sum leaves: none is surely over at least {limits['min_cluster_size']:,} {unit}."
+    elif limits["min_cluster_size"] > groups["p"]:
+        yield (
+            f"A sum leaves if surely at least {limits['min_cluster_size']:,} {unit} stand behind "
+            f"it: from {counted(limits['sent_from_groups'], 'group')} on."
+        )
     if waiting := content["rows"] - groups["rows_in_groups"]:
         yield f"{counted(waiting, 'row')} are in no group, and wait for new rows to join."
 

@@ -49,6 +49,21 @@ def about_of(header: Mapping[str, Any], key: str) -> str:
     return said[:LONGEST_ABOUT] if isinstance(said, str) else ""
 
 
+def planned_of(header: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the steps that a run will ask, by name and maybe parameters, as far as it tells them.
+
+    Raises
+    ------
+    WireError
+        If they are not understood.
+    """
+    told = header.get("about")
+    planned = told.get("steps", []) if isinstance(told, Mapping) else []
+    if not isinstance(planned, list) or not all(isinstance(each, dict) for each in planned):
+        raise WireError("the steps that are planned are not a list of names with parameters")
+    return planned
+
+
 def versions(header: Mapping[str, Any], mine: str, theirs: str) -> str:
     """Return the versions of both ends, as a complaint ends, "" where they are the same.
 

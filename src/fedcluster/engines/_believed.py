@@ -162,7 +162,7 @@ def _check_shape(task: Task, summary: Summary, n_columns: int) -> None:
 
 def _check_numbers(summary: Summary) -> None:
     """Check that numbers are finite, and will be in sums, products and means of all sites."""
-    if not (np.isfinite(summary.sums).all() and np.isfinite(summary.weights).all()):
+    if not summary.is_finite:
         raise WireError("it holds NaN or infinity")
     if (summary.weights < 0).any():
         raise WireError(f"a weight is negative: {summary.weights.min():g}")
@@ -186,7 +186,7 @@ def _check_noisy(summary: Summary) -> None:
     """Check that numbers with noise are finite and sane; weights may be negative."""
     if summary.rest is not None:
         raise WireError("an answer with noise is of one site, and this one is a total")
-    if not all(np.isfinite(each).all() for each in (summary.sums, summary.weights)):
+    if not summary.is_finite:
         raise WireError("it holds NaN or infinity")
     largest = max(np.abs(each).max(initial=0.0) for each in (summary.sums, summary.weights))
     if largest > LARGEST_NOISY:

@@ -7,17 +7,28 @@ bits do not depend on the blocks, and are those of a `LocalEngine` with one clie
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedcluster._random import sampled, stream
 from fedcluster.client import Client
-from fedcluster.core import Answers, Column, Data, Filter, Limit, Rows, SiteInfo, Summary, Task
+from fedcluster.core import (
+    Answers,
+    Column,
+    Data,
+    Filter,
+    Introduction,
+    Limit,
+    Rows,
+    SiteInfo,
+    Summary,
+    Task,
+)
 from fedcluster.engines._crowd import ADDED, Table, bank_for, total_of
 from fedcluster.errors import InputError
 from fedcluster.privacy import MinClusterSize, MinRows
@@ -108,9 +119,7 @@ class CrowdEngine:
         self.n_asked: list[int] = []
         self.n_answered: list[int] = []
 
-    def introduce(
-        self, *, columns: bool = False, texts: Collection[str] = (), labels: bool = False
-    ) -> tuple[SiteInfo, ...]:
+    def introduce(self, **asked: Unpack[Introduction]) -> tuple[SiteInfo, ...]:
         """Return what the sites tell of themselves, as one site whose rows come in chunks."""
         site = SiteInfo(
             self.name,
@@ -120,7 +129,7 @@ class CrowdEngine:
             weight=float(self.n_rows),
             n_columns=self._n_columns,
         )
-        if columns:
+        if asked.get("columns"):
             named = tuple(Column(f"x{j}") for j in range(self._n_columns))
             site = replace(site, columns=named)
         return (site,)
@@ -270,6 +279,6 @@ class _Counted(Answers):
     n_sent: int = 0
 
     @property
-    def values_sent(self) -> dict[str, int]:
-        """Return how many numbers the sites sent together."""
-        return dict.fromkeys(self.by_site, self.n_sent)
+    def numbers_sent(self) -> NDArray[np.int64]:
+        """How many numbers the sites sent together, (1,)."""
+        return np.full(len(self.by_site), self.n_sent)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise, starmap
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,17 @@ from fedcluster.algorithms import Lloyd, SiteSummaries, VarianceTree
 from fedcluster.algorithms._summaries import MOST_POINTS, PASSES
 from fedcluster.algorithms._variance_tree import leaves, pass_number
 from fedcluster.client import ONE_THREAD, Client, SharedLog
-from fedcluster.core import Answers, Data, Floats, Rows, Step, Summary, Task, lexicographic
+from fedcluster.core import (
+    MOST_FOR_A_ROW,
+    Answers,
+    Data,
+    Floats,
+    Rows,
+    Step,
+    Summary,
+    Task,
+    lexicographic,
+)
 from fedcluster.engines._errors import at_site
 from fedcluster.kernels import nearest
 from fedcluster.kernels._crowd import (
@@ -54,6 +64,7 @@ from fedcluster.kernels._site_sums import (
     add_lines,
     add_sums_of_sites,
     empty_bank,
+    may_exceed,
     planes_of,
 )
 from fedcluster.kernels._threads import on_threads
@@ -71,8 +82,23 @@ PART_ROWS = 2048
 Sent = NDArray[np.int64]
 """Lines, lone rows and rows held back of each site, (3, s)."""
 
-Joined = tuple[Summary, Sent]
-"""What left all sites together, and what left each."""
+
+class Joined(NamedTuple):
+    """What left all sites together.
+
+    Attributes
+    ----------
+    summary : Summary
+        The exact sum of the answers; of a step whose server needs each, all their lines.
+    sent : ndarray of shape (3, s)
+        What left each site.
+    may_be_too_large : bool
+        Whether there may be a site whose answer is: then each is looked at.
+    """
+
+    summary: Summary
+    sent: Sent
+    may_be_too_large: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,12 +185,11 @@ def _tree(task: Task, table: Table, bank: Bank) -> Sent:
 def _inertia(task: Task, table: Table, bank: Bank) -> Sent:
     _, squared = nearest(table.data.X, task.state.centers)
     (bounds, heard, least), sizes = table.sites, table.sizes
-    weights = table.data.sample_weight
-    weight = np.ones(len(squared)) if weights is None else weights
-    leaves = heard & (sizes >= least)
-    ends = zip(bounds[:-1][leaves].tolist(), bounds[1:][leaves].tolist(), strict=True)
-    errors = [[squared[i:j] @ weight[i:j], weight[i:j].sum()] for i, j in ends]
-    add_lines(np.array(errors, dtype=np.float64).reshape(-1, 2), bank)
+    leaves, weight = heard & (sizes >= least), row_weights(table.data)
+    parts = list(zip(bounds[:-1][leaves].tolist(), bounds[1:][leaves].tolist(), strict=True))
+    is_weighed = table.data.sample_weight is not None
+    weights = [weight[i:j].sum() for i, j in parts] if is_weighed else sizes[leaves]
+    add_lines(np.column_stack([[squared[i:j] @ weight[i:j] for i, j in parts], weights]), bank)
     return np.stack([leaves, leaves & (sizes == 1), np.where(leaves, 0, sizes)]).astype(np.int64)
 
 
@@ -199,7 +224,7 @@ def _add(task: Task, table: Table) -> Joined:
     """Return the exact sum of the answers of all sites, and what left each."""
     bank = bank_for(task, table.data.X.shape[1])
     sent = ADDED[type(task.step)](task, table, bank)
-    return total_of(task, bank), sent
+    return Joined(total_of(task, bank), sent, may_exceed(bank, MOST_FOR_A_ROW))
 
 
 def _means(task: Task, table: Table) -> Joined:
@@ -219,7 +244,7 @@ def _means(task: Task, table: Table) -> Joined:
 
     sums, weight, sent = zip(*on_threads(describe, _parts(table.sites.bounds)), strict=True)
     lines = Summary(np.concatenate(sums), np.concatenate(weight))
-    return lines, np.concatenate(sent, axis=1)
+    return Joined(lines, np.concatenate(sent, axis=1), lines.is_too_large)
 
 
 def _parts(bounds: NDArray[np.intp]) -> list[slice]:
@@ -296,11 +321,10 @@ class Crowd:
 
     def _answers(self, task: Task, joined: Joined, missing: tuple[str, ...]) -> Answers:
         """Log what left each site and return all of it."""
-        all_sent, sent = joined
-        width = all_sent.sums.shape[1] + 1
-        self._log.append(task, width, sent)
-        numbers, answers = sent[0] * width, _Each(self.clients, task)
-        return Together(answers, missing, joined=all_sent, numbers=numbers.tolist())
+        width = joined.summary.sums.shape[1] + 1
+        self._log.append(task, width, joined.sent)
+        each, numbers = _Each(self.clients, task), joined.sent[0] * width
+        return Together(each, missing, joined=joined, numbers=numbers)
 
 
 @dataclass(frozen=True, eq=False)
@@ -309,30 +333,34 @@ class Together(Answers):
 
     Parameters
     ----------
-    joined : Summary
-        Their sum; of a step whose server needs the answers themselves, all their lines.
-    numbers : sequence of int
+    joined : Joined
+        What left all sites.
+    numbers : ndarray of shape (s,)
         How many numbers each site sent.
     """
 
     by_site: _Each
-    joined: Summary = field(kw_only=True)
-    numbers: Sequence[int] = field(kw_only=True)
+    joined: Joined = field(kw_only=True)
+    numbers: NDArray[np.int64] = field(kw_only=True)
 
     @property
     def summaries(self) -> list[Summary]:
         """Return one summary that the server takes for those of all sites."""
-        return [self.joined]
+        return [self.joined.summary]
 
-    @cached_property
-    def values_sent(self) -> dict[str, int]:
-        """How many numbers each site sent."""
-        return dict(zip(self.by_site, self.numbers, strict=True))
+    @property
+    def numbers_sent(self) -> NDArray[np.int64]:
+        """How many numbers each site sent, (s,), in the order of `answered`."""
+        return self.numbers
+
+    def too_large(self) -> list[str]:
+        """Return the names of the sites whose answers are too large to go on with."""
+        return Answers.too_large(self) if self.joined.may_be_too_large else []
 
     def total(self) -> Summary:
         """Return the exact sum of the answers, correctly rounded."""
         if self.by_site.task.step.server_additive:
-            return self.joined
+            return self.joined.summary
         return Summary.total(self.by_site.values())
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
+from fedcluster._refusals import RefusedError
 from fedcluster.core import Task
 from fedcluster.errors import SiteError
 
@@ -23,6 +24,8 @@ def at_site(client: Named, doing: str | Sequence[Task], do: Callable[..., T], *g
     """Return what is done at a site; an error names the site, and what it was doing or asked."""
     try:
         return do(client, *given)
+    except RefusedError:
+        raise
     except Exception as error:
         if not isinstance(doing, str):
             steps = ", ".join(dict.fromkeys(type(task.step).__name__ for task in doing))

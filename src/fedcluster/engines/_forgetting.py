@@ -7,10 +7,11 @@ So the result is exactly that of a run that never asked the site.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Unpack
 
-from fedcluster.core import Answers, Engine, SiteInfo, Summary, Task
+from fedcluster.core import Answers, Engine, Introduction, SiteInfo, Summary, Task
 from fedcluster.engines._recorded import kept_answers, names_asked
 from fedcluster.errors import InputError
 
@@ -44,11 +45,9 @@ class ForgettingEngine:
         if site in {each.name for each in engine.introduce()}:
             raise InputError(f"site {site!r} is to be forgotten, and must not be asked")
 
-    def introduce(
-        self, *, columns: bool = False, texts: Collection[str] = (), labels: bool = False
-    ) -> tuple[SiteInfo, ...]:
+    def introduce(self, **asked: Unpack[Introduction]) -> tuple[SiteInfo, ...]:
         """Return what the other sites tell of themselves."""
-        return self._engine.introduce(columns=columns, texts=texts, labels=labels)
+        return self._engine.introduce(**asked)
 
     def ask(self, tasks: Sequence[Task], sites: Iterable[str] | None = None) -> list[Answers]:
         """Return what the other sites answered to the same question, or ask them."""

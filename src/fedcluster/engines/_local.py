@@ -23,7 +23,16 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedcluster._random import sampled
 from fedcluster.client import Client
-from fedcluster.core import Answers, Data, Filter, Limit, SiteInfo, Summary, Task
+from fedcluster.core import (
+    Answers,
+    Data,
+    Filter,
+    Limit,
+    PlannedStep,
+    SiteInfo,
+    Summary,
+    Task,
+)
 from fedcluster.engines._crowd import Crowd
 from fedcluster.engines._errors import at_site
 from fedcluster.engines._relay import Relay
@@ -88,14 +97,24 @@ class LocalEngine:
         self._crowd: Crowd | None = None
 
     def introduce(
-        self, *, columns: bool = False, texts: Collection[str] = (), labels: bool = False
+        self,
+        *,
+        columns: bool = False,
+        texts: Collection[str] = (),
+        labels: bool = False,
+        steps: Sequence[PlannedStep] = (),
     ) -> tuple[SiteInfo, ...]:
-        """Return what the sites tell of themselves, see `Engine`; opens their rows."""
+        """Return what the sites tell of themselves, see `Engine`; opens their rows.
+
+        A site in this process knows every step; a relay asks its sites.
+        """
         sites = self._sites
-        if not (columns or labels):
+        relayed = bool(steps) and any(isinstance(each, Relay) for each in self.clients.values())
+        if not (columns or labels or relayed):
             return sites
         doing = "naming its labels, " if labels else "describing its columns, "
-        tell = methodcaller("introduce", columns=columns, texts=texts, labels=labels)
+        asked = {"columns": columns, "texts": texts, "labels": labels}
+        tell = methodcaller("introduce", **asked, **({"steps": steps} if relayed else {}))
         return tuple(at_site(client, doing, tell) for client in self.clients.values())
 
     @cached_property
@@ -195,9 +214,14 @@ class PooledEngine:
         self._all = self._union(self._heard)
 
     def introduce(
-        self, *, columns: bool = False, texts: Collection[str] = (), labels: bool = False
+        self,
+        *,
+        columns: bool = False,
+        texts: Collection[str] = (),
+        labels: bool = False,
+        steps: Sequence[PlannedStep] = (),
     ) -> tuple[SiteInfo, ...]:
-        """Return what the sites tell of themselves, as one site."""
+        """Return what the sites tell of themselves, as one site; they know every step."""
         site = self._all.introduce(columns=columns, texts=texts, labels=labels)
         limits = tuple(map(Limit.from_filter, self.filters))
         return (replace(site, limits=limits, n_rows=len(self._data)),)

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from fedcluster.core import Answers, Engine, SiteInfo, Task
+from fedcluster.core import Answers, Engine, PlannedStep, SiteInfo, Task
 from fedcluster.engines._wire import (
     LEARNT,
     Arrays,
@@ -76,28 +76,38 @@ class RecordedEngine:
         self._engine, self._folder = engine, folder
         self._done, self.replayed = 0, 0
         self._sites: tuple[SiteInfo, ...] | None = None
+        self._steps: tuple[PlannedStep, ...] = ()
         folder.mkdir(parents=True, exist_ok=True)
 
     def introduce(
-        self, *, columns: bool = False, texts: Collection[str] = (), labels: bool = False
+        self,
+        *,
+        columns: bool = False,
+        texts: Collection[str] = (),
+        labels: bool = False,
+        steps: Sequence[PlannedStep] = (),
     ) -> tuple[SiteInfo, ...]:
         """Return what the sites told of themselves when they were first asked, or ask and record.
 
-        A run that goes on then starts as it did, whoever answers now.
+        A run that goes on then starts as it did, whoever answers now. The steps to come are not
+        recorded: the sites are told of them again before they are asked more.
         """
+        self._steps = tuple(steps) or self._steps
         if self._sites is not None and not (columns or labels):
             return self._sites
         asked = {"columns": columns, "texts": sorted(texts), "labels": labels}
         parts = ["sites", *(name for name in ("columns", "labels") if asked[name])]
         path, question = self._folder / "-".join(parts), digest(pack(asked, {}))
         if not path.exists():
-            sites = self._engine.introduce(columns=columns, texts=texts, labels=labels)
+            sites = self._engine.introduce(
+                columns=columns, texts=texts, labels=labels, steps=self._steps
+            )
             known = [{key: getattr(site, key) for key in LEARNT} for site in sites]
             plain = [write_site(site) | more for site, more in zip(sites, known, strict=True)]
             _write(path, question, {"sites": plain}, {})
         with _reading(path, question) as (header, _):
             told = tuple(
-                read_site(SiteInfo(**{key: each[key] for key in LEARNT}), each)
+                read_site(SiteInfo(**{key: each[key] for key in LEARNT if key in each}), each)
                 for each in header["sites"]
             )
         if not (columns or labels):
@@ -106,7 +116,7 @@ class RecordedEngine:
 
     def ask(self, tasks: Sequence[Task], sites: Iterable[str] | None = None) -> list[Answers]:
         """Give the recorded answers, or ask and record."""
-        names, asked = names_asked(self._engine, sites)
+        names, asked = names_asked(self._engine, sites, self._steps)
         question = _question(tasks, names, asked)
         path = self._folder / f"exchange-{self._done:04d}"
         if path.exists():
@@ -130,9 +140,11 @@ def _question(tasks: Sequence[Task], names: Sequence[str], asked: Sequence[str])
     return digest(pack({"tasks": headers, "asked": list(asked), "sites": list(names)}, arrays))
 
 
-def names_asked(engine: Engine, sites: Iterable[str] | None) -> tuple[list[str], list[str]]:
+def names_asked(
+    engine: Engine, sites: Iterable[str] | None, steps: Sequence[PlannedStep] = ()
+) -> tuple[list[str], list[str]]:
     """Return the names of all sites of an engine, and of those that are asked, in their order."""
-    names = [site.name for site in engine.introduce()]
+    names = [site.name for site in engine.introduce(steps=steps)]
     return names, names if sites is None else [name for name in names if name in set(sites)]
 
 

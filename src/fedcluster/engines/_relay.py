@@ -7,12 +7,14 @@ get from all sites. It learns the totals of relays alone, each over a few sites 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedcluster._refusals import refused
 from fedcluster.client import AuditRecord
 from fedcluster.core import (
     TOGETHER,
@@ -20,8 +22,10 @@ from fedcluster.core import (
     Column,
     Engine,
     Filter,
+    Introduction,
     Limit,
     SiteInfo,
+    Step,
     Summary,
     Task,
 )
@@ -97,17 +101,19 @@ class Relay:
         """Facts that the relay tells of itself without being asked for more."""
         return self.introduce()
 
-    def introduce(
-        self, *, columns: bool = False, texts: Collection[str] = (), labels: bool = False
-    ) -> SiteInfo:
+    def introduce(self, **asked: Unpack[Introduction]) -> SiteInfo:
         """Return what the relay tells of its sites together, see `Engine`.
 
         Raises
         ------
         PolicyError
-            If too few of them answered, or their columns are not the same.
+            If a step that will be asked does not add up, too few of them answered, or their
+            columns are not the same.
         """
-        sites = self.engine.introduce(columns=columns, texts=texts, labels=labels)
+        for step in asked.get("steps", ()):
+            if not isinstance(step, type):
+                _check_adds_up(step)
+        sites = self.engine.introduce(**asked)
         heard = [site for site in sites if site.answered]
         self._check_enough(len(heard))
         own = Limit("Relay", (("fewest", self.fewest), ("lines", self.lines)))
@@ -119,7 +125,7 @@ class Relay:
             (*united_limits(heard, map(Limit.from_filter, self.filters)), own),
             streams=True,
             columns=united_columns([site.columns for site in heard]),
-            labels=united_labels(heard) if labels else None,
+            labels=united_labels(heard) if asked.get("labels") else None,
             n_rows=_sum(site.n_rows for site in heard),
             weight=_sum(site.weight for site in heard),
             n_columns=widths.pop(),
@@ -143,16 +149,9 @@ class Relay:
 
     def _check(self, task: Task) -> None:
         """Refuse what a total cannot answer."""
-        step = type(task.step).__name__
-        if not task.step.server_additive:
-            raise PolicyError(
-                f"{step} needs each site's own answer, and a relay sends totals: use sums only"
-            )
+        _check_adds_up(task.step)
         if task.noise is not None:
-            raise PolicyError(
-                f"{step} with noise: a relay's sites would each add noise, and the coordinator "
-                "counts on that of one site"
-            )
+            raise PolicyError(f"{type(task.step).__name__} with noise: {refused('noise-relay')}")
 
     def _check_enough(self, answered: int) -> None:
         if answered < self.fewest:
@@ -187,6 +186,11 @@ class Relay:
             )
         sites: NDArray[np.intp] = np.sum([a.weights > 0 for a in answers.by_site.values()], axis=0)
         return sites >= self.fewest
+
+
+def _check_adds_up(step: Step) -> None:
+    if not step.server_additive:
+        raise refused("relay-steps", step=type(step).__name__)
 
 
 def united_limits(sites: Iterable[SiteInfo], own: Iterable[Limit]) -> tuple[Limit, ...]:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, Unpack
 
-from fedcluster.core import Answers, Floats, SiteInfo, State, Summary, Task
+from fedcluster._refusals import refusal_in
+from fedcluster.core import Answers, Floats, Introduction, SiteInfo, State, Summary, Task
 from fedcluster.engines._agreement import UnknownError, about, versions
 from fedcluster.engines._believed import NOTHING_STATED, Believed, check_answer, sized
 from fedcluster.engines._plausible import implausible
@@ -20,17 +21,22 @@ from fedcluster.engines._wire import (
     LARGEST,
     PROTOCOL,
     WireError,
+    content_digest,
     digest,
     pack,
     read_site,
     read_summaries,
     unpack,
+    write_steps,
     write_tasks,
 )
 from fedcluster.errors import CancelledError, SiteError, listed
 from fedcluster.metrics._moments import SiteSize
 
 LOGGER = logging.getLogger(__name__)
+
+LONGEST_REASON = 300
+"""Characters of a site's reason that are read."""
 
 SITE_SIZE = Task(SiteSize(), State())
 T = TypeVar("T")
@@ -112,6 +118,7 @@ class RemoteEngine:
         self._believed = believed
         self._terms: dict[str, Any] = about() | ({} if permit is None else {"permit": permit})
         self._chosen: dict[str, Any] = {}
+        self._plan_told = True
         self.refusals: list[Refusal] = []
 
     @property
@@ -120,25 +127,36 @@ class RemoteEngine:
         sized = (site for site in self._sites.values() if site.n_columns is not None)
         return {site.name: max(site.n_rows or 0.0, site.weight or 0.0) for site in sized}
 
-    def introduce(
-        self, *, columns: bool = False, texts: Collection[str] = (), labels: bool = False
-    ) -> tuple[SiteInfo, ...]:
+    def introduce(self, **asked: Unpack[Introduction]) -> tuple[SiteInfo, ...]:
         """Return what the sites tell of themselves, see `Engine`.
 
-        Without columns or labels, sites are asked only while none has told what it holds. What
-        one does not answer now is as it was told before.
+        Without columns or labels, sites are asked only while none has told what it holds, or while
+        they do not know the steps that will be asked. What one does not answer now is as it was
+        told before.
 
         Raises
         ------
         SiteError
             If fewer sites than the quorum gave an answer that is believed.
+        InputError
+            If that is so because a site refuses what does not go with its protection.
         """
-        asked: dict[str, Any] = {"described": sorted(texts)} if columns else {}
-        asked |= {"labels": True} if labels else {}
-        if not asked and any(site.n_columns is not None for site in self._sites.values()):
+        more = self._introduction(asked)
+        known = any(site.n_columns is not None for site in self._sites.values())
+        if not more and known and self._plan_told:
             return tuple(self._sites.values())
-        replies = self._round([], self._sites, asked)
+        replies = self._round([], self._sites, more)
+        self._plan_told = True
         return tuple(replace(site, answered=name in replies) for name, site in self._sites.items())
+
+    def _introduction(self, asked: Introduction) -> dict[str, Any]:
+        """Return what a message asks besides tasks; the steps to come stand in all from now on."""
+        if steps := write_steps(asked.get("steps", ())):
+            self._plan_told &= steps == self._terms["about"].get("steps")
+            self._terms["about"] |= {"steps": steps}
+        more: dict[str, Any] = {}
+        more |= {"described": sorted(asked.get("texts", ()))} if asked.get("columns") else {}
+        return more | ({"labels": True} if asked.get("labels") else {})
 
     def ask(self, tasks: Sequence[Task], sites: Iterable[str] | None = None) -> list[Answers]:
         """Carry all tasks of one round to the named sites.
@@ -229,6 +247,8 @@ class RemoteEngine:
         enough = self._enough(len(questions))
         if len(replies) < enough:
             named = {name: reasons[name] for name in questions if name in reasons}
+            if refusals := list(filter(None, map(refusal_in, named.values()))):
+                raise refusals[0]
             raise SiteError(
                 f"round {self._exchanges}: {len(replies)} of {len(questions)} sites answered, "
                 f"where {enough} are needed ({by_reason(named)})"
@@ -288,8 +308,17 @@ class Question:
     @cached_property
     def message(self) -> bytes:
         """Return the question as it travels."""
+        return pack(*self._parts)
+
+    @property
+    def content(self) -> str:
+        """Return the hash of what is asked, see `content_digest`."""
+        return content_digest(*self._parts)
+
+    @property
+    def _parts(self) -> tuple[dict[str, Any], dict[str, Floats]]:
         headers, arrays = write_tasks(self.tasks)
-        return pack({"protocol": PROTOCOL, **self.header, "tasks": headers}, arrays)
+        return {"protocol": PROTOCOL, **self.header, "tasks": headers}, arrays
 
 
 def read_reply(
@@ -376,7 +405,7 @@ def open_reply(
         raise WireError("it answers another question: a replay, or too late")
     for kind, said in (("refused", "refused the question"), ("failed", "failed, see its log")):
         if kind in header:
-            raise WireError(f"{said}: {str(header[kind])[:200]}")
+            raise WireError(f"{said}: {str(header[kind])[:LONGEST_REASON]}")
     if any(header.get(key) != question.header[key] for key in ("run", "exchange")):
         raise WireError("it belongs to another round: a replay, or too late")
     return header, arrays

@@ -10,13 +10,15 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from fedcluster._refusals import RefusedError
 from fedcluster._texts import printable
-from fedcluster.core import Summary, Task
+from fedcluster.core import Introduction, PlannedStep, Summary, Task
 from fedcluster.engines._agreement import (
     QUESTION,
     UnknownError,
     about,
     check_known,
+    planned_of,
     versions,
 )
 from fedcluster.engines._audit import NO_AUDIT, Auditor, Exchange
@@ -31,9 +33,11 @@ from fedcluster.engines._wire import (
     Preprocessors,
     Steps,
     WireError,
+    content_digest,
     digest,
     is_texts,
     pack,
+    read_steps,
     read_tasks,
     unpack,
     write_site,
@@ -58,19 +62,22 @@ MOST_CLIENTS = 3
 class SecureSums(Protocol):
     """Site's part in secure sums, see `fedcluster.secure._site`."""
 
-    def check(self, asked: Any, tasks: Sequence[Task]) -> dict[str, Any] | None:
+    def check(
+        self, asked: Any, tasks: Sequence[Task], planned: Sequence[PlannedStep] = ()
+    ) -> dict[str, Any] | None:
         """Return what is asked of secure sums; refuse what is not given, before any work."""
 
-    def noise_shares(self, run: Any, asked: dict[str, Any] | None) -> int:
+    def noise_shares(self, header: Header, asked: dict[str, Any] | None) -> int:
         """Return by how many sites the noise on a sum is shared."""
 
-    def said(self, run: Any, asked: dict[str, Any]) -> dict[str, Any]:
+    def said(self, header: Header, asked: dict[str, Any]) -> dict[str, Any]:
         """Return the answer to a question that has no tasks."""
 
     def masked(
         self,
-        run: Any,
+        header: Header,
         asked: dict[str, Any],
+        content: str,
         tasks: Sequence[Task],
         answers: Sequence[Summary],
     ) -> tuple[NDArray[np.uint64], dict[str, Any]]:
@@ -147,7 +154,7 @@ class Responder:
                 raise WireError(refused)
             header, arrays = unpack(question, longest=LONGEST_TEXT)
             return self._reply(question, header, arrays, me)
-        except (EndedError, PolicyError, WireError) as error:  # no value of a row is in it
+        except (EndedError, PolicyError, RefusedError, WireError) as error:  # no value is in it
             said = str(error)
             if isinstance(error, UnknownError):
                 said += versions(header, "this site", "the coordinator")
@@ -213,29 +220,44 @@ class Responder:
         header = asked.header
         headers = header.get("tasks", ())
         self._policy.check_tasks(headers)
+        planned = self._planned(header)
         tasks = read_tasks(headers, arrays, self._steps, self._preprocessors)
-        tasks = list(self._check_secure(header, tasks))
+        tasks = list(self._check_secure(header, tasks, planned))
         columns, texts = self._columns(header.get("columns")), _names(header.get("described", ()))
         self._policy.check(header, tasks, columns, len(columns) or self._first.width)
         known = self._client(columns, raw=header.get("raw") is True)
         known.begin(echo["run"])
-        wanted = {"columns": "described" in header, "labels": "labels" in header}
+        wanted: Introduction = {"columns": "described" in header, "labels": "labels" in header}
+        wanted |= {"texts": texts, "steps": planned}
         secure = self._secure is not None
-        site = replace(known.introduce(texts=texts, **wanted), log=log, secure=secure)
+        site = replace(known.introduce(**wanted), log=log, secure=secure)
         answers, told = known.answers(tasks), write_site(site)
         told = {key: told[key] for key in (*STATED, *(key for key in ASKED if key in header))}
-        said, numbers = self._leaving(header, tasks, answers)
+        said, numbers = self._leaving(header, arrays, tasks, answers)
         reply = pack({**echo, "columns": columns, **told, **said}, numbers)
         return replace(asked, reply=reply, tasks=tasks, answers=answers, told=told)
 
-    def _check_secure(self, header: Header, tasks: Sequence[Task]) -> Sequence[Task]:
+    def _planned(self, header: Header) -> list[PlannedStep]:
+        """Return the steps that a run will ask; refuse it if this site will refuse one of them.
+
+        Else a run would find out in its last round, after all the work.
+        """
+        planned = planned_of(header)
+        self._policy.check_tasks(planned)
+        steps = read_steps(planned, self._steps)
+        self._policy.check_planned(steps)
+        return steps
+
+    def _check_secure(
+        self, header: Header, tasks: Sequence[Task], planned: Sequence[PlannedStep]
+    ) -> Sequence[Task]:
         """Check that what is asked of secure sums is what this site gives, before any work.
 
         Returns the tasks, with how far the sites share the noise of the answers.
         """
         if self._secure is not None:
-            asked = self._secure.check(header.get("sums"), tasks)
-            shares = self._secure.noise_shares(header.get("run"), asked)
+            asked = self._secure.check(header.get("sums"), tasks, planned)
+            shares = self._secure.noise_shares(header, asked)
             return [replace(task, shares=shares) for task in tasks]
         if "sums" in header:
             raise WireError(
@@ -245,17 +267,18 @@ class Responder:
         return tasks
 
     def _leaving(
-        self, header: Header, tasks: Sequence[Task], answers: Sequence[Summary]
+        self, header: Header, arrays: Arrays, tasks: Sequence[Task], answers: Sequence[Summary]
     ) -> tuple[Header, Arrays]:
         """Return what leaves of the answers: as they are, or as masked words."""
         if self._secure is None:
             return {}, write_summaries(answers)
-        run, asked = header.get("run"), self._secure.check(header.get("sums"), tasks)
+        asked = self._secure.check(header.get("sums"), tasks)
         if asked is None:
             return {}, {}
         if not tasks:
-            return {"sums": self._secure.said(run, asked)}, {}
-        words, said = self._secure.masked(run, asked, tasks, answers)
+            return {"sums": self._secure.said(header, asked)}, {}
+        content = content_digest(header, arrays)
+        words, said = self._secure.masked(header, asked, content, tasks, answers)
         return {"sums": said}, {"masked": words.view(np.float64)}  # bits, not numbers
 
     def _columns(self, columns: Any) -> tuple[str, ...]:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import Protocol
-
-import numpy as np
+from typing import Protocol, Unpack
 
 from fedcluster._texts import is_plain
-from fedcluster.core import Column, RowTransform, SiteInfo, Summary, Task
+from fedcluster.core import Column, Introduction, RowTransform, SiteInfo, Summary, Task
 from fedcluster.metrics._external import Contingency
 from fedcluster.privacy._ledger import PolicyError
 
@@ -24,9 +22,7 @@ class SiteClient(Protocol):
     def name(self) -> str:
         """Name of the site."""
 
-    def introduce(
-        self, *, columns: bool = False, texts: Collection[str] = (), labels: bool = False
-    ) -> SiteInfo:
+    def introduce(self, **asked: Unpack[Introduction]) -> SiteInfo:
         """Return what the site tells of itself, see `Engine`."""
 
     def answers(self, tasks: Sequence[Task]) -> list[Summary]:
@@ -52,14 +48,12 @@ class Told:
         if run != self._run:
             self._run, self._descriptions, self._labels = run, [], None
 
-    def introduce(
-        self, *, columns: bool = False, texts: Collection[str] = (), labels: bool = False
-    ) -> SiteInfo:
+    def introduce(self, **asked: Unpack[Introduction]) -> SiteInfo:
         """Return what the site tells of itself."""
-        site = _tellable(self._client.introduce(columns=columns, texts=texts, labels=labels))
-        if columns:
+        site = _tellable(self._client.introduce(**asked))
+        if asked.get("columns"):
             self._descriptions = [site.columns, *self._descriptions][:KEPT]
-        if labels:
+        if asked.get("labels"):
             self._labels = frozenset(site.labels or ())
         return site
 
@@ -77,7 +71,7 @@ class Told:
             If a preparation takes a column for what it is not, or an answer is not finite.
         """
         answers = self._client.answers(self.bound(tasks))
-        if not all(np.isfinite(a.sums).all() and np.isfinite(a.weights).all() for a in answers):
+        if not all(answer.is_finite for answer in answers):
             raise PolicyError("an answer is not finite")
         return answers
 

@@ -6,14 +6,14 @@ import json
 import math
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
-from fedcluster.core import Answers, Engine, Floats, SiteInfo, Task
+from fedcluster.core import Answers, Engine, Floats, Introduction, SiteInfo, Task
 from fedcluster.engines._recorded import names_asked
 from fedcluster.errors import SiteError
 
@@ -64,12 +64,10 @@ class WatchedEngine:
         self._before: list[Floats] = []
         path.write_text("", encoding="utf-8")
 
-    def introduce(
-        self, *, columns: bool = False, texts: Collection[str] = (), labels: bool = False
-    ) -> tuple[SiteInfo, ...]:
+    def introduce(self, **asked: Unpack[Introduction]) -> tuple[SiteInfo, ...]:
         """Return what the sites tell of themselves."""
         with self.failure_noted():
-            return self._engine.introduce(columns=columns, texts=texts, labels=labels)
+            return self._engine.introduce(**asked)
 
     def ask(self, tasks: Sequence[Task], sites: Iterable[str] | None = None) -> list[Answers]:
         """Ask the sites, and note when and whom, and who answered."""

@@ -26,6 +26,7 @@ from fedcluster.core import (
     Column,
     Floats,
     Limit,
+    PlannedStep,
     RowTransform,
     SiteInfo,
     State,
@@ -195,6 +196,15 @@ def digest(message: bytes) -> str:
     return sha256(message).hexdigest()[:16]
 
 
+def content_digest(header: Header, arrays: Arrays) -> str:
+    """Return the hash of what a question asks: the same at all sites that are asked the same.
+
+    Neither the number of the exchange counts, nor what goes with the masks of one site.
+    """
+    asked = {key: header[key] for key in header.keys() - {"exchange", "sums"}}
+    return sha256(pack(dict(sorted(asked.items())), arrays)).hexdigest()
+
+
 def write_tasks(tasks: Sequence[Task]) -> tuple[list[Header], dict[str, Floats]]:
     """Return the headers of tasks, one for each, and the arrays of their states.
 
@@ -223,9 +233,40 @@ def write_tasks(tasks: Sequence[Task]) -> tuple[list[Header], dict[str, Floats]]
     return headers, arrays
 
 
+def write_steps(steps: Iterable[PlannedStep]) -> list[Header]:
+    """Return steps that are planned as JSON can hold them; of a class, the name alone.
+
+    Raises
+    ------
+    WireError
+        If a step has a field that is no scalar.
+    """
+    return [
+        {"step": step.__name__} if isinstance(step, type) else _step_header(step) for step in steps
+    ]
+
+
+def read_steps(planned: Iterable[Header], steps: Steps = STEPS) -> list[PlannedStep]:
+    """Read the steps that `write_steps` wrote.
+
+    Raises
+    ------
+    WireError
+        If one is not among ``steps``, or does not have these parameters.
+    """
+    return [
+        _read_step(each.get("step"), each["fields"], steps)
+        if "fields" in each
+        else _known_step(each.get("step"), steps)
+        for each in planned
+    ]
+
+
 def _step_header(step: Step) -> dict[str, Any]:
     """Return the name and the hyper-parameters of a step."""
-    values = {field.name: getattr(step, field.name) for field in fields(step)}  # type: ignore[arg-type]
+    if not is_dataclass(step):
+        raise WireError(f"{type(step).__name__} cannot be sent: a step must be a frozen dataclass")
+    values = {field.name: getattr(step, field.name) for field in fields(step)}
     for name, value in values.items():
         if not isinstance(value, SCALARS):
             raise WireError(
@@ -307,13 +348,21 @@ def _read_preprocessor(
         raise WireError(f"the preparation of task {len(before)} is not understood") from error
 
 
-def _read_step(name: Any, given: Any, steps: Steps) -> Step:
+def _known_step(name: Any, steps: Steps) -> type[Any]:
     if not isinstance(name, str) or name not in steps:
-        raise UnknownError(f"step {name!r} is not among the steps that this site knows")
+        raise UnknownError(
+            f"step {name!r} is not among the steps that this site knows; a step of your own must "
+            "be named in steps under [federation] in its site.toml"
+        )
+    return steps[name]
+
+
+def _read_step(name: Any, given: Any, steps: Steps) -> Step:
+    kind = _known_step(name, steps)
     if not isinstance(given, Mapping) or not all(isinstance(v, SCALARS) for v in given.values()):
         raise WireError(f"the fields of step {name!r} are not names with scalars")
     try:
-        step: Step = steps[name](**given)
+        step: Step = kind(**given)
     except (TypeError, ValueError) as error:
         raise UnknownError(f"step {name!r} does not have these fields: {sorted(given)}") from error
     return step
@@ -351,7 +400,7 @@ def read_summaries(arrays: Arrays) -> list[Summary]:
 
 LEARNT = (
     *("name", "answered", "n_rows", "weight", "n_columns"),
-    *("total_rows", "total_weight"),
+    *("total_rows", "total_weight", "refuses"),
 )
 """Facts of a site that no reply states: they follow from who answers, and what."""
 

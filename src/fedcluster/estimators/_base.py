@@ -6,6 +6,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass, fields, replace
+from functools import partial
 from numbers import Integral
 from typing import Any, ClassVar, Literal, Self
 
@@ -14,7 +15,6 @@ from numpy.random import RandomState
 from numpy.typing import ArrayLike
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import validate_data
 
 from fedcluster import kernels
 from fedcluster._choices import (
@@ -27,10 +27,10 @@ from fedcluster._choices import (
     RuleName,
     Scale,
 )
+from fedcluster._refusals import refused
 from fedcluster._report._messages import few_clusters_line, groups_line, limit_line
 from fedcluster.client import Client
 from fedcluster.core import (
-    Column,
     Data,
     Engine,
     Labels,
@@ -43,18 +43,19 @@ from fedcluster.estimators._inputs import (
     checked_algorithm,
     checked_init,
     columns_told,
-    names_site,
     one_of,
-    path_reader,
     read_sites,
+    roles_for,
     wanted,
     whole,
 )
 from fedcluster.estimators._progress import rounds_said, say
-from fedcluster.io._given import GivenTable, ReadPath, by_site
+from fedcluster.io._given import GivenTable, by_site
+from fedcluster.io._reader import ColumnRoles
 from fedcluster.io._rows import batches, chunks_of
+from fedcluster.io._sources import read_file
 from fedcluster.jobs import Fit, execute, limits_of
-from fedcluster.preprocessing import PreprocessingSpec, Preprocessor
+from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.privacy import Groups
 from fedcluster.selection import Rule
 
@@ -105,8 +106,8 @@ class Federated(Fitted):
         ----------
         X : dict or list of tables, or one of them
             One table (n_i, d) for each site; or one table whose rows ``sites`` assigns. A table
-            is an array, a data frame, a sparse matrix or AnnData, which become dense, `Data`, or
-            the path of a file.
+            is an array, a data frame, an Arrow table, a sparse matrix or AnnData, which become
+            dense, `Data`, or the path of a file.
         y : ignored
         sites : array-like of shape (n,) or str, optional
             For one table: the site of each row, or the name of the column that holds it, of a data
@@ -127,8 +128,9 @@ class Federated(Fitted):
         if engine is not None:
             check_engine_alone(X, sites, sample_weight, groups)
             return self.fit_engine(engine)
-        parts = by_site(X, sites, sample_weight, groups, self._path_reader())
-        data = self._read(parts)
+        roles = roles_for(wanted(self.prepare))
+        parts = by_site(X, sites, sample_weight, groups, partial(read_file, roles))
+        data = self._read(parts, roles)
         job = self._job(sum(map(len, data.values())))
         alone = len(parts) == 1 and not parts[0].where
         limits = tuple(limits_of(job, self._smallest(), alone=alone))
@@ -148,7 +150,8 @@ class Federated(Fitted):
         """Cluster the rows of sites that answer for themselves, each with its own limits.
 
         Where rows come in chunks, the start is found from sums alone, unless ``init`` says
-        otherwise: no site then holds all its rows at once. ``min_cluster_size`` is the sites'.
+        otherwise: no site then holds all its rows at once. ``min_cluster_size`` and
+        ``protection`` are the sites' own, and are refused here.
 
         Parameters
         ----------
@@ -171,6 +174,7 @@ class Federated(Fitted):
         array([[1.],
                [9.]])
         """
+        self._check_sites_own()
         engine = LocalEngine(clients)
         rows = [client.source for client in engine.clients.values()]
         self.n_features_in_ = next(iter(chunks_of(rows[0]))).X.shape[1]
@@ -211,6 +215,7 @@ class Federated(Fitted):
         array([[1.],
                [9.]])
         """
+        self._check_sites_own()
         sites = engine.introduce()
         if columns is None and wanted(self.prepare) is None:
             columns = columns_told(engine)
@@ -219,6 +224,12 @@ class Federated(Fitted):
         if list(self.feature_names_in_) == [f"x{j}" for j in range(self.n_features_in_)]:
             del self.feature_names_in_  # arrays have no names
         return self
+
+    def _check_sites_own(self) -> None:
+        """Refuse limits for sites that answer for themselves."""
+        for option, default in (("min_cluster_size", "auto"), ("protection", None)):
+            if getattr(self, option) != default:
+                raise refused("clients-limits", option=option)
 
     def _fit(self, engine: Engine, job: Fit, columns: Sequence[str] | None) -> None:
         """Carry a job out and keep its results; ``columns`` are None where rows have no names."""
@@ -230,7 +241,7 @@ class Federated(Fitted):
         if columns is not None:
             self.feature_names_in_ = np.array(report.columns, dtype=object)
             self.n_features_in_ = len(report.columns)
-        self.preprocessor_: Preprocessor | None = report.preprocessor
+        self._keep_preparation(report.preprocessor, private=report.privacy is not None)
         self.fit_report_ = None if report.preprocessor is None else report.fit_report
         self.n_iter_ = len(report.outcome.communication_rounds)
         self.values_sent_ = report.outcome.values_sent()
@@ -239,7 +250,7 @@ class Federated(Fitted):
         result = self._keep_clusters(report.outcome.value)
         self._keep_profiles(report.profiles)
         self.stability_, self.privacy_ = report.stability, report.privacy
-        self.influence_ = report.influence
+        self.influence_, self.objective_ = report.influence, report.objective
         if self.verbose:
             say(f"{self.stop_reason_}; {self.n_iter_} rounds with the sites")
         for line in limit_line(job, result):
@@ -305,7 +316,8 @@ class Federated(Fitted):
         sources = [client.source for client in clients.values()]
         found = self._found_labels(engine)
         if found is None:
-            chunks = (self._prepared(chunk) for source in sources for chunk in chunks_of(source))
+            aligned = self.row_form_.aligned
+            chunks = (aligned(chunk) for source in sources for chunk in chunks_of(source))
             found = map(self._labels, batches(chunks, JOINED // self.n_features_in_))
         self.labels_ = np.concatenate(list(found))
         parts = np.split(self.labels_, np.cumsum(list(map(len, sources)))[:-1])
@@ -321,7 +333,7 @@ class Federated(Fitted):
         Clusters that were put in order are others: of two equally near centres the first counts.
         """
         clients = list(engine.clients.values())
-        as_given = self.preprocessor_ is None and self._assignment.own is None
+        as_given = self.row_form_.preprocessor is None and self._assignment.own is None
         if not as_given or any(client.streams for client in clients):
             return None
         found = []
@@ -332,29 +344,15 @@ class Federated(Fitted):
             found.append(labels)
         return found
 
-    def _read(self, parts: Sequence[GivenTable]) -> dict[str, Data]:
+    def _read(self, parts: Sequence[GivenTable], roles: ColumnRoles) -> dict[str, Data]:
         """Return the sites' rows; keep the number and the names of their columns."""
-        wish = wanted(self.prepare)
-        raw, dates = wish is not None, {} if wish is None else wish.dates
-        data, table = read_sites(parts, raw=raw, dates=dates), parts[0].table
+        data = read_sites(parts, roles)
         first = next(iter(data.values()))
-        if not raw and not isinstance(table, Data):
-            with names_site(parts[0].where):
-                validate_data(self, table, skip_check_array=True)
-            columns = tuple(map(Column, getattr(self, "feature_names_in_", ())))
-            if not columns and not any(rows.columns for rows in data.values()):
-                return data
-            return {name: replace(rows, columns=columns) for name, rows in data.items()}
+        if first.columns and not roles.raw:
+            data = {name: replace(rows, columns=first.columns) for name, rows in data.items()}
         if first.columns:
             self.feature_names_in_ = np.array([c.name for c in first.columns], dtype=object)
         else:
             self.__dict__.pop("feature_names_in_", None)
         self.n_features_in_ = first.X.shape[1]
         return data
-
-    def _path_reader(self) -> ReadPath:
-        """Return a function that reads a file in a table's place, as ``prepare`` needs it."""
-        wish = wanted(self.prepare)
-        if wish is None:
-            return path_reader(raw=False)
-        return path_reader(raw=True, coded=tuple(wish.named), dates=wish.dates)

@@ -26,6 +26,7 @@ from fedcluster._choices import (
     Pick,
     RuleName,
 )
+from fedcluster._refusals import refused
 from fedcluster.core import Algorithm, Floats
 from fedcluster.errors import InputError
 from fedcluster.estimators._base import Federated
@@ -88,16 +89,17 @@ class FederatedKMeans(Federated):
     quality : {"good", "better", "best"}, default="good"
         "better" lets FKM's centres join the starts; "best" goes on from the winners with crossover
         (HG-means, Gribel & Vidal 2019) and breathing (Fritzke 2020), for some hundred rounds, and
-        finds what such searches find on pooled rows. For "auto" and "lloyd".
+        finds what such searches find on pooled rows. "better" needs ``init="auto"`` and one number
+        of clusters, "best" exact k-means: "auto" or "lloyd".
     sums_only : bool, default=False
-        Whether only sums may be seen: starts at ``init="sums"``, so that a secure sum could stand
+        Whether only sums may be seen: starts at ``init="sums"``, so that a secure sum can stand
         between the sites and the server.
     prepare : None, "standard", "minmax", "robust" or PreprocessingSpec, default=None
         What is done to the rows of all sites first, from sums: see `PreprocessingSpec`. Rows may
         then have text and missing values; ``cluster_centers_`` are those of prepared rows, and
         ``predict`` prepares new rows alike.
     rule : str or Rule, default="likelihood"
-        How k is chosen where ``n_clusters`` leaves a choice, as in `select_k`.
+        How k is chosen where ``n_clusters`` leaves a choice, as in `select_k`; else it is refused.
     metric : {"euclidean", "cosine"}, default="euclidean"
         By which rows are near. "cosine" is spherical k-means (Dhillon & Modha 2001): after
         ``prepare``, each row is divided by its length, and so are centres; a row of zeros has the
@@ -105,8 +107,8 @@ class FederatedKMeans(Federated):
         object sees rows of length 1.
     protection : None, "groups" or Groups, default=None
         "groups" lets every step see the means of groups of at least 5 rows alone, as sites of a
-        federation over a network do, to see what it costs; labels are those of the rows. With it,
-        ``min_cluster_size`` has no use. See `fedcluster.privacy.Groups`.
+        federation over a network do, to see what it costs; labels are those of the rows.
+        ``min_cluster_size`` then counts the rows behind groups. See `fedcluster.privacy.Groups`.
     verbose : int, default=0
         Whether a line is printed for each round with the sites: what they were asked, who
         answered, and how many numbers they sent.
@@ -132,8 +134,9 @@ class FederatedKMeans(Federated):
         The probability with which epsilon may be exceeded; far below 1 / number of rows.
     bounds : (low, high) or mapping of str to (float, float), optional
         With ``epsilon``: bounds of every column that are known without the rows, numbers or one for
-        each column. Values outside are moved to them. ``cluster_centers_`` are those of rows that
-        are scaled from the bounds to -1 and 1; ``centers_frame_`` has the units of the rows.
+        each column. Values outside are moved to them, and rows are clustered as if the bounds of
+        every column were -1 and 1. ``cluster_centers_`` and `transform` have the units of the rows;
+        ``inertia_``, ``score`` and ``state_`` are those of the scaled rows.
     group_size : int, default=1
         With ``epsilon``: the most rows that one person has; with ``groups``, no more rows of a
         person than that count.
@@ -145,7 +148,8 @@ class FederatedKMeans(Federated):
     selection_ : Selection or None
         Where k was chosen: why, what each index says, and the clustering with each k.
     cluster_centers_ : ndarray of shape (k, d)
-        In canonical order, by falling weight, unless ``init`` is an array.
+        In canonical order, by falling weight, unless ``init`` is an array; in the units of the
+        rows, and with ``prepare`` of the prepared rows.
     centers_frame_ : DataFrame of pandas
         The centres in the units of the rows, a line for each cluster; of text, shares of levels.
     profile_ : DataFrame of pandas
@@ -166,7 +170,8 @@ class FederatedKMeans(Federated):
     cluster_weights_ : ndarray of shape (k,)
         The weight behind each centre, as the server learnt it in the last round of training.
     state_ : State
-        The final state whole: centres, weights, and in ``memory`` what the algorithm knows besides.
+        The final state whole, of rows as they are clustered: centres, weights, and in ``memory``
+        what the algorithm knows besides.
     algorithm_ : Algorithm
         What found it, with all its parameters.
     labels_ : ndarray of shape (n,)
@@ -175,13 +180,20 @@ class FederatedKMeans(Federated):
         are none, as there are no rows here; the same holds for ``site_labels_``,
         ``rows_held_back_`` and ``lone_rows_``.
     preprocessor_ : Preprocessor or None
-        What was fitted; ``preprocessor_.invert(cluster_centers_)`` has the units of the rows.
+        What ``prepare`` and ``metric`` have fitted; ``preprocessor_.invert(cluster_centers_)`` has
+        the units of the rows. None where rows are taken as they are, as with ``epsilon``.
+    row_form_ : RowForm
+        The columns that new rows must have, and all that is done to them before `predict`.
     fit_report_ : Findings or None
         What was met: missing values by site and column, columns that were left out, rare levels.
     site_labels_ : dict of str to ndarray
         The same by site.
     inertia_ : float
-        Sum of squared distances to the centres, as the sites report it.
+        Value of the algorithm's objective, as the sites report it, of prepared rows: of k-means the
+        sum of squared distances to the centres. With ``epsilon``, of rows scaled by the bounds.
+    objective_ : str
+        The name of this objective: "inertia", another word such as "robust-inertia", or your own
+        metric as it is written.
     n_iter_ : int
         Rounds with the sites.
     history_ : list of dict
@@ -233,14 +245,15 @@ class FederatedKMeans(Federated):
     _names = ALGORITHMS
 
     def score(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> float:
-        """Return minus the sum of the squared distances of the rows to their nearest centres."""
-        rows = self._rows(X)
+        """Return minus the sum of the squared distances of the rows to their nearest centres.
+
+        After a fit with ``epsilon`` they are those of ``inertia_``, of rows scaled by the bounds.
+        """
+        rows, centers = self._rows(X), self._assignment.state.centers
         if self._has_gaps:
-            squared = nearest_present(rows, self.cluster_centers_)[1]
+            squared = nearest_present(rows, centers)[1]
         else:
-            squared = on_whole_rows(
-                lambda whole: nearest(whole, self.cluster_centers_)[1], rows, 0.0
-            )
+            squared = on_whole_rows(lambda whole: nearest(whole, centers)[1], rows, 0.0)
         weight = 1.0 if sample_weight is None else np.asarray(sample_weight)
         return -float((squared * weight).sum())
 
@@ -257,7 +270,8 @@ class FederatedKMeans(Federated):
         Raises
         ------
         InputError
-            If the algorithm assigns rows itself, which no `KMeans` can.
+            If the algorithm assigns rows itself, or the fit has a privacy budget, whose bounds
+            scale rows: no `KMeans` can do that.
         """
         from sklearn.cluster import KMeans  # 10 MB that nothing else needs
 
@@ -266,6 +280,11 @@ class FederatedKMeans(Federated):
             raise InputError(
                 f"a KMeans assigns rows to the nearest centre, {type(self.algorithm_).__name__} "
                 "does not: use predict, or Model.from_estimator"
+            )
+        if self._box_ is not None:
+            raise InputError(
+                "a KMeans takes distances of rows as they are, and those of a fit with a privacy "
+                "budget are scaled by the bounds: use predict, or Model.from_estimator"
             )
         centers = self.cluster_centers_
         twin = KMeans(len(centers), init=centers, n_init=1, max_iter=1)
@@ -346,7 +365,7 @@ class FederatedFuzzyCMeans(Federated):
             raise ValueError(f"the fuzzifier m must be above 1, not {self.m}")
         own = getattr(self.algorithm, "m", self.m)
         if own != self.m:
-            raise ValueError(f"m={self.m}, but algorithm is {self.algorithm!r}")
+            raise refused("algorithm-fuzzifier", m=self.m, algorithm=self.algorithm)
         return super()._algorithm()
 
 
@@ -434,7 +453,9 @@ def select_k(
     one_of("pick", pick, PICKS)
     one_of("averaging", averaging, AVERAGINGS)
     if pick == "elbow" and rule in ("likelihood", "vote"):
-        raise ValueError("pick='elbow' is for a single index; name it as the rule")
+        raise refused("choice-elbow")
+    if averaging != "avg_2" and rule != "fuzzy-db":
+        raise refused("choice-averaging")
     parameters = clustered_by(rule, m, averaging) | parameters
     parameters["rule"] = Rule(rule, pick, _bounds(bounds))
     if parameters["m"] is None:

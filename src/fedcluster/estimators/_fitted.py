@@ -16,7 +16,7 @@ from sklearn.base import (
     TransformerMixin,
 )
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from fedcluster._assignment import Assignment
 from fedcluster._cluster_names import checked_names
@@ -24,9 +24,9 @@ from fedcluster._pages._notebook import clusters_table
 from fedcluster._pages._run import Run
 from fedcluster._profiles import Profiles
 from fedcluster._report._tables import plain
+from fedcluster._row_form import RowForm
 from fedcluster.core import (
     Assigns,
-    Data,
     Floats,
     Iteration,
     Labels,
@@ -34,22 +34,10 @@ from fedcluster.core import (
     Rows,
 )
 from fedcluster.errors import InputError
-from fedcluster.estimators._inputs import (
-    FLOATS,
-    check_width,
-    dates_of,
-    is_plain,
-    names_site,
-    no_times,
-    path_reader,
-    prepared_rows,
-)
 from fedcluster.estimators._profile_frame import pandas, profile_frame
 from fedcluster.estimators._saved import check_savable, kind_of, parameters_of
-from fedcluster.io._frames import finite, in_order, numeric
-from fedcluster.io._given import GivenTable, by_site
 from fedcluster.model import Model
-from fedcluster.preprocessing import Category
+from fedcluster.preprocessing import Preprocessor
 from fedcluster.preprocessing._transform import on_whole_rows
 from fedcluster.recipes._private_fit import PrivacySpent
 from fedcluster.selection import Selection
@@ -82,6 +70,19 @@ class Fitted(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
 
         It is that of the nearest centre, unless ``algorithm`` assigns rows itself (`Assigns`). A
         row that the preparation drops has the label -1.
+
+        Parameters
+        ----------
+        X : table, or dict or list of tables
+            Arrays, sparse matrices, data frames of pandas and polars, Arrow tables, a dict of
+            columns, AnnData, `Data` or paths of files. Columns with names are found by these, in
+            any order and beside others; those of an array are taken in the order of the fit.
+
+        Raises
+        ------
+        ValueError, TypeError
+            In one line, if a column is lacking, comes twice, or holds something else than in the
+            fit: it names the column, and the first row and value that is wrong.
         """
         return self._labels(self._rows(X))
 
@@ -103,14 +104,16 @@ class Fitted(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
         """Return the Euclidean distance of each row to each centre, (n, k).
 
         Of a row with missing values that are ignored: that over the values it has, times the root
-        of the columns in all by those (Dixon 1979).
+        of the columns in all by those (Dixon 1979). Rows are prepared first. After a fit with
+        ``epsilon`` distances are in the units of the columns, of rows within the bounds; `predict`
+        then goes by distances in which the bounds of every column are equally far apart.
         """
         from sklearn.metrics.pairwise import (  # 7 MB that a fit does not need
             euclidean_distances,
             nan_euclidean_distances,
         )
 
-        rows = self._rows(X)
+        rows = self._rows(X) if self._box_ is None else self._within_bounds(X, self._box_)
         if self._has_gaps:
             return np.asarray(nan_euclidean_distances(rows, self.cluster_centers_))
         return on_whole_rows(
@@ -262,24 +265,32 @@ class Fitted(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
             raise InputError(f"{path} is the model of {kind}: read it by {kind}.load")
         names = cls._get_param_names()
         self = cls(**parameters_of(model, names, cls._names, Path(path)))
+        self._keep_preparation(model.preprocessor, private=bool(model.privacy))
         self._keep_clusters(Result(model.state, (), "", model.assigned_by))
         for name in ("selection_", "history_", "stop_reason_"):  # not in the file
             delattr(self, name)
         self.n_iter_, self.sites_ = model.rounds, model.sites
         self.steps_ = list(model.algorithm.get("steps", ()))
-        self.preprocessor_, self.n_features_in_ = model.preprocessor, len(model.columns)
+        self.n_features_in_ = len(model.columns)
         self._cluster_names = model.names
         self.privacy_ = PrivacySpent(**model.privacy) if model.privacy else None
+        self.objective_ = str(model.algorithm.get("objective", "inertia"))
         if list(model.columns) != [f"x{j}" for j in range(len(model.columns))]:
             self.feature_names_in_ = np.array(model.columns, dtype=object)
         return self
+
+    def _keep_preparation(self, preprocessor: Preprocessor | None, *, private: bool) -> None:
+        """Keep what is done to rows; users do not see what a privacy budget alone does."""
+        self.preprocessor_ = None if private else preprocessor
+        self._box_ = preprocessor if private else None
 
     def _keep_clusters(self, value: Result | Selection) -> Result:
         self.selection_ = value if isinstance(value, Selection) else None
         result = value.results[value.n_clusters] if isinstance(value, Selection) else value
         self.state_, self.algorithm_ = result.state, result.algorithm
         self.n_clusters_ = len(result.state.centers) or len(result.state.weights)
-        self.cluster_centers_ = result.state.centers
+        centers, box = result.state.centers, self._box_
+        self.cluster_centers_ = centers if box is None else box.invert(centers)
         self.cluster_weights_ = result.state.weights
         self.inertia_ = result.state.inertia
         self.history_ = [_as_dict(done) for done in result.history]
@@ -296,7 +307,9 @@ class Fitted(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
     @property
     def _assignment(self) -> Assignment:
         """How prepared rows are assigned to the clusters."""
-        state = replace(self.state_, centers=self.cluster_centers_)
+        state = self.state_
+        if self._box_ is None:
+            state = replace(state, centers=self.cluster_centers_)
         return Assignment(state, self.algorithm_, getattr(self, "m", None))
 
     @property
@@ -308,50 +321,21 @@ class Fitted(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
     def _n_features_out(self) -> int:
         return int(self.n_clusters_)
 
-    def _prepared(self, data: Data) -> Rows:
-        """Return a site's own rows as they are clustered, NaN where a row is dropped."""
-        if self.preprocessor_ is None:
-            return data.X
-        return prepared_rows(data, self.preprocessor_, self.n_features_in_, "")
-
-    def _rows(self, X: Any) -> Rows:
-        """Return rows to predict, (n, d), checked as scikit-learn does; site after site."""
+    @property
+    def row_form_(self) -> RowForm:
+        """What new rows must hold, and how they are prepared."""
         check_is_fitted(self)
         names = getattr(self, "feature_names_in_", None)
-        known = [] if self.preprocessor_ is None else self.preprocessor_.columns
-        coded = [column.name for column in known if isinstance(column, Category)]
-        columns = None if names is None else list(names)
-        dates = None if self.preprocessor_ is None else dates_of(self.preprocessor_)
-        read_path = path_reader(
-            raw=self.preprocessor_ is not None, columns=columns, coded=coded, dates=dates
-        )
-        parts = by_site(X, read_path=read_path)
-        if self.preprocessor_ is not None:
-            checked = [
-                prepared_rows(part.table, self.preprocessor_, self.n_features_in_, part.where)
-                for part in parts
-            ]
-        else:
-            checked = [self._in_order(part) for part in parts]
-        rows: Rows = np.concatenate(checked) if len(checked) > 1 else checked[0]
-        return rows
+        if names is None:
+            names = [f"x{j}" for j in range(self.n_features_in_)]
+        preprocessor = self.preprocessor_ if self._box_ is None else self._box_
+        return RowForm(tuple(map(str, names)), preprocessor, type(self).__name__)
 
-    def _in_order(self, part: GivenTable) -> Rows:
-        """Return a site's rows with their columns as in the fit; a lone table must have them so."""
-        no_times(part.table, part.where)
-        names = getattr(self, "feature_names_in_", None)
-        table = part.table
-        if names is not None and (part.where or isinstance(table, Data)):
-            table = in_order(table, list(names), part.where)
-        if isinstance(table, Data):
-            check_width(table, self.n_features_in_, part.where)
-            return table.X
-        if names is None and is_plain(table) and table.shape[1] == self.n_features_in_:
-            return np.asarray(table)
-        numeric(table, part.where)
-        with names_site(part.where):
-            rows: Rows = validate_data(
-                self, table, reset=False, dtype=FLOATS, ensure_all_finite=False
-            )
-        finite(table, rows, part.where)
-        return rows
+    def _rows(self, X: Any) -> Rows:
+        """Return rows to predict as they are clustered, (n, p); site after site."""
+        return self.row_form_.prepared(X)
+
+    def _within_bounds(self, X: Any, box: Preprocessor) -> Rows:
+        """Return rows (n, d) in the units of the columns, moved within the bounds of a budget."""
+        form = replace(self.row_form_, preprocessor=replace(box, box=False))
+        return box.invert(form.prepared(X).astype(np.float64))

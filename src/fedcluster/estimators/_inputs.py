@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import date, timedelta
 from numbers import Integral
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,82 +12,81 @@ from numpy.typing import NDArray
 from sklearn.utils import check_array
 
 from fedcluster._choices import INITS, SCALES
-from fedcluster.core import Algorithm, Column, Data, Engine, Rows, check_step
+from fedcluster._refusals import refused
+from fedcluster.core import Algorithm, Data, Engine, Rows, check_step
 from fedcluster.errors import InputError
 from fedcluster.io._columns import columns_of, common_columns, is_blank
 from fedcluster.io._dates import checked_how
-from fedcluster.io._frames import (
-    column_names,
-    finite,
-    in_order,
-    numeric,
-    raw_rows,
-)
-from fedcluster.io._given import GivenTable, ReadPath
+from fedcluster.io._frames import FLOATS, column_names, read_table
+from fedcluster.io._given import GivenTable
+from fedcluster.io._reader import ColumnRoles
 from fedcluster.jobs import tried
-from fedcluster.preprocessing import PreprocessingSpec, Preprocessor
-
-FLOATS = [np.float64, np.float32]
+from fedcluster.preprocessing import PreprocessingSpec
 
 
-def path_reader(
-    *,
-    raw: bool,
-    columns: Sequence[str] | None = None,
-    coded: Sequence[str] = (),
-    dates: Mapping[str, str] | None = None,
-) -> ReadPath:
-    """Return what reads the file of a path that was given in a table's place.
-
-    Parameters
-    ----------
-    raw : bool
-        Whether the rows are still to be prepared: text and missing values are allowed.
-    columns : sequence of str, optional
-        The columns to read; by default all.
-    coded : sequence of str
-        Columns that may hold numbers and text, all of them names.
-    dates : mapping of str to str, optional
-        By column, what becomes of its dates.
-    """
-
-    def read(path: Path, owner: str) -> Data:
-        from fedcluster.io._sources import read_file  # pyarrow, which arrays do without
-
-        return read_file(path, columns, owner, raw=raw, coded=coded, dates=dates)
-
-    return read
+def roles_for(prepare: PreprocessingSpec | None) -> ColumnRoles:
+    """Return how all columns of rows to fit are read; to be prepared, they may have text."""
+    if prepare is None:
+        return ColumnRoles()
+    dates = prepare.dates
+    return ColumnRoles(raw=True, coded=tuple(prepare.named), dates=dates, numeric=frozenset(dates))
 
 
-def read_sites(
-    parts: Sequence[GivenTable], *, raw: bool, dates: Mapping[str, str] | None = None
-) -> dict[str, Data]:
+def read_sites(parts: Sequence[GivenTable], roles: ColumnRoles) -> dict[str, Data]:
     """Return the sites' rows, their columns in the order of the first site's.
 
-    Rows that are still to be prepared (``raw``) keep their own columns, text and missing values;
-    ``dates`` says what becomes of theirs.
+    Rows that are still to be prepared keep their own columns, text and missing values.
     """
+    raw = roles.raw
     names = None if raw else column_names(parts[0].table)
     plain = not raw and _are_plain([part.table for part in parts])
     data: dict[str, Data] = {}
     for part in parts:
-        if raw:
-            rows = raw_rows(part.table, where=part.where, dates=dates)
+        if plain:
+            rows = Data(part.table)
         else:
-            table = part.table if names is None else in_order(part.table, names, part.where)
-            if not isinstance(table, Data):
-                table = Data(table if plain else read_rows(table, part.where))
-            rows = table
+            if names is not None:
+                check_same(part, names)
+            rows = read_table(part.table, _roles_of(part, names, roles), part.owner)
         data[part.name] = _with_weights(rows, part)
-    if dates:
-        known = {column.name for rows in data.values() for column in columns_of(rows)}
-        if unknown := [name for name in dates if name not in known]:
-            raise ValueError(f"dates= names {unknown[0]!r}, and no site has such a column")
+    if roles.dates:
+        _check_dates(data, roles.dates)
     if not (raw and next(iter(data.values())).columns):
         widths = {name: rows.X.shape[1] for name, rows in data.items()}
         if len(set(widths.values())) > 1:
             raise ValueError(f"every site must have the same number of columns, not {widths}")
     return data
+
+
+def _roles_of(part: GivenTable, names: list[str] | None, roles: ColumnRoles) -> ColumnRoles:
+    """Return the roles of a site's columns: those of the first site, where all must have them."""
+    if names is None or column_names(part.table) is None:
+        return roles
+    return replace(roles, values=tuple(names))
+
+
+def check_same(part: GivenTable, names: Sequence[str]) -> None:
+    """Refuse a table that lacks columns of the first site, or has others besides."""
+    have = column_names(part.table)
+    if have is None:
+        return
+    lacking = [name for name in names if name not in have]
+    extra = [name for name in have if name not in names]
+    if lacking or extra:
+        what = " and ".join(
+            f"{verb} {', '.join(map(repr, those))}"
+            for verb, those in (("lacks", lacking), ("alone has", extra))
+            if those
+        )
+        raise ValueError(f"{part.where}columns: {what}; every site must have the same columns")
+
+
+def _check_dates(data: Mapping[str, Data], dates: Mapping[str, str]) -> None:
+    """Refuse to make numbers of dates where no site has such a column, or another kind."""
+    for name in dates:
+        held = [c for rows in data.values() for c in columns_of(rows) if c.name == name]
+        if not held:
+            raise ValueError(f"dates= names {name!r}, and no site has such a column")
 
 
 def _with_weights(rows: Data, part: GivenTable) -> Data:
@@ -104,30 +100,6 @@ def _with_weights(rows: Data, part: GivenTable) -> Data:
         sample_weight=rows.sample_weight if weight is None else weight,
         groups=rows.groups if groups is None else groups,
     )
-
-
-def read_rows(table: Any, where: str) -> Rows:
-    """Return a table as finite numbers, float32 or float64."""
-    if is_plain(table):
-        return np.asarray(table)
-    no_times(table, where)
-    numeric(table, where)
-    with names_site(where):
-        rows: Rows = check_array(table, dtype=FLOATS, ensure_all_finite=False)
-    finite(table, rows, where)
-    return rows
-
-
-@contextmanager
-def names_site(where: str) -> Iterator[None]:
-    """Let what scikit-learn's checks complain of begin with the site."""
-    try:
-        yield
-    except (TypeError, ValueError) as error:
-        if not where:
-            raise
-        kind = TypeError if isinstance(error, TypeError) else ValueError
-        raise kind(f"{where}{error}") from error
 
 
 def is_plain(table: Any) -> bool:
@@ -146,22 +118,6 @@ def _are_plain(tables: Sequence[Any]) -> bool:
         type(table) is np.ndarray and table.base is base and table.ndim == 2 and table.size
         for table in tables
     )
-
-
-def no_times(table: Any, where: str) -> None:
-    """Refuse dates, which some libraries take for numbers of nanoseconds."""
-    if hasattr(table, "collect") and not hasattr(table, "shape"):
-        raise ValueError(f"{where}the table is lazy; give what its collect() returns")
-    if isinstance(table, Data):
-        return
-    first = {"the array": table[:1]} if isinstance(table, np.ndarray) else {}
-    if names := column_names(table):
-        head = table[:1]
-        first = {f"column {name!r}": head[name] for name in names}
-    for what, values in first.items():
-        array = np.asarray(values)
-        if array.dtype.kind in "mM" or any(isinstance(x, date | timedelta) for x in array.flat):
-            raise ValueError(f"{where}{what} holds dates or times; choose columns of numbers")
 
 
 def read_weights(sample_weight: Any, rows: Rows, where: str) -> NDArray[np.float64] | None:
@@ -235,43 +191,6 @@ def wanted(prepare: Any) -> PreprocessingSpec | None:
     raise ValueError(why)
 
 
-def check_width(data: Data, n_features: int, where: str) -> None:
-    """Refuse rows of another number of columns than were fitted."""
-    if (n := data.X.shape[1]) != n_features:
-        raise ValueError(f"{where}X has {n} features, but {n_features} were fitted")
-
-
-def dates_of(preprocessor: Preprocessor) -> dict[str, str]:
-    """Return what became of dates, by column."""
-    return {c.name: c.date for c in preprocessor.numeric if c.date is not None}
-
-
-def prepared_rows(table: Any, preprocessor: Preprocessor, n_features: int, where: str) -> Rows:
-    """Return new rows as they are clustered, (n, p); NaN where a row would be dropped.
-
-    Parameters
-    ----------
-    table : data frame, array or Data
-        Rows as they were given to fit; of a frame the columns are found by name, an array has
-        them in the order of ``feature_names_in_``.
-    preprocessor : Preprocessor
-        What was fitted.
-    n_features : int
-        The columns that an array must have.
-    where : str
-        How an error message begins.
-    """
-    data = raw_rows(table, where=where, dates=dates_of(preprocessor))
-    if not isinstance(table, Data) and not hasattr(table, "columns"):
-        check_width(data, n_features, where)
-        if len(preprocessor.columns) == n_features:
-            names = [column.name for column in preprocessor.columns]
-            known = zip(names, columns_of(data), strict=True)
-            columns = tuple(Column(name, each.kind, each.levels) for name, each in known)
-            data = Data(data.X, columns=columns)
-    return preprocessor.aligned(data)
-
-
 # Parameters
 
 
@@ -298,10 +217,7 @@ def check_clusters(n_clusters: Any, n_rows: float) -> None:
 def check_engine_alone(*given: Any) -> None:
     """Refuse rows beside an engine, whose sites have their own."""
     if any(each is not None for each in given):
-        raise ValueError(
-            "engine has the sites with their rows: give X, sites, sample_weight and groups without "
-            "an engine, or the engine alone"
-        )
+        raise refused("engine-rows")
 
 
 def whole(name: str, value: Any) -> None:
@@ -327,7 +243,7 @@ def checked_algorithm(algorithm: Any, n_clusters: Any, names: Collection[str]) -
         raise ValueError(f"algorithm is the class {name}; give an object of it, as in {name}()")
     check_step(algorithm, Algorithm)
     if getattr(algorithm, "n_clusters", n_clusters) != n_clusters:
-        raise ValueError(f"n_clusters={n_clusters}, but algorithm is {algorithm!r}")
+        raise refused("algorithm-clusters", n_clusters=n_clusters, algorithm=algorithm)
     return algorithm
 
 
@@ -338,8 +254,5 @@ def checked_init(init: Any, n_clusters: Any) -> Any:
     if isinstance(init, str):
         return one_of("init", init, INITS, "an array or a callable")
     if not isinstance(n_clusters, Integral):
-        raise ValueError(
-            f"init is an array, which is a start for one number of clusters, but n_clusters="
-            f"{n_clusters!r}; give init by name"
-        )
+        raise refused("choice-start", n_clusters=n_clusters)
     return check_array(init, dtype=np.float64)

@@ -15,6 +15,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from fedcluster._choices import COVARIANCES, MODELS, Covariance, Protection, RuleName, Scale
+from fedcluster._refusals import refused
 from fedcluster.algorithms import GaussianMixture
 from fedcluster.core import Floats, Labels, Result, State
 from fedcluster.estimators._base import Federated
@@ -253,7 +254,7 @@ class FederatedGaussianMixture(Federated):
         """Return the start, where it was given."""
         if self.means_init is None:
             if self.weights_init is not None or self.precisions_init is not None:
-                raise ValueError("weights_init and precisions_init need means_init")
+                raise refused("start-means")
             return None
         means = np.array(self.means_init, dtype=np.float64)
         weights = np.zeros(len(means))

@@ -5,6 +5,10 @@ before it. So a line that is changed, removed, put in or moved breaks the chain.
 the log names the last line, so that lines which are cut off are missed. A full file is renamed,
 ``audit-0001.jsonl``, and the next one goes on with the chain.
 
+Hashes leave the site: each reply holds the last one. A coordinator knows or guesses nearly all of
+a line, so each line also holds random bits. Without them, the hash would confirm a guess of the
+rest, such as the smallest weight of an answer that left under a mask.
+
 Whoever may write these files may also write another chain from the start. Only a hash that somebody
 else holds shows that, see `verify`.
 """
@@ -24,7 +28,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from fedcluster.errors import InputError
-from fedcluster.io._outputs import atomic_write
+from fedcluster.io._outputs import atomic_write, write_durably
 
 Line = dict[str, Any]
 """One line of the log; never a value of a row."""
@@ -33,6 +37,8 @@ BEGUN, REPAIRED = "begun", "repaired"
 """Events: a file of the log begins; half a line, left by a crash, was set aside."""
 MARK = b',"hash":"'
 """What stands between the content of a line and its hash."""
+SALT_BYTES = 16
+"""Random bytes in each line, which nobody guesses."""
 LARGEST_PART = 64 << 20
 """Bytes from which on a file of the log is full, by default."""
 
@@ -55,6 +61,8 @@ class Head:
         The latest time in it, which does not go back where a clock does.
     permits : mapping of str to mapping
         What became of each permit.
+    spent : float
+        The rho that was spent of the privacy budget, where there is one.
     """
 
     line: int = 0
@@ -64,6 +72,7 @@ class Head:
     part: int = 0
     latest: str = ""
     permits: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    spent: float = 0.0
 
     def after(self, line: Line, own_hash: str) -> Head:
         """Return the head once a line is written."""
@@ -75,6 +84,7 @@ class Head:
             line.get("part", self.part),
             max(self.latest, line["time"]),
             {**self.permits, **line.get("permits", {})},
+            max(self.spent, line.get("spent", 0.0)),
         )
 
 
@@ -182,13 +192,15 @@ class AuditLog:
         head = self._head
         self._file = self._offset = 0
         entry = {"event": BEGUN, "log": head.log or secrets.token_hex(16), "site": self._site}
-        self._write({**entry, "part": head.part + 1, "permits": dict(head.permits)})
+        said = {"permits": dict(head.permits)} | ({"spent": head.spent} if head.spent else {})
+        self._write({**entry, "part": head.part + 1, **said})
         self._file = self.path.stat().st_ino
 
     def _write(self, entry: Line) -> None:
         head = self._head
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
-        line = {"line": head.line + 1, "previous": head.hash, "time": now, **entry}
+        salt = secrets.token_hex(SALT_BYTES)
+        line = {"line": head.line + 1, "previous": head.hash, "time": now, "salt": salt, **entry}
         body = json.dumps(line, separators=(",", ":"))[:-1].encode()
         own_hash = sha256(body).hexdigest()
         raw = body + MARK + own_hash.encode() + b'"}\n'
@@ -259,14 +271,6 @@ def verify(path: Path, known: str = "") -> tuple[Head, int | None]:
                     known_line = head.line
         _check_end(path, content, end)
     return end, known_line
-
-
-def write_durably(path: Path, content: bytes) -> None:
-    """Append to a file; the content is on the disk when this returns."""
-    with path.open("ab") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def _chain(

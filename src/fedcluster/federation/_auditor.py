@@ -17,9 +17,10 @@ from fedcluster.engines._agreement import about_of
 from fedcluster.engines._audit import Exchange
 from fedcluster.engines._wire import ASKED, Header
 from fedcluster.errors import InputError
-from fedcluster.federation._audit_log import AuditLog, Head, Line, read_log, write_durably
+from fedcluster.federation._audit_log import AuditLog, Head, Line, read_log
 from fedcluster.federation._site_permits import Asked, SitePermits, next_round
-from fedcluster.io._outputs import atomic_write
+from fedcluster.io._outputs import atomic_write, write_durably
+from fedcluster.privacy._budget import BudgetLedger
 
 MOST_SIGNS = 2_000
 """Signs of a text of a question that stand in a line of the log; the question itself is kept."""
@@ -43,6 +44,9 @@ class SiteAuditor:
         The columns that the site has.
     say : callable taking a str
         Receives what is written down, in one line each.
+    budget : BudgetLedger, optional
+        The ledger of the site's privacy budget: each line says what is spent, so that the ledger
+        cannot fall back behind the log unnoticed.
     """
 
     log: AuditLog
@@ -51,6 +55,7 @@ class SiteAuditor:
     permits: SitePermits | None = None
     columns: Sequence[str] = ()
     say: Callable[[str], object] = str
+    budget: BudgetLedger | None = None
 
     def admit(self, question: bytes, header: Header) -> str:
         """Check that a permit covers a question, where the site demands one.
@@ -70,7 +75,8 @@ class SiteAuditor:
             if not exchange.refused:
                 used = self._used(exchange.question, exchange.header, head)
             kept = self.questions.keep(exchange.question, refused=bool(exchange.refused))
-            return {"asked_by": self.asked_by, **used, **kept, **_line(exchange)}
+            spent: Line = {} if self.budget is None else {"spent": self.budget.rho}
+            return {"asked_by": self.asked_by, **used, **kept, **spent, **_line(exchange)}
 
         site = self.log.append(entry).site
         tasks, size = len(exchange.tasks), len(exchange.reply)
@@ -119,7 +125,7 @@ class QuestionFolder:
         if refused:
             folder, room = self.path / "refused", self.room // 10
         digest = sha256(question).hexdigest()
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         file = folder / digest
         if file.exists():
             file.touch()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fedcluster._artefacts import result_of, write_job
-from fedcluster._report._messages import groups_line, influence_line, limit_line
+from fedcluster._report._messages import few_line, groups_line, influence_line, limit_line
 from fedcluster.core import Engine, SiteInfo
 from fedcluster.engines._believed import Believed
 from fedcluster.engines._forgetting import ForgettingEngine
@@ -23,7 +23,7 @@ from fedcluster.errors import CancelledError, HeldBackError, InputError, SiteErr
 from fedcluster.federation._bounds import FIRST_ROWS, first_rows, keep_first_rows
 from fedcluster.federation._relaying import RELAY, relay
 from fedcluster.io._outputs import atomic_folder, atomic_write, write_json
-from fedcluster.jobs import Fit, Job, execute, job_from_json, preprocessing_of
+from fedcluster.jobs import Fit, Job, JobReport, execute, job_from_json, preprocessing_of, steps_of
 
 LOGGER = logging.getLogger(__name__)
 
@@ -105,21 +105,28 @@ def conduct(engine: RemoteEngine, content: Mapping[str, Any], folder: Path) -> d
         report = execute(job, watched, columns=columns)
     report = replace(report, sites=engine.introduce(), refusals=tuple(engine.refusals))
     _write_log_heads(folder, report.sites)
-    out = Path(content["out"])
+    out, doubts = Path(content["out"]), _doubts(report)
     with atomic_folder(out) as partial:
-        shown = write_job(partial, report, out.name)
+        shown = write_job(partial, report, out.name, doubts)
         files = sorted(path.name for path in partial.iterdir())
     kept: tuple[str, ...] = ()
+    if "model.json" in files:
+        kept = engine.give(json.loads((out / "model.json").read_text("utf-8")))
+    return {**shown, "out": str(out), "files": files, "model_at": list(kept), "doubts": doubts}
+
+
+def _doubts(report: JobReport) -> list[str]:
+    """Return what casts a doubt on the result of a run."""
     doubts = [*report.fit_report.warnings]
     doubts += ["sites write [factors] and [codes] into their site files"] if doubts else []
-    if "model.json" in files:
-        model = json.loads((out / "model.json").read_text("utf-8"))
-        kept = engine.give(model)
-        doubts += groups_line(report.sites, len(model["centers"]))
-    if isinstance(job, Fit):
+    if isinstance(report.job, Fit):
+        result = result_of(report)
+        k = len(result.state.weights)
+        doubts += few_line(int((result.state.weights > 0).sum()), k)
+        doubts += groups_line(report.sites, k)
         doubts += influence_line(report.influence)
-        doubts += limit_line(job, result_of(report), options=True)
-    return {**shown, "out": str(out), "files": files, "model_at": list(kept), "doubts": doubts}
+        doubts += limit_line(report.job, result, options=True)
+    return doubts
 
 
 def with_stated(job: Job, content: Mapping[str, Any]) -> Job:
@@ -174,17 +181,23 @@ def _columns(
     Raises
     ------
     InputError
-        If two sites have other columns, where rows are taken as they are.
+        If two sites have other columns, where rows are taken as they are, or if no column is named
+        under a privacy budget.
     """
     if isinstance(job, Fit) and job.epsilon is not None:
-        named = tuple(chosen or job.bounds or ())
+        named = tuple(chosen or (job.bounds if isinstance(job.bounds, Mapping) else ()))
+        if not named:
+            raise InputError(
+                "under a privacy budget no site is asked which columns it has: name them in "
+                "--bounds, as in age=0:120, or by --columns"
+            )
         engine.choose_publicly(named)
         return named
     raw = preprocessing_of(job) is not None
     engine.choose(chosen, raw=raw)
     if raw:
         return tuple(chosen or ())
-    sites = [site for site in engine.introduce() if site.answered]
+    sites = [site for site in engine.introduce(steps=steps_of(job)) if site.answered]
     told = {site.name: tuple(column.name for column in site.columns) for site in sites}
     first, *others = told
     columns = told[first]

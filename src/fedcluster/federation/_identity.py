@@ -24,9 +24,11 @@ from cryptography.hazmat.primitives.serialization import (
 
 from fedcluster.errors import InputError
 from fedcluster.federation._permits import load_key, make_key
+from fedcluster.secure._memory import CohortMemory
 
-IDENTITY, PEERS = "identity.key", "peers.toml"
-"""Files beside the site file: the site's own secret, and the public keys of all sites."""
+IDENTITY, PEERS, COHORTS = "identity.key", "peers.toml", "cohorts.sqlite"
+"""Files beside the site file: the site's own secret, the public keys of all sites, and in which
+secure sums the site has answered, which is made together with the secret."""
 
 
 def identity(folder: Path, *, make: bool = False) -> Ed25519PrivateKey:
@@ -45,11 +47,17 @@ def identity(folder: Path, *, make: bool = False) -> Ed25519PrivateKey:
         If it is not there, or no such key.
     """
     path = folder / IDENTITY
-    if make:
+    if make and not path.exists():
+        cohort_memory(folder).create()
         make_key(path)
     if not path.exists():
         raise InputError(f"{path} is missing: fedcluster site key makes it")
     return load_key(path)
+
+
+def cohort_memory(folder: Path) -> CohortMemory:
+    """Return the memory of the secure sums that a site has answered in."""
+    return CohortMemory(folder / COHORTS)
 
 
 def public_text(key: Ed25519PublicKey) -> str:

@@ -5,13 +5,14 @@ What carries the questions is no matter of this module.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from fedcluster._assigned_rows import row_transform
+from fedcluster._refusals import refused
 from fedcluster._site import SiteFile
 from fedcluster._texts import first_not_plain, printable
 from fedcluster._worker import MEGABYTE
@@ -25,6 +26,7 @@ from fedcluster.federation._auditor import QuestionFolder, SiteAuditor
 from fedcluster.federation._identity import (
     PEERS,
     check_own,
+    cohort_memory,
     identity,
     load_peers,
     public_text,
@@ -39,7 +41,7 @@ from fedcluster.preprocessing._quantiles import Histogram
 from fedcluster.privacy._budget import BudgetLedger
 from fedcluster.privacy._ledger import Ledger
 from fedcluster.privacy._policy import Policy
-from fedcluster.secure._cohort import MIN_SITES
+from fedcluster.secure._cohort import MIN_SITES, Terms
 from fedcluster.secure._site import SecureSite
 
 PREPARATION = tuple(
@@ -98,6 +100,10 @@ class Membership:
         Whether only sums of all sites are told, under masks.
     min_sites : int
         The fewest sites whose sum may be found with the site's help, at least 3.
+    allow_dropouts : bool
+        Whether a run with secure sums may go on without some of its sites.
+    allow_alone : tuple of str
+        Sites whose own sums may be found, as they alone join or leave the secure sums.
     """
 
     coordinator: str
@@ -112,6 +118,8 @@ class Membership:
     steps: tuple[str, ...] = ()
     secure: bool = False
     min_sites: int = MIN_SITES
+    allow_dropouts: bool = False
+    allow_alone: tuple[str, ...] = ()
 
     @classmethod
     def from_site_file(cls, site: SiteFile) -> Membership:
@@ -125,7 +133,7 @@ class Membership:
         where = f"{site.path}: [federation],"
         names, types = [field.name for field in fields(cls)], {"insecure": bool, "steps": list}
         types |= {"log_megabytes": int, "questions_megabytes": int}
-        types |= {"secure": bool, "min_sites": int}
+        types |= {"secure": bool, "min_sites": int, "allow_dropouts": bool, "allow_alone": list}
         for key, value in site.federation.items():
             if key not in names:
                 raise InputError(f"{where} unknown key {key!r}; known: {', '.join(names)}")
@@ -133,13 +141,13 @@ class Membership:
                 raise InputError(f"{where} {key} must not be {value!r}")
         if "coordinator" not in site.federation:
             raise InputError(f'{where} write coordinator = "HOST:PORT" there')
-        steps = tuple(map(str, site.federation.get("steps", ())))
+        lists = {key: _texts(site.federation, key) for key in ("steps", "allow_alone")}
         if site.federation.get("min_sites", MIN_SITES) < MIN_SITES:
             raise InputError(
                 f"{where} min_sites must be at least {MIN_SITES}: of two sites, each knows the "
                 "other's sums"
             )
-        membership = cls(**{**site.federation, "steps": steps})
+        membership = cls(**{**site.federation, **lists})
         credentials = {"certificate": membership.certificate, "key": membership.key}
         for key, name in {} if membership.insecure else credentials.items():
             if name is None:
@@ -167,6 +175,11 @@ class Membership:
         """Return by what permits and logs know the coordinator: see `coordinator_identity`."""
         own = None if self.certificate in {None, SYSTEM} else folder / str(self.certificate)
         return coordinator_identity(own, Address.read(self.coordinator).host)
+
+
+def _texts(table: Mapping[str, Any], key: str) -> tuple[str, ...]:
+    """Return a list of texts of a table, empty where there is none."""
+    return tuple(map(str, table.get(key, ())))
 
 
 def site_responder(site: SiteFile, membership: Membership, say: Callable[[str], None]) -> Turns:
@@ -204,7 +217,7 @@ def site_responder(site: SiteFile, membership: Membership, say: Callable[[str], 
 
     auditor = site_auditor(site, membership, columns, say)
     worker = SiteWorker(site, Versions(folder / ROWS, changed))
-    _check_protection(site, auditor.log)
+    _check_protection(site, auditor)
     secure = site_secure(site, membership)
     worker.start()
     responder = Responder(
@@ -213,7 +226,7 @@ def site_responder(site: SiteFile, membership: Membership, say: Callable[[str], 
         choose=worker.client,
         steps=steps,
         preprocessors=partial(row_transform, steps=steps),
-        policy=_policy(site, folder),
+        policy=_policy(site, folder, auditor.budget),
         auditor=auditor,
         keep=keep,
         secure=secure,
@@ -222,17 +235,32 @@ def site_responder(site: SiteFile, membership: Membership, say: Callable[[str], 
     return Turns(responder.reply, worker.end, worker.begin, largest)
 
 
-def _policy(site: SiteFile, folder: Path) -> Policy:
+def _policy(site: SiteFile, folder: Path, budget: BudgetLedger | None) -> Policy:
     """Return what a site may be asked, and what that may cost."""
     grouped = site.protection != "limits" and site.privacy is None
-    return Policy(site.policy, Ledger(folder / ASKED), site_budget(site), grouped=grouped)
+    return Policy(site.policy, Ledger(folder / ASKED), budget, grouped=grouped)
 
 
-def site_budget(site: SiteFile) -> BudgetLedger | None:
-    """Return the ledger of the privacy budget of a site, None where it has no budget."""
+def site_budget(site: SiteFile, log: AuditLog | None = None) -> BudgetLedger | None:
+    """Return the ledger of the privacy budget of a site, None where it has no budget.
+
+    Parameters
+    ----------
+    site : SiteFile
+        The site.
+    log : AuditLog, optional
+        The log of what left it, against which the ledger is held.
+    """
     if site.privacy is None:
         return None
-    return BudgetLedger(site.path.absolute().parent / SPENT, site.privacy)
+
+    def known() -> float:
+        if log is None:
+            return 0.0
+        with log.locked() as head:
+            return head.spent
+
+    return BudgetLedger(site.path.absolute().parent / SPENT, site.privacy, known)
 
 
 def site_secure(site: SiteFile, membership: Membership) -> SecureSite | None:
@@ -241,20 +269,22 @@ def site_secure(site: SiteFile, membership: Membership) -> SecureSite | None:
     Raises
     ------
     InputError
-        If its key or those of the others are missing.
+        If its key, those of the others, or the memory of earlier sums are missing.
     """
     if not membership.secure:
         if site.colluders is not None:
-            raise InputError(
-                f"{site.path}: [privacy], colluders: sites share noise under secure sums only; "
-                "write secure = true under [federation], or leave it out"
-            )
+            raise refused("colluders-alone", where=f"{site.path}: [privacy], colluders: ")
         return None
     folder = site.path.absolute().parent
     own, path = identity(folder), folder / PEERS
     peers = load_peers(path)
     check_own(path, site.name, peers, public_text(own.public_key()))
-    return SecureSite(site.name, own, peers, membership.min_sites, site.colluders)
+    permitted = site_permits(site, membership).sites if permits_required(site) else None
+    dropouts, alone = membership.allow_dropouts, membership.allow_alone
+    terms = Terms(membership.min_sites, site.colluders, dropouts, alone)
+    memory = cohort_memory(folder)
+    memory.earlier()  # is it there?
+    return SecureSite(site.name, own, peers, terms, memory, permitted)
 
 
 def membership_steps(site: SiteFile, membership: Membership) -> Steps:
@@ -281,16 +311,14 @@ def _columns(site: SiteFile) -> tuple[str, ...]:
     return columns
 
 
-def _check_protection(site: SiteFile, log: AuditLog) -> None:
-    """Refuse limits that would let sums of very few rows leave, and groups that were lost."""
-    if (ledger := site_budget(site)) is not None:
-        lines = read_log(log.path)
-        noisy = any(task.get("noise") for line in lines for task in line.get("tasks", ()))
-        if noisy and not ledger.path.exists():
-            raise InputError(
-                f"{ledger.path} is missing, and answers with noise have left, as {log.path.name} "
-                "shows: put back a copy, or what is spent of the privacy budget would be forgotten"
-            )
+def _check_protection(site: SiteFile, auditor: SiteAuditor) -> None:
+    """Refuse limits that would let sums of very few rows leave, and what was lost of a protection.
+
+    That is the groups, or what is spent of a privacy budget.
+    """
+    log = auditor.log
+    if auditor.budget is not None:
+        auditor.budget.check()
         return
     smallest = site.limits.min_cluster_size
     if site.protection == "limits" and smallest < LEAST:
@@ -328,9 +356,7 @@ def site_permits(site: SiteFile, membership: Membership) -> SitePermits:
         If the federation is without certificates, by which a permit is known.
     """
     if membership.insecure or membership.certificate is None:
-        raise InputError(
-            f"{site.path}: permits need a federation with certificates, not one that is insecure"
-        )
+        raise refused("permits-insecure", where=f"{site.path}: ")
     folder = site.path.absolute().parent
     granter, key = folder / "coordinator.pub", folder / "permit.key"
     who = membership.identity(folder)
@@ -369,4 +395,4 @@ def site_auditor(
     with log.locked():
         pass
     questions = site_questions(site, membership)
-    return SiteAuditor(log, questions, coordinator, permits, columns, say)
+    return SiteAuditor(log, questions, coordinator, permits, columns, say, site_budget(site, log))

@@ -8,7 +8,7 @@ from typing import Any
 from fedcluster.federation._audit_log import AuditLog
 from fedcluster.federation._folder import Federation
 
-OWN = {"line", "previous", "time", "event", "hash"}
+OWN = {"line", "previous", "time", "salt", "event", "hash"}
 """What every line of a log has."""
 
 

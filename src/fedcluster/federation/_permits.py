@@ -49,7 +49,7 @@ STEPS = (
     *("ColumnShape", "Covariance", "AxisCounts", "GaussianMixture", "MixtureOverlap"),
     *("SphericalKMeans", "TrimmedLloyd", "IncompleteKMeans", "PresentInertia"),
     *("ClusterColumns", "ClusterCells", "Agreement", "Separation"),
-    "ClusterSilhouettes",
+    *("ClusterSilhouettes", "LogLikelihood"),
 )
 """The steps that fits, choices of k and evaluations ask, whatever they cluster by, but for fuzzy
 clusters and algorithms that are asked for by name."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fedcluster._assigned_rows import row_transform
+from fedcluster._refusals import refused
 from fedcluster._site import SiteFile
 from fedcluster._worker import MEGABYTE
 from fedcluster.core import SiteInfo, Summary, Task
@@ -123,10 +124,8 @@ def relay_responder(
 def _check(site: SiteFile, membership: Membership) -> None:
     """Refuse what a relay cannot do."""
     if site.privacy is not None or membership.secure:
-        what = "[privacy]" if site.privacy is not None else "secure"
-        raise InputError(
-            f"{site.path}: {what} is for sites with rows: a relay sends sums as they are"
-        )
+        option = "[privacy]" if site.privacy is not None else "secure"
+        raise refused("relay-rows", where=f"{site.path}: ", option=option)
 
 
 def _job(site: SiteFile, source: FederationSource, membership: Membership) -> Relaying:

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from fedcluster._assigned_rows import row_transform
-from fedcluster.core import Answers, Filter, SiteInfo, Task
+from fedcluster.core import Answers, Filter, Introduction, SiteInfo, Task
 from fedcluster.engines._relay import Relay
 from fedcluster.engines._remote import RemoteEngine
 from fedcluster.engines._responder import Responder
@@ -27,6 +27,7 @@ from fedcluster.federation._membership import PREPARATION
 from fedcluster.federation._private import private_files
 from fedcluster.io._outputs import atomic_write, write_json
 from fedcluster.privacy import MinClusterSize, MinRows
+from fedcluster.privacy._ledger import PolicyError
 
 RELAY = "relay"
 """The name of the job."""
@@ -93,12 +94,24 @@ class Choosing:
     def __init__(self, engine: RemoteEngine, columns: Sequence[str] | None, *, raw: bool) -> None:
         self._engine, self._columns, self._raw = engine, columns, raw
 
-    def introduce(
-        self, *, columns: bool = False, texts: Collection[str] = (), labels: bool = False
-    ) -> tuple[SiteInfo, ...]:
-        """Return what the sites tell of themselves."""
+    def introduce(self, **asked: Unpack[Introduction]) -> tuple[SiteInfo, ...]:
+        """Return what the sites tell of themselves.
+
+        Raises
+        ------
+        PolicyError
+            If too few of them answer all steps that will be asked; it names no site.
+        """
         self._engine.choose(self._columns, raw=self._raw)
-        return self._engine.introduce(columns=columns, texts=texts, labels=labels)
+        try:
+            return self._engine.introduce(**asked)
+        except SiteError as error:
+            if not asked.get("steps"):
+                raise
+            raise PolicyError(
+                "too few sites behind the relay answer where all steps of the run are named; the "
+                "relay's own run says why"
+            ) from error
 
     def ask(self, tasks: Sequence[Task], sites: Iterable[str] | None = None) -> list[Answers]:
         """Carry all tasks of one round to the sites."""

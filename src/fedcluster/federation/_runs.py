@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -19,7 +19,8 @@ from fedcluster.federation._folder import CANCEL, Federation
 from fedcluster.federation._permits import NO_PERMIT, NOT_COVERED, Permit
 from fedcluster.federation._relaying import RELAY, Relaying
 from fedcluster.io._outputs import write_json
-from fedcluster.jobs import JOBS, Job
+from fedcluster.jobs import JOBS, Fit, Job, check_job
+from fedcluster.secure._cohort import MIN_SITES, Cohort
 
 QUEUED, RUNNING = "queued", "running"
 DONE, FAILED, CANCELLED, INTERRUPTED = "done", "failed", "cancelled", "interrupted"
@@ -206,20 +207,44 @@ def content_of(
     Raises
     ------
     InputError
-        If an option means nothing, or there is no such permit.
+        If an option means nothing, the job makes no sense, there is no such permit, or secure sums
+        would be of too few sites.
     """
     check_options(federation, options)
+    sites = list(federation.sites)
     if options.permit is not None:
         permit = Permit.load(federation.file("permits", f"{options.permit}.toml"))
         options = replace(options, columns=options.columns or permit.columns)
+        sites = sorted(permit.sites) if options.secure else sites
+    if options.secure:
+        _check_cohort(sites, options.quorum)
+    _check(job, federation)
     return {
         "job": next(name for name, kind in KINDS.items() if isinstance(job, kind)),
         "parameters": asdict(job),
-        "sites": list(federation.sites),
+        "sites": sites,
         "insecure": federation.insecure,
         **asdict(options),
         "out": str(folder / RESULT),
     }
+
+
+def _check_cohort(sites: Sequence[str], quorum: int | None) -> None:
+    """Refuse secure sums that every site would refuse."""
+    cohort = Cohort("", tuple(sites), quorum or len(sites))
+    try:
+        cohort.check(sites, MIN_SITES)
+    except ValueError as error:
+        raise InputError(f"--secure: {error}") from error
+
+
+def _check(job: Job | Relaying, federation: Federation) -> None:
+    """Refuse a job that makes no sense; one with code of one's own is checked where that runs."""
+    if isinstance(job, Relaying) or "." in str(getattr(job, "algorithm", "")):
+        return
+    if isinstance(job, Fit) and job.epsilon is not None and not job.bounds:
+        job = replace(job, bounds=federation.ranges or None)
+    check_job(job)
 
 
 def content_without(federation: Federation, name: str, site: str, folder: Path) -> dict[str, Any]:
@@ -236,6 +261,11 @@ def content_without(federation: Federation, name: str, site: str, folder: Path) 
         raise InputError(
             f"run {name!r} asked {', '.join(content['sites'])}, of which {site!r} "
             "cannot be forgotten"
+        )
+    if content.get("secure"):
+        raise InputError(
+            f"run {name!r} had secure sums: a run without {site!r} beside it would tell the sums "
+            "of that site, and its sites refuse it"
         )
     others = [each for each in content["sites"] if each != site]
     quorum = content["quorum"] and min(content["quorum"], len(others))

@@ -8,6 +8,7 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
+from fedcluster.engines._agreement import planned_of
 from fedcluster.engines._wire import Header, WireError, is_texts
 from fedcluster.errors import InputError
 from fedcluster.federation._audit_log import AuditLog, Head, Line
@@ -125,6 +126,16 @@ class SitePermits:
         """Return the permits that were accepted here, with what became of each."""
         return [(self._accepted(name, state), state) for name, state in head.permits.items()]
 
+    def sites(self, name: str) -> tuple[str, ...]:
+        """Return the sites of a permit whose use was admitted.
+
+        Raises
+        ------
+        InputError
+            As `read`.
+        """
+        return self.read(self._file(name)).sites
+
     def admit(self, asked: Asked, head: Head) -> Permit:
         """Return the permit that covers a question.
 
@@ -172,7 +183,7 @@ class Asked:
     labels : bool
         Whether it asks for the labels of the rows.
     steps : frozenset of str
-        The steps that it asks.
+        The steps that it asks, and those that its run will ask.
     question : str
         Its hash: one that is asked again is the same round.
     """
@@ -199,7 +210,7 @@ class Asked:
             raise WireError("the columns that are asked for are not a list of names")
         if not isinstance(tasks, list) or not all(isinstance(task, dict) for task in tasks):
             raise WireError("the tasks are not a list")
-        steps = frozenset(str(task.get("step")) for task in tasks)
+        steps = frozenset(str(task.get("step")) for task in [*tasks, *planned_of(header)])
         return cls(
             permit=str(header.get("permit", "")),
             columns=(*(own if columns is None else columns), *described),

@@ -5,9 +5,11 @@ Where numbers are written as text, their decimals begin with a point or a comma.
 
 from __future__ import annotations
 
+import datetime
 import re
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
+from numbers import Number
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,7 @@ from numpy.typing import NDArray
 
 from fedcluster.core import Floats
 from fedcluster.io._columns import is_missing
+from fedcluster.io._dates import days_of_numbers, days_of_texts
 
 POINT, COMMA = ".", ","
 NAMES = {POINT: "decimal points", COMMA: "decimal commas"}
@@ -25,6 +28,8 @@ GROUPED = re.compile(r"[-+]?[1-9]\d{0,2}([.,]\d{3})+[.,]\d+")
 """A number whose thousands are parted, and that can be nothing else."""
 THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}[.,]\d{3}")
 """What may as well be a whole number whose thousands are parted."""
+TIMES: tuple[Any, ...] = (datetime.date, datetime.time, datetime.timedelta)
+"""What Python holds of times; a column of one of them is no column of numbers."""
 TRIED = 100
 """Cells that are tried before all are."""
 HOW = '--decimal , or, in a site file, decimal = "," under [source]'
@@ -171,6 +176,46 @@ def _point(text: str, throughout: bool) -> str:
 # Columns as Arrow holds them
 
 
+def as_arrow(cells: Sequence[Any]) -> pa.Array:
+    """Return the cells of a column, None where one is missing, as Arrow holds them.
+
+    That is as numbers, truth values or dates, or else as texts, everything as it is written.
+
+    Raises
+    ------
+    TypeError
+        If a cell is something else, such as a list.
+
+    Examples
+    --------
+    >>> as_arrow([1, None, 2.5]).to_pylist(), as_arrow(["a", None, 2.0]).to_pylist()
+    ([1.0, None, 2.5], ['a', None, '2'])
+    """
+    there = [cell for cell in cells if cell is not None]
+    if all(isinstance(cell, bool | np.bool_) for cell in there):
+        return pa.array([None if cell is None else bool(cell) for cell in cells], pa.bool_())
+    if all(isinstance(cell, Number) for cell in there):
+        return pa.array([None if cell is None else float(cell) for cell in cells], pa.float64())
+    for kinds in TIMES:
+        if all(isinstance(cell, kinds) for cell in there):
+            return pa.array([_without_zone(cell) for cell in cells])
+    return pa.array([None if cell is None else _written(cell) for cell in cells], pa.string())
+
+
+def _without_zone(cell: Any) -> Any:
+    """Return a date as it is written where it was taken."""
+    return cell.replace(tzinfo=None) if isinstance(cell, datetime.datetime) else cell
+
+
+def _written(cell: Any) -> str:
+    """Return a cell as text; where columns are mixed, whole numbers may be floats."""
+    if not isinstance(cell, str | bytes | Number | datetime.date | datetime.time):
+        raise TypeError(f"argument must be a string or a real number, not {type(cell).__name__!r}")
+    if isinstance(cell, bytes):
+        return cell.decode(errors="replace")
+    return str(int(cell) if isinstance(cell, float) and cell.is_integer() else cell)
+
+
 def is_text(kind: pa.DataType) -> bool:
     """Return whether a type is that of text."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
@@ -270,6 +315,26 @@ def days_of(column: pa.ChunkedArray) -> Floats | None:
         return None
     seconds = column.cast(pa.timestamp("s"), safe=False).cast(pa.int64()).cast(pa.float64())
     days: Floats = np.floor(seconds.to_numpy() / 86_400)
+    return days
+
+
+def dates_in(column: pa.ChunkedArray, decimal: str | None = POINT) -> Floats | None:
+    """Return the days since 1970 of a column of dates of any form, NaN where one is missing.
+
+    None where some value is no date.
+    """
+    if pa.types.is_temporal(column.type):
+        return days_of(column)
+    if not is_text(column.type):
+        return days_of_numbers(as_floats(column), 1) if is_numeric(column) else None
+    levels, codes = levels_of(column)
+    found = days_of_texts(levels)
+    if found is None:
+        numbers = as_floats(column, decimal) if is_numeric(column, decimal) else None
+        return None if numbers is None else days_of_numbers(numbers, 1)
+    days = np.full(len(codes), np.nan)
+    there = ~np.isnan(codes)
+    days[there] = found[codes[there].astype(np.intp)]
     return days
 
 

@@ -19,10 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcluster.core import Column, Data, Floats, Rows
-from fedcluster.errors import InputError
+from fedcluster.errors import InputError, listed
 
 KINDS = ("number", "text", "date", "mixed", "empty")
 """What a column may hold."""
+
+HELD = {"date": "dates", "mixed": "numbers and texts"}
+"""What is said of a column of a kind that is neither number nor text."""
 
 MOST_LEVELS = 1000
 """Levels of one column that a site names, the most frequent ones."""
@@ -34,6 +37,9 @@ MISSING = {"", "na", "n/a", "nan", "-nan", "null", "none", "<na>", "#n/a", "#n/a
     "1.#ind", "-1.#ind", "1.#qnan", "-1.#qnan", "-", "?",
 }  # fmt: skip
 """Texts that stand for a missing value, in small letters."""
+
+AS_IN_MODEL = "drop the row, as the model knows this column otherwise"
+"""What to do where a column of new rows holds something else than in the fit of their model."""
 
 Passes = Callable[[Floats, int], NDArray[np.bool_]]
 """``passes(counts, n)`` says which levels, with so many of the n rows each, may leave."""
@@ -98,12 +104,47 @@ def choose(columns: Sequence[str]) -> str:
     return f"choose columns with --columns {shlex.quote(line.getvalue())}"
 
 
+def other_columns(numeric: Sequence[str]) -> str:
+    """Return what to do in Python where a column is no number."""
+    names = ", ".join(map(repr, numeric)) or "no other column"
+    return f"prepare= takes text, or give a data frame of columns of numbers: {names}"
+
+
 def has_columns(owner: str, names: Iterable[str], wanted: Iterable[str]) -> None:
-    """Refuse a table that lacks a column."""
-    for name in wanted:
-        if name not in names:
-            have = ", ".join(filter(None, names))
-            raise InputError(f"{owner} has no column {name!r}; it has {have}")
+    """Refuse a table that lacks columns, and name all of them."""
+    there = set(names)
+    if lacking := [name for name in wanted if name not in there]:
+        which = f"column{'s' if lacking[1:] else ''} {listed(list(map(repr, lacking)))}"
+        raise InputError(f"{owner} has no {which}; it has {', '.join(filter(None, names))}")
+
+
+def kind_refused(data: Data, j: int, owner: str = "", mend: str = AS_IN_MODEL) -> None:
+    """Refuse a column of rows that is to hold numbers and holds something else.
+
+    Raises
+    ------
+    InputError
+        With the column, and of text with the first row, from 0, and its value.
+
+    Examples
+    --------
+    >>> kind_refused(Data(np.array([[0.0]]), columns=(Column("age", "text", ("low",)),)), 0)
+    Traceback (most recent call last):
+        ...
+    fedcluster.errors.InputError: column 'age', row 0: 'low' is not a number; drop the row, as the
+    model knows this column otherwise
+    """
+    column = columns_of(data)[j]
+    if column.kind in ("number", "empty"):
+        return
+    where = f"{owner}, column {column.name!r}" if owner else f"column {column.name!r}"
+    if column.kind != "text":
+        raise InputError(f"{where}: it holds {HELD[column.kind]} and no numbers; {mend}")
+    there = np.flatnonzero(~np.isnan(data.X[:, j]))
+    if not len(there):
+        return
+    text = column.levels[int(data.X[there[0], j])]
+    raise InputError(f"{where}, row {there[0]}: {text!r} is not a number; {mend}")
 
 
 def is_index(name: str) -> bool:

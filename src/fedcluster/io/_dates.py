@@ -107,8 +107,10 @@ def _day(parts: Sequence[str], order: str) -> float | None:
 EPOCH = datetime.date(1970, 1, 1).toordinal()
 
 
-def days_of_numbers(values: NDArray[np.floating]) -> Floats | None:
+def days_of_numbers(values: NDArray[np.floating], fewest: int = 3) -> Floats | None:
     """Return the days since 1970 of numbers YYYYMMDD, NaN as they are, or None if they are none.
+
+    Fewer than ``fewest`` numbers are none.
 
     Examples
     --------
@@ -121,7 +123,7 @@ def days_of_numbers(values: NDArray[np.floating]) -> Floats | None:
         return None
     there = ~np.isnan(values)
     given = values[there]
-    if len(given) < 3 or not ((given >= FIRST) & (given <= LAST)).all():
+    if len(given) < fewest or not ((given >= FIRST) & (given <= LAST)).all():
         return None
     if not (given == np.floor(given)).all():
         return None
@@ -167,6 +169,19 @@ def days_of_values(values: NDArray[Any]) -> Floats | None:
     days = np.full(len(values), np.nan)
     days[there] = found
     return days
+
+
+def is_date(cell: object) -> bool:
+    """Return whether a cell is a date of any kind, as of `days_of_values`.
+
+    Examples
+    --------
+    >>> [is_date(cell) for cell in ("2.1.1970", 19700102.0, 1970, "low")]
+    [True, True, False, False]
+    """
+    if isinstance(cell, int | float):
+        return days_of_numbers(np.array([float(cell)]), 1) is not None
+    return isinstance(cell, datetime.date) or days_of_texts([str(cell)]) is not None
 
 
 def checked_how(how: str, today: datetime.date | None = None) -> str:

@@ -1,213 +1,320 @@
-"""Tables in memory: arrays, data frames and their like, with their columns and what they hold."""
+"""Tables in memory: arrays, data frames of any library and dicts of columns, read as files are."""
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar, Self
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
-from fedcluster.core import Column, Data, Floats, Rows
-from fedcluster.io._columns import is_missing
-from fedcluster.io._dates import days_of_values, numbers_of
+from fedcluster.core import Column, Data, Rows
+from fedcluster.errors import InputError
+from fedcluster.io._cells import as_arrow
+from fedcluster.io._columns import (
+    AS_IN_MODEL,
+    first_twice,
+    has_columns,
+    is_blank,
+    kind_refused,
+    other_columns,
+)
+from fedcluster.io._reader import ColumnRoles, Reader, TablePart
+from fedcluster.io._rows import check_finite, side_by_side
 
-BLOCK = 1 << 17
-"""Values that are turned from columns into rows while they stay in the cache."""
+FLOATS = (np.float64, np.float32)
+SHOWN = 6
+"""Names of columns that a message about an array lists."""
+OWNER = "the table"
+"""What messages call a table that is no site's."""
 
 
-def column_names(table: Any) -> list[str] | None:
-    """Return the names of a table's columns; None for an array, or where they are not strings."""
-    columns = getattr(table, "columns", None)
-    if isinstance(table, Data):
-        return [column.name for column in table.columns] or None
-    if columns is None or not all(isinstance(name, str) for name in columns):
-        return None
-    return list(columns)
+@dataclass(frozen=True, slots=True, eq=False)
+class Frame:
+    """Columns with names in memory: a data frame of any library, or a dict of columns.
+
+    Parameters
+    ----------
+    names : tuple of str
+        The names of the columns.
+    source : object
+        What has the columns, ``source[name]``.
+    n_rows : int
+        The number of rows.
+    """
+
+    path: ClassVar[Path] = Path(OWNER)
+    decimal: ClassVar[None] = None
+    fingerprint: ClassVar[None] = None
+
+    names: tuple[str, ...]
+    source: Any
+    n_rows: int
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Return the numbers of rows and columns."""
+        return self.n_rows, len(self.names)
+
+    def take(self, place: NDArray[np.intp]) -> Self:
+        """Return the rows at several places."""
+        source = self.source
+        if isinstance(source, Mapping):
+            taken: Any = {name: np.asarray(source[name])[place] for name in self.names}
+        elif isinstance(source, pa.Table | pa.RecordBatch):
+            taken = source.take(pa.array(place))
+        else:
+            taken = source.iloc[place] if hasattr(source, "iloc") else source[place]
+        return replace(self, source=taken, n_rows=len(place))
+
+    def without(self, column: str) -> Self:
+        """Return the table without a column."""
+        return replace(self, names=tuple(name for name in self.names if name != column))
+
+    def column(self, name: str) -> Any:
+        """Return a column, (n,), as numpy or Arrow holds it."""
+        values = self.source[name]
+        if isinstance(values, pa.Array | pa.ChunkedArray):
+            return pa.chunked_array(values) if isinstance(values, pa.Array) else values
+        kind = getattr(values, "dtype", None)
+        if getattr(kind, "kind", "O") in "fiub" and not isinstance(kind, np.dtype):
+            return values.to_numpy(np.float64, na_value=np.nan)  # a nullable type of pandas
+        return np.asarray(values)
+
+    def part(self, names: Sequence[str], *, raw: bool) -> TablePart:
+        """Return some columns, those of numbers side by side and the others as Arrow holds them."""
+        block = None if raw else self._block(names)
+        if block is not None:
+            return TablePart(self, 0, pa.table({}), block)
+        columns = {name: self.column(name) for name in names}
+        numbers = {name: each for name, each in columns.items() if _is_numeric(each)}
+        others = {name: _arrow(columns[name], name) for name in names if name not in numbers}
+        room = np.full(self.n_rows, np.nan)
+        X = side_by_side([_floats(numbers[n]) if n in numbers else room for n in names])
+        return TablePart(self, 0, pa.table(others), X)
+
+    def _block(self, names: Sequence[str]) -> Rows | None:
+        """Return columns of numbers that lie side by side already, without reading each."""
+        kinds = getattr(self.source, "dtypes", ())
+        if not all(isinstance(kind, np.dtype) and kind.kind in "fiub" for kind in set(kinds)):
+            return None
+        if not len(kinds):
+            return None
+        every = list(self.source.columns)
+        source = self.source if list(names) == every else self.source[list(names)]
+        return _floats(np.asarray(source))
+
+    def where(self, row: int) -> str:
+        """Return where a row is found; the first one is row 0."""
+        return f"row {row}"
 
 
-def in_order(table: Any, names: Sequence[str], where: str) -> Any:
-    """Return a table with its columns by name in the order of ``names``; an array as it is.
+def _is_numeric(values: Any) -> bool:
+    return isinstance(values, np.ndarray) and values.dtype.kind in "fiub"
+
+
+def _floats(values: NDArray[Any]) -> Rows:
+    """Return numbers as floats; float32 stays float32."""
+    return values if values.dtype in FLOATS else values.astype(np.float64)
+
+
+def _arrow(values: Any, name: str) -> Any:
+    """Return a column that is no array of numbers as Arrow holds it."""
+    if not isinstance(values, np.ndarray):
+        return values
+    if values.dtype.kind == "M":
+        return pa.array(values.astype("M8[s]"))
+    cells = [None if is_blank(cell) else cell for cell in values.tolist()]
+    try:
+        return as_arrow(cells)
+    except TypeError as error:
+        raise TypeError(f"column {name!r}: {error}") from error
+
+
+def is_column(values: Any) -> bool:
+    """Return whether values are those of one column, and no table.
+
+    Examples
+    --------
+    >>> [is_column(values) for values in ([1.0, "a"], np.zeros(3), [[1.0]], np.zeros((3, 1)))]
+    [True, True, False, False]
+    """
+    if isinstance(values, list | tuple):
+        return not any(isinstance(each, list | tuple) or np.shape(each) for each in values[:1])
+    is_arrow = isinstance(values, pa.Array | pa.ChunkedArray)
+    return is_arrow or len(getattr(values, "shape", ())) == 1
+
+
+def frame_of(table: Any, owner: str = OWNER) -> Frame | None:
+    """Return a table whose columns have names; None of one that has none, such as an array.
 
     Raises
     ------
     ValueError
-        If it lacks one of them, or has others besides.
-    """
-    have = column_names(table)
-    if have is None or have == list(names):
-        return table
-    lacking = [name for name in names if name not in have]
-    extra = [name for name in have if name not in names]
-    if lacking or extra:
-        what = " and ".join(
-            f"{verb} {', '.join(map(repr, those))}"
-            for verb, those in (("lacks", lacking), ("alone has", extra))
-            if those
-        )
-        raise ValueError(f"{where}columns: {what}; every site must have the same columns")
-    if isinstance(table, Data):
-        place = [have.index(name) for name in names]
-        return replace(table, X=table.X[:, place], columns=tuple(table.columns[j] for j in place))
-    return table[list(names)]
-
-
-def numeric(table: Any, where: str) -> None:
-    """Refuse a table with text that is not a number, naming the first such cell."""
-    rows = np.asarray(table)
-    if rows.dtype.kind not in "OUS" or rows.ndim != 2:
-        return
-    for i, j in np.ndindex(rows.shape):
-        value: Any = rows[i, j]
-        if isinstance(value, str) and not _is_number(value):
-            raise ValueError(
-                f"{where}{_cell(table, i, j)}: could not convert string to float: {str(value)!r}; "
-                "choose numeric columns or turn the text into numbers"
-            )
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
-def finite(table: Any, rows: NDArray[Any], where: str, start: int = 0) -> None:
-    """Refuse rows with a value that is NaN or infinite, naming the first such cell.
-
-    The first row's number is ``start``.
-    """
-    with np.errstate(over="ignore", invalid="ignore"):
-        if np.isfinite(rows.sum()):
-            return
-    bad = np.argwhere(~np.isfinite(rows))
-    if len(bad):
-        i, j = bad[0]
-        what = "NaN" if np.isnan(rows[i, j]) else "infinity (inf)"
-        raise ValueError(
-            f"{where}{_cell(table, start + i, j)}: the value is {what}; "
-            "fill or drop missing and infinite values first"
-        )
-
-
-def _cell(table: Any, i: int, j: int) -> str:
-    names = column_names(table)
-    return f"row {i}, column {names[j]!r}" if names else f"row {i}, column {j}"
-
-
-def side_by_side(columns: Sequence[Rows]) -> Rows:
-    """Return columns (n,) as rows (n, d), of the columns' common type.
+        If it is lazy, or if two columns have the same name or one of several has none.
 
     Examples
     --------
-    >>> side_by_side([np.array([1.0, 2.0]), np.array([3.0, 4.0], dtype=np.float32)])
-    array([[1., 3.],
-           [2., 4.]])
+    >>> frame_of({"age": [31.0, 47.0], "sex": ["f", "m"]}).names
+    ('age', 'sex')
     """
-    n, d = len(columns[0]), len(columns)
-    X: Rows = np.empty((n, d), np.result_type(*columns))
-    size = max(1, BLOCK // d)
-    for start in range(0, n, size):
-        rows = slice(start, start + size)
-        X[rows] = np.array([column[rows] for column in columns]).T
-    return X
+    if isinstance(table, Frame):
+        return table
+    if hasattr(table, "collect") and not hasattr(table, "shape"):
+        raise InputError(f"{owner}: it is lazy; give what its collect() returns")
+    if isinstance(table, Mapping) and not hasattr(table, "shape"):
+        names, n_rows = list(table), len(next(iter(table.values()), ()))
+    else:
+        names = list(getattr(table, "column_names", getattr(table, "columns", ())))
+        n_rows = getattr(table, "shape", (0,))[0]
+    if not any(isinstance(name, str) for name in names):
+        return None
+    if strange := [name for name in names if not isinstance(name, str)]:
+        raise InputError(
+            f"{owner}: the name of a column is {strange[0]!r}, which is no text; rename it"
+        )
+    if (twice := first_twice(names)) is not None:
+        raise InputError(
+            f"{owner}, column {twice!r}: there are two columns of this name; rename one of them"
+        )
+    return Frame(tuple(names), table, n_rows)
 
 
-# Rows that are still to be prepared
-
-
-def raw_rows(
+def read_table(
     table: Any,
-    sample_weight: Floats | None = None,
-    where: str = "",
-    dates: Mapping[str, str] | None = None,
+    roles: ColumnRoles | None = None,
+    owner: str = OWNER,
+    reader: str = "Model",
 ) -> Data:
-    """Return a table as rows whose columns are known, NaN where a value is missing.
+    """Return a table in memory as rows, by the rules by which files are read.
+
+    Columns are found by name, others are ignored. Text that is a number is one; what is no number
+    is refused, unless rows are still to be prepared. Of an array, columns are those that are asked
+    for, by their places.
 
     Parameters
     ----------
     table : Data, data frame or array of shape (n, d)
-        What to read; text is allowed, and what `is_missing` says is missing.
-    sample_weight : ndarray of shape (n,), optional
-        The rows' weights.
-    where : str
-        How an error message begins.
-    dates : mapping of str to str, optional
-        By column, what becomes of its dates; others are left out.
+        What to read: a frame of pandas or polars, an Arrow table, a dict of columns, or an array.
+    roles : ColumnRoles, optional
+        The columns to read, by default all, and whether they are still to be prepared.
+    owner : str
+        How an error message begins, such as "site 'north'".
+    reader : str
+        What asks for the columns, for a message about an array of another width.
 
     Raises
     ------
-    ValueError
-        If it has not two axes, no row or no column, or an infinite value, or if a column that is
-        among ``dates`` holds none.
+    ValueError, TypeError
+        In one line: with the column, the row, from 0, and the value.
 
     Examples
     --------
-    >>> rows = raw_rows(np.array([["M", 3], ["F", None], ["n/a", 4]], dtype=object))
+    >>> rows = read_table({"age": ["31", "47"], "sex": ["f", "n/a"]}, ColumnRoles(raw=True))
     >>> rows.X
-    array([[ 1.,  3.],
-           [ 0., nan],
-           [nan,  4.]])
-    >>> [column.levels for column in rows.columns]
-    [('F', 'M'), ()]
+    array([[31.,  0.],
+           [47., nan]])
+    >>> [column.kind for column in rows.columns]
+    ['number', 'text']
     """
+    roles = roles or ColumnRoles()
     if isinstance(table, Data):
-        return table
-    names = column_names(table)
-    if names is None:
-        array = np.asarray(table)
-        if array.ndim != 2 or not array.size:
-            raise ValueError(f"{where}expected rows (n, d), not an array of shape {array.shape}")
-        columns = [array[:, j] for j in range(array.shape[1])]
+        return _known(table, roles, owner, reader)
+    frame = frame_of(table, owner)
+    if frame is not None:
+        return _of_frame(frame, roles, owner)
+    array = _matrix(table, owner)
+    names = tuple(f"x{j}" for j in range(array.shape[1])) if roles.values is None else roles.values
+    _check_width(array, names, owner, reader)
+    if array.dtype.kind in "fiub":
+        X = _floats(array)
+        check_finite(X, names, owner, gaps=roles.raw)
+        data = Data(X)
     else:
-        columns = [np.asarray(table[name]) for name in names]
-        if not columns or not len(columns[0]):
-            raise ValueError(f"{where}the table has no rows or no columns")
-    names_or_places = names or [f"x{j}" for j in range(len(columns))]
-    dates = dates or {}
-    read = [
-        _dated(name, values, dates[name], where) if name in dates else _column(name, values)
-        for name, values in zip(names_or_places, columns, strict=True)
-    ]
-    X = side_by_side([values for _, values in read])
-    finite(table, np.where(np.isnan(X), 0.0, X), where)
-    known = tuple(column for column, _ in read)
-    plain = names is None and all(column.kind == "number" for column in known)
-    return Data(X, sample_weight, columns=() if plain else known)
+        source = {name: array[:, j] for j, name in enumerate(names)}
+        data = _of_frame(Frame(names, source, len(array)), replace(roles, values=names), owner)
+    if roles.values is None and all(column.kind == "number" for column in data.columns):
+        return replace(data, columns=())
+    return data if data.columns or not roles.raw else replace(data, columns=_numbers(roles.values))
 
 
-def _dated(
-    name: str, values: NDArray[Any], how: str, where: str
-) -> tuple[Column, NDArray[np.floating[Any]]]:
-    """Return a column of dates, and the numbers that are made of them."""
-    days = days_of_values(values)
-    if days is None:
-        raise ValueError(f"{where}column {name!r}: dates= names it, but it holds no dates")
-    return Column(name), numbers_of(days, how)
+def _numbers(names: Sequence[str] | None) -> tuple[Column, ...]:
+    return tuple(map(Column, names or ()))
 
 
-def _column(name: str, values: NDArray[Any]) -> tuple[Column, NDArray[np.floating[Any]]]:
-    """Return what a column is, and its values or codes."""
-    nothing = np.full(len(values), np.nan)
-    if values.dtype.kind == "M":
-        return Column(name, "date"), nothing
-    if values.dtype.kind in "fiub":
-        narrow = values.dtype == np.float32
-        return Column(name), values.astype(np.float32 if narrow else np.float64)
-    there = np.array([not is_missing(value) for value in values])
-    given = values[there].tolist()
-    if any(isinstance(value, datetime.date) for value in given):
-        return Column(name, "date"), nothing
-    texts = [isinstance(value, str) for value in given]
-    if not any(texts):
-        nothing[there] = np.array(given, dtype=np.float64)
-        return Column(name), nothing
-    if not all(texts):
-        return Column(name, "mixed"), nothing
-    levels, codes = np.unique(np.array(given, dtype=np.str_), return_inverse=True)
-    nothing[there] = codes
-    return Column(name, "text", tuple(levels.tolist())), nothing
+def _of_frame(frame: Frame, roles: ColumnRoles, owner: str) -> Data:
+    """Return the columns of a frame that are asked for."""
+    names = frame.names if roles.values is None else roles.values
+    has_columns(owner, frame.names, names)
+    if not (frame.n_rows and names):
+        raise InputError(f"{owner} has no rows or no columns")
+    part = frame.part(names, raw=roles.raw)
+    data = Reader(owner, part, other_columns).data(replace(roles, values=tuple(names)))
+    check_finite(data.X, names, owner, gaps=roles.raw)
+    return data
+
+
+def _known(data: Data, roles: ColumnRoles, owner: str, reader: str) -> Data:
+    """Return rows whose columns are known, in the order that is asked for unless it may be any."""
+    if roles.values is None:
+        return data
+    if not data.columns:
+        _check_width(data.X, roles.values, owner, reader)
+        return replace(data, columns=_numbers(roles.values)) if roles.raw else data
+    places = {column.name: j for j, column in enumerate(data.columns)}
+    has_columns(owner, places, roles.values)
+    if roles.raw:
+        return data
+    place = [places[name] for name in roles.values]
+    mend = AS_IN_MODEL if roles.numeric else other_columns([])
+    for j in place:
+        kind_refused(data, j, owner, mend)
+    if place == list(range(len(places))):
+        return data
+    chosen = tuple(data.columns[j] for j in place)
+    return replace(data, X=data.X[:, place], columns=chosen)
+
+
+def _matrix(table: Any, owner: str) -> NDArray[Any]:
+    """Return rows without names as an array (n, d), in scikit-learn's words where they are none."""
+    if isinstance(table, np.ma.MaskedArray):
+        table = np.ma.filled(table.astype(np.float64), np.nan)
+    try:
+        array = np.asarray(table)
+    except ValueError as error:
+        raise InputError(f"{owner}: {error}") from error
+    if array.dtype.kind == "c":
+        raise InputError(f"{owner}: Complex data not supported")
+    if array.ndim < 2:
+        raise InputError(
+            f"{owner}: Expected 2D array, got {array.ndim}D array of shape {array.shape} instead. "
+            "Reshape your data to rows (n, d)"
+        )
+    if array.ndim > 2:
+        raise InputError(f"{owner}: Found array with dim {array.ndim}; rows have the shape (n, d)")
+    for n, what in zip(array.shape, ("sample", "feature"), strict=True):
+        if not n:
+            raise InputError(
+                f"{owner}: Found array with 0 {what}(s) (shape={array.shape}) while a minimum of 1 "
+                "is required."
+            )
+    return array
+
+
+def _check_width(rows: NDArray[Any], names: Sequence[str], owner: str, reader: str) -> None:
+    """Refuse rows without names of another number of columns than those that are asked for."""
+    if rows.shape[1] != len(names):
+        raise InputError(
+            f"{owner}: X has {rows.shape[1]} features, but {reader} is expecting {len(names)} "
+            f"features as input: {', '.join(names[:SHOWN])}{', ...' if names[SHOWN:] else ''}"
+        )
+
+
+def column_names(table: Any) -> list[str] | None:
+    """Return the names of a table's columns; None where it has none."""
+    if isinstance(table, Data):
+        return [column.name for column in table.columns] or None
+    return list(table.names) if isinstance(table, Frame) else None

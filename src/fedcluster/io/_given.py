@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcluster.core import Data
-from fedcluster.io._frames import column_names
+from fedcluster.io._frames import OWNER, Frame, frame_of
 
 ReadPath = Callable[[Path, str], Data]
 """Read the rows of a file; errors begin with the given words."""
@@ -29,7 +29,7 @@ class GivenTable:
         Its rows.
     sample_weight : array of shape (n,) or None
         Their weights.
-    place : ndarray of shape (n,)
+    place : ndarray of shape (n,) or slice
         Where they lie among all rows that were given.
     where : str
         How an error message begins, such as "site 'north', ".
@@ -40,9 +40,14 @@ class GivenTable:
     name: str
     table: Any
     sample_weight: Any
-    place: NDArray[np.intp]
+    place: NDArray[np.intp] | slice
     where: str
     groups: Any = None
+
+    @property
+    def owner(self) -> str:
+        """Return how an error message begins that names a column next."""
+        return self.where.removesuffix(", ") or OWNER
 
 
 def by_site(
@@ -82,7 +87,7 @@ def by_site(
     X = _dense(X, "", read_path)
     weight, group = _of_rows("sample_weight", sample_weight), _of_rows("groups", groups)
     if sites is None:
-        return [GivenTable("site", X, weight, np.arange(_n_rows(X)), "", group)]
+        return [GivenTable("site", X, weight, slice(None), "", group)]
     sites = _site_names(sites)
     if sites.shape != (_n_rows(X),):
         raise ValueError(
@@ -103,26 +108,28 @@ def by_site(
 def _with_sites(X: Any, column: str) -> tuple[Any, Any]:
     """Return a table without the column of its sites, and that column."""
     beside = getattr(X, "obs", None) if hasattr(X, "var_names") else None
-    names = column_names(X if beside is None else beside)
-    if names is None or isinstance(X, Data):
+    table = None if isinstance(X, Data) else frame_of(X if beside is None else beside)
+    if table is None:
         raise ValueError(
             f"sites={column!r} names a column of a data frame or of AnnData, and X is none; give "
             "the site of each row"
         )
-    if column not in names:
-        raise ValueError(f"X has no column {column!r} that names sites; it has {', '.join(names)}")
-    if beside is not None:
-        return X, beside[column]
-    return X[[name for name in names if name != column]], X[column]
+    if column not in table.names:
+        have = ", ".join(table.names)
+        raise ValueError(f"X has no column {column!r} that names sites; it has {have}")
+    return X if beside is not None else table.without(column), table.column(column)
 
 
 def _dense(table: Any, where: str, read_path: ReadPath | None) -> Any:
-    """Return what was given as an array, a data frame or `Data`."""
+    """Return what was given as an array, a `Frame` or `Data`."""
     if isinstance(table, str | Path) and read_path is not None:
         return read_path(Path(table), where.removesuffix(", ") or str(table))
     if hasattr(table, "var_names") and hasattr(table, "to_df"):
-        return table.to_df()  # AnnData
-    return table.toarray() if hasattr(table, "toarray") else table  # a sparse matrix
+        table = table.to_df()  # AnnData
+    if hasattr(table, "toarray"):
+        return table.toarray()  # a sparse matrix
+    frame = None if isinstance(table, Data) else frame_of(table, where.removesuffix(", ") or OWNER)
+    return table if frame is None else frame
 
 
 def _of_rows(what: str, given: Any) -> NDArray[Any] | None:
@@ -200,10 +207,10 @@ def _from_tables(
     parts, start = [], 0
     for name, given in tables.items():
         table = _dense(given, _at(name), read_path)
-        place = np.arange(start, start + _n_rows(table))
+        stop = start + _n_rows(table)
         weight, group = weights.get(name), whose.get(name)
-        parts.append(GivenTable(name, table, weight, place, _at(name), group))
-        start += len(place)
+        parts.append(GivenTable(name, table, weight, slice(start, stop), _at(name), group))
+        start = stop
     if not parts:
         raise ValueError("no site was given: X is empty")
     return parts
@@ -254,9 +261,7 @@ def _parts(X: Any, places: Sequence[NDArray[np.intp]]) -> Iterator[Any]:
 
 
 def _take(X: Any, place: NDArray[np.intp]) -> Any:
-    """Return rows of an array, a list, a data frame or `Data`."""
-    if isinstance(X, Data):
+    """Return rows of an array, a list, a `Frame` or `Data`."""
+    if isinstance(X, Data | Frame):
         return X.take(place)
-    if hasattr(X, "iloc"):
-        return X.iloc[place]
     return X[place] if hasattr(X, "shape") else np.asarray(X)[place]

@@ -20,9 +20,14 @@ from fedcluster.core import Column, Data, Floats, Rows
 from fedcluster.errors import InputError
 from fedcluster.io._cells import numbered_groups
 from fedcluster.io._columns import has_columns, in_common_codes
-from fedcluster.io._frames import finite
 from fedcluster.io._reader import ColumnRoles
-from fedcluster.io._rows import FileFingerprint, StreamedRows, chunk_rows_of, readable
+from fedcluster.io._rows import (
+    FileFingerprint,
+    StreamedRows,
+    check_finite,
+    chunk_rows_of,
+    readable,
+)
 
 Array = FileFingerprint | NDArray[Any]
 """An array in memory, or the ``.npy`` file that holds it."""
@@ -138,8 +143,7 @@ class MatrixReader:
         for start in range(0, self.matrix.n_rows, size):
             rows = slice(start, start + size)
             X = self.matrix.dense(rows, wanted)
-            if not self.roles.raw:
-                finite(None, X, self._where, start)
+            check_finite(X, chosen, self.owner, start, gaps=self.roles.raw)
             yield self._with_others(X, columns, rows)
         self.matrix.check()
 

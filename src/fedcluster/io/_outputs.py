@@ -1,5 +1,8 @@
 """Output that is there whole or not at all: written under a temporary name, then renamed.
 
+It belongs to its writer alone, whatever the umask: labels, models and logs tell of rows, and other
+users of the machine may not read them until their owner lets them.
+
 What begins as a formula of a spreadsheet program is written with an apostrophe before it: keys and
 texts come from files that anybody may have written. The signs are those of OWASP's page on "CSV
 injection".
@@ -13,12 +16,14 @@ import json
 import os
 import re
 import shutil
+import stat
 import tempfile
 import unicodedata
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from threading import get_ident
+from typing import IO, Any
 
 import numpy as np
 import pyarrow as pa
@@ -62,7 +67,8 @@ def atomic_folder(out: Path, *, obsolete: Iterable[str] = ()) -> Iterator[Path]:
     """Write a folder's files elsewhere; they appear in it when all are whole.
 
     Files of the same names are replaced, everything else in the folder stays. After an error
-    nothing is left of the new files and the old ones are as they were.
+    nothing is left of the new files and the old ones are as they were. New files and folders are
+    for their owner alone.
 
     Parameters
     ----------
@@ -83,6 +89,7 @@ def atomic_folder(out: Path, *, obsolete: Iterable[str] = ()) -> Iterator[Path]:
         new, old = temporary / "new", temporary / "old"
         new.mkdir()
         yield new
+        _make_private([new, *new.rglob("*")])
         if out.exists():
             _replace(new, out, old, obsolete)
         else:
@@ -97,13 +104,39 @@ def atomic_folder(out: Path, *, obsolete: Iterable[str] = ()) -> Iterator[Path]:
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    """Write a file under a temporary name beside it; it gets its own name when it is whole."""
-    temporary = path.with_name(f".{path.name}-{os.getpid()}.partial")
+    """Write a file under a temporary name beside it; it gets its own name when it is whole.
+
+    It is for its owner alone, and so is what is written until then.
+    """
+    temporary = path.with_name(f".{path.name}-{os.getpid()}-{get_ident()}.partial")
+    temporary.unlink(missing_ok=True)
     try:
+        private_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL).close()
         yield temporary
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def private_file(path: str | Path, flags: int) -> IO[bytes]:
+    """Open a file to write it; one that is made by that is for its owner alone."""
+    mode = "ab" if flags & os.O_APPEND else "wb"
+    return os.fdopen(os.open(path, flags, stat.S_IRUSR | stat.S_IWUSR), mode)
+
+
+def write_durably(path: Path, content: bytes) -> None:
+    """Append to a file of the owner alone; the content is on the disk when this returns."""
+    with private_file(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND) as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _make_private(paths: Iterable[Path]) -> None:
+    """Leave files and folders to their owner, who may do with them what he could."""
+    for path in paths:
+        if not path.is_symlink():
+            path.chmod(stat.S_IMODE(path.stat().st_mode) & stat.S_IRWXU)
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:

@@ -5,7 +5,7 @@ A format that holds a table needs only what `Table` asks for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -20,6 +20,7 @@ from fedcluster.errors import InputError
 from fedcluster.io._cells import (
     as_floats,
     complaint,
+    dates_in,
     days_of,
     is_numeric,
     is_text,
@@ -28,12 +29,12 @@ from fedcluster.io._cells import (
     numbered_groups,
     reads_as_number,
 )
-from fedcluster.io._columns import Meanings, choose, in_common_codes, is_missing
-from fedcluster.io._dates import days_of_numbers, days_of_texts, numbers_of
-from fedcluster.io._frames import side_by_side
+from fedcluster.io._columns import AS_IN_MODEL, Meanings, choose, in_common_codes, is_missing
+from fedcluster.io._dates import days_of_numbers, days_of_texts, is_date, numbers_of
 from fedcluster.io._mending import Mending
-from fedcluster.io._rows import FileFingerprint
+from fedcluster.io._rows import FileFingerprint, side_by_side
 
+NO_DATE = "this column is to hold dates: mend it or drop the row"
 Advise = Callable[[Sequence[str]], str]
 """What to do where a column is no number, given those that are."""
 
@@ -64,6 +65,8 @@ class ColumnRoles:
         By column, what becomes of its dates, as `fedcluster.io._dates` says; others are left out.
     excluded : tuple of str
         Columns that play no part.
+    numeric : collection of str
+        Columns that a model knows as numbers, or as dates by ``dates``; nothing else may be there.
     mending : Mending
         What values mean that are written otherwise.
     """
@@ -78,6 +81,7 @@ class ColumnRoles:
     meanings: Meanings = field(default_factory=dict)
     dates: Mapping[str, str] = field(default_factory=dict)
     excluded: tuple[str, ...] = ()
+    numeric: Collection[str] = ()
     mending: Mending = field(default_factory=Mending)
 
     @classmethod
@@ -110,20 +114,27 @@ class ColumnRoles:
         return [name for name in (self.site, self.group, self.label) if name is not None]
 
 
-class Table(Protocol):
-    """Named columns, read some rows at a time: what a format of tables gives."""
+class Origin(Protocol):
+    """Where rows come from: what messages about their cells need."""
 
     @property
     def path(self) -> Path:
         """Return what messages call it: the file."""
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """Return the names of the columns."""
-
-    @property
     def decimal(self) -> str | None:
         """Return what decimals begin with; None where numbers need not be written as text."""
+
+    def where(self, row: int) -> str:
+        """Return where a row, counted from 0, is found in it."""
+
+
+class Table(Origin, Protocol):
+    """Named columns, read some rows at a time: what a format of tables gives."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the names of the columns."""
 
     @property
     def fingerprint(self) -> FileFingerprint | None:
@@ -133,9 +144,6 @@ class Table(Protocol):
         self, columns: Sequence[str], n_rows: int, texts: Sequence[str] = ()
     ) -> Iterator[TablePart]:
         """Read columns by name, about ``n_rows`` rows at a time, and keep none of them."""
-
-    def where(self, row: int) -> str:
-        """Return where a row, counted from 0, is found in it."""
 
 
 @runtime_checkable
@@ -152,8 +160,8 @@ class TablePart:
 
     Parameters
     ----------
-    table : Table
-        The table.
+    table : Origin
+        Where they come from.
     start : int
         How many rows lie before them.
     rows : pyarrow.Table
@@ -162,7 +170,7 @@ class TablePart:
         The columns to cluster by, but for those among ``rows``, which it only has room for.
     """
 
-    table: Table
+    table: Origin
     start: int
     rows: pa.Table
     X: Rows | None = None
@@ -262,7 +270,7 @@ class Reader:
         if roles.raw:
             read = [self._coded(name, columns[name], roles) for name in roles.chosen]
         else:
-            self._all_numeric(columns, mend=self.advise)
+            self._all_numeric(columns, mend=self._advise_for(roles))
             read = [(Column(name), self._finite(name, columns[name])) for name in roles.chosen]
         return tuple(column for column, _ in read), side_by_side([values for _, values in read])
 
@@ -271,8 +279,11 @@ class Reader:
         X, rows, columns = self.part.X, self.part.rows, []
         assert X is not None
         for values, name in zip(X.T, roles.chosen, strict=True):
-            if name in rows.column_names:
+            if name in rows.column_names and roles.raw:
                 column, read = self._coded(name, rows[name], roles)
+            elif name in rows.column_names:
+                self._all_numeric({name: rows[name]}, mend=self._advise_for(roles))
+                column, read = Column(name), self._finite(name, rows[name])
             elif roles.raw:
                 column, read = self._measured(name, values, roles)
             else:
@@ -320,10 +331,12 @@ class Reader:
     ) -> tuple[Column, NDArray[np.floating[Any]]]:
         """Return what a column holds, and its values or the codes of its texts, (n,)."""
         coded = roles.coded
-        if pa.types.is_temporal(column.type):
-            return self._dated(name, days_of(column), roles)
         if pa.types.is_dictionary(column.type):
             column = column.cast(pa.string())
+        if name in roles.numeric:
+            return Column(name), self._known_numbers(name, column, roles)
+        if pa.types.is_temporal(column.type):
+            return self._dated(name, days_of(column), roles)
         if not is_text(column.type):
             self._all_numeric({name: column})
             values = as_floats(column)
@@ -343,11 +356,42 @@ class Reader:
             self._all_numeric({name: column}, mend=lambda _numeric: "leave the column out")
         return Column(name, "text", levels), codes
 
+    def _known_numbers(
+        self, name: str, column: pa.ChunkedArray, roles: ColumnRoles
+    ) -> NDArray[np.floating[Any]]:
+        """Return a column that a model knows as numbers, or the numbers that it made of dates."""
+        decimal = self.part.table.decimal
+        if name in roles.dates:
+            days = dates_in(column, decimal)
+            if days is None:
+                self._no_date(name, column.to_pylist())
+                days = np.full(len(column), np.nan)
+            return numbers_of(days, roles.dates[name])
+        self._all_numeric({name: column}, mend=self._advise_for(roles))
+        values = as_floats(column, decimal)
+        if np.isinf(values).any():
+            self._complain(name, int(np.isinf(values).argmax()), "the value is infinite")
+        return values
+
+    def _no_date(self, name: str, cells: Sequence[object]) -> None:
+        """Refuse a column that holds something else than the dates of a model."""
+        there = [i for i, cell in enumerate(cells) if not is_missing(cell)]
+        other = [i for i in there if not is_date(cells[i])]
+        if there:
+            row = next(iter(other), there[0])
+            self._complain(name, row, f"{cells[row]!r} is no date; {NO_DATE}")
+
     def _measured(
         self, name: str, values: NDArray[np.floating[Any]], roles: ColumnRoles
     ) -> tuple[Column, NDArray[np.floating[Any]]]:
         """Return a column of numbers, or of dates where all of them are YYYYMMDD."""
-        if name in roles.coded or (days := days_of_numbers(values)) is None:
+        if name in roles.numeric and name not in roles.dates:
+            return Column(name), values
+        fewest = 1 if name in roles.numeric else 3
+        days = None if name in roles.coded else days_of_numbers(values, fewest)
+        if name in roles.numeric and days is None:
+            self._no_date(name, values.tolist())
+        if days is None:
             return Column(name), values
         return self._dated(name, days, roles)
 
@@ -394,6 +438,10 @@ class Reader:
                 name, int(bad[0]), f"the value is {what}{more}; fill it in or drop the row"
             )
         return values
+
+    def _advise_for(self, roles: ColumnRoles) -> Advise:
+        """Return what to do where a column is no number: of a model it cannot be left out."""
+        return (lambda _numeric: AS_IN_MODEL) if roles.numeric else self.advise
 
     def _weights(self, name: str) -> Floats:
         column = self.part.rows[name]

@@ -31,6 +31,8 @@ AHEAD = 2
 """Chunks that each stage, decoding and turning columns into rows, has done before it is asked."""
 PAUSES = (0.5, 1.0, 2.0)
 """Seconds to wait before what cannot be reached is tried again."""
+BLOCK = 1 << 17
+"""Values that are turned from columns into rows while they stay in the cache."""
 CHUNK = 1 << 20
 """Values in a chunk: few enough to stay in a cache on their way to the kernels."""
 
@@ -198,7 +200,8 @@ class SiteRows:
     limits : tuple of Filter, optional
         What its site file holds back; None for rows that came without a site file.
     protected : callable, optional
-        Returns the client that answers with some columns of the groups that its site file keeps.
+        Returns the client that answers with some columns of groups of the rows, under limits
+        where its site file has none.
     unreadable : mapping of str to str
         Columns of its file that could not be read, each with the reason.
     padded : tuple of str
@@ -213,7 +216,7 @@ class SiteRows:
     row_ids: NDArray[np.int64] | range
     ignored: tuple[str, ...] = ()
     limits: tuple[Filter, ...] | None = None
-    protected: Callable[[Sequence[str]], Any] | None = None
+    protected: Callable[[Sequence[str], Any], Any] | None = None
     unreadable: Mapping[str, str] = field(default_factory=dict)
     padded: tuple[str, ...] = ()
     read_as: tuple[str, ...] = ()
@@ -296,6 +299,44 @@ def chunk_rows_of(given: int | None, d: int) -> int:
     if given is not None and given < 1:
         raise InputError(f"chunk_rows must be at least 1, not {given}")
     return given or max(CHUNK // d, min(8192, 8 * CHUNK // d), 1)
+
+
+def side_by_side(columns: Sequence[Rows]) -> Rows:
+    """Return columns (n,) as rows (n, d), of the columns' common type.
+
+    Examples
+    --------
+    >>> side_by_side([np.array([1.0, 2.0]), np.array([3.0, 4.0], dtype=np.float32)])
+    array([[1., 3.],
+           [2., 4.]])
+    """
+    n, d = len(columns[0]), len(columns)
+    X: Rows = np.empty((n, d), np.result_type(*columns))
+    size = max(1, BLOCK // d)
+    for start in range(0, n, size):
+        rows = slice(start, start + size)
+        X[rows] = np.array([column[rows] for column in columns]).T
+    return X
+
+
+def check_finite(
+    rows: Rows, names: Sequence[str], owner: str, start: int = 0, *, gaps: bool = False
+) -> None:
+    """Refuse rows (n, d) with a value that is infinite or NaN, naming the first such cell.
+
+    The first row's number is ``start``; with ``gaps`` values may be NaN.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        if np.isfinite(rows.sum()):
+            return
+    bad = np.argwhere(np.isinf(rows) if gaps else ~np.isfinite(rows))
+    if len(bad):
+        i, j = bad[0]
+        what = "missing (NaN)" if np.isnan(rows[i, j]) else "infinite"
+        raise InputError(
+            f"{owner}, column {names[j]!r}, row {start + i}: the value is {what}; fill it in or "
+            "drop the row"
+        )
 
 
 # Threads

@@ -6,7 +6,7 @@ and returns a `Table` or a `Matrix`, and name it there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,13 @@ from numpy.typing import NDArray
 from fedcluster.core import Data
 from fedcluster.errors import InputError
 from fedcluster.io._cells import COMMA, NAMES, has_padding, is_number, is_text
-from fedcluster.io._columns import choose, first_twice, has_columns, is_index
+from fedcluster.io._columns import (
+    choose,
+    first_twice,
+    has_columns,
+    is_index,
+    other_columns,
+)
 from fedcluster.io._databases import open_duckdb, open_sqlite
 from fedcluster.io._held import HeldTable
 from fedcluster.io._matrices import (
@@ -394,40 +400,19 @@ def _read_whole(
     return data, homes
 
 
-def read_file(
-    path: Path,
-    columns: Sequence[str] | None,
-    owner: str,
-    *,
-    raw: bool = False,
-    coded: Sequence[str] = (),
-    dates: Mapping[str, str] | None = None,
-) -> Data:
+def read_file(roles: ColumnRoles, path: Path, owner: str) -> Data:
     """Read all rows of a file or a folder at once.
 
     Parameters
     ----------
+    roles : ColumnRoles
+        The columns to read; by default all, but for the index of a data frame.
     path : Path
         The file, or a folder of Parquet files.
-    columns : sequence of str, optional
-        The columns to read; by default all, but for the index of a data frame.
     owner : str
         How an error message begins, such as "site 'north'".
-    raw : bool, default=False
-        Whether the rows are still to be prepared: text and missing values are allowed.
-    coded : sequence of str
-        Columns that may hold numbers and text, all of them codes.
-    dates : mapping of str to str, optional
-        By column, what becomes of its dates; others are left out.
     """
     opened = open_source(FileSource(path), owner)
-    if columns is None:
-        columns = [name for name in names_of(opened) if not is_index(name)]
-    roles = ColumnRoles(tuple(columns), raw=raw, coded=tuple(coded), dates=dates or {})
-    return load(opened, roles, owner, _other_columns)[0]
-
-
-def _other_columns(numeric: Sequence[str]) -> str:
-    """Return what to do in Python where a column is no number."""
-    listed = ", ".join(map(repr, numeric)) or "no other column"
-    return f"prepare= takes text, or give a data frame of columns of numbers: {listed}"
+    names = [name for name in names_of(opened) if not is_index(name)]
+    roles = ColumnRoles.from_columns(roles, names)
+    return load(opened, roles, owner, other_columns)[0]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import codecs
 import csv
-import datetime
 import gzip
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +17,7 @@ import pyarrow as pa
 import pyarrow.csv
 
 from fedcluster.errors import InputError
-from fedcluster.io._cells import POINT, decimals_of, has_padding
+from fedcluster.io._cells import POINT, as_arrow, decimals_of, has_padding
 from fedcluster.io._columns import first_twice
 from fedcluster.io._csv_blocks import BLOCK, BlockReader, read_blocks
 from fedcluster.io._reader import ArrowTable, TablePart
@@ -322,7 +321,7 @@ def open_excel(path: Path, sheet: str | None = None) -> ArrowTable:
         raise InputError(f"{path} is empty; expected a header line and rows")
     names = [str(cell).strip() for cell in lines[header]]
     columns = zip(*lines[header + 1 :], strict=True) if lines[header + 1 :] else [()] * len(names)
-    arrays = [_sheet_column(list(cells)) for cells in columns]
+    arrays = [as_arrow([None if cell == "" else cell for cell in cells]) for cells in columns]
     return ArrowTable(path, pa.Table.from_arrays(arrays, names), header + 1)
 
 
@@ -345,20 +344,3 @@ def _sheet(path: Path, name: str | None) -> list[list[Any]]:
         except (calamine.CalamineError, calamine.ZipError, calamine.XmlError) as error:
             raise InputError(f"{path} is not a whole Excel file: {error}") from error
     return lines
-
-
-def _sheet_column(cells: list[Any]) -> pa.Array:
-    """Return the cells of a column: numbers, dates, or else everything as it is written."""
-    given = [cell for cell in cells if cell != ""]
-    for kinds, type_ in (((bool,), pa.bool_()), ((int, float), pa.float64())):
-        if all(isinstance(cell, kinds) for cell in given):
-            return pa.array([None if cell == "" else cell for cell in cells], type_)
-    if all(isinstance(cell, datetime.date) for cell in given):
-        return pa.array([None if cell == "" else cell for cell in cells])
-    return pa.array([None if cell == "" else _cell_text(cell) for cell in cells], pa.string())
-
-
-def _cell_text(cell: Any) -> str:
-    """Return a cell as text; Excel's numbers are floats, also those of whole numbers."""
-    whole = isinstance(cell, float) and cell.is_integer()
-    return str(int(cell) if whole else cell)

@@ -31,6 +31,9 @@ MOST_PARTIALS = 64
 CUT = 2.0**-41
 """Ratio of the steps at which numbers are cut: a step has 53 digits, of which sums take 12."""
 
+MOST_WAITING = 256
+"""Lines that may wait to be added before a site adds its own."""
+
 MOST_LINES, MARGIN = 1 << 11, 2.0**-12
 """Lines that are added to cut sums, and how much smaller than the step their numbers must be."""
 
@@ -54,23 +57,43 @@ class Bank(NamedTuple):
         Steps; then sums of the digits above each step, of those above the next one, and the next.
     counts : ndarray of shape (k,)
         Lines in the sums of digits.
-    line : ndarray of shape (p,)
-        Room for a line.
+    lines : ndarray of shape (MOST_WAITING + k, p)
+        Lines that wait to be added: adding many in one call takes a tenth of the time.
+    places : ndarray of shape (MOST_WAITING + k,)
+        Which sums they belong to.
+    n_waiting : ndarray of shape (1,)
+        How many there are.
+    largest : ndarray of shape (1,)
+        The largest of the numbers that made a step, or were added without one; see `may_exceed`.
     """
 
     partials: Floats
     used: NDArray[np.int64]
     cut: Floats
     counts: NDArray[np.int64]
-    line: Floats
+    lines: Floats
+    places: NDArray[np.int64]
+    n_waiting: NDArray[np.int64]
+    largest: Floats
 
 
 def empty_bank(k: int, p: int) -> Bank:
     """Return sums (k, p) of no site."""
-    whole = np.zeros((k, p), np.int64), np.zeros(k, np.int64)
-    return Bank(
-        np.zeros((k, p, MOST_PARTIALS)), whole[0], np.zeros((4, k, p)), whole[1], np.zeros(p)
-    )
+    partials, used = np.zeros((k, p, MOST_PARTIALS)), np.zeros((k, p), np.int64)
+    cut, counts = np.zeros((4, k, p)), np.zeros(k, np.int64)
+    lines, places = np.zeros((MOST_WAITING + k, p)), np.zeros(MOST_WAITING + k, np.int64)
+    n_waiting, largest = np.zeros(1, np.int64), np.zeros(1)
+    return Bank(partials, used, cut, counts, lines, places, n_waiting, largest)
+
+
+def may_exceed(bank: Bank, most: float) -> bool:
+    """Return whether a number of a line that was added may be above ``most``, or not finite.
+
+    Numbers of sites can cancel, so their sums do not tell. But a number is either as large as those
+    that are remembered in ``largest``, or was cut at a step that was made for one of these.
+    """
+    above_its_maker = 2.0 ** (ROOM + 1) * MARGIN
+    return not bank.largest[0] * above_its_maker <= most
 
 
 def planes_of(bank: Bank) -> list[Floats]:
@@ -119,44 +142,61 @@ def _grow(partials: Floats, used: NDArray[np.int64], j: int, f: int, x: float) -
 
 
 @native_as_written
-def _add_line(bank: Bank, j: int) -> None:
-    """Add the bank's line exactly to its sums j: where all its numbers can be cut, at once.
+def _add_waiting(bank: Bank) -> None:
+    """Add the lines that wait exactly to their sums: where all numbers of one can be cut, at once.
 
     With a step s well above x, (s + x) - s is x to a multiple of the last digit of s. Sums of these
     are exact, and so are those of what is left, cut at smaller steps, until nothing is left.
     """
-    cut, line = bank.cut, bank.line
-    step, first, second, third = cut[0, j], cut[1, j], cut[2, j], cut[3, j]
-    if bank.counts[j] >= MOST_LINES:
-        _settle(bank, j)
-    unfit, left = 0, 0
-    for f in range(len(line)):
-        unfit += not abs(line[f]) <= step[f] * MARGIN
-    if unfit:
-        _take_unfit(bank, j)
-    for f in range(len(line)):
-        x, s, t, u = line[f], step[f], step[f] * CUT, step[f] * CUT * CUT
-        high = (s + x) - s
-        middle = (t + (x - high)) - t
-        low = (u + (x - high - middle)) - u
-        first[f] += high
-        second[f] += middle
-        third[f] += low
-        line[f] = x - high - middle - low
-        left += line[f] != 0.0
-    for f in range(len(line) if left else 0):
-        _grow(bank.partials, bank.used, j, f, line[f])
-    bank.counts[j] += 1
+    cut, lines, n_columns = bank.cut, bank.lines, bank.lines.shape[1]
+    for i in range(bank.n_waiting[0]):
+        j, unfit, left = bank.places[i], 0, 0
+        if bank.counts[j] >= MOST_LINES:
+            _settle(bank, j)
+        for f in range(n_columns):
+            unfit += not abs(lines[i, f]) <= cut[0, j, f] * MARGIN
+        if unfit:
+            _take_unfit(bank, i, j)
+        for f in range(n_columns):
+            x, s, t, u = lines[i, f], cut[0, j, f], cut[0, j, f] * CUT, cut[0, j, f] * CUT * CUT
+            high = (s + x) - s
+            middle = (t + (x - high)) - t
+            low = (u + (x - high - middle)) - u
+            cut[1, j, f] += high
+            cut[2, j, f] += middle
+            cut[3, j, f] += low
+            lines[i, f] = x - high - middle - low
+            left += lines[i, f] != 0.0
+        for f in range(n_columns if left else 0):
+            _grow(bank.partials, bank.used, j, f, lines[i, f])
+        bank.counts[j] += 1
+    bank.n_waiting[0] = 0
+
+
+@native
+def _room(bank: Bank) -> int:
+    """Return how many lines wait, when there is room for those of one more site."""
+    if bank.n_waiting[0] > MOST_WAITING:
+        _add_waiting(bank)
+    return bank.n_waiting[0]
 
 
 @inner_as_written
-def _take_unfit(bank: Bank, j: int) -> None:
-    """Add numbers of the line that are too large for their steps, and make larger steps."""
-    partials, used, cut, _, line = bank
+def _take_unfit(bank: Bank, waiting: int, j: int) -> None:
+    """Add numbers of a line that are too large for their steps, and make larger steps."""
+    partials, used, cut, line, largest = (
+        bank.partials,
+        bank.used,
+        bank.cut,
+        bank.lines[waiting],
+        bank.largest,
+    )
     for f in range(len(line)):
         x = line[f]
         if abs(x) <= cut[0, j, f] * MARGIN:
             continue
+        if not abs(x) <= largest[0]:
+            largest[0] = abs(x) if np.isfinite(x) else np.inf
         exponent = math.frexp(x)[1] if np.isfinite(x) else EXPONENTS[1]
         if EXPONENTS[0] < exponent < EXPONENTS[1]:
             for i in range(1, 4):
@@ -170,7 +210,7 @@ def _take_unfit(bank: Bank, j: int) -> None:
 @inner_as_written
 def _settle(bank: Bank, j: int) -> None:
     """Add the sums of digits j to the expansions, before they could round."""
-    for f in range(len(bank.line)):
+    for f in range(bank.lines.shape[1]):
         for i in range(1, 4):
             _grow(bank.partials, bank.used, j, f, bank.cut[i, j, f])
             bank.cut[i, j, f] = 0.0
@@ -203,6 +243,7 @@ def add_sums_of_sites(
     """
     packed, sent = pack_centers(X, centers), np.zeros((3, len(sites.heard)), np.int64)
     _add_rows(X, sample_weight, sites, packed, zero_parts(packed), bank, sent)
+    _add_waiting(bank)
     return sent
 
 
@@ -243,20 +284,25 @@ def _hand_over(
     sent: NDArray[np.int64],
 ) -> None:
     """Add what leaves a site to the bank, and set its own sums to 0."""
-    d, line = len(bank.line) - 2, bank.line
+    d, lines, places, n_waiting = bank.lines.shape[1] - 2, bank.lines, bank.places, _room(bank)
+    residuals, weights, counts, errors = part
     for j in range(len(bank.partials)):
-        if part.counts[j] == 0:
+        if counts[j] == 0:
             continue
-        if lets_out(sites, site, part.counts[j], sent):
-            weight, error = part.weights[j], 0.0
+        if lets_out(sites, site, counts[j], sent):
+            weight, error = weights[j], 0.0
             for f in range(d):
-                line[f] = part.residuals[j, f] + weight * packed.anchors[j, f]
-            for lane in range(part.errors.shape[1]):
-                error += part.errors[j, lane]
-            line[d], line[d + 1] = error, weight
-            _add_line(bank, j)
-        part.weights[j], part.counts[j] = 0.0, 0
-        part.residuals[j], part.errors[j] = 0.0, 0.0
+                lines[n_waiting, f] = residuals[j, f] + weight * packed.anchors[j, f]
+            for lane in range(errors.shape[1]):
+                error += errors[j, lane]
+            lines[n_waiting, d], lines[n_waiting, d + 1], places[n_waiting] = error, weight, j
+            n_waiting += 1
+        weights[j], counts[j] = 0.0, 0
+        for f in range(residuals.shape[1]):  # each for itself: whole lines take longer
+            residuals[j, f] = 0.0
+        for lane in range(errors.shape[1]):
+            errors[j, lane] = 0.0
+    bank.n_waiting[0] = n_waiting
 
 
 @native
@@ -275,11 +321,11 @@ def add_leaf_sums_of_sites(
     Returns lines, lone rows and rows held back of each site, (3, s).
     """
     (n_leaves, d), n_sites = reference.shape, len(sites.heard)
-    sent = np.zeros((3, n_sites), np.int64)
+    sent, lines, belongs = np.zeros((3, n_sites), np.int64), bank.lines, bank.places
     own, own_weights, counts = np.zeros((n_leaves, 2 * d)), np.zeros(n_leaves), np.zeros(n_leaves)
     for site in range(n_sites):
         start, stop = sites.bounds[site], sites.bounds[site + 1]
-        rows, weight = X[start:stop], sample_weight[start:stop]
+        rows, weight, n_waiting = X[start:stop], sample_weight[start:stop], _room(bank)
         add_to_leaves(
             rows, weight, reference, cuts, following, places[start:stop], (own, own_weights, counts)
         )
@@ -288,16 +334,21 @@ def add_leaf_sums_of_sites(
                 continue
             if lets_out(sites, site, int(counts[leaf]), sent):
                 for f in range(2 * d):
-                    bank.line[f] = own[leaf, f]
-                bank.line[2 * d] = own_weights[leaf]
-                _add_line(bank, leaf)
-            own[leaf], own_weights[leaf], counts[leaf] = 0.0, 0.0, 0.0
+                    lines[n_waiting, f] = own[leaf, f]
+                lines[n_waiting, 2 * d], belongs[n_waiting] = own_weights[leaf], leaf
+                n_waiting += 1
+            own_weights[leaf], counts[leaf] = 0.0, 0.0
+            for f in range(2 * d):
+                own[leaf, f] = 0.0
+        bank.n_waiting[0] = n_waiting
+    _add_waiting(bank)
     return sent
 
 
 @native
 def add_lines(lines: Floats, bank: Bank) -> None:
     """Add lines (s, p), of a site each, to the first line of a bank."""
-    for i in range(len(lines)):
-        bank.line[:] = lines[i]
-        _add_line(bank, 0)
+    for start in range(0, len(lines), MOST_WAITING):
+        some = lines[start : start + MOST_WAITING]
+        bank.lines[: len(some)], bank.places[: len(some)], bank.n_waiting[0] = some, 0, len(some)
+        _add_waiting(bank)

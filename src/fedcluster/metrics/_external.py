@@ -87,15 +87,15 @@ class Contingency:
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
         """Return the weights of the rows of each pair of cluster and class, and nothing else."""
-        data = data.labelled()
+        parts, data = data.label_parts(), data.labelled()
         labels, _ = clusters_of(data, state.centers)
         places = self._places(_reference(data))
         known = places >= 0
         pairs = labels[known] * len(self.names) + places[known]
-        weights, ones = row_weights(data)[known], np.ones(np.count_nonzero(known))
+        weights, parts = row_weights(data)[known], parts[known]
         most = len(state.centers) * len(self.names)
         return Summary(
-            np.zeros((most, 0)), _counted(pairs, weights, most), _counted(pairs, ones, most)
+            np.zeros((most, 0)), _counted(pairs, weights, most), _counted(pairs, parts, most)
         )
 
     def _places(self, y: NDArray[Any]) -> NDArray[np.intp]:

@@ -63,7 +63,7 @@ class ClusterColumns:
             weight, ones = row_weights(part), np.ones(len(part))
             values = np.column_stack([counted, apart, apart**2])
             weights, *sums = np.hsplit(add_by_cluster(labels, values, weight, k), 3)
-            behind = add_by_cluster(labels, (counted > 0).astype(np.float64), ones, k)
+            behind = add_by_cluster(labels, _parts(part, counted, state), ones, k)
             stacked = np.stack(sums, axis=2).reshape(-1, 2)
             total += Summary(stacked, weights.ravel(), behind.ravel())
         if (within := data.within) is not None:
@@ -94,6 +94,15 @@ def _by_line(X: NDArray[np.floating], labels: Labels, state: State) -> tuple[Flo
         np.column_stack([np.ones(len(X)), there[:, firsts], counted]),
         np.column_stack([nothing, np.where(numbers, apart, 0.0)]),
     )
+
+
+def _parts(part: Data, counted: Floats, state: State) -> Floats:
+    """Return for how much of a row each row counts in each line, (n, p); see `Grouped.part`."""
+    parts = (counted > 0).astype(np.float64)
+    if part.grouped is not None:
+        texts = np.flatnonzero(state.memory["texts"]) + parts.shape[1] - len(state.memory["texts"])
+        parts[:, texts] = part.grouped.part(np.clip(counted[:, texts], 0.0, 1.0))
+    return parts
 
 
 def _within(within: Floats, weights: Floats, state: State) -> Floats:

@@ -11,6 +11,7 @@ from fedcluster._report._pictures import COLOURS
 from fedcluster.core import Floats
 from fedcluster.errors import InputError
 from fedcluster.metrics._indices import CHOOSING
+from fedcluster.metrics._objectives import LOG_LIKELIHOOD, round_name
 from fedcluster.plotting._axes import axes_of, fitted
 from fedcluster.selection import Selection
 
@@ -27,7 +28,7 @@ class ConvergenceDisplay:
     shift : ndarray of shape (rounds,)
         The largest distance by which a centre moved; nan where it is not known.
     measure : str, default="inertia"
-        What ``inertia`` is: of a mixture, the negative log-likelihood.
+        What ``inertia`` is, such as "fuzzy-objective"; of a mixture, the negative log-likelihood.
 
     Attributes
     ----------
@@ -62,8 +63,8 @@ class ConvergenceDisplay:
         rounds, inertia, shift = (
             [done[name] for done in history] for name in ("round", "inertia", "shift")
         )
-        mixture = hasattr(estimator, "covariance_type")
-        measure = "negative log-likelihood" if mixture else "inertia"
+        measure = round_name(estimator.objective_)
+        measure = f"negative {measure}" if measure == LOG_LIKELIHOOD else measure
         values = [np.array(each, dtype=float) for each in (inertia, shift)]
         return cls(rounds, *values, measure=measure).plot(ax=ax, **kwargs)
 

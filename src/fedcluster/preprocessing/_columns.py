@@ -13,7 +13,7 @@ from fedcluster._bounds import Box
 from fedcluster._ranges import UNTOLD
 from fedcluster.core import Column, Data, Floats
 from fedcluster.errors import InputError
-from fedcluster.io._columns import codes, columns_of
+from fedcluster.io._columns import HELD, codes, columns_of, kind_refused
 from fedcluster.io._dates import checked_how
 from fedcluster.metrics._moments import row_weights
 from fedcluster.privacy._ledger import PolicyError
@@ -21,6 +21,8 @@ from fedcluster.privacy._ledger import PolicyError
 OTHER = "(other)"
 MOST_LEVELS = 20_000
 LARGEST_SCALE = 1e50
+ROUNDED = 2.0**-50
+"""What rounding may leave of a sum of shares, for each of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,10 @@ class NumericColumn:
         if self.fill is not None:
             x[np.isnan(x)] = self.fill
         return ((x - self.shift) / self.scale)[:, None]
+
+    def check_kind(self, data: Data, j: int) -> None:
+        """Refuse column j of rows if it holds something else than numbers."""
+        kind_refused(data, j)
 
     def check(self) -> None:
         """Refuse numbers that no preparation of real rows has; their squares would overflow."""
@@ -211,12 +217,18 @@ class Category:
         shares = np.zeros((len(data), len(self.levels) + 1))
         for i, own in agreed:
             shares[:, i] = told[:, [own]].toarray()[:, 0]
-        shares[:, -1] = np.maximum(1.0 - shares[:, :-1].sum(axis=1), 0.0)
+        others = 1.0 - shares[:, :-1].sum(axis=1)
+        shares[:, -1] = np.where(others > ROUNDED * len(self.levels), others, 0.0)
         absent = np.isnan(data.X[:, j])
         shares[absent] = np.nan
         if self.fill is not None:
             shares[absent] = np.array([*self.levels, None]) == self.fill
         return shares
+
+    def check_kind(self, data: Data, j: int) -> None:
+        """Refuse column j of rows if it holds neither text nor numbers, which are levels too."""
+        if columns_of(data)[j].kind in HELD:
+            kind_refused(data, j)
 
     def check(self) -> None:
         """Refuse more levels than all sites together tell, and one that comes twice."""

@@ -66,7 +66,8 @@ class Missing:
         n = missing.sum(axis=0, dtype=np.float64)
         if data.grouped is not None:
             n = data.grouped.counts @ missing
-        return Summary(n[:, None], np.full(len(n), data.n_rows))
+        behind = np.full(len(n), float(len(data)))
+        return Summary(n[:, None], np.full(len(n), data.n_rows), behind)
 
 
 def means() -> Plan[tuple[Floats, Floats]]:

@@ -67,12 +67,12 @@ class Histogram:
         edges = state.memory["edges"]
         weights, counts = np.zeros(edges.shape), np.zeros(edges.shape)
         for i, j in enumerate(state.memory["columns"].astype(int)):
-            values, cumulated = _sorted(data, j)
+            values, weight, count = _sorted(data, j)
             below = np.searchsorted(values, edges[i], side="right")
-            counts[i] = below
-            weights[i] = below if cumulated is None else cumulated[below]
-        weight, count = np.diff(weights, axis=1).ravel(), np.diff(counts, axis=1).ravel()
-        return Summary(np.zeros((len(weight), 0)), weight, count)
+            counts[i] = below if count is None else count[below]
+            weights[i] = below if weight is None else weight[below]
+        in_cells, behind = np.diff(weights, axis=1).ravel(), np.diff(counts, axis=1).ravel()
+        return Summary(np.zeros((len(in_cells), 0)), in_cells, behind)
 
 
 def histogram_task(columns: ArrayLike, edges: Sequence[Floats]) -> Task:
@@ -83,18 +83,19 @@ def histogram_task(columns: ArrayLike, edges: Sequence[Floats]) -> Task:
     return Task(Histogram(), State(memory=memory))
 
 
-Sorted = tuple[NDArray[np.floating], Floats | None]
+Sorted = tuple[NDArray[np.floating], Floats | None, Floats | None]
 
 
 def _sorted(data: Data, j: int) -> Sorted:
-    """Return a column's values in order, and the weight of the first 0, 1, ... of them.
+    """Return a column's values in order, weight and number of the first 0, 1, ... of them.
 
-    Without weights of rows, that is their number, and None stands for it.
+    Where one is how many values there are, None stands for it.
     """
     if data.grouped is not None and j in data.grouped.shares:
         share = data.grouped.shares[j]
-        of_code = np.cumsum(data.sample_weight @ share)
-        return np.arange(share.shape[1], dtype=np.float64), np.concatenate([[0.0], of_code])
+        weight, count = data.sample_weight @ share, data.grouped.part(share).sum(axis=0)
+        levels = np.arange(share.shape[1], dtype=np.float64)
+        return levels, np.append(0.0, np.cumsum(weight)), np.append(0.0, np.cumsum(count))
     kept: dict[int, Sorted] = data.cache.setdefault("sorted columns", {})
     if j in kept:
         return kept[j]
@@ -102,8 +103,8 @@ def _sorted(data: Data, j: int) -> Sorted:
     cumulated = None
     if data.sample_weight is not None:
         cumulated = np.concatenate([[0.0], np.cumsum(data.sample_weight[order])])
-    column = data.X[order, j], cumulated
-    if sum(values.nbytes for values, _ in [*kept.values(), column]) <= KEPT_BYTES:
+    column = data.X[order, j], cumulated, None
+    if sum(values.nbytes for values, *_ in [*kept.values(), column]) <= KEPT_BYTES:
         kept[j] = column
     return column
 

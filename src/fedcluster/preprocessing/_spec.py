@@ -15,6 +15,7 @@ from typing import Self
 import numpy as np
 
 from fedcluster._choices import MISSING, SCALES, Missing, Scale
+from fedcluster._refusals import refused
 from fedcluster.core import Column
 from fedcluster.errors import InputError, listed
 from fedcluster.preprocessing._differences import Moments, level_warnings
@@ -30,6 +31,7 @@ LARGEST_WEIGHT = 1e12
 UNUSABLE = {"date", "mixed", "empty"}
 """What a column holds that cannot be clustered by."""
 DATES = "dates; --dates age, month, weekday or since makes numbers of them"
+NOT_CHOSEN = "not chosen"
 _Sites = Mapping[str, Mapping[str, Column]]
 """Columns by site and name."""
 
@@ -98,8 +100,7 @@ class PreprocessingSpec:
                 f"categories must be 'auto', 'none' or a list of columns, not {self.categories!r}"
             )
         if self.missing == "ignore" and (self.pca is not None or self.unit):
-            what = "rows of length 1" if self.pca is None else "principal components"
-            raise ValueError(f"{what} need whole rows: missing must not be 'ignore'")
+            raise refused("missing-unit" if self.pca is None else "missing-pca")
         if self.pca is not None and self.pca < 1:
             raise ValueError(f"pca must be at least 1, not {self.pca}")
         for name, (low, high) in self.bounds.items():
@@ -130,8 +131,6 @@ def for_metric(prepare: PreprocessingSpec | None, metric: str) -> PreprocessingS
     """
     if metric != "cosine":
         return prepare
-    if prepare is not None and prepare.missing == "ignore":
-        raise InputError("metric='cosine' needs whole rows: missing must not be 'ignore'")
     return replace(prepare or PreprocessingSpec("none", categories="none"), unit=True)
 
 
@@ -197,7 +196,8 @@ class Schema:
         Columns with more than `MOST_CATEGORIES` levels because of one of at least three sites, and
         that site.
     warnings : tuple of str
-        Columns of text in which sites seem to call one thing by two names.
+        Columns that few sites keep all others from using, and columns of text in which sites seem
+        to call one thing by two names.
     """
 
     columns: tuple[Column, ...]
@@ -243,7 +243,7 @@ def agree(described: Mapping[str, Sequence[Column]], chosen: Sequence[str] | Non
         if not chosen:
             raise InputError(f"the sites have no column in common: {_reasons(left_out)}")
     else:
-        left_out = {name: "not chosen" for name in names if name not in chosen}
+        left_out = {name: NOT_CHOSEN for name in names if name not in chosen}
         _check_alike(by_site, chosen)
     columns: list[Column] = []
     only_at: dict[tuple[str, str], str] = {}
@@ -255,7 +255,9 @@ def agree(described: Mapping[str, Sequence[Column]], chosen: Sequence[str] | Non
     flooded = _flooded(columns, only_at) if len(by_site) > 2 else {}
     texts = [column.name for column in columns if column.kind == "text"]
     told = {site: [each[name] for name in texts] for site, each in by_site.items()}
-    return Schema(tuple(columns), left_out, only_at, flooded, tuple(level_warnings(told)))
+    odd = [_odd_site_warning(by_site, name) for name, why in left_out.items() if why != NOT_CHOSEN]
+    warnings = (*filter(None, odd), *level_warnings(told))
+    return Schema(tuple(columns), left_out, only_at, flooded, warnings)
 
 
 def _flooded(columns: Sequence[Column], only_at: Mapping[tuple[str, str], str]) -> dict[str, str]:
@@ -323,6 +325,29 @@ def _unusable_for(by_site: _Sites, name: str) -> str | None:
             for kind, sites in kinds.items()
         )
     return None
+
+
+def _odd_site_warning(by_site: _Sites, name: str) -> str | None:
+    """Return a warning where a few sites keep the others from using a column, which most could.
+
+    Examples
+    --------
+    >>> sites = {site: {"age": Column("age")} for site in ("north", "south")}
+    >>> print(_odd_site_warning({**sites, "west": {"age": Column("age", "mixed")}}, "age"))
+    column 'age' holds numbers at north and south, numbers and text at west: it is left out at all
+    sites because of west alone; correct it there
+    """
+    kinds = _sites_by_kind(by_site, name)
+    most = max(kinds, key=lambda kind: len(kinds[kind]))
+    others = [site for site in by_site if site not in kinds[most]]
+    if most in UNUSABLE or not others or 2 * len(others) >= len(by_site):
+        return None
+    differences = "; ".join(_differences(by_site, name))
+    alone = " alone" if len(others) == 1 else ""
+    return (
+        f"{differences}: it is left out at all sites because of {listed(others)}{alone}; correct "
+        "it there"
+    )
 
 
 def _sites_by_kind(by_site: _Sites, name: str) -> dict[str, list[str]]:

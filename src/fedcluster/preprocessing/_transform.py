@@ -375,6 +375,8 @@ class Preprocessor:
             raise InputError(
                 f"there is no column {', '.join(map(repr, lacking))}; there are {', '.join(place)}"
             )
+        for column in self.columns:
+            column.check_kind(data, place[column.name])
         return [(column, place[column.name]) for column in self.columns]
 
     def _block(self, data: Data, columns: Sequence[tuple[AnyColumn, int]]) -> Floats:

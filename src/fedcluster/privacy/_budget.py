@@ -7,7 +7,7 @@ is read. So a crash in between costs an answer that nobody got, and never gives 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -49,6 +49,9 @@ class BudgetLedger:
         The file; several processes may use it.
     budget : Budget
         What all answers to all runs together may cost.
+    known : callable, optional
+        Returns the rho that was spent by other records, such as the log of what left. A file that
+        says less was emptied, replaced or removed, and admits nothing.
 
     Examples
     --------
@@ -60,8 +63,8 @@ class BudgetLedger:
     0.575
     """
 
-    def __init__(self, path: Path, budget: Budget) -> None:
-        self.path, self.budget = path, budget
+    def __init__(self, path: Path, budget: Budget, known: Callable[[], float] = float) -> None:
+        self.path, self.budget, self._known = path, budget, known
 
     def charge(self, header: Mapping[str, Any], *, answers: int, rho: float) -> None:
         """Write down what the answers to one question cost, before they are computed.
@@ -71,15 +74,17 @@ class BudgetLedger:
         PolicyError
             If they cost more than is left; then nothing is charged.
         InputError
-            If the file cannot be written, or rho is no cost.
+            If the file cannot be written or lacks charges, or rho is no cost.
         """
         if not answers:
             return
         if not rho > 0:
             raise InputError(f"an answer cannot cost rho {rho}")
+        known = self._known()
         with self._opened() as file:
             file.execute("BEGIN IMMEDIATE")
             spent = fsum(each for (each,) in file.execute("SELECT rho FROM spent"))
+            self._check_whole(spent, known)
             if not self.budget.allows(spent + rho):
                 file.execute("ROLLBACK")
                 raise PolicyError(self._refusal(spent, rho))
@@ -100,9 +105,32 @@ class BudgetLedger:
             return [Charge(*row) for row in file.execute(every)]
 
     @property
+    def rho(self) -> float:
+        """Return the cost of all charges together."""
+        return fsum(each.rho for each in self.charges)
+
+    @property
     def spent(self) -> float:
         """Return epsilon of all charges, at the delta and for the group size of the budget."""
-        return self.budget.spent(fsum(each.rho for each in self.charges))
+        return self.budget.spent(self.rho)
+
+    def check(self) -> None:
+        """Check that the file holds all that other records know of.
+
+        Raises
+        ------
+        InputError
+            If not, with what to do.
+        """
+        self._check_whole(self.rho, self._known())
+
+    def _check_whole(self, spent: float, known: float) -> None:
+        if spent < known:  # equal sums of equal charges: both are correctly rounded
+            raise InputError(
+                f"{self.path} says that rho {spent:g} is spent of the privacy budget, and the log "
+                f"of what left that it was {known:g}: put back a copy, or what is spent would be "
+                "forgotten"
+            )
 
     @contextmanager
     def _opened(self) -> Iterator[sqlite3.Connection]:

@@ -14,12 +14,13 @@ changed or removed, its group leaves for good. The rest of such a group may join
 has at least p rows that stood in no sum before. So no linear combination of the sums of all
 versions stands for fewer than p rows: in the newest group of the combination are p rows that no
 other sum of it holds. A row that is changed looks like one that is gone and a new one: unless rows
-say whose they are, a new group has p rows beyond as many as are gone.
+say whose they are, a new group has p rows beyond as many as are gone. Where they do, a group whose
+persons have changed stays if its sum was told before, or p of them have values that are in no sum.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,12 +28,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcluster.core import Data, Floats, RowStream
-from fedcluster.io._columns import columns_of
+from fedcluster.io._columns import Passes, columns_of
 from fedcluster.io._rows import chunks_of
 from fedcluster.privacy._limits import Groups
 from fedcluster.privacy._means import GroupMeans
 from fedcluster.privacy._partition import NewGroups, Numbers, Partition
-from fedcluster.privacy._survey import Chunks, SiteTable, placed, survey
+from fedcluster.privacy._survey import Chunks, SiteTable, any_passes, placed, survey
 
 BATCH = 1 << 17
 """Rows of a stream that are partitioned together, at least."""
@@ -48,18 +49,27 @@ class Grouping:
         The protection.
     file : Path, optional
         Where the site keeps the partition; without it, rows are grouped for this process alone.
+    roles : mapping of str to str, optional
+        The columns that say whose rows they are, what they weigh and their labels, by the keys of
+        a site file; by default only whether there are any.
     """
 
     groups: Groups
     file: Path | None = None
+    roles: Mapping[str, str] | None = None
 
-    def grouped(self, rows: Data | RowStream, *, save: bool = True) -> Data:
+    def grouped(
+        self, rows: Data | RowStream, passes: Passes = any_passes, *, save: bool = True
+    ) -> Data:
         """Return the means of the groups of a site's rows; no rows where there are too few.
 
         Parameters
         ----------
         rows : Data or RowStream
             The rows.
+        passes : callable, optional
+            ``passes(counts, n)`` says which texts and labels, with so many of the n rows (persons)
+            each, may leave besides what groups say; by default all.
         save : bool, default=True
             Whether new groups are kept; without, nothing may be made of them but to look.
 
@@ -73,17 +83,21 @@ class Grouping:
             return filter(len, map(Data.weighed, chunks_of(rows)))
 
         before = self._kept(chunks)
-        table = survey(chunks(), self.groups.p, before.key if self.file else b"")
+        table = survey(chunks(), self.groups.p, before.key if self.file else b"", passes)
+        after = before.described(table.columns, self.file)
         if self.file is not None:
             before.check_rows(table.units, self.file)
-        after = before.without_broken(table.units)
+            after = after.without_broken(table.units)
         if len(table.units) >= self.groups.min_rows:
             after = _with_new_groups(after, table, chunks, self.groups)
+        if self.file is not None:
+            after = after.noting(table.units)
         means = GroupMeans(table, after, chunks)
         after = means.partition
         if save and self.file is not None and after is not before:
             after.save(self.file)
-        return means.data()
+        data = means.data()
+        return data if len(table.units) >= self.groups.min_rows else data.take(slice(0))
 
     def _kept(self, chunks: Chunks) -> Partition:
         """Return the partition that the site has kept."""
@@ -91,7 +105,23 @@ class Grouping:
         names = [] if first is None else [column.name for column in columns_of(first)]
         if self.file is None:
             return Partition.empty(self.groups.p, names)
-        return Partition.load(self.file, self.groups.p, names, self.groups.generation)
+        layout = _layout(first, self.roles)
+        return Partition.load(self.file, self.groups.p, names, self.groups.generation, layout)
+
+
+def _layout(first: Data | None, roles: Mapping[str, str] | None) -> dict[str, str]:
+    """Return what the groups of a site are of, by its first rows and its site file."""
+    if first is None:
+        return {}
+    given = {
+        "group_column": first.groups is not None,
+        "weight_column": first.sample_weight is not None,
+        "label_column": first.y is not None,
+    }
+    named = {role: "named" for role, is_given in given.items() if is_given}
+    unit = "rows" if first.groups is None else "persons"
+    named |= roles or {}
+    return {**{role: named.get(role, "none") for role in given}, "unit": unit}
 
 
 def _with_new_groups(

@@ -56,7 +56,7 @@ class PolicyLimits:
     max_rounds_per_run: int = 2000
     max_rounds_per_day: int = 10_000
     max_runs_per_day: int = 200
-    max_preparations: int = 5
+    max_preparations: int = 7
     steps: tuple[str, ...] = ()
     denied: tuple[str, ...] = ()
 

@@ -3,6 +3,9 @@
 Owned by the site and applied to every summary, those of seeding and of metrics included. They
 protect a single round; over many rounds two nearly equal sums can still be subtracted.
 
+Where rows are grouped, limits count the rows behind the groups: as few as stand behind so many of
+the smallest groups. Groups of p rows already keep limits up to p, which are left out then.
+
 Where one person has many rows, limits count persons. A line knows how many rows stand behind it,
 and not whose they are. Counts of distinct persons do not add up over chunks or sites' parts, but a
 bound holds for any rows: as few persons stand behind r rows as if they were those who have the
@@ -11,12 +14,12 @@ most.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcluster.core import Floats, Limit, Summary
+from fedcluster.core import Data, Filter, Floats, Grouped, Limit, Summary
 
 MANY = 32
 """Parts whose counts are kept apart before they are added."""
@@ -120,6 +123,12 @@ class Groups:
         if self.scale not in ("standard", "none"):
             raise ValueError(f"scale must be 'standard' or 'none', not {self.scale!r}")
 
+    def keep(self, rule: Filter) -> bool:
+        """Return whether every sum over groups keeps a limit, whatever is asked."""
+        return (isinstance(rule, MinRows) and rule.n <= self.p) or (
+            isinstance(rule, MinClusterSize) and rule.p <= self.p
+        )
+
     @property
     def limit(self) -> Limit:
         """Return what a site tells of its protection."""
@@ -188,3 +197,37 @@ class GroupCounter:
         names, times = (np.concatenate(each) for each in zip(*self._counted, strict=True))
         once, place = np.unique(names, return_inverse=True)
         return once, np.bincount(place, times, len(once)).astype(np.float64)
+
+
+def behind_groups(summary: Summary, data: Data, grouped: Grouped) -> Summary:
+    """Return an answer about groups with the fewest rows, or persons, behind each of its lines.
+
+    Parameters
+    ----------
+    summary : Summary
+        The answer, whose support is how many groups stand behind each line; a group may count by a
+        share. Without a support, as few groups are taken for it as can have so much weight.
+    data : Data
+        The groups that were asked about.
+    grouped : Grouped
+        What stands behind them.
+
+    Examples
+    --------
+    >>> groups = Grouped(np.array([5.0, 9.0, 6.0]))
+    >>> data = Data(np.zeros((3, 1)), groups.counts, grouped=groups)
+    >>> lines = Summary(np.zeros((3, 0)), np.array([9.0, 11.0, 20.0]), np.array([1.0, 2.0, 3.0]))
+    >>> behind_groups(lines, data, groups).support
+    array([ 5., 11., 20.])
+    """
+    numbers = np.arange(len(data) + 1)
+    n_groups = summary.support
+    if n_groups is None:
+        weights = np.zeros(len(data)) if data.sample_weight is None else data.sample_weight
+        heaviest = np.append(0.0, np.cumsum(np.sort(weights)[::-1]))
+        n_groups = np.interp(summary.weights, heaviest, numbers)
+    if "smallest first" not in data.cache:
+        data.cache["smallest first"] = grouped.smallest_first
+    whole = np.rint(n_groups)
+    n_groups = np.where(np.abs(n_groups - whole) < ROUNDING, whole, n_groups)
+    return replace(summary, support=np.interp(n_groups, numbers, data.cache["smallest first"]))

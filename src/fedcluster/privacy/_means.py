@@ -10,9 +10,10 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from fedcluster._exact import ExactSums, exact_product
 from fedcluster.core import Data, Floats, Grouped
 from fedcluster.privacy._partition import Partition
-from fedcluster.privacy._survey import SiteTable, placed, told_codes
+from fedcluster.privacy._survey import SiteTable, placed, told_codes, whole
 
 ENOUGH = 10
 """Groups that must be new before the scatter is computed anew."""
@@ -70,10 +71,13 @@ class GroupMeans:
         self._group = np.full(len(member), -1)
         self._group[member >= 0] = group
         self._table, self._chunks = table, chunks
+        self._weight_digits = table.weight_digits
+        self._unit = 10.0 ** max(table.weight_digits, 0)
         g, d = len(self.numbers), len(table.columns)
-        self._counts, self._sums = np.zeros(g), np.zeros((g, d))
+        self._counts, self._exact = np.zeros(g), [ExactSums(g) for _ in range(d)]
         shape = g, d if table.missing.any() else 1
-        self._weights, self._behind, self._largest = np.zeros((3, *shape))
+        self._exact_weights = [ExactSums(g) for _ in range(shape[1])]
+        self._there, self._behind, self._largest = np.zeros((3, *shape))
         width = shape[1] if table.units.are_persons else 0
         self._of_unit = np.zeros((len(table.units), width))
         texts = [j for j, column in enumerate(table.columns) if column.levels]
@@ -81,6 +85,8 @@ class GroupMeans:
         self._labels = self._none(len(table.classes or ()))
         for part in self._parts():
             self._add(part)
+        self._weights = np.column_stack([each.total for each in self._exact_weights])
+        self._weights /= self._unit
         self._count_units()
         self._told = (self._behind >= partition.p) & (self._largest <= DOMINATES * self._weights)
         self.partition = self._with_scatter(partition)
@@ -105,17 +111,22 @@ class GroupMeans:
         self._counts += self._by_group(part, np.ones(len(part.rows)))
         for j in range(part.there.shape[1]):
             weight = part.weight * part.there[:, j]
-            self._weights[:, j] += self._by_group(part, weight)
+            in_last_digits = whole(weight, self._weight_digits)
+            self._exact_weights[j].add(in_last_digits, part.group)
             if self._of_unit.size:
                 self._of_unit[:, j] += np.bincount(part.unit, weight, len(self._of_unit))
             else:
-                new = part.there[:, j] & self._fresh[part.unit]
+                there = part.there[:, j]
+                self._there[:, j] += self._by_group(part, there.astype(np.float64))
+                new = there & self._fresh[part.unit]
                 self._behind[:, j] += self._by_group(part, new.astype(np.float64))
                 np.maximum.at(self._largest[:, j], part.group, weight)
         for j, column in enumerate(self._table.columns):
             if column.kind == "number":
-                values = np.nan_to_num(part.rows.X[:, j].astype(np.float64))
-                self._sums[:, j] += self._by_group(part, part.weight * values)
+                values = whole(np.nan_to_num(part.rows.X[:, j]), self._table.digits[j])
+                weight = whole(part.weight, self._weight_digits)
+                for product in exact_product(weight, values):
+                    self._exact[j].add(product, part.group)
             elif column.levels:
                 self._levels[j] += self._crossed(
                     part, told_codes(part.rows, j, column), column.levels
@@ -131,12 +142,13 @@ class GroupMeans:
     def _crossed(
         self, part: _Part, codes: NDArray[np.intp], names: Sequence[str]
     ) -> scipy.sparse.csr_array:
-        """Return the weight of each name in each group, (g, l), without codes below 0."""
+        """Return the weight of each name in each group, (g, l), without codes below 0.
+
+        In units of the last digit of a weight.
+        """
         named = codes >= 0
-        pairs = part.group[named], codes[named]
-        return scipy.sparse.csr_array(
-            (part.weight[named], pairs), shape=(len(self.numbers), len(names))
-        )
+        pairs, weight = (part.group[named], codes[named]), whole(part.weight, self._weight_digits)
+        return scipy.sparse.csr_array((weight[named], pairs), shape=(len(self.numbers), len(names)))
 
     def _label_codes(self, y: NDArray[Any]) -> NDArray[np.intp]:
         """Return the place of each label among those that are told, (n,); -1 for others."""
@@ -149,8 +161,9 @@ class GroupMeans:
         here = np.flatnonzero(self._group >= 0)
         for j in range(self._of_unit.shape[1]):
             weight, group = self._of_unit[here, j], self._group[here]
-            new = (weight > 0) & self._fresh[here]
-            self._behind[:, j] = np.bincount(group, new, len(self.numbers))
+            there = weight > 0
+            self._there[:, j] = np.bincount(group, there, len(self.numbers))
+            self._behind[:, j] = np.bincount(group, there & self._fresh[here], len(self.numbers))
             np.maximum.at(self._largest[:, j], group, weight)
 
     def _with_scatter(self, partition: Partition) -> Partition:
@@ -179,12 +192,13 @@ class GroupMeans:
         return np.where(self._is_told(j), self._weights[:, j % self._weights.shape[1]], 1.0)
 
     def _mean(self, j: int) -> Floats:
-        return np.where(self._is_told(j), self._sums[:, j] / self._weight(j), np.nan)
+        sums = self._exact[j].total / 10.0 ** max(self._table.digits[j], 0) / self._unit
+        return np.where(self._is_told(j), sums / self._weight(j), np.nan)
 
     def _shares(self, j: int) -> scipy.sparse.csr_array:
         """Return the share of each level in each group, 0 where the column is not told."""
         return scipy.sparse.csr_array(
-            self._levels[j].multiply((self._is_told(j) / self._weight(j))[:, None])
+            self._levels[j].multiply((self._is_told(j) / (self._weight(j) * self._unit))[:, None])
         )
 
     def data(self) -> Data:
@@ -201,8 +215,10 @@ class GroupMeans:
             self._counts,
             {j: self._shares(j) for j in self._levels},
             self._table.classes,
-            self._labels.toarray() if has_labels else None,
+            self._labels.toarray() / self._unit if has_labels else None,
             self.partition.scatter,
+            np.where(self._told, self._there, np.inf).min(axis=1),
+            even=not (self._of_unit.size or self._table.log_weight),
         )
         weight = np.where(self._told, self._weights, 0.0).max(axis=1, initial=0.0)
         every = Data(X, weight, None, columns, None, grouped)

@@ -7,13 +7,13 @@ every group that is made holds at least p units that were in none before.
 from __future__ import annotations
 
 import json
-import os
 import secrets
 import zipfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,8 @@ import scipy
 from numpy.typing import NDArray
 
 from fedcluster import kernels
-from fedcluster.core import Data, Floats
+from fedcluster._exact import exact_group_sums, exact_sum
+from fedcluster.core import Column, Data, Floats
 from fedcluster.errors import InputError
 from fedcluster.io._columns import columns_of
 from fedcluster.io._outputs import atomic_write
@@ -31,7 +32,9 @@ Numbers = NDArray[np.int64]
 
 COPIES = np.uint64(0x9E3779B97F4A7C15)
 """Odd number by whose multiples the identities of equal rows differ."""
-FORMAT = 1
+MIXERS = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+SHIFTS = np.uint64(30), np.uint64(27)
+FORMAT = 2
 MOST_TIMES = 3
 """A group that others join has at most so many times p units."""
 
@@ -52,10 +55,14 @@ class Partition:
         The smallest number of units in a group.
     columns : tuple of str
         The columns that a row is known by.
+    layout : mapping of str to str
+        What the groups are of: ``unit``, "rows" or "persons"; the columns of persons, weights and
+        labels, "none" where there is none; and of each column its kind.
     units : ndarray of shape (u,)
         The identities of all units that were ever grouped, rising.
-    contents : ndarray of shape (u, c)
-        Those of what they looked like: rows as a whole, persons in each column.
+    told : ndarray of shape (t,)
+        Digests, rising, of what the sums of persons ever told: of each person in a group, in each
+        column; and of each group, in each column. Nothing of rows, which do not change.
     members : ndarray of shape (u,)
         The number of each unit's group; -1 where that has left.
     fresh : ndarray of shape (u,)
@@ -71,8 +78,9 @@ class Partition:
     key: bytes
     p: int
     columns: tuple[str, ...]
+    layout: Mapping[str, str] = field(default_factory=dict)
     units: Ids = field(default_factory=lambda: np.empty(0, np.uint64))
-    contents: Ids = field(default_factory=lambda: np.empty((0, 0), np.uint64))
+    told: Ids = field(default_factory=lambda: np.empty(0, np.uint64))
     members: Numbers = field(default_factory=_no_numbers)
     fresh: NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, np.bool_))
     scatter: Mapping[str, float] = field(default_factory=dict)
@@ -88,24 +96,72 @@ class Partition:
     def without_broken(self, units: Units) -> Partition:
         """Return the partition as it stands with the units of now.
 
-        A group leaves if a unit of it is gone, or if some have changed in a column and they are
-        fewer than p: the difference of its sums, before and now, would tell of these.
+        A group leaves if a unit of it is gone. One of persons leaves if in a column its sum is none
+        that was told before, and fewer than p of its persons have values that none of their sums
+        had: then a combination of its sums, over all versions, could tell of these.
         """
-        if not len(self.units):
+        gone = (_places(units.ids, self.units) < 0) & (self.members >= 0)
+        broken = np.union1d(self.members[gone], self._few_new(units))
+        if not len(broken):
             return self
-        place = _places(units.ids, self.units)
-        there, live = place >= 0, self.members >= 0
-        contents = self.contents.copy()
-        contents[there] = units.contents[place[there]]
-        changed = live[:, None] & (contents != self.contents)
-        if (there | ~live).all() and not changed.any():
-            return self
-        n_changed = np.zeros((self.n_groups, changed.shape[1]), np.int64)
-        np.add.at(n_changed, self.members[live], changed[live])
-        few = np.flatnonzero(((n_changed > 0) & (n_changed < self.p)).any(axis=1))
-        broken = np.union1d(self.members[live & ~there], few)
-        members = np.where(np.isin(self.members, broken), -1, self.members)
-        return replace(self, contents=contents, members=members)
+        return replace(self, members=np.where(np.isin(self.members, broken), -1, self.members))
+
+    def _few_new(self, units: Units) -> Numbers:
+        """Return the groups of persons whose sums now would tell of fewer than p of them."""
+        now = self._grouped(units)
+        new = ~np.isin(now.of_units, self.told) & now.present
+        n_new = np.zeros(now.of_groups.shape, np.int64)
+        np.add.at(n_new, now.place, new)
+        few = (n_new < self.p) & ~np.isin(now.of_groups, self.told)
+        return now.numbers[few.any(axis=1)]
+
+    def noting(self, units: Units) -> Partition:
+        """Return the partition that knows what its groups tell of these units."""
+        now = self._grouped(units)
+        every = np.union1d(self.told, np.concatenate([now.of_units.ravel(), now.of_groups.ravel()]))
+        return self if len(every) == len(self.told) else replace(self, told=every)
+
+    def _grouped(self, units: Units) -> _Telling:
+        """Return digests of what the groups tell of units that are in one."""
+        member = np.append(self.members, -1)[self.places(units)]
+        here = member >= 0
+        numbers, place = np.unique(member[here], return_inverse=True)
+        of_units = _mixed(units.contents[here], units.ids[here, None])
+        of_groups = np.zeros((len(numbers), of_units.shape[1]), np.uint64)
+        np.add.at(of_groups, place, of_units)
+        of_groups = _mixed(of_groups, numbers[:, None].astype(np.uint64))
+        return _Telling(numbers, place, of_units, units.present[here], of_groups)
+
+    def described(self, columns: Sequence[Column], file: Path | None) -> Partition:
+        """Return the partition with the kinds of its columns, which must not have changed.
+
+        Raises
+        ------
+        InputError
+            If a column holds something else than when the rows were grouped.
+        """
+        kinds = {f"kind of {column.name}": column.kind for column in columns}
+        known = {name: kind for name, kind in self.layout.items() if kind != "empty"}
+        if file is not None:
+            for name, kind in kinds.items():
+                self.check(file, name, known.get(name, kind), kind)
+        layout = {**self.layout, **kinds}
+        return self if layout == self.layout else replace(self, layout=layout)
+
+    def check(self, file: Path, what: str, old: Any, new: Any) -> None:
+        """Refuse what has changed since the rows were grouped.
+
+        Raises
+        ------
+        InputError
+            With what to do.
+        """
+        if old != new:
+            raise InputError(
+                f"{file}: the rows were grouped with {what} {_shown(old)}, not {_shown(new)}; "
+                "other groups of the same rows would tell of single ones: write it as it was, "
+                f"or generation = {self.generation + 1} under [groups] for rows of others"
+            )
 
     def check_rows(self, units: Units, file: Path) -> None:
         """Refuse rows most of which are other ones than those that were grouped.
@@ -122,8 +178,8 @@ class Partition:
             return
         raise InputError(
             f"{file}: {len(live) - n_there:,} of {len(live):,} rows that were grouped are gone or "
-            "have changed. If they are of the same persons, name whose they are by group_column, "
-            "as grouping them anew would tell of single ones; if they are of others, write "
+            "have changed. If they are of the same persons, give them back the values that they "
+            "had, as grouping them anew would tell of single ones; if they are of others, write "
             f"generation = {self.generation + 1} under [groups]"
         )
 
@@ -138,61 +194,74 @@ class Partition:
         stays = ~np.isin(self.units, units.ids[some])
         parts = (
             (self.units, units.ids[some]),
-            (self.contents.reshape(-1, units.contents.shape[1]), units.contents[some]),
             (self.members, np.concatenate([*made.groups, *made.joined])),
             (self.fresh, is_new),
         )
         every = [np.concatenate([old[stays], new]) for old, new in parts]
         order = np.argsort(every[0], kind="stable")
-        ids, contents, members, fresh = (each[order] for each in every)
-        return replace(
-            self, units=ids, contents=contents, members=members, fresh=fresh, n_groups=made.n_groups
-        )
+        ids, members, fresh = (each[order] for each in every)
+        return replace(self, units=ids, members=members, fresh=fresh, n_groups=made.n_groups)
 
     # The file
 
     @classmethod
-    def load(cls, file: Path, p: int, columns: Sequence[str], generation: int = 1) -> Partition:
+    def load(
+        cls,
+        file: Path,
+        p: int,
+        columns: Sequence[str],
+        generation: int = 1,
+        layout: Mapping[str, str] = MappingProxyType({}),
+    ) -> Partition:
         """Read the partition; make an empty one where there is none of the generation.
 
         Raises
         ------
         InputError
-            If it is of another p or of other columns: another partition of the same rows would
-            tell of single ones.
+            If it is of another p, of other columns or of another layout, as far as that is given:
+            another partition of the same rows would tell of single ones.
         """
+        new = replace(cls.empty(p, columns, generation), layout=layout)
         if not file.exists():
-            return cls.empty(p, columns, generation)
+            return new
         try:
             with file.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
                 kept = cls._from_arrays(arrays)
+        except _EarlierFormatError:
+            raise InputError(
+                f"{file} was written by an earlier version, which kept only the last values of "
+                "persons: changes to earlier ones would tell of single persons; write generation = "
+                f"{generation + 1} under [groups] for rows of others"
+            ) from None
         except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
             raise InputError(
                 f"{file} is not a partition into groups, or is damaged ({type(error).__name__}); "
                 "put back a copy: without it rows would be grouped anew, which tells of single ones"
             ) from error
-        if kept.generation < generation:
-            return cls.empty(p, columns, generation)
-        for what, old, new in (("p", kept.p, p), ("columns", kept.columns, tuple(columns))):
-            if old != new:
-                raise InputError(
-                    f"{file}: the rows were grouped with {what} {_shown(old)}, not {_shown(new)}; "
-                    "other groups of the same rows would tell of single ones: write it as it was, "
-                    f"or generation = {kept.generation + 1} under [groups] for rows of others"
-                )
-        return kept
+        if kept.generation < generation or not len(kept.units):
+            return new
+        kept.check(file, "p", kept.p, p)
+        kept.check(file, "columns", kept.columns, tuple(columns))
+        for what, now in layout.items():
+            kept.check(file, what, kept.layout.get(what, now), now)
+        return replace(kept, layout={**layout, **kept.layout})
 
     @classmethod
     def _from_arrays(cls, arrays: Any) -> Partition:
         head = json.loads(bytes(arrays["head"]))
-        if head["format"] != FORMAT:
+        if head["format"] == 1:
+            head, told = {**head, "layout": _first_layout(arrays)}, np.empty(0, np.uint64)
+        elif head["format"] == FORMAT:
+            told = arrays["told"]
+        else:
             raise ValueError(head["format"])
         return cls(
             bytes(arrays["key"]),
             head["p"],
             tuple(head["columns"]),
+            head["layout"],
             arrays["units"],
-            arrays["contents"],
+            told,
             arrays["members"],
             arrays["fresh"],
             scatter=head["scatter"],
@@ -204,9 +273,10 @@ class Partition:
     def save(self, file: Path) -> None:
         """Write the partition, readable by its owner alone; whole or not at all."""
         head = {"format": FORMAT, "p": self.p, "columns": self.columns}
-        head |= {name: getattr(self, name) for name in ("scatter", "n_groups", "generation")}
-        arrays = {name: getattr(self, name) for name in ("units", "contents", "members", "fresh")}
-        with atomic_write(file) as draft, open(os.open(draft, _NEW, 0o600), "wb") as stream:
+        named = ("layout", "scatter", "n_groups", "generation")
+        head |= {name: getattr(self, name) for name in named}
+        arrays = {name: getattr(self, name) for name in ("units", "told", "members", "fresh")}
+        with atomic_write(file) as draft, draft.open("wb") as stream:
             np.savez(
                 stream,
                 allow_pickle=False,
@@ -217,11 +287,57 @@ class Partition:
             )
 
 
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-
-
 def _shown(value: Any) -> str:
-    return str(value) if isinstance(value, int) else ", ".join(value)
+    return ", ".join(value) if isinstance(value, tuple) else str(value)
+
+
+class _EarlierFormatError(Exception):
+    """A file of an earlier format says too little of its persons."""
+
+
+def _first_layout(arrays: Any) -> dict[str, str]:
+    """Return what a file of the first format says of its units, if these are rows."""
+    contents, units = arrays["contents"], arrays["units"]
+    if contents.size and not np.array_equal(contents, units[:, None]):
+        raise _EarlierFormatError
+    return {"unit": "rows"} if contents.size else {}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Telling:
+    """Digests of what groups tell now.
+
+    Parameters
+    ----------
+    numbers : ndarray of shape (g,)
+        The numbers of the groups.
+    place : ndarray of shape (u,)
+        The place among them of the group of each unit that is in one.
+    of_units : ndarray of shape (u, c)
+        Of each unit in each column.
+    present : ndarray of shape (u, c), bool
+        Whether it adds anything to the sum of the column.
+    of_groups : ndarray of shape (g, c)
+        Of each group in each column.
+    """
+
+    numbers: Numbers
+    place: NDArray[np.intp]
+    of_units: Ids
+    present: NDArray[np.bool_]
+    of_groups: Ids
+
+
+def _mixed(values: Ids, with_: Ids) -> Ids:
+    """Return digests of numbers in columns (n, c), each with a number of its line, (n, 1).
+
+    D. Lea, G. L. Steele, Jr. & C. H. Flood, Fast splittable pseudorandom number generators, 2014.
+    """
+    columns = np.arange(1, values.shape[1] + 1, dtype=np.uint64)
+    mixed = values ^ (with_ * COPIES) ^ (columns * MIXERS[0])
+    for mixer, shift in zip(MIXERS, SHIFTS, strict=True):
+        mixed = (mixed ^ (mixed >> shift)) * mixer
+    return mixed ^ (mixed >> np.uint64(31))
 
 
 # Identities
@@ -317,7 +433,9 @@ class Units:
     ids : ndarray of shape (u,)
         Their identities.
     contents : ndarray of shape (u, c)
-        The identities of what they look like: rows as a whole, persons in each column.
+        What persons add to each of the sums of their group; nothing of rows.
+    present : ndarray of shape (u, c), bool
+        Whether that is anything.
     of_rows : ndarray of shape (n,)
         The place of each row's unit.
     are_persons : bool
@@ -326,6 +444,7 @@ class Units:
 
     ids: Ids
     contents: Ids
+    present: NDArray[np.bool_]
     of_rows: NDArray[np.intp]
     are_persons: bool
 
@@ -341,6 +460,75 @@ class Units:
         return np.arange(len(self)), sums / np.bincount(units, minlength=len(self))[:, None]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Terms:
+    """What rows of persons add to the sums of their group.
+
+    Parameters
+    ----------
+    values : ndarray of shape (n, d), uint64
+        The bits of a number, or a digest of a text; 0 where a value is missing.
+    there : ndarray of shape (n, d), bool
+        Whether a value is there.
+    weight : ndarray of shape (n,)
+        What the rows weigh.
+    labels : ndarray of shape (n,), uint64
+        Digests of their labels, 0 without labels.
+    """
+
+    values: Ids
+    there: NDArray[np.bool_]
+    weight: Floats
+    labels: Ids
+
+    @classmethod
+    def of(cls, chunk: Data, key: bytes) -> _Terms:
+        """Return those of some rows."""
+        weight = np.ones(len(chunk)) if chunk.sample_weight is None else chunk.sample_weight
+        values, there = np.zeros(chunk.X.shape, np.uint64), ~np.isnan(chunk.X)
+        for j, column in enumerate(columns_of(chunk)):
+            known = _known_by(chunk, j, key)
+            if column.levels:
+                known = _digests(np.column_stack([known, _bits(weight)]), key)
+            else:
+                known = _bits(weight * chunk.X[:, j])
+            values[:, j] = np.where(there[:, j], known, 0)
+        labels = np.zeros(len(chunk), np.uint64)
+        if chunk.y is not None:
+            names, place = np.unique(chunk.y.astype(str), return_inverse=True)
+            labels = _text_ids(names.tolist(), key)[place]
+            labels = _digests(np.column_stack([labels, _bits(weight)]), key)
+        return cls(values, there, weight, labels)
+
+    def of_persons(self, unit: NDArray[np.intp], texts: Collection[int]) -> tuple[Ids, Any]:
+        """Return what each person adds, (u, c), and whether that is anything, (u, c) booleans.
+
+        Columns are those of the rows (d), of which the ones at ``texts`` hold texts; who has a
+        value there (d); how many rows there are; their weight; and their labels.
+        """
+        u, d = int(unit.max()) + 1, self.values.shape[1]
+        found, present = np.zeros((u, 2 * d + 3), np.uint64), np.ones((u, 2 * d + 3), bool)
+        weight = _total(self.weight, unit, u)
+        for j in range(d):
+            is_there = np.bincount(unit, self.there[:, j], u) > 0
+            present[:, j] = present[:, d + j] = is_there
+            every = bool(self.there[:, j].all())
+            found[:, d + j] = weight if every else _total(self.weight * self.there[:, j], unit, u)
+            if j in texts:
+                np.add.at(found[:, j], unit, self.values[:, j])
+            else:
+                found[:, j] = _total(self.values[:, j].copy().view(np.float64), unit, u)
+        found[:, 2 * d] = np.bincount(unit, minlength=u)
+        found[:, 2 * d + 1] = weight
+        np.add.at(found[:, -1], unit, self.labels)
+        return found, present
+
+
+def _total(values: Floats, unit: NDArray[np.intp], n_units: int) -> Ids:
+    """Return the bits of the sum of each unit's values, correctly rounded, (u,)."""
+    return _bits(exact_sum(exact_group_sums(values, unit, n_units))[0])
+
+
 class UnitReader:
     """Reader of units, chunk by chunk.
 
@@ -354,6 +542,8 @@ class UnitReader:
         self._key = key
         self._rows: list[Ids] = []
         self._persons: list[Numbers] = []
+        self._terms: list[_Terms] = []
+        self._texts: set[int] = set()
         self._n = 0
 
     def add(self, chunk: Data) -> None:
@@ -362,22 +552,28 @@ class UnitReader:
         self._n += len(chunk)
         if chunk.groups is not None:
             self._persons.append(chunk.groups)
-        known = _known(chunk, self._key) if self._key else numbers[:, None]
-        is_rows = bool(self._key) and chunk.groups is None
-        self._rows.append(_digests(known, self._key)[:, None] if is_rows else known)
+            if self._key:
+                self._terms.append(_Terms.of(chunk, self._key))
+                self._texts |= {j for j, c in enumerate(columns_of(chunk)) if c.levels}
+        else:
+            self._rows.append(row_ids(chunk, self._key) if self._key else numbers)
 
     def units(self) -> Units:
         """Return all units."""
-        rows = np.concatenate(self._rows)
         if not self._persons:
-            ids = told_apart(rows[:, 0]) if self._key else rows[:, 0]
-            return Units(ids, ids[:, None], np.arange(len(rows)), are_persons=False)
+            rows = np.concatenate(self._rows)
+            ids, none = told_apart(rows) if self._key else rows, np.empty((len(rows), 0))
+            contents, present = none.astype(np.uint64), none.astype(np.bool_)
+            return Units(ids, contents, present, np.arange(len(rows)), are_persons=False)
         persons, unit = np.unique(np.concatenate(self._persons), return_inverse=True)
-        contents = np.zeros((len(persons), rows.shape[1]), np.uint64)
-        np.add.at(contents, unit, rows + COPIES)  # so that a row of zeros counts, too
-        contents = _digests(contents.reshape(-1, 1), self._key).reshape(contents.shape)
-        ids = person_ids(persons, self._key) if self._key else persons.view(np.uint64)
-        return Units(ids, contents, unit, are_persons=True)
+        if not self._key:
+            nothing = np.empty((len(persons), 0))
+            ids, contents = persons.view(np.uint64), nothing.astype(np.uint64)
+            return Units(ids, contents, nothing.astype(np.bool_), unit, are_persons=True)
+        parts = ((t.values, t.there, t.weight, t.labels) for t in self._terms)
+        terms = _Terms(*map(np.concatenate, zip(*parts, strict=True)))
+        contents, present = terms.of_persons(unit, self._texts)
+        return Units(person_ids(persons, self._key), contents, present, unit, are_persons=True)
 
 
 class NewGroups:

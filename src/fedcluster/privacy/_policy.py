@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedcluster._ranges import Sizes, Whole, allowed_of
-from fedcluster.core import RowTransform, Task
+from fedcluster._refusals import refused
+from fedcluster.core import PlannedStep, RowTransform, Task
 from fedcluster.errors import InputError
 from fedcluster.privacy._accounting import rho_of
 from fedcluster.privacy._budget import BudgetLedger
@@ -56,6 +57,24 @@ class Policy:
         """
         if not isinstance(headers, list | tuple) or len(headers) > self.limits.max_tasks:
             raise PolicyError(f"at most {self.limits.max_tasks:,} tasks in a message, as a list")
+
+    def check_planned(self, steps: Sequence[PlannedStep]) -> None:
+        """Check the steps that a run will ask, before it is answered anything.
+
+        Raises
+        ------
+        PolicyError
+            Naming the first that will be refused.
+        """
+        for step in steps:
+            name = step.__name__ if isinstance(step, type) else type(step).__name__
+            try:
+                self._check_name(name)
+                if not isinstance(step, type):
+                    sizes = {"max_clusters": self.limits.max_clusters}
+                    allowed_of(step).check_fields(step, sizes)
+            except ValueError as error:
+                raise PolicyError(f"{name}: {error}") from error
 
     def check(
         self,
@@ -110,17 +129,17 @@ class Policy:
 
     def _charge(self, header: Mapping[str, Any], tasks: Sequence[Task]) -> None:
         """Write down what the answers to a question cost, where there is a budget."""
-        if self._budget is not None:
+        if self._budget is not None and tasks:
             rho = rho_of(task.noise for task in tasks)
             self._budget.charge(header, answers=len(tasks), rho=rho)
 
     def _check_noise(self, header: Mapping[str, Any], tasks: Sequence[Task]) -> None:
         """Refuse noise where it cannot be added, and what has none where there is a budget."""
         if self._budget is not None:
+            if exact := [type(task.step).__name__ for task in tasks if task.noise is None]:
+                raise PolicyError(f"{exact[0]}: {refused('budget-exact')}")
             if "described" in header or "labels" in header:
                 raise PolicyError("under a privacy budget, no kinds, texts or labels are told")
-            if exact := [type(task.step).__name__ for task in tasks if task.noise is None]:
-                raise PolicyError(f"{exact[0]}: under a privacy budget, every answer needs noise")
         for task in tasks:
             if task.noise is not None:
                 try:
@@ -128,7 +147,11 @@ class Policy:
                 except InputError as error:
                     raise PolicyError(str(error)) from error
                 if self._grouped:
-                    raise PolicyError("groups of rows and noise do not go together")
+                    raise PolicyError(str(refused("noise-groups")))
+
+    def _check_name(self, name: str) -> None:
+        if name in self.limits.denied or (self.limits.steps and name not in self.limits.steps):
+            raise ValueError("the step is not among those that this site allows")
 
     def _check_assigned(self, how: RowTransform) -> int:
         """Check what assigns prepared rows as a question; return how many numbers travel for it."""
@@ -143,8 +166,7 @@ class Policy:
 
     def _check_task(self, name: str, task: Task, sizes: Sizes) -> None:
         """Check one task, whose rows have ``d`` columns."""
-        if name in self.limits.denied or (self.limits.steps and name not in self.limits.steps):
-            raise ValueError("the step is not among those that this site allows")
+        self._check_name(name)
         if not SEEDS.holds(task.seed, sizes):
             raise ValueError(f"seed must be {SEEDS}")
         if task.resampled is not None and not SEEDS.holds(task.resampled, sizes):

@@ -10,13 +10,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcluster.core import Column, Data, Floats
-from fedcluster.io._columns import columns_of, merged_kind
+from fedcluster.io._columns import Passes, columns_of, merged_kind
 from fedcluster.privacy._partition import Numbers, UnitReader, Units
 
 MOST_LEVELS = 1000
 """Levels of one column of text that are told, the most frequent ones."""
 FEW_LEVELS = 20
 """Levels up to which a column of text counts in the distances and in the scatter."""
+MOST_DIGITS = 15
+"""Decimals that numbers have at most, to count as decimals."""
+SAMPLE = 64
+"""Numbers that are tried before all are."""
+WHOLE = 2.0**53
+"""Whole numbers below this are exact."""
 MISSING = 1.5
 """What a missing value weighs in the distances, in standard deviations of a column."""
 
@@ -45,6 +51,9 @@ class SiteTable:
         Mean and deviation of the logarithm of the rows' weights, where these differ.
     dtype : dtype
         Of the rows.
+    digits, weight_digits : tuple of int, or int
+        How many decimals the numbers of each column, and the weights, have at most; -1 where they
+        are not decimals.
     """
 
     columns: tuple[Column, ...]
@@ -56,6 +65,8 @@ class SiteTable:
     classes: tuple[str, ...] | None
     log_weight: tuple[float, float] | None
     dtype: np.dtype[Any]
+    digits: tuple[int, ...]
+    weight_digits: int
 
     def shown(self, chunk: Data) -> Data:
         """Return rows without the texts that count as missing."""
@@ -125,10 +136,11 @@ class _Texts:
             for code, person in np.unique(np.column_stack([codes, groups]), axis=0).tolist():
                 self._persons.setdefault(names[code], set()).add(person)
 
-    def told(self, p: int) -> list[str]:
-        """Return the texts of at least p units, the most frequent first."""
+    def told(self, p: int, passes: Passes, n_units: int) -> list[str]:
+        """Return the texts of at least p units that pass, the most frequent first."""
         behind = {name: self._behind([name]) for name in self._rows}
-        shared = [name for name, n in behind.items() if n >= p]
+        may = passes(np.array([*behind.values()], dtype=np.float64), n_units)
+        shared = [name for (name, n), m in zip(behind.items(), may, strict=True) if n >= p and m]
         return sorted(shared, key=lambda name: (-behind[name], name))[:MOST_LEVELS]
 
     def others(self, told: Iterable[str]) -> int:
@@ -170,6 +182,46 @@ class _Numbers:
         return first + apart, np.where(deviation > 0, deviation, 1.0)
 
 
+class _Decimals:
+    """Counter of the decimals of a series of numbers, over chunks."""
+
+    def __init__(self) -> None:
+        self._digits, self._largest = 0, 0.0
+
+    def add(self, values: NDArray[Any]) -> None:
+        """Add values (n,), NaN where one is missing."""
+        values = values[~np.isnan(values)]
+        few = values[:SAMPLE]
+        while self._digits >= 0 and not (_have(few, self._digits) and _have(values, self._digits)):
+            self._digits = self._digits + 1 if self._digits < MOST_DIGITS else -1
+        self._largest = max(self._largest, float(np.abs(values).max(initial=0.0)))
+
+    @property
+    def digits(self) -> int:
+        """Return how many there are; -1 where the numbers are no whole ones of so many digits."""
+        fits = self._digits >= 0 and self._largest * 10.0**self._digits < WHOLE
+        return self._digits if fits else -1
+
+
+def _have(values: NDArray[Any], digits: int) -> bool:
+    """Return whether numbers (n,) are the nearest ones to decimals of so many digits."""
+    with np.errstate(over="ignore"):
+        decimals = whole(values, digits) / 10.0**digits
+        return bool((decimals.astype(values.dtype) == values).all())
+
+
+def whole(values: NDArray[Any], digits: int) -> Floats:
+    """Return decimals (n,) in units of their last digit; numbers that are none as they are.
+
+    Examples
+    --------
+    >>> whole(np.array([0.1, 0.2]), 1).sum() / 10, 0.1 + 0.2
+    (np.float64(0.3), 0.30000000000000004)
+    """
+    numbers = values.astype(np.float64)
+    return numbers if digits < 0 else np.rint(numbers * 10.0**digits)
+
+
 class _Survey:
     """Accumulator of a first reading."""
 
@@ -179,6 +231,8 @@ class _Survey:
         self.texts = [_Texts() for _ in self.names]
         self.labels = _Texts()
         self.numbers, self.weights = _Numbers(), _Numbers()
+        self.decimals = [_Decimals() for _ in self.names]
+        self.of_weights = _Decimals()
         self.missing = np.zeros(len(self.names), dtype=bool)
         self.units = UnitReader(key)
 
@@ -191,23 +245,30 @@ class _Survey:
         for j, column in enumerate(columns_of(chunk)):
             empty = bool(absent[:, j].all()) and column.kind == "number"
             self.kinds[j].add("empty" if empty else column.kind)
+            self.decimals[j].add(chunk.X[:, j])
             if column.levels:
                 there = ~absent[:, j]
                 persons = None if chunk.groups is None else chunk.groups[there]
                 self.texts[j].add(column.levels, chunk.X[there, j].astype(np.intp), persons)
         if chunk.sample_weight is not None:
             self.weights.add(np.log(chunk.sample_weight)[:, None])
+            self.of_weights.add(chunk.sample_weight)
         if chunk.y is not None:
             names, codes = np.unique(chunk.y.astype(str), return_inverse=True)
             self.labels.add(names.tolist(), codes, chunk.groups)
 
-    def table(self, p: int, first: Data) -> SiteTable:
+    def table(self, p: int, first: Data, passes: Passes) -> SiteTable:
         """Return what was found out."""
+        units = self.units.units()
+
+        def told_of(texts: _Texts) -> list[str]:
+            return texts.told(p, passes, len(units))
+
         mean, deviation = self.numbers.mean_and_deviation()
         (log_mean,), (log_deviation,) = self.weights.mean_and_deviation()
         kinds = map(merged_kind, self.kinds)
         columns = [
-            Column(name, kind, tuple(sorted(texts.told(p))) if kind == "text" else ())
+            Column(name, kind, tuple(sorted(told_of(texts))) if kind == "text" else ())
             for name, kind, texts in zip(self.names, kinds, self.texts, strict=True)
         ]
         told = enumerate(zip(columns, self.texts, strict=True))
@@ -219,21 +280,27 @@ class _Survey:
             deviation,
             self.missing,
             hiding,
-            self.units.units(),
-            None if first.y is None else self._classes(p),
+            units,
+            None if first.y is None else self._classes(p, told_of(self.labels)),
             None if first.sample_weight is None else (float(log_mean), float(log_deviation)),
             first.X.dtype,
+            tuple(each.digits for each in self.decimals),
+            self.of_weights.digits,
         )
 
-    def _classes(self, p: int) -> tuple[str, ...]:
-        """Return the labels that are told: the others are of as many units, or there are none."""
-        told = self.labels.told(p)
+    def _classes(self, p: int, told: list[str]) -> tuple[str, ...]:
+        """Return the labels that are told: the others are of p units, or there are none."""
         if 0 < self.labels.others(told) < p:
             told = told[:-1]
         return tuple(sorted(told))
 
 
-def survey(chunks: Iterable[Data], p: int, key: bytes) -> SiteTable:
+def any_passes(counts: Floats, n_units: int) -> NDArray[np.bool_]:  # noqa: ARG001
+    """Let every text and label pass."""
+    return np.ones(len(counts), dtype=bool)
+
+
+def survey(chunks: Iterable[Data], p: int, key: bytes, passes: Passes = any_passes) -> SiteTable:
     """Read rows once and return what there is to know before they are grouped.
 
     Parameters
@@ -244,6 +311,9 @@ def survey(chunks: Iterable[Data], p: int, key: bytes) -> SiteTable:
         The smallest number of units behind a text that is told.
     key : bytes
         The site's key of identities; empty where none are kept.
+    passes : callable, optional
+        ``passes(counts, n)`` says which texts and labels, with so many of the n units each, may
+        leave; by default all.
 
     Raises
     ------
@@ -257,4 +327,4 @@ def survey(chunks: Iterable[Data], p: int, key: bytes) -> SiteTable:
         reading.add(chunk)
     if reading is None:
         raise ValueError("there is no row of positive weight")
-    return reading.table(p, first)
+    return reading.table(p, first, passes)

@@ -13,8 +13,10 @@ import numpy as np
 
 from fedcluster._assignment import Assignment
 from fedcluster._choices import builder, imported
+from fedcluster._combinations import check_algorithm
 from fedcluster._random import stream
 from fedcluster._ranges import allowed_of
+from fedcluster._refusals import refused
 from fedcluster._specifications import FitSpec
 from fedcluster.algorithms import (
     FFCM,
@@ -31,8 +33,11 @@ from fedcluster.core import (
     FitParameters,
     Floats,
     Iteration,
+    Metric,
+    PlannedStep,
     Result,
     State,
+    Step,
     check_step,
 )
 from fedcluster.errors import InputError
@@ -92,16 +97,14 @@ def algorithm_of(spec: FitSpec) -> Algorithm:
     >>> algorithm_of(FitSpec(3, "kfed")) == algorithm_of(FitSpec(3, "fedcluster.algorithms.KFed"))
     True
     """
+    check_algorithm(spec)
     if spec.trim:
         return _trimmed(spec)
     if not isinstance(spec.algorithm, str):
         return _checked(spec.algorithm, spec)
     if "." in spec.algorithm:
         return _checked(_imported(spec.algorithm, spec), spec)
-    try:
-        build = builder(spec.algorithm, fuzzy=spec.m is not None, wish=spec.wish)
-    except ValueError as error:
-        raise InputError(str(error)) from error
+    build = builder(spec.algorithm, fuzzy=spec.m is not None, wish=spec.wish)
     built = build(FitParameters(spec.n_clusters, spec.init, spec.n_init, spec.tol, spec.m))
     if isinstance(built, GaussianMixture):
         return replace(built, covariance_type=spec.covariance_type, reg_covar=spec.reg_covar)
@@ -109,12 +112,12 @@ def algorithm_of(spec: FitSpec) -> Algorithm:
 
 
 def _checked(algorithm: Algorithm, spec: FitSpec) -> Algorithm:
-    """Return an algorithm of one's own; refuse one that takes no missing values where some stay."""
+    """Return an algorithm of one's own; refuse one that does not do what is wished."""
+    name = type(algorithm).__name__
+    if spec.model == "mixture" and not isinstance(algorithm, GaussianMixture):
+        raise refused("mixture-own", algorithm=name)
     if spec.wish == "missing='ignore'" and not allowed_of(algorithm).gaps:
-        raise InputError(
-            f"missing='ignore' needs an algorithm that takes missing values; "
-            f"{type(algorithm).__name__} does not declare that, by allowed = Allowed(gaps=True)"
-        )
+        raise refused("missing-own", algorithm=name)
     return algorithm
 
 
@@ -132,20 +135,9 @@ def _imported(path: str, spec: FitSpec) -> Algorithm:
 
 
 def _trimmed(spec: FitSpec) -> TrimmedLloyd:
-    """Return the algorithm that leaves a share of the rows out, if that goes with the rest."""
-    unfit = {
-        f"algorithm {spec.algorithm!r}: leave it out": spec.algorithm not in ("auto", "lloyd"),
-        "fuzzy clusters: leave out the fuzzifier or trim": spec.m is not None,
-        f"quality {spec.quality!r}: leave it out": spec.quality != "good",
-        "participation below 1: ask all sites": spec.participation < 1,
-        "model='mixture': give the mixture noise=True instead": spec.model == "mixture",
-        "metric='cosine': directions have no far rows, leave out trim": spec.metric == "cosine",
-        f"{spec.wish}: fill missing values in": spec.wish is not None,
-    }
+    """Return the algorithm that leaves a share of the rows out."""
     if not 0 < spec.trim <= MOST_TRIMMED:
         raise InputError(f"trim must be from 0 to {MOST_TRIMMED:g}, not {spec.trim:g}")
-    if others := [what for what, is_so in unfit.items() if is_so]:
-        raise InputError(f"trim={spec.trim:g} does not go with {others[0]}")
     return TrimmedLloyd(spec.trim, spec.tol)
 
 
@@ -173,6 +165,34 @@ def clustering(spec: FitSpec) -> Plan[Result]:
     Assignment(best.state, algorithm)  # refuses clusters that no row could be assigned to
     state = best.state if start else canonical(best.state, algorithm)
     return replace(best, state=state, algorithm=algorithm)
+
+
+def clustering_steps(spec: FitSpec) -> list[PlannedStep]:
+    """Return the steps that a clustering, or a mixture, asks whatever the rows are.
+
+    Raises
+    ------
+    InputError
+        As of `algorithm_of`, or if the algorithm's objective lacks something.
+
+    Examples
+    --------
+    >>> clustering_steps(FitSpec(3, metric="cosine"))
+    [SphericalKMeans(tol=0.0001), Inertia()]
+    """
+    algorithm = algorithm_of(spec)
+    if spec.model == "mixture":
+        started = spec.start is not None or _given_start(spec) is not None
+        return [algorithm] if started else [Lloyd(), algorithm]
+    if isinstance(algorithm, TrimmedLloyd):
+        return [algorithm]
+    objective = algorithm.objective()
+    try:
+        check_step(objective, Metric)
+    except TypeError as error:
+        name = type(algorithm).__name__
+        raise InputError(f"the objective of {name} cannot be used: {error}") from error
+    return [algorithm, objective]
 
 
 def _given_start(spec: FitSpec) -> State | None:
@@ -293,17 +313,30 @@ def drawn_starts(spec: FitSpec) -> Plan[Starts]:
 
 
 def description_step(spec: FitSpec) -> Description | None:
-    """Return the step that describes all rows by means to start from, if a start needs that."""
-    if spec.sums_only or spec.init == "sums" or (spec.init == "auto" and _are_tiny(spec)):
+    """Return the step that describes all rows by means to start from, if a start needs that.
+
+    Beside a start that is given as centres, it is the one of the default start.
+    """
+    init = "auto" if isinstance(spec.init, np.ndarray) else spec.init
+    if spec.sums_only or init == "sums" or (init == "auto" and _are_tiny(spec)):
         return _tree(spec)
-    if spec.init not in ("auto", "summaries"):
+    if init not in ("auto", "summaries"):
         return None
     if spec.grouped:  # a group is a mean of rows already
-        return SiteSummaries(max(FEWEST_MEANS * spec.n_clusters, GROUPS))
+        most, smallest = max(FEWEST_MEANS * spec.n_clusters, GROUPS), spec.smallest
+        return SiteSummaries(most, smallest, 2 * smallest if smallest > 1 else 1)
     fewer = 2 if max(spec.site_rows, default=0) >= LARGE_SITE else 1
     share = MEANS_PER_CLUSTER // fewer * spec.n_clusters // max(1, len(spec.site_rows))
     n_means = max(FEWEST_MEANS * spec.n_clusters, min(share, MOST_MEANS))
     return SiteSummaries(n_means, spec.smallest, 2 * spec.smallest)
+
+
+def start_step(spec: FitSpec, algorithm: Algorithm) -> Step | None:
+    """Return the step that sites are asked for a start by; None where none is asked for."""
+    given = spec.start is not None or isinstance(spec.init, np.ndarray)
+    if given or not algorithm.needs_centers:
+        return None
+    return description_step(spec) or FKM(spec.n_clusters)
 
 
 def _are_tiny(spec: FitSpec) -> bool:

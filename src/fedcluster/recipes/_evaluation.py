@@ -8,9 +8,10 @@ from typing import Any
 
 from fedcluster._random import stream
 from fedcluster._ranges import allowed_of
-from fedcluster.core import Answers, Metric, State, Summary, Task
+from fedcluster.core import Answers, Metric, PlannedStep, State, Step, Summary, Task
 from fedcluster.metrics._chance import silhouette_by_chance
 from fedcluster.metrics._indices import COLUMNS, METRICS, SCATTER, SHARED, Given, Measurement
+from fedcluster.metrics._objectives import metric_name, shown_value
 from fedcluster.rounds import Plan
 
 BY_CHANCE = "squared-silhouette-by-chance"
@@ -72,8 +73,7 @@ def evaluation(
     own = [Task(metric, told(metric, state), seed) for metric in metrics]
     state = replace(state, memory={})  # what an algorithm remembers is no index's business
     given = Given(m, None if classes is None else tuple(classes), complete)
-    wanted = [*SHARED, *(index.asks for index in METRICS.values())]
-    steps = {each: step for each in wanted if (step := each.step(given)) is not None}
+    steps = _questions(given)
     tasks: dict[Measurement, Task] = {}
     totals: dict[Measurement, Summary] = {}
     others: list[Answers] = []
@@ -99,6 +99,36 @@ def evaluation(
         str(metric): metric.score(task.state, answer.total())
         for metric, task, answer in zip(metrics, own, others, strict=True)
     }
+
+
+def objective_value(objective: Metric, state: State, seed: int = 0) -> Plan[dict[str, float]]:
+    """Plan one round about what a clustering made small, by the name that its fit gives it.
+
+    It is about the rows as the fit saw them, with those of no cluster.
+    """
+    [answers] = yield [Task(objective, told(objective, state), seed, everyone=True)]
+    name = metric_name(objective)
+    return {name: shown_value(name, objective.score(state, answers.total()))}
+
+
+def evaluation_steps(m: float | None, *, labels: bool = False) -> list[PlannedStep]:
+    """Return the steps that `evaluation` asks besides metrics of one's own.
+
+    Parameters
+    ----------
+    m : float or None
+        The fuzzifier.
+    labels : bool, default=False
+        Whether clusters are compared with labels.
+    """
+    given = Given(m, ("",) if labels else None)
+    return [type(step) for step in dict.fromkeys(_questions(given).values())]
+
+
+def _questions(given: Given) -> dict[Measurement, Step]:
+    """Return the step of each measurement that applies, in the order of their tasks."""
+    wanted = [*SHARED, *(index.asks for index in METRICS.values())]
+    return {each: step for each in wanted if (step := each.step(given)) is not None}
 
 
 def told(metric: Metric, state: State) -> State:

@@ -94,7 +94,8 @@ def influences(result: Result, kept: Kept, seed: int) -> tuple[Influence, ...]:
             if task.step == result.algorithm and len(answers.by_site) in SITES:
                 state = _made(task, answers, seed)
                 if state is not None and _is_same(state, result.state):
-                    each = [_of(name, task, answers, state, seed) for name in answers.by_site]
+                    told = Answers(dict(answers.by_site))  # each once, also where they were joined
+                    each = [_of(name, task, told, state, seed) for name in told.by_site]
                     return tuple(sorted(each, key=_rank, reverse=True))
     return ()
 

@@ -15,10 +15,10 @@ from math import log
 import numpy as np
 
 from fedcluster._random import stream
+from fedcluster._refusals import refused
 from fedcluster._specifications import FitSpec
 from fedcluster.algorithms import GaussianMixture, Lloyd
 from fedcluster.core import Floats, Iteration, Result, RowTransform, State, Task
-from fedcluster.errors import InputError
 from fedcluster.kernels import kmeans_plusplus
 from fedcluster.preprocessing import Category, Preprocessor
 from fedcluster.recipes._clustering import (
@@ -52,11 +52,8 @@ def mixture(spec: FitSpec, preprocessor: RowTransform | None = None) -> Plan[Res
     preprocessor : Preprocessor, optional
         How rows are prepared: which columns are levels of texts.
     """
-    if spec.participation < 1:
-        raise InputError("a mixture asks all sites in every round: leave out participation")
     step = algorithm_of(spec)
-    if not isinstance(step, GaussianMixture):
-        raise InputError(f"{type(step).__name__} fits no mixture: leave out the algorithm")
+    assert isinstance(step, GaussianMixture)  # or it was refused
     starts, history, means = yield from _starts(spec)
     texts = texts_of(preprocessor, starts[0].centers.shape[1])
     step = replace(step, levels=bool(texts.any()))
@@ -103,10 +100,7 @@ def texts_of(preprocessor: RowTransform | None, d: int) -> Floats:
     for column in preprocessor.columns:
         is_text = isinstance(column, Category)
         if isinstance(column, Category) and column.scale != 1.0:
-            raise InputError(
-                f"column {column.name!r} has a weight, but a mixture takes a text for its levels: "
-                "leave out its weight"
-            )
+            raise refused("mixture-weight", column=column.name)
         texts += [max(texts, default=0.0) + 1.0 if is_text else 0.0] * len(column.names)
     return np.array(texts)
 

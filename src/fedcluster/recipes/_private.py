@@ -37,11 +37,24 @@ from fedcluster.algorithms import Lloyd
 from fedcluster.algorithms._private_cells import MOST_CELLS, GridCells
 from fedcluster.algorithms._private_moments import BallScatter, BoxMoments, clipped
 from fedcluster.algorithms._relative_lloyd import APART, RelativeLloyd, radii
-from fedcluster.core import Algorithm, Floats, Iteration, Result, State, Step, Summary, Task
+from fedcluster.core import (
+    Algorithm,
+    Floats,
+    Iteration,
+    PlannedStep,
+    Result,
+    State,
+    Step,
+    Summary,
+    Task,
+)
 from fedcluster.errors import InputError
 from fedcluster.privacy._accounting import Budget, noise_of
 from fedcluster.recipes._seeds import best_seeds
 from fedcluster.rounds import Plan, server_update
+
+PRIVATE_STEPS: tuple[PlannedStep, ...] = (BoxMoments, GridCells, RelativeLloyd)
+"""The steps that every private clustering asks."""
 
 MOMENTS, SCATTER, CELLS = 0.05, 0.15, 0.4
 """Parts of rho that the first three releases take; without the second, see `PLAIN_CELLS`."""

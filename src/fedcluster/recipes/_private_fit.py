@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
 from fedcluster._specifications import Fit
-from fedcluster.core import Answers, Engine, SiteInfo, Task
+from fedcluster.core import Answers, Engine, Introduction, SiteInfo, Task
 from fedcluster.errors import InputError
 from fedcluster.preprocessing import Preprocessor
 from fedcluster.privacy._accounting import Budget, rho_of
@@ -65,13 +65,11 @@ class AccountedEngine:
         self._engine, self._budget = engine, budget
         self._noises: list[float | None] = []
 
-    def introduce(
-        self, *, columns: bool = False, texts: Collection[str] = (), labels: bool = False
-    ) -> tuple[SiteInfo, ...]:
+    def introduce(self, **asked: Unpack[Introduction]) -> tuple[SiteInfo, ...]:
         """Return what the sites tell of themselves but for kinds, texts and labels."""
-        if columns or labels:
+        if asked.get("columns") or asked.get("labels"):
             raise InputError("under a privacy budget, no kinds, texts or labels are asked for")
-        return self._engine.introduce()
+        return self._engine.introduce(**asked)
 
     def ask(self, tasks: Sequence[Task], sites: Iterable[str] | None = None) -> list[Answers]:
         """Carry all tasks of one round to the sites, and count them before."""
@@ -98,32 +96,7 @@ class AccountedEngine:
 
 
 def budget_of(fit: Fit) -> Budget:
-    """Return the privacy budget of a fit; refuses what does not go together with one.
-
-    Raises
-    ------
-    InputError
-        With what to leave out.
-    """
-    wishes = {
-        "choice of the number of clusters": not isinstance(fit.n_clusters, int | np.integer),
-        f"algorithm {fit.algorithm!r}": fit.algorithm != "auto",
-        "init": not isinstance(fit.init, str) or fit.init != "auto",
-        "n_init": fit.n_init is not None,
-        "fuzzy clusters": fit.m is not None,
-        "mixture": fit.model != "k-means",
-        f"quality {fit.quality!r}": fit.quality != "good",
-        f"metric {fit.metric!r}": fit.metric != "euclidean",
-        "preparation of columns": fit.prepare is not None,
-        "participation": fit.participation < 1,
-        "trim": fit.trim > 0,
-        "robust fit": fit.robust > 0,
-        "robust": fit.robust > 0,
-        "profile": fit.profile,
-        "stability": bool(fit.stability),
-    }
-    if wished := [name for name, wish in wishes.items() if wish]:
-        raise InputError(f"under a privacy budget there is no {wished[0]}: leave it out")
+    """Return the privacy budget of a fit."""
     assert fit.epsilon is not None
     return Budget(float(fit.epsilon), float(fit.delta), int(fit.group_size))
 
@@ -137,11 +110,7 @@ def box_of(fit: Fit, columns: Sequence[str]) -> Preprocessor:
         If a column has no bounds, or bounds have no column.
     """
     given = fit.bounds
-    if given is None:
-        raise InputError(
-            "a privacy budget needs bounds of every column that are known without the rows: give "
-            "bounds"
-        )
+    assert given is not None  # or the fit was refused
     if not isinstance(given, Mapping):
         low, high = (np.broadcast_to(np.asarray(side, float), len(columns)) for side in given)
         return Preprocessor.in_box(columns, low.tolist(), high.tolist())

@@ -14,10 +14,10 @@ from fedcluster._assigned_rows import AssignedRows
 from fedcluster._cluster_names import proposed
 from fedcluster._profiles import ColumnProfile, NumberProfile, Profiles, TextProfile
 from fedcluster.algorithms import Lloyd
-from fedcluster.core import Algorithm, Answers, Assigns, Floats, State, Task
+from fedcluster.core import Algorithm, Answers, Assigns, Floats, PlannedStep, State, Task
 from fedcluster.metrics._profiles import ClusterCells, ClusterColumns, n_texts
 from fedcluster.metrics._silhouettes import ClusterSilhouettes, silhouettes_by_cluster
-from fedcluster.preprocessing import Category, Preprocessor
+from fedcluster.preprocessing import Category, PreprocessingSpec, Preprocessor
 from fedcluster.preprocessing._quantiles import MOST_CELLS, SMALL
 from fedcluster.rounds import Plan, gather, with_preprocessing
 
@@ -81,6 +81,15 @@ def profiling(
         medians[:, :, places] = _medians(task.state, answer, sums.weights_of_all[:, places])
     profiles = Profiles(sums.sizes, tuple(_profile(each, sums, medians) for each in layout))
     return profiles.named(names or proposed(profiles))
+
+
+def profile_steps(
+    n_clusters: int, preprocessor: Preprocessor | PreprocessingSpec | None
+) -> list[PlannedStep]:
+    """Return the steps that profiles of so many clusters ask whatever the rows are."""
+    if n_clusters < 2 or (preprocessor is not None and preprocessor.missing == "ignore"):
+        return [ClusterColumns]
+    return [ClusterColumns, ClusterSilhouettes]
 
 
 def profiles_of(

@@ -21,7 +21,6 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -125,38 +124,11 @@ class Robust:
 
 
 def robust_rule(spec: object, sites: Iterable[SiteInfo], seed: int) -> Robust | None:
-    """Return the rule that the specification of a fit asks for, None where it asks for none.
-
-    Raises
-    ------
-    InputError
-        If it does not go with the rest, or the sites are too few.
-    """
+    """Return the rule that the specification of a fit asks for, None where it asks for none."""
     if not isinstance(spec, FitSpec) or not spec.robust:
         return None
-    sites, faults = tuple(sites), spec.robust
-    unfit = {
-        "secure sums, which hide what must be compared": any(site.secure for site in sites),
-        f"algorithm {spec.algorithm!r}": spec.algorithm not in ("auto", "lloyd"),
-        "fuzzy clusters": spec.m is not None,
-        spec.wish: spec.wish is not None,
-        "trim": spec.trim > 0,
-        f"quality {spec.quality!r}": spec.quality != "good",
-        "sums_only: sums do not show who sent them": spec.sums_only or spec.init == "sums",
-        "participation below 1": spec.participation < 1,
-        "profile": spec.profile,
-        "stability": bool(spec.stability),
-        "a choice of n_clusters: choose it first": not isinstance(spec.n_clusters, Integral),
-    }
-    if others := [what for what, is_so in unfit.items() if is_so]:
-        raise InputError(f"robust={faults} does not go with {others[0]}")
-    if faults < 0 or len(sites) < 2 * faults + 1:
-        raise InputError(
-            f"robust={faults} needs at least {2 * faults + 1} sites, of which most are honest; "
-            f"there are {len(sites)}"
-        )
     rows = {site.name: max(site.n_rows or 0.0, site.weight or 0.0) for site in sites}
-    return Robust(faults, int(spec.n_clusters), rows, seed)
+    return Robust(spec.robust, int(spec.n_clusters), rows, seed)
 
 
 def with_account(result: Any, listener: Listener) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -11,6 +11,33 @@ from fedcluster.secure._fixed_point import MOST_SITES
 
 MIN_SITES = 3
 """The fewest sites that a total is told of: of two, each knows the other's sums."""
+
+Earlier = Sequence[Sequence[str]]
+"""Cohorts that a site has answered in before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What the owner of a site says of its secure sums, in the site file.
+
+    Parameters
+    ----------
+    min_sites : int, default=3
+        The fewest sites whose total may be found with the site's help.
+    colluders : int, optional
+        How many other sites may work with the coordinator. With it, the noise of answers is shared
+        by the others; without it, the site adds all of it itself.
+    allow_dropouts : bool, default=False
+        Whether a run may go on without some of its sites. A coordinator that lies can then find
+        the sums of single ones.
+    allow_alone : collection of str
+        Sites whose own sums may be found, as they alone join or leave.
+    """
+
+    min_sites: int = MIN_SITES
+    colluders: int | None = None
+    allow_dropouts: bool = False
+    allow_alone: Collection[str] = ()
 
 
 def fewest(n_sites: int, threshold: int, n_all: int, colluders: int = 0) -> int:
@@ -78,7 +105,7 @@ class Cohort:
             If it is something else.
         """
         sites, threshold = content.get("cohort"), content.get("threshold")
-        if not isinstance(run, str) or not _are_names(sites) or type(threshold) is not int:
+        if not isinstance(run, str) or not are_names(sites) or type(threshold) is not int:
             raise ValueError("the sites of secure sums are not named in order, with a threshold")
         return cls(run, tuple(sites or ()), threshold)
 
@@ -115,13 +142,13 @@ class Cohort:
                 "ask more sites, or raise the quorum"
             )
 
-    def signed(self, site: str, key: str) -> bytes:
-        """Return what a site signs: that a key is its own in this run, on these terms."""
+    def signed(self, site: str, key: str, earlier: Earlier) -> bytes:
+        """Return what a site signs: its key in this run, these terms, and its earlier cohorts."""
         said = ["fedcluster secure sums", self.run, list(self.sites), self.threshold, site, key]
-        return json.dumps(said).encode()
+        return json.dumps([*said, earlier]).encode()
 
 
-def _are_names(given: Any) -> bool:
+def are_names(given: Any) -> bool:
     """Return whether a value that was JSON is a list of different texts, in order."""
     texts = isinstance(given, list) and all(isinstance(name, str) for name in given)
     return texts and given == sorted(set(given))

@@ -7,16 +7,17 @@ those that did, and frees the others of their own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar, Unpack
 
 import numpy as np
 
-from fedcluster.core import TOGETHER, Answers, Floats, SiteInfo, Summary, Task
+from fedcluster._refusals import refusal_in, refused
+from fedcluster.core import TOGETHER, Answers, Floats, Introduction, SiteInfo, Summary, Task
 from fedcluster.engines._believed import NOTHING_STATED, Believed, check_answer, sized
 from fedcluster.engines._remote import (
     SITE_SIZE,
@@ -27,7 +28,7 @@ from fedcluster.engines._remote import (
     open_reply,
 )
 from fedcluster.engines._wire import LARGEST, WireError, read_site
-from fedcluster.errors import InputError, SiteError
+from fedcluster.errors import SiteError
 from fedcluster.secure._cohort import Cohort
 from fedcluster.secure._fixed_point import SIZE, FixedPoint, Words, format_for
 from fedcluster.secure._masks import remaining
@@ -96,11 +97,9 @@ class SecureEngine(RemoteEngine):
         self._sealers: Said = {}
         self._offers: dict[str, _Offer] = {}
         self._before: dict[str, _Offer] = {}
-        self._sums = 0
+        self._sums, self._content = 0, ""
 
-    def introduce(
-        self, *, columns: bool = False, texts: Collection[str] = (), labels: bool = False
-    ) -> tuple[SiteInfo, ...]:
+    def introduce(self, **asked: Unpack[Introduction]) -> tuple[SiteInfo, ...]:
         """Return what the sites tell of themselves, see `Engine`; of their rows, the total.
 
         Raises
@@ -108,12 +107,12 @@ class SecureEngine(RemoteEngine):
         SiteError
             If fewer sites than the quorum gave an answer that is believed.
         """
-        asked: dict[str, Any] = {"described": sorted(texts)} if columns else {}
-        asked |= {"labels": True} if labels else {}
+        more = self._introduction(asked)
         if not self._left:
-            self._begin(asked)
-        elif asked:
-            self._tell(asked)
+            self._begin(more)
+        elif more or not self._plan_told:
+            self._tell(more)
+        self._plan_told = True
         if self._unknown:
             self.ask([])
         sites = self._sites.items()
@@ -130,7 +129,7 @@ class SecureEngine(RemoteEngine):
             If fewer sites than the quorum gave an answer that is believed.
         """
         if sites is not None and not set(self._left) <= set(sites):
-            raise InputError("secure sums are over all sites, not over a sample: leave it out")
+            raise refused("secure-participation")
         if not self._left:
             self._begin({})
         unknown = self._unknown
@@ -170,12 +169,12 @@ class SecureEngine(RemoteEngine):
         """Let the sites introduce themselves and give keys; see that they can read each other."""
         self._left = tuple(self._sites)
         told = self._tell(asked, {"stage": "keys", **self._cohort.plain()})
-        self._left = sites = tuple(told)
+        sites = self._left
         self._sealers = {name: said["sealer"] for name, said in told.items()}
+        shares = {"stage": "shares", "sites": sites, "sealers": self._sealers}
+        told = self._tell({}, shares)
+        self._left = tuple(told)
         if not self._cohort.is_whole:
-            shares = {"stage": "shares", "sites": sites, "sealers": self._sealers}
-            told = self._tell({}, shares)
-            self._left = tuple(told)
             self._offers = {name: _offer(said, sites) for name, said in told.items()}
 
     def _tell(self, asked: Said, secure: Said | None = None) -> dict[str, Said]:
@@ -189,9 +188,20 @@ class SecureEngine(RemoteEngine):
             described, labels = (key in header for key in ("described", "labels"))
             if secure is None or secure["stage"] == "keys":
                 self._sites[name] = read_site(known, told, described=described, labels=labels)
-            return {} if secure is None else _whole_said(secure, _secure(told))
+            return {} if secure is None else self._whole_said(secure, _secure(told))
 
         return self._replies(dict.fromkeys(self._left, question), read)
+
+    def _whole_said(self, asked: Said, said: Said) -> Said:
+        """Return what a site says of keys or shares, if all of it is there."""
+        with _whole():
+            if asked["stage"] == "keys":
+                key, signature, earlier = said["sealer"]
+                named = [[str(name) for name in cohort] for cohort in earlier]
+                return {"sealer": [str(key), str(signature), named]}
+            if not self._cohort.is_whole:
+                _offer(said, asked["sites"])
+            return said
 
     def _replies(
         self, questions: Mapping[str, Question], read: Callable[[str, bytes], T]
@@ -199,11 +209,17 @@ class SecureEngine(RemoteEngine):
         """Return what could be read of the replies; there must be enough of them."""
         messages = {name: question.message for name, question in questions.items()}
         replies, reasons = self._exchange(messages, read)
-        if len(replies) < (least := self._cohort.threshold):
+        if len(replies) < (least := self._enough(len(questions))):
             self._too_few(len(replies), len(questions), least, reasons)
         return {name: replies[name] for name in self._sites if name in replies}
 
+    def _enough(self, asked: int) -> int:
+        """Return how many sites must answer: all of them in the first exchange, to give keys."""
+        return self._cohort.threshold if self._sealers else asked
+
     def _too_few(self, n: int, asked: int, least: int, reasons: Mapping[str, str]) -> NoReturn:
+        if refusals := list(filter(None, map(refusal_in, reasons.values()))):
+            raise refusals[0]
         raise SiteError(
             f"round {self._exchanges}: {n} of {asked} sites answered, where {least} are needed "
             f"({by_reason(reasons)})"
@@ -213,17 +229,22 @@ class SecureEngine(RemoteEngine):
         """Return the masked answers of the sites to tasks; the others have left the run."""
         sites, self._sums = self._left, self._sums + 1
         asked: Said = {"stage": "masked", "sum": self._sums, "sites": list(sites)}
-        asked = {**asked, **({"sealers": self._sealers} if self._sums == 1 else {})}
         several, questions, offers = not self._cohort.is_whole, {}, {}
         for name in sites:
             theirs = {other: offer.parts[name] for other, offer in self._offers.items()}
             more = {"sealed": theirs} if several else {}
             questions[name] = Question({**self._header(), "sums": {**asked, **more}}, tasks)
+        if several:
+            self._content = questions[sites[0]].content
 
         def read(name: str, came: bytes) -> _Masked:
             told, arrays = open_reply(came, questions[name], name, self._largest)
             said = _secure(told)
-            self._sites[name] = read_site(self._sites[name], told, described=False, labels=False)
+            known = self._sites[name]
+            site = read_site(known, told, described=False, labels=False)
+            if [each.name for each in site.columns] == [each.name for each in known.columns]:
+                site = replace(site, columns=known.columns, labels=known.labels)  # told just before
+            self._sites[name] = site
             masked = _read_masked(tasks, said, arrays)
             if several:
                 offers[name] = _offer(said, sites)
@@ -268,7 +289,7 @@ class SecureEngine(RemoteEngine):
         told = self._replies(dict.fromkeys(survivors, question), read)
         keys = {name: offer.key for name, offer in self._before.items()}
         try:
-            context = f"{self._run} {self._sums}"
+            context = f"{self._run} {self._sums} {self._content}"
             return remaining(self._cohort, context, keys, survivors, told, n_words)
         except ValueError as error:
             raise SiteError(
@@ -321,16 +342,6 @@ def _secure(told: Said) -> Said:
     if not isinstance(said, Mapping):
         raise WireError("it answers without secure sums: write secure = true in its site.toml")
     return said
-
-
-def _whole_said(asked: Said, said: Said) -> Said:
-    """Return what a site says of keys or shares, if all of it is there."""
-    with _whole():
-        if asked["stage"] == "keys":
-            key, signature = said["sealer"]
-            return {"sealer": [str(key), str(signature)]}
-        _offer(said, asked["sites"])
-        return said
 
 
 def _offer(said: Said, sites: Sequence[str]) -> _Offer:

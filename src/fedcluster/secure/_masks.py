@@ -149,7 +149,7 @@ def remaining(
     cohort : Cohort
         The terms.
     context : str
-        The run and the sum.
+        The run, the sum and what was asked.
     keys : mapping of str to bytes
         The public keys of all sites that were asked for the sum.
     survivors : sequence of str

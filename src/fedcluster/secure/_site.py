@@ -1,13 +1,22 @@
 """Site's part in secure sums: it gives keys, masks its answers, and tells shares of dropped ones.
 
 The coordinator carries everything and is not trusted. So a site takes keys only with the signature
-of a site that it knows; it masks one answer with the secrets of one sum; it says of each other site
-either that it has dropped out or that it has not, once; and sites that have left a run stay out.
+of a site that it knows; it masks one answer with the secrets of one sum, by masks that cancel only
+if all sites were asked the same; it says of each other site either that it has dropped out or that
+it has not, once; and sites that have left a run stay out.
+
+Between runs, totals over other sites could be subtracted. So a site answers over all sites that it
+knows, or that a permit names, and remembers over whom (`CohortMemory`). With its key, each site
+signs in which cohorts it has answered before, and two rules hold, whoever else takes part:
+
+1. *Nobody is left out.* A site answers in no cohort without a site that it has answered with.
+2. *Nobody stands alone.* A site answers only if enough sites, with itself, have been in exactly the
+   same cohorts before: all totals together then hold these sites together or not at all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,9 +25,11 @@ import numpy as np
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from fedcluster.core import Floats, Summary, Task
+from fedcluster._refusals import refused
+from fedcluster.core import Floats, PlannedStep, Summary, Task
 from fedcluster.engines._wire import WireError
-from fedcluster.secure._cohort import MIN_SITES, Cohort, fewest
+from fedcluster.errors import InputError
+from fedcluster.secure._cohort import MIN_SITES, Cohort, Terms, are_names, fewest
 from fedcluster.secure._fixed_point import SIZE, Words, format_for, size_of
 from fedcluster.secure._masks import (
     SECRET,
@@ -29,6 +40,7 @@ from fedcluster.secure._masks import (
     pair_mask,
     shares,
 )
+from fedcluster.secure._memory import CohortMemory, Names
 
 RUNS = 8
 """Runs whose secrets are held, the last ones."""
@@ -45,6 +57,10 @@ class _Run:
     ----------
     cohort : Cohort
         Who takes part.
+    permit : str
+        The permit under which it began, empty if none.
+    earlier : tuple of tuple of str
+        The other cohorts that the site had answered in when it began.
     sealer : Sealer
         Its key for what others are to read.
     sites : tuple of str
@@ -67,6 +83,8 @@ class _Run:
 
     cohort: Cohort
     sites: tuple[str, ...]
+    permit: str = ""
+    earlier: tuple[Names, ...] = ()
     sealer: Sealer = field(default_factory=Sealer)
     sealers: Keys = field(default_factory=dict)
     pairs: Keys = field(default_factory=dict)
@@ -88,11 +106,12 @@ class SecureSite:
         The key by which the others know it.
     peers : mapping of str to Ed25519PublicKey
         The keys by which it knows the others, and itself.
-    min_sites : int, default=3
-        The fewest sites whose total may be found with its help.
-    colluders : int, optional
-        How many other sites may work with the coordinator. With it, the noise of answers is shared
-        by the others; without it, the site adds all of it itself.
+    terms : Terms
+        What its owner says.
+    memory : CohortMemory, optional
+        The cohorts that it has answered in; without one, it remembers as long as the program runs.
+    permitted : callable taking a str, optional
+        Returns the sites of a permit. Then a sum is over these, else over all that the site knows.
     """
 
     def __init__(
@@ -100,34 +119,36 @@ class SecureSite:
         name: str,
         identity: Ed25519PrivateKey,
         peers: Mapping[str, Ed25519PublicKey],
-        min_sites: int = MIN_SITES,
-        colluders: int | None = None,
+        terms: Terms | None = None,
+        memory: CohortMemory | None = None,
+        permitted: Callable[[str], Collection[str]] | None = None,
     ) -> None:
         self.name, self._identity, self._peers = name, identity, dict(peers)
-        self._min_sites, self._colluders = max(min_sites, MIN_SITES), colluders
+        self._terms, self._permitted = terms or Terms(), permitted
+        self._min_sites = max(self._terms.min_sites, MIN_SITES)
+        self._memory = memory or CohortMemory()
         self._runs: dict[str, _Run] = {}
 
-    def check(self, asked: Any, tasks: Sequence[Task]) -> Said | None:
+    def check(
+        self, asked: Any, tasks: Sequence[Task], planned: Sequence[PlannedStep] = ()
+    ) -> Said | None:
         """Return what is asked of secure sums, None where only the site itself is asked about.
 
         Raises
         ------
         WireError
-            If tasks are asked otherwise, or about what does not add up.
+            If tasks are asked otherwise, or what is or will be asked does not add up.
         """
         if asked is None and not tasks:
             return None
         if not isinstance(asked, dict) or (bool(tasks) != (asked.get("stage") == "masked")):
             raise WireError("this site answers with secure sums only: begin the run with --secure")
-        for task in tasks:
-            if not task.step.server_additive:
-                raise WireError(
-                    f"{type(task.step).__name__}: the answers of sites do not add up, and this "
-                    "site tells sums of all sites only"
-                )
+        for step in (*planned, *(task.step for task in tasks)):
+            if not (isinstance(step, type) or step.server_additive):
+                raise WireError(str(refused("secure-steps", step=type(step).__name__)))
         return asked
 
-    def noise_shares(self, run: Any, asked: Said | None) -> int:
+    def noise_shares(self, header: Mapping[str, Any], asked: Said | None) -> int:
         """Return by how many sites the noise on a sum is shared, 1 where this one adds all of it.
 
         So many sites are surely in the total, and do not work with the coordinator: the noise that
@@ -138,20 +159,21 @@ class SecureSite:
         WireError
             If the sum is not allowed, or of too few sites.
         """
-        if self._colluders is None or asked is None or asked.get("stage") != "masked":
+        colluders = self._terms.colluders
+        if colluders is None or asked is None or asked.get("stage") != "masked":
             return 1
         with _refusing():
-            known, n = self._begun(run, asked), len(asked["sites"])
+            known, n = self._begun(header, asked), len(asked["sites"])
         t, n_all = known.cohort.threshold, len(known.cohort.sites)
-        left = fewest(n, t, n_all, self._colluders) if 2 * t > n_all + self._colluders else 0
+        left = fewest(n, t, n_all, colluders) if 2 * t > n_all + colluders else 0
         if left < 1:
             raise WireError(
-                f"secure sums: {self._colluders} sites may work with the coordinator, and a sum "
+                f"secure sums: {colluders} sites may work with the coordinator, and a sum "
                 "could be over no others: ask more sites"
             )
         return left
 
-    def said(self, run: Any, asked: Said) -> Said:
+    def said(self, header: Mapping[str, Any], asked: Said) -> Said:
         """Return the answer to a question that has no tasks.
 
         Raises
@@ -161,12 +183,20 @@ class SecureSite:
         """
         stages = {"keys": self._keys, "shares": self._shares, "unmask": self._unmask}
         with _refusing():
-            return stages[asked["stage"]](run, asked)
+            return stages[asked["stage"]](header, asked)
 
     def masked(
-        self, run: Any, asked: Said, tasks: Sequence[Task], answers: Sequence[Summary]
+        self,
+        header: Mapping[str, Any],
+        asked: Said,
+        content: str,
+        tasks: Sequence[Task],
+        answers: Sequence[Summary],
     ) -> tuple[Words, Said]:
         """Return the answers to tasks as masked words, and what goes with them.
+
+        The masks are those of the question's ``content``, see `content_digest`: they cancel only
+        if all sites were asked the same.
 
         Raises
         ------
@@ -174,11 +204,14 @@ class SecureSite:
             If the question breaks a rule.
         """
         with _refusing():
-            known, sites = self._begun(run, asked), tuple(asked["sites"])
+            known, sites = self._begun(header, asked), tuple(asked["sites"])
+            if not known.sealers:
+                raise ValueError("the keys of the others have not been given here")
             words = encoded(tasks, answers)
             received = self._opened(known, asked, sites)
             pairs = self._pairs(known, asked, received)
-            masks = self._masks(known, asked["sum"], pairs, len(words))
+            self._remember(known)
+            masks = self._masks(known, f"{asked['sum']} {content}", pairs, len(words))
         known.number, known.sites = asked["sum"], sites
         known.received, known.survivors = received, ()
         shapes = [answer.sums.shape for answer in answers]
@@ -187,46 +220,105 @@ class SecureSite:
     def _pairs(self, known: _Run, asked: Said, received: Keys) -> Keys:
         """Return the secrets that the site shares with each other one for this sum."""
         if known.cohort.is_whole:
-            known.pairs = known.pairs or known.sealer.agreements(
-                self.name, self._sealers(known, asked["sealers"], known.cohort.sites)
-            )
             return known.pairs
         publics = {name: part[2 * SECRET :] for name, part in received.items()}
         secrets = known.secrets[asked["sum"]]
         return agreements(self.name, secrets.private, publics)
 
-    def _keys(self, run: Any, asked: Said) -> Said:
-        """Begin a run: give the key by which others write to this site."""
-        cohort = Cohort.from_plain(run, asked)
+    def _keys(self, header: Mapping[str, Any], asked: Said) -> Said:
+        """Begin a run: give the key by which others write to this site, and its earlier cohorts."""
+        cohort, permit = Cohort.from_plain(header.get("run"), asked), _permit(header)
         if unknown := sorted(set(cohort.sites) - self._peers.keys()):
             raise ValueError(f"{unknown[0]} is not among the sites that are known here by a key")
         if self.name not in cohort.sites:
             raise ValueError(f"{self.name} is not among the sites that take part")
         cohort.check(cohort.sites, self._min_sites)
-        known = self._runs.setdefault(cohort.run, _Run(cohort, cohort.sites))
-        if known.cohort != cohort:
-            raise ValueError("the run began with other sites, or another threshold")
+        if cohort.run not in self._runs:
+            self._check_cohort(cohort, permit)
+            earlier = self._memory.earlier()
+            self._check_left_out(cohort.sites, earlier)
+            others = tuple(sorted(earlier - {cohort.sites}))
+            self._runs[cohort.run] = _Run(cohort, cohort.sites, permit, others)
+        known = self._runs[cohort.run]
+        if (known.cohort, known.permit) != (cohort, permit):
+            raise ValueError("the run began with other sites, or another threshold or permit")
         while len(self._runs) > RUNS:
             del self._runs[next(iter(self._runs))]
         key = known.sealer.public.hex()
-        signature = self._identity.sign(cohort.signed(self.name, key))
-        return {"sealer": [key, signature.hex()]}
+        signature = self._identity.sign(cohort.signed(self.name, key, known.earlier))
+        return {"sealer": [key, signature.hex(), [list(each) for each in known.earlier]]}
 
-    def _shares(self, run: Any, asked: Said) -> Said:
-        """Give shares of the secrets for the first sum."""
-        known, sites = self._runs[run], tuple(asked["sites"])
+    def _check_cohort(self, cohort: Cohort, permit: str) -> None:
+        """Refuse a cohort of other sites than those of the permit, or all that are known."""
+        known, where = set(self._peers), "peers.toml"
+        if self._permitted is not None:
+            known, where = set(self._permitted(permit)), f"permit {permit!r}"
+        if other := sorted(known ^ set(cohort.sites)):
+            what = "is missing" if other[0] in known else "is not one of them"
+            raise ValueError(f"they are over all sites of {where} here, and {other[0]} {what}")
+        if not (cohort.is_whole or self._terms.allow_dropouts):
+            raise ValueError(
+                "no site may drop out: run without --quorum, or let the owner of each site write "
+                "allow_dropouts = true under [federation] of site.toml"
+            )
+
+    def _check_left_out(self, sites: Names, earlier: Collection[Names]) -> None:
+        """Refuse a cohort without a site that this one has answered with, by the first rule."""
+        if sites in earlier:
+            return
+        before = {name for cohort in earlier for name in cohort}
+        if missing := sorted(before - set(sites) - set(self._terms.allow_alone)):
+            name = missing[0]
+            raise ValueError(
+                f"{name} took part before, and a sum without it would tell its own: ask {name} "
+                f"too, or, if its owner agrees, each other site writes allow_alone = [{name!r}]"
+            )
+
+    def _shares(self, header: Mapping[str, Any], asked: Said) -> Said:
+        """Take the others' keys if nobody stands alone; give shares of the first sum's secrets."""
+        known, sites = self._runs[header["run"]], tuple(asked["sites"])
         if not known.sealers:
             known.cohort.check(sites, self._min_sites)
-            known.sealers = self._sealers(known, asked["sealers"], sites)
-            known.sites = sites
+            sealers, pasts = self._sealers(known, asked["sealers"])
+            self._check_alone(known.cohort.sites, pasts)
+            known.pairs = known.sealer.agreements(self.name, sealers)
+            known.sealers, known.sites = sealers, sites
         return self._offer(known, 1)
 
-    def _unmask(self, run: Any, asked: Said) -> Said:
+    def _check_alone(self, sites: Names, pasts: Collection[Names]) -> None:
+        """Refuse a cohort in which too few were where this site was, by the second rule."""
+        if self.name in self._terms.allow_alone:
+            return
+        own = {past for past in pasts if self.name in past}
+        n = sum({past for past in pasts if name in past} == own for name in sites)
+        if n < self._min_sites:
+            raise ValueError(
+                f"of these sites, {n} (with itself) took part in the same sums as {self.name} so "
+                f"far, where {self._min_sites} must: let so many join at once, or its owner write "
+                f"allow_alone = [{self.name!r}]"
+            )
+
+    def _remember(self, known: _Run) -> None:
+        """Write down the cohort before the first sum of a run leaves; the past must be as it was.
+
+        The others have held against the rules what this site had signed of its past.
+        """
+        sites = known.cohort.sites
+
+        def check(earlier: Collection[Names]) -> None:
+            if set(earlier) - {sites} != set(known.earlier):
+                raise ValueError("this site has since answered over other sites: begin anew")
+            self._check_left_out(sites, earlier)
+
+        if not known.number:
+            self._memory.add(sites, check)
+
+    def _unmask(self, header: Mapping[str, Any], asked: Said) -> Said:
         """Tell shares: of the own masks of sites that answered, of the keys of those that did not.
 
         Once told, nothing else is told of this sum.
         """
-        known, survivors = self._runs[run], tuple(asked["survivors"])
+        known, survivors = self._runs[header["run"]], tuple(asked["survivors"])
         if asked["sum"] != known.number or known.cohort.is_whole:
             raise ValueError("this sum has nothing to recover")
         if known.survivors not in ((), survivors):
@@ -241,11 +333,14 @@ class SecureSite:
         }
         return {"shares": {name: share.hex() for name, share in told.items()}}
 
-    def _begun(self, run: Any, asked: Said) -> _Run:
+    def _begun(self, header: Mapping[str, Any], asked: Said) -> _Run:
         """Return the run of a sum that is asked for, if its sites and its number are allowed."""
+        run = header.get("run")
         if run not in self._runs:
             raise ValueError("this site has no keys of the run, as it was started anew: begin anew")
         known, sites = self._runs[run], tuple(asked["sites"])
+        if known.permit != _permit(header):
+            raise ValueError("the run began under another permit")
         if type(asked["sum"]) is not int or asked["sum"] != known.number + 1:
             raise ValueError(f"sum {asked['sum']!r} is asked for after sum {known.number}")
         if not set(sites) <= set(known.sites) or self.name not in sites:
@@ -253,21 +348,28 @@ class SecureSite:
         known.cohort.check(sites, self._min_sites)
         return known
 
-    def _sealers(self, known: _Run, keys: Said, sites: Sequence[str]) -> Keys:
-        """Return the public keys of all sites, each signed by the site for this run."""
-        checked = {}
-        for name in sites:
-            key, signature = map(bytes.fromhex, keys[name])
+    def _sealers(self, known: _Run, keys: Said) -> tuple[Keys, set[Names]]:
+        """Return the public keys of all sites, signed by each, and all their earlier cohorts."""
+        checked: Keys = {}
+        pasts: set[Names] = set()
+        for name in known.cohort.sites:
+            if name not in keys:
+                raise ValueError(f"{name} has given no key: a run begins with all of its sites")
+            key, signature, earlier = keys[name]
+            checked[name] = bytes.fromhex(key)
+            signed = known.cohort.signed(name, checked[name].hex(), earlier)
             try:
-                self._peers[name].verify(signature, known.cohort.signed(name, key.hex()))
+                self._peers[name].verify(bytes.fromhex(signature), signed)
             except InvalidSignature as error:
                 raise ValueError(
                     f"the key of {name} is not signed by the {name} that is known here"
                 ) from error
-            checked[name] = key
+            if not all(map(are_names, earlier)):
+                raise ValueError(f"what {name} says of earlier sums are not names of sites")
+            pasts |= set(map(tuple, earlier))
         if checked[self.name] != known.sealer.public:
             raise ValueError("the key of this site is not the one that it gave")
-        return checked
+        return checked, pasts
 
     def _offer(self, known: _Run, number: int) -> Said:
         """Return the sealed shares of the secrets for a sum, where sites may drop out."""
@@ -299,11 +401,11 @@ class SecureSite:
             opened[name] = known.sealer.open(sealed, known.sealers[name], context)
         return opened
 
-    def _masks(self, known: _Run, number: int, pairs: Keys, n_words: int) -> Words:
+    def _masks(self, known: _Run, what: str, pairs: Keys, n_words: int) -> Words:
         """Return the masks of a sum, whose secrets then are used up."""
-        masks = pair_mask(self.name, pairs, f"{known.cohort.run} {number}", n_words)
+        masks = pair_mask(self.name, pairs, f"{known.cohort.run} {what}", n_words)
         if not known.cohort.is_whole:
-            masks += own_mask(known.secrets.pop(number).own_seed, n_words)
+            masks += own_mask(known.secrets.pop(known.number + 1).own_seed, n_words)
         return masks
 
 
@@ -312,10 +414,17 @@ def _refusing() -> Iterator[None]:
     """Refuse a question that lacks something, or breaks a rule."""
     try:
         yield
+    except InputError:  # a file of the site, which is nobody else's business
+        raise
     except (LookupError, TypeError, AttributeError) as error:
         raise WireError("the question about secure sums is not whole") from error
     except ValueError as error:
         raise WireError(f"secure sums: {error}") from error
+
+
+def _permit(header: Mapping[str, Any]) -> str:
+    """Return the permit that a question names, empty if none."""
+    return str(header.get("permit", ""))
 
 
 def encoded(tasks: Sequence[Task], answers: Sequence[Summary]) -> Words:

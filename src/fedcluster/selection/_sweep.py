@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from fedcluster._choices import FUZZY_RULES
 from fedcluster.algorithms import FFCM
 from fedcluster.core import Floats, Result, RowTransform, State, Task
 from fedcluster.metrics._moments import Moments
@@ -35,8 +36,6 @@ ENOUGH = 2 / 3
 
 EXTENSIONS = (range(13, 25), range(25, 37), range(37, 49))
 """Larger numbers of clusters that are tried, where those before are not enough."""
-
-FUZZY_RULES = ("fuzzy-db", "xie-beni")
 
 
 def clustered_by(rule: str, m: float | None = None, averaging: str = "avg_2") -> dict[str, Any]:

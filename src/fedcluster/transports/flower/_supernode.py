@@ -21,7 +21,7 @@ from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, 
 from fedcluster._site import SiteFile
 from fedcluster.errors import InputError
 from fedcluster.federation._certificates import issue
-from fedcluster.federation._identity import IDENTITY, PEERS
+from fedcluster.federation._identity import COHORTS, IDENTITY, PEERS
 from fedcluster.federation._membership import Membership
 from fedcluster.federation._notices import running
 from fedcluster.federation._private import check_private, private_files
@@ -118,7 +118,7 @@ def check_files(path: Path, membership: Membership) -> None:
         With what to do.
     """
     folder = path.absolute().parent
-    own = (membership.certificate, "coordinator.pub", "flower", PEERS)
+    own = (membership.certificate, "coordinator.pub", "flower", PEERS, COHORTS)
     keys = (membership.key or "key", NEXT_KEY, "permit.key", IDENTITY)
     check_private(
         [folder, path, *(folder / name for name in own if name)],

@@ -1,0 +1,311 @@
+"""Values of every option that the covering array is drawn from.
+
+A factor is a name with its values, the first of which is the default. Factors of a job are the
+fields of its dataclass, those of a site the fields of its site file; a field without values here
+makes a test fail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from fedcluster._site import SiteFile
+from fedcluster.algorithms import Lloyd
+from fedcluster.core import State
+from fedcluster.jobs import Evaluate, Fit, Profile, SelectK
+from fedcluster.preprocessing import PreprocessingSpec
+from fedcluster.selection import Rule
+
+Factors = Mapping[str, Mapping[str, Any]]
+"""Of each factor its values, by what they are called."""
+
+Combination = Mapping[str, str]
+"""Of each factor the name of a value."""
+
+MEANS = np.array([[0.0, 160.0, 0.0], [6.0, 352.0, 0.125], [-5.0, 256.0, -0.125]])
+"""Where the rows' three clusters are, in the columns x, y and z."""
+
+
+def named(*values: Any) -> dict[str, Any]:
+    """Values that are called as they are written."""
+    return {str(value): value for value in values}
+
+
+PREPARE: dict[str, Any] = {
+    "none": None,
+    "mean": PreprocessingSpec(missing="mean"),
+    "drop": PreprocessingSpec("robust", missing="drop"),
+    "median": PreprocessingSpec(
+        "minmax",
+        missing="median",
+        bounds={"x": (-16.0, 16.0), "y": (64.0, 448.0), "z": (-1.0, 1.0)},
+        categories="none",
+    ),
+    "ignore": PreprocessingSpec(missing="ignore", weights={"x": 2.0}),
+    "pca": PreprocessingSpec(missing="mean", log=("y",), pca=2),
+}
+
+FIT: Factors = {
+    "n_clusters": named(3, (2, 3, 4), "auto", 1),
+    "algorithm": {**named("auto", "lloyd", "fkm", "kfed", "fedavg", "ffcm"), "own": Lloyd()},
+    "init": {**named("auto", "summaries", "sums", "k-means++", "random"), "array": MEANS + 0.5},
+    "n_init": named(None, 2),
+    "m": named(None, 2.0, 1.5),
+    "quality": named("good", "better", "best"),
+    "sums_only": named(False, True),
+    "max_iter": named(300, 3),
+    "tol": named(1e-4, 0.0, 0.01),
+    "metric": named("euclidean", "cosine"),
+    "model": named("k-means", "mixture"),
+    "covariance_type": named("full", "tied", "diag", "spherical"),
+    "reg_covar": named(1e-6, 1e-3),
+    "noise": named(False, True, 900.0),
+    "seed": named(0, 7),
+    "start": {"none": None, "means": State.at(MEANS + 0.25)},
+    "means": {"none": None, "given": State(MEANS + 0.25, np.array([30.0, 20.0, 10.0]))},
+    "grouped": named(False, True),
+    "participation": named(1.0, 0.6),
+    "prepare": PREPARE,
+    "site_rows": named((), (30.0, 60.0)),
+    "smallest": named(1, 4),
+    "trim": named(0.0, 0.1),
+    "robust": named(0, 1),
+    "profile": named(False, True),
+    "stability": named(False, 2),
+    "rule": {"none": None, "bic": Rule("bic"), "vote": Rule("vote"), "elbow": Rule("gap", "elbow")},
+    "epsilon": named(None, 20.0),
+    "delta": named(1e-6, 1e-3),
+    "group_size": named(1, 2),
+    "bounds": {
+        "none": None,
+        "pair": (-512.0, 512.0),
+        "mapping": {"x": (-16.0, 16.0), "y": (64.0, 448.0), "z": (-1.0, 1.0)},
+    },
+    "n_rows": named(None, 120.0),
+}
+
+SELECT_K: Factors = {
+    "k_min": named(1, 2),
+    "k_max": named(4, None, 3),
+    "rule": named("likelihood", "vote", "fuzzy-db", "bic", "gap"),
+    "averaging": named("avg_2", "avg_1"),
+    "m": named(None, 2.0),
+    "sums_only": named(False, True),
+    "metric": named("euclidean", "cosine"),
+    "seed": named(0, 7),
+    "pick": named("best", "elbow"),
+    "bounds": {"none": None, "pair": ((-16.0, 64.0, -1.0), (16.0, 448.0, 1.0))},
+    "participation": named(1.0, 0.6),
+    "prepare": PREPARE,
+}
+
+MODELS = ("plain", "prepared", "fuzzy", "mixture", "trimmed", "ignoring", "cosine")
+"""Models that others are scored and told of; see `worlds.model`."""
+
+EVALUATE: Factors = {
+    "model": named(*MODELS),
+    "labels": named(False, True),
+    "classes": named(None, ("a", "b", "c")),
+    "metrics": named((), ("fedcluster.metrics.Inertia",)),
+    "algorithms": named((), ("fedcluster.algorithms.GaussianMixture",)),
+    "participation": named(1.0, 0.6),
+    "seed": named(0, 7),
+    "n_references": named(2, 0),
+    "profile": named(False, True),
+}
+
+PROFILE: Factors = {
+    "model": named(*MODELS),
+    "algorithms": named((), ("fedcluster.algorithms.GaussianMixture",)),
+    "participation": named(1.0, 0.6),
+    "seed": named(0, 7),
+}
+
+JOBS: Mapping[str, tuple[type[Any], Factors]] = {
+    "fit": (Fit, FIT),
+    "select-k": (SelectK, SELECT_K),
+    "evaluate": (Evaluate, EVALUATE),
+    "profile": (Profile, PROFILE),
+}
+
+SITE: Factors = {
+    "columns": named(None, ("y", "x", "z")),
+    "weight_column": named(None, "weight"),
+    "group_column": named(None, "person"),
+    "label_column": named(None, "label"),
+    "id_column": named(None, "id"),
+    "codes": {"none": {}, "town": {"town": {"A": "Ahlen", "B": "Bonn", "C": "Celle"}}},
+    "missing_values": named((), (-999,)),
+    "factors": {"none": {}, "z": {"z": 4.0}},
+    "dates": {"none": {}, "age": {"seen": "age:2024-12-31"}},
+    "protection": named("limits", "groups", None),
+    "groups": {"default": {}, "3": {"p": 3, "min_rows": 6, "scale": "none"}},
+    "limits": {
+        "default": {},
+        "5": {"min_rows": 12, "min_cluster_size": 5},
+        "none": {"min_rows": 1, "min_cluster_size": 1},
+    },
+    "cost": {"default": {}, "small": {"seconds": 60, "message_mb": 10}},
+    "policy": {"default": {}, "narrow": {"max_clusters": 60, "denied": ["FedAvg"]}},
+    "privacy": {"none": {}, "budget": {"epsilon": 40.0, "delta": 1e-3, "group_size": 2}},
+    "colluders": named(None, 1),
+    "values_in_memory": named(1 << 23, 0),
+    "permits": {"none": {}, "not required": {"required": False}},
+}
+"""Fields of a site file; what they say that a federation over a network adds is its engine."""
+
+PRIVATE = {"bounds": "mapping", "site.protection": "limits"}
+NEEDS: Mapping[tuple[str, str], Mapping[str, str]] = {
+    ("text", "True"): {"prepare": "mean"},
+    ("missing", "True"): {"prepare": "mean", "model": "prepared"},
+    ("dates held", "True"): {"prepare": "mean"},
+    ("algorithm", "ffcm"): {"m": "2.0"},
+    ("noise", "True"): {"model": "mixture"},
+    ("noise", "900.0"): {"model": "mixture"},
+    ("start", "means"): {"model": "mixture"},
+    ("covariance_type", "tied"): {"model": "mixture"},
+    ("covariance_type", "diag"): {"model": "mixture"},
+    ("covariance_type", "spherical"): {"model": "mixture"},
+    ("reg_covar", "0.001"): {"model": "mixture"},
+    ("rule", "bic"): {"n_clusters": "(2, 3, 4)"},
+    ("rule", "vote"): {"n_clusters": "(2, 3, 4)"},
+    ("rule", "elbow"): {"n_clusters": "(2, 3, 4)"},
+    ("averaging", "avg_1"): {"rule": "fuzzy-db", "m": "2.0"},
+    ("rule", "fuzzy-db"): {"m": "2.0"},
+    ("pick", "elbow"): {"rule": "gap"},
+    ("epsilon", "20.0"): PRIVATE,
+    ("delta", "0.001"): {"epsilon": "20.0", **PRIVATE},
+    ("group_size", "2"): {"epsilon": "20.0", **PRIVATE},
+    ("n_rows", "120.0"): {"epsilon": "20.0", **PRIVATE},
+    ("bounds", "mapping"): {"epsilon": "20.0", "site.protection": "limits"},
+    ("bounds", "pair"): {"epsilon": "20.0", "site.protection": "limits"},
+    ("classes", "('a', 'b', 'c')"): {"site.label_column": "label"},
+    ("labels", "True"): {"site.label_column": "label"},
+    ("site.codes", "town"): {"text": "True", "prepare": "mean"},
+    ("site.dates", "age"): {"dates held": "True", "prepare": "mean"},
+    ("site.missing_values", "(-999,)"): {"missing": "True", "prepare": "mean", "model": "prepared"},
+    ("site.privacy", "budget"): {
+        "site.protection": "None",
+        "epsilon": "20.0",
+        "bounds": "mapping",
+        "engine": "wire",
+    },
+    ("site.colluders", "1"): {
+        "site.privacy": "budget",
+        "site.protection": "None",
+        "epsilon": "20.0",
+        "bounds": "mapping",
+        "engine": "secure",
+    },
+}
+"""What a value needs beside it to mean anything: without that, it is refused."""
+
+NO_NAMES = "a sparse matrix holds numbers alone"
+IMPOSSIBLE: Mapping[frozenset[tuple[str, str]], str] = {
+    frozenset(pair): why
+    for why, pairs in {
+        NO_NAMES: [
+            (("source", "npz"), other)
+            for other in [
+                ("text", "True"),
+                ("dates held", "True"),
+                ("missing", "True"),
+                ("site.weight_column", "weight"),
+                ("site.group_column", "person"),
+                ("site.label_column", "label"),
+                ("site.id_column", "id"),
+                ("site.codes", "town"),
+                ("site.dates", "age"),
+                ("site.missing_values", "(-999,)"),
+                ("labels", "True"),
+                ("classes", "('a', 'b', 'c')"),
+            ]
+        ],
+        "a start has as many centres and columns as there are clusters and prepared columns": [
+            (start, other)
+            for start in [("init", "array"), ("start", "means"), ("means", "given")]
+            for other in [
+                ("n_clusters", "1"),
+                ("prepare", "pca"),
+                ("text", "True"),
+                ("dates held", "True"),
+            ]
+        ],
+        "a start is of one number of clusters": [
+            (("start", "means"), ("n_clusters", several)) for several in ("auto", "(2, 3, 4)")
+        ],
+        "at a site all of whose rows are noise, no cluster has a profile": [
+            (("noise", "True"), ("n_clusters", "1"))
+        ],
+        "classes are labels that sites have told": [
+            (("classes", "('a', 'b', 'c')"), ("site.label_column", "None"))
+        ],
+        "there is no such column": [
+            (("site.codes", "town"), ("text", "False")),
+            (("site.dates", "age"), ("dates held", "False")),
+            (("site.missing_values", "(-999,)"), ("missing", "False")),
+        ],
+        "what a budget allows is a matter of the network's end": [
+            (("site.privacy", "budget"), ("engine", engine))
+            for engine in ("local", "relays", "resumed")
+        ],
+        "a table of numbers without names": [
+            (("way", way), other)
+            for way in ("array", "sparse")
+            for other in [("text", "True"), ("dates held", "True")]
+        ],
+    }.items()
+    for pair in pairs
+}
+"""Pairs of values of which no combination can be made, by the reason."""
+
+SLOW = (("n_clusters", "auto"), ("quality", "best"))
+"""Values that take long: with every other value in the long tests, else in one combination."""
+
+NOT_DRAWN = {"name", "path", "federation", "source"}
+"""Fields of a site file that are drawn as other factors, or are no choice."""
+
+ROWS: Factors = {
+    "sites": {"3": (3, 40), "4": (4, 40), "9": (9, 40)},
+    "source": named("csv", "parquet", "sqlite", "npz"),
+    "text": named(False, True),
+    "missing": named(False, True),
+    "dates held": named(False, True),
+}
+"""How many sites with how many rows, from which files, and what their columns hold."""
+
+ENGINES = ("local", "wire", "relays", "resumed", "resumed wire", "secure")
+TABLES = ("pandas", "array", "polars", "arrow", "sparse", "paths")
+COMMANDS = ("files", "site files")
+"""How a user asks for it on this machine: an estimator given tables, or the command line."""
+
+
+@cache
+def factors_of(job: str) -> Factors:
+    """All factors of a job, of its sites and rows, of engines and ways."""
+    own = JOBS[job][1]
+    ways = (*TABLES, *COMMANDS) if job == "fit" else COMMANDS
+    site = {f"site.{name}": values for name, values in SITE.items()}
+    return {**own, **site, **ROWS, "engine": named(*ENGINES), "way": named(*ways)}
+
+
+@cache
+def defaults(job: str) -> Mapping[str, str]:
+    """The combination of all defaults."""
+    return {name: next(iter(values)) for name, values in factors_of(job).items()}
+
+
+def undeclared() -> dict[str, Sequence[str]]:
+    """Fields without values here, and values of fields that there are not."""
+    declared = {name: (kind, set(own)) for name, (kind, own) in JOBS.items()}
+    declared["site"] = (SiteFile, {*SITE, *NOT_DRAWN})
+    return {
+        name: sorted({each.name for each in fields(kind)} ^ own)
+        for name, (kind, own) in declared.items()
+        if {each.name for each in fields(kind)} ^ own
+    }

@@ -1,0 +1,507 @@
+"""From a combination to rows, site files, clients, engines and a job.
+
+Values lie on dyadic grids, so that sums of them are exact: where rows are taken as they are, no bit
+depends on their order.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy import sparse
+from secure_sites import STEPS, Wire, identities
+
+from fedcluster._artefacts import model_of
+from fedcluster._assigned_rows import row_transform
+from fedcluster._site import SiteFile
+from fedcluster.client import Client
+from fedcluster.core import Answers, Engine, SiteInfo, Task
+from fedcluster.engines import LocalEngine, Relay
+from fedcluster.engines._recorded import RecordedEngine
+from fedcluster.engines._remote import RemoteEngine
+from fedcluster.engines._responder import Responder
+from fedcluster.federation._membership import site_budget
+from fedcluster.jobs import Fit, JobReport, execute, preprocessing_of
+from fedcluster.model import Model
+from fedcluster.preprocessing import PreprocessingSpec
+from fedcluster.privacy._policy import Policy
+from fedcluster.secure._cohort import Terms
+from fedcluster.secure._engine import SecureEngine
+from fedcluster.secure._site import SecureSite
+from pairs.factors import JOBS, MEANS, Combination, factors_of
+
+NUMBERS = ("x", "y", "z")
+GRID = np.array([64.0, 4.0, 4096.0])
+"""Values of the columns x, y and z are multiples of one over these."""
+TOWNS = np.array(["Ahlen", "Bonn", "Celle"])
+NOTHING = "-999"
+"""How a file says that a value is missing, where its site file says so."""
+
+
+class AskedError(Exception):
+    """A site would be asked now."""
+
+
+class KilledError(Exception):
+    """The coordinator ends here."""
+
+
+# Rows
+
+
+def frames(c: Combination, seed: int = 0) -> dict[str, pd.DataFrame]:
+    """The rows of each site with all the columns that a combination speaks of."""
+    names = ("sites", "text", "missing", "dates held")
+    return _frames(tuple((name, c[name]) for name in names), seed)
+
+
+@cache
+def _frames(held: tuple[tuple[str, str], ...], seed: int) -> dict[str, pd.DataFrame]:
+    values = chosen("fit", dict(held), dict(held))
+    n_sites, n = values["sites"]
+    rng = np.random.default_rng([seed, n_sites])
+    made = {}
+    for i in range(n_sites):
+        kind = rng.permutation(np.arange(n) % 3)
+        near = np.rint(64 * rng.normal(size=(n, 3))) / GRID
+        frame = pd.DataFrame(MEANS[kind] + near, columns=list(NUMBERS))
+        if values["missing"]:
+            frame.loc[rng.choice(n, n // 8, replace=False), "z"] = np.nan
+        if values["text"]:
+            frame["town"] = TOWNS[np.where(rng.random(n) < 0.2, rng.integers(0, 3, n), kind)]
+        if values["dates held"]:
+            days = 365 * (kind + 1) + rng.integers(0, 300, n)
+            frame["seen"] = pd.Timestamp("1960-01-01") + pd.to_timedelta(days, unit="D")
+        frame["weight"] = rng.integers(1, 4, n).astype(float)
+        frame["person"] = ""
+        frame.loc[np.argsort(kind, kind="stable"), "person"] = [f"p{i}-{j // 2}" for j in range(n)]
+        frame["label"] = np.array(list("abc"))[kind]
+        frame["id"] = [f"r{i}-{j}" for j in range(n)]
+        made[f"site{i}"] = frame
+    return made
+
+
+def chosen(job: str, c: Combination, names: Collection[str]) -> dict[str, Any]:
+    """The values of some factors."""
+    factors = factors_of(job)
+    return {name: factors[name][c[name]] for name in names if name in c}
+
+
+# Files
+
+
+@dataclass(frozen=True, eq=False)
+class World:
+    """Sites of a combination, with their files.
+
+    Parameters
+    ----------
+    job_name : str
+        What is done.
+    c : mapping
+        The combination.
+    frames : mapping of str to DataFrame
+        All rows.
+    """
+
+    job_name: str
+    c: Combination
+    frames: Mapping[str, pd.DataFrame]
+
+    @cached_property
+    def folder(self) -> Path:
+        """Where the files are, made when the first is written."""
+        return Path(mkdtemp(prefix="pairs-"))
+
+    @cached_property
+    def site(self) -> dict[str, Any]:
+        """The values of the fields of the site files."""
+        names = [name for name in self.c if name.startswith("site.")]
+        given = chosen(self.job_name, self.c, names)
+        return {name.removeprefix("site."): value for name, value in given.items()}
+
+    @property
+    def parts(self) -> dict[str, str]:
+        """The columns that are no values, by the key of a site file."""
+        keys = ("weight_column", "group_column", "label_column", "id_column")
+        return {key: self.site[key] for key in keys if self.site[key] is not None}
+
+    @cached_property
+    def tables(self) -> dict[str, pd.DataFrame]:
+        """What a user sees of each site: the values, and the columns with a part."""
+        return {
+            name: frame[[column for column in map(str, frame) if self._is_told(column)]]
+            for name, frame in self.frames.items()
+        }
+
+    def _is_told(self, column: str) -> bool:
+        return column not in ("weight", "person", "label", "id") or column in self.parts.values()
+
+    @property
+    def values(self) -> list[str]:
+        """The columns to cluster by, in the order in which they are told."""
+        if self.site["columns"] is not None:
+            return list(self.site["columns"])
+        first = next(iter(self.tables.values()))
+        return [column for column in map(str, first) if column not in self.parts.values()]
+
+    def written(self, name: str) -> pd.DataFrame:
+        """Rows as they stand in the file of a site, in its own units and its own words."""
+        frame = self.tables[name].copy()
+        for column, factor in self.site["factors"].items():
+            frame[column] /= factor
+        for column, codes in self.site["codes"].items():
+            if column in frame:
+                known = {meant: code for code, meant in codes.items()}
+                frame[column] = frame[column].map({**{t: t for t in TOWNS}, **known})
+        if self.site["missing_values"]:
+            frame["z"] = frame["z"].fillna(float(self.site["missing_values"][0]))
+        return frame
+
+    def write(self) -> dict[str, Path]:
+        """Write the files and site files of all sites; returns the site files."""
+        return {name: self._write(name) for name in self.frames}
+
+    def _write(self, name: str) -> Path:
+        folder = self.folder / name
+        folder.mkdir(parents=True, exist_ok=True)
+        source = WRITERS[self.c["source"]](self.written(name), folder)
+        site, lines = self.site, [f'name = "{name}"']
+        keys = ("columns", "missing_values", "protection", "values_in_memory")
+        for key, value in {**self.parts, **{key: site[key] for key in keys}}.items():
+            if value not in (None, ()):
+                lines.append(f"{key} = {json.dumps(value)}")
+        if site["privacy"] and site["colluders"] is not None:
+            site = {**site, "privacy": {**site["privacy"], "colluders": site["colluders"]}}
+        lines += ["[source]", *source]
+        for key in ("codes", "factors", "dates", "groups", "limits", "cost", "policy", "privacy"):
+            for sub in (site[key],) if site[key] else ():
+                lines.append(f"[{key}]")
+                lines += [f"{k} = {_toml(value)}" for k, value in sub.items()]
+        if site["permits"]:
+            lines += ["[permits]", "required = false"]
+        (folder / "site.toml").write_text("\n".join([*lines, ""]))
+        return folder / "site.toml"
+
+    @cached_property
+    def site_files(self) -> list[SiteFile]:
+        return [SiteFile.load(path) for path in self.write().values()]
+
+    # Clients
+
+    def clients(
+        self, columns: Sequence[str] | None = None, *, raw: bool, network: bool = True
+    ) -> list[Client]:
+        """The clients of the sites, as a federation has them, or as this machine does."""
+        return [self.client(site, columns, raw=raw, network=network) for site in self.site_files]
+
+    def client(
+        self, site: SiteFile, columns: Sequence[str] | None, *, raw: bool, network: bool = True
+    ) -> Client:
+        """As the worker of a site makes its client, or the command line."""
+        grouped = "groups" if network else "limits"
+        if site.privacy is None and (site.protection or grouped) == "groups":
+            client = self._grouped(site)
+            own = tuple(columns or site.opened(raw=True).columns)
+            return client.with_columns(own, raw=raw)
+        client = site.client(columns, raw=raw)
+        client.key = b"one key for all engines"
+        return client
+
+    @property
+    def client_is_grouped(self) -> bool:
+        """Whether sites of a federation make groups of their rows."""
+        return self.site["privacy"] == {} and self.site["protection"] != "limits"
+
+    def _grouped(self, site: SiteFile) -> Client:
+        known = self.__dict__.setdefault("_known_groups", {})
+        if site.name not in known:
+            known[site.name] = site.grouped_client()
+            known[site.name].key = b"one key for all engines"
+        return known[site.name]
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{json.dumps(k)} = {_toml(v)}" for k, v in value.items()) + " }"
+    return json.dumps(value)
+
+
+def _csv(frame: pd.DataFrame, folder: Path) -> list[str]:
+    frame.to_csv(folder / "rows.csv", index=False, date_format="%Y-%m-%d")
+    return ['path = "rows.csv"']
+
+
+def _parquet(frame: pd.DataFrame, folder: Path) -> list[str]:
+    if "seen" in frame:
+        frame = frame.assign(seen=frame["seen"].dt.date)
+    frame.to_parquet(folder / "rows.parquet", index=False)
+    return ['path = "rows.parquet"']
+
+
+def _sqlite(frame: pd.DataFrame, folder: Path) -> list[str]:
+    if "seen" in frame:
+        frame = frame.assign(seen=frame["seen"].dt.strftime("%Y-%m-%d"))
+    (folder / "rows.db").unlink(missing_ok=True)
+    connection = sqlite3.connect(folder / "rows.db")
+    frame.to_sql("rows", connection, index=False)
+    connection.close()
+    return ['path = "rows.db"']
+
+
+def _npz(frame: pd.DataFrame, folder: Path) -> list[str]:
+    """A sparse matrix, which has no names of its own."""
+    sparse.save_npz(folder / "rows.npz", sparse.csr_matrix(frame.to_numpy(dtype=float)))
+    return ['path = "rows.npz"', f"names = {json.dumps(list(frame))}"]
+
+
+WRITERS: Mapping[str, Callable[[pd.DataFrame, Path], list[str]]] = {
+    "csv": _csv,
+    "parquet": _parquet,
+    "sqlite": _sqlite,
+    "npz": _npz,
+}
+
+
+# Engines
+
+
+class Counted:
+    """An engine that counts what another one is asked, and keeps it.
+
+    Parameters
+    ----------
+    engine : Engine
+        Who is asked.
+    most : int, optional
+        How often; then it fails as a coordinator that is killed.
+    error : type
+        How it fails.
+    """
+
+    def __init__(
+        self, engine: Engine, most: int | None = None, error: type[Exception] = KilledError
+    ) -> None:
+        self.engine, self.most, self.error = engine, most, error
+        self.asked: list[tuple[Sequence[Task], list[Answers]]] = []
+
+    def introduce(self, **asked: Any) -> tuple[SiteInfo, ...]:
+        return self.engine.introduce(**asked)
+
+    def ask(self, tasks: Sequence[Task], sites: Iterable[str] | None = None) -> list[Answers]:
+        if len(self.asked) == self.most:
+            raise self.error
+        names = None if sites is None else list(sites)
+        self.asked.append((tasks, []))
+        answers = self.engine.ask(tasks, names)
+        self.asked[-1] = tasks, answers
+        return answers
+
+
+class OneByOne:
+    """The engine of the definition: every client is asked for itself, in the order of names."""
+
+    def __init__(self, clients: Iterable[Client]) -> None:
+        self.clients = {client.name: client for client in sorted(clients, key=lambda c: c.name)}
+
+    def introduce(self, **asked: Any) -> tuple[SiteInfo, ...]:
+        return tuple(client.introduce(**asked) for client in self.clients.values())
+
+    def ask(self, tasks: Sequence[Task], sites: Iterable[str] | None = None) -> list[Answers]:
+        asked = set(self.clients if sites is None else sites)
+        told = {name: self.clients[name].answers(tasks) for name in self.clients if name in asked}
+        missing = tuple(name for name in self.clients if name not in asked)
+        return [
+            Answers({name: each[t] for name, each in told.items()}, missing)
+            for t in range(len(tasks))
+        ]
+
+
+def responder(world: World, site: SiteFile, secure: SecureSite | None = None) -> Responder:
+    """A site's end of the wire, as `site_responder` makes it, without its process and its log."""
+    columns = tuple(site.opened(raw=True).columns)
+
+    def choose(chosen: Sequence[str], raw: bool = False) -> Client:
+        return world.client(site, chosen, raw=raw)
+
+    grouped = site.protection != "limits" and site.privacy is None
+    return Responder(
+        _Lazy(site.name, lambda: choose(columns)),
+        columns=columns,
+        choose=choose,
+        steps=STEPS,
+        preprocessors=lambda plain: row_transform(plain, steps=STEPS),
+        policy=Policy(site.policy, budget=site_budget(site), grouped=grouped),
+        secure=secure,
+    )
+
+
+class _Lazy:
+    """A client that is made when it is first asked."""
+
+    def __init__(self, name: str, make: Callable[[], Client]) -> None:
+        self.name, self._make = name, cache(make)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._make(), name)
+
+
+def local(world: World, job: Any, *, network: bool = True) -> LocalEngine:
+    raw = preprocessing_of(job) is not None or _is_private(job)
+    return LocalEngine(world.clients(columns_asked(world, job), raw=raw, network=network))
+
+
+def one_by_one(world: World, job: Any, *, network: bool = True) -> OneByOne:
+    raw = preprocessing_of(job) is not None or _is_private(job)
+    return OneByOne(world.clients(columns_asked(world, job), raw=raw, network=network))
+
+
+def _is_private(job: Any) -> bool:
+    return isinstance(job, Fit) and job.epsilon is not None
+
+
+def columns_asked(world: World, job: Any) -> list[str] | None:
+    """The columns that a coordinator names, where it does; those of a model."""
+    model = getattr(job, "model", None)
+    if isinstance(model, Model):
+        return list(model.columns)
+    return None
+
+
+def relays(world: World, job: Any) -> LocalEngine:
+    clients = local(world, job).clients.values()
+    each = list(clients)
+    size = 3 if len(each) >= 9 else len(each)
+    groups = [each[i : i + size] for i in range(0, len(each), size)]
+    return LocalEngine(Relay(f"relay{i}", LocalEngine(some)) for i, some in enumerate(groups))
+
+
+def wire(world: World, job: Any) -> RemoteEngine:
+    ends = {site.name: responder(world, site) for site in world.site_files}
+    carrier = Wire(ends)
+    engine: Any = RemoteEngine(carrier, ends)
+    engine.wire = carrier
+    return _choosing(world, job, engine)
+
+
+def secure(world: World, job: Any) -> SecureEngine:
+    names = [site.name for site in world.site_files]
+    keys = identities(names)
+    peers = {name: key.public_key() for name, key in keys.items()}
+    ends = {
+        site.name: responder(
+            world,
+            site,
+            SecureSite(site.name, keys[site.name], peers, Terms(colluders=site.colluders)),
+        )
+        for site in world.site_files
+    }
+    return _choosing(world, job, SecureEngine(Wire(ends), ends))
+
+
+def _choosing(world: World, job: Any, engine: Any) -> Any:
+    """What a run does first: it chooses columns, as `conduct` does."""
+    columns = columns_asked(world, job)
+    if _is_private(job):
+        named = job.bounds if isinstance(job.bounds, Mapping) else world.values
+        engine.choose_publicly(tuple(columns or named))
+    else:
+        engine.choose(columns, raw=preprocessing_of(job) is not None)
+    return engine
+
+
+MAKERS: Mapping[str, Callable[[World, Any], Any]] = {
+    "local": local,
+    "wire": wire,
+    "relays": relays,
+    "resumed": local,
+    "resumed wire": wire,
+    "secure": secure,
+}
+
+
+# Jobs
+
+
+def job_of(world: World) -> Any:
+    """The job of a combination."""
+    kind, factors = JOBS[world.job_name]
+    given = {name: factors[name][world.c[name]] for name in factors}
+    if world.job_name == "fit":
+        given["prepare"] = with_columns(given["prepare"], world)
+        given["init"] = for_width(given["init"], world)
+    if "model" in given and world.job_name in ("evaluate", "profile"):
+        given["model"] = model(given["model"])
+    return kind(**given)
+
+
+def with_columns(prepare: PreprocessingSpec | None, world: World) -> PreprocessingSpec | None:
+    """A preparation that says what becomes of dates, as files with them do."""
+    dates = world.site["dates"]
+    return replace(prepare, dates=dates) if prepare is not None and dates else prepare
+
+
+def for_width(init: Any, world: World) -> Any:
+    return init
+
+
+@cache
+def model(name: str) -> Model:
+    """A model that a fit with other rows has found, for jobs about models."""
+    whole = {key: next(iter(values)) for key, values in factors_of("fit").items()}
+    world = World("fit", whole, frames(whole, seed=9))
+    jobs = {
+        "plain": Fit(3),
+        "prepared": Fit(3, prepare=PreprocessingSpec(missing="mean")),
+        "fuzzy": Fit(3, m=2.0),
+        "mixture": Fit(3, model="mixture"),
+        "trimmed": Fit(3, trim=0.1),
+        "ignoring": Fit(3, prepare=PreprocessingSpec(missing="ignore")),
+        "cosine": Fit(3, metric="cosine", prepare=PreprocessingSpec(missing="mean")),
+    }
+    job = jobs[name]
+    return model_of(execute(job, one_by_one(world, job), columns=world.values))
+
+
+def run(world: World, job: Any, engine: Engine) -> JobReport:
+    """Carry a job out as commands do."""
+    raw = preprocessing_of(job) is not None
+    columns = () if raw else tuple(columns_asked(world, job) or world.values)
+    if _is_private(job) and isinstance(job.bounds, Mapping):
+        columns = tuple(job.bounds)
+    return execute(job, engine, columns=columns)
+
+
+def probe(world: World, job: Any, engine: Engine) -> Exception | None:
+    """How a job is refused before any site is asked; None where one would be.
+
+    The engine raises AskedError where it is asked.
+    """
+    try:
+        run(world, job, engine)
+    except AskedError:
+        return None
+    except Exception as error:
+        return error
+    raise AssertionError("no site was asked, and there is a result")
+
+
+def resumed(world: World, job: Any, make: Callable[[World, Any], Any], at: int) -> JobReport:
+    """A run that is killed before the exchange of a number, and goes on."""
+    folder = Path(mkdtemp(dir=world.folder))
+    try:
+        run(world, job, RecordedEngine(Counted(make(world, job), at), folder))
+    except KilledError:
+        pass
+    else:
+        raise AssertionError(f"the run has no exchange {at}")
+    return run(world, job, RecordedEngine(make(world, job), folder))

@@ -1,0 +1,409 @@
+"""What things cost, by counters: a clock tells of the machine, a counter of the code."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedcluster import FederatedKMeans
+from fedcluster.client import Client
+from fedcluster.core import Answers, Data, Floats, Summary, Task
+from fedcluster.engines import LocalEngine
+from fedcluster.engines import _crowd as crowd
+from fedcluster.jobs import Evaluate, Fit, Profile, execute
+from fedcluster.model import Model
+from fedcluster.preprocessing import PreprocessingSpec
+
+
+@dataclass
+class Costs:
+    """What was counted.
+
+    Parameters
+    ----------
+    exchanges : list of Counter
+        How many tasks of each step each exchange carried.
+    at_each : Counter
+        Steps that a site computed by itself, over all sites.
+    at_once : Counter
+        Steps that were computed for all sites at once.
+    """
+
+    exchanges: list[Counter[str]] = field(default_factory=list)
+    at_each: Counter[str] = field(default_factory=Counter)
+    at_once: Counter[str] = field(default_factory=Counter)
+
+
+@pytest.fixture
+def costs(monkeypatch: pytest.MonkeyPatch) -> Costs:
+    """Counters in the one place where an engine asks, and the two where steps meet rows."""
+    counted, ask, answers, computed = Costs(), LocalEngine.ask, Client.answers, Client.computed
+
+    def asking(
+        engine: LocalEngine, tasks: Sequence[Task], sites: Iterable[str] | None = None
+    ) -> list[Answers]:
+        counted.exchanges.append(Counter(type(task.step).__name__ for task in tasks))
+        return ask(engine, tasks, sites)
+
+    def answering(client: Client, tasks: Sequence[Task]) -> list[Summary]:
+        counted.at_each.update(type(task.step).__name__ for task in tasks)
+        return answers(client, tasks)
+
+    def computing(client: Client, task: Task) -> Summary:
+        counted.at_each[type(task.step).__name__] += 1
+        return computed(client, task)
+
+    def counting(answer: Any) -> Any:
+        def at_all(task: Task, table: crowd.Table) -> Any:
+            counted.at_once[type(task.step).__name__] += 1
+            return answer(task, table)
+
+        return at_all
+
+    monkeypatch.setattr(LocalEngine, "ask", asking)
+    monkeypatch.setattr(Client, "answers", answering)
+    monkeypatch.setattr(Client, "computed", computing)
+    monkeypatch.setattr(
+        crowd, "AT_ONCE", {kind: counting(answer) for kind, answer in crowd.AT_ONCE.items()}
+    )
+    return counted
+
+
+DOCS = Path(__file__).parents[1] / "docs"
+
+
+def blobs(n: int, d: int = 3, k: int = 4) -> Floats:
+    rng = np.random.default_rng(0)
+    means = rng.uniform(-9, 9, size=(k, d))
+    return means[np.arange(n) % k] + rng.normal(size=(n, d))
+
+
+@pytest.mark.parametrize("n_sites", [51, 1000, 10_000])
+@pytest.mark.parametrize("rows_each", [2, 20])
+def test_no_step_of_a_default_fit_is_computed_site_by_site(
+    n_sites: int, rows_each: int, costs: Costs
+) -> None:
+    X = blobs(n_sites * rows_each)
+    FederatedKMeans(4, random_state=0).fit(X, sites=np.arange(len(X)) % n_sites)
+    assert not costs.at_each
+    assert costs.at_once == sum(costs.exchanges, Counter())
+
+
+def test_the_influence_of_up_to_fifty_sites_takes_one_answer_of_each(costs: Costs) -> None:
+    X = blobs(500)
+    model = FederatedKMeans(4, random_state=0).fit(X, sites=np.arange(500) % 50)
+    assert len(model.influence_) == 50
+    assert costs.at_each == {"Lloyd": 50}
+
+
+# What each job computes site by site where sites are many and small. A step that is no longer asked
+# at once is noticed, and so is one that now is.
+
+COLUMNS = ("x0", "x1", "x2")
+OF_A_MODEL = {"Scatter", "SimplifiedSilhouette", "Spread", "SquaredSilhouette", "MixtureLikelihood"}
+OF_A_MODEL |= {"ColumnSpread"}
+OF_PROFILES = {"ClusterColumns", "ClusterCells", "ClusterSilhouettes"}
+OF_A_CHOICE = {"Moments", "ColumnShape", "Covariance", "AxisCounts", "GaussianMixture"}
+
+BY_SITE: dict[str, tuple[Any, set[str]]] = {
+    "fit": (Fit(4), set()),
+    "fit from sums": (Fit(4, sums_only=True), set()),
+    "fit --profile": (Fit(4, profile=True), OF_PROFILES),
+    "fit, scaled": (Fit(4, prepare=PreprocessingSpec()), {"Missing", "Means", "Squares"}),
+    "fit --fuzzy": (Fit(4, m=2.0), {"FFCM", "FuzzyObjective"}),
+    "fit --algorithm fkm": (Fit(4, algorithm="fkm"), {"FKM"}),
+    "fit --quality better": (Fit(4, quality="better"), {"FKM"}),
+    "fit --model mixture": (Fit(4, model="mixture", n_init=2), {"GaussianMixture"}),
+    "fit --trim": (Fit(4, trim=0.05), {"TrimmedLloyd"}),
+    "fit --participation": (Fit(4, participation=0.2), {"Lloyd"}),  # last sums of each are kept
+    "fit --robust": (Fit(4, robust=1), {"SiteSummaries", "Lloyd", "Inertia"}),  # each is compared
+    "fit --stability": (
+        Fit(4, stability=2),
+        {"SiteSummaries", "Lloyd", "Separation", "Agreement"},  # of rows that are drawn anew
+    ),
+    "fit -k 2,3": (Fit([2, 3]), OF_A_MODEL | OF_A_CHOICE | {"MixtureOverlap"}),
+    "evaluate": (Evaluate(None), OF_A_MODEL),
+    "profile": (Profile(None), OF_PROFILES),
+}
+
+
+def engine_of(X: Floats, n_sites: int) -> LocalEngine:
+    return LocalEngine(Client(f"{i:05d}", Data(X[i::n_sites])) for i in range(n_sites))
+
+
+def model_of(X: Floats, n_sites: int) -> Model:
+    fitted = FederatedKMeans(K, random_state=0).fit([X[i::n_sites] for i in range(n_sites)])
+    return Model.from_estimator(fitted)
+
+
+@pytest.mark.parametrize("job", BY_SITE)
+def test_steps_that_are_computed_site_by_site_are_those_of_this_table(
+    job: str, costs: Costs
+) -> None:
+    asked, by_site = BY_SITE[job]
+    X = blobs(60 * 20)
+    if isinstance(asked, Evaluate | Profile):
+        asked = replace(asked, model=model_of(X, 1))
+    costs.at_each.clear()
+    execute(asked, engine_of(X, 60), columns=COLUMNS)
+    assert set(costs.at_each) == by_site
+
+
+# What the pages say, held by counters. The words are looked up in the page: neither can be changed
+# without the other. Rows have clusters, or none, where runs take longest.
+
+K, D, N_SITES = 4, 3, 5
+KINDS: dict[str, Floats] = {
+    "clusters": blobs(6000, D, K),
+    "none": np.random.default_rng(1).uniform(size=(6000, D)),
+}
+Exchanges = list[tuple[Counter[str], dict[str, int], tuple[str, ...]]]
+
+
+@cache
+def asked(kind: str, what: str, **options: Any) -> Exchanges:
+    """How many tasks of each step each exchange of a job had, what each site sent, who answered."""
+    X = KINDS[kind]
+    if "pca" in options:
+        options["prepare"] = PreprocessingSpec(pca=options.pop("pca"))
+    if what == "fit":
+        job: Any = Fit(**{"n_clusters": K, **options})
+    else:
+        job = {"evaluate": Evaluate, "describe": Profile}[what](model_of(X, 1), **options)
+    report = execute(job, engine_of(X, N_SITES), columns=COLUMNS)
+    rounds = report.outcome.communication_rounds
+    return [(Counter(r.steps), dict(r.values_sent), r.answered) for r in rounds]
+
+
+def rounds(kind: str, what: str = "fit", **options: Any) -> int:
+    return len(asked(kind, what, **options))
+
+
+def with_step(kind: str, step: str, **options: Any) -> Exchanges:
+    """The exchanges of a fit that asked a step."""
+    return [each for each in asked(kind, "fit", **options) if step in each[0]]
+
+
+def most_tasks(kind: str, first: int, last: int, **options: Any) -> int:
+    """The most runs in rounds of Lloyd's algorithm, from the first to the last, from 1."""
+    every = [each[0]["Lloyd"] for each in with_step(kind, "Lloyd", **options)]
+    return max(every[first - 1 : last], default=0)
+
+
+def sent(exchanges: Exchanges) -> int:
+    """The most numbers that a site sent in one of some exchanges, for each task."""
+    return max(max(values.values()) // sum(steps.values()) for steps, values, _ in exchanges)
+
+
+def reads(kind: str) -> float:
+    """How often rows in chunks are read for each exchange of a fit."""
+
+    class Chunks:
+        n_read = 0
+
+        def __len__(self) -> int:
+            return 1200
+
+        def chunks(self) -> Iterator[Data]:
+            Chunks.n_read += 1
+            return map(Data, np.array_split(KINDS[kind][:1200], 3))
+
+        def load(self) -> Data:
+            raise AssertionError("rows in chunks are not all loaded")
+
+    sites = LocalEngine([Client("a", Chunks()), Client("b", Data(KINDS[kind][1200:2400]))])
+    report = execute(Fit(K), sites, columns=COLUMNS)
+    return Chunks.n_read / len(report.outcome.communication_rounds)
+
+
+CLAIMS: dict[str, tuple[str, str, Callable[[str], float], float]] = {
+    "describes once": (
+        "how-it-works.md",
+        "**Description, one round.**",
+        lambda kind: sum(each[0]["SiteSummaries"] for each in asked(kind, "fit")),
+        1,
+    ),
+    "means of a description": (
+        "design.md",
+        "All sites together send 160 for each cluster",
+        lambda kind: sum(asked(kind, "fit")[0][1].values()) / (D + 1),
+        160 * K,
+    ),
+    "the race, at first": (
+        "how-it-works.md",
+        "The eight best distinct results",
+        lambda kind: most_tasks(kind, 1, 8, n_clusters=15),
+        8,
+    ),
+    "the race, then": (
+        "design.md",
+        "Four continue after the second round",
+        lambda kind: most_tasks(kind, 3, 4, n_clusters=15),
+        4,
+    ),
+    "the race, at last": (
+        "design.md",
+        "and two after the fourth",
+        lambda kind: most_tasks(kind, 5, 8, n_clusters=15),
+        2,
+    ),
+    "from sums, twice as many": (
+        "design.md",
+        "twice as many runs are refined, because the description is coarse",
+        lambda kind: most_tasks(kind, 1, 2, sums_only=True),
+        16,
+    ),
+    "rounds of a fit": (
+        "design.md",
+        "Of 755 fits, none took more than 29 rounds",
+        lambda kind: rounds(kind),
+        29,
+    ),
+    "rounds of a tree of 256 leaves": (
+        "how-it-works.md",
+        "takes about $\\log_2 L + 2$ rounds",
+        lambda kind: len(with_step(kind, "VarianceTree", sums_only=True)),
+        np.log2(256) + 2 + 2,  # and two passes in which rows count for the nearest mean
+    ),
+    "what Lloyd sends": (
+        "design.md",
+        "| `Lloyd` | yes | yes | k (d + 2) numbers a round |",
+        lambda kind: sent([e for e in with_step(kind, "Lloyd") if set(e[0]) == {"Lloyd"}]),
+        K * (D + 2),
+    ),
+    "what an inertia sends": (
+        "design.md",
+        "| `Inertia`, `PresentInertia`, `FuzzyObjective` | yes | yes | 2 numbers |",
+        lambda kind: sent([e for e in with_step(kind, "Inertia") if set(e[0]) == {"Inertia"}]),
+        2,
+    ),
+    "a profile with a fit": (
+        "federation.md",
+        "describe the clusters in original units, in two rounds",
+        lambda kind: rounds(kind, profile=True) - rounds(kind),
+        2,
+    ),
+    "a profile of a model": (
+        "profiles.md",
+        "The sites answer with sums and counts, in two rounds.",
+        lambda kind: rounds(kind, "describe"),
+        2,
+    ),
+    "all indices": (
+        "how-it-works.md",
+        "All metrics come from sums in two rounds.",
+        lambda kind: rounds(kind, "evaluate"),
+        2,
+    ),
+    "profiles while scoring": (
+        "profiles.md",
+        "profile while scoring, in the same two rounds",
+        lambda kind: rounds(kind, "evaluate", profile=True),
+        2,
+    ),
+    "replicates": (
+        "how-it-works.md",
+        "gives each row a Poisson number as its weight, twenty times",
+        lambda kind: with_step(kind, "Agreement", stability=True)[-1][0]["Agreement"],
+        20,
+    ),
+    "rounds with replicates": (
+        "profiles.md",
+        "It takes at most half as many rounds again as the fit.",
+        lambda kind: rounds(kind, stability=True) / rounds(kind),
+        1.5,
+    ),
+    "rounds of a choice of k": (
+        "choosing-k.md",
+        "at most 1.5 times the rounds of one fit with the largest k, plus nine rounds for the",
+        lambda kind: rounds(kind, n_clusters=(2, 3, 6)) - max(12, 1.5 * rounds(kind, n_clusters=6)),
+        9,
+    ),
+    "a choice describes once": (
+        "design.md",
+        "The sites describe their rows once, finely enough for the largest k",
+        lambda kind: sum(e[0]["SiteSummaries"] for e in asked(kind, "fit", n_clusters=(2, 3, 6))),
+        1,
+    ),
+    "scaling": (
+        "preprocessing.md",
+        "| mean and variance | 2 |",
+        lambda kind: (
+            len(with_step(kind, "Means", pca=None)) + len(with_step(kind, "Squares", pca=None))
+        ),
+        2,
+    ),
+    "principal components": (
+        "preprocessing.md",
+        "| principal components, up to 2,000 columns | 2 |",
+        lambda kind: (
+            len(with_step(kind, "Means", pca=2))
+            + len(with_step(kind, "Covariance", pca=2))
+            - len(with_step(kind, "Means", pca=None))
+        ),
+        2,
+    ),
+    "a mixture": (
+        "mixtures.md",
+        "By default, a fit takes 25 to 50 rounds",
+        lambda kind: rounds(kind, model="mixture"),
+        50,
+    ),
+    "k-FED": (
+        "how-it-works.md",
+        "ICML 2021) takes one round.",
+        lambda kind: len(with_step(kind, "KFed", algorithm="kfed")),
+        1,
+    ),
+    "rounds that ask a sample": (
+        "design.md",
+        "at most 36 rounds",
+        lambda kind: sum(len(e[2]) < N_SITES for e in asked(kind, "fit", participation=0.2)),
+        36,
+    ),
+    "who is asked in a sample": (
+        "federation.md",
+        "asks a fifth of the sites in a round",
+        lambda kind: min(len(e[2]) for e in asked(kind, "fit", participation=0.2)),
+        1,
+    ),
+    "better: rounds of FKM": (
+        "design.md",
+        "adds the centres of ten rounds of FKM to the starts",
+        lambda kind: len(with_step(kind, "FKM", quality="better")),
+        10,
+    ),
+    "rows in chunks": (
+        "performance.md",
+        "A chunk is decoded while the one before is computed, once for all tasks of a round.",
+        lambda kind: reads(kind),
+        1,
+    ),
+}
+EXACTLY = {"describes once", "a choice describes once", "replicates", "scaling"}
+EXACTLY |= {"principal components", "k-FED", "a profile with a fit", "a profile of a model"}
+EXACTLY |= {"all indices", "profiles while scoring", "who is asked in a sample", "rows in chunks"}
+EXACTLY |= {"better: rounds of FKM", "what Lloyd sends", "what an inertia sends"}
+"""Claims that are a number, not a bound."""
+LONG = "a mixture", "none"
+"""A case that takes a quarter of the time of all."""
+
+
+CASES = [(claim, kind) for claim in CLAIMS for kind in KINDS if (claim, kind) != LONG]
+
+
+@pytest.mark.parametrize(("claim", "kind"), CASES)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_what_a_page_says_of_costs_is_what_is_counted(claim: str, kind: str) -> None:
+    page, words, count, bound = CLAIMS[claim]
+    assert words in " ".join((DOCS / page).read_text("utf-8").split())
+    counted = count(kind)
+    assert counted <= bound
+    assert counted == bound or claim not in EXACTLY

@@ -1,0 +1,328 @@
+"""Random histories of a site's rows: what all sums of all versions together can tell."""
+
+from __future__ import annotations
+
+import json
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedcluster.core import Column, Data
+from fedcluster.errors import InputError
+from fedcluster.privacy import Grouping, Groups
+from fedcluster.privacy import _groups as grouping
+from fedcluster.privacy._means import GroupMeans
+from fedcluster.privacy._partition import Partition, UnitReader
+
+P = 3
+PRIME = 2**31 - 1
+MOST, VERSIONS = 40, 9
+Unknown = tuple[int, Any]
+
+
+def rank(lines: list[dict[Unknown, int]]) -> int:
+    """Return the rank of sums of unknowns, by elimination modulo a large prime."""
+    left, found = [dict(line) for line in lines], 0
+    while left:
+        line = left.pop()
+        if not line:
+            continue
+        found += 1
+        unknown, own = next(iter(line.items()))
+        inverse = pow(own, -1, PRIME)
+        for other in left:
+            if factor := other.get(unknown, 0) * inverse % PRIME:
+                for each, value in line.items():
+                    if new := (other.get(each, 0) - factor * value) % PRIME:
+                        other[each] = new
+                    else:
+                        other.pop(each, None)
+    return found
+
+
+def known_of_few(lines: list[dict[Unknown, int]]) -> list[tuple[int, ...]]:
+    """Return the sets of fewer than P units of which a combination of the sums tells.
+
+    One tells of no others than of a set if the sums without those of the set depend on each other.
+    """
+    every = rank(lines)
+    units = sorted({unit for line in lines for unit, _ in line})
+    together = {
+        pair for line in lines for pair in combinations(sorted({unit for unit, _ in line}), P - 1)
+    }
+    found = []
+    for few in [*((unit,) for unit in units), *sorted(together)]:
+        without = [{u: v for u, v in line.items() if u[0] not in few} for line in lines]
+        if rank(without) < every:
+            found.append(few)
+    return found
+
+
+class History:
+    """A site whose units come, change, go and come back, and every sum that it told."""
+
+    def __init__(self, folder: Path, seed: int, *, persons: bool) -> None:
+        self.rng, self.persons, self.file = (
+            np.random.default_rng(seed),
+            persons,
+            folder / "s.groups",
+        )
+        self.values = self.rng.integers(1, 60, (MOST, 2)).astype(float)
+        self.there = np.arange(MOST) < self.rng.integers(22, MOST)
+        self.kept = [self.values.copy()]
+        self.sums: list[list[dict[Unknown, int]]] = [[], [], []]
+        self.n_told = 0
+
+    def change(self) -> None:
+        """Change values, or who is there, in one of many ways."""
+        rng, j = self.rng, int(self.rng.integers(2))
+        some = rng.choice(MOST, int(rng.integers(1, 9)), replace=False)
+        earlier = self.kept[int(rng.integers(len(self.kept)))]
+        match int(rng.integers(8)):
+            case 0:
+                self.values[some, j] = rng.integers(1, 60, len(some))
+            case 1:
+                self.values[:, j] += 100.0 * rng.integers(1, 4)
+            case 2:
+                self.values = earlier.copy()
+            case 3:
+                self.values[some] = earlier[some]
+            case 4:
+                self.values = earlier.copy()
+                self.values[some, j] = rng.integers(1, 60, len(some))
+            case 5:
+                self.there[some[:3]] = False
+            case 6:
+                self.there[some] = True
+            case _:
+                self.values[some, j] = np.nan
+        self.kept.append(self.values.copy())
+
+    def open(self) -> None:
+        """Open the rows as they are now; note which sums of whom are told."""
+        here = np.flatnonzero(self.there)
+        here = here[~np.isnan(self.values[here]).all(axis=1)]
+        rows = Data(self.values[here], groups=here.astype(np.int64) if self.persons else None)
+        opened: list[GroupMeans] = []
+
+        class Spy(GroupMeans):
+            def __init__(self, *given: Any) -> None:
+                super().__init__(*given)
+                opened.append(self)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(grouping, "GroupMeans", Spy)
+            try:
+                seen = Grouping(Groups(P, min_rows=P), self.file).grouped(rows)
+            except InputError:  # most rows are others
+                return
+        [means] = opened
+        group, is_told = means._group[means._table.units.of_rows], means._told  # noqa: SLF001
+        assert len(seen) == np.count_nonzero(is_told.any(axis=1))
+        for g in range(len(means.numbers)):
+            members = here[group == g]
+            for j in range(2):
+                if is_told[g, j % is_told.shape[1]]:
+                    self._note(members, j)
+
+    def _note(self, members: np.ndarray, j: int) -> None:
+        there = members[~np.isnan(self.values[members, j])]
+        line: dict[Unknown, int] = {(i, self.values[i, j]): 1 for i in there.tolist()}
+        self.n_told += line not in self.sums[j]
+        self.sums[j].append(line)
+
+
+def told(folder: Path, seed: int, *, persons: bool) -> tuple[int, list[tuple[int, ...]]]:
+    """Return how many sums a history tells, and of whom they tell too much."""
+    folder.mkdir()
+    site = History(folder, seed, persons=persons)
+    for _ in range(VERSIONS):
+        site.open()
+        site.change()
+    return site.n_told, [few for j in range(2) for few in known_of_few(site.sums[j])]
+
+
+@pytest.mark.parametrize("persons", [True, False])
+@pytest.mark.parametrize("many", [15, pytest.param(500, marks=pytest.mark.long)])
+def test_nothing_of_fewer_than_p_can_be_solved_for(tmp_path, persons, many) -> None:
+    found = [told(tmp_path / str(seed), seed, persons=persons) for seed in range(many)]
+    assert [few for _, few in found if few] == []
+    assert np.mean([n for n, _ in found]) > 12  # more than the first version tells
+
+
+def test_the_solver_finds_what_sums_tell() -> None:
+    """Two sums that differ by one; four of which a combination is one, and no difference is."""
+    whole = {(i, 0): 1 for i in range(12)}
+    changed = [set(range(6)), {0, *range(6, 11)}, set(range(11))]
+    versions = [{(i, int(i in some)): 1 for i in range(12)} for some in changed]
+    assert known_of_few([whole, {u: v for u, v in whole.items() if u[0]}]) != []
+    assert known_of_few([whole, versions[0]]) == []
+    assert (0,) in known_of_few([whole, *versions])
+
+
+def units_of(X: np.ndarray, key: bytes, weight: np.ndarray | None = None) -> Any:
+    reader = UnitReader(key)
+    reader.add(Data(X, weight, groups=np.arange(len(X), dtype=np.int64)))
+    return reader.units()
+
+
+@pytest.fixture
+def twelve() -> tuple[np.ndarray, Partition]:
+    """Twelve persons of one group of at least five, whose sums were told."""
+    X = np.random.default_rng(0).integers(1, 60, (12, 2)).astype(float)
+    empty = Partition.empty(5, ["a", "b"])
+    units = units_of(X, empty.key)
+    members = np.zeros(12, np.int64)
+    ids = {"units": np.sort(units.ids), "members": members, "fresh": members == 0, "n_groups": 1}
+    return X, Partition(empty.key, 5, ("a", "b"), **ids).noting(units)
+
+
+def stays(X: np.ndarray, kept: Partition, weight: np.ndarray | None = None) -> bool:
+    return bool((kept.without_broken(units_of(X, kept.key, weight)).members >= 0).all())
+
+
+@pytest.mark.parametrize(("n", "expected"), [(0, True), (1, False), (4, False), (5, True)])
+def test_a_group_stays_where_no_person_has_a_new_value_or_p_have(twelve, n, expected) -> None:
+    X, kept = twelve
+    X[:n, 0] += 100.0
+    assert stays(X, kept) == expected
+
+
+def test_values_that_are_gone_are_no_new_ones(twelve) -> None:
+    """Who told of all, of all but five and of all but five others told of the two that are left."""
+    X, kept = twelve
+    X[:5, 0] = np.nan
+    assert not stays(X, kept)
+
+
+def test_a_version_that_was_told_may_come_back(twelve) -> None:
+    X, kept = twelve
+    inches = X * [39.37, 1.0]
+    kept = kept.without_broken(units_of(inches, kept.key)).noting(units_of(inches, kept.key))
+    assert stays(X, kept)
+    X[3, 0] += 1.0
+    assert not stays(X, kept)
+    assert not stays(np.vstack([inches[:6], X[6:]]), kept)  # some of either: none is new
+
+
+def test_three_sums_whose_combination_is_one_person_are_not_told(twelve) -> None:
+    """No two of them differ by fewer than five persons."""
+    X, kept = twelve
+    for some in ([0, 1, 2, 3, 4, 5], [0, 6, 7, 8, 9, 10]):
+        version = X.copy()
+        version[some, 0] += 100.0
+        assert stays(version, kept)
+        kept = kept.noting(units_of(version, kept.key))
+    X[:11, 0] += 100.0
+    assert not stays(X, kept)
+
+
+@pytest.mark.parametrize("n", [1, 5])
+def test_a_weight_that_changes_is_a_change_of_every_sum(twelve, n) -> None:
+    X, kept = twelve
+    weight = np.ones(12)
+    weight[:n] = 2.0
+    assert stays(X, kept, weight) == (n == 5)
+
+
+def test_the_order_of_a_persons_rows_does_not_matter(tmp_path) -> None:
+    rng = np.random.default_rng(1)
+    X, whose = rng.normal(size=(300, 2)), np.repeat(np.arange(60), 5)
+    site = Grouping(Groups(5), tmp_path / "s.groups")
+    first = site.grouped(Data(X, groups=whose))
+    order = rng.permutation(300)
+    again = site.grouped(Data(X[order], groups=whose[order]))
+    assert len(again) == len(first) > 5
+    assert np.array_equal(again.X, first.X)
+
+
+# What the groups are of
+
+
+def rows(**more: Any) -> Data:
+    rng = np.random.default_rng(0)
+    return Data(rng.integers(20, 90, (120, 2)).astype(float), **more)
+
+
+NAMED = {"group_column": "pid", "weight_column": "w", "label_column": "ill"}
+GIVEN: dict[str, Any] = {
+    "group_column": {"groups": np.arange(120)},
+    "weight_column": {"sample_weight": np.ones(120)},
+    "label_column": {"y": np.repeat(["a", "b"], 60)},
+}
+
+
+@pytest.mark.parametrize("role", NAMED)
+@pytest.mark.parametrize("how", ["named later", "named no more", "another"])
+def test_a_role_that_changes_is_refused_in_one_line(tmp_path, role, how) -> None:
+    file = tmp_path / "s.groups"
+    without: dict[str, str] = {}
+    given = {role: NAMED[role]}
+    before, after = {
+        "named later": ((rows(), without), (rows(**GIVEN[role]), given)),
+        "named no more": ((rows(**GIVEN[role]), given), (rows(), without)),
+        "another": ((rows(**GIVEN[role]), given), (rows(**GIVEN[role]), {role: "other"})),
+    }[how]
+    Grouping(Groups(5), file, before[1]).grouped(before[0])
+    content = file.read_bytes()
+    old, new = (roles.get(role, "none") for _, roles in (before, after))
+    message = f"s.groups: the rows were grouped with {role} {old}, not {new}; other groups"
+    with pytest.raises(InputError, match=message) as error:
+        Grouping(Groups(5), file, after[1]).grouped(after[0])
+    assert "\n" not in str(error.value)
+    assert file.read_bytes() == content
+    assert len(Grouping(Groups(5, generation=2), file, after[1]).grouped(after[0])) > 10
+
+
+def test_a_column_that_holds_something_else_is_refused(tmp_path) -> None:
+    file, data = tmp_path / "s.groups", rows()
+    number, text = Column("age"), Column("age", "text", tuple(map(str, range(90))))
+
+    def opened(column: Column, X: np.ndarray) -> int:
+        site = Grouping(Groups(5), file)
+        return len(site.grouped(Data(X, columns=(column, Column("bmi")), groups=np.arange(120))))
+
+    assert opened(number, data.X) > 10
+    with pytest.raises(InputError, match="kind of age number, not text; other groups"):
+        opened(text, data.X)
+    X = data.X.copy()
+    X[:, 0] = np.nan
+    with pytest.raises(InputError, match="kind of age number, not empty; other groups"):
+        opened(number, X)
+    assert opened(number, data.X) > 10
+
+
+def test_a_column_without_a_value_may_get_some(tmp_path) -> None:
+    file, X = tmp_path / "s.groups", rows().X
+    empty = np.column_stack([np.full(120, np.nan), X[:, 1]])
+    site = Grouping(Groups(5), file)
+    first = site.grouped(Data(empty, groups=np.arange(120)))
+    filled = site.grouped(Data(X, groups=np.arange(120)))
+    assert len(filled) == len(first)
+    assert np.isfinite(filled.X).all()
+
+
+def test_a_file_without_a_layout_is_read_where_it_is_of_rows(tmp_path) -> None:
+    """As an earlier version wrote it."""
+    file, data = tmp_path / "s.groups", rows()
+    first = Grouping(Groups(5), file).grouped(data)
+    with np.load(file) as arrays:
+        old = dict(arrays)
+    head = json.loads(bytes(old.pop("head"))) | {"format": 1}
+    del head["layout"], old["told"]
+    old["contents"] = old["units"][:, None]
+    written = {"head": np.frombuffer(json.dumps(head).encode(), np.uint8), **old}
+    with file.open("wb") as stream:
+        np.savez(stream, **written)
+    assert np.array_equal(Grouping(Groups(5), file).grouped(data).X, first.X)
+    with pytest.raises(InputError, match="with group_column none, not named"):
+        Grouping(Groups(5), file).grouped(rows(groups=np.arange(120)))
+    written["contents"] = np.zeros((len(old["units"]), 2), np.uint64)
+    with file.open("wb") as stream:
+        np.savez(stream, **written)
+    with pytest.raises(InputError, match="was written by an earlier version") as error:
+        Grouping(Groups(5), file).grouped(rows(groups=np.arange(120)))
+    assert "\n" not in str(error.value)

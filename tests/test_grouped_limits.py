@@ -1,0 +1,291 @@
+"""Limits of a site whose rows are grouped: they hold, and they are told."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+from test_cli import run
+from test_protection import P, patients, questions
+
+from fedcluster._site import SiteFile
+from fedcluster.algorithms import FFCM, Lloyd, SiteSummaries
+from fedcluster.client import Client
+from fedcluster.core import Column, Data, Filter, Grouped, Limit, State, Summary, Task
+from fedcluster.engines import LocalEngine
+from fedcluster.engines._wire import PROTOCOL, pack, read_summaries, unpack, write_tasks
+from fedcluster.federation._membership import Membership, site_responder
+from fedcluster.jobs import Fit, execute
+from fedcluster.metrics._external import Contingency
+from fedcluster.preprocessing import Preprocessor
+from fedcluster.preprocessing._columns import Category
+from fedcluster.preprocessing._quantiles import histogram_task
+from fedcluster.privacy import Grouping, Groups, MinClusterSize, MinRows
+from fedcluster.recipes import FitSpec
+
+LEAST = 30
+CENTERS = np.array([[20.0, 20.0], [55.0, 30.0], [90.0, 40.0]])
+TOLD = Groups(P).limit
+
+
+def client(data: Data, *filters: Filter) -> Client:
+    return Client("north", data, filters, Groups(P))
+
+
+def numbers(n: int = 320, seed: int = 0) -> Data:
+    return Data(patients(n, seed, 0.0).X[:, :2])
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_no_line_that_leaves_stands_for_fewer_rows_than_the_limit(seed) -> None:
+    """Whatever is asked; counted from the weights, of rows that weigh 1 and lack no value."""
+    data = patients(320, missing=0.0)
+    bound, free = client(data, MinRows(60), MinClusterSize(LEAST)), client(data)
+    cells = [np.arange(-0.5, 4.0)]
+    coded = Preprocessor((Category("town", ("Ahlen", "Bonn", "Celle", "Zell"), coded=True),))
+    asked = [replace(histogram_task([0.0], cells), preprocessor=coded)]
+    held_back = lines = 0
+    for task in [*questions(np.random.default_rng(seed)), *asked]:
+        weights = bound.answer(task).weights
+        before = free.answer(task).weights
+        lines += int(np.count_nonzero(weights))
+        held_back += int(np.count_nonzero(before) - np.count_nonzero(weights))
+        if not isinstance(task.step, FFCM):  # whose weights are powers of memberships
+            assert (weights[weights != 0] >= LEAST - 1e-9).all(), task.step
+    assert lines > 500
+    assert held_back > 300
+    assert bound.most_rows_held_back > 0
+
+
+def test_rounding_is_no_other_text() -> None:
+    """A share that rounding leaves of 1 would be a line of hardly any row, which counts as one."""
+    counts = np.random.default_rng(0).integers(0, 9, (500, 6)) + np.eye(6, dtype=int)[0]
+    counts[0] = [100, 200, 300, 399, 0, 1]
+    shares = counts / counts.sum(axis=1, keepdims=True)
+    levels = tuple("abcdef")
+    grouped = Grouped(counts.sum(axis=1).astype(float), {0: csr_array(shares)})
+    columns = (Column("t", "text", levels),)
+    data = Data(np.zeros((500, 1)), columns=columns, grouped=grouped)
+    assert (shares.sum(axis=1) < 1).any()
+    assert (Category("t", levels).shares(data, 0)[:, -1] == 0).all()
+    others = Category("t", levels[:-1]).shares(data, 0)[:, -1]
+    np.testing.assert_allclose(others, shares[:, -1], atol=1e-15)
+    assert others[0] > 0
+    assert ((others > 0) == (counts[:, -1] > 0)).all()
+
+
+def test_what_a_site_tells_is_what_holds() -> None:
+    filters: tuple[Filter, ...] = (MinRows(2), MinClusterSize(P), MinRows(6), MinClusterSize(LEAST))
+    site = client(numbers(), *filters)
+    assert site.filters == filters[2:]  # groups of p rows keep the others, whatever is asked
+    assert site.site.limits == (TOLD, *map(Limit.from_filter, site.filters))
+    assert client(numbers()).site.limits == (TOLD,)
+    assert Client("n", numbers(), [MinClusterSize(20)], Groups(20)).filters == ()
+
+
+def test_few_rows_in_groups_send_nothing_and_tell_no_text() -> None:
+    data = patients(100, missing=0.0)
+    silent, heard = (client(data, MinRows(n)) for n in (101, 100))
+    task = Task(Lloyd(), State.at(np.zeros((1, 3))))
+    assert heard.answer(task).weights.tolist() == [100.0]
+    assert not silent.answer(task).weights.any()
+    assert silent.most_rows_held_back == 100
+    assert [column.levels for column in silent.describe()] == [(), (), ()]
+    assert silent.classes() == ()
+    assert heard.classes() == ("ill", "well")
+
+
+def test_rows_that_have_become_few_send_nothing(tmp_path) -> None:
+    grouping = Grouping(Groups(P, min_rows=50), tmp_path / "north.groups")
+    data = numbers(80)
+    before = Client("north", data, protection=grouping).data
+    after = Client("north", data.take(slice(0, 49)), protection=grouping)
+    assert len(before) > 10
+    assert len(after.data) == 0
+    assert after.site.n_rows == 0
+    again = Client("north", data.take(slice(0, 50)), protection=grouping).data
+    assert 0 < len(again) < len(before)
+
+
+def test_persons_are_counted_not_their_rows() -> None:
+    X = numbers(600).X
+    data = Data(X[np.argsort(X[:, 0])], groups=np.repeat(np.arange(120), 5))
+    task = Task(Lloyd(), State.at(CENTERS))
+    exact = client(data).answer(task).weights
+    assert (exact >= 100).all()  # rows of each cluster, of a fifth as many persons
+    assert client(data, MinClusterSize(15)).answer(task).weights.all()
+    assert not client(data, MinClusterSize(100)).answer(task).weights.any()
+    assert client(data, MinRows(120)).answer(task).weights.any()
+    assert not client(data, MinRows(121)).answer(task).weights.any()
+
+
+def test_a_value_that_is_missing_does_not_count() -> None:
+    """Of each group in which p of seven have one, p stand behind the sum of a column."""
+    X = np.repeat(np.arange(10.0), 7)[:, None] * [[1.0, 1.0]]
+    X[np.arange(70) % 7 >= P, 1] = np.nan
+    site = client(Data(X), MinClusterSize(10 * P))
+    grouped = site.data.grouped
+    assert grouped is not None
+    assert grouped.behind is not None
+    told = np.isfinite(site.data.X[:, 1])
+    assert (grouped.behind[told] <= grouped.counts[told]).all()
+    assert grouped.behind[told].sum() <= np.isfinite(X[:, 1]).sum()
+
+
+@pytest.mark.parametrize("persons", [False, True])
+def test_texts_and_labels_of_fewer_than_the_limit_do_not_exist(persons) -> None:
+    towns = np.repeat([0.0, 1.0, 2.0], [200, 60, 40])
+    data = patients(300, missing=0.0)
+    X = data.X.copy()
+    X[:, 2] = towns
+    labels = np.array(["well", "ill", "rare"])[towns.astype(int)]
+    whose = np.arange(300) // 2 if persons else None
+    site = client(replace(data, X=X, y=labels, groups=whose), MinClusterSize(50))
+    expected = ("Ahlen",) if persons else ("Ahlen", "Bonn")
+    assert site.describe()[2].levels == expected
+    assert site.classes() == (("well",) if persons else ("ill", "well"))
+    assert client(data).describe()[2].levels == ("Ahlen", "Bonn", "Celle", "Zell")
+
+
+@pytest.mark.parametrize("whose", ["rows", "persons", "weights"])
+def test_labels_in_a_cluster_count_by_their_share(whose) -> None:
+    """Where a share is not one of rows, or persons, only one of each group is sure to be there."""
+    rng = np.random.default_rng(3)
+    X, y = numbers(400).X, rng.choice(["ill", "well"], 400, p=[0.2, 0.8])
+    weight = rng.uniform(1.0, 9.0, 400) if whose == "weights" else None
+    groups = np.arange(400) // 4 if whose == "persons" else None
+    data = Data(X, weight, y, groups=groups)
+    task = Task(Contingency.from_classes(["ill", "well"]), State.at(CENTERS[1:2]))
+    ill = int((y == "ill").sum()) if groups is None else len(np.unique(groups[y == "ill"]))
+    assert not client(data, MinClusterSize(ill + 1)).answer(task).weights[0]
+    least = 55 if whose == "rows" else 6
+    assert client(data, MinClusterSize(least)).answer(task).weights.all()
+
+
+def test_a_step_without_a_support_is_counted_by_its_weights() -> None:
+    class Bare:
+        """A step of a site's own, which tells weights alone."""
+
+        client_additive = server_additive = True
+
+        def answer_shape(self, state, n_columns):
+            return 1, 1
+
+        def client_step(self, state, data, rng):
+            first = data.sample_weight[: int(state.memory["groups"][0])].sum()
+            return Summary(np.ones((1, 1)), np.array([first]))
+
+    rows = numbers()
+    few, many = (Task(Bare(), State(memory={"groups": np.array([n])})) for n in (2.0, 60.0))
+    site = client(rows, MinClusterSize(LEAST))
+    assert not site.answer(few).weights.any()
+    assert site.answer(many).weights.any()
+
+
+def test_a_fit_asks_for_means_of_enough_groups() -> None:
+    centers = np.array([[0.0, 0.0], [40.0, 0.0], [0.0, 40.0]])
+    X = np.concatenate(
+        [np.random.default_rng(i).normal(c, 1, (200, 2)) for i, c in enumerate(centers)]
+    )
+    sites = [client(Data(X[i::2]), MinClusterSize(40)) for i in range(2)]
+    for i, site in enumerate(sites):
+        site.name = f"site {i}"
+    engine = LocalEngine(sites)
+    assert FitSpec(3).at(engine.introduce()).smallest == 8
+    found = execute(Fit(3, seed=0), engine).outcome.value.state
+    assert np.allclose(
+        found.centers[np.lexsort(np.round(found.centers).T)][[0]], [[0, 0]], atol=0.5
+    )
+    assert found.weights.tolist() == [200.0, 200.0, 200.0]
+    few = sites[0].answer(Task(SiteSummaries(200), State()))
+    assert not few.weights.any()  # means of few groups are held back
+
+
+# A site over a network, and the commands
+
+
+SITE = """
+name = "north"
+label_column = "kind"
+[source]
+path = "rows.csv"
+[limits]
+min_rows = 200
+min_cluster_size = 100
+[federation]
+coordinator = "127.0.0.1:1"
+insecure = true
+"""
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    X, kind = numbers(400, 5).X, np.where(np.arange(400) < 60, "rare", "usual")
+    lines = [f"{a!r},{b!r},{k}" for (a, b), k in zip(X.tolist(), kind.tolist(), strict=True)]
+    (tmp_path / "rows.csv").write_text("\n".join(["age,bmi,kind", *lines, ""]))
+    (tmp_path / "site.toml").write_text(SITE)
+    return tmp_path / "site.toml"
+
+
+def test_the_bytes_that_leave_hold_no_line_of_fewer_rows(site) -> None:
+    file = SiteFile.load(site)
+    program = site_responder(file, Membership.from_site_file(file), lambda _line: None)
+    centers = np.random.default_rng(0).uniform([18, 15], [95, 45], (12, 2))
+    states = [State.at(centers[:k]) for k in range(1, 13)]
+    tasks = [*(Task(Lloyd(), state) for state in states), Task(SiteSummaries(200), State())]
+    heads, arrays = write_tasks(tasks)
+    header = {"protocol": PROTOCOL, "run": "r", "exchange": 0, "tasks": heads, "labels": True}
+    reply, found = unpack(program.reply(pack(header, arrays)), 1 << 30)
+    program.end("")
+    weights = np.concatenate([answer.weights for answer in read_summaries(found)])
+    assert weights.max() == 400
+    assert weights[weights > 0].min() >= 100
+    assert np.count_nonzero(weights) < len(weights) / 2
+    assert [limit["name"] for limit in reply["limits"]] == ["Groups", "MinRows", "MinClusterSize"]
+    assert [limit.get("p") for limit in reply["limits"]] == [5, None, 100]
+    assert reply["labels"] == ["usual"]
+
+
+def test_check_says_from_how_many_groups_on_a_sum_leaves(site) -> None:
+    told = json.loads(run("check", site, "--json").stdout)
+    n_groups, n_rows = (told["limits"][f"sent_from_{what}"] for what in ("groups", "rows"))
+    assert n_rows >= 100
+    groups = SiteFile.load(site).grouped_client()
+    grouped = groups.data.grouped
+    assert grouped is not None
+    assert grouped.smallest_first[n_groups - 1] < 100 <= grouped.smallest_first[n_groups]
+    assert told["limits"]["takes_part"] is True
+    assert f"stand behind it: from {n_groups} groups on." in run("check", site).stdout
+    site.write_text(SITE.replace("200", "401"))
+    told = json.loads(run("check", site, "--json").stdout)
+    assert told["limits"]["takes_part"] is False
+    assert "Nothing leaves: fewer than 401 rows are in groups." in run("check", site).stdout
+    site.write_text(SITE.replace("= 100", "= 500"))
+    assert "none is surely over at least 500 rows" in run("check", site).stdout
+
+
+def test_a_fit_with_groups_takes_a_smallest_cluster(site, tmp_path) -> None:
+    out = tmp_path / "out"
+    options = ["-k", 2, "--columns", "age,bmi", "--protection", "groups", "--out", out]
+    ran = run("fit", tmp_path / "rows.csv", *options, "--min-cluster-size", 60)
+    assert ran.exit_code == 0, ran.stderr
+    [told] = json.loads((out / "model.json").read_text())["sites"]
+    assert told["limits"] == [
+        {"name": "Groups", "p": 5, "min_rows": 20},
+        {"name": "MinClusterSize", "p": 60},
+    ]
+
+
+def test_labels_of_groups_stay_where_limits_let_nothing_of_all_of_them_out(tmp_path: Path) -> None:
+    """Of 43 rows 40 are in groups, as three came later: limits count those 40."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(43, 2)), np.array(["sick", "well"] * 22)[:43]
+    grouping = Grouping(Groups(5), tmp_path / "groups")
+    assert Client("north", Data(X[:40], y=y[:40]), (), grouping).data.grouped is not None
+    for least, told in ((40, ("sick", "well")), (41, ()), (42, ())):
+        assert Client("north", Data(X, y=y), [MinRows(least)], grouping).classes() == told
+    assert Client("north", Data(X), [MinRows(42)], Groups(5)).classes() is None

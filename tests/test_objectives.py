@@ -1,0 +1,206 @@
+"""What a fit makes small has one name and one value wherever a person meets it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from test_planned_steps import BOXED, ROWS, Absolute, Mine
+from typer.testing import CliRunner
+
+from fedcluster import (
+    Client,
+    Data,
+    FederatedFuzzyCMeans,
+    FederatedGaussianMixture,
+    FederatedKMeans,
+    LocalEngine,
+)
+from fedcluster._artefacts import model_of, scores_content, write_job
+from fedcluster._pages._progress import measured_by
+from fedcluster._report._messages import objective
+from fedcluster._report._tables import number
+from fedcluster.cli import app
+from fedcluster.core import Column
+from fedcluster.jobs import Evaluate, Fit, JobReport, execute
+from fedcluster.metrics._objectives import MEANINGS, REPORTED
+from fedcluster.model import Model
+from fedcluster.preprocessing import PreprocessingSpec
+
+CASES: dict[str, tuple[Fit, str, bool]] = {
+    "k-means": (Fit(2), "inertia", True),
+    "k-FED": (Fit(2, "kfed"), "inertia", True),
+    "FKM": (Fit(2, "fkm"), "inertia", True),
+    "averaging": (Fit(2, "fedavg"), "inertia", True),
+    "directions": (Fit(2, metric="cosine"), "inertia", True),
+    "trimmed": (Fit(2, trim=0.1), "inertia", True),
+    "fuzzy": (Fit(2, m=1.5), "fuzzy-objective", True),
+    "incomplete": (Fit(2, prepare=PreprocessingSpec(missing="ignore")), "present-inertia", True),
+    "mixture": (Fit(2, model="mixture"), "log-likelihood", True),
+    "own": (Fit(2, algorithm=Mine()), "Absolute(power=1.0)", True),
+    "own, by its name": (
+        Fit(2, algorithm="test_planned_steps.Mine"),
+        "Absolute(power=1.0)",
+        True,
+    ),
+    "robust": (Fit(2, robust=1), "robust-inertia", False),
+    "private": (Fit(2, **BOXED), "noisy-inertia", False),
+    "a chosen k": (Fit([2, 3], m=2.0), "fuzzy-objective", True),
+}
+"""A fit, the name of its objective, and whether `evaluate` can ask it again."""
+
+
+def engine(*, missing: bool = False) -> LocalEngine:
+    columns = (Column("x"), Column("y"))
+    rows = {name: X.copy() for name, X in ROWS.items()}
+    if missing:
+        rows["a"][::7, 0] = np.nan
+    return LocalEngine([Client(name, Data(X, columns=columns)) for name, X in rows.items()])
+
+
+Fitted = tuple[JobReport, LocalEngine, str, bool]
+
+
+@pytest.fixture(params=CASES.values(), ids=list(CASES), scope="module")
+def fitted(request: pytest.FixtureRequest) -> Fitted:
+    """A fit of each kind, with the sites, the name of its objective, and whether it scores it."""
+    job, name, again = request.param
+    sites = engine(missing=name == "present-inertia")
+    return execute(job, sites, columns=["x", "y"]), sites, name, again
+
+
+def told_value(name: str, report: JobReport) -> float:
+    inertia = float(model_of(report).inertia)
+    return -inertia if name == "log-likelihood" else inertia
+
+
+def test_the_files_and_the_screen_have_one_name_and_one_value(fitted, tmp_path):
+    report, _, name, _ = fitted
+    shown = write_job(tmp_path, report, "study")
+    history = json.loads((tmp_path / "history.json").read_text())
+    kept = json.loads((tmp_path / "model.json").read_text())
+    assert report.objective == history["objective"] == kept["algorithm"]["objective"] == name
+    assert history["inertia"] == kept["inertia"]
+    assert objective(shown) == f"{name} {number(told_value(name, report))}"
+
+    page = (tmp_path / "report.html").read_text()
+    by_round = name if name in MEANINGS else REPORTED
+    assert f'<th scope="col">{by_round}</th>' in page
+    assert f"<p>The {by_round} " in page
+    assert f'<th scope="col">step</th><th scope="col">{by_round}</th>' in page
+    assert f'<th scope="row">objective</th><td>{name}</td>' in page
+
+
+def test_scores_of_the_model_have_the_same_name_and_value(fitted):
+    report, sites, name, again = fitted
+    job = Evaluate(model_of(report), algorithms=[Mine], n_references=0)
+    scored = execute(job, sites, columns=["x", "y"])
+    scores, value = scored.outcome.value, told_value(name, report)
+    said = scores_content(scored)["meaning"]
+    told = [line for line in said if line.startswith("The fit itself tells")]
+    assert np.isfinite(scores["inertia"])
+    assert (name in scores) == again
+    if again:
+        assert scores[name] == pytest.approx(value, rel=1e-9)
+        assert not told
+    else:
+        line = f"The fit itself tells {name} {number(value)}, which is {MEANINGS[name]}."
+        assert told == [line]
+
+
+def test_an_objective_of_ones_own_that_is_not_named_is_told_with_the_remedy():
+    sites = engine()
+    model = model_of(execute(Fit(2, algorithm=Mine()), sites, columns=["x", "y"]))
+    scored = execute(Evaluate(model), sites, columns=["x", "y"])
+    assert scores_content(scored)["meaning"][-1] == (
+        f"The fit itself tells Absolute(power=1.0) {number(model.inertia)}, which is an objective "
+        "of your own: name its algorithm by --algorithm to score it again."
+    )
+
+
+def test_a_metric_that_is_named_beside_the_algorithm_is_scored_once():
+    sites = engine()
+    model = model_of(execute(Fit(2, algorithm=Mine()), sites, columns=["x", "y"]))
+    job = Evaluate(model, metrics=[Absolute()], algorithms=[Mine])
+    scored = execute(job, sites, columns=["x", "y"])
+    assert scored.outcome.communication_rounds[0].steps.count("Absolute") == 1
+    assert scores_content(scored)["better"]["Absolute(power=1.0)"] == "lower"
+
+
+def test_the_log_likelihood_of_a_mixture_with_noise_is_that_of_the_last_step_but_one():
+    """A step never makes it smaller, and one below the tolerance changes it by less than that."""
+    sites = engine()
+    model = model_of(execute(Fit(2, model="mixture", noise=True), sites, columns=["x", "y"]))
+    scores = execute(Evaluate(model), sites, columns=["x", "y"]).outcome.value
+    gained = scores["log-likelihood"] + model.inertia
+    assert 0 <= gained <= 1e-4 * 240
+
+
+ESTIMATORS: dict[str, tuple[Any, str, str]] = {
+    "k-means": (FederatedKMeans(2, random_state=0), "inertia", "inertia"),
+    "fuzzy": (FederatedFuzzyCMeans(2, random_state=0), "fuzzy-objective", "fuzzy-objective"),
+    "mixture": (
+        FederatedGaussianMixture(2, random_state=0),
+        "log-likelihood",
+        "negative log-likelihood",
+    ),
+    "own": (FederatedKMeans(2, algorithm=Mine(), random_state=0), "Absolute(power=1.0)", REPORTED),
+    "robust": (FederatedKMeans(2, robust=1, random_state=0), "robust-inertia", "robust-inertia"),
+}
+
+
+@pytest.mark.parametrize(("estimator", "name", "axis"), ESTIMATORS.values(), ids=ESTIMATORS)
+def test_estimators_and_their_plots_name_it(estimator, name, axis, tmp_path):
+    plotting = pytest.importorskip("fedcluster.plotting")
+    fitted = estimator.fit(ROWS)
+    assert fitted.objective_ == name
+    display = plotting.ConvergenceDisplay.from_estimator(fitted)
+    assert display.ax_.get_ylabel() == axis
+    if name not in MEANINGS:
+        assert (
+            Model.from_estimator(fitted).algorithm["objective"] == name
+        )  # no file holds an own one
+        return
+    fitted.save(tmp_path / "model.json")
+    read = type(fitted).load(tmp_path / "model.json")
+    assert (read.objective_, read.inertia_) == (name, fitted.inertia_)
+
+
+def test_the_live_page_names_it_by_the_step():
+    assert [
+        measured_by(step)
+        for step in ("Lloyd", "FFCM", "GaussianMixture", "IncompleteKMeans", "RelativeLloyd")
+    ] == ["inertia", "fuzzy-objective", "log-likelihood", "present-inertia", "noisy-inertia"]
+    assert measured_by("FuzzyObjective") == "fuzzy-objective"
+    assert measured_by("Mine") == measured_by("Moments") == REPORTED
+
+
+def test_both_commands_agree(tmp_path: Path):
+    for name, X in ROWS.items():
+        np.savetxt(tmp_path / f"{name}.csv", X, delimiter=",", header="x,y", comments="")
+    files = [str(tmp_path / f"{name}.csv") for name in ROWS]
+    own = ["--algorithm", "test_planned_steps.Mine"]
+    run = CliRunner().invoke
+    fit = run(
+        app, ["fit", "-k", "2", *files, *own, "--scale", "none", "--out", str(tmp_path / "out")]
+    )
+    assert fit.exit_code == 0, fit.output
+    model = json.loads((tmp_path / "out" / "model.json").read_text())
+    assert f"Absolute(power=1.0) {number(model['inertia'])}" in fit.output
+    assert "inertia" not in fit.output
+    scored = run(app, ["evaluate", str(tmp_path / "out"), *files, *own, "--json"])
+    scores = json.loads(scored.output)["scores"]
+    assert scores["Absolute(power=1.0)"] == pytest.approx(model["inertia"], rel=1e-9)
+    assert scores["inertia"] != pytest.approx(model["inertia"], rel=0.1)
+
+
+def test_what_a_name_means_is_told_beside_the_scores():
+    sites = engine()
+    model = model_of(execute(Fit(2, m=2.0), sites, columns=["x", "y"]))
+    scored = execute(Evaluate(replace(model)), sites, columns=["x", "y"])
+    said = scores_content(scored)["meaning"]
+    assert f"fuzzy-objective is {MEANINGS['fuzzy-objective']}." in said

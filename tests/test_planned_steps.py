@@ -1,0 +1,510 @@
+"""All steps of a job are checked with the sites before the first question about rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from grids import KNOWN
+from secure_sites import Wire, identities
+from test_permits import Federation, admitted
+
+from fedcluster import Client, Data, FederatedGaussianMixture, FederatedKMeans, LocalEngine
+from fedcluster._assigned_rows import row_transform
+from fedcluster._ranges import CENTERS, Allowed, OneOf
+from fedcluster.algorithms import FKM, Lloyd
+from fedcluster.core import Column, State, Summary, Task
+from fedcluster.engines import PooledEngine
+from fedcluster.engines._recorded import RecordedEngine
+from fedcluster.engines._relay import Relay
+from fedcluster.engines._remote import Question, RemoteEngine
+from fedcluster.engines._responder import Responder
+from fedcluster.engines._wire import WireError, digest, pack, unpack
+from fedcluster.errors import InputError, SiteError
+from fedcluster.federation._relaying import Choosing
+from fedcluster.jobs import Evaluate, Fit, Profile, SelectK, execute, steps_of
+from fedcluster.metrics import Inertia
+from fedcluster.model import Model
+from fedcluster.preprocessing import PreprocessingSpec
+from fedcluster.privacy._ledger import PolicyLimits
+from fedcluster.privacy._policy import Policy
+from fedcluster.secure._cohort import Terms
+from fedcluster.secure._engine import SecureEngine
+from fedcluster.secure._site import SecureSite
+from fedcluster.selection import Rule
+
+RNG = np.random.default_rng(5)
+ROWS = {name: np.concatenate([RNG.normal(c, 0.5, (30, 2)) for c in (0, 6)]) for name in "abcd"}
+
+
+@dataclass(frozen=True)
+class Absolute:
+    """The sum of absolute distances to the nearest centre."""
+
+    client_additive = server_additive = True
+    maximise = False
+    allowed = Allowed({"power": OneOf((1.0,))}, CENTERS)
+    power: float = 1.0
+
+    def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
+        return 1, 1
+
+    def client_step(self, state: State, data: Data, rng: Any) -> Summary:
+        apart = np.abs(data.X[:, None] - state.centers).sum(axis=2).min(axis=1)
+        return Summary(np.array([[apart.sum()]]), np.array([float(len(data))]))
+
+    def score(self, state: State, total: Summary) -> float:
+        return float(total.sums[0, 0])
+
+
+@dataclass(frozen=True)
+class Mine(Lloyd):
+    """Lloyd's algorithm with an objective of its own."""
+
+    def objective(self) -> Any:  # type: ignore[override]
+        return Absolute()
+
+
+OWN = {"Mine": Mine, "Absolute": Absolute}
+EVERY = {**KNOWN["steps"], **OWN}
+MINE = Fit(2, algorithm=Mine(), seed=1)
+
+
+def site(
+    name: str,
+    lacks: Sequence[str] = (),
+    secure: SecureSite | None = None,
+    told: Sequence[Column] = (Column("x"), Column("y")),
+    **more: Any,
+) -> Responder:
+    """One site that knows all steps but some."""
+    steps = {step: kind for step, kind in EVERY.items() if step not in lacks}
+    client = Client(name, Data(ROWS[name], columns=tuple(told)))
+    return Responder(
+        client,
+        columns=("x", "y"),
+        choose=lambda *_columns, **_raw: client,
+        steps=steps,
+        preprocessors=partial(row_transform, steps=steps),
+        secure=secure,
+        **more,
+    )
+
+
+def federation(lacks: Mapping[str, Sequence[str]] | None = None, names: str = "abc") -> Wire:
+    return Wire({name: site(name, (lacks or {}).get(name, ())) for name in names})
+
+
+def engine_of(wire: Wire, *, raw: bool = False, **more: Any) -> RemoteEngine:
+    engine = RemoteEngine(wire, wire.sites, **more)
+    engine.choose(["x", "y"], raw=raw)
+    return engine
+
+
+def secure_federation(lacks: Mapping[str, Sequence[str]]) -> Wire:
+    keys = identities("abcd")
+    peers = {name: key.public_key() for name, key in keys.items()}
+    terms = Terms(allow_dropouts=True)
+    sites = {
+        name: site(name, lacks.get(name, ()), SecureSite(name, keys[name], peers, terms))
+        for name in "abcd"
+    }
+    return Wire(sites)
+
+
+def answered(wire: Wire) -> list[str]:
+    """Return which sites sent numbers."""
+    return [name for name, _, reply in wire.log if unpack(reply)[1]]
+
+
+REMEDY = "a step of your own must be named in steps under [federation] in its site.toml"
+
+
+# Before the first question about rows
+
+
+def own_model(algorithm: Any = None) -> Model:
+    fit = FederatedKMeans(2, random_state=0).fit(ROWS)
+    return replace(Model.from_estimator(fit), assigned_by=algorithm)
+
+
+JOBS = {
+    "an algorithm": (MINE, "Mine"),
+    "its objective": (MINE, "Absolute"),
+    "of prepared rows": (replace(MINE, prepare=PreprocessingSpec(scale="standard")), "Absolute"),
+    "of a choice of k": (replace(MINE, n_clusters=[2, 3]), "Absolute"),
+    "of replicates": (replace(MINE, stability=3), "Absolute"),
+    "of a sample of the sites": (replace(MINE, participation=0.5), "Absolute"),
+    "a metric": (Evaluate(own_model(), metrics=[Absolute()]), "Absolute"),
+    "a metric by its name": (Evaluate(own_model(), metrics=[f"{__name__}.Absolute"]), "Absolute"),
+    "scores": (Evaluate(own_model()), "SquaredSilhouette"),
+    "scores with labels": (Evaluate(own_model(), labels=True), "SiteARI"),
+    "profiles of a fit": (Fit(2, profile=True), "ClusterColumns"),
+    "profiles of scores": (Evaluate(own_model(), profile=True), "ClusterSilhouettes"),
+    "profiles": (Profile(own_model()), "ClusterColumns"),
+    "stability": (Fit(2, stability=2), "Agreement"),
+    "principal components": (Fit(2, prepare=PreprocessingSpec(pca=1)), "Covariance"),
+    "a mixture": (Fit(2, model="mixture"), "GaussianMixture"),
+    "a choice of k": (SelectK(k_max=3), "Moments"),
+}
+
+
+@pytest.mark.parametrize(("job", "step"), JOBS.values(), ids=JOBS)
+def test_a_job_ends_before_any_row_is_asked_about(job, step):
+    wire = federation({"b": [step], "c": [step]})
+    raw = getattr(job, "prepare", None) is not None
+    with pytest.raises(SiteError) as raised:
+        execute(job, engine_of(wire, raw=raw), columns=["x", "y"])
+    assert str(raised.value) == (
+        "round 1: 1 of 3 sites answered, where 3 are needed (b and c: refused the question: step "
+        f"{step!r} is not among the steps that this site knows; {REMEDY})"
+    )
+    assert len(wire.log) == 3, "one message to each site"
+    assert answered(wire) == ["a"], "how many rows it has, and nothing else"
+
+
+def test_fields_that_a_site_does_not_know_or_allow_are_refused_at_the_start():
+    @dataclass(frozen=True)
+    class Newer(Absolute):
+        trimmed: bool = False
+
+    Newer.__name__ = "Absolute"
+    for given, why in (
+        (Newer(), "step 'Absolute' does not have these fields: ['power', 'trimmed']"),
+        (Absolute(2.0), "by the policy of the site: Absolute: power must be 1.0"),
+    ):
+        wire = federation()
+        job = Evaluate(own_model(), metrics=[given])
+        with pytest.raises(SiteError, match=r"round 1: 0 of 3") as raised:
+            execute(job, engine_of(wire), columns=["x", "y"])
+        assert why in str(raised.value)
+        assert not answered(wire)
+
+
+DENIED = {
+    "denied": PolicyLimits(denied=("Absolute",)),
+    "not listed": PolicyLimits(steps=("SiteSize", "Lloyd", "SiteSummaries", "Mine")),
+}
+
+
+@pytest.mark.parametrize("limits", DENIED.values(), ids=DENIED)
+def test_a_step_that_the_policy_denies_is_refused_at_the_start(limits):
+    sites = {"a": site("a"), "b": site("b", policy=Policy(limits))}
+    wire = Wire(sites)
+    why = r"b: refused the question: by the policy of the site: Absolute: the step is not among"
+    with pytest.raises(SiteError, match=why):
+        execute(MINE, engine_of(wire), columns=["x", "y"])
+    assert answered(wire) == ["a"]
+
+
+def test_a_refused_run_costs_no_round_of_the_policy():
+    limits = PolicyLimits(denied=("Absolute",), max_runs_per_day=1)
+    wire = Wire({"a": site("a", policy=Policy(limits))})
+    for _ in range(2):
+        with pytest.raises(SiteError, match="Absolute"):
+            execute(MINE, engine_of(wire), columns=["x", "y"])
+    fit = execute(Fit(2), engine_of(wire), columns=["x", "y"])
+    assert len(fit.outcome.value.state.centers) == 2
+
+
+def test_a_permit_covers_all_steps_of_a_run_or_none(tmp_path):
+    trial = Federation(tmp_path / "trial")
+    trial.site("north").accept(trial.permit(), trial.log("north"))
+    about = {"steps": [{"step": "Lloyd", "fields": {}}, {"step": "SiteSize"}]}
+    assert admitted(trial, about=about).id == "hips-1"
+    about["steps"].append({"step": "Inertia"})
+    with pytest.raises(WireError, match="permit 'hips-1' does not cover step 'Inertia'"):
+        admitted(trial, about=about)
+    with pytest.raises(WireError, match="does not cover labels"):
+        admitted(trial, about={"steps": [{"step": "SiteARI"}]})
+
+
+@pytest.mark.parametrize("steps", [["Lloyd"], {"step": "Lloyd"}, "Lloyd", [None], 3])
+def test_steps_that_are_not_understood_are_refused(steps):
+    question = Question({"run": "r", "exchange": 0, "about": {"steps": steps}}).message
+    header, _ = unpack(site("a").reply(question))
+    assert header["refused"] == "the steps that are planned are not a list of names with parameters"
+
+
+@pytest.mark.parametrize(
+    ("steps", "why"),
+    [
+        ([{"step": ["Lloyd"]}], "step ['Lloyd'] is not among the steps"),
+        ([{}], "step None is not among the steps"),
+        ([{"step": "Lloyd", "fields": {"tol": [1]}}], "the fields of step 'Lloyd' are not names"),
+        ([{"step": "Lloyd"}] * 5000, "by the policy of the site: at most 4,000 tasks"),
+    ],
+)
+def test_steps_of_a_hostile_coordinator_are_refused(steps, why):
+    question = Question({"run": "r", "exchange": 0, "about": {"steps": steps}}).message
+    header, arrays = unpack(site("a").reply(question))
+    assert header["refused"].startswith(why)
+    assert not arrays
+
+
+# A quorum
+
+
+def test_with_a_quorum_a_run_goes_on_without_the_site_that_lacks_a_step():
+    """As if it did not answer: in no round, with the reason; the others give the same bits."""
+    wire = federation({"c": ["Absolute"]})
+    engine = engine_of(wire, quorum=2)
+    report = execute(MINE, engine, columns=["x", "y"])
+    alone = execute(MINE, engine_of(federation(names="ab")), columns=["x", "y"])
+    assert report.outcome.value.state.inertia == alone.outcome.value.state.inertia
+    assert (report.outcome.value.state.centers == alone.outcome.value.state.centers).all()
+    assert "c" not in answered(wire)
+    assert {refusal.site for refusal in engine.refusals} == {"c"}
+    assert all("step 'Absolute' is not among" in refusal.reason for refusal in engine.refusals)
+    assert all(each.missing == ("c",) for each in report.outcome.communication_rounds)
+
+
+# Engines
+
+
+def test_secure_sums_begin_with_the_steps():
+    wire = secure_federation({"b": ["Absolute"]})
+    engine = SecureEngine(wire, wire.sites)
+    engine.choose(["x", "y"])
+    with pytest.raises(SiteError, match=r"round 1: 3 of 4 sites.* \(b: .*'Absolute' is not among"):
+        execute(MINE, engine, columns=["x", "y"])
+    assert not answered(wire)
+
+
+def test_secure_sums_that_have_begun_are_told_the_steps_of_the_next_job():
+    wire = secure_federation({"b": ["Absolute"]})
+    engine = SecureEngine(wire, wire.sites)
+    engine.choose(["x", "y"])
+    execute(Fit(2, max_iter=1), engine, columns=["x", "y"])
+    known = len(wire.log)
+    with pytest.raises(SiteError, match="'Absolute' is not among"):
+        execute(MINE, engine, columns=["x", "y"])
+    assert len(wire.log) == known + 4
+
+
+def test_secure_sums_with_a_quorum_begin_with_all_sites_or_not_at_all():
+    wire = secure_federation({"b": ["Absolute"]})
+    engine = SecureEngine(wire, wire.sites, quorum=3)
+    engine.choose(["x", "y"])
+    with pytest.raises(SiteError, match=r"3 of 4 sites .* 4 are .*'Absolute' is not among"):
+        execute(MINE, engine, columns=["x", "y"])
+    assert not answered(wire)
+
+
+def test_secure_sums_refuse_at_the_start_what_does_not_add_up():
+    wire = secure_federation({})
+    engine = SecureEngine(wire, wire.sites)
+    engine.choose(["x", "y"])
+    with pytest.raises(InputError, match=r"^FKM: the answers of sites do not add up"):
+        execute(Fit(2, algorithm=FKM(2)), engine, columns=["x", "y"])
+
+
+def test_a_resumed_run_tells_the_steps_again(tmp_path):
+    whole = federation()
+    folder = tmp_path / "exchanges"
+    first = execute(MINE, RecordedEngine(engine_of(whole), folder), columns=["x", "y"])
+    last = max(folder.glob("exchange-*"))
+    last.unlink()
+    lacking = federation({"b": ["Absolute"]})
+    with pytest.raises(SiteError, match=r"round 1: .*'Absolute' is not among"):
+        execute(MINE, RecordedEngine(engine_of(lacking), folder), columns=["x", "y"])
+    again = federation()
+    resumed = execute(MINE, RecordedEngine(engine_of(again), folder), columns=["x", "y"])
+    assert resumed.outcome.value.state.inertia == first.outcome.value.state.inertia
+    assert len(again.log) == 2 * 3, "an introduction, and the last round"
+
+
+def test_a_site_that_was_introduced_before_is_told_the_steps_of_the_next_job():
+    wire = federation({"b": ["Absolute"]})
+    engine = engine_of(wire)
+    execute(Fit(2), engine, columns=["x", "y"])
+    known = len(wire.log)
+    with pytest.raises(SiteError, match="'Absolute' is not among"):
+        execute(MINE, engine, columns=["x", "y"])
+    assert len(wire.log) == known + 3
+    with pytest.raises(SiteError, match="'Absolute' is not among"):
+        engine.introduce()  # what was refused is not forgotten
+
+
+def test_no_exchange_is_added_where_sites_know_all_steps():
+    plain, own = federation(), federation()
+    execute(Fit(2, algorithm=Lloyd()), engine_of(plain), columns=["x", "y"])
+    report = execute(MINE, engine_of(own), columns=["x", "y"])
+    assert len(own.log) == len(plain.log)
+    assert len(own.log) == 3 * (1 + len(report.outcome.communication_rounds))
+
+
+def test_a_relay_passes_the_steps_on_and_names_none_of_its_sites():
+    lower = federation({"b": ["Absolute"]})
+    below = Choosing(engine_of(lower), ["x", "y"], raw=False)
+    relay = Relay("relay", below)
+    upper = Responder(relay, columns=("x", "y"), choose=lambda *_c, **_r: relay, steps=EVERY)
+    wire = Wire({"relay": upper, "d": site("d")})
+    with pytest.raises(SiteError) as raised:
+        execute(replace(MINE, sums_only=True), engine_of(wire), columns=["x", "y"])
+    assert "(relay: refused the question: by the policy of the site: too few sites behind" in str(
+        raised.value
+    )
+    assert "relay's own run says why" in str(raised.value)
+    assert len(lower.log) == 3
+    lacking = Responder(relay, columns=("x", "y"), steps=KNOWN["steps"])
+    with pytest.raises(SiteError, match="relay: refused the question: step 'Mine' is not among"):
+        execute(MINE, engine_of(Wire({"relay": lacking})), columns=["x", "y"])
+    assert len(lower.log) == 3, "its sites are not asked what the relay itself does not know"
+
+
+def test_a_relay_refuses_at_the_start_what_does_not_add_up():
+    sites = [Client(name, Data(X)) for name, X in ROWS.items()]
+    engine = LocalEngine([Relay("relay", LocalEngine(sites[:3])), sites[3]])
+    with pytest.raises(InputError, match=r"^FKM needs each site's own answer"):
+        engine.introduce(steps=[FKM(2)])
+    assert len(engine.introduce(steps=[Lloyd(), Inertia])) == 2
+
+
+@dataclass(frozen=True)
+class Unscored(Lloyd):
+    """An algorithm whose objective is no metric."""
+
+    def objective(self) -> Any:  # type: ignore[override]
+        return Lloyd()
+
+
+ENGINES = {
+    "local": lambda: LocalEngine([Client(name, Data(X)) for name, X in ROWS.items()]),
+    "pooled": lambda: PooledEngine(Data(np.concatenate([*ROWS.values()])), np.arange(240) // 60),
+    "remote": lambda: engine_of(federation()),
+}
+
+
+@pytest.mark.parametrize("engine", ENGINES.values(), ids=ENGINES)
+def test_an_objective_that_is_no_metric_is_refused_before_a_site_is_asked(engine):
+    asked: list[Any] = []
+    with pytest.raises(InputError, match=r"objective of Unscored .*Lloyd lacks maximise, score"):
+        execute(Fit(2, algorithm=Unscored()), engine(), columns=["x", "y"], watch=asked.append)
+    assert not asked
+
+
+class Bare:
+    """A metric that is no dataclass."""
+
+    client_additive = server_additive = True
+    maximise = False
+    answer_shape, client_step, score = Absolute.answer_shape, Absolute.client_step, Absolute.score
+
+
+@pytest.mark.parametrize(
+    ("metric", "why"),
+    [
+        (Absolute((1.0, 2.0)), "power must be a number"),  # type: ignore[arg-type]
+        (Bare(), "a step must be a frozen dataclass"),
+    ],
+)
+def test_a_step_that_cannot_travel_is_refused_before_a_site_is_asked(metric, why):
+    wire = federation()
+    job = Evaluate(own_model(), metrics=[metric])
+    with pytest.raises(WireError, match=f"cannot be sent: {why}"):
+        execute(job, engine_of(wire), columns=["x", "y"])
+    assert not wire.log
+
+
+# Versions
+
+
+def test_a_site_of_an_older_version_answers_as_before():
+    """It reads nothing of what a message says besides."""
+
+    def forgetful(responder: Responder) -> Any:
+        class Older:
+            def reply(self, message: bytes) -> bytes:
+                header, arrays = unpack(message)
+                header["about"].pop("steps")
+                reply, numbers = unpack(responder.reply(pack(header, arrays)))
+                return pack({**reply, "question": digest(message)}, numbers)
+
+        return Older()
+
+    older = Wire({name: forgetful(site(name, ["Absolute"])) for name in "ab"})
+    with pytest.raises(SiteError, match="'Absolute' is not among"):
+        execute(MINE, engine_of(older), columns=["x", "y"])
+    assert len(older.log) > 2 * 3, "it is found out at the end"
+    older = Wire({name: forgetful(site(name)) for name in "ab"})
+    newer = federation(names="ab")
+    states = [
+        execute(MINE, engine_of(wire), columns=["x", "y"]).outcome.value.state
+        for wire in (older, newer)
+    ]
+    assert states[0].inertia == states[1].inertia
+
+
+# What is told is what is asked
+
+
+MIXED = Model.from_estimator(FederatedGaussianMixture(2, random_state=0).fit(ROWS))
+STANDARD = PreprocessingSpec(scale="standard")
+BOXED: dict[str, Any] = {"epsilon": 50.0, "bounds": {"x": (-3, 9), "y": (-3, 9)}}
+KINDS: dict[str, Any] = {
+    "default": Fit(2),
+    "one": Fit(1),
+    "sums": Fit(2, sums_only=True),
+    "start": Fit(2, init=np.array([[0.0, 0], [6, 6]])),
+    "fuzzy": Fit(2, m=2.0),
+    "k-FED": Fit(2, "kfed"),
+    "FKM": Fit(2, "fkm"),
+    "averaging": Fit(2, "fedavg"),
+    "trimmed": Fit(2, trim=0.1),
+    "cosine": Fit(2, metric="cosine"),
+    "incomplete": Fit(2, prepare=PreprocessingSpec(missing="ignore")),
+    "mixture": Fit(2, model="mixture"),
+    "mixture from a start": Fit(2, model="mixture", init=np.array([[0.0, 0], [6, 6]])),
+    "prepared": Fit(2, prepare=STANDARD),
+    "components": Fit(2, prepare=replace(STANDARD, pca=1)),
+    "own": MINE,
+    "best": Fit(2, quality="best"),
+    "robust": Fit(2, robust=1),
+    "sampled": Fit(2, participation=0.5),
+    "private": Fit(2, **BOXED),
+    "profile": Fit(3, profile=True),
+    "profile of one": Fit(1, profile=True),
+    "profile of incomplete": Fit(2, profile=True, prepare=PreprocessingSpec(missing="ignore")),
+    "stability": Fit(2, stability=2),
+    "auto": Fit("auto"),
+    "auto mixture": Fit("auto", model="mixture"),
+    "listed": Fit([2, 4], m=1.5),
+    "vote": SelectK(k_max=4, rule="vote"),
+    "fuzzy-db": SelectK(k_max=3, rule="fuzzy-db"),
+    "own choice": replace(MINE, n_clusters=[2, 3], rule=Rule("squared-silhouette")),
+    "likelihood": SelectK(k_max=3),
+    "scores": Evaluate(own_model(), profile=True, metrics=[Absolute()]),
+    "scores with labels": Evaluate(own_model(), labels=True),
+    "fuzzy scores": Evaluate(replace(own_model(), algorithm={"name": "FFCM", "m": 2.0})),
+    "scores of a mixture": Evaluate(MIXED),
+    "profiles of a mixture": Profile(MIXED),
+}
+
+
+@pytest.mark.parametrize("job", KINDS.values(), ids=KINDS)
+def test_what_sites_are_told_is_what_they_are_asked(job):
+    """A step too many would shut out a site that may not answer it, though nobody asks."""
+    seen: list[Task] = []
+
+    class Seeing(LocalEngine):
+        def ask(self, tasks: Any, sites: Any = None) -> Any:
+            seen.extend(tasks)
+            return super().ask(tasks, sites)
+
+    columns = (Column("x"), Column("y"))
+    labels = np.repeat(["left", "right"], 30)
+    engine = Seeing(Client(n, Data(X, y=labels, columns=columns)) for n, X in ROWS.items())
+    planned = steps_of(job)
+    execute(job, engine, columns=["x", "y"])
+    assigning = [task.preprocessor.assigned for task in seen if task.preprocessor is not None]
+    asked = [*seen, *(task for task in assigning if task is not None)]
+    kinds = {type(task.step) for task in asked}
+    for step in planned:
+        assert (step if isinstance(step, type) else type(step)) in kinds
+    own = {task.step for task in asked} & {Mine(), Absolute()}
+    assert own <= set(planned), "no step of one's own comes unannounced"

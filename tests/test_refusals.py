@@ -1,0 +1,763 @@
+"""Combinations that are refused: each row of the table is reached, before a site is asked."""
+
+from __future__ import annotations
+
+import ast
+import re
+import runpy
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from secure_sites import STEPS, federation
+from test_budget import ByHand, responder
+from typer.testing import CliRunner
+
+import fedcluster
+from fedcluster import (
+    FederatedFuzzyCMeans,
+    FederatedGaussianMixture,
+    FederatedKMeans,
+    _combinations,
+    select_k,
+)
+from fedcluster._refusals import BY_KEY, REFUSALS
+from fedcluster._site import SiteFile
+from fedcluster._specifications import RunOptions
+from fedcluster.algorithms import FFCM, FKM, KFed, Lloyd
+from fedcluster.cli import app
+from fedcluster.client import Client
+from fedcluster.core import Column, Data, Engine, Limit, State
+from fedcluster.engines import LocalEngine, Relay
+from fedcluster.engines._remote import RemoteEngine
+from fedcluster.errors import InputError
+from fedcluster.federation._folder import create
+from fedcluster.federation._membership import Membership, site_permits, site_secure
+from fedcluster.federation._relay_site import _check as check_relay
+from fedcluster.federation._runs import content_of
+from fedcluster.jobs import Evaluate, Fit, SelectK, execute
+from fedcluster.metrics import Inertia
+from fedcluster.model import Model
+from fedcluster.preprocessing import PreprocessingSpec
+from fedcluster.privacy import Groups
+from fedcluster.privacy._accounting import Budget
+from fedcluster.secure._engine import SecureEngine
+from fedcluster.selection import Rule
+
+ROOT = Path(__file__).parents[1]
+
+ROWS = np.concatenate([np.random.default_rng(0).normal(c, 1.0, (40, 2)) for c in (0.0, 9.0, 18.0)])
+PARTS = {f"s{i}": ROWS[i::4] for i in range(4)}
+COLUMNS = ("x0", "x1")
+KNOWN = Model(ROWS[[0, 50, 100]], np.ones(3), COLUMNS, {"name": "Lloyd"})
+BOUNDS = ([-9.0, -9.0], [30.0, 30.0])
+IGNORE = PreprocessingSpec(missing="ignore")
+PRIVATE: Mapping[str, Any] = {"epsilon": 50.0, "bounds": BOUNDS}
+
+
+class Chunks:
+    """Rows in two chunks."""
+
+    def __init__(self, rows: np.ndarray) -> None:
+        self.rows = rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def chunks(self) -> Iterator[Data]:
+        yield Data(self.rows[:15])
+        yield Data(self.rows[15:])
+
+    def load(self) -> Data:
+        return Data(self.rows)
+
+
+@dataclass(frozen=True)
+class Lonely(Inertia):
+    """A metric of one's own whose answers do not add up."""
+
+    server_additive = False
+
+
+# The sites
+
+
+def plain() -> Engine:
+    return LocalEngine(Client(name, Data(rows)) for name, rows in PARTS.items())
+
+
+def grouped() -> Engine:
+    how = Groups(p=5, min_rows=10)
+    return LocalEngine(Client(name, Data(rows), protection=how) for name, rows in PARTS.items())
+
+
+def chunked() -> Engine:
+    return LocalEngine(Client(name, Chunks(rows)) for name, rows in PARTS.items())
+
+
+def tiny() -> Engine:
+    """Sites with fewer rows than could describe the clusters."""
+    return LocalEngine(Client(f"s{i}", Data(rows)) for i, rows in enumerate(np.split(ROWS, 30)))
+
+
+def relayed() -> Engine:
+    def below(letter: str) -> Engine:
+        return LocalEngine(Client(letter + name, Data(rows)) for name, rows in PARTS.items())
+
+    return LocalEngine(Relay(letter, below(letter)) for letter in "ew")
+
+
+def weighed() -> Engine:
+    return LocalEngine(
+        Client(name, Data(rows, np.full(len(rows), 2.0))) for name, rows in PARTS.items()
+    )
+
+
+def owned() -> Engine:
+    """Sites that say whose each row is, and not how many of a person count."""
+    return LocalEngine(
+        Client(name, Data(rows, groups=np.arange(len(rows)) // 2)) for name, rows in PARTS.items()
+    )
+
+
+def budgeted() -> Engine:
+    clients = [Client(name, Data(rows)) for name, rows in PARTS.items()]
+    for client in clients:
+        client.told = (Limit("PrivacyBudget", (("epsilon", 2.0),)),)
+    return LocalEngine(clients)
+
+
+def texts() -> Engine:
+    """Sites with a column of text."""
+    column = Column("ward", "text", ("a", "b"))
+    rows = {name: np.column_stack([x[:, 0], np.arange(len(x)) % 2]) for name, x in PARTS.items()}
+    return LocalEngine(
+        Client(name, Data(x, columns=(Column("age"), column))) for name, x in rows.items()
+    )
+
+
+def wired() -> RemoteEngine:
+    """Sites behind the wire, in this process."""
+    engine = RemoteEngine(
+        federation({name: Data(rows) for name, rows in PARTS.items()}, secure=False), PARTS
+    )
+    engine.choose(COLUMNS)
+    return engine
+
+
+def secure(**terms: Any) -> SecureEngine:
+    engine = SecureEngine(
+        federation({name: Data(rows) for name, rows in PARTS.items()}), PARTS, **terms
+    )
+    engine.choose(COLUMNS)
+    return engine
+
+
+# Ways to ask
+
+
+def fit(kind: Callable[[], Engine] = plain, **options: Any) -> Callable[..., Any]:
+    """A fit by the function that all ways of asking lead to."""
+
+    def ask(**_: Any) -> Any:
+        return execute(Fit(**{"n_clusters": 3, **options}), kind(), columns=COLUMNS)
+
+    return ask
+
+
+def model(kind: type[Any] = FederatedKMeans, **options: Any) -> Callable[..., Any]:
+    """A fit by an estimator."""
+    name = "n_components" if kind is FederatedGaussianMixture else "n_clusters"
+    return lambda **_: kind(**{name: 3, "random_state": 0, **options}).fit(PARTS)
+
+
+def command(*arguments: object) -> Callable[..., Any]:
+    """A command in a folder with files of sites."""
+
+    def ask(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+        monkeypatch.chdir(folder)
+        for name, rows in PARTS.items():
+            table = pd.DataFrame(rows, columns=COLUMNS).assign(where=name)
+            table.to_csv(f"{name}.csv", index=False)
+        content = 'name = "s0"\ncolumns = ["x0", "x1"]\n[source]\npath = "s0.csv"\n'
+        Path("site.toml").write_text(content)
+        Path("codes.toml").write_text(content + '[codes]\nx0 = { "1" = "M" }\n')
+        KNOWN.save("model.json")
+        ran = CliRunner().invoke(app, list(map(str, arguments)), catch_exceptions=False)
+        assert (ran.exit_code, ran.stdout) == (2, "")
+        [line] = ran.stderr.splitlines()
+        raise SaidError(line.removeprefix("error: "))
+
+    return ask
+
+
+class SaidError(Exception):
+    """The line that a command has left."""
+
+
+def site_file(
+    content: str, then: Callable[[SiteFile, Membership], Any] | None = None
+) -> Callable[..., Any]:
+    """A site file, and what is made of it."""
+
+    def ask(folder: Path, **_: Any) -> Any:
+        (folder / "rows.csv").write_text("x0,x1\n0,1\n2,3\n")
+        path = folder / "site.toml"
+        path.write_text(content)
+        site = SiteFile.load(path)
+        return None if then is None else then(site, Membership.from_site_file(site))
+
+    return ask
+
+
+FILE = 'name = "north"\n{}[source]\npath = "rows.csv"\n{}'
+JOINED = '[federation]\ncoordinator = "127.0.0.1:1"\ninsecure = true\n'
+FILES = [f"{name}.csv" for name in PARTS]
+FITTED = ["fit", *FILES, "--columns", "x0,x1", "-k"]
+
+
+def evaluated(kind: Callable[[], Engine], **options: Any) -> Callable[..., Any]:
+    def ask(**_: Any) -> Any:
+        return execute(Evaluate(KNOWN, **options), kind(), columns=COLUMNS)
+
+    return ask
+
+
+def remote_budget(folder: Path, **_: Any) -> Any:
+    """A plain fit of a site with a budget behind the wire, which says so itself."""
+    site = responder(folder, Client("north", Data(ROWS)), Budget(2.0, 1e-6), steps=STEPS)
+    execute(Fit(3), RemoteEngine(ByHand(north=site), ["north"]), columns=COLUMNS)
+
+
+def run_of(job: Any, sites: Iterable[str] = PARTS, **options: Any) -> Callable[..., Any]:
+    """A run that is handed to the coordinator of a federation."""
+
+    def ask(folder: Path, **_: Any) -> Any:
+        made = create(folder / "trial", list(sites), "127.0.0.1:1", insecure=True)
+        return content_of(made, folder / "run", job, RunOptions(folder / "out", **options))
+
+    return ask
+
+
+def engine_and_rows(**_: Any) -> Any:
+    FederatedKMeans(3).fit(PARTS, engine=plain())
+
+
+def clients(**options: Any) -> Callable[..., Any]:
+    return lambda **_: FederatedKMeans(3, **options).fit_clients(
+        Client(name, Data(rows)) for name, rows in PARTS.items()
+    )
+
+
+def chosen(**options: Any) -> Callable[..., Any]:
+    return lambda **_: select_k(PARTS, range(1, 4), **options)
+
+
+MIXTURE: Mapping[str, Any] = {"model": "mixture"}
+TRIM: Mapping[str, Any] = {"trim": 0.1}
+ROBUST: Mapping[str, Any] = {"robust": 1}
+START = ROWS[[0, 50, 100]]
+
+REACHED: dict[str, list[Callable[..., Any]]] = {
+    "choice-trim": [
+        fit(**TRIM, n_clusters="auto"),
+        fit(wired, **TRIM, n_clusters=[2, 3]),
+        model(**TRIM, n_clusters="auto"),
+        command(*FITTED, "auto", "--trim", 0.1),
+        run_of(Fit("auto", trim=0.1)),
+        chosen(**TRIM),
+    ],
+    "trim-algorithm": [
+        fit(**TRIM, algorithm="fkm"),
+        model(**TRIM, algorithm="fkm"),
+        model(**TRIM, algorithm=FKM(3)),
+        command(*FITTED, 3, "--trim", 0.1, "--algorithm", "fkm"),
+    ],
+    "trim-fuzzy": [fit(**TRIM, m=2.0), command(*FITTED, 3, "--trim", 0.1, "--fuzzy")],
+    "trim-quality": [
+        fit(**TRIM, quality="best"),
+        fit(wired, **TRIM, quality="best"),
+        command(*FITTED, 3, "--trim", 0.1, "--quality", "best"),
+        model(**TRIM, quality="better"),
+    ],
+    "trim-participation": [
+        fit(**TRIM, participation=0.5),
+        command(*FITTED, 3, "--trim", 0.1, "--participation", 0.5),
+    ],
+    "trim-mixture": [
+        fit(**TRIM, **MIXTURE),
+        command(*FITTED, 3, "--trim", 0.1, "--model", "mixture"),
+    ],
+    "trim-cosine": [
+        fit(**TRIM, metric="cosine"),
+        model(**TRIM, metric="cosine"),
+        command(*FITTED, 3, "--trim", 0.1, "--metric", "cosine"),
+    ],
+    "trim-missing": [
+        model(**TRIM, prepare=IGNORE),
+        command(*FITTED, 3, "--trim", 0.1, "--missing", "ignore"),
+    ],
+    "robust-secure": [fit(secure, **ROBUST)],
+    "robust-algorithm": [
+        model(**ROBUST, algorithm="kfed"),
+        command(*FITTED, 3, "--robust", 1, "--algorithm", "kfed"),
+        run_of(Fit(3, robust=1, algorithm="kfed")),
+    ],
+    "robust-fuzzy": [fit(**ROBUST, m=2.0), command(*FITTED, 3, "--robust", 1, "-m", 2)],
+    "robust-mixture": [fit(**ROBUST, **MIXTURE)],
+    "robust-cosine": [model(**ROBUST, metric="cosine"), fit(wired, **ROBUST, metric="cosine")],
+    "robust-missing": [model(**ROBUST, prepare=IGNORE)],
+    "robust-trim": [fit(**ROBUST, **TRIM), command(*FITTED, 3, "--robust", 1, "--trim", 0.1)],
+    "robust-quality": [model(**ROBUST, quality="best")],
+    "robust-sums": [model(**ROBUST, sums_only=True), model(**ROBUST, init="sums")],
+    "robust-start": [
+        fit(chunked, **ROBUST),
+        fit(tiny, **ROBUST),
+        model(**ROBUST, init="random"),
+        fit(wired, **ROBUST, init="k-means++"),
+    ],
+    "robust-pca": [
+        model(**ROBUST, prepare=PreprocessingSpec(pca=1)),
+        command(*FITTED, 3, "--robust", 1, "--pca", 1),
+    ],
+    "robust-participation": [model(**ROBUST, participation=0.5)],
+    "robust-profile": [
+        model(**ROBUST, profile=True),
+        command(*FITTED, 3, "--robust", 1, "--profile"),
+    ],
+    "robust-stability": [model(**ROBUST, stability=True)],
+    "choice-robust": [model(**ROBUST, n_clusters=[2, 3]), chosen(**ROBUST)],
+    "robust-sites": [
+        model(robust=2),
+        fit(wired, robust=2),
+        command(*FITTED, 3, "--robust", 2),
+    ],
+    "choice-epsilon": [
+        model(**PRIVATE, n_clusters="auto"),
+        command(*FITTED, "auto", "--epsilon", 9, "--bounds", "x0=0:9,x1=0:9"),
+        chosen(epsilon=50.0),
+    ],
+    "epsilon-algorithm": [model(**PRIVATE, algorithm="lloyd")],
+    "epsilon-init": [model(**PRIVATE, init="sums"), model(**PRIVATE, init=START)],
+    "epsilon-starts": [model(**PRIVATE, n_init=3)],
+    "epsilon-fuzzy": [
+        fit(**PRIVATE, m=2.0),
+        command(*FITTED, 3, "--epsilon", 9, "--bounds", "x0=0:9,x1=0:9", "--fuzzy"),
+    ],
+    "epsilon-mixture": [fit(**PRIVATE, **MIXTURE)],
+    "epsilon-quality": [model(**PRIVATE, quality="best")],
+    "epsilon-metric": [model(**PRIVATE, metric="cosine")],
+    "epsilon-prepare": [
+        model(**PRIVATE, prepare="standard"),
+        command(*FITTED, 3, "--epsilon", 9, "--bounds", "x0=0:9,x1=0:9", "--scale", "robust"),
+    ],
+    "epsilon-participation": [model(**PRIVATE, participation=0.5)],
+    "epsilon-trim": [model(**PRIVATE, **TRIM)],
+    "epsilon-robust": [model(**PRIVATE, **ROBUST)],
+    "epsilon-profile": [
+        model(**PRIVATE, profile=True),
+        command(*FITTED, 3, "--epsilon", 9, "--bounds", "x0=0:9,x1=0:9", "--profile"),
+    ],
+    "epsilon-stability": [model(**PRIVATE, stability=True)],
+    "epsilon-rounds": [model(**PRIVATE, tol=0.1), fit(**PRIVATE, max_iter=3)],
+    "epsilon-bounds": [
+        model(epsilon=50.0),
+        command(*FITTED, 3, "--epsilon", 9),
+        run_of(Fit(3, epsilon=9.0)),
+    ],
+    "epsilon-alone": [
+        model(bounds=BOUNDS),
+        model(delta=1e-3),
+        fit(wired, group_size=3),
+        command(*FITTED, 3, "--group-size", 3),
+        command(*FITTED, 3, "--delta", 0.01),
+    ],
+    "epsilon-limits": [
+        model(**PRIVATE, min_cluster_size=5),
+        command(*FITTED, 3, "--epsilon", 9, "--bounds", "x0=0:9,x1=0:9", "--min-cluster-size", 5),
+    ],
+    "budget-exact": [
+        fit(budgeted),
+        fit(budgeted, **MIXTURE),
+        evaluated(budgeted),
+        remote_budget,
+    ],
+    "noise-groups": [fit(grouped, **PRIVATE), model(**PRIVATE, protection=Groups())],
+    "noise-weights": [
+        lambda **_: FederatedKMeans(3, **PRIVATE).fit(
+            PARTS, sample_weight={name: np.ones(len(rows)) for name, rows in PARTS.items()}
+        ),
+        fit(weighed, **PRIVATE),
+    ],
+    "noise-persons": [fit(owned, **PRIVATE)],
+    "noise-relay": [fit(relayed, **PRIVATE)],
+    "secure-participation": [fit(secure, participation=0.5)],
+    "secure-steps": [
+        fit(secure, algorithm="fkm"),
+        fit(secure, algorithm=KFed(3)),
+        fit(secure, algorithm="ffcm", m=2.0),
+    ],
+    "secure-init": [fit(secure, init="summaries"), fit(secure, init="random")],
+    "relay-steps": [
+        fit(relayed, algorithm="kfed"),
+        fit(relayed, algorithm="ffcm", m=2.0),
+        fit(relayed, init="summaries"),
+        fit(relayed, init="random"),
+        evaluated(relayed, metrics=[Lonely()]),
+    ],
+    "mixture-participation": [
+        fit(**MIXTURE, participation=0.5),
+        fit(wired, **MIXTURE, participation=0.5),
+        command(*FITTED, 3, "--model", "mixture", "--participation", 0.5),
+    ],
+    "mixture-algorithm": [
+        fit(**MIXTURE, algorithm="fkm"),
+        command(*FITTED, 3, "--model", "mixture", "--algorithm", "fkm"),
+    ],
+    "mixture-own": [
+        fit(**MIXTURE, algorithm=Lloyd()),
+        fit(wired, **MIXTURE, algorithm="fedcluster.algorithms.Lloyd"),
+    ],
+    "mixture-fuzzy": [
+        fit(**MIXTURE, m=2.0),
+        command(*FITTED, 3, "--model", "mixture", "--fuzzy"),
+    ],
+    "mixture-cosine": [
+        fit(**MIXTURE, metric="cosine"),
+        command(*FITTED, 3, "--model", "mixture", "--metric", "cosine"),
+    ],
+    "mixture-missing": [
+        model(FederatedGaussianMixture, prepare=IGNORE),
+        command(*FITTED, 3, "--model", "mixture", "--missing", "ignore"),
+    ],
+    "mixture-alone": [
+        command(*FITTED, 3, "--noise"),
+        command(*FITTED, 3, "--covariance-type", "diag"),
+        command(*FITTED, 3, "--reg-covar", 0.1),
+        fit(start=State.at(START)),
+        run_of(Fit(3, noise=True)),
+    ],
+    "mixture-quality": [
+        fit(**MIXTURE, quality="best"),
+        command(*FITTED, 3, "--model", "mixture", "--quality", "better"),
+    ],
+    "mixture-weight": [
+        fit(texts, **MIXTURE, prepare=PreprocessingSpec(weights={"ward": 2.0})),
+        command(
+            *("fit", *FILES, "-k", 3, "--model", "mixture"),
+            *("--categories", "where", "--weight", "where=2"),
+        ),
+    ],
+    "cosine-algorithm": [
+        model(metric="cosine", algorithm="fkm"),
+        command(*FITTED, 3, "--metric", "cosine", "--algorithm", "fkm"),
+        chosen(metric="cosine", algorithm="fkm"),
+    ],
+    "cosine-fuzzy": [
+        fit(metric="cosine", m=2.0),
+        command(*FITTED, 3, "--metric", "cosine", "--fuzzy"),
+        command("select-k", *FILES, "--columns", "x0,x1", "--metric", "cosine", "-m", 2),
+    ],
+    "cosine-missing": [
+        model(metric="cosine", prepare=IGNORE),
+        command(*FITTED, 3, "--metric", "cosine", "--missing", "ignore"),
+        chosen(metric="cosine", prepare=IGNORE),
+    ],
+    "missing-algorithm": [model(prepare=IGNORE, algorithm="fkm")],
+    "missing-fuzzy": [
+        model(FederatedFuzzyCMeans, prepare=IGNORE),
+        command(*FITTED, 3, "--missing", "ignore", "--fuzzy"),
+    ],
+    "missing-pca": [
+        lambda **_: PreprocessingSpec(missing="ignore", pca=1),
+        command(*FITTED, 3, "--missing", "ignore", "--pca", 1),
+    ],
+    "missing-unit": [lambda **_: PreprocessingSpec(missing="ignore", unit=True)],
+    "missing-own": [model(prepare=IGNORE, algorithm=Lloyd())],
+    "algorithm-fuzzy": [
+        fit(m=2.0, algorithm="fkm"),
+        command(*FITTED, 3, "-m", 2, "--algorithm", "fkm"),
+    ],
+    "algorithm-hard": [
+        fit(algorithm="ffcm"),
+        command(*FITTED, 3, "--algorithm", "ffcm"),
+    ],
+    "algorithm-clusters": [model(algorithm=KFed(4))],
+    "algorithm-fuzzifier": [model(FederatedFuzzyCMeans, algorithm=FFCM(1.5))],
+    "algorithm-start": [
+        model(algorithm="kfed", init="random"),
+        model(algorithm="kfed", init=START),
+        model(algorithm="kfed", n_init=3),
+        model(algorithm="fkm", init="summaries"),
+        command(*FITTED, 3, "--algorithm", "kfed", "--n-init", 3),
+    ],
+    "algorithm-tol": [
+        model(algorithm="kfed", tol=0.1),
+        command(*FITTED, 3, "--algorithm", "fedavg", "--tol", 0.1),
+    ],
+    "algorithm-quality": [model(algorithm="kfed", quality="better")],
+    "quality-best": [
+        model(FederatedFuzzyCMeans, quality="best"),
+        model(metric="cosine", quality="best"),
+        model(algorithm="fedavg", quality="best"),
+        model(prepare=IGNORE, quality="best"),
+        command(*FITTED, 3, "--fuzzy", "--quality", "best"),
+    ],
+    "quality-start": [
+        model(quality="better", sums_only=True),
+        model(quality="better", init="random"),
+        model(quality="better", init=START),
+        fit(chunked, quality="better"),
+        fit(secure, quality="better"),
+        command(*FITTED, 3, "--quality", "better", "--init", "summaries"),
+    ],
+    "quality-participation": [model(quality="best", participation=0.5)],
+    "sums-algorithm": [
+        model(sums_only=True, algorithm="fkm"),
+        model(sums_only=True, algorithm="kfed"),
+        model(FederatedFuzzyCMeans, sums_only=True, algorithm="ffcm"),
+        command(*FITTED, 3, "--sums-only", "--algorithm", "fkm"),
+    ],
+    "sums-init": [
+        model(sums_only=True, init="summaries"),
+        command(*FITTED, 3, "--sums-only", "--init", "random"),
+    ],
+    "start-starts": [
+        model(init=START, n_init=2),
+        model(FederatedGaussianMixture, means_init=START, n_init=2),
+    ],
+    "start-means": [model(FederatedGaussianMixture, weights_init=np.ones(3) / 3)],
+    "choice-start": [
+        model(init=START, n_clusters="auto"),
+        fit(init=START, n_clusters=[2, 3]),
+        chosen(init=START),
+    ],
+    "choice-quality": [
+        model(n_clusters="auto", quality="better"),
+        chosen(quality="better"),
+        command(*FITTED, "auto", "--quality", "better"),
+    ],
+    "choice-rule": [
+        model(rule="gap"),
+        model(rule=Rule("likelihood", bounds=(np.zeros(2), np.ones(2)))),
+        fit(rule=Rule("likelihood", "elbow")),
+    ],
+    "choice-elbow": [
+        chosen(pick="elbow"),
+        model(n_clusters="auto", rule=Rule("vote", "elbow")),
+        command("select-k", *FILES, "--columns", "x0,x1", "--elbow"),
+    ],
+    "choice-fuzzy": [
+        model(n_clusters=[2, 3], rule="xie-beni"),
+        model(FederatedGaussianMixture, n_components="auto", rule="fuzzy-db"),
+    ],
+    "choice-averaging": [
+        chosen(averaging="avg_1"),
+        lambda **_: execute(SelectK(k_max=3, averaging="avg_1"), plain(), columns=COLUMNS),
+        command("select-k", *FILES, "--columns", "x0,x1", "--averaging", "avg_1"),
+    ],
+    "choice-bounds": [
+        chosen(bounds=(0.0, 30.0), prepare="standard"),
+        command("select-k", *FILES, "--columns", "x0,x1", "--bounds", "0:30"),
+    ],
+    "engine-rows": [engine_and_rows],
+    "clients-limits": [
+        clients(min_cluster_size=5),
+        clients(protection="groups"),
+        lambda **_: FederatedKMeans(3, protection="groups").fit_engine(plain()),
+    ],
+    "labels-none": [evaluated(plain, labels=True), evaluated(wired, labels=True)],
+    "site-file-limits": [command("fit", "site.toml", "-k", 3, "--min-cluster-size", 5)],
+    "site-file-labels": [
+        command("evaluate", "model.json", "site.toml", "--label-column", "where"),
+        command("evaluate", "model.json", "site.toml", "--min-cluster-size", 5),
+    ],
+    "site-file-options": [command("fit", "site.toml", "-k", 3, "--weight-column", "x1")],
+    "site-file-joined": [command("fit", "site.toml", "-k", 3, "--append")],
+    "files-site": [command(*FITTED, 3, "--site-column", "where")],
+    "database-keys": [
+        site_file(
+            'name = "north"\nid_column = "id"\n[source]\nurl = "sqlite:///x"\nquery = "select 1"\n'
+        )
+    ],
+    "codes-unprepared": [command("fit", "codes.toml", "-k", 3, "--scale", "none")],
+    "privacy-protection": [
+        site_file(
+            FILE.format('protection = "groups"\n', "[privacy]\nepsilon = 1.0\ndelta = 1e-6\n")
+        )
+    ],
+    "privacy-weights": [
+        site_file(FILE.format('weight_column = "x1"\n', "[privacy]\nepsilon = 1.0\ndelta = 1e-6\n"))
+    ],
+    "colluders-alone": [
+        site_file(
+            FILE.format("", JOINED + "[privacy]\nepsilon = 1.0\ndelta = 1e-6\ncolluders = 1\n"),
+            site_secure,
+        )
+    ],
+    "permits-insecure": [
+        site_file(FILE.format("", JOINED + "[permits]\nrequired = true\n"), site_permits)
+    ],
+    "relay-rows": [
+        site_file(FILE.format("", JOINED + "[privacy]\nepsilon = 1.0\ndelta = 1e-6\n"), check_relay)
+    ],
+    "stability-mixture": [fit(**MIXTURE, stability=True)],
+    "stability-chunks": [fit(chunked, stability=True), fit(relayed, stability=3)],
+}
+"""Ways in which users meet each row of the table."""
+
+
+CASES = [
+    pytest.param(key, ask, id=f"{key}-{i}")
+    for key, ways in REACHED.items()
+    for i, ask in enumerate(ways)
+]
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The steps that sites were asked to take."""
+    steps: list[str] = []
+
+    def counting(kind: type[Any]) -> None:
+        real = kind.ask
+
+        def ask(self: Any, tasks: Any, sites: Any = None) -> Any:
+            steps.extend(type(task.step).__name__ for task in tasks)
+            return real(self, tasks, sites)
+
+        monkeypatch.setattr(kind, "ask", ask)
+
+    for kind in (LocalEngine, RemoteEngine, SecureEngine):
+        counting(kind)
+    return steps
+
+
+@pytest.mark.parametrize(("key", "ask"), CASES)
+def test_a_combination_is_refused_by_its_line_before_a_site_is_asked(
+    key: str,
+    ask: Callable[..., Any],
+    asked: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with pytest.raises((InputError, SaidError)) as caught:
+        ask(folder=tmp_path, monkeypatch=monkeypatch)
+    row, line = BY_KEY[key], str(caught.value)
+    assert row.matches(line), line
+    assert "\n" not in line
+    assert asked == []
+    if isinstance(caught.value, InputError):
+        assert caught.value.refusal is row
+
+
+def test_every_row_is_reached() -> None:
+    assert REACHED.keys() == BY_KEY.keys()
+    assert [key for key, ways in REACHED.items() if not ways] == []
+
+
+def test_a_fit_that_goes_together_is_asked_and_nothing_is_refused(asked: list[str]) -> None:
+    """Or the counter would never count."""
+    fit()()
+    assert "Lloyd" in asked
+
+
+# The table
+
+
+@cache
+def trees() -> dict[Path, ast.Module]:
+    """The code, by module."""
+    package = Path(fedcluster.__file__).parent
+    return {path: ast.parse(path.read_text("utf-8")) for path in package.rglob("*.py")}
+
+
+def texts_in_code() -> dict[Path, set[str]]:
+    """The texts in the code, by module, without the table."""
+    return {
+        path: {
+            node.value
+            for outer in ast.walk(tree)
+            if not isinstance(outer, ast.Expr)  # a docstring
+            for node in ast.iter_child_nodes(outer)
+            if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        }
+        for path, tree in trees().items()
+        if path.name != "_refusals.py"
+    }
+
+
+def test_every_row_is_raised_and_what_is_raised_is_a_row() -> None:
+    named = set().union(*texts_in_code().values())
+    assert sorted(BY_KEY.keys() - named) == []
+    given = {
+        str(node.args[0].value)
+        for tree in trees().values()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "refused"
+        and isinstance(node.args[0], ast.Constant)
+    }
+    conditions = {
+        key for rows in vars(_combinations).values() if is_conditions(rows) for key in rows
+    }
+    assert sorted((given | conditions) - BY_KEY.keys()) == []
+
+
+def is_conditions(value: object) -> bool:
+    return isinstance(value, dict) and bool(value) and all(map(callable, value.values()))
+
+
+def test_no_other_module_says_what_does_not_go_together() -> None:
+    """All such lines stand in the table."""
+    said = re.compile("(do|does) not go (together|with)|leave (out one|one) of")
+    found = {
+        (path.name, text)
+        for path, texts in texts_in_code().items()
+        for text in texts
+        if said.search(text) and "\n" not in text
+    }
+    assert found == set()
+
+
+def test_keys_are_different_and_lines_say_what_to_do() -> None:
+    assert len(BY_KEY) == len(REFUSALS)
+    for row in REFUSALS:
+        assert re.fullmatch("[a-z]+(-[a-z]+)+", row.key)
+        assert len(row.options) > 1, row.key
+        assert row.instead, row.key
+        assert row.reason.endswith("."), row.key
+        assert "\n" not in row.line + row.command + row.reason
+
+
+def test_the_page_is_that_of_the_table() -> None:
+    """Otherwise: python docs/hooks/refusals.py."""
+    made = runpy.run_path(str(ROOT / "docs" / "hooks" / "refusals.py"))["page"]()
+    assert (ROOT / "docs" / "refusals.md").read_text("utf-8") == made
+
+
+def test_other_errors_of_input_name_no_row() -> None:
+    with pytest.raises(InputError, match="trim must be from 0") as caught:
+        FederatedKMeans(3, trim=0.7).fit(PARTS)
+    assert caught.value.refusal is None
+
+
+# Options at their defaults are never refused
+
+
+@pytest.mark.parametrize("kind", [FederatedKMeans, FederatedFuzzyCMeans, FederatedGaussianMixture])
+def test_defaults_that_are_given_are_not_refused(kind: type[Any]) -> None:
+    name = "n_components" if kind is FederatedGaussianMixture else "n_clusters"
+    defaults = kind().get_params() | {name: 3, "random_state": 0}
+    kind(**defaults).fit(PARTS)
+
+
+def test_no_estimator_checks_what_it_is_given_before_it_is_fitted() -> None:
+    """As scikit-learn demands of every estimator."""
+    FederatedKMeans(3, trim=0.1, robust=1, quality="best", epsilon=1.0, algorithm="fkm")

@@ -1,0 +1,657 @@
+"""A coordinator of secure sums that subtracts totals of different runs, and sites that remember."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import secrets
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import date
+from functools import partial, reduce
+from operator import add
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from secure_sites import Wire, federation, identities, site
+
+from fedcluster._site import SiteFile
+from fedcluster._specifications import RunOptions
+from fedcluster.algorithms import Lloyd
+from fedcluster.core import Data, State, Summary, Task
+from fedcluster.engines._remote import Question
+from fedcluster.engines._wire import WireError, unpack
+from fedcluster.errors import InputError, SiteError
+from fedcluster.federation._folder import create, grant
+from fedcluster.federation._identity import COHORTS, cohort_memory, identity, public_text
+from fedcluster.federation._membership import Membership, site_secure
+from fedcluster.federation._runs import content_of, content_without
+from fedcluster.io._outputs import write_json
+from fedcluster.jobs import Fit
+from fedcluster.secure._cohort import Cohort, Terms
+from fedcluster.secure._engine import SecureEngine
+from fedcluster.secure._fixed_point import Words, format_for
+from fedcluster.secure._memory import CohortMemory
+from fedcluster.secure._site import SecureSite
+from fedcluster.transports.flower._supernode import check_files
+
+TASK = Task(Lloyd(), State.at([[0.0], [4.0]]))
+SEVEN = tuple("abcdefg")
+Total = Mapping[str, float]
+
+
+@dataclass
+class Run:
+    """A run that a coordinator has begun: what each site gave, and who has answered."""
+
+    cohort: tuple[str, ...]
+    permit: str = ""
+    name: str = field(default_factory=partial(secrets.token_hex, 8))
+    sealers: dict[str, Any] = field(default_factory=dict)
+    words: dict[str, Words] = field(default_factory=dict)
+
+
+class World:
+    """Sites whose memories are on the disk, and a coordinator that asks them what it likes."""
+
+    def __init__(
+        self,
+        folder: Path,
+        names: Iterable[str],
+        terms: Mapping[str, Terms] | None = None,
+        *,
+        permits: bool = True,
+    ) -> None:
+        self.folder, self.names = folder, tuple(names)
+        self.keys, self.terms = identities(self.names), dict(terms or {})
+        self.peers: dict[str, Iterable[str]] = dict.fromkeys(self.names, self.names)
+        self.permitted: Callable[[str], Sequence[str]] | None = tuple if permits else None
+        self.values = {name: float(3**i + 7) for i, name in enumerate(self.names)}
+        self.sites: dict[str, SecureSite] = {}
+        for name in self.names:
+            self.memory(name).create()
+            self.start(name)
+
+    def memory(self, name: str) -> CohortMemory:
+        return CohortMemory(self.folder / f"{name}.sqlite")
+
+    def start(self, name: str) -> None:
+        """Start a site anew: of what it knew, only its file is left."""
+        keys = {each: self.keys[each].public_key() for each in self.peers[name]}
+        how = self.terms.get(name), self.memory(name), self.permitted
+        self.sites[name] = SecureSite(name, self.keys[name], keys, *how)
+
+    def begin(self, cohort: Iterable[str]) -> Run:
+        """Let all sites of a cohort give keys. A permit is here the names of its sites."""
+        run = Run(tuple(sorted(cohort)))
+        run.permit = "".join(run.cohort)
+        asked = {"stage": "keys", "cohort": list(run.cohort), "threshold": len(run.cohort)}
+        for name in run.cohort:
+            header = {"run": run.name, "permit": run.permit}
+            run.sealers[name] = self.sites[name].said(header, asked)["sealer"]
+        return run
+
+    def agree(self, run: Run, *names: str) -> None:
+        """Let sites take the keys of the others."""
+        asked = {"stage": "shares", "sites": run.cohort, "sealers": run.sealers}
+        for name in names or run.cohort:
+            self.sites[name].said({"run": run.name, "permit": run.permit}, asked)
+
+    def answer(self, run: Run, *names: str, number: int = 1) -> None:
+        """Let sites take the keys of the others and answer a sum."""
+        asked = {"stage": "masked", "sum": number, "sites": run.cohort}
+        header = {"run": run.name, "permit": run.permit}
+        for name in names or run.cohort:
+            self.agree(run, name)
+            one = Summary(np.array([[self.values[name]], [1.0]]), np.array([2.0, 1.0]))
+            run.words[name], _ = self.sites[name].masked(header, asked, "", [TASK], [one])
+
+    def total(self, cohort: Iterable[str]) -> float:
+        """Run a whole run and return the total."""
+        run = self.begin(cohort)
+        self.answer(run)
+        return self.read(run)
+
+    def read(self, run: Run) -> float:
+        how = format_for(TASK.state)
+        words: Words = reduce(add, run.words.values())
+        return float(how.decode(words[: 4 * how.n_words].reshape(4, -1))[0])
+
+
+def refused(match: str) -> Any:
+    return pytest.raises(WireError, match=match)
+
+
+LEFT_OUT = (
+    r"secure sums: {0} took part before, and a sum without it would tell its own: ask {0} too"
+)
+ALONE = (
+    r"of these sites, {1} \(with itself\) took part in the same sums as {0} so far, "
+    r"where 3 must: let so many join at once, or its owner write allow_alone = \['{0}'\]"
+)
+SINCE = r"this site has since answered over other sites: begin anew"
+
+
+# A smaller cohort
+
+
+@pytest.mark.parametrize("first", ["all", "fewer"])
+def test_a_coordinator_alone_cannot_ask_all_sites_and_then_all_but_one(first):
+    """Six runs, then subtract: with five sites, this once told the sums of each of them."""
+    rng = np.random.default_rng(0)
+    data = {name: Data(rng.normal(size=(30 + i, 1))) for i, name in enumerate("abcde")}
+    wire, totals = federation(data), {}
+    cohorts = [tuple(data), *itertools.combinations(data, 4), *itertools.combinations(data, 3)]
+    for cohort in cohorts if first == "all" else cohorts[::-1]:
+        missing = next((name for name in data if name not in cohort), None)
+        if missing is None:
+            [answers] = SecureEngine(wire, cohort).ask([TASK])
+            totals[cohort] = answers.total().weights.sum()
+            continue
+        match = rf"0 of . .* they are over all sites of peers.toml here, and {missing} is missing"
+        with pytest.raises(SiteError, match=match):
+            SecureEngine(wire, cohort).ask([TASK])
+    assert totals == {tuple("abcde"): 160.0}
+
+
+def test_no_reply_to_another_cohort_holds_anything_of_the_rows():
+    """Whatever the coordinator says of who takes part, and in whichever stage."""
+    data = {name: Data(np.ones((40, 1))) for name in "abcde"}
+    wire = federation(data)
+    SecureEngine(wire, data).ask([TASK])
+    for cohort in itertools.chain.from_iterable(itertools.combinations("abcde", n) for n in (3, 4)):
+        wire.log.clear()
+        for stage in ("keys", "shares", "masked", "unmask"):
+            sums: dict[str, Any] = {
+                "stage": stage,
+                "cohort": cohort,
+                "threshold": len(cohort),
+                "sites": cohort,
+            }
+            sums |= {"sum": 1, "sealers": {}, "survivors": cohort}
+            asked = {"run": "another", "exchange": 0, "sums": sums}
+            question = Question(asked, [TASK] if stage == "masked" else []).message
+            for name in cohort:
+                told, arrays = unpack(wire.sites[name].reply(question))
+                assert {"refused", "failed"} & told.keys()
+                assert not arrays
+
+
+def test_a_permit_names_the_cohort_and_no_question_goes_on_under_another(tmp_path):
+    world = World(tmp_path, "abcde")
+    run = world.begin("abcd")
+    with refused(r"they are over all sites of permit 'abcd' here, and e is not one of them"):
+        world.sites["a"].said(
+            {"run": "r", "permit": "abcd"}, {"stage": "keys", "cohort": [*"abcde"], "threshold": 5}
+        )
+    with refused(r"they are over all sites of permit 'abcd' here, and d is missing"):
+        world.sites["a"].said(
+            {"run": "r", "permit": "abcd"}, {"stage": "keys", "cohort": [*"abc"], "threshold": 3}
+        )
+    run.permit = "abcde"
+    with refused(r"the run began under another permit"):
+        world.answer(run, "a")
+    with refused(r"the run began with other sites, or another threshold or permit"):
+        world.sites["a"].said(
+            {"run": run.name, "permit": "abcde"},
+            {"stage": "keys", "cohort": [*"abcd"], "threshold": 4},
+        )
+
+
+# Permits for any cohort: the sites' memory alone
+
+
+def test_a_site_that_took_part_is_not_left_out(tmp_path):
+    world = World(tmp_path, SEVEN)
+    world.total("abcdefg")
+    for cohort in ("abcdef", "abcd", "defg", "abc"):
+        left = min(set(SEVEN) - set(cohort))
+        with refused(LEFT_OUT.format(left)):
+            world.begin(cohort)
+    assert world.total("abcdefg") == sum(world.values.values())
+
+
+def test_three_totals_do_not_tell_a_site_that_joins_alone(tmp_path):
+    """a, b, c and d, e, f, then all of them with g: g alone can see that it would stand alone."""
+    world = World(tmp_path, SEVEN)
+    found = world.total("abc") + world.total("def")
+    run = world.begin(SEVEN)
+    with refused(ALONE.format("g", 1)):
+        world.answer(run, "g")
+    world.answer(run, *"abcdef")  # nobody else is at risk
+    with pytest.raises(WireError):
+        world.answer(run, "g")
+    assert world.read(run) - found != world.values["g"]
+    assert world.total("abc") + world.total("def") == found  # which is nothing new
+
+
+def test_without_the_rules_a_coordinator_would_find_each_of_these(tmp_path, monkeypatch):
+    """The attacks work where sites do not check: so it is the rules that prevent them."""
+    monkeypatch.setattr(SecureSite, "_remember", lambda *_: None)
+    world = World(tmp_path, SEVEN)
+    assert world.total(SEVEN) - world.total("abcdef") == world.values["g"]
+    found = world.total("abc") + world.total("def")
+    assert world.total(SEVEN) - found == world.values["g"]
+
+
+def test_keys_that_were_given_before_other_sums_count_no_longer(tmp_path):
+    """All give keys while none has a past; then some answer over fewer."""
+    world = World(tmp_path, SEVEN)
+    run = world.begin(SEVEN)
+    world.total("abc")
+    world.total("def")
+    world.answer(run, "g")  # its own view is of sites without a past
+    for name in "abcdef":
+        with refused(SINCE):
+            world.answer(run, name)
+
+
+def test_a_site_that_alone_has_answered_does_not_count_as_one_that_took_part(tmp_path):
+    """d answers over a, b, c and d, but these do not; then over a, b, c alone; then all again."""
+    world = World(tmp_path, SEVEN)
+    world.answer(world.begin("abcd"), "d")
+    world.total("abc")
+    run = world.begin("abcd")
+    with refused(ALONE.format("d", 1)):
+        world.answer(run, "d")
+
+
+def test_a_past_that_grew_since_the_site_answered_is_seen_in_the_next_run(tmp_path):
+    """d answers in a run that the others leave; they have another past when it is asked again."""
+    world = World(tmp_path, SEVEN)
+    left = world.begin("abcd")
+    world.answer(left, "d")
+    world.total("abc")
+    for name in "abc":
+        with refused(SINCE):
+            world.answer(left, name)
+    with refused(ALONE.format("d", 1)):
+        world.answer(world.begin("abcd"), "d")
+
+
+def test_enough_sites_may_join_at_once_and_cohorts_may_merge(tmp_path):
+    world = World(tmp_path, "abcdefghij")
+    world.total("abcd")
+    for cohort, alone in (("abcde", "e"), ("abcdef", "f")):
+        run = world.begin(cohort)
+        with refused(ALONE.format(alone, len(cohort) - 4)):
+            world.answer(run, alone)
+    assert world.total("abcdefg") == sum(world.values[name] for name in "abcdefg")
+    world.total("hij")
+    assert world.total("abcdefghij") == sum(world.values.values())
+    assert world.total("abcdefg") + world.total("hij") == sum(world.values.values())
+
+
+def test_a_sum_that_was_interrupted_can_be_asked_again(tmp_path):
+    world = World(tmp_path, SEVEN)
+    world.answer(world.begin("abcd"), "a", "b")
+    world.start("b")
+    assert world.total("abcd") == sum(world.values[name] for name in "abcd")
+    run = world.begin(SEVEN)
+    world.answer(run, *"aeg")
+    assert world.total(SEVEN) == sum(world.values.values())
+
+
+def test_a_site_whose_owner_agrees_may_join_alone(tmp_path):
+    world = World(tmp_path, SEVEN, {"g": Terms(allow_alone=["f"])})
+    before = world.total("abcdef")
+    with refused(ALONE.format("g", 1)):
+        world.agree(world.begin(SEVEN), "g")
+    world.terms["g"] = Terms(allow_alone=["g"])
+    world.start("g")
+    assert world.total(SEVEN) - before == world.values["g"]
+
+
+def test_a_site_leaves_only_if_all_others_have_its_owners_word(tmp_path):
+    agreed = dict.fromkeys("abcde", Terms(allow_alone=["g"]))
+    world = World(tmp_path, SEVEN, agreed)
+    world.total(SEVEN)
+    with refused(LEFT_OUT.format("g")):
+        world.begin("abcdef")
+    world.terms["f"] = Terms(allow_alone=["g"])
+    world.start("f")
+    assert world.total("abcdef") == sum(world.values[name] for name in "abcdef")
+    with refused(LEFT_OUT.format("f")):
+        world.begin("abcde")
+
+
+def test_the_past_is_counted_by_whole_cohorts_and_min_sites_is_the_owners(tmp_path):
+    world = World(tmp_path, "abcdefgh", {"h": Terms(min_sites=4)})
+    world.total("abcd")
+    run = world.begin("abcdfgh")
+    with refused(r"3 \(with itself\) took part in the same sums as h so far, where 4 must"):
+        world.answer(run, "h")
+    world.agree(run, "f", "g")
+    assert world.total("abcdefgh") == sum(world.values.values())
+
+
+# What a coordinator, and a site that works with it, find by all runs together
+
+
+def smallest(totals: Iterable[Sequence[str]], honest: Iterable[str]) -> int:
+    """Return the fewest honest sites that a combination of totals is over.
+
+    A combination is the same for all sites that are in the same totals.
+    """
+    totals, honest = list(totals), list(honest)
+    alike = Counter(tuple(name in total for total in totals) for name in honest)
+    return min((n for seen, n in alike.items() if any(seen)), default=len(honest))
+
+
+class Adversary:
+    """A coordinator that begins, leaves and goes on with runs, restarts sites, and adds up."""
+
+    def __init__(self, world: World, seed: int, colluder: str = "") -> None:
+        self.world, self.rng, self.colluder = world, random.Random(seed), colluder
+        self.honest = [name for name in world.names if name != colluder]
+        self.runs: list[Run] = []
+        self.found: set[tuple[str, ...]] = set()
+        self.cohorts = self.entangled()
+
+    def entangled(self) -> list[tuple[str, ...]]:
+        """Return a few cohorts, some of which are parts, unions or rests of others."""
+        names, found = set(self.world.names), [set(self.world.names)]
+        while len(found) < 5:
+            one = set(self.rng.sample(sorted(names), self.rng.randrange(3, len(names) + 1)))
+            other = self.rng.choice(found)
+            found.append(self.rng.choice([one, one & other, one | other, other - one, one ^ other]))
+        return [tuple(sorted(each)) for each in found if len(each) >= 3]
+
+    def step(self) -> None:
+        act = self.rng.random()
+        with suppress(WireError):
+            if not self.runs or act < 0.3:
+                self.begin()
+            elif act < 0.33:
+                self.world.start(self.rng.choice(self.world.names))
+            else:
+                self.go_on()
+
+    def begin(self) -> None:
+        run = self.world.begin(self.rng.choice(self.cohorts))
+        if self.colluder in run.cohort:  # it signs any past that it likes
+            some = [each for each in self.cohorts if self.rng.random() < 0.3]
+            past = [sorted({*each, self.colluder}) for each in some]
+            if self.rng.random() < 0.7:
+                past = [p for p in run.sealers[run.cohort[-1]][2] if self.colluder in p]
+            signed = Cohort(run.name, run.cohort, len(run.cohort)).signed
+            key = run.sealers[self.colluder][0]
+            signature = self.world.keys[self.colluder].sign(signed(self.colluder, key, past))
+            run.sealers[self.colluder] = [key, signature.hex(), past]
+        self.runs = [*self.runs, run][-6:]
+
+    def go_on(self) -> None:
+        run = self.rng.choice(self.runs)
+        left = [name for name in run.cohort if name not in run.words and name != self.colluder]
+        self.rng.shuffle(left)
+        for name in left if self.rng.random() < 0.7 else left[:1]:
+            with suppress(WireError):
+                self.world.answer(run, name)
+        if {*run.words} >= {*run.cohort} - {self.colluder}:
+            self.found.add(run.cohort)
+
+
+@pytest.mark.parametrize("n", [4, 6, 7])
+@pytest.mark.parametrize("colluders", [0, 1])
+def test_all_totals_together_tell_of_at_least_so_many_sites(n, colluders, tmp_path):
+    """Random runs in any order and interleaving, with permits for any cohort."""
+    found = []
+    for seed in range(10):
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        adversary = Adversary(World(folder, SEVEN[:n]), 100 * n + seed, "a" * colluders)
+        for _ in range(30):
+            adversary.step()
+        assert smallest(adversary.found, adversary.honest) >= 3 - colluders
+        found.append(len(adversary.found))
+    assert sum(found) >= 5
+    assert colluders or n < 6 or max(found) > 1  # cohorts did grow
+
+
+# The memory
+
+
+def test_a_restart_forgets_nothing(tmp_path):
+    world = World(tmp_path, SEVEN)
+    world.total(SEVEN)
+    for name in SEVEN:
+        world.start(name)
+    with refused(LEFT_OUT.format("g")):
+        world.begin("abcdef")
+
+
+def test_a_site_with_an_old_backup_of_its_memory_is_reminded_by_the_others(tmp_path):
+    """Of a, b and c, which grew to all seven, two are put back to the time before."""
+    world = World(tmp_path, SEVEN)
+    world.total("abc")
+    old = {name: (tmp_path / f"{name}.sqlite").read_bytes() for name in "ab"}
+    world.total(SEVEN)
+    for name, content in old.items():
+        (tmp_path / f"{name}.sqlite").write_bytes(content)
+        world.start(name)
+    with refused(LEFT_OUT.format("d")):
+        world.begin("abcefg")
+    assert world.total("abc") == sum(world.values[name] for name in "abc")  # which is known
+    assert world.total(SEVEN) == sum(world.values.values())
+
+
+def test_a_site_that_has_lost_its_memory_does_not_stand_alone(tmp_path):
+    world = World(tmp_path, SEVEN)
+    world.total("abcd")
+    (tmp_path / "d.sqlite").unlink()
+    world.memory("d").create()
+    world.start("d")
+    world.total("defg")  # it has forgotten, and these have no past
+    with refused(LEFT_OUT.format("e")):
+        world.begin("abcd")
+    with refused(ALONE.format("d", 1)):
+        world.answer(world.begin(SEVEN), "d")
+
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "lost": Path.unlink,
+    "emptied": lambda path: path.write_bytes(b""),
+    "something else": lambda path: path.write_bytes(b"no such file" * 1000),
+    "cut off": lambda path: path.write_bytes(path.read_bytes()[:5000]),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_memory_that_is_lost_or_emptied_while_the_site_runs_ends_its_answers(damage, tmp_path):
+    """Also between the keys and the first sum; the coordinator learns that it failed, no more."""
+    keys, names = identities("abc"), tuple("abc")
+    memories = {name: CohortMemory(tmp_path / f"{name}.sqlite") for name in names}
+    for memory in memories.values():
+        memory.create()
+    data = Data(np.ones((40, 1)))
+    wire = Wire({name: site(name, data, keys, memory=memories[name]) for name in names})
+    SecureEngine(wire, names).ask([TASK])
+    engine = SecureEngine(wire, names)
+    vars(SecureEngine)["_begin"](engine, {})
+    DAMAGES[damage](tmp_path / "b.sqlite")
+    for each in (engine, SecureEngine(wire, names)):
+        wire.log.clear()
+        with pytest.raises(SiteError, match=r"2 of 3 sites .*b: failed, see its log"):
+            each.ask([TASK])
+        [told] = [unpack(reply) for name, _, reply in wire.log if name == "b"]
+        assert told[0]["failed"] == "InputError"
+        assert not told[1]
+        assert "sqlite" not in str(told)
+
+
+def test_two_programs_of_a_site_have_one_memory(tmp_path):
+    """Two federations that share a, b and c, each with a site file in the same folder."""
+    one, other = (World(tmp_path, names, permits=False) for names in ("abcd", "abce"))
+    assert one.total("abcd") == sum(one.values.values())
+    with refused(LEFT_OUT.format("d")):
+        other.begin("abce")
+    assert one.total("abcd") == sum(one.values.values())
+
+
+# The owner's files
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """The folder of site a, which knows b and c."""
+    lines = [f"{x!r},{y!r}" for x, y in np.random.default_rng(0).normal(size=(50, 2)).tolist()]
+    (tmp_path / "rows.csv").write_text("\n".join(["x0,x1", *lines, ""]))
+    own = identity(tmp_path, make=True).public_key()
+    keys = {"a": own} | {n: k.public_key() for n, k in identities("bcdef").items()}
+    lines = [f'{name} = "{public_text(keys[name])}"' for name in "abcdef"]
+    (tmp_path / "peers.toml").write_text("\n".join(lines[:3]))
+    (tmp_path / "more.toml").write_text("\n".join(lines))
+    return tmp_path
+
+
+def secure_site(home: Path, lines: str = "") -> SecureSite | None:
+    path = home / "site.toml"
+    path.write_text(
+        'name = "a"\n[source]\npath = "rows.csv"\n[federation]\ncoordinator = "127.0.0.1:1"\n'
+        f"insecure = true\nsecure = true\n{lines}"
+    )
+    found = SiteFile.load(path)
+    return site_secure(found, Membership.from_site_file(found))
+
+
+def keys_of(one: SecureSite | None, cohort: str, threshold: int) -> Any:
+    assert one is not None
+    asked = {"stage": "keys", "cohort": [*cohort], "threshold": threshold}
+    return one.said({"run": secrets.token_hex(8)}, asked)
+
+
+def test_sites_may_drop_out_only_if_the_owner_allows_it(home):
+    shutil.copy(home / "more.toml", home / "peers.toml")
+    match = r"no site may drop out: run without --quorum, or let .* write allow_dropouts = true"
+    with refused(match):
+        keys_of(secure_site(home), "abcdef", 5)
+    with refused(match):
+        keys_of(secure_site(home, "allow_dropouts = false"), "abcdef", 5)
+    assert keys_of(secure_site(home, "allow_dropouts = true"), "abcdef", 5)["sealer"]
+    assert keys_of(secure_site(home), "abcdef", 6)["sealer"]
+
+
+def test_peers_that_the_owner_adds_are_part_of_each_sum(home):
+    """Restarted with more peers; b and c that the coordinator asks without them are no cohort."""
+    assert keys_of(secure_site(home), "abc", 3)["sealer"]
+    shutil.copy(home / "more.toml", home / "peers.toml")
+    with refused("over all sites of peers.toml here, and d is missing"):
+        keys_of(secure_site(home), "abc", 3)
+    cohort_memory(home).add(tuple("abc"), len)
+    assert keys_of(secure_site(home), "abcdef", 6)["sealer"][2] == [["a", "b", "c"]]
+
+
+def test_a_peer_that_the_owner_removes_must_have_agreed(home):
+    cohort_memory(home).add(tuple("abcz"), len)
+    with refused(LEFT_OUT.format("z")):
+        keys_of(secure_site(home), "abc", 3)
+    assert keys_of(secure_site(home, 'allow_alone = ["z"]'), "abc", 3)["sealer"]
+
+
+def test_a_memory_is_made_with_the_key_and_never_again(home):
+    assert cohort_memory(home).earlier() == frozenset()
+    identity(home, make=True)
+    (home / COHORTS).unlink()
+    identity(home, make=True)
+    with pytest.raises(
+        InputError, match=r"cohorts.sqlite is missing; it says in which secure sums"
+    ):
+        secure_site(home)
+    (home / COHORTS).write_bytes(b"")
+    with pytest.raises(InputError, match=r"cohorts.sqlite cannot be used: no such table"):
+        secure_site(home)
+    (home / COHORTS).unlink()
+    (home / "identity.key").unlink()
+    identity(home, make=True)
+    with pytest.raises(InputError, match="the key of a is not that of this site"):
+        secure_site(home)
+
+
+def test_a_memory_is_for_the_sites_user_alone(tmp_path):
+    before = os.umask(0)
+    try:
+        identity(tmp_path, make=True)
+    finally:
+        os.umask(before)
+    assert (tmp_path / COHORTS).stat().st_mode & 0o777 == 0o600
+    (tmp_path / COHORTS).chmod(0o620)
+    with pytest.raises(InputError, match=r"other users of this machine may write .*cohorts"):
+        check_files(tmp_path / "site.toml", Membership("127.0.0.1:1", insecure=True))
+
+
+@pytest.mark.parametrize(
+    "line", ["allow_alone = true", 'allow_alone = "b"', "allow_dropouts = 1", 'allow_dropouts = ""']
+)
+def test_what_the_site_file_cannot_mean_is_refused(line, home):
+    with pytest.raises(InputError, match=rf"{line.split()[0]} must not be"):
+        secure_site(home, line)
+
+
+def test_a_site_that_allows_no_dropouts_is_in_each_total_whatever_the_others_allow():
+    """b has not agreed: without its keys the others answer nothing, so it cannot be left out."""
+    names, data = tuple("abcde"), Data(np.ones((40, 1)))
+    keys, terms = identities(names), Terms(allow_dropouts=True)
+    sites = {name: site(name, data, keys, terms=terms) for name in names}
+    sites["b"] = site("b", data, keys)
+    wire = Wire(sites)
+    with pytest.raises(SiteError, match=r"4 of 5 .* needed \(b: .* no site may drop out: run with"):
+        SecureEngine(wire, names, quorum=4).ask([TASK])
+    sealers = {}
+    for name in "acde":
+        asked = {"stage": "keys", "cohort": names, "threshold": 4}
+        question = Question({"run": "r", "exchange": 0, "sums": asked}).message
+        sealers[name] = unpack(sites[name].reply(question))[0]["sums"]["sealer"]
+    for stage, among in (("shares", [*"acde"]), ("masked", [*"acde"]), ("shares", names)):
+        asked = {"stage": stage, "sites": among, "sealers": sealers, "sum": 1, "sealed": {}}
+        tasks = [TASK] if stage == "masked" else []
+        question = Question({"run": "r", "exchange": 1, "sums": asked}, tasks).message
+        told, arrays = unpack(sites["a"].reply(question))
+        assert "refused" in told
+        assert "masked" not in arrays
+
+
+# The coordinator says at once what all sites would refuse
+
+
+def test_a_run_of_too_few_sites_or_with_a_small_quorum_is_refused_before_it_begins(tmp_path):
+    two, four = (
+        create(tmp_path / names, [*names], "127.0.0.1:1", insecure=True) for names in ("ab", "abcd")
+    )
+    for trial, quorum, why in (
+        (two, None, "--secure: a secure sum could be over 2 sites, and the fewest here are 3"),
+        (four, 2, "--secure: a secure sum over 4 sites where 2 of 4 must be left: more than half"),
+    ):
+        with pytest.raises(InputError, match=why):
+            content_of(trial, tmp_path, Fit(2), RunOptions(Path(), secure=True, quorum=quorum))
+    content = content_of(four, tmp_path, Fit(2), RunOptions(Path(), secure=True))
+    assert content["sites"] == [*"abcd"]
+
+
+def test_a_run_under_a_permit_is_over_the_sites_of_the_permit(tmp_path):
+    trial = create(tmp_path / "trial", [*"abcd"], "127.0.0.1:1", insecure=False)
+    days = {"start": date(2026, 1, 1), "end": date(2036, 1, 1), "rounds": 9}
+    terms = {"purpose": "x", "columns": ("x",), "labels": False, "steps": ("Lloyd",), **days}
+    grant(trial, id="few", sites=["c", "a", "b"], **terms)
+    for secure, sites in ((True, "abc"), (False, "abcd")):
+        options = RunOptions(Path(), secure=secure, permit="few")
+        assert content_of(trial, tmp_path, Fit(2), options)["sites"] == [*sites]
+
+
+def test_a_site_of_a_run_with_secure_sums_is_not_forgotten(tmp_path):
+    trial = create(tmp_path / "trial", [*"abcd"], "127.0.0.1:1", insecure=True)
+    for secure in (True, False):
+        content = content_of(trial, tmp_path, Fit(2), RunOptions(Path(), secure=secure))
+        before = trial.file("runs", "before")
+        (before / "records").mkdir(parents=True, exist_ok=True)
+        write_json(before / "job.json", content)
+        if secure:
+            with pytest.raises(InputError, match="'before' had secure sums: a run without 'b'"):
+                content_without(trial, "before", "b", tmp_path)
+        else:
+            assert content_without(trial, "before", "b", tmp_path)["sites"] == [*"acd"]
