@@ -8,7 +8,7 @@ export MPLCONFIGDIR := $(CURDIR)/.cache/matplotlib
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types unit long network audit claims faults hostile mutants oldest docs pictures dist bench groups reproduce reproduce-quick format clean
+.PHONY: help setup demo test lint types unit coverage long network audit claims faults hostile mutants oldest docs pictures dist bench groups reproduce reproduce-quick format clean
 
 help: ## List what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,9 +27,12 @@ lint: .venv/ready ## Check the style
 types: .venv/ready ## Check the types
 	@$(BIN)/mypy --no-error-summary
 
-unit: .venv/ready ## Run the tests, docstring examples included, and show what they cover
+unit: .venv/ready ## Run the tests, docstring examples included
 	@mkdir -p .cache/tmp
-	@TMPDIR=$(CURDIR)/.cache/tmp OMP_NUM_THREADS=1 $(BIN)/pytest --quiet -n 2 --dist worksteal --cov -m "not network and not long"
+	@TMPDIR=$(CURDIR)/.cache/tmp OMP_NUM_THREADS=1 $(BIN)/pytest --quiet -n 2 --dist worksteal -m "not network and not long" $(ARGS)
+
+coverage: ## Run the same tests, and show what they cover; half as long again
+	@$(MAKE) --no-print-directory unit ARGS=--cov
 
 long: .venv/ready ## Run the tests that search, compute or federate longest; more than ten minutes
 	@mkdir -p .cache/tmp
