@@ -162,6 +162,8 @@ def clipped_products(coordinator: Coordinator) -> Floats:
         ask = below_of(coordinator, task, read)
         middles, sums = between(ask, public.low[j], public.high[j], public.step[j])
         found = public.claims(len(sums))
+        if not len(found):
+            return found
         found[:, [i for i in range(d) if i != j]] = sums[:, :-1] / sums[:, -1:]
         found[:, j] = (middles / public.step[j]).round() * public.step[j]
         return found
@@ -352,6 +354,8 @@ def labels_at_cuts(coordinator: Coordinator) -> Floats:
         ask = below_of(coordinator, task, read)
         middles, sums = between(ask, public.low[j], public.high[j], public.step[j])
         found = public.claims(len(sums))
+        if not len(found):
+            return found
         found[:, j] = (middles / public.step[j]).round() * public.step[j]
         found[:, -1] = place[sums[:, :-1].argmax(axis=1)] if len(sums) else np.nan
         return found

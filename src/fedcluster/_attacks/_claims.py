@@ -95,11 +95,16 @@ class Truth:
 
 
 def _moved(claims: Floats, rows: Floats) -> Iterator[Floats]:
-    """Yield claims moved by one to three steps in the widest column: chance hits as they do."""
+    """Yield claims moved by a few steps in the widest column: chance hits as they do.
+
+    By at most a sixteenth of the column's range, so that the rows there are about as dense.
+    """
     rng, moved = np.random.default_rng(0), claims.copy()
     widest = int(np.argmax([len(np.unique(column)) for column in rows.T]))
+    values = rows[np.isfinite(rows[:, widest]), widest]
+    farthest = np.clip(np.ptp(values) / 16 if len(values) else 0.0, 3, MOVES)
     for _ in range(MOVES):
-        by = rng.integers(1, 4, len(claims)) * rng.choice([-1, 1], len(claims))
+        by = rng.integers(1, int(farthest) + 1, len(claims)) * rng.choice([-1, 1], len(claims))
         moved[:, widest] = claims[:, widest] + by
         yield moved
 

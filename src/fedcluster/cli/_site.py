@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 from collections.abc import Iterator
 from contextlib import suppress
@@ -21,6 +22,7 @@ from fedcluster.cli._options import (
     Files,
     Quiet,
     Scaling,
+    Seed,
     asked,
     with_options,
 )
@@ -169,6 +171,58 @@ def budget(site_file: SiteToml, as_json: AsJson = False) -> None:
             )
         content = budget_content(ledger)
     screen.result(content, budget_parts(content))
+
+
+@app.command(epilog="Example: fedcluster site evidence site.toml --out evidence.json")
+def evidence(
+    site_file: SiteToml,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="FILE.json",
+            show_default=False,
+            help="File for all numbers; a page, FILE.html, is written beside it.",
+        ),
+    ] = None,
+    *,
+    rows: Annotated[
+        int,
+        typer.Option(metavar="N", min=50, help="Largest number of rows that attacks are given."),
+    ] = 500,
+    seed: Seed = 0,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Show what stands behind every number that leaves a site, and what has left it.
+
+    For each column of the groups: the largest share of one row (person) in a sum, and how many
+    groups the rules of output checkers find. Then answers, versions of the rows, budget, cohorts,
+    permits and the log, and what known attacks read of the site as it is. The last line is a
+    statement that a person can sign. Nothing is sent, and nothing at the site changes.
+    """
+    logging.getLogger("fedcluster.engines").setLevel(logging.CRITICAL)  # attacks are refused
+    needs("cryptography", "flower")
+    with Screen(as_json=as_json, quiet=quiet) as screen:
+        from fedcluster._attacks._audit import audit, rows_of
+        from fedcluster._site import SiteFile
+        from fedcluster.errors import InputError
+        from fedcluster.federation import _evidence as found
+
+        if out is not None and out.suffix != ".json":
+            raise InputError(f"--out {out}: name a file that ends with .json")
+        site = SiteFile.load(site_file)
+        audits = []
+        if site.privacy is None:
+            screen.doing(f"attacking {site.name} on this machine")
+            data, protections = rows_of(site_file, rows, seed)
+            audits = list(audit(data, protections[:1], seed=seed))
+        screen.doing(f"reading the groups of {site.name}")
+        content = found.evidence(site, audits)
+        written = [] if out is None else found.write_evidence(out, content)
+    wrote = [f"Wrote {' and '.join(map(str, written))}."] if written else []
+    screen.result(content, [*wrote, *found.evidence_parts(content)])
 
 
 @app.command(epilog="Example: fedcluster site key site.toml")

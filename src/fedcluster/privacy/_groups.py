@@ -78,6 +78,14 @@ class Grouping:
         InputError
             If the file is of other columns, of another p or of other rows, or cannot be read.
         """
+        means = self.means(rows, passes, save=save)
+        data = means.data()
+        return data if means.n_units >= self.groups.min_rows else data.take(slice(0))
+
+    def means(
+        self, rows: Data | RowStream, passes: Passes = any_passes, *, save: bool = True
+    ) -> GroupMeans:
+        """Return the sums over the groups of a site's rows, as `grouped` does their means."""
 
         def chunks() -> Iterator[Data]:
             return filter(len, map(Data.weighed, chunks_of(rows)))
@@ -93,11 +101,9 @@ class Grouping:
         if self.file is not None:
             after = after.noting(table.units)
         means = GroupMeans(table, after, chunks)
-        after = means.partition
-        if save and self.file is not None and after is not before:
-            after.save(self.file)
-        data = means.data()
-        return data if len(table.units) >= self.groups.min_rows else data.take(slice(0))
+        if save and self.file is not None and means.partition is not before:
+            means.partition.save(self.file)
+        return means
 
     def _kept(self, chunks: Chunks) -> Partition:
         """Return the partition that the site has kept."""

@@ -1,0 +1,172 @@
+"""Evidence about a site: what stands behind its sums, what has left it, and what attacks read."""
+
+import json
+import stat
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from test_permits_cli import invoke
+
+from fedcluster import Data, SiteFile
+from fedcluster.core import Column
+from fedcluster.federation._audit_log import AuditLog
+from fedcluster.federation._evidence import evidence, evidence_page, evidence_parts, statement
+from fedcluster.privacy import Grouping, Groups
+
+COLUMNS = (Column("cost"), Column("age"))
+
+
+def grouped_by_hand(rows: Data) -> tuple[Any, list[np.ndarray]]:
+    """Contributions, and the rows of each group, of two groups that lie far apart."""
+    told = Grouping(Groups(p=3, min_rows=6)).means(rows).contributions()
+    near = rows.X[:, 1] < 100
+    parts = [rows.X[near], rows.X[~near]]
+    return told, parts if told.counts[0] == len(parts[0]) else parts[::-1]
+
+
+def test_shares_are_those_of_the_largest_amounts() -> None:
+    X = np.array([[1.0, 1], [2, 2], [97, 3], [0, 2], [-50, 1e3], [30, 1e3], [20, 1e3]])
+    told, parts = grouped_by_hand(Data(X, columns=COLUMNS))
+    assert sorted(told.counts.tolist()) == [3, 4]
+    for i, part in enumerate(parts):
+        size = np.sort(np.abs(part), axis=0)[::-1]
+        np.testing.assert_array_equal(told.largest[i], size[0])
+        np.testing.assert_array_equal(told.second[i], size[1])
+        np.testing.assert_array_equal(told.total[i], size.sum(axis=0))
+        np.testing.assert_array_equal(told.alike[i], np.ptp(part, axis=0) == 0)
+
+
+def test_amounts_of_a_person_are_added_before_they_are_compared() -> None:
+    """Rows of one person that take each other away are no large share; weights count."""
+    X = np.array([[60.0, 1], [-50, 1], [20, 1], [30, 2], [5, 900], [5, 900], [5, 900]])
+    persons = np.array([1, 1, 2, 3, 4, 5, 6])
+    weight = np.array([1.0, 1, 2, 1, 1, 1, 1])
+    told = (
+        Grouping(Groups(p=3, min_rows=6))
+        .means(Data(X, weight, groups=persons, columns=COLUMNS))
+        .contributions()
+    )
+    i = int(np.argmax(told.total[:, 0]))
+    assert (told.largest[i, 0], told.second[i, 0], told.total[i, 0]) == (40.0, 30.0, 80.0)
+    assert told.counts.tolist() == [3.0, 3.0]
+
+
+def site_of(folder: Path, *lines: str, rows: str = "", head: str = "") -> SiteFile:
+    rng = np.random.default_rng(0)
+    sick = np.where(np.arange(60) < 55, "knee", "hip")
+    table = [f"{rng.normal(50, 9):.0f},{rng.normal():.3f},{s}" for s in sick]
+    (folder / "rows.csv").write_text(rows or "\n".join(["age,score,diagnosis", *table]) + "\n")
+    path = folder / "site.toml"
+    source = ["[source]", 'path = "rows.csv"']
+    path.write_text("\n".join(['name = "north"', head, *source, *lines]) + "\n")
+    return SiteFile.load(path)
+
+
+def test_every_check_says_what_was_found(tmp_path: Path) -> None:
+    content = evidence(site_of(tmp_path))
+    checks = {each["check"]: each for each in content["checks"]}
+    assert list(checks) == ["threshold", "nk-rule", "p-ratio", "all-values-are-same"]
+    assert checks["threshold"]["outcome"] == "review"
+    assert "at least 5 rows" in checks["threshold"]["summary"]
+    assert checks["all-values-are-same"]["outcome"] == "review"
+    assert "'diagnosis'" in checks["all-values-are-same"]["summary"]
+    assert content["groups"]["units"] == 60
+    [diagnosis] = [c for c in content["columns"] if c["column"] == "diagnosis"]
+    assert diagnosis["largest_share"] is None
+    assert diagnosis["all-values-are-same"] >= content["groups"]["groups"] - 5  # five are hips
+    assert not (tmp_path / "site.groups").exists()
+
+
+def test_groups_of_ten_pass_the_threshold_of_output_checkers(tmp_path: Path) -> None:
+    content = evidence(site_of(tmp_path, "[groups]", "p = 10"))
+    assert content["checks"][0]["outcome"] == "pass"
+
+
+def test_one_amount_that_makes_up_a_sum_is_found(tmp_path: Path) -> None:
+    rows = "cost,age\n" + "".join(f"{10.0**6 if i == 3 else 1.0},{i}\n" for i in range(30))
+    content = evidence(site_of(tmp_path, rows=rows))
+    checks = {each["check"]: each["outcome"] for each in content["checks"]}
+    assert checks["nk-rule"] == checks["p-ratio"] == "review"
+    [cost] = [c for c in content["columns"] if c["column"] == "cost"]
+    assert (cost["nk-rule"], cost["p-ratio"]) == (1, 1)
+    assert cost["largest_share"] > 0.999
+    assert "one row is at most 100 % of a sum" in content["statement"]
+
+
+def test_limits_and_a_budget_promise_something_else(tmp_path: Path) -> None:
+    limits = evidence(site_of(tmp_path, head='protection = "limits"'))
+    assert limits["checks"][0]["outcome"] == "review"
+    assert "fewer than 2 rows does not leave" in limits["statement"]
+    budget = evidence(site_of(tmp_path, "[privacy]", "epsilon = 1.0", "delta = 1e-6"))
+    assert budget["checks"] == []
+    assert "every answer has noise" in budget["statement"]
+
+
+FEDERATION = ("[federation]", 'coordinator = "127.0.0.1:9092"', "insecure = true")
+
+
+def test_what_has_left_is_counted_from_the_log(tmp_path: Path) -> None:
+    site = site_of(tmp_path, *FEDERATION)
+    log = AuditLog(tmp_path / "audit.jsonl", "north")
+    task = {"task": "Lloyd()", "numbers": 9, "smallest_weight": 5.0, "shape": [3, 2], "bytes": 99}
+    line = {"run": "a", "round": 1, "asked_by": "me", "question": "00", "bytes": 99}
+    told = {"told": {"limits": [{"name": "Groups", "p": 5}]}, "columns": ["age"]}
+    log.append(lambda _head: {**line, **told, "tasks": [task, {**task, "smallest_weight": 7.5}]})
+    log.append(lambda _head: {"event": "the rows have changed", "rows": "11"})
+    end = log.append(lambda _head: {**line, "question": "01", "refused": "too many"})
+    content = evidence(site)
+    assert content["released"] == {
+        "runs": 1,
+        "questions": 1,
+        "refused": 1,
+        "numbers": 18,
+        "smallest_weight": 5.0,
+        "versions_of_rows": 2,
+    }
+    assert content["log"] == {"lines": 4, "files": 1, "head": end.hash}
+    assert f"the log of 4 lines is whole, {end.hash[:16]}." in content["statement"]
+    said = [part for part in evidence_parts(content) if isinstance(part, str)]
+    assert said[0].startswith("1 question of 1 run were answered with 18 numbers, none over a w")
+    assert said[-1] == statement(content)
+
+
+def test_a_log_that_was_changed_gives_no_evidence(tmp_path: Path) -> None:
+    site = site_of(tmp_path, *FEDERATION)
+    log = AuditLog(tmp_path / "audit.jsonl", "north")
+    log.append(lambda _head: {"event": "one"})
+    log.path.write_text(log.path.read_text("utf-8").replace("one", "two"), "utf-8")
+    with pytest.raises(ValueError, match="was changed"):
+        evidence(site)
+
+
+def test_the_command_attacks_the_site_and_writes_for_its_owner_alone(tmp_path: Path) -> None:
+    site_of(tmp_path, *FEDERATION)
+    out = tmp_path / "evidence.json"
+    status, said = invoke("site", "evidence", tmp_path / "site.toml", "--out", out, "--rows", 60)
+    assert status == 0, said
+    content = json.loads(out.read_text("utf-8"))
+    assert content["audit"]["worst"] == 0
+    assert said.splitlines()[-1] == content["statement"]
+    assert "known attacks read 0 of 48 rows" in content["statement"]
+    page = out.with_suffix(".html").read_text("utf-8")
+    assert content["statement"] in page
+    assert "http" not in page.split("</head>")[1]
+    for path in (out, out.with_suffix(".html")):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert not (tmp_path / "site.groups").exists()
+    assert not (tmp_path / "audit.jsonl").exists()
+
+
+def test_a_name_that_is_not_of_json_is_refused_before_the_rows_are_read(tmp_path: Path) -> None:
+    site_of(tmp_path)
+    (tmp_path / "rows.csv").unlink()
+    status, said = invoke("site", "evidence", tmp_path / "site.toml", "--out", tmp_path)
+    assert status == 2
+    assert "name a file that ends with .json" in said
+
+
+def test_names_from_a_file_do_nothing_on_the_page(tmp_path: Path) -> None:
+    rows = "<script>x</script>,age\n" + "".join(f"{i},{i}\n" for i in range(30))
+    assert "<script>x" not in evidence_page(evidence(site_of(tmp_path, rows=rows)))
