@@ -21,9 +21,9 @@ from fedcluster import __version__
 from fedcluster._attacks._audit import Audit
 from fedcluster._attacks._tables import content as audit_content
 from fedcluster._attacks._tables import sentences
-from fedcluster._html import Html
+from fedcluster._html import Html, element
 from fedcluster._pages._page import page
-from fedcluster._pages._parts import paragraphs, percent, section, table
+from fedcluster._pages._parts import listed_of, paragraphs, percent, section, table
 from fedcluster._report._messages import counted
 from fedcluster._report._tables import Table, number
 from fedcluster._site import SiteFile
@@ -255,10 +255,13 @@ def evidence_parts(content: Mapping[str, Any]) -> Iterator[Table | str]:
         )
     if len(columns) > MOST_COLUMNS:
         yield f"And {counted(len(columns) - MOST_COLUMNS, 'column')} with smaller shares: --json."
-    yield from _sentences(content)
+    yield from _left(content)
+    if "audit" in content:
+        yield content["audit"]["summary"]
     yield content["statement"]
 
 
+SIGNED = "Name, date and signature: ________________________________________"
 HEADER = ("column", "one", "two", *RULES)
 
 
@@ -271,7 +274,7 @@ def _column_row(column: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
-def _sentences(content: Mapping[str, Any]) -> Iterator[str]:
+def _left(content: Mapping[str, Any]) -> Iterator[str]:
     """Yield what has left the site."""
     if released := content.get("released"):
         least = released["smallest_weight"]
@@ -288,13 +291,14 @@ def _sentences(content: Mapping[str, Any]) -> Iterator[str]:
         yield f"Secure sums with {printable(', '.join(cohort))}."
     for permit in content.get("permits", ()):
         yield f"Permit {printable(str(permit['id']))}, until {permit['end']}."
-    if "audit" in content:
-        yield content["audit"]["summary"]
 
 
 def evidence_page(content: Mapping[str, Any]) -> str:
     """Return evidence as a page in HTML, which needs no network."""
-    checks = [(c["check"], c["outcome"], c["summary"]) for c in content["checks"]]
+    checks = [
+        [element("strong", f"{each['check']}: {each['outcome']}."), f" {each['summary']}."]
+        for each in content["checks"]
+    ]
     columns = [_column_row(column) for column in content.get("columns", ())]
     attacks = [
         (each["attack"], f"{each['score']['read']:,}", f"{each['asked']:,}", f"{each['refused']:,}")
@@ -302,12 +306,10 @@ def evidence_page(content: Mapping[str, Any]) -> str:
     ]
     caption = "Largest share of one group's sum, and groups that each rule finds"
     parts: dict[str, Html] = {
-        "statement": section("statement", "Statement", paragraphs([content["statement"]])),
-        "checks": section(
-            "checks", "Checks", table("Checks", ("check", "outcome", "what was found"), checks)
-        ),
+        "statement": section("statement", "Statement", paragraphs([content["statement"], SIGNED])),
+        "checks": section("checks", "Checks", listed_of(checks)),
         "columns": section("columns", "Columns", table(caption, HEADER, columns)),
-        "released": section("released", "What has left", paragraphs(list(_sentences(content)))),
+        "released": section("released", "What has left", paragraphs(list(_left(content)))),
         "attacks": section(
             "attacks",
             "Attacks",
