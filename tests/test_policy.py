@@ -616,8 +616,8 @@ def test_the_page_shows_what_steps_declare() -> None:
 
 
 def test_the_page_shows_the_bounds_of_a_site_file() -> None:
-    page = (Path(__file__).parents[1] / "docs" / "policy.md").read_text("utf-8")
-    given = tomllib.loads(page.split("```toml\n")[1].split("```")[0])["policy"]
+    page = (Path(__file__).parents[1] / "docs" / "protect.md").read_text("utf-8")
+    given = tomllib.loads(page.split("```toml\n[policy]")[1].split("```")[0])
     defaults = {each.name: each.default for each in fields(PolicyLimits)}
     assert {name: defaults[name] for name in given if name not in ("steps", "denied")} == {
         name: value for name, value in given.items() if name not in ("steps", "denied")

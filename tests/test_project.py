@@ -43,6 +43,21 @@ def test_links_lead_to_files_and_headings_that_exist(page):
             assert anchor in anchors(target), f"{page.name} links to {link}: no such heading"
 
 
+def test_a_test_that_a_page_names_stands_there():
+    """A claim whose test was renamed or removed is a claim without a test."""
+    tests = [path.read_text("utf-8") for path in (ROOT / "tests").glob("test_*.py")]
+    there = {name for text in tests for name in re.findall(r"^def (test_\w+)", text, re.M)}
+    named = 0
+    for page in (ROOT / "docs").glob("*.md"):
+        for name in re.findall(r"`(test_\w+)`", text := page.read_text("utf-8")):
+            assert name in there, f"{page.name} names {name}"
+            named += 1
+        for path in re.findall(r"`(tests/\w+\.py)`", text):
+            assert (ROOT / path).exists(), f"{page.name} names {path}"
+            named += 1
+    assert named > 30
+
+
 def test_no_page_sends_its_readers_to_a_private_module():
     """The reference calls a name private if a part of its path begins with an underscore."""
     shown = [

@@ -387,7 +387,7 @@ def test_algorithms_that_need_the_answers_themselves_are_refused_by_the_sites():
 
 
 def test_masks_of_flower_clip_and_round_where_these_do_not():
-    """Flower's quantization, with its defaults of 8 and 2^22 levels: see docs/secure-sums.md."""
+    """Flower's quantization, with its defaults of 8 and 2^22 levels: see docs/protect.md."""
     quantization = pytest.importorskip("flwr.common.secure_aggregation.quantization")
     sums = [np.array([20.0, 0.1]), np.array([30.0, 0.2])]
     each = [quantization.quantize([s], 8.0, 1 << 22)[0].astype(np.int64) for s in sums]
