@@ -369,7 +369,7 @@ class Copy:
         if compiled_anew:  # what is cached beside the sources stays as it is
             shutil.rmtree(self.compiled, ignore_errors=True)
             environment["NUMBA_CACHE_DIR"] = str(self.compiled)
-        options = ["-x", "-q", "-p", "no:cacheprovider", "-m", "not network"]
+        options = ["-x", "-q", "-p", "no:cacheprovider", "-m", "not network and not long"]
         command = [sys.executable, "-m", "pytest", *options, *tests]
         try:
             ran = subprocess.run(
