@@ -14,7 +14,7 @@ import pytest
 
 from fedcluster import FederatedKMeans
 from fedcluster.client import Client
-from fedcluster.core import Answers, Data, Floats, Summary, Task
+from fedcluster.core import Answers, Data, Filter, Floats, Limit, Summary, Task
 from fedcluster.engines import LocalEngine
 from fedcluster.engines import _crowd as crowd
 from fedcluster.jobs import Evaluate, Fit, Profile, execute
@@ -94,6 +94,28 @@ def test_no_step_of_a_default_fit_is_computed_site_by_site(
     FederatedKMeans(4, random_state=0).fit(X, sites=np.arange(len(X)) % n_sites)
     assert not costs.at_each
     assert costs.at_once == sum(costs.exchanges, Counter())
+
+
+def test_one_large_site_among_small_ones_alone_answers_for_itself(costs: Costs) -> None:
+    X, large = blobs(9000), np.zeros(4000, dtype=int)
+    sites = np.concatenate([large, 1 + np.arange(len(X) - len(large)) % 1000])
+    FederatedKMeans(4, random_state=0).fit(X, sites=sites)
+    assert costs.at_each == costs.at_once == sum(costs.exchanges, Counter())
+
+
+def test_limits_are_made_once_for_all_sites_that_share_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made, from_filter = Counter[str](), Limit.from_filter
+
+    def counting(rule: Filter) -> Limit:
+        made[repr(rule)] += 1
+        return from_filter(rule)
+
+    monkeypatch.setattr(Limit, "from_filter", counting)
+    X = blobs(2000)
+    FederatedKMeans(4, random_state=0, min_cluster_size=3).fit(X, sites=np.arange(2000) % 500)
+    assert sum(made.values()) <= 1
 
 
 def test_the_influence_of_up_to_fifty_sites_takes_one_answer_of_each(costs: Costs) -> None:

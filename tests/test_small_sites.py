@@ -18,7 +18,7 @@ from fedcluster.algorithms._merging import pool
 from fedcluster.algorithms._summaries import MOST_POINTS
 from fedcluster.core import Answers, Filter, Step, Task
 from fedcluster.engines import LocalEngine
-from fedcluster.engines._crowd import FEWEST, Crowd, Together
+from fedcluster.engines._crowd import FEWEST, Together, kind_of
 from fedcluster.errors import SiteError
 from fedcluster.io._given import numbered
 from fedcluster.metrics import Inertia
@@ -178,10 +178,44 @@ def test_sites_too_large_for_their_rows_to_be_points_describe_themselves() -> No
     assert len(answers.by_site["0"].weights) == 4
 
 
+def mixed(limits: tuple[Filter, ...]) -> list[Client]:
+    """Two crowds that differ in their limits; in between a large site, and one with persons."""
+    rng = np.random.default_rng(8)
+    large = Data(1e3 + rng.standard_cauchy((9000, D)))
+    persons = Data(1e3 + rng.normal(size=(20, D)), groups=np.repeat(np.arange(10), 2))
+    others = [Client("007", large, limits), Client("020", persons, limits)]
+    crowd = [client for client in sites(limits) if client.name not in ("007", "020")]
+    strict = [Client(f"{c.name}b", c.source, (MinRows(9),)) for c in sites(())[:FEWEST]]
+    return crowd + others + strict
+
+
+@pytest.mark.parametrize("limits", [(), (MinRows(2), MinClusterSize(3))])
+@pytest.mark.parametrize("step", STEPS)
+def test_large_sites_among_small_ones_answer_beside_them(
+    step: Step, limits: tuple[Filter, ...]
+) -> None:
+    tasks = [Task(step, state) for state in states(step)]
+    clients, engine = sorted(mixed(limits), key=lambda c: c.name), LocalEngine(mixed(limits))
+    for one, other in zip(engine.ask(tasks), each(clients, tasks), strict=True):
+        assert isinstance(one, Together)
+        assert_same(one, other, step)
+        if step.server_additive:
+            assert one.total().planes.tobytes() == other.total().planes.tobytes()
+    for client in clients:
+        assert engine.clients[client.name].audit_log == client.audit_log
+
+
+@pytest.mark.parametrize("n", [FEWEST - 1, FEWEST])
+def test_few_sites_are_asked_for_themselves(n: int) -> None:
+    state = State.at(np.full((2, D), 1e3))
+    few = LocalEngine(sites(())[:n])
+    assert isinstance(few.ask([Task(Lloyd(), state)])[0], Together) == (n == FEWEST)
+
+
 def test_sites_that_differ_are_asked_for_themselves() -> None:
-    few, small = sites(()), Data(np.ones((4, D)))
-    assert Crowd.is_one(few)
-    assert not Crowd.is_one(few[: FEWEST - 1])
+    kind, small = kind_of(sites(())[0]), Data(np.ones((4, D)))
+    assert kind is not None
+    assert {kind_of(client) for client in sites(())} == {kind}
     person: NDArray[np.int64] = np.arange(4)
     others = {
         "other limits": Client("z", small, (MinRows(3),)),
@@ -192,7 +226,7 @@ def test_sites_that_differ_are_asked_for_themselves() -> None:
         "many rows": Client("z", Data(np.ones((9000, D))), ()),
     }
     for why, other in others.items():
-        assert not Crowd.is_one([*few, other]), why
+        assert kind_of(other) != kind, why
 
 
 def test_centres_of_other_columns_name_the_site() -> None:
@@ -210,7 +244,7 @@ def test_a_fit_has_the_bits_of_one_that_asks_each(
     once = model.fit(X, sites=where)
     labels, centers, sent = once.labels_, once.cluster_centers_, once.communication_rounds_
     influence = once.influence_
-    monkeypatch.setattr(Crowd, "is_one", lambda clients: False)
+    monkeypatch.setattr("fedcluster.engines._crowd.FEWEST", 1000)
     model.fit(X, sites=where)
     assert_array_equal(model.labels_, labels)
     assert_array_equal(model.cluster_centers_, centers)
@@ -286,7 +320,7 @@ def test_sums_that_are_too_large_are_found_as_where_each_is_asked(
         return caplog.text, answers.total().planes.tobytes(), done.communication_rounds
 
     once = outcome()
-    monkeypatch.setattr(Crowd, "is_one", lambda clients: False)
+    monkeypatch.setattr("fedcluster.engines._crowd.FEWEST", 1000)
     assert outcome() == once
     harmless = wrong == "as large as may be"
     n_large = 0 if harmless else len(WRONG[wrong])

@@ -15,7 +15,7 @@ import numpy as np
 
 from fedcluster._choices import ALGORITHMS, FUZZY_ALGORITHMS, FUZZY_RULES
 from fedcluster._refusals import refused
-from fedcluster._specifications import FitSpec
+from fedcluster._specifications import FitSpec, distinct_limits
 from fedcluster.algorithms import FKM, KFed, Lloyd, SiteSummaries
 from fedcluster.core import Algorithm, SiteInfo, Step
 
@@ -373,9 +373,9 @@ def check_sites(job: Any, sites: Iterable[SiteInfo]) -> None:
         raise refused("secure-participation")
 
 
-def _telling(sites: Iterable[SiteInfo], limit: str) -> list[str]:
-    """Return the sites that tell of a limit of this name."""
-    return [site.name for site in sites if any(each.name == limit for each in site.limits)]
+def _telling(sites: Iterable[SiteInfo], name: str) -> bool:
+    """Return whether a site tells of a limit of this name."""
+    return any(limit.name == name for limits in distinct_limits(sites) for limit in limits)
 
 
 def _check_own_start(fit: FitSpec, algorithm: Algorithm, step: str) -> None:

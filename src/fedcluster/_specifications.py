@@ -25,7 +25,7 @@ from fedcluster._choices import (
 )
 
 if TYPE_CHECKING:
-    from fedcluster.core import Algorithm, Floats, SiteInfo, State
+    from fedcluster.core import Algorithm, Floats, Limit, SiteInfo, State
     from fedcluster.preprocessing import PreprocessingSpec
 
 SUMS_ONLY = "Find the start from sums alone; no site describes its rows by means."
@@ -213,14 +213,15 @@ class FitSpec:
         sites = tuple(sites)
         auto = isinstance(self.init, str) and self.init == "auto"
         streams = any(site.streams for site in sites)
-        grouped = any(limit.name == "Groups" for site in sites for limit in site.limits)
+        told = distinct_limits(sites)
+        grouped = any(limit.name == "Groups" for limits in told for limit in limits)
         return replace(
             self,
             init="sums" if auto and streams else self.init,
             grouped=grouped,
             site_rows=rows_of(sites),
             sums_only=self.sums_only or any(site.secure for site in sites),
-            smallest=max((_smallest_seen(site) for site in sites), default=1),
+            smallest=max(map(_smallest_seen, told), default=1),
         )
 
 
@@ -241,24 +242,33 @@ def weight_of(sites: Iterable[SiteInfo]) -> float:
     return sum(n for n in told if n is not None) if together is None else together
 
 
+def distinct_limits(sites: Iterable[SiteInfo]) -> list[tuple[Limit, ...]]:
+    """Return the limits that sites tell of, once for all sites that share them."""
+    return list({id(site.limits): site.limits for site in sites}.values())
+
+
 def smallest_of(sites: Iterable[SiteInfo]) -> int:
     """Return the smallest group of rows that all sites let through by their limits."""
-    every = (limit for site in sites for limit in site.limits if limit.name == "MinClusterSize")
-    return max((int(dict(limit.parameters).get("p", 1)) for limit in every), default=1)
+    return max((_largest(limits, "MinClusterSize") for limits in distinct_limits(sites)), default=1)
 
 
-def _smallest_seen(site: SiteInfo) -> int:
-    """Return how many rows, or groups of rows, a site lets through by its limits.
+def _largest(limits: Sequence[Limit], name: str) -> int:
+    """Return the largest p of the limits of a name, 1 where there is none."""
+    every = (dict(limit.parameters) for limit in limits if limit.name == name)
+    return max((int(parameters.get("p", 1)) for parameters in every), default=1)
+
+
+def _smallest_seen(limits: Sequence[Limit]) -> int:
+    """Return how many rows, or groups of rows, limits let through.
 
     Examples
     --------
-    >>> from fedcluster.core import Limit, SiteInfo
+    >>> from fedcluster.core import Limit
     >>> limits = Limit("Groups", (("p", 5),)), Limit("MinClusterSize", (("p", 12),))
-    >>> _smallest_seen(SiteInfo("north", limits)), _smallest_seen(SiteInfo("north", limits[1:]))
+    >>> _smallest_seen(limits), _smallest_seen(limits[1:])
     (3, 12)
     """
-    told = (dict(limit.parameters) for limit in site.limits if limit.name == "Groups")
-    return -(-smallest_of([site]) // max((int(groups.get("p", 1)) for groups in told), default=1))
+    return -(-_largest(limits, "MinClusterSize") // _largest(limits, "Groups"))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -87,7 +87,7 @@ class SharedLog:
     def __init__(self) -> None:
         self._messages: list[tuple[int, str, int, NDArray[np.int64]]] = []
         self._most = np.zeros((3, 1), dtype=np.int64)
-        self._told_most: list[list[int]] = []
+        self._told_most: dict[str, list[int]] = {}
 
     def __len__(self) -> int:
         return len(self._messages)
@@ -95,15 +95,14 @@ class SharedLog:
     def append(self, task: Task, n_columns: int, sent: NDArray[np.int64]) -> None:
         """Log the answers to one task: of each site lines, lone rows, rows held back, (3, s)."""
         self._messages.append((task.state.round, repr(task.step), n_columns, sent))
-        self._most, self._told_most = np.maximum(self._most, sent), []
+        self._most, self._told_most = np.maximum(self._most, sent), {}
 
-    def most(self, place: int) -> dict[str, int]:
-        """Return the most lone rows and rows held back of one site in a message."""
-        if not self._messages:
-            return {"lone_rows": 0, "held_back": 0}
-        self._told_most = self._told_most or self._most.tolist()
-        _, lone_rows, held_back = self._told_most
-        return {"lone_rows": lone_rows[place], "held_back": held_back[place]}
+    def most(self, place: int, what: str) -> int:
+        """Return the most lone rows, or rows held back, of one site in a message."""
+        if not self._told_most and self._messages:
+            _, lone_rows, held_back = self._most.tolist()
+            self._told_most = {"lone_rows": lone_rows, "held_back": held_back}
+        return self._told_most[what][place] if self._told_most else 0
 
     def records(self, place: int, since: int) -> Iterator[AuditRecord]:
         """Yield the records of one site from a message on."""
@@ -167,13 +166,18 @@ class Client:
     ) -> None:
         self.name = name
         grouping = Grouping(protection) if isinstance(protection, Groups) else protection
-        self.protection = grouping
-        kept = (lambda _rule: False) if grouping is None else grouping.groups.keep
-        self.filters = tuple(rule for rule in filters if not kept(rule))
+        self.protection, self.filters = grouping, tuple(filters)
+        if grouping is not None:
+            kept = grouping.groups.keep
+            self.filters = tuple(rule for rule in filters if not kept(rule))
         self._sent: list[AuditRecord] = []
         self._last_step: tuple[Step, str] | None = None
         self._load = load
         self._persons: Persons | None = None
+        if isinstance(load, Data):  # known at once, which counts where sites are many
+            self.source = load
+            if grouping is None:
+                self.rows = load
 
     def __repr__(self) -> str:
         return f"Client({self.name!r}, filters={list(self.filters)})"
@@ -232,18 +236,22 @@ class Client:
     @cached_property
     def site(self) -> SiteInfo:
         """Facts that the site tells of itself without being asked for more; opens the rows."""
-        limits = (*map(Limit.from_filter, self.filters), *self.told)
+        limits = Limit.from_filters(self.filters)
+        if self.told:
+            limits = (*limits, *self.told)
         if self.protection is not None:
             limits = (self.protection.groups.limit, *limits)
         rows = self.rows  # without weight they do not count, as over a network
-        n_rows = rows.weighed().n_rows if isinstance(rows, Data) else float(len(rows))
+        n_rows, unfit = float(len(rows)), self._unfit_for_noise(rows)
+        if isinstance(rows, Data):
+            n_rows = rows.weighed().n_rows
         return SiteInfo(
             self.name,
             limits,
             self.streams and not self.told,  # how many rows there are depends on rows
             n_rows=n_rows,
             n_columns=n_columns_of(rows),
-            refuses=tuple(filter(None, [self._unfit_for_noise(rows)])),
+            refuses=(unfit,) if unfit else (),
         )
 
     def introduce(
@@ -281,9 +289,9 @@ class Client:
     @property
     def most_rows_held_back(self) -> int:
         """Largest number of rows, of groups the fewest, that limits held back in one message."""
-        rows = self.rows
-        n_rows = round(rows.n_rows) if isinstance(rows, Data) else len(rows)
-        return min(self._most("held_back"), n_rows)  # a row may stand behind several lines
+        most, rows = self._most("held_back"), self.rows
+        n_rows = round(rows.n_rows) if most and isinstance(rows, Data) else len(rows)
+        return min(most, n_rows)  # a row may stand behind several lines
 
     @property
     def most_lone_rows(self) -> int:
@@ -292,11 +300,11 @@ class Client:
 
     def _most(self, what: str) -> int:
         """Return the largest number of something in one message."""
-        most = max((getattr(sent, what) for sent in self._sent), default=0)
+        most = max([getattr(sent, what) for sent in self._sent]) if self._sent else 0
         if self._shared is None:
             return most
         log, place, _ = self._shared
-        return max(most, log.most(place)[what])
+        return max(most, log.most(place, what))
 
     def describe(self, texts: Collection[str] = ()) -> tuple[Column, ...]:
         """Return the columns; of text, only what several rows share and the filters let out.

@@ -6,9 +6,17 @@ addition of sums.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    ItemsView,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import KW_ONLY, dataclass, field, fields, is_dataclass, replace
-from functools import cache
+from functools import cached_property, lru_cache
 from itertools import islice, pairwise
 from types import NoneType
 from typing import Any, Protocol, Self, TypedDict, runtime_checkable
@@ -783,8 +791,16 @@ class Limit:
         """Return the name and the fields of a filter; its repr where it is no dataclass."""
         if not is_dataclass(rule):
             return cls(repr(rule))
-        named = tuple((name, getattr(rule, name)) for name in _field_names(type(rule)))
+        named = tuple((each.name, getattr(rule, each.name)) for each in fields(rule))
         return cls(type(rule).__name__, named)
+
+    @classmethod
+    def from_filters(cls, rules: tuple[Filter, ...]) -> tuple[Limit, ...]:
+        """Return the limits of filters, the same objects for all sites with the same filters."""
+        try:
+            return _limits_of(rules)
+        except TypeError:  # one of its own that cannot be hashed
+            return tuple(map(cls.from_filter, rules))
 
     @classmethod
     def from_plain(cls, content: Any) -> Self:
@@ -811,10 +827,10 @@ class Limit:
         return f"{self.name}({values})" if values else self.name
 
 
-@cache
-def _field_names(kind: type) -> tuple[str, ...]:
-    """Return the names of a dataclass's fields, found once for many sites with the same limits."""
-    return tuple(each.name for each in fields(kind))
+@lru_cache(maxsize=64)
+def _limits_of(rules: tuple[Filter, ...]) -> tuple[Limit, ...]:
+    """Return the limits of filters."""
+    return tuple(map(Limit.from_filter, rules))
 
 
 @dataclass(frozen=True, slots=True)
@@ -867,6 +883,44 @@ class SiteInfo:
     refuses: tuple[str, ...] = field(default=(), compare=False)
 
 
+@dataclass(frozen=True, eq=False)
+class Sent(Mapping[str, int]):
+    """Mapping of sites to how many numbers each sent, made where somebody looks into it.
+
+    Parameters
+    ----------
+    names : tuple of str
+        The sites.
+    numbers : ndarray of shape (s,)
+        How many numbers each sent.
+
+    Examples
+    --------
+    >>> Sent(("north", "south"), np.array([6, 4])) == {"north": 6, "south": 4}
+    True
+    """
+
+    names: tuple[str, ...]
+    numbers: NDArray[np.int64]
+
+    @cached_property
+    def _by_site(self) -> dict[str, int]:
+        return dict(zip(self.names, self.numbers.tolist(), strict=True))
+
+    def __getitem__(self, name: str) -> int:
+        return self._by_site[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def items(self) -> ItemsView[str, int]:
+        """Return the names with their numbers."""
+        return self._by_site.items()
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Answers:
     """The sites' answers to one task, in the order of their names, and who gave none.
@@ -917,9 +971,9 @@ class Answers:
         return np.array([summary.n_values for summary in self.by_site.values()], np.int64)
 
     @property
-    def values_sent(self) -> dict[str, int]:
+    def values_sent(self) -> Mapping[str, int]:
         """How many numbers each site sent."""
-        return dict(zip(self.answered, self.numbers_sent.tolist(), strict=True))
+        return Sent(self.answered, self.numbers_sent)
 
     def too_large(self) -> list[str]:
         """Return the names of the sites whose answers are too large to go on with."""

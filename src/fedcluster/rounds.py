@@ -353,8 +353,9 @@ def run_plan(
         distinct = {id(task.step): task.step for task in tasks}
         steps.update(dict.fromkeys(map(repr, distinct.values())))
         share = 1.0 if any(task.everyone for task in tasks) else participation
-        asked = sampled(len(names), share, seed, len(communication_rounds))
-        answers = _finite(tasks, engine.ask(tasks, [names[i] for i in asked]), listener)
+        chosen = sampled(len(names), share, seed, len(communication_rounds))
+        asked = None if len(chosen) == len(names) else [names[i] for i in chosen]
+        answers = _finite(tasks, engine.ask(tasks, asked), listener)
         communication_rounds.append(_exchange(tasks, answers))
         answers = answers if listener is None else listener(tasks, answers)
         if len(communication_rounds) == 1 and not any(communication_rounds[0].values_sent.values()):

@@ -31,6 +31,7 @@ from fedcluster.core import (
     MOST_FOR_A_ROW,
     Answers,
     Data,
+    Filter,
     Floats,
     Rows,
     Step,
@@ -100,6 +101,17 @@ class Joined(NamedTuple):
     sent: Sent
     may_be_too_large: bool
 
+    @classmethod
+    def alone(cls, answer: Summary) -> Joined:
+        """Return what left one site."""
+        n_lines = np.count_nonzero(answer.weights)
+        return cls(answer, np.array([[n_lines], [0], [0]]), answer.is_too_large)
+
+    @property
+    def width(self) -> int:
+        """Numbers in a line."""
+        return int(self.summary.sums.shape[1]) + 1
+
 
 @dataclass(frozen=True, eq=False)
 class Table:
@@ -123,17 +135,18 @@ class Table:
     sites: Sites
 
     @classmethod
-    def of(cls, rows: Mapping[str, Data], fewest_rows: int, least: int) -> Table:
+    def of(
+        cls, names: tuple[str, ...], parts: Sequence[Data], fewest_rows: int, least: int
+    ) -> Table:
         """Return the rows of sites that let out lines of ``least`` rows, if they have enough."""
-        parts = rows.values()
-        sizes = np.array([len(part) for part in parts])
+        sizes = np.array([len(part.X) for part in parts])
         padded = pad(as_rows(np.concatenate([part.X for part in parts])))
         weights = None
         if any(part.sample_weight is not None for part in parts):
             weights = np.concatenate([row_weights(part) for part in parts])
         bounds = np.concatenate([[0], np.cumsum(sizes)])
         sites = Sites(bounds, sizes >= fewest_rows, least)
-        return cls(tuple(rows), Data(padded[: bounds[-1]], weights), padded, sites)
+        return cls(names, Data(padded[: bounds[-1]], weights), padded, sites)
 
     @classmethod
     def laid(cls, X: Rows, bounds: NDArray[np.intp], fewest_rows: int, least: int) -> Table:
@@ -188,8 +201,8 @@ def _inertia(task: Task, table: Table, bank: Bank) -> Sent:
     leaves, weight = heard & (sizes >= least), row_weights(table.data)
     parts = list(zip(bounds[:-1][leaves].tolist(), bounds[1:][leaves].tolist(), strict=True))
     is_weighed = table.data.sample_weight is not None
-    weights = [weight[i:j].sum() for i, j in parts] if is_weighed else sizes[leaves]
-    add_lines(np.column_stack([[squared[i:j] @ weight[i:j] for i, j in parts], weights]), bank)
+    own = [weight[i:j].sum() for i, j in parts] if is_weighed else sizes[leaves]
+    add_lines(np.column_stack([[squared[i:j] @ weight[i:j] for i, j in parts], own]), bank)
     return np.stack([leaves, leaves & (sizes == 1), np.where(leaves, 0, sizes)]).astype(np.int64)
 
 
@@ -275,11 +288,11 @@ class Crowd:
     Parameters
     ----------
     clients : sequence of Client
-        The sites, in the order of their names; see `Crowd.is_one`.
+        The sites, of one `kind_of`, in the order of their names.
     """
 
     def __init__(self, clients: Sequence[Client]) -> None:
-        self.clients = {client.name: client for client in clients}
+        self.clients = clients
         limits = clients[0].filters
         self._fewest = max((f.n for f in limits if isinstance(f, MinRows)), default=0)
         self._least = max((f.p for f in limits if isinstance(f, MinClusterSize)), default=0)
@@ -288,43 +301,107 @@ class Crowd:
         for place, client in enumerate(clients):
             client.share(self._log, place)
 
-    @staticmethod
-    def is_one(clients: Sequence[Client]) -> bool:
-        """Return whether sites can be asked at once: many, small, exact, with the same limits."""
-        if len(clients) < FEWEST or any(map(_is_other, clients)):
-            return False
-        first = clients[0]
-        alike = {(c.data.X.shape[1], c.data.X.dtype, c.filters) for c in clients}
-        return len(alike) == 1 and {type(f) for f in first.filters} <= {MinRows, MinClusterSize}
-
-    def ask(self, tasks: Sequence[Task], missing: tuple[str, ...]) -> dict[int, Answers]:
-        """Return the answers to those tasks that can be asked at once, by their place."""
+    def ask(self, tasks: Sequence[Task]) -> dict[int, Joined]:
+        """Return what leaves all sites for those tasks that can be asked at once, by place."""
         known = [i for i, t in enumerate(tasks) if type(t.step) in AT_ONCE and _is_plain(t)]
         tables = {i: self._table(tasks[i]) for i in known}
         able = [i for i, table in tables.items() if _fits(tasks[i], table)]
-        all_sent = on_threads(lambda i: AT_ONCE[type(tasks[i].step)](tasks[i], tables[i]), able)
-        return {
-            i: self._answers(tasks[i], sent, missing)
-            for i, sent in zip(able, all_sent, strict=True)
-        }
+        joined = on_threads(lambda i: AT_ONCE[type(tasks[i].step)](tasks[i], tables[i]), able)
+        for i, each in zip(able, joined, strict=True):
+            self._log.append(tasks[i], each.width, each.sent)
+        return dict(zip(able, joined, strict=True))
 
     def _table(self, task: Task) -> Table:
         """Return the rows as a task wants them, kept for the next one."""
         for how, table in self._tables:
             if how is task.preprocessor or how == task.preprocessor:
                 return table
-        asked = self.clients.items()
-        rows = {name: at_site(client, [task], Client.rows_for, task) for name, client in asked}
-        table = Table.of(rows, self._fewest, self._least)
+        rows = [at_site(client, [task], Client.rows_for, task) for client in self.clients]
+        names = tuple(client.name for client in self.clients)
+        table = Table.of(names, rows, self._fewest, self._least)
         self._tables = [*self._tables[-1:], (task.preprocessor, table)]
         return table
 
-    def _answers(self, task: Task, joined: Joined, missing: tuple[str, ...]) -> Answers:
-        """Log what left each site and return all of it."""
-        width = joined.summary.sums.shape[1] + 1
-        self._log.append(task, width, joined.sent)
-        each, numbers = _Each(self.clients, task), joined.sent[0] * width
-        return Together(each, missing, joined=joined, numbers=numbers)
+
+Kind = tuple[int, Any, tuple[Filter, ...]]
+"""What sites have in common that can be asked at once: columns, their type, and limits."""
+
+
+def kind_of(client: Any) -> Kind | None:
+    """Return what a small site has in common with others; None of one to be asked for itself."""
+    if not isinstance(client, Client) or client.protection is not None or client.streams:
+        return None
+    X = client.data.X
+    if X.size > ONE_THREAD or client.counts_persons:
+        return None
+    for rule in client.filters:
+        if type(rule) not in (MinRows, MinClusterSize):
+            return None
+    return X.shape[1], X.dtype, client.filters
+
+
+class Asked:
+    """Sites that are asked in a round: crowds of small ones, and the others for themselves.
+
+    Parameters
+    ----------
+    clients : mapping of str to Client
+        The sites by their names, in the order of these.
+    tasks : sequence of Task
+        What they are asked first, to be named in an error.
+    """
+
+    def __init__(self, clients: Mapping[str, Client], tasks: Sequence[Task]) -> None:
+        self.clients, self.names, every = clients, tuple(clients), list(clients.values())
+        kinds: dict[Kind | None, list[int]] = {}
+        for place, client in enumerate(every):
+            kinds.setdefault(at_site(client, tasks, kind_of), []).append(place)
+        many = [p for kind, p in kinds.items() if kind is not None and len(p) >= FEWEST]
+        rest = np.delete(np.arange(len(every)), np.concatenate([[], *many]).astype(np.intp))
+        self.alone = [every[place] for place in rest.tolist()]
+        self.crowds = [Crowd([every[place] for place in places]) for places in many]
+        self.places = [np.array(places) for places in many]
+
+    def ask(
+        self, tasks: Sequence[Task], missing: tuple[str, ...], each_of: EachOf
+    ) -> list[Answers]:
+        """Return the answers to each task, of crowds at once where that can be."""
+        every, own = range(len(tasks)), [dict[str, Summary]() for _ in tasks]
+        joined = [crowd.ask(tasks) for crowd in self.crowds]
+        parts: list[tuple[Sequence[Client], list[int]]] = [(self.alone, [*every])]
+        for crowd, found in zip(self.crowds, joined, strict=True):
+            parts.append((crowd.clients, [t for t in every if t not in found]))
+        for clients, left in parts:
+            replies = each_of(clients, [tasks[t] for t in left]) if left else []
+            for client, reply in zip(clients, replies, strict=bool(left)):
+                for t, answer in zip(left, reply, strict=True):
+                    own[t][client.name] = answer
+        answers = []
+        for t, task in enumerate(tasks):
+            at_once = [
+                (p, found[t]) for p, found in zip(self.places, joined, strict=True) if t in found
+            ]
+            answers.append(self._answers(task, at_once, own[t], missing))
+        return answers
+
+    def _answers(
+        self, task: Task, joined: list[Part], own: Mapping[str, Summary], missing: tuple[str, ...]
+    ) -> Answers:
+        """Return all answers to a task, as joined as they came."""
+        if not joined:
+            return Answers({name: own[name] for name in self.clients}, missing)
+        alone = [
+            (i, own[name]) for i, name in enumerate(self.clients if own else ()) if name in own
+        ]
+        parts = [*joined, *((np.array([i]), Joined.alone(answer)) for i, answer in alone)]
+        return Together(_Each(self.names, self.clients, task, own), missing, parts=parts)
+
+
+EachOf = Callable[[Sequence[Client], Sequence[Task]], Sequence[Sequence[Summary]]]
+"""How each of some sites is asked for itself."""
+
+Part = tuple[NDArray[np.intp], Joined]
+"""What left some sites, and their places among all."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -333,59 +410,74 @@ class Together(Answers):
 
     Parameters
     ----------
-    joined : Joined
-        What left all sites.
-    numbers : ndarray of shape (s,)
-        How many numbers each site sent.
+    parts : sequence of (ndarray of shape (s,), Joined)
+        What left some sites, and their places among all.
     """
 
     by_site: _Each
-    joined: Joined = field(kw_only=True)
-    numbers: NDArray[np.int64] = field(kw_only=True)
+    parts: Sequence[Part] = field(kw_only=True)
+
+    @property
+    def answered(self) -> tuple[str, ...]:
+        """Names of the sites that answered."""
+        return self.by_site.names
 
     @property
     def summaries(self) -> list[Summary]:
         """Return one summary that the server takes for those of all sites."""
-        return [self.joined.summary]
+        return [self._joined]
+
+    @cached_property
+    def _joined(self) -> Summary:
+        """The exact sum of all answers; of a step whose server needs each, all their lines."""
+        each = [joined.summary for _, joined in self.parts]
+        if len(each) == 1:
+            return each[0]
+        if self.by_site.task.step.server_additive:
+            return Summary.total(each)
+        place = [np.repeat(places, joined.sent[0]) for places, joined in self.parts]
+        order = np.argsort(np.concatenate(place), kind="stable")
+        sums = np.concatenate([answer.sums[answer.weights > 0] for answer in each])
+        weights = np.concatenate([answer.weights[answer.weights > 0] for answer in each])
+        return Summary(sums[order], weights[order])
 
     @property
     def numbers_sent(self) -> NDArray[np.int64]:
         """How many numbers each site sent, (s,), in the order of `answered`."""
-        return self.numbers
+        numbers = np.empty(len(self.by_site), np.int64)
+        for places, joined in self.parts:
+            numbers[places] = joined.sent[0] * joined.width
+        return numbers
 
     def too_large(self) -> list[str]:
         """Return the names of the sites whose answers are too large to go on with."""
-        return Answers.too_large(self) if self.joined.may_be_too_large else []
+        is_any = any(joined.may_be_too_large for _, joined in self.parts)
+        return Answers.too_large(self) if is_any else []
 
     def total(self) -> Summary:
         """Return the exact sum of the answers, correctly rounded."""
         if self.by_site.task.step.server_additive:
-            return self.joined.summary
+            return self._joined
         return Summary.total(self.by_site.values())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Each(Mapping[str, Summary]):
-    """Answers of many sites to one task, each computed where it is asked for."""
+    """Answers of many sites to one task: their own, others computed where they are asked for."""
 
+    names: tuple[str, ...]
     clients: Mapping[str, Client]
     task: Task
+    own: Mapping[str, Summary]
 
     def __getitem__(self, name: str) -> Summary:
-        return self.clients[name].computed(self.task)
+        return self.own[name] if name in self.own else self.clients[name].computed(self.task)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.clients)
+        return iter(self.names)
 
     def __len__(self) -> int:
-        return len(self.clients)
-
-
-def _is_other(client: Client) -> bool:
-    """Return whether a site has to be asked for itself."""
-    if client.protection is not None or client.streams or client.data.X.size > ONE_THREAD:
-        return True
-    return client.counts_persons
+        return len(self.names)
 
 
 def _is_plain(task: Task) -> bool:

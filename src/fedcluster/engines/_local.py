@@ -10,11 +10,12 @@ answers for itself, and where the sum is all that the server needs, only the sum
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise, repeat
+from itertools import repeat
 from operator import attrgetter, methodcaller
 from typing import Any, cast
 
@@ -33,7 +34,7 @@ from fedcluster.core import (
     Summary,
     Task,
 )
-from fedcluster.engines._crowd import Crowd
+from fedcluster.engines._crowd import Asked
 from fedcluster.engines._errors import at_site
 from fedcluster.engines._relay import Relay
 from fedcluster.io._given import numbered
@@ -83,18 +84,18 @@ class LocalEngine:
         workers: int | None = None,
         silent: Callable[[str, int], bool] | None = None,
     ) -> None:
-        given = sorted(clients, key=lambda client: client.name)
+        given = sorted(clients, key=attrgetter("name"))
         if not given:
             raise ValueError("no site was given")
-        for one, other in pairwise(given):
-            if one.name == other.name:
-                raise ValueError(f"two sites have the same name: {one.name!r}")
         by_name = {client.name: client for client in given}
+        if len(by_name) < len(given):
+            [(name, _), *_] = Counter(client.name for client in given).most_common(1)
+            raise ValueError(f"two sites have the same name: {name!r}")
         self.clients = cast(dict[str, Client], by_name)  # or relays, which stand for clients here
         self.workers = workers or os.cpu_count() or 1
         self._silent = silent
         self._rounds = 0
-        self._crowd: Crowd | None = None
+        self._asked: Asked | None = None
 
     def introduce(
         self,
@@ -125,32 +126,26 @@ class LocalEngine:
 
     def ask(self, tasks: Sequence[Task], sites: Iterable[str] | None = None) -> list[Answers]:
         """Answer all tasks at each of the named sites, in the order of the names."""
-        asked = set(self.clients if sites is None else sites)
-        if self._silent is not None:
-            asked = {name for name in asked if not self._silent(name, self._rounds)}
+        here, missing = self.clients, tuple[str, ...]()
+        if sites is not None or self._silent is not None:
+            asked = set(self.clients if sites is None else sites)
+            if self._silent is not None:
+                asked = {name for name in asked if not self._silent(name, self._rounds)}
+            here = {name: client for name, client in self.clients.items() if name in asked}
+            missing = tuple(name for name in self.clients if name not in asked)
         self._rounds += 1
-        here = [c for name, c in self.clients.items() if name in asked]
-        missing = tuple(name for name in self.clients if name not in asked)
-        if self._crowd is None or list(self._crowd.clients.values()) != here:
-            sizes = [at_site(client, tasks, _size) for client in here]
-            one = [client for client in here if isinstance(client, Client)]
-            self._crowd = Crowd(one) if len(one) == len(here) and Crowd.is_one(one) else None
-        answers = {} if self._crowd is None else self._crowd.ask(tasks, missing)
-        rest = [t for t in range(len(tasks)) if t not in answers]
-        asking = [tasks[t] for t in rest]
-        every = here if rest else [], repeat(asking), repeat(methodcaller("answers", asking))
-        if self._crowd is None and self._worth_threads(sizes):
-            with ThreadPoolExecutor(min(self.workers, len(here))) as pool:
-                replies = list(pool.map(at_site, *every))
-        else:
-            replies = list(map(at_site, *every))
-        for place, t in enumerate(rest):
-            by_site = {c.name: reply[place] for c, reply in zip(here, replies, strict=True)}
-            answers[t] = Answers(by_site, missing)
-        return [answers[t] for t in range(len(tasks))]
+        if self._asked is None or (self._asked.clients is not here and self._asked.clients != here):
+            self._asked = Asked(here, tasks)
+        return self._asked.ask(tasks, missing, self._each)
 
-    def _worth_threads(self, sizes: list[int]) -> bool:
-        return self.workers > 1 and len(sizes) > 1 and sorted(sizes)[-2] >= _WORTH_A_THREAD
+    def _each(self, clients: Sequence[Client], tasks: Sequence[Task]) -> list[list[Summary]]:
+        """Ask each of some sites for itself, on threads where their rows are many enough."""
+        sizes = sorted(at_site(client, tasks, _size) for client in clients)
+        every = clients, repeat(tasks), repeat(methodcaller("answers", tasks))
+        if self.workers > 1 and len(sizes) > 1 and sizes[-2] >= _WORTH_A_THREAD:
+            with ThreadPoolExecutor(min(self.workers, len(clients))) as pool:
+                return list(pool.map(at_site, *every))
+        return list(map(at_site, *every))
 
 
 def _size(client: Client | Relay) -> int:

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass, fields, replace
 from functools import partial
+from itertools import pairwise
 from numbers import Integral
 from typing import Any, ClassVar, Literal, Self
 
@@ -320,7 +321,8 @@ class Federated(Fitted):
             chunks = (aligned(chunk) for source in sources for chunk in chunks_of(source))
             found = map(self._labels, batches(chunks, JOINED // self.n_features_in_))
         self.labels_ = np.concatenate(list(found))
-        parts = np.split(self.labels_, np.cumsum(list(map(len, sources)))[:-1])
+        ends = np.cumsum(list(map(len, sources))).tolist()
+        parts = (self.labels_[start:stop] for start, stop in pairwise([0, *ends]))
         self.site_labels_: dict[str, Labels] = dict(zip(clients, parts, strict=True))
         self.rows_held_back_ = {name: c.most_rows_held_back for name, c in clients.items()}
         self.lone_rows_ = {name: c.most_lone_rows for name, c in clients.items()}

@@ -50,7 +50,7 @@ def _has_memberships(estimator: Any) -> bool:
 def _as_dict(done: Iteration) -> dict[str, Any]:
     """Return the record of a round as `dataclasses.asdict`, without its time for many sites."""
     named = {each.name: getattr(done, each.name) for each in fields(done)}
-    return {**named, "values_sent": dict(done.values_sent)}
+    return {**named, "values_sent": dict(done.values_sent.items())}
 
 
 class Fitted(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +99,8 @@ def by_site(
         if given is not None and len(given) != len(sites):
             raise ValueError(f"{what} has {len(given)} entries for {len(sites)} rows")
     order = np.argsort(number.astype(np.min_scalar_type(len(names))), kind="stable")
-    places = np.split(order, np.cumsum(np.bincount(number))[:-1])
+    ends = np.cumsum(np.bincount(number)).tolist()
+    places = [order[start:stop] for start, stop in pairwise([0, *ends])]
     return [
         GivenTable(name, table, _some(weight, at), at, _at(name), _some(group, at))
         for name, table, at in zip(names.tolist(), _parts(X, places), places, strict=True)
