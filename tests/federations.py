@@ -23,6 +23,7 @@ from fedcluster.core import Column, Data, Result
 from fedcluster.engines import LocalEngine
 from fedcluster.engines import _wire as wire
 from fedcluster.federation._folder import create
+from fedcluster.federation._results import ReceivedModels
 from fedcluster.jobs import Fit, drawn, plan_of
 from fedcluster.preprocessing import Preprocessor
 from fedcluster.preprocessing._fitting import fit as fit_preprocessor
@@ -36,6 +37,15 @@ MARK = "FEDCLUSTER_FEDERATION_OF_A_TEST"
 PATIENCE = 900.0
 """Seconds that anything may take beside heavy work; without it none takes a tenth of them."""
 LABELLED = 'label_column = "side"'
+
+
+def labelled(folder: Path) -> str:
+    """Return what became of the labels of a site, once they are written or not to be had."""
+    end = time.monotonic() + PATIENCE
+    while (models := ReceivedModels(folder, folder / "results")).are_waiting or not models.state():
+        assert time.monotonic() < end, "the labels are still to be written"
+        time.sleep(0.02)
+    return models.state()
 
 
 class Command:

@@ -230,7 +230,7 @@ def test_sites_label_their_rows_by_an_algorithm_that_they_allow(tmp_path, mixtur
         return [Data(X[:100]), Data(X[100:])]
 
     allowed = ["outsiders.IsotropicEM"]
-    assert keep_results(chunks, content, tmp_path / "results", allowed)
+    assert not keep_results(chunks, content, tmp_path / "results", allowed)
     lines = (tmp_path / "results" / "labels.csv").read_text().splitlines()[1:]
     written = np.array([line.split(",") for line in lines], dtype=float)
     np.testing.assert_array_equal(written[:, 1], mixture.predict(X))

@@ -82,7 +82,10 @@ def test_the_same_bits_as_in_one_process_over_flare(running: RunningFlare, tmp_p
     assert local.wait() == 0, local.said()
     here, there = models(tmp_path / "here", tmp_path / "there")
     assert here == there
-    assert "The model is at north, south, west; each labels its own rows by it." in run.said()
+    assert (
+        "The model is at north, south, west; each labels its own rows by it from now on, "
+        in run.said()
+    )
 
 
 # Attacks of those who may submit jobs, and of one who administers the project

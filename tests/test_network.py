@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from federations import RunningFederation, federation, in_one_process, read_json
+from federations import RunningFederation, federation, in_one_process, labelled, read_json
 
 from fedcluster._assignment import Assignment
 from fedcluster.core import Column, Data
@@ -53,7 +53,10 @@ def test_the_same_bits_as_in_one_process(running: RunningFederation, tmp_path: P
         Fit(3, algorithm="kfed", prepare=PreprocessingSpec(missing="mean")),
     )
     assert "Prepared: x and y with mean 0 and variance 1." in run.said()
-    assert "The model is at east, north, south, west; each labels its own rows by it." in run.said()
+    assert (
+        "The model is at east, north, south, west; each labels its own rows by it from now on, "
+        in run.said()
+    )
     for name in ROWS:
         answers = answers_of(read_log(running.site(name) / "audit.jsonl"))
         assert [answer["task"].split("(")[0] for answer in answers] == [
@@ -126,6 +129,7 @@ def check(
         for done in expected.history
     ]
     for name, X in ROWS.items():
+        assert labelled(running.site(name)).endswith("results")
         written = np.loadtxt(
             running.site(name) / "results" / "labels.csv", delimiter=",", skiprows=1
         )

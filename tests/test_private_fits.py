@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from federations import labelled
 from numpy.typing import NDArray
 from test_budget import ByHand, responder
 from typer.testing import CliRunner
@@ -393,6 +394,7 @@ def check_spent(home: SiteFile) -> None:
     ledger, folder = site_budget(home), home.path.parent
     assert ledger is not None
     assert 1.99 < ledger.spent <= 2.0
+    labelled(folder)
     assert (folder / "results" / "labels.csv").exists()
     lines = map(json.loads, (folder / "audit.jsonl").read_text().splitlines())
     tasks = [each for line in lines for each in line.get("tasks", ())]

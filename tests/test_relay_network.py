@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from federations import RunningFederation, federation, in_one_process, read_json
+from federations import RunningFederation, federation, in_one_process, labelled, read_json
 
 from fedcluster.jobs import Fit
 
@@ -46,4 +46,5 @@ def test_a_fit_over_a_relay_has_the_bits_of_one_over_all_sites(tmp_path: Path) -
     model = read_json(tmp_path / "out" / "model.json")
     assert np.array(model["centers"]).tobytes() == expected.state.centers.tobytes()
     for name in "abc":
+        assert labelled(below.site(name)).endswith("results")
         assert (below.site(name) / "results" / "labels.csv").is_file()

@@ -14,17 +14,24 @@ from typing import Any
 
 import numpy as np
 import pytest
+from federations import labelled
 from grids import KNOWN
+from typer.testing import CliRunner
 
 from fedcluster._artefacts import write_job
 from fedcluster._site import SiteFile
+from fedcluster._worker import Worker
 from fedcluster.algorithms import FKM, FedAvg, Lloyd
-from fedcluster.core import State, Task
+from fedcluster.cli import app
+from fedcluster.core import Data, State, Task
+from fedcluster.engines import LocalEngine
 from fedcluster.engines._remote import RemoteEngine
 from fedcluster.engines._responder import Responder
 from fedcluster.engines._turns import Turns
 from fedcluster.engines._wire import pack, unpack, write_tasks
 from fedcluster.federation._membership import Membership, site_responder
+from fedcluster.federation._results import ReceivedModels, keep_results
+from fedcluster.federation._site_worker import Labelling
 from fedcluster.jobs import Fit, execute
 from fedcluster.metrics import Inertia
 from fedcluster.preprocessing import PreprocessingSpec, Preprocessor
@@ -197,9 +204,143 @@ def test_rows_are_not_labelled_with_a_model_of_others(site, change):
         write_job(site.path.parent, report)
         model = json.loads((site.path.parent / "model.json").read_text())
         assert engine.give(model) == ("north",)
+        state = labelled(site.path.parent)
     assert json.loads((results / "model.json").read_text())["columns"] == ["x", "y"]
     assert (results / "labels.csv").exists() is not change
-    assert ("no rows were labelled, because they have changed" in said[-1]) is change
+    assert ("no rows were labelled: they have changed" in state) is change
+    assert "site north: a model came" in said
+
+
+def bringing(model: dict[str, Any], exchange: int = 1) -> bytes:
+    return pack({"protocol": 1, "run": "r", "exchange": exchange, "model": model}, {})
+
+
+@pytest.fixture
+def work(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What processes that have the rows are asked to do, from now on; labels are never begun."""
+    done: list[str] = []
+    call = Worker.__call__
+
+    def counted(worker: Any, asked: Any) -> Any:
+        done.append(asked.method)
+        return call(worker, asked)
+
+    monkeypatch.setattr(Worker, "__call__", counted)
+    monkeypatch.setattr(Labelling, "go_on", lambda _labelling: done.append("go on"))
+    return done
+
+
+def test_a_model_is_acknowledged_before_a_row_is_looked_at(site, work):
+    """One by which no row can be labelled costs as much, and is acknowledged in as many bytes.
+
+    What is counted is work. The next question needs no more of it either.
+    """
+    fine = {"columns": ["x", "y"], "centers": [[0.0, 0.0], [1.0, 1.0]]}
+    models = [fine, fine | {"preprocessing": {}}, {}]
+    replies = []
+    with started(site) as turns:
+        turns.reply(question(Task(Lloyd(), START)))
+        for number, model in enumerate(models, 1):
+            before = len(work)
+            replies.append(turns.reply(bringing(model, 2 * number)))
+            assert work[before:] == ["go on"]
+            turns.reply(question(Task(Lloyd(), START), exchange=2 * number + 1))
+            assert work[before + 1 :] == ["introduce", "answers"]
+    assert len({len(reply) for reply in replies}) == 1
+    assert not any(b"failed" in reply or b"refused" in reply for reply in replies)
+    assert not (site.path.parent / "results").exists()
+
+
+def test_a_site_answers_while_labels_are_being_written(site):
+    """Whoever writes them holds the lock; the site needs it for no answer."""
+    models = ReceivedModels(site.path.parent, site.path.parent / "results")
+    with started(site) as turns, models.next():
+        turns.reply(question(Task(Lloyd(), START)))
+        for exchange in (1, 3):
+            assert "failed" not in unpack(turns.reply(bringing(model_of(site), exchange)))[0]
+            header, _ = unpack(turns.reply(question(Task(Lloyd(), START), exchange=exchange + 1)))
+            assert "limits" in header
+        assert models.are_waiting
+    assert "model and labels are in" in labelled(site.path.parent)
+
+
+def model_of(site: SiteFile) -> dict[str, Any]:
+    """A model as a coordinator sends it, of the columns x and y."""
+    client = site.client(["x", "y"])
+    report = execute(Fit(2), LocalEngine([client]), columns=["x", "y"])
+    write_job(site.path.parent, report)
+    content: dict[str, Any] = json.loads((site.path.parent / "model.json").read_text())
+    return content
+
+
+@pytest.mark.parametrize("began", [False, True])
+def test_what_a_site_was_to_label_is_labelled_at_its_next_start(site, monkeypatch, began):
+    """As after a kill between the acknowledgement and the labels, or while they were written."""
+    folder = site.path.parent
+    model = model_of(site)
+    with monkeypatch.context() as patch:
+        patch.setattr(Labelling, "go_on", lambda _labelling: None)
+        with started(site) as turns:
+            turns.reply(question(Task(Lloyd(), START)))
+            assert "failed" not in unpack(turns.reply(bringing(model)))[0]
+    models = ReceivedModels(folder, folder / "results")
+    if began:
+        with models.next() as came:
+            assert came is not None
+    assert models.state() == "a model came, and the labels of rows are still to be written"
+    said = invoke("site", "log", site.path)
+    assert said.endswith(f"Labels: {models.state()}\n")
+    with started(site):
+        assert "model and labels are in" in labelled(folder)
+    assert len((folder / "results" / "labels.csv").read_text().splitlines()) == 401
+    assert "Labels: " in invoke("site", "log", site.path)
+
+
+def invoke(*arguments: object) -> str:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments]).output
+
+
+def test_labels_are_those_of_one_model_wherever_their_writing_ends(site):
+    """The old ones with the old model, or none; the model that came is not forgotten."""
+    folder, model = site.path.parent, model_of(site)
+    models = ReceivedModels(folder, folder / "results")
+    models.results.mkdir()
+    (models.results / "labels.csv").write_text("of an earlier run")
+    models.receive(model, site.fingerprint())
+
+    def killed(_columns: object, _raw: bool) -> Iterator[Any]:
+        yield Data(ROWS)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), models.next() as came:
+        assert came is not None
+        keep_results(killed, came["model"], models.results)
+    assert [path.name for path in models.results.iterdir()] == ["labels.csv"]
+    assert (models.results / "labels.csv").read_text() == "of an earlier run"
+    assert models.are_waiting
+
+
+def test_only_the_last_of_the_models_is_labelled_and_a_newer_one_is_not_given_up(tmp_path):
+    models = ReceivedModels(tmp_path, tmp_path / "results")
+    for number in range(3):
+        models.receive({"number": number}, "rows")
+    with models.next() as came:
+        assert came is not None
+        assert came["model"] == {"number": 2}
+    models.receive({"number": 3}, "rows")
+    assert models.give_up("it was too expensive") == "no rows were labelled: it was too expensive"
+    assert models.are_waiting
+    with models.next() as came:
+        assert came is not None
+        assert came["model"] == {"number": 3}
+
+
+def test_a_site_that_could_not_write_results_says_so(site):
+    (site.path.parent / "results").write_text("a file")
+    with started(site) as turns:
+        turns.reply(question(Task(Lloyd(), START)))
+        header, _ = unpack(turns.reply(bringing({})))
+    assert header["failed"] == "InputError"
 
 
 KEYS = [f"pt-{i:04}" for i in range(400, 0, -1)]
@@ -228,6 +369,7 @@ def test_keys_stay_at_the_site_beside_the_clusters(keyed, change):
         if change:
             rows.write_text(rows.read_text().replace("pt-", "no-"))
         engine.give(json.loads((folder / "model.json").read_text()))
+        labelled(folder)
     assert len(transport.replies) > 3
     assert not any(b"patient" in reply or b"pt-" in reply for reply in transport.replies)
     assert "patient" not in (folder / "model.json").read_text()
@@ -248,6 +390,8 @@ def test_a_model_of_many_centres_does_not_hang_a_site(site):
     with started(site) as turns:
         turns.reply(question(Task(Lloyd(), START)))
         content = {"columns": ["x", "y"], "centers": [[0.0, 0.0]] * 100}
-        header, _ = unpack(turns.reply(pack({"protocol": 1, "run": "r", "model": content}, {})))
-        assert "failed" in header or "refused" in header
+        header, _ = unpack(turns.reply(bringing(content)))
+        assert "failed" not in header
+        assert "refused" not in header
+        assert "no rows were labelled: " in labelled(site.path.parent)
         assert not (site.path.parent / "results" / "labels.csv").exists()

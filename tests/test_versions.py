@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from federations import labelled
 from test_site_worker import START, ByHand, question, started
 from typer.testing import CliRunner
 
@@ -120,21 +121,23 @@ def test_a_restart_amid_a_run_goes_on_with_the_same_rows_only(database):
         assert weight(turns, run="d", about={"job": "another study"}) == 40
 
 
-def test_rows_of_a_database_are_labelled_by_a_model_of_the_same_rows_only(database):
-    """Without a query for the version, the rows that were asked about are still there."""
+@pytest.mark.parametrize("changed", [False, True])
+def test_rows_of_a_database_are_labelled_by_a_model_of_the_same_rows_only(database, changed):
+    """They are read anew for it, so others are never labelled, whatever the run still holds."""
     folder = database.file.parent
     with started(database.site) as turns:
         engine = RemoteEngine(ByHand(turns.reply), ["north"])
         engine.name_job("study")
         engine.choose(["x", "y"])
         report = execute(Fit(2), engine, columns=["x", "y"])
-        database.change("DELETE FROM stays WHERE rowid < 9", "UPDATE stays SET entered = 3")
+        if changed:
+            database.change("DELETE FROM stays WHERE rowid < 9", "UPDATE stays SET entered = 3")
         write_job(folder, report)
         engine.give(json.loads((folder / "model.json").read_text()))
+    assert ("have changed" if changed else "labels are in") in labelled(folder)
     labels = folder / "results" / "labels.csv"
-    if database.site.source.version is not None:
-        assert not labels.exists()
-    else:
+    assert labels.exists() is not changed
+    if not changed:
         assert len(labels.read_text().splitlines()) == 41
 
 

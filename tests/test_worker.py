@@ -135,6 +135,29 @@ def test_the_process_ends_with_its_parent_however_that_ends(busy):
         time.sleep(0.05)
 
 
+def test_a_lasting_process_ends_its_call_and_then_itself(tmp_path):
+    """Also after its parent was killed; its priority is the lowest."""
+    source = PARENT.format(tests=str(Path(__file__).parent), busy="")
+    source = source.replace("10_000)", "10_000), lasting=True")
+    source = source.replace("time.sleep(600)", "worker('linger')")
+    done = tmp_path / "done"
+    env = os.environ | {"LINGER": str(done)}
+    with subprocess.Popen(
+        [sys.executable, "-c", source], stdout=subprocess.PIPE, env=env
+    ) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        end = time.monotonic() + 30
+        while not done.exists():
+            assert time.monotonic() < end
+            time.sleep(0.02)
+        parent.kill()
+    done.write_text("go on")
+    while done.read_text() != "19" or Path(f"/proc/{child}").exists():
+        assert time.monotonic() < end, "it was broken off, or does not end"
+        time.sleep(0.02)
+
+
 # Turns
 
 

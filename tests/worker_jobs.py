@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -66,6 +67,16 @@ def _fail_oddly(_n: int) -> None:
     raise Odd(1, 2)
 
 
+def _linger(_n: int) -> None:
+    """Begin a file, wait until somebody writes into it, and write down the own priority."""
+    path = Path(os.environ["LINGER"])
+    path.touch()
+    while not path.read_text():
+        time.sleep(0.01)
+    time.sleep(0.3)
+    path.write_text(str(os.nice(0)))
+
+
 JOBS: dict[str, Callable[[int], Any]] = {
     "count": lambda n: n,
     "read long": lambda n: n,
@@ -78,5 +89,6 @@ JOBS: dict[str, Callable[[int], Any]] = {
     "fail oddly": _fail_oddly,
     "abort": lambda _n: os.abort(),
     "exit": lambda _n: sys.exit(3),
+    "linger": _linger,
     "kill": lambda _n: os.kill(os.getpid(), signal.SIGKILL),
 }

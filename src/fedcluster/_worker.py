@@ -6,7 +6,8 @@
                           <-- result -------- answer()               under the limit of time
 
 The child lives from question to question, so that rows are read and kernels are loaded once. One
-that was ended is started anew with the next question. It ends with its parent.
+that was ended is started anew with the next question. It ends with its parent; a lasting one first
+ends the call that it is at.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ OUT_OF_MEMORY = 77
 """Exit status of a child that could have no more memory."""
 PATIENCE = 10
 """How many times as long as its processor time a question may take by the clock, for waiting."""
+LOWEST = 19
+"""How far the priority of a child is lowered that works while nobody waits."""
 TOO_EXPENSIVE = "too expensive for the site's limits"
 MEGABYTE = 10**6
 
@@ -66,6 +69,8 @@ class Worker(Generic[Asked, Result]):
         what carries it out. What it takes, and what comes of it, can be pickled.
     limits : Limits
         The limits of a call.
+    lasting : bool, default=False
+        Whether a call is finished at the lowest priority, and also after the parent has ended.
 
     Raises
     ------
@@ -76,9 +81,13 @@ class Worker(Generic[Asked, Result]):
     """
 
     def __init__(
-        self, make: Callable[[], Callable[[Asked], Callable[[], Result]]], limits: Limits
+        self,
+        make: Callable[[], Callable[[Asked], Callable[[], Result]]],
+        limits: Limits,
+        *,
+        lasting: bool = False,
     ) -> None:
-        self._make, self._limits = make, limits
+        self._make, self._limits, self._lasting = make, limits, lasting
         self._turn, self._why = Lock(), ""
         self._process: subprocess.Popen[bytes] | None = None
         self._pipe: Connection | None = None
@@ -91,7 +100,7 @@ class Worker(Generic[Asked, Result]):
         self._why = ""
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-c", COMMAND, str(theirs.fileno()), str(os.getpid())],
+                [sys.executable, "-P", "-c", COMMAND, str(theirs.fileno()), self._parent],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
@@ -100,6 +109,11 @@ class Worker(Generic[Asked, Result]):
             )
         with suppress(OSError):  # one that has ended already is noticed at the answer
             self._pipe.send((self._make, self._limits))
+
+    @property
+    def _parent(self) -> str:
+        """Return with whose end a child ends, 0 where it ends by itself."""
+        return "0" if self._lasting else str(os.getpid())
 
     def __call__(self, asked: Asked) -> Result:
         """Return what the function returns."""
@@ -146,7 +160,10 @@ class Worker(Generic[Asked, Result]):
 def serve() -> None:
     """Work for the parent until it ends: the child's main function."""
     pipe, parent = Connection(int(sys.argv[1])), int(sys.argv[2])
-    Thread(target=_end_with, args=[parent], daemon=True).start()
+    if parent:
+        Thread(target=_end_with, args=[parent], daemon=True).start()
+    else:
+        os.nice(LOWEST)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with suppress(EOFError, OSError):
         try:

@@ -91,22 +91,30 @@ def log(
     from fedcluster._site import SiteFile
     from fedcluster.federation import _log_messages as messages
     from fedcluster.federation._audit_log import read_log
-    from fedcluster.federation._membership import Membership, site_log
+    from fedcluster.federation._membership import Membership, site_log, site_models
 
     with Screen(as_json=as_json, quiet=False) as screen:
         site = SiteFile.load(site_file)
-        path = site_log(site, Membership.from_site_file(site)).path
+        membership = Membership.from_site_file(site)
+        path, labels = site_log(site, membership).path, site_models(site, membership).state()
         answers = list(messages.answers_of(read_log(path)))
         events = messages.event_lines(read_log(path))
         runs = messages.run_records(answers)
     count = f"{len(answers):,} answers have left site {site.name}: {path}"
     screen.result(
-        {"log": str(path), "answers": answers[-last:], "all": len(answers), "runs": runs},
+        {
+            "log": str(path),
+            "answers": answers[-last:],
+            "all": len(answers),
+            "runs": runs,
+            "labels": labels,
+        },
         [
             *messages.run_parts(runs),
             *events[-last:],
             *map(messages.answer_line, answers[-last:]),
             count,
+            *filter(None, [labels and f"Labels: {labels}"]),
         ],
     )
 

@@ -110,7 +110,9 @@ class Responder:
         Says whether a question may be answered, and writes down each reply before it leaves; where
         it cannot, nothing leaves but that something failed.
     keep : callable taking a dict, optional
-        Receives the model that the sites found, as ``model.json`` holds it.
+        Receives the model that the sites found, as ``model.json`` holds it. What it does, and for
+        how long, must not depend on the rows: a model of the coordinator's making could be one that
+        cannot label a row which has a negative value.
     secure : SecureSums, optional
         Masks what leaves; then sums of all sites are all that a coordinator learns.
 
@@ -192,26 +194,13 @@ class Responder:
         if "model" in header:
             self._policy.check(header)
             self._auditor.record(Exchange(question, pack(echo, {}), header))
-            self._kept(header["model"])
+            if self._keep is not None:
+                self._keep(header["model"])
             return pack(echo, {})
         if self._last is None or self._last.question != question:  # else it is a repetition
             self._last = self._answered(Exchange(question, b"", header), arrays, echo, log)
         self._auditor.record(self._last)
         return self._last.reply
-
-    def _kept(self, model: dict[str, Any]) -> None:
-        """Keep the model that came; the reply does not tell whether rows can be labelled by it.
-
-        With a model of the coordinator's making that depends on single rows, such as on one that
-        has a negative value or lacks one. A file or a disk that fails does not, and is told.
-        """
-        try:
-            if self._keep is not None:
-                self._keep(model)
-        except OSError:
-            raise
-        except Exception as error:
-            LOGGER.error("the model that came could not be kept: %s", error)
 
     def _answered(
         self, asked: Exchange, arrays: Arrays, echo: dict[str, Any], log: str

@@ -32,6 +32,7 @@ from fedcluster.federation._identity import (
     public_text,
 )
 from fedcluster.federation._permits import coordinator_identity
+from fedcluster.federation._results import ReceivedModels
 from fedcluster.federation._site_permits import SitePermits
 from fedcluster.federation._site_worker import SiteWorker
 from fedcluster.federation._trust import SYSTEM, system_store
@@ -50,11 +51,6 @@ PREPARATION = tuple(
 """The steps that a preparation asks."""
 LEAST = 5
 """Smallest cluster that a site with limits sends over a network."""
-
-NO_LABELS = (
-    "no rows were labelled, because they have changed since the run began: label them with "
-    "fedcluster predict"
-)
 
 ASKED = "asked.json"
 """The file, beside the site file, that counts what was asked."""
@@ -206,17 +202,15 @@ def site_responder(site: SiteFile, membership: Membership, say: Callable[[str], 
     steps = membership_steps(site, membership)
 
     def keep(content: dict[str, Any]) -> None:
-        results = folder / membership.results
-        labelled = worker.keep(content, results)
-        where = f"labels are in {results}" if labelled else f"it is in {results}; {NO_LABELS}"
-        say(f"site {site.name}: the model came; {where}")
+        worker.keep(content)
+        say(f"site {site.name}: a model came")
 
     def changed(digest: str) -> None:
         auditor.log.append(lambda _head: {"event": ROWS_CHANGED, "rows": digest})
         say(f"site {site.name}: its rows have changed, and are read anew")
 
     auditor = site_auditor(site, membership, columns, say)
-    worker = SiteWorker(site, Versions(folder / ROWS, changed))
+    worker = SiteWorker(site, Versions(folder / ROWS, changed), site_models(site, membership), say)
     _check_protection(site, auditor)
     secure = site_secure(site, membership)
     worker.start()
@@ -333,6 +327,12 @@ def _check_protection(site: SiteFile, auditor: SiteAuditor) -> None:
             "put back a copy, since grouping rows anew would tell of single ones; if it never was "
             "there, or the rows are those of others, write generation = 2 under [groups]"
         )
+
+
+def site_models(site: SiteFile, membership: Membership) -> ReceivedModels:
+    """Return the models that came to a site, and what became of them."""
+    folder = site.path.absolute().parent
+    return ReceivedModels(folder, folder / membership.results)
 
 
 def site_log(site: SiteFile, membership: Membership) -> AuditLog:

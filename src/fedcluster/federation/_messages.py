@@ -113,8 +113,12 @@ def _written(outcome: Mapping[str, Any]) -> list[str]:
     if "model.json" in outcome["files"]:
         kept = outcome["model_at"]
         lacking = [s["name"] for s in outcome.get("sites", []) if s["name"] not in kept]
-        where = ", ".join(kept) or "no site"
-        lines.append(f"The model is at {where}; each labels its own rows by it.")
+        if kept:
+            where = ", ".join(kept)
+            lines.append(
+                f"The model is at {where}; each labels its own rows by it from now on, and tells "
+                "nobody how that goes."
+            )
         if lacking:
             lines.append(f"It is not at {', '.join(lacking)}: send model.json there.")
     return lines

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 from fedcluster._site import SiteFile
@@ -18,7 +19,7 @@ from fedcluster._worker import Limits, Worker
 from fedcluster.client import Client
 from fedcluster.core import Data, SiteInfo, Summary, Task
 from fedcluster.engines._wire import WireError
-from fedcluster.federation._results import keep_results
+from fedcluster.federation._results import NO_LABELS, ReceivedModels, keep_results
 from fedcluster.federation._versions import Versions
 from fedcluster.io._rows import SqlSource, chunks_of
 from fedcluster.io._sources import hold
@@ -50,15 +51,32 @@ class SiteWorker:
         The site.
     versions : Versions
         Which rows each run is about.
+    models : ReceivedModels
+        Where models are written down that come.
+    say : callable taking a str
+        Receives what became of them, in one line each.
     """
 
-    def __init__(self, site: SiteFile, versions: Versions) -> None:
-        self._site, self._versions = site, versions
+    def __init__(
+        self,
+        site: SiteFile,
+        versions: Versions,
+        models: ReceivedModels,
+        say: Callable[[str], object],
+    ) -> None:
+        self._site, self._versions, self._models = site, versions, models
         limits = Limits(site.cost.seconds, site.cost.memory_mb)
         self._worker: Worker[_Call, Any] = Worker(partial(_Holder, site), limits)
+        self._labelling = Labelling(site, models, say)
         self._run = ""
         self._failed: Exception | None = None
-        self.start, self.end = self._worker.start, self._worker.end
+        self.end = self._worker.end
+
+    def start(self) -> None:
+        """Start the process, and finish the labels that another program of the site began."""
+        self._worker.start()
+        if self._models.are_waiting:
+            self._labelling.go_on()
 
     def begin(self, run: str) -> None:
         """From now on answer questions of this run, of the rows as they were when it began.
@@ -83,18 +101,94 @@ class SiteWorker:
         """Return the client of the site with these columns."""
         return WorkerClient(self._site.name, partial(self._call, tuple(columns), raw))
 
-    def keep(self, model: Mapping[str, Any], results: Path) -> bool:
-        """Write a model and the labels of the rows that it was made of, see `keep_results`."""
-        kept: bool = self._call((), False, "keep", {"content": model, "results": results})
-        return kept
+    def keep(self, model: Mapping[str, Any]) -> None:
+        """Write down a model; the rows that it was made of are labelled after this returns."""
+        self._models.receive(model, self._rows_of_the_run())
+        self._labelling.go_on()
 
     def _call(
         self, columns: tuple[str, ...], raw: bool, method: str, arguments: Mapping[str, Any]
     ) -> Any:
+        return self._worker(_Call(self._rows_of_the_run(), columns, raw, method, arguments))
+
+    def _rows_of_the_run(self) -> str:
+        """Return the fingerprint of the rows that the run is about."""
         if self._failed is not None:
             raise self._failed
-        fingerprint = str(self._versions.of(self._run))
-        return self._worker(_Call(fingerprint, columns, raw, method, arguments))
+        return str(self._versions.of(self._run))
+
+
+class Labelling:
+    """Labels of rows by the models that came, in a process of its own that nobody waits for.
+
+    Neither the reply to the message that brings a model nor the one to the next question takes
+    longer, or is another one, because of it: both leave without a look at it. The process has the
+    lowest priority, and outlives this program; what is not done then is done at the next start.
+
+    Parameters
+    ----------
+    site : SiteFile
+        The site.
+    models : ReceivedModels
+        The models, and what became of them.
+    say : callable taking a str
+        Receives what became of each, in one line.
+    """
+
+    def __init__(
+        self, site: SiteFile, models: ReceivedModels, say: Callable[[str], object]
+    ) -> None:
+        self._name, self._models, self._say = site.name, models, say
+        limits = Limits(site.cost.seconds, site.cost.memory_mb)
+        self._worker: Worker[ReceivedModels, str] = Worker(
+            partial(_Labeller, site), limits, lasting=True
+        )
+        self._came = Event()
+        self._thread: Thread | None = None
+
+    def go_on(self) -> None:
+        """Let labels be written, once those are that are being written."""
+        self._came.set()
+        if self._thread is None:
+            self._thread = Thread(target=self._follow, daemon=True)
+            self._thread.start()
+
+    def _follow(self) -> None:
+        while True:
+            self._came.wait()
+            self._came.clear()
+            while self._models.are_waiting:
+                try:
+                    said = self._worker(self._models)
+                except Exception as error:
+                    said = self._models.give_up(str(error))
+                self._say(f"site {self._name}: {said}")
+            self._worker.end()  # and the rows that it holds with it
+
+
+class _Labeller:
+    """What labels the rows of a site by the last model that came, in the process for that."""
+
+    def __init__(self, site: SiteFile) -> None:
+        self._site = site
+
+    def __call__(self, models: ReceivedModels) -> Callable[[], str]:
+        """Return what writes the labels, of rows that are read here."""
+        with ExitStack() as stack:
+            came = stack.enter_context(models.next())
+            if came is None:  # the process of an earlier program has done it
+                return models.state
+            arguments = {"content": came["model"], "results": models.results}
+            keep = _Holder(self._site)(_Call(came["rows"], (), False, "keep", arguments))
+            held = stack.pop_all()
+
+        def labelled() -> str:
+            with held:
+                why = keep()
+                said = f"the model is in {models.results}, and {NO_LABELS}: {why}"
+                return models.finish(said if why else f"model and labels are in {models.results}")
+
+        return labelled
 
 
 @dataclass(frozen=True, slots=True, eq=False)
