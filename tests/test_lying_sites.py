@@ -315,7 +315,7 @@ def test_lines_that_share_no_row_weigh_no_more_than_all_rows() -> None:
 @pytest.mark.parametrize(
     ("believed", "reason"),
     [
-        (Believed(rows={"b": 50}, remedy="say {site}:{rows}"), "at most 50 are stated; say b:60"),
+        (Believed(rows={"b": 50}, remedy="say {rows}"), "at most 50 are stated; say b:60"),
         (Believed(first={"b": 49}), "it told of 49 at first"),
         (Believed(first={"b": 50}), None),
         (Believed(rows={"b": 60}, first={"b": 10}), None),
@@ -327,6 +327,80 @@ def test_a_site_has_no_more_rows_than_are_believed(believed, reason) -> None:
     engine = RemoteEngine(Postman(responders(rows)), rows, quorum=2, believed=believed)
     engine.introduce()
     assert [reason in refusal.reason for refusal in engine.refusals] == [True] * bool(reason)
+
+
+def weighing(most: float) -> Bend:
+    """All that the site says, as if it had so many rows."""
+
+    def bend(reply: bytes, question: bytes) -> bytes:
+        header, arrays = wire.unpack(reply)
+        for name in arrays:
+            arrays[name] = arrays[name] / 60 * most
+        return wire.pack(header, arrays)
+
+    return bend
+
+
+@pytest.mark.parametrize("stated", [{}, {"b": 80.0}])
+def test_a_site_of_a_thousand_million_rows_moves_nothing(stated) -> None:
+    """Where nothing is stated, one line asks for it; where it is, the run goes on without it."""
+    rows = {name: people() for name in "abcd"}
+    believed = Believed(rows=stated, remedy="state --rows {rows}")
+    post = Postman(responders(rows), "b", weighing(1e9))
+    engine = RemoteEngine(post, rows, quorum=3, believed=believed)
+    engine.choose(None, raw=True)
+    spec = PreprocessingSpec()
+    if not stated:
+        line = (
+            "site 'b' tells of 1,000,000,000 rows, the others together of 180, and with a quorum "
+            "it is not believed to outweigh them; state --rows a:60,b:1000000000,c:60,d:60"
+        )
+        with pytest.raises(SiteError, match=f"^{line}$"):
+            execute(Fit(2, prepare=spec), engine)
+        return
+    report = execute(Fit(2, prepare=spec), engine)
+    honest = {name: rows[name] for name in "acd"}
+    alone = RemoteEngine(Postman(responders(honest)), honest)
+    alone.choose(None, raw=True)
+    expected = execute(Fit(2, prepare=spec), alone).outcome.value.state
+    assert report.outcome.value.state.centers.tobytes() == expected.centers.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("told", "spare", "believed", "named"),
+    [
+        ({"a": 100, "b": 100, "c": 200}, 1, {}, None),
+        ({"a": 100, "b": 100, "c": 201}, 1, {}, "c"),
+        ({"a": 100, "b": 100, "c": 201}, 0, {}, None),  # all must answer: nobody may lie
+        ({"a": 100, "b": 100, "c": 201}, 1, {"rows": {"c": 201}}, None),
+        ({"a": 100, "b": 100, "c": 201}, 1, {"first": {"d": 1}}, None),  # d is away
+        ({"a": 100, "b": 1e9, "c": 1e9, "d": 100}, 2, {}, "b"),
+        ({"a": 100, "b": 1e9, "c": 1e9, "d": 100}, 2, {"rows": {"b": 1e9}}, None),
+        ({"a": 1, "b": 9}, 1, {}, "b"),
+        ({"a": 1, "b": 9}, 1, {"capped": True}, None),  # as robust fits are
+        ({"a": 0, "b": 0}, 1, {}, None),
+    ],
+)
+def test_no_site_outweighs_the_others_unless_that_is_stated(told, spare, believed, named) -> None:
+    caught = ""
+    try:
+        Believed(**believed).check_together(told, spare)
+    except SiteError as error:
+        caught = str(error)
+    assert caught.startswith(f"site '{named}' tells of" if named else "")
+    assert bool(caught) == bool(named)
+
+
+def test_a_site_that_comes_later_does_not_outweigh_those_that_were_there() -> None:
+    rows = {name: people() for name in "abc"}
+    post = Postman(responders(rows), "b", lambda reply, question: b"")
+    engine = RemoteEngine(post, rows, quorum=2)
+    task = Task(algorithms.Lloyd(), State.at(people(2)))
+    engine.introduce()
+    engine.ask([task])
+    post.bend = weighing(1e9)
+    with pytest.raises(SiteError, match="site 'b' tells of 1,000,000,000 rows"):
+        engine.ask([task])
 
 
 def test_what_sites_told_first_is_kept(tmp_path: Path) -> None:

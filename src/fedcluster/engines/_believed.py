@@ -11,6 +11,7 @@ from fedcluster._bounds import Bounded, Box, Enclosed, LineBounds, raw_box
 from fedcluster._exact import MOST_PLANES, is_canonical
 from fedcluster.core import Floats, SiteInfo, Summary, Task
 from fedcluster.engines._wire import LARGEST_NUMBER, WireError
+from fedcluster.errors import SiteError
 
 MOST_ROWS = 1e12
 """Rows that a site is believed to have, whatever is stated."""
@@ -37,7 +38,9 @@ class Believed:
     ranges : mapping of str to (float, float)
         The public ranges of columns, before they are prepared.
     remedy : str
-        What to do about a site that has more rows, with ``{site}`` and ``{rows}``.
+        What to do about sites that have more rows, with ``{rows}`` for SITE:ROWS.
+    capped : bool
+        Whether a site counts with no more rows than others, as in a robust fit.
 
     Examples
     --------
@@ -50,6 +53,7 @@ class Believed:
     first: Mapping[str, float] = field(default_factory=dict)
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     remedy: str = ""
+    capped: bool = False
 
     def check(self, site: str, rows: float) -> None:
         """Refuse more rows of a site than are believed.
@@ -64,9 +68,60 @@ class Believed:
             first = self.first.get(site, MOST_ROWS / GROWTH)
             most, said = GROWTH * first, f"it told of {first:,.0f} at first"
         if rows > most * SLACK:
-            remedy = self.remedy.format(site=site, rows=f"{rows:.0f}")
-            more = f"; {remedy}" if remedy else ""
-            raise WireError(f"it tells of {rows:,.0f} rows, where {said.format(most=most)}{more}")
+            raise WireError(
+                f"it tells of {rows:,.0f} rows, where {said.format(most=most)}"
+                f"{self._remedy({site: rows})}"
+            )
+
+    def check_together(self, told: Mapping[str, float], spare: int) -> None:
+        """Refuse a site that outweighs the others where nothing is stated of it.
+
+        So many sites need not answer, and may lie: what one of them tells is held against the rows
+        of the others without as many more, the largest of which nothing is stated. Who outweighs
+        these puts the centres where it likes.
+
+        Parameters
+        ----------
+        told : mapping of str to float
+            What the sites told of their rows, now or at first.
+        spare : int
+            How many of all sites need not answer.
+
+        Raises
+        ------
+        SiteError
+            With what to do.
+
+        Examples
+        --------
+        >>> told = {"east": 900, "north": 700, "west": 1e9}
+        >>> Believed(remedy="state --rows {rows}").check_together(told, 1)
+        Traceback (most recent call last):
+        fedcluster.errors.SiteError: site 'west' tells of 1,000,000,000 rows, the others
+        together of 1,600, and with a quorum it is not believed to outweigh them; state --rows
+        east:900,north:700,west:1000000000
+        >>> Believed(rows={"west": 1e9}).check_together(told, 1)
+        """
+        known = {**self.first, **told}
+        unstated = {name: rows for name, rows in known.items() if name not in self.rows}
+        if spare < 1 or self.capped:
+            return
+        for name in sorted(unstated, key=known.__getitem__, reverse=True):
+            others = sum(rows for other, rows in known.items() if other != name)
+            doubtful = sorted(rows for other, rows in unstated.items() if other != name)
+            least = others - sum(doubtful[max(len(doubtful) - spare + 1, 0) :])
+            if known[name] > least * SLACK:
+                among = "together" if spare == 1 else f"without {spare - 1} of them"
+                raise SiteError(
+                    f"site {name!r} tells of {known[name]:,.0f} rows, the others {among} of "
+                    f"{least:,.0f}, and with a quorum it is not believed to outweigh them"
+                    f"{self._remedy(unstated)}"
+                )
+
+    def _remedy(self, rows: Mapping[str, float]) -> str:
+        """Return what to do about sites that have so many rows."""
+        said = ",".join(f"{name}:{most:.0f}" for name, most in sorted(rows.items()))
+        return f"; {self.remedy.format(rows=said)}" if self.remedy else ""
 
     def box(self, task: Task, names: Sequence[str]) -> Box:
         """Return the box of the rows that a task is about, whose own columns have these names."""

@@ -137,7 +137,8 @@ class RemoteEngine:
         Raises
         ------
         SiteError
-            If fewer sites than the quorum gave an answer that is believed.
+            If fewer sites than the quorum gave an answer that is believed; with a quorum, if a site
+            outweighs the others and nothing is stated of its rows.
         InputError
             If that is so because a site refuses what does not go with its protection.
         """
@@ -240,6 +241,8 @@ class RemoteEngine:
 
         messages = {name: question.message for name, question in questions.items()}
         replies, reasons = self._exchange(messages, read)
+        if self._quorum is not None and new in questions.values():
+            self._believed.check_together(self.rows_told, len(self._sites) - self._quorum)
         for name, reason in implausible(replies).items():
             del replies[name]
             reasons[name] = reason

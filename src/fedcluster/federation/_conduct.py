@@ -74,7 +74,8 @@ def believed_of(content: Mapping[str, Any]) -> Believed:
         content.get("rows", {}),
         first_rows(path) if "first_rows" in content else {},
         {name: (low, high) for name, (low, high) in content.get("ranges", {}).items()},
-        f"if that is right: fedcluster federation bounds {path.parent} --rows {{site}}:{{rows}}",
+        f"if that is right: fedcluster federation bounds {path.parent} --rows {{rows}}",
+        bool(content.get("parameters", {}).get("robust")),
     )
 
 
