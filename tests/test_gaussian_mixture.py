@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -161,3 +162,18 @@ def test_levels_are_counted_by_the_responsibilities(kind: str, log_noise: float 
     np.testing.assert_allclose(after.weights, tau.sum(axis=0), rtol=1e-10)
     expected = tau.T @ levels / tau.sum(axis=0)[:, None]
     np.testing.assert_allclose(after.centers[:, 2:], expected, rtol=1e-9)
+
+
+@every_type
+def test_a_weight_is_a_repetition_at_a_start_without_precisions(kind: str) -> None:
+    """Also of texts, whose sums are of differences from the centres."""
+    rng = np.random.default_rng(4)
+    X = np.column_stack([rows()[:, :2], np.eye(3)[rng.integers(0, 3, 240)]])
+    weight = rng.integers(0, 4, len(X)).astype(float)
+    em = GaussianMixture(kind, levels=True)  # type: ignore[arg-type]
+    texts = np.array([0.0, 0, 1, 1, 1])
+    state = replace(State.at(X[[0, 80, 160]] + 0.25), memory={"texts": texts})
+    one = by_hand(em, state, Data(X, weight))
+    same = by_hand(em, state, Data(np.repeat(X, weight.astype(int), axis=0)))
+    np.testing.assert_allclose(one.centers, same.centers, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(one.weights, same.weights)

@@ -250,3 +250,34 @@ def test_means_of_groups_have_the_mean_of_the_rows():
         [rows[i].mean(axis=0) for i in groups], axis=0, weights=list(map(len, groups))
     )
     assert_allclose(means, rows.mean(axis=0), atol=1e-14)
+
+
+def exchanged(rows, labels, p):
+    """One pass of exchanges, each the one that lowers the sum of squares most, by trying all."""
+    for i in range(len(rows)):
+        home, best, lowest = labels[i], labels, scatter(rows, labels) - 1e-9
+        sizes = np.bincount(labels)
+        tries = []
+        for group in set(labels.tolist()) - {home}:
+            for j in np.flatnonzero(labels == group):
+                tries.append(labels.copy())
+                tries[-1][[i, j]] = group, home
+            if sizes[home] > p and sizes[group] < 2 * p - 1:
+                tries.append(labels.copy())
+                tries[-1][i] = group
+        for other in tries:
+            if scatter(rows, other) < lowest:
+                best, lowest = other, scatter(rows, other)
+        labels = best
+    return labels
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_each_exchange_is_the_best_of_all(seed):
+    """Of five groups, each is near; two groups have too few rows for three."""
+    rng, p = np.random.default_rng(seed), 3 + seed % 3
+    rows = rng.standard_t(2, size=(5 * p + 3, 1 + seed % 2))
+    labels = np.arange(len(rows), dtype=np.int32) % 5
+    expected = exchanged(rows, labels, p)
+    improve(rows, labels, p, 1)
+    assert_array_equal(labels, expected)

@@ -21,7 +21,7 @@ from fedcluster._attacks._lies import LIES, LyingEngine
 from fedcluster._bounds import Bounded, Box
 from fedcluster._ranges import allowed_of
 from fedcluster._report._messages import influence_line
-from fedcluster.algorithms import Lloyd
+from fedcluster.algorithms import KFed, Lloyd
 from fedcluster.cli import app
 from fedcluster.client import Client
 from fedcluster.core import Answers, Column, Data, SiteInfo, State, Summary, Task
@@ -45,6 +45,7 @@ from fedcluster.preprocessing import PreprocessingSpec, Preprocessor
 from fedcluster.preprocessing._columns import Category, NumericColumn
 from fedcluster.preprocessing._moments import Missing, Principal
 from fedcluster.privacy import Groups
+from fedcluster.recipes._influence import _spread
 from fedcluster.recipes._robust import Robust, apart, majority
 from fedcluster.rounds import server_update
 
@@ -732,3 +733,11 @@ def test_a_site_is_held_against_the_lower_median_and_against_one(case: str) -> N
         for name, x in zip("abcd", said, strict=False)
     }
     assert set(implausible(answers)) == refused
+
+
+def test_a_spread_of_0_becomes_the_smallest_that_is_not() -> None:
+    """Where centres lie in one place: shifts are told in spreads."""
+    task, none = Task(KFed(2), State()), Answers({})
+    state = State.at(np.array([[0.0], [0.0], [0.5]]))
+    np.testing.assert_allclose(_spread(task, none, state), [0.25, 0.25, 0.25])
+    np.testing.assert_allclose(_spread(task, none, State.at(np.zeros((2, 1)))), [1.0, 1.0])

@@ -412,3 +412,10 @@ def test_a_model_without_names_keeps_those_that_a_profile_proposes(files: list[s
     assert not set(kept) & {"0", "1", "2"}
     run("name", "fit", "0=mine")
     assert Model.load("fit").names == ("mine", *kept[1:])
+
+
+def test_a_typical_level_is_frequent_by_share_and_not_by_rows() -> None:
+    """Of a small cluster a tenth, of all others a hundredth."""
+    counts = np.array([[90.0, 10.0], [900.0, 9.0], [990.0, 19.0]])
+    town = TextProfile("town", ("Basel", "Uri"), counts.sum(axis=1), counts)
+    assert [town.levels[town.typical(j)] for j in range(2)] == ["Uri", "Basel"]
