@@ -62,18 +62,19 @@ def test_lloyd_is_scikit_learns(seed, n, k, is_weighted):
     assert_belongs_to_its_centers(fit, X, sample_weight)
 
 
-@settings(max_examples=50)
+@pytest.mark.parametrize("n", [120, 6000])
+@settings(max_examples=25)
 @given(seeds, st.sampled_from(["keep", "relocate", "drop"]), st.booleans(), st.booleans())
-def test_small_data_take_a_shorter_way_to_the_same_bits(seed, empty, is_weighted, is_single):
+def test_small_data_take_a_shorter_way_to_the_same_bits(n, seed, empty, is_weighted, is_single):
     rng = np.random.default_rng(seed)
-    X = rng.normal(size=(120, 3)).astype(np.float32 if is_single else np.float64)
+    X = rng.normal(size=(n, 3)).astype(np.float32 if is_single else np.float64)
     start = np.vstack([X[:5], 9 + X[:2]])
     sample_weight = rng.integers(0, 3, len(X)) if is_weighted else None
     kwargs = {"max_iter": 4, "tol": 1e-3, "empty": empty}
     found = lloyd(X, start, sample_weight, **kwargs)
     with pytest.MonkeyPatch.context() as patch:
-        for module in (_lloyd, sweep):
-            patch.setattr(module, "is_small", lambda X: False)
+        patch.setattr(_lloyd, "_takes_one_call", lambda rows, k: False)
+        patch.setattr(sweep, "is_small", lambda X: False)
         expected = lloyd(X, start, sample_weight, **kwargs)
     for field in ("centers", "labels", "weights", "counts", "n_iter"):
         assert_array_equal(getattr(found, field), getattr(expected, field), field)

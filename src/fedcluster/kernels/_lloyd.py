@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedcluster.core import Floats, Labels
 from fedcluster.kernels._blocks import HardSums, squared_distance
-from fedcluster.kernels._chunks import is_small
+from fedcluster.kernels._chunks import chunk_bounds, is_small
 from fedcluster.kernels._rows import (
     Rows,
     Weights,
@@ -23,7 +23,7 @@ from fedcluster.kernels._rows import (
 )
 from fedcluster.kernels._runtime import inner, native
 from fedcluster.kernels._seeding import default_trials, draw_spread
-from fedcluster.kernels._sweep import sweep
+from fedcluster.kernels._sweep import is_worth_single, sweep
 from fedcluster.kernels._threads import for_each_chunk, thread_count
 
 
@@ -115,10 +115,16 @@ def lloyd(
     """
     rows, weights, start = as_rows(X), as_weights(sample_weight), as_centers(centers)
     how = max_iter, float(tol), empty != "keep", empty == "drop"
-    if is_small(rows):
+    if _takes_one_call(rows, len(start)):
         given = as_given_weights(weights, len(rows))
         return LloydFit(*_run_in_one_call(pad(rows), given, start, *how))
     return LloydFit(*_run(rows, weights, start, *how))
+
+
+def _takes_one_call(rows: Rows, k: int) -> bool:
+    """Return whether a run is one compiled call, as sweeps over so few rows use one thread."""
+    few = len(chunk_bounds(len(rows), k, rows.shape[1])) <= 3
+    return is_small(rows) or (few and not is_worth_single(rows, k))
 
 
 def kmeans(
@@ -232,7 +238,7 @@ def _write_best(
         found = [LloydFit(*best_of_restarts(*arrays, chances[number], *how))]
     for chance in () if found else chances[number]:
         start: Any = rows[draw_spread(columns, seed_weights, len(chance), chance)]
-        if is_small(rows):
+        if _takes_one_call(rows, len(chance)):
             found.append(LloydFit(*_run_in_one_call(padded, weights, start, *how)))
         else:
             found.append(LloydFit(*_run(rows, weights, start, *how)))

@@ -26,7 +26,7 @@ from fedcluster.kernels._blocks import (
     whole,
     zero_parts,
 )
-from fedcluster.kernels._chunks import chunk_bounds, chunks, is_small
+from fedcluster.kernels._chunks import SMALL, chunk_bounds, chunks, is_small
 from fedcluster.kernels._rows import PADDING, Rows, Weights, as_given_weights, as_weights, pad
 from fedcluster.kernels._runtime import inner, native
 from fedcluster.kernels._threads import BufferPool, for_each_chunk, thread_count
@@ -147,11 +147,18 @@ def _sweep_padded(X: Rows, centers: Floats, sample_weight: Weights) -> tuple[Lab
 
 @native
 def sweep_small(X: Rows, centers: Floats, sample_weight: Weights) -> Any:
-    """Sweep over one chunk of padded rows; return the sums in a plain tuple, quick to hand over."""
-    labels, packed = np.empty(len(sample_weight), np.int32), pack_centers(X, centers)
+    """Sweep over padded rows of one chunk, or of one and the last: the sums are a plain tuple."""
+    n, d = len(sample_weight), centers.shape[1]
+    labels, packed, most = np.empty(n, np.int32), pack_centers(X, centers), n
+    if n * d > SMALL:
+        most = n - PADDING
     parts = zero_parts(packed)
-    sweep_chunk(X, sample_weight, packed, labels, np.empty(0), parts)
-    residuals, weights, counts, errors, sums = finish(parts, packed, centers.shape[1])
+    sweep_chunk(X, sample_weight[:most], packed, labels[:most], np.empty(0), parts)
+    if most < n:
+        last = zero_parts(packed)
+        sweep_chunk(X[most:], sample_weight[most:], packed, labels[most:], np.empty(0), last)
+        add_up(parts, last)
+    residuals, weights, counts, errors, sums = finish(parts, packed, d)
     return labels, residuals, weights, counts, errors, sums
 
 

@@ -87,7 +87,7 @@ class _Means:
         matched = other[linear_sum_assignment(cdist(one, other, "sqeuclidean"))[1]]
         centers = np.where(rng.random((len(one), 1)) < 0.5, one, matched)
         rest = np.delete(centers, rng.integers(len(centers)), axis=0)
-        squared = cdist(self.points, rest, "sqeuclidean").min(axis=1)
+        squared = cdist(rest, self.points, "sqeuclidean").min(axis=0)
         chance = np.cumsum(self.weights * squared)
         place = np.searchsorted(chance, rng.random() * chance[-1], side="right")
         new = self.points[min(int(place), len(self.points) - 1)]
