@@ -1,13 +1,14 @@
 """Default fits: over many sites beside few, and beside restarts on the pooled rows.
 
-    .venv/bin/python benchmarks/defaults.py [--sites 5,1000,10000] [--rows 100000,1000000]
-                                            [--repeats 5] [--json FILE]
+    .venv/bin/python benchmarks/defaults.py [--sites 5,1000,10000] [--large 2000,10000]
+                                            [--rows 100000,1000000] [--repeats 5] [--json FILE]
 
 Rows are 16 normal clusters in 8 columns, whose centres lie 4 or 1.5 standard deviations about
 their middle; five sites where nothing else is said. Each repeat fits in turn over every number of
 sites; a figure is the least of its processor times, which other work disturbs least, and the ratio
-is to that of the first number. The peer, scikit-learn's ``KMeans(n_init=10)``, is fitted once. J is
-the inertia over the peer's.
+is to that of the first number. Then 1,000 sites have a large one of so many more rows among them;
+the ratio is to the time without it. The peer, scikit-learn's ``KMeans(n_init=10)``, is fitted once.
+J is the inertia over the peer's.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from sklearn.cluster import KMeans
 
 from fedcluster import FederatedKMeans
 
-K, D, N, FEW = 16, 8, 100_000, 5
+K, D, N, FEW, MANY = 16, 8, 100_000, 5, 1000
 SPREADS = {"separated": 4.0, "overlapping": 1.5}
 
 
@@ -38,8 +39,12 @@ def rows(n: int, spread: float) -> NDArray[np.float64]:
 
 def fitted(X: NDArray[np.float64], n_sites: int) -> FederatedKMeans:
     """Return a default fit over so many sites of about as many rows."""
-    where = np.random.default_rng(1).integers(n_sites, size=len(X))
-    return FederatedKMeans(K, random_state=0).fit(X, sites=where)
+    return over(X, np.random.default_rng(1).integers(n_sites, size=len(X)))
+
+
+def over(X: NDArray[np.float64], sites: NDArray[np.int64]) -> FederatedKMeans:
+    """Return a default fit over these sites."""
+    return FederatedKMeans(K, random_state=0).fit(X, sites=sites)
 
 
 def timed(fit: Callable[..., Any], *given: Any) -> tuple[float, float, Any]:
@@ -60,6 +65,18 @@ def many(numbers: Sequence[int], repeats: int) -> Iterator[dict[str, Any]]:
         yield line | {"rounds": runs[0][i][2].n_iter_}
 
 
+def beside(large: Sequence[int], repeats: int) -> Iterator[dict[str, Any]]:
+    """Yield a line for each number of rows of one large site among 1,000 small ones."""
+    for n in large:
+        X = rows(N + n, SPREADS["separated"])
+        where = np.random.default_rng(1).integers(MANY, size=len(X))
+        where[N:] = MANY
+        sizes = N, N + n
+        runs = [[timed(over, X[:m], where[:m])[0] for m in sizes] for _ in range(repeats + 1)]
+        without, seconds = (min(run[i] for run in runs[1:]) for i in (0, 1))
+        yield {"large": n, "seconds": seconds, "without": without, "ratio": seconds / without}
+
+
 def restarts(sizes: Sequence[int], repeats: int) -> Iterator[dict[str, Any]]:
     """Yield a line for each number of rows and each kind of them."""
     for n in sizes:
@@ -78,13 +95,16 @@ def main() -> None:
     """Print a line for each measure, and write all of them."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sites", default="5,1000,10000")
+    parser.add_argument("--large", default="2000,10000")
     parser.add_argument("--rows", default="100000,1000000")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
-    numbers, sizes = ([int(n) for n in text.split(",") if n] for text in (given.sites, given.rows))
-    lines = []
-    for measure in (many(numbers, given.repeats), restarts(sizes, given.repeats)):
+    numbers, large, sizes = (
+        [int(n) for n in text.split(",") if n] for text in (given.sites, given.large, given.rows)
+    )
+    lines, repeats = [], given.repeats
+    for measure in (many(numbers, repeats), beside(large, repeats), restarts(sizes, repeats)):
         for line in measure:
             print(
                 "  ".join(

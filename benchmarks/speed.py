@@ -31,7 +31,7 @@ from threadpoolctl import threadpool_limits
 from fedcluster.algorithms import FKM, Lloyd
 from fedcluster.client import Client
 from fedcluster.core import Data, State, Task
-from fedcluster.engines import LocalEngine, PooledEngine
+from fedcluster.engines import LocalEngine
 from fedcluster.io import open_rows
 from fedcluster.kernels import fuzzy_pass, hard_pass, kmeans_plusplus
 from fedcluster.privacy import MinClusterSize
@@ -207,9 +207,9 @@ def one_crowd() -> float:
     rng = np.random.default_rng(0)
     X, site = rng.normal(size=(2_000_000, 8)), np.repeat(np.arange(100_000), 20)
     task = Task(Lloyd(), State.at(X[:16]))
-    LocalEngine([Client("warm", Data(X[:100]))]).ask([task])
+    LocalEngine.from_table(Data(X[:200]), site[:200]).ask([task])
     begun = time.perf_counter()
-    PooledEngine(Data(X), site).ask([task])
+    LocalEngine.from_table(Data(X), site).ask([task])
     return time.perf_counter() - begun
 
 

@@ -22,7 +22,7 @@ from fedcluster.core import (
     Task,
     first_alike,
 )
-from fedcluster.engines import LocalEngine, PooledEngine
+from fedcluster.engines import CrowdEngine, LocalEngine
 from fedcluster.engines._remote import RemoteEngine
 from fedcluster.preprocessing import NumericColumn, Preprocessor
 from fedcluster.privacy import MinRows
@@ -152,7 +152,7 @@ def test_nothing_has_no_lines_and_no_columns() -> None:
     assert FitParameters(3).tol == Lloyd().tol == 1e-4
 
 
-@pytest.mark.parametrize("engine", [LocalEngine, RemoteEngine, PooledEngine])
+@pytest.mark.parametrize("engine", [LocalEngine, RemoteEngine, CrowdEngine])
 def test_every_engine_is_asked_in_the_same_way(engine: type[Engine]) -> None:
     for name in ("introduce", "ask"):
         ours, protocol = (

@@ -118,6 +118,19 @@ def test_limits_are_made_once_for_all_sites_that_share_them(
     assert sum(made.values()) <= 1
 
 
+def test_no_client_is_made_for_each_of_many_small_sites(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, init = Counter[str](), Client.__init__
+
+    def counting(client: Client, name: str, *given: Any) -> None:
+        made[name] += 1
+        init(client, name, *given)
+
+    monkeypatch.setattr(Client, "__init__", counting)
+    X = blobs(2000)
+    FederatedKMeans(4, random_state=0).fit(X, sites=np.arange(2000) % 500)
+    assert made == {"0": 1}  # what the first tells, all tell
+
+
 def test_the_influence_of_up_to_fifty_sites_takes_one_answer_of_each(costs: Costs) -> None:
     X = blobs(500)
     model = FederatedKMeans(4, random_state=0).fit(X, sites=np.arange(500) % 50)

@@ -28,7 +28,7 @@ from fedcluster._choices import (
 from fedcluster.algorithms import FKM, Lloyd
 from fedcluster.client import Client
 from fedcluster.core import Column, Data
-from fedcluster.engines import LocalEngine, PooledEngine
+from fedcluster.engines import LocalEngine
 from fedcluster.engines._recorded import RecordedEngine
 from fedcluster.io._frames import read_table
 
@@ -483,13 +483,13 @@ def test_a_fit_on_any_engine_gives_the_bits_of_a_fit_on_its_sites(
         assert not hasattr(there, unknown)
 
 
-def test_a_fit_on_a_pooled_engine_finds_the_clusters_of_its_sites() -> None:
+def test_a_fit_on_a_table_of_sites_finds_their_clusters() -> None:
     apart = FederatedKMeans(3, random_state=0).fit(X, sites=SITE)
-    crowd = FederatedKMeans(3, random_state=0).fit_engine(PooledEngine(Data(X), SITE))
+    crowd = FederatedKMeans(3, random_state=0).fit_engine(LocalEngine.from_table(Data(X), SITE))
     np.testing.assert_allclose(crowd.cluster_centers_, apart.cluster_centers_)
     assert not hasattr(crowd, "feature_names_in_")
     np.testing.assert_array_equal(crowd.predict(X), apart.labels_)
-    assert [site.name for site in crowd.sites_] == ["3 sites"]
+    assert [site.name for site in crowd.sites_] == [*apart.site_labels_]
 
 
 def test_a_fit_on_an_engine_prepares_rows_and_names_columns() -> None:
@@ -521,7 +521,7 @@ def test_sites_of_an_engine_whose_columns_differ_are_refused() -> None:
 
 def test_more_clusters_than_the_rows_of_an_engine_are_refused() -> None:
     with pytest.raises(ValueError, match="too few for n_clusters=91"):
-        FederatedKMeans(91).fit_engine(PooledEngine(Data(X), SITE))
+        FederatedKMeans(91).fit_engine(LocalEngine.from_table(Data(X), SITE))
 
 
 @pytest.mark.parametrize(

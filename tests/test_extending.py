@@ -110,7 +110,6 @@ from pathlib import Path
 import numpy as np
 
 from fedcluster import Client, Data, LocalEngine
-from fedcluster.engines import PooledEngine
 from fedcluster.engines._recorded import RecordedEngine
 from fedcluster.engines._remote import RemoteEngine
 from fedcluster.engines._responder import Responder
@@ -139,7 +138,7 @@ assert told(local) == told(asked) == [(3, 3), (4, 3)]
 assert told(RecordedEngine(None, Path("record"))) == told(local), "from the checkpoint"
 told_of = [line["told"]["schema_version"] for line in read_log(log.path) if "told" in line]
 assert told_of == [3, 4], "the log says so"
-assert told(PooledEngine(rows, ["x", "y", "y"])) == [(len("2 sites") + 2, 3)]
+assert told(LocalEngine.from_table(rows, ["a", "bc", "bc"])) == told(local)
 """
 
 

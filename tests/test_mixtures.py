@@ -18,7 +18,6 @@ from typer.testing import CliRunner
 from fedcluster import Client, Data, FederatedGaussianMixture, LocalEngine, Model
 from fedcluster._choices import COVARIANCES, Covariance
 from fedcluster.cli import app
-from fedcluster.engines import PooledEngine
 from fedcluster.errors import InputError
 from fedcluster.jobs import Fit, execute
 from fedcluster.privacy import Groups
@@ -181,7 +180,7 @@ def test_every_engine_gives_the_same_mixture() -> None:
     one = FederatedGaussianMixture(3, random_state=0).fit_clients(
         [Client(name, part, filters=()) for name, part in parts.items()]
     )
-    engine = PooledEngine(Data(IRIS), sites=[f"s{i}" for i in SITES])
+    engine = LocalEngine.from_table(Data(IRIS), sites=[f"s{i}" for i in SITES])
     other = FederatedGaussianMixture(3, random_state=0).fit_engine(engine)
     np.testing.assert_allclose(one.means_, other.means_, atol=1e-6)
     assert one.lower_bound_ == pytest.approx(other.lower_bound_, abs=1e-6)

@@ -16,7 +16,6 @@ from typer.testing import CliRunner
 from fedcluster import Client, Data, FederatedKMeans, LocalEngine, State, Summary
 from fedcluster._ranges import CENTERS, Allowed, Array
 from fedcluster.cli import app
-from fedcluster.engines import PooledEngine
 from fedcluster.engines._remote import RemoteEngine
 from fedcluster.engines._responder import Responder
 from fedcluster.engines._wire import STEPS
@@ -114,7 +113,7 @@ def test_an_estimator_fits_any_engine_in_the_place_of_rows() -> None:
     other = FederatedKMeans(2, random_state=0).fit_engine(engine())
     np.testing.assert_array_equal(model.cluster_centers_, other.cluster_centers_)
     assert not hasattr(model, "labels_")
-    pooled = PooledEngine(Data(ROWS), sites=np.arange(80) % 2)
+    pooled = LocalEngine.from_table(Data(ROWS), sites=np.arange(80) % 2)
     np.testing.assert_allclose(
         FederatedKMeans(2, random_state=0).fit(engine=pooled).cluster_centers_,
         model.cluster_centers_,

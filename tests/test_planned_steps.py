@@ -18,7 +18,6 @@ from fedcluster._assigned_rows import row_transform
 from fedcluster._ranges import CENTERS, Allowed, OneOf
 from fedcluster.algorithms import FKM, Lloyd
 from fedcluster.core import Column, State, Summary, Task
-from fedcluster.engines import PooledEngine
 from fedcluster.engines._recorded import RecordedEngine
 from fedcluster.engines._relay import Relay
 from fedcluster.engines._remote import Question, RemoteEngine
@@ -375,7 +374,9 @@ class Unscored(Lloyd):
 
 ENGINES = {
     "local": lambda: LocalEngine([Client(name, Data(X)) for name, X in ROWS.items()]),
-    "pooled": lambda: PooledEngine(Data(np.concatenate([*ROWS.values()])), np.arange(240) // 60),
+    "table": lambda: LocalEngine.from_table(
+        Data(np.concatenate([*ROWS.values()])), np.arange(240) // 60
+    ),
     "remote": lambda: engine_of(federation()),
 }
 

@@ -20,7 +20,7 @@ from fedcluster._choices import Scale
 from fedcluster.algorithms import Lloyd
 from fedcluster.client import Client
 from fedcluster.core import Column, Data, State, Task
-from fedcluster.engines import LocalEngine, PooledEngine
+from fedcluster.engines import LocalEngine
 from fedcluster.errors import HeldBackError, InputError, SiteError
 from fedcluster.metrics._moments import Means
 from fedcluster.preprocessing import Category, NumericColumn, PreprocessingSpec, Preprocessor
@@ -55,7 +55,7 @@ def engine_of(sites: Mapping[str, Data], filters: Sequence = (MinRows(2),)) -> L
     return LocalEngine(Client(name, data, filters) for name, data in sites.items())
 
 
-def fitted(engine: LocalEngine | PooledEngine, prepare: PreprocessingSpec) -> Any:
+def fitted(engine: LocalEngine, prepare: PreprocessingSpec) -> Any:
     schema = agree(columns_told(engine, texts=prepare.named), prepare.columns)
     return run_plan(fit(prepare, schema), engine).value
 
@@ -726,7 +726,7 @@ def test_a_crowd_of_sites_is_prepared_as_one() -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(3.0, 2.0, size=(200, 2))
     found = fitted(
-        PooledEngine(Data(X), rng.integers(0, 20, 200)), PreprocessingSpec()
+        LocalEngine.from_table(Data(X), rng.integers(0, 20, 200)), PreprocessingSpec()
     ).preprocessor
     np.testing.assert_allclose(found.apply(Data(X)).X.std(axis=0), 1.0)
 

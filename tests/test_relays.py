@@ -20,7 +20,7 @@ from test_replies import Postman
 from fedcluster import Client, Data, LocalEngine, MinClusterSize, MinRows, State, Summary, Task
 from fedcluster.algorithms import FKM, KFed, Lloyd, SiteSummaries
 from fedcluster.core import Algorithm, Answers, Column, Engine, Limit, SiteInfo
-from fedcluster.engines import PooledEngine, Relay
+from fedcluster.engines import CrowdEngine, Relay
 from fedcluster.engines import _wire as wire
 from fedcluster.engines._believed import NOTHING_STATED, check_answer
 from fedcluster.engines._remote import RemoteEngine
@@ -327,10 +327,10 @@ def test_rows_in_any_relay_give_the_same_total(seed: int) -> None:
 
 
 def test_a_relay_over_a_crowd_of_one_name_is_refused() -> None:
-    """A pooled engine counts as one site: nobody can tell how many answered."""
-    pooled = PooledEngine(Data(np.eye(4)), [0, 1, 2, 3], [])
+    """A crowd counts as one site: nobody can tell how many answered."""
+    crowd = CrowdEngine([(np.eye(4), np.arange(5))], [])
     with pytest.raises(PolicyError, match="too few sites answered"):
-        Relay("r", pooled).answer(Task(Lloyd(), State.at(np.eye(4)[:2])))
+        Relay("r", crowd).answer(Task(Lloyd(), State.at(np.eye(4)[:2])))
 
 
 def test_a_relay_says_what_it_is() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -13,12 +13,13 @@ from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
 
 from fedcluster import Client, Data, FederatedKMeans, State
-from fedcluster.algorithms import Lloyd, SiteSummaries, VarianceTree
+from fedcluster.algorithms import FFCM, Lloyd, SiteSummaries, VarianceTree
 from fedcluster.algorithms._merging import pool
 from fedcluster.algorithms._summaries import MOST_POINTS
 from fedcluster.core import Answers, Filter, Step, Task
 from fedcluster.engines import LocalEngine
 from fedcluster.engines._crowd import FEWEST, Together, kind_of
+from fedcluster.engines._stacked import Stacked
 from fedcluster.errors import SiteError
 from fedcluster.io._given import numbered
 from fedcluster.metrics import Inertia
@@ -250,6 +251,81 @@ def test_a_fit_has_the_bits_of_one_that_asks_each(
     assert_array_equal(model.cluster_centers_, centers)
     assert model.communication_rounds_ == sent
     assert model.influence_ == influence
+
+
+def stacked(limits: tuple[Filter, ...] = (MinRows(4),), n_sites: int = 12) -> Stacked:
+    rng = np.random.default_rng(2)
+    bounds = np.concatenate([[0], np.cumsum(rng.integers(1, 9, size=n_sites))])
+    X = rng.normal(1e3, 3, size=(bounds[-1], D))
+    names = np.repeat([f"{i:02d}" for i in range(n_sites)], np.diff(bounds))
+    return Stacked.of(Data(X), names, limits)
+
+
+@pytest.mark.parametrize("n_sites", [FEWEST - 1, 12])
+@pytest.mark.parametrize("limits", [(), (MinRows(4),), (lambda summary, n_rows: summary,)])
+def test_sites_of_one_table_tell_and_answer_as_clients_do(
+    n_sites: int, limits: tuple[Filter, ...]
+) -> None:
+    tables = stacked(limits, n_sites)
+    clients = [Client(name, tables[name].source, limits) for name in tables]
+    engine, other = LocalEngine(stacked(limits, n_sites)), LocalEngine(clients)
+    for one, told in zip(engine.introduce(), other.introduce(), strict=True):
+        assert {f.name: getattr(one, f.name) for f in fields(one)} == {
+            f.name: getattr(told, f.name) for f in fields(told)
+        }
+    state = State.at(np.full((2, D), 1e3))
+    asked: list[tuple[list[Step], list[str] | None]] = [
+        ([Lloyd(), FFCM()], None),
+        ([Inertia()], ["03", "05"]),
+        ([Lloyd()], None),
+    ]
+    for steps, names in asked:
+        tasks = [Task(step, state) for step in steps]
+        pairs = zip(engine.ask(tasks, names), other.ask(tasks, names), steps, strict=True)
+        for mine, others, step in pairs:
+            assert_same(mine, others, step)
+    for client in clients:
+        log = engine.clients[client.name].audit_log
+        assert sorted(map(repr, log)) == sorted(map(repr, client.audit_log))
+        assert isinstance(engine.clients, Stacked)
+        for what in ("most_lone_rows", "most_rows_held_back"):
+            assert engine.clients.most(what)[client.name] == getattr(client, what)
+
+
+def test_a_client_that_is_made_late_knows_what_left_before() -> None:
+    state = State.at(np.full((2, D), 1e3))
+    engine = LocalEngine(stacked((MinRows(4),)))
+    engine.ask([Task(Lloyd(), state)])
+    assert isinstance(engine.clients, Stacked)
+    alone = {name: Client(name, stacked()[name].source, (MinRows(4),)) for name in engine.clients}
+    for client in alone.values():
+        client.answer(Task(Lloyd(), state))
+    expected = {name: client.most_rows_held_back for name, client in alone.items()}
+    assert engine.clients.most("most_rows_held_back") == expected
+    assert sum(expected.values()) > 0
+    assert {name: engine.clients[name].audit_log for name in alone} == {
+        name: client.audit_log for name, client in alone.items()
+    }
+
+
+@pytest.mark.parametrize("n_sites", [3, 40])
+@pytest.mark.parametrize("options", [{}, {"participation": 0.5}, {"min_cluster_size": 2}], ids=str)
+def test_one_table_is_fitted_as_one_for_each_site(options: Any, n_sites: int) -> None:
+    rng = np.random.default_rng(0)
+    X, where = rng.normal(size=(400, 2)) * 3, rng.permutation(np.arange(400) % n_sites)
+    one = FederatedKMeans(3, random_state=0, **options).fit(X, sites=where)
+    tables = {str(i): X[where == i] for i in rng.permutation(n_sites)}
+    each = FederatedKMeans(3, random_state=0, **options).fit(tables)
+    assert_array_equal(one.cluster_centers_, each.cluster_centers_)
+    for told in ("communication_rounds_", "sites_", "values_sent_", "rows_held_back_"):
+        assert getattr(one, told) == getattr(each, told)
+    assert (one.lone_rows_, one.inertia_) == (each.lone_rows_, each.inertia_)
+    assert list(one.site_labels_) == list(each.site_labels_)
+    labels = np.concatenate([each.site_labels_[name] for name in tables])
+    assert_array_equal(each.labels_, labels)
+    for name in tables:
+        assert_array_equal(one.site_labels_[name], each.site_labels_[name])
+        assert_array_equal(one.labels_[where == int(name)], each.site_labels_[name])
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int64, np.uint64])

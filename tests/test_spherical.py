@@ -20,7 +20,6 @@ from fedcluster import Client, Data, FederatedKMeans, LocalEngine, Preprocessing
 from fedcluster.algorithms import SphericalKMeans
 from fedcluster.cli import app
 from fedcluster.core import Column, Floats
-from fedcluster.engines import PooledEngine
 from fedcluster.errors import InputError
 from fedcluster.jobs import Evaluate, Fit, SelectK, execute
 from fedcluster.metrics import Inertia
@@ -207,7 +206,7 @@ def test_every_way_in_gives_the_same_clusters(tmp_path: Path) -> None:
     answering = FederatedKMeans(4, metric="cosine", random_state=0).fit_clients(clients)
     np.testing.assert_array_equal(answering.cluster_centers_, one.cluster_centers_)
     site = np.repeat(list(frames), [len(frame) for frame in frames.values()])
-    crowd = PooledEngine(Data(np.concatenate(list(frames.values()))), sites=site)
+    crowd = LocalEngine.from_table(Data(np.concatenate(list(frames.values()))), sites=site)
     engine = FederatedKMeans(4, metric="cosine", random_state=0).fit_engine(crowd)
     np.testing.assert_allclose(engine.cluster_centers_, one.cluster_centers_, atol=1e-12)
     Model.from_estimator(one).save(tmp_path / "model.json")

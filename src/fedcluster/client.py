@@ -82,12 +82,22 @@ class AuditRecord:
 
 
 class SharedLog:
-    """Log of what left many sites whose answers were computed together."""
+    """Log of what left many sites whose answers were computed together.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    n_sites : int
+        How many they are.
+
+    Attributes
+    ----------
+    most : ndarray of shape (3, s)
+        The most lines, lone rows, and rows held back of each site in one message.
+    """
+
+    def __init__(self, n_sites: int) -> None:
         self._messages: list[tuple[int, str, int, NDArray[np.int64]]] = []
-        self._most = np.zeros((3, 1), dtype=np.int64)
-        self._told_most: dict[str, list[int]] = {}
+        self.most = np.zeros((3, n_sites), dtype=np.int64)
 
     def __len__(self) -> int:
         return len(self._messages)
@@ -95,14 +105,7 @@ class SharedLog:
     def append(self, task: Task, n_columns: int, sent: NDArray[np.int64]) -> None:
         """Log the answers to one task: of each site lines, lone rows, rows held back, (3, s)."""
         self._messages.append((task.state.round, repr(task.step), n_columns, sent))
-        self._most, self._told_most = np.maximum(self._most, sent), {}
-
-    def most(self, place: int, what: str) -> int:
-        """Return the most lone rows, or rows held back, of one site in a message."""
-        if not self._told_most and self._messages:
-            _, lone_rows, held_back = self._most.tolist()
-            self._told_most = {"lone_rows": lone_rows, "held_back": held_back}
-        return self._told_most[what][place] if self._told_most else 0
+        self.most = np.maximum(self.most, sent)
 
     def records(self, place: int, since: int) -> Iterator[AuditRecord]:
         """Yield the records of one site from a message on."""
@@ -282,16 +285,22 @@ class Client:
             self._shared = log, place, len(log)
         return self._sent
 
-    def share(self, log: SharedLog, place: int) -> None:
-        """Let what leaves be logged, from now on, in a log of many sites, at this place."""
-        self._sent, self._shared = self.audit_log, (log, place, len(log))
+    def share(self, log: SharedLog, place: int, since: int | None = None) -> None:
+        """Let what leaves be logged, from now on, in a log of many sites, at this place.
+
+        Or what has left since an earlier message of that log.
+        """
+        self._sent, self._shared = (
+            self.audit_log,
+            (log, place, len(log) if since is None else since),
+        )
 
     @property
     def most_rows_held_back(self) -> int:
         """Largest number of rows, of groups the fewest, that limits held back in one message."""
-        most, rows = self._most("held_back"), self.rows
-        n_rows = round(rows.n_rows) if most and isinstance(rows, Data) else len(rows)
-        return min(most, n_rows)  # a row may stand behind several lines
+        rows = self.rows
+        n_rows = round(rows.n_rows) if isinstance(rows, Data) else len(rows)
+        return min(self._most("held_back"), n_rows)  # a row may stand behind several lines
 
     @property
     def most_lone_rows(self) -> int:
@@ -300,11 +309,11 @@ class Client:
 
     def _most(self, what: str) -> int:
         """Return the largest number of something in one message."""
-        most = max([getattr(sent, what) for sent in self._sent]) if self._sent else 0
+        most = max((getattr(sent, what) for sent in self._sent), default=0)
         if self._shared is None:
             return most
         log, place, _ = self._shared
-        return max(most, log.most(place, what))
+        return max(most, int(log.most[{"lone_rows": 1, "held_back": 2}[what], place]))
 
     def describe(self, texts: Collection[str] = ()) -> tuple[Column, ...]:
         """Return the columns; of text, only what several rows share and the filters let out.

@@ -255,7 +255,7 @@ class _Total:
             data = self.task.preprocessor.apply(data)
         fewest = max((f.n for f in self.filters if isinstance(f, MinRows)), default=0)
         least = max((f.p for f in self.filters if isinstance(f, MinClusterSize)), default=0)
-        table = Table.laid(data.X, bounds, fewest, least)
+        table = Table.laid(data, bounds, fewest, least)
         self.lines += int(ADDED[type(self.task.step)](self.task, table, self.bank)[0].sum())
 
     def _one_by_one(self, X: Rows, bounds: Places, numbers: Places) -> Iterator[Summary]:

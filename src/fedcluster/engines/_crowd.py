@@ -33,13 +33,13 @@ from fedcluster.core import (
     Data,
     Filter,
     Floats,
-    Rows,
     Step,
     Summary,
     Task,
     lexicographic,
 )
 from fedcluster.engines._errors import at_site
+from fedcluster.engines._stacked import Stacked
 from fedcluster.kernels import nearest
 from fedcluster.kernels._crowd import (
     Draws,
@@ -136,24 +136,27 @@ class Table:
 
     @classmethod
     def of(
-        cls, names: tuple[str, ...], parts: Sequence[Data], fewest_rows: int, least: int
+        cls, parts: Sequence[Data], fewest_rows: int, least: int, names: tuple[str, ...]
     ) -> Table:
         """Return the rows of sites that let out lines of ``least`` rows, if they have enough."""
-        sizes = np.array([len(part.X) for part in parts])
-        padded = pad(as_rows(np.concatenate([part.X for part in parts])))
-        weights = None
+        weights, X = None, np.concatenate([part.X for part in parts])
         if any(part.sample_weight is not None for part in parts):
             weights = np.concatenate([row_weights(part) for part in parts])
-        bounds = np.concatenate([[0], np.cumsum(sizes)])
-        sites = Sites(bounds, sizes >= fewest_rows, least)
-        return cls(names, Data(padded[: bounds[-1]], weights), padded, sites)
+        bounds = np.concatenate([[0], np.cumsum([len(part.X) for part in parts])])
+        return cls.laid(Data(X, weights), bounds, fewest_rows, least, names)
 
     @classmethod
-    def laid(cls, X: Rows, bounds: NDArray[np.intp], fewest_rows: int, least: int) -> Table:
-        """Return sites without names whose rows lie one after another."""
-        padded = pad(as_rows(X))
-        sites = Sites(bounds, np.diff(bounds) >= fewest_rows, least)
-        return cls((), Data(padded[: bounds[-1]]), padded, sites)
+    def laid(
+        cls,
+        data: Data,
+        bounds: NDArray[np.intp],
+        fewest_rows: int,
+        least: int,
+        names: tuple[str, ...] = (),
+    ) -> Table:
+        """Return the same of rows that lie one after another, in a block without names."""
+        padded, sites = pad(as_rows(data.X)), Sites(bounds, np.diff(bounds) >= fewest_rows, least)
+        return cls(names, Data(padded[: bounds[-1]], data.sample_weight), padded, sites)
 
     @property
     def sizes(self) -> NDArray[np.intp]:
@@ -287,19 +290,22 @@ class Crowd:
 
     Parameters
     ----------
-    clients : sequence of Client
-        The sites, of one `kind_of`, in the order of their names.
+    clients : mapping of str to Client
+        The sites, of one `kind_of`, by their names and in the order of these.
     """
 
-    def __init__(self, clients: Sequence[Client]) -> None:
+    def __init__(self, clients: Mapping[str, Client]) -> None:
         self.clients = clients
-        limits = clients[0].filters
+        if isinstance(clients, Stacked):
+            limits, self._log = clients.filters, clients.log
+            clients.share()
+        else:
+            limits, self._log = next(iter(clients.values())).filters, SharedLog(len(clients))
+            for place, client in enumerate(clients.values()):
+                client.share(self._log, place)
         self._fewest = max((f.n for f in limits if isinstance(f, MinRows)), default=0)
         self._least = max((f.p for f in limits if isinstance(f, MinClusterSize)), default=0)
         self._tables: list[tuple[Any, Table]] = []
-        self._log = SharedLog()
-        for place, client in enumerate(clients):
-            client.share(self._log, place)
 
     def ask(self, tasks: Sequence[Task]) -> dict[int, Joined]:
         """Return what leaves all sites for those tasks that can be asked at once, by place."""
@@ -316,9 +322,13 @@ class Crowd:
         for how, table in self._tables:
             if how is task.preprocessor or how == task.preprocessor:
                 return table
-        rows = [at_site(client, [task], Client.rows_for, task) for client in self.clients]
-        names = tuple(client.name for client in self.clients)
-        table = Table.of(names, rows, self._fewest, self._least)
+        names, limits = tuple(self.clients), (self._fewest, self._least)
+        if isinstance(self.clients, Stacked) and task.preprocessor is None:
+            table = Table.laid(self.clients.data, self.clients.bounds, *limits, names)
+        else:
+            asked = self.clients.values()
+            rows = [at_site(client, [task], Client.rows_for, task) for client in asked]
+            table = Table.of(rows, *limits, names)
         self._tables = [*self._tables[-1:], (task.preprocessor, table)]
         return table
 
@@ -332,12 +342,22 @@ def kind_of(client: Any) -> Kind | None:
     if not isinstance(client, Client) or client.protection is not None or client.streams:
         return None
     X = client.data.X
-    if X.size > ONE_THREAD or client.counts_persons:
+    if X.size > ONE_THREAD or client.counts_persons or not _are_sizes(client.filters):
         return None
-    for rule in client.filters:
-        if type(rule) not in (MinRows, MinClusterSize):
-            return None
     return X.shape[1], X.dtype, client.filters
+
+
+def _are_sizes(filters: Sequence[Filter]) -> bool:
+    """Return whether all limits are of numbers of rows."""
+    return {type(rule) for rule in filters} <= {MinRows, MinClusterSize}
+
+
+def _are_one(clients: Mapping[str, Client]) -> bool:
+    """Return whether all sites are one crowd, which is known without a look at each."""
+    if not isinstance(clients, Stacked) or len(clients) < FEWEST or clients.data.groups is not None:
+        return False
+    largest = clients.sizes.max() * clients.data.X.shape[1]
+    return bool(largest <= ONE_THREAD) and _are_sizes(clients.filters)
 
 
 class Asked:
@@ -352,53 +372,49 @@ class Asked:
     """
 
     def __init__(self, clients: Mapping[str, Client], tasks: Sequence[Task]) -> None:
-        self.clients, self.names, every = clients, tuple(clients), list(clients.values())
+        self.clients, self.names = clients, tuple(clients)
+        self.alone: list[Client] = []
+        if _are_one(clients):
+            self.crowds, self.places = [Crowd(clients)], [np.arange(len(clients))]
+            return
+        every = list(clients.values())
         kinds: dict[Kind | None, list[int]] = {}
         for place, client in enumerate(every):
             kinds.setdefault(at_site(client, tasks, kind_of), []).append(place)
         many = [p for kind, p in kinds.items() if kind is not None and len(p) >= FEWEST]
         rest = np.delete(np.arange(len(every)), np.concatenate([[], *many]).astype(np.intp))
         self.alone = [every[place] for place in rest.tolist()]
-        self.crowds = [Crowd([every[place] for place in places]) for places in many]
+        self.crowds = [Crowd({self.names[i]: every[i] for i in places}) for places in many]
         self.places = [np.array(places) for places in many]
 
-    def ask(
-        self, tasks: Sequence[Task], missing: tuple[str, ...], each_of: EachOf
-    ) -> list[Answers]:
-        """Return the answers to each task, of crowds at once where that can be."""
-        every, own = range(len(tasks)), [dict[str, Summary]() for _ in tasks]
-        joined = [crowd.ask(tasks) for crowd in self.crowds]
-        parts: list[tuple[Sequence[Client], list[int]]] = [(self.alone, [*every])]
+    def at_once(self, tasks: Sequence[Task]) -> tuple[list[dict[int, Joined]], list[Left]]:
+        """Return what left each crowd for those tasks that it is asked at once, and who is left."""
+        joined, every = [crowd.ask(tasks) for crowd in self.crowds], range(len(tasks))
+        left = [(self.alone, [*every])] if self.alone else []
         for crowd, found in zip(self.crowds, joined, strict=True):
-            parts.append((crowd.clients, [t for t in every if t not in found]))
-        for clients, left in parts:
-            replies = each_of(clients, [tasks[t] for t in left]) if left else []
-            for client, reply in zip(clients, replies, strict=bool(left)):
-                for t, answer in zip(left, reply, strict=True):
-                    own[t][client.name] = answer
-        answers = []
-        for t, task in enumerate(tasks):
-            at_once = [
-                (p, found[t]) for p, found in zip(self.places, joined, strict=True) if t in found
-            ]
-            answers.append(self._answers(task, at_once, own[t], missing))
-        return answers
+            if rest := [t for t in every if t not in found]:
+                left.append((list(crowd.clients.values()), rest))
+        return joined, left
 
-    def _answers(
-        self, task: Task, joined: list[Part], own: Mapping[str, Summary], missing: tuple[str, ...]
+    def answers(
+        self,
+        task: Task,
+        joined: Sequence[Joined | None],
+        own: Mapping[str, Summary],
+        missing: tuple[str, ...],
     ) -> Answers:
-        """Return all answers to a task, as joined as they came."""
-        if not joined:
-            return Answers({name: own[name] for name in self.clients}, missing)
-        alone = [
-            (i, own[name]) for i, name in enumerate(self.clients if own else ()) if name in own
-        ]
-        parts = [*joined, *((np.array([i]), Joined.alone(answer)) for i, answer in alone)]
+        """Return all answers to a task: what left each crowd, and those of sites by themselves."""
+        parts = [(p, each) for p, each in zip(self.places, joined, strict=True) if each is not None]
+        if not parts:
+            return Answers({name: own[name] for name in self.names}, missing)
+        for i, name in enumerate(self.names if own else ()):
+            if name in own:
+                parts.append((np.array([i]), Joined.alone(own[name])))
         return Together(_Each(self.names, self.clients, task, own), missing, parts=parts)
 
 
-EachOf = Callable[[Sequence[Client], Sequence[Task]], Sequence[Sequence[Summary]]]
-"""How each of some sites is asked for itself."""
+Left = tuple[list[Client], list[int]]
+"""Sites that are to be asked by themselves, and the places of the tasks."""
 
 Part = tuple[NDArray[np.intp], Joined]
 """What left some sites, and their places among all."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, fields, replace
 from functools import partial
 from itertools import pairwise
@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.random import RandomState
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
@@ -35,8 +35,10 @@ from fedcluster.core import (
     Data,
     Engine,
     Labels,
+    RowStream,
 )
 from fedcluster.engines import LocalEngine
+from fedcluster.engines._stacked import Stacked
 from fedcluster.estimators._fitted import Fitted
 from fedcluster.estimators._inputs import (
     check_clusters,
@@ -44,6 +46,7 @@ from fedcluster.estimators._inputs import (
     checked_algorithm,
     checked_init,
     columns_told,
+    is_plain,
     one_of,
     read_sites,
     roles_for,
@@ -129,22 +132,12 @@ class Federated(Fitted):
         if engine is not None:
             check_engine_alone(X, sites, sample_weight, groups)
             return self.fit_engine(engine)
-        roles = roles_for(wanted(self.prepare))
-        parts = by_site(X, sites, sample_weight, groups, partial(read_file, roles))
-        data = self._read(parts, roles)
-        job = self._job(sum(map(len, data.values())))
-        alone = len(parts) == 1 and not parts[0].where
-        limits = tuple(limits_of(job, self._smallest(), alone=alone))
-        engine = LocalEngine(
-            Client(name, rows, limits, self._protection()) for name, rows in data.items()
-        )
-        for client in engine.clients.values():
-            client.rows_per_person = None if job.epsilon is None else job.group_size
+        engine, job, places = self._in_process(X, sites, sample_weight, groups)
         self._fit(engine, job, getattr(self, "feature_names_in_", None))
         self._label(engine)
-        self.labels_: Labels = np.empty_like(self.labels_)
-        for part in parts:
-            self.labels_[part.place] = self.site_labels_[part.name]
+        back = np.empty_like(places)
+        back[places] = np.arange(len(places))
+        self.labels_: Labels = self.labels_[back]
         return self
 
     def fit_clients(self, clients: Iterable[Client], columns: Sequence[str] | None = None) -> Self:
@@ -192,7 +185,7 @@ class Federated(Fitted):
         Parameters
         ----------
         engine : Engine
-            The sites: a `PooledEngine`, or an engine that asks over a network.
+            The sites: a `LocalEngine`, or an engine that asks over a network.
         columns : sequence of str, optional
             The names of the columns; by default the sites are asked for them.
 
@@ -208,10 +201,9 @@ class Federated(Fitted):
 
         Examples
         --------
-        >>> from fedcluster import Data, FederatedKMeans
-        >>> from fedcluster.engines import PooledEngine
+        >>> from fedcluster import Data, FederatedKMeans, LocalEngine
         >>> rows = Data(np.array([[0.0], [1.0], [2.0], [8.0], [9.0], [10.0]]))
-        >>> engine = PooledEngine(rows, sites=["a", "b", "a", "b", "a", "b"])
+        >>> engine = LocalEngine.from_table(rows, sites=["a", "b", "a", "b", "a", "b"])
         >>> FederatedKMeans(2, random_state=0).fit_engine(engine).cluster_centers_
         array([[1.],
                [9.]])
@@ -311,21 +303,51 @@ class Federated(Fitted):
         whole("min_cluster_size", self.min_cluster_size)
         return int(self.min_cluster_size)
 
+    def _in_process(
+        self, X: Any, sites: Any, sample_weight: Any, groups: Any
+    ) -> tuple[LocalEngine, Fit, NDArray[np.intp]]:
+        """Return an engine of the sites that were given, the job, and where each row lies in X."""
+        roles, protection = roles_for(wanted(self.prepare)), self._protection()
+        as_is = protection is None and not roles.raw and sample_weight is None and groups is None
+        if as_is and not isinstance(sites, str | None) and is_plain(X):
+            self.__dict__.pop("feature_names_in_", None)
+            self.n_features_in_ = X.shape[1]
+            job = self._job(len(X))
+            table = Stacked.of(Data(X), sites, limits_of(job, self._smallest()))
+            engine, places = LocalEngine(table), table.order
+        else:
+            parts = by_site(X, sites, sample_weight, groups, partial(read_file, roles))
+            data = self._read(parts, roles)
+            job = self._job(sum(map(len, data.values())))
+            alone = len(parts) == 1 and not parts[0].where
+            limits = limits_of(job, self._smallest(), alone=alone)
+            engine = LocalEngine(Client(name, data[name], limits, protection) for name in data)
+            every, place = np.arange(sum(map(len, data.values()))), {p.name: p.place for p in parts}
+            places = np.concatenate([every[place[name]] for name in engine.clients])
+        if job.epsilon is not None:
+            for client in engine.clients.values():
+                client.rows_per_person = job.group_size
+        return engine, job, places
+
     def _label(self, engine: LocalEngine) -> None:
         """Label the rows of all sites, few at a time, and keep what the sites' logs say."""
         clients = engine.clients
-        sources = [client.source for client in clients.values()]
+        sources: list[Data | RowStream]
+        if isinstance(clients, Stacked):
+            sources, ends, most = [clients.data], clients.bounds[1:], clients.most
+        else:
+            sources = [client.source for client in clients.values()]
+            ends, most = np.cumsum(list(map(len, sources))), partial(_each, clients)
         found = self._found_labels(engine)
         if found is None:
             aligned = self.row_form_.aligned
             chunks = (aligned(chunk) for source in sources for chunk in chunks_of(source))
             found = map(self._labels, batches(chunks, JOINED // self.n_features_in_))
         self.labels_ = np.concatenate(list(found))
-        ends = np.cumsum(list(map(len, sources))).tolist()
-        parts = (self.labels_[start:stop] for start, stop in pairwise([0, *ends]))
+        parts = (self.labels_[start:stop] for start, stop in pairwise([0, *ends.tolist()]))
         self.site_labels_: dict[str, Labels] = dict(zip(clients, parts, strict=True))
-        self.rows_held_back_ = {name: c.most_rows_held_back for name, c in clients.items()}
-        self.lone_rows_ = {name: c.most_lone_rows for name, c in clients.items()}
+        self.rows_held_back_ = most("most_rows_held_back")
+        self.lone_rows_ = most("most_lone_rows")
         for line in few_clusters_line([self.labels_], self.n_clusters_):
             warnings.warn(line, ConvergenceWarning, stacklevel=3)
 
@@ -334,12 +356,12 @@ class Federated(Fitted):
 
         Clusters that were put in order are others: of two equally near centres the first counts.
         """
-        clients = list(engine.clients.values())
-        as_given = self.row_form_.preprocessor is None and self._assignment.own is None
-        if not as_given or any(client.streams for client in clients):
+        if self.row_form_.preprocessor is not None or self._assignment.own is not None:
             return None
         found = []
-        for client in clients:
+        for client in engine.clients.values():
+            if client.streams:
+                return None
             labels = kernels.found_labels(self.cluster_centers_, client.data.cache)
             if labels is None or len(labels) < len(client.source):  # groups; rows of weight 0
                 return None
@@ -358,3 +380,8 @@ class Federated(Fitted):
             self.__dict__.pop("feature_names_in_", None)
         self.n_features_in_ = first.X.shape[1]
         return data
+
+
+def _each(clients: Mapping[str, Client], what: str) -> dict[str, Any]:
+    """Return an attribute of each client, by name."""
+    return {name: getattr(client, what) for name, client in clients.items()}

@@ -89,22 +89,34 @@ def by_site(
     weight, group = _of_rows("sample_weight", sample_weight), _of_rows("groups", groups)
     if sites is None:
         return [GivenTable("site", X, weight, slice(None), "", group)]
-    sites = _site_names(sites)
-    if sites.shape != (_n_rows(X),):
-        raise ValueError(
-            f"sites must name the site of each of the {_n_rows(X)} rows; its shape is {sites.shape}"
-        )
-    names, number = numbered(sites)
+    names, order, bounds = places_of(sites, _n_rows(X))
     for what, given in (("sample_weight", weight), ("groups", group)):
-        if given is not None and len(given) != len(sites):
-            raise ValueError(f"{what} has {len(given)} entries for {len(sites)} rows")
-    order = np.argsort(number.astype(np.min_scalar_type(len(names))), kind="stable")
-    ends = np.cumsum(np.bincount(number)).tolist()
-    places = [order[start:stop] for start, stop in pairwise([0, *ends])]
+        if given is not None and len(given) != len(order):
+            raise ValueError(f"{what} has {len(given)} entries for {len(order)} rows")
+    places = [order[start:stop] for start, stop in pairwise(bounds.tolist())]
     return [
         GivenTable(name, table, _some(weight, at), at, _at(name), _some(group, at))
-        for name, table, at in zip(names.tolist(), _parts(X, places), places, strict=True)
+        for name, table, at in zip(names, _parts(X, places), places, strict=True)
     ]
+
+
+def places_of(sites: Any, n_rows: int) -> tuple[list[str], NDArray[np.intp], NDArray[np.intp]]:
+    """Return the names of sites, the rows site after site, and where those of each begin.
+
+    Examples
+    --------
+    >>> names, order, bounds = places_of(["b", "a", "b"], 3)
+    >>> names, order.tolist(), bounds.tolist()
+    (['a', 'b'], [1, 0, 2], [0, 1, 3])
+    """
+    sites = _site_names(sites)
+    if sites.shape != (n_rows,):
+        raise ValueError(
+            f"sites must name the site of each of the {n_rows} rows; its shape is {sites.shape}"
+        )
+    names, number = numbered(sites)
+    order = np.argsort(number.astype(np.min_scalar_type(len(names))), kind="stable")
+    return names.tolist(), order, np.concatenate([[0], np.cumsum(np.bincount(number))])
 
 
 def _with_sites(X: Any, column: str) -> tuple[Any, Any]:

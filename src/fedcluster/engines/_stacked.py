@@ -1,0 +1,117 @@
+"""Sites whose rows lie one after another in one table: a client is made where one is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedcluster.client import NO_ROW, Client, SharedLog
+from fedcluster.core import Data, Filter, SiteInfo
+from fedcluster.io._given import places_of
+
+OWN = {"name", "n_rows"}
+"""Facts that each site of a table tells of its own."""
+SHARED = {"limits", "streams", "columns", "labels", "answered", "weight", "n_columns", "secure"}
+SHARED |= {"total_rows", "total_weight", "log", "refuses"}
+"""Facts that all tell alike. Where there are facts besides, each client tells its own."""
+
+
+class Stacked(Mapping[str, Client]):
+    """Clients of sites that share a table and their limits, each made where it is looked up.
+
+    What they tell, and what left them, is found for all at once: for a site of ten rows it takes
+    longer to make its client than to add its rows.
+
+    Parameters
+    ----------
+    names : sequence of str
+        The sites, in their order.
+    data : Data
+        Their rows, of positive weight, one site after another.
+    bounds : ndarray of shape (s + 1,)
+        The rows of site i are those from ``bounds[i]`` to ``bounds[i + 1]``.
+    filters : sequence of Filter
+        What each site holds back.
+    order : ndarray of shape (n,)
+        Where each row lay among those that were given.
+
+    Examples
+    --------
+    >>> sites = Stacked.of(Data(np.arange(5.0)[:, None]), ["b", "a", "b", "a", "b"], ())
+    >>> sites["b"].data.X.ravel(), [site.n_rows for site in sites.told()]
+    (array([0., 2., 4.]), [2.0, 3.0])
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        data: Data,
+        bounds: NDArray[np.intp],
+        filters: Sequence[Filter],
+        order: NDArray[np.intp],
+    ) -> None:
+        self.names, self.data, self.bounds, self.order = tuple(names), data, bounds, order
+        self.filters, self.log = tuple(filters), SharedLog(len(self.names))
+        self._made: dict[str, Client] = {}
+
+    @classmethod
+    def of(cls, data: Data, sites: ArrayLike, filters: Sequence[Filter]) -> Stacked:
+        """Return the sites of the rows of one table; see `LocalEngine.from_table`."""
+        names, order, bounds = places_of(sites, len(data))
+        if data.sample_weight is not None:
+            some = data.sample_weight[order] > 0
+            counts = np.add.reduceat(some, bounds[:-1], dtype=np.intp)
+            if not counts.all():
+                raise ValueError(f"site {names[np.argmin(counts)]!r}: {NO_ROW}")
+            order, bounds = order[some], np.append(0, np.cumsum(counts))
+        is_in_order = len(order) == len(data) and bool((np.diff(order) > 0).all())
+        return cls(names, data if is_in_order else data.take(order), bounds, filters, order)
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        return {name: place for place, name in enumerate(self.names)}
+
+    def __getitem__(self, name: str) -> Client:
+        if name not in self._made:
+            place = self._places[name]
+            start, stop = self.bounds[place : place + 2].tolist()
+            client = Client(name, self.data.take(slice(start, stop)), self.filters)
+            client.share(self.log, place, since=0)
+            self._made[name] = client
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @property
+    def sizes(self) -> NDArray[np.intp]:
+        """Return the number of rows of each site, (s,)."""
+        return np.diff(self.bounds)
+
+    def share(self) -> None:
+        """Let what leaves be logged in the log of all, from now on."""
+        for name, client in self._made.items():
+            client.share(self.log, self._places[name])
+
+    def told(self) -> tuple[SiteInfo, ...]:
+        """Return what each site tells of itself without being asked for more."""
+        if {each.name for each in fields(SiteInfo)} != SHARED | OWN:
+            return tuple(client.site for client in self.values())
+        first = self[self.names[0]].site
+        shared = {name: getattr(first, name) for name in SHARED}
+        rows = zip(self.names, self.sizes.astype(float).tolist(), strict=True)
+        return tuple(SiteInfo(name, n_rows=n, **shared) for name, n in rows)
+
+    def most(self, what: str) -> dict[str, int]:
+        """Return ``most_lone_rows`` or ``most_rows_held_back`` of each site's client."""
+        _, lone_rows, held_back = self.log.most
+        most = {"most_lone_rows": lone_rows, "most_rows_held_back": held_back}[what]
+        found = dict(zip(self.names, np.minimum(most, self.sizes).tolist(), strict=True))
+        return found | {name: getattr(client, what) for name, client in self._made.items()}
