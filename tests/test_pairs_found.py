@@ -5,6 +5,8 @@ from __future__ import annotations
 import html
 import json
 import re
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -13,16 +15,41 @@ import pytest
 from pairs.arrays import with_needs
 from pairs.ways import invoke
 from pairs.worlds import World, frames, job_of, secure
+from scipy.spatial.distance import cdist
+from secure_sites import Wire, federation, site
 
 from fedcluster import Client, Data, LocalEngine, State
+from fedcluster._artefacts import model_of
+from fedcluster.algorithms import Lloyd
 from fedcluster.engines._remote import RemoteEngine
-from fedcluster.errors import InputError, SiteError
+from fedcluster.errors import HeldBackError, InputError, SiteError
 from fedcluster.federation._conduct import conduct
 from fedcluster.jobs import Evaluate, Fit, execute
 from fedcluster.model import Model
+from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.privacy import Groups
+from fedcluster.secure._engine import SecureEngine
 
 ROWS = np.arange(12.0)[:, None]
+
+
+class Chunks:
+    """Rows with weights, in two chunks."""
+
+    beside = ("weight",)
+
+    def __init__(self, weights: np.ndarray, offset: float = 0.0) -> None:
+        self.rows, self.weights = ROWS + offset, weights
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def chunks(self) -> Iterator[Data]:
+        yield Data(self.rows[:5], self.weights[:5])
+        yield Data(self.rows[5:], self.weights[5:])
+
+    def load(self) -> Data:
+        return Data(self.rows, self.weights)
 
 
 class Silent:
@@ -44,12 +71,12 @@ def test_groups_that_leave_no_row_are_said_so(n_clusters: object) -> None:
 
 def test_a_start_has_as_many_centres_as_there_are_clusters() -> None:
     start = State.at([[1.0], [9.0], [5.0]])
-    with pytest.raises(InputError, match=r"start has shape \(3, 1\), but n_clusters=2"):
+    with pytest.raises(InputError, match=r"means_init has shape \(3, 1\), but n_clusters=2"):
         execute(Fit(2, model="mixture", start=start), engine(), columns=["x"])
 
 
 def test_rows_of_no_cluster_are_not_said_to_be_missing() -> None:
-    """Those of a trimmed model whose clusters are far away."""
+    """Those of a trimmed model whose clusters are far away; other sites may have rows that are."""
     trimmed = execute(Fit(2, trim=0.1), engine(), columns=["x"])
     result = trimmed.outcome.value
     model = Model(
@@ -60,8 +87,33 @@ def test_rows_of_no_cluster_are_not_said_to_be_missing() -> None:
         assigned_by=result.algorithm,
     )
     assert set(model.predict(ROWS)) == {-1}
-    with pytest.raises(SiteError, match="or belongs to no cluster of the model"):
+    with pytest.raises(HeldBackError, match=r"or belongs to no cluster of the model: lower"):
         execute(Evaluate(model), engine(), columns=["x"])
+    for rows in (Data(ROWS + 1e6), Chunks(np.ones(12), 1e6)):
+        near = Client("c", rows)
+        sites = LocalEngine([*engine().clients.values(), near])
+        scores = execute(Evaluate(model, profile=True), sites, columns=["x"])
+        [first, *_] = scores.outcome.communication_rounds
+        assert [name for name, n in first.values_sent.items() if n] == ["c"]
+        assert scores.profiles is not None
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_site_whose_rows_all_lack_a_value_is_no_site_without_a_cluster(chunked: bool) -> None:
+    result = execute(Fit(2, trim=0.1), engine(), columns=["x"]).outcome.value
+    state = result.state
+    model = Model(
+        state.centers,
+        state.weights,
+        ("x",),
+        memory=dict(state.memory),
+        assigned_by=result.algorithm,
+    )
+    rows = np.full((12, 1), np.nan)
+    empty = Client("c", Chunks(np.ones(12), np.nan) if chunked else Data(rows))
+    sites = LocalEngine([*engine().clients.values(), empty])
+    with pytest.raises(SiteError, match="'c'"):
+        execute(Evaluate(model), sites, columns=["x"])
 
 
 def test_secure_sums_know_columns_of_text_from_the_first_question_on() -> None:
@@ -98,3 +150,47 @@ def test_what_casts_a_doubt_is_everywhere_in_the_same_words(tmp_path: Path) -> N
     assert f"warning: {line}" in said
     page = html.unescape(re.sub("<[^>]*>", "", (out / "report.html").read_text()))
     assert line in page
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_sites_of_one_process_tell_what_their_rows_weigh_as_over_a_network(chunked: bool) -> None:
+    weights = np.array([0.125, 0.75, *[2.25] * 9, 0.0])
+    rows = Chunks(weights) if chunked else Data(ROWS, weights)
+    here = LocalEngine([Client(name, rows) for name in "ab"])
+    ends = {name: site(name, rows, None, columns=["x"]) for name in "ab"}  # type: ignore[arg-type]
+    there = RemoteEngine(Wire(ends), ends)
+    told = [[(site.n_rows, site.weight) for site in each.introduce()] for each in (here, there)]
+    assert told[0] == told[1] == [(11.0, weights.sum())] * 2
+
+
+@pytest.mark.parametrize("is_secure", [False, True])
+def test_there_are_as_many_clusters_as_rows_however_light_these_are(is_secure: bool) -> None:
+    rows = Data(ROWS, np.full(12, 0.125))
+    parts = dict.fromkeys("abc", rows)
+    kind = SecureEngine if is_secure else RemoteEngine
+    engine = kind(federation(parts, secure=is_secure), parts)
+    found = execute(Fit(5, init="sums"), engine, columns=["x0"]).outcome.value
+    assert found.state.weights.sum() == pytest.approx(4.5)
+    assert len(found.state.weights) == 5
+
+
+@dataclass(frozen=True)
+class Soft(Lloyd):
+    """Shares of rows by their distances, in as many columns as the centres have."""
+
+    def assign(self, state: State, X: np.ndarray) -> np.ndarray:
+        near = np.exp(-cdist(X, state.centers))
+        shares: np.ndarray = near / near.sum(axis=1, keepdims=True)
+        return shares
+
+
+@pytest.mark.parametrize("pca", [None, 1])
+def test_a_model_is_asked_for_shares_of_rows_as_wide_as_prepared_ones(pca: int | None) -> None:
+    rows = Data(np.random.default_rng(0).normal(size=(20, 3)))
+    sites = LocalEngine([Client(name, rows) for name in "ab"])
+    job = Fit(2, algorithm=Soft(), prepare=None if pca is None else PreprocessingSpec(pca=pca))
+    model = model_of(execute(job, sites, columns=["x0", "x1", "x2"]))
+    shares = model.memberships(rows.X)
+    assert model.fuzzy
+    assert shares is not None
+    np.testing.assert_array_equal(shares.argmax(axis=1), model.predict(rows.X))

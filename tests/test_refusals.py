@@ -112,13 +112,17 @@ def relayed() -> Engine:
     return LocalEngine(Relay(letter, below(letter)) for letter in "ew")
 
 
-def weighed() -> Engine:
+def relayed_under_masks() -> Engine:
+    return LocalEngine([Relay("east", secure(), lines=True)])
+
+
+def weighed() -> LocalEngine:
     return LocalEngine(
         Client(name, Data(rows, np.full(len(rows), 2.0))) for name, rows in PARTS.items()
     )
 
 
-def owned() -> Engine:
+def owned() -> LocalEngine:
     """Sites that say whose each row is, and not how many of a person count."""
     return LocalEngine(
         Client(name, Data(rows, groups=np.arange(len(rows)) // 2)) for name, rows in PARTS.items()
@@ -148,6 +152,21 @@ def wired() -> RemoteEngine:
     )
     engine.choose(COLUMNS)
     return engine
+
+
+def wired_of(
+    kind: Callable[[], LocalEngine], *, is_secure: bool = False
+) -> Callable[[], RemoteEngine]:
+    """The same sites behind the wire, asked with noise."""
+
+    def wired() -> RemoteEngine:
+        parts = {name: client.data for name, client in kind().clients.items()}
+        how = SecureEngine if is_secure else RemoteEngine
+        engine = how(federation(parts, secure=is_secure), parts)
+        engine.choose_publicly(COLUMNS)
+        return engine
+
+    return wired
 
 
 def secure(**terms: Any) -> SecureEngine:
@@ -393,8 +412,10 @@ REACHED: dict[str, list[Callable[..., Any]]] = {
             PARTS, sample_weight={name: np.ones(len(rows)) for name, rows in PARTS.items()}
         ),
         fit(weighed, **PRIVATE),
+        fit(wired_of(weighed), **PRIVATE),
+        fit(wired_of(weighed, is_secure=True), **PRIVATE),
     ],
-    "noise-persons": [fit(owned, **PRIVATE)],
+    "noise-persons": [fit(owned, **PRIVATE), fit(wired_of(owned), **PRIVATE)],
     "noise-relay": [fit(relayed, **PRIVATE)],
     "secure-participation": [fit(secure, participation=0.5)],
     "secure-steps": [
@@ -410,6 +431,7 @@ REACHED: dict[str, list[Callable[..., Any]]] = {
         fit(relayed, init="random"),
         evaluated(relayed, metrics=[Lonely()]),
     ],
+    "relay-lines": [fit(relayed_under_masks)],
     "mixture-participation": [
         fit(**MIXTURE, participation=0.5),
         fit(wired, **MIXTURE, participation=0.5),
@@ -531,10 +553,19 @@ REACHED: dict[str, list[Callable[..., Any]]] = {
         model(init=START, n_init=2),
         model(FederatedGaussianMixture, means_init=START, n_init=2),
     ],
+    "start-shape": [
+        fit(init=START[:2]),
+        fit(texts, init=START[:, :1]),
+        fit(init=START, prepare=PreprocessingSpec(pca=1)),
+        fit(wired, init=START[:, :1], prepare=PreprocessingSpec()),
+        fit(start=State.at(START[:2]), **MIXTURE),
+    ],
     "start-means": [model(FederatedGaussianMixture, weights_init=np.ones(3) / 3)],
     "choice-start": [
         model(init=START, n_clusters="auto"),
         fit(init=START, n_clusters=[2, 3]),
+        fit(start=State.at(START), n_clusters="auto", **MIXTURE),
+        model(FederatedGaussianMixture, means_init=START, n_components="auto"),
         chosen(init=START),
     ],
     "choice-quality": [
@@ -571,7 +602,11 @@ REACHED: dict[str, list[Callable[..., Any]]] = {
         clients(protection="groups"),
         lambda **_: FederatedKMeans(3, protection="groups").fit_engine(plain()),
     ],
-    "labels-none": [evaluated(plain, labels=True), evaluated(wired, labels=True)],
+    "labels-none": [
+        evaluated(plain, labels=True),
+        evaluated(wired, labels=True),
+        evaluated(plain, classes=["sick", "well"]),
+    ],
     "site-file-limits": [command("fit", "site.toml", "-k", 3, "--min-cluster-size", 5)],
     "site-file-labels": [
         command("evaluate", "model.json", "site.toml", "--label-column", "where"),

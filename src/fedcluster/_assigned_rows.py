@@ -84,7 +84,7 @@ class AssignedRows:
         return Box.unbounded(self.n_columns_out) if how is None else how.enclosing(ranges)
 
     def apply(self, data: Data) -> Data:
-        """Return the prepared rows with their clusters."""
+        """Return the prepared rows with their clusters; without these where no row is left."""
         how = self.preprocessor
         if how is None:
             rows = data.take(np.logical_not(np.isnan(data.X).any(axis=1)))
@@ -92,6 +92,8 @@ class AssignedRows:
             ignoring = how.missing == "ignore"
             data = data.take(how.complete(data)) if ignoring or self.told else data
             rows = how.apply(data)
+        if not len(rows):
+            return rows
         labels = Assignment(self.assigned.state, self.assigned.step).labels(rows.X)
         if how is not None and self.told is not None:
             rows = self.told.apply(data)

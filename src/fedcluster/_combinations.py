@@ -67,9 +67,10 @@ def _replicates(fit: FitSpec) -> bool:
     return bool(fit.stability)
 
 
-def _given(fit: FitSpec) -> bool:
-    """Return whether the start is given as centres."""
-    return isinstance(fit.init, np.ndarray) or fit.start is not None
+def _centres_given(fit: FitSpec) -> str:
+    """Return by which option the start is given as centres; "" if it is not."""
+    means = "means_init" if fit.start is not None else ""
+    return "init" if isinstance(fit.init, np.ndarray) else means
 
 
 def _told_apart(fit: FitSpec) -> bool:
@@ -79,7 +80,12 @@ def _told_apart(fit: FitSpec) -> bool:
 
 def _started(fit: FitSpec) -> bool:
     """Return whether the start is found in another way than where nothing is said of it."""
-    return _given(fit) or fit.sums_only or not isinstance(fit.init, str) or fit.init != "auto"
+    return (
+        bool(_centres_given(fit))
+        or fit.sums_only
+        or not isinstance(fit.init, str)
+        or fit.init != "auto"
+    )
 
 
 def _first_set(*names: str) -> Callable[[FitSpec], str]:
@@ -197,7 +203,7 @@ OF_COSINE: Conditions = {
 OF_IGNORED: Conditions = {"missing-algorithm": _other_name, "missing-fuzzy": _fuzzy}
 
 OF_FIT: Conditions = {
-    "choice-start": lambda fit: _chooses(fit) and isinstance(fit.init, np.ndarray),
+    "choice-start": lambda fit: _chooses(fit) and _centres_given(fit),
     "choice-quality": lambda fit: _chooses(fit) and fit.quality == "better",
     "choice-rule": _unused_rule,
     "choice-elbow": _flat,
@@ -206,7 +212,7 @@ OF_FIT: Conditions = {
     "algorithm-fuzzy": _with_hard_name,
     "algorithm-hard": _with_fuzzy_name,
     "algorithm-tol": lambda fit: fit.algorithm in ("kfed", "fedavg") and _first_set("tol")(fit),
-    "start-starts": lambda fit: _given(fit) and (fit.n_init or 1) > 1,
+    "start-starts": lambda fit: _centres_given(fit) and (fit.n_init or 1) > 1,
     "sums-init": lambda fit: fit.sums_only and _told_apart(fit),
     "quality-start": lambda fit: fit.quality == "better" and _started(fit),
     "quality-participation": lambda fit: fit.quality == "best" and _samples(fit),
@@ -215,6 +221,9 @@ OF_EXACT: Conditions = {"epsilon-alone": _first_set("delta", "group_size", "boun
 OF_CLUSTERS: Conditions = {
     "mixture-alone": _first_set("covariance_type", "reg_covar", "noise", "start")
 }
+
+UNFIT_FOR_NOISE = ("noise-weights", "noise-persons")
+"""Why rows cannot be asked with noise, as sites tell it."""
 
 OF_CHUNKS: Conditions = {
     "stability-chunks": _replicates,
@@ -363,7 +372,7 @@ def check_sites(job: Any, sites: Iterable[SiteInfo]) -> None:
     if getattr(job, "epsilon", None) is None:
         if _telling(sites, "PrivacyBudget"):
             raise refused("budget-exact")
-    elif unfit := [key for site in sites for key in site.refuses]:
+    elif unfit := [site.refuses for site in sites if site.refuses in UNFIT_FOR_NOISE]:
         raise refused(unfit[0])
     elif _telling(sites, "Groups"):
         raise refused("noise-groups")

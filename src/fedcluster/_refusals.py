@@ -503,6 +503,13 @@ RELAYS = (
         "use sums only",
         "A relay hides its sites behind their total, in which no local centres are left.",
     ),
+    Row(
+        "relay-lines",
+        ("lines=True of a relay", SECURE),
+        "relay {relay!r} has secure sums, of which nobody knows who is in a line",
+        "leave lines = true out",
+        "A line of too few sites is held back by the sums of each, and nobody sees these.",
+    ),
 )
 
 MIXTURES = (
@@ -731,6 +738,15 @@ STARTS = (
         "From one start there is one result.",
     ),
     Row(
+        "start-shape",
+        ("init as an array, means_init", "n_clusters and the columns"),
+        "{option} has shape {shape}, but n_clusters={n_clusters} and the rows have {n_columns} "
+        "columns",
+        "give a centre for each cluster, with a value for each column",
+        "Prepared rows have a column for each text that is common enough, or for each principal "
+        "component.",
+    ),
+    Row(
         "start-means",
         ("weights_init, precisions_init", "no means_init"),
         "weights_init and precisions_init need means_init",
@@ -742,10 +758,9 @@ STARTS = (
 CHOICES = (
     Row(
         "choice-start",
-        (K, "init as an array"),
-        "init is an array, which is a start for one number of clusters, but n_clusters="
-        "{n_clusters!r};",
-        "give init by name",
+        (K, "init as an array, means_init"),
+        "{option} is a start for one number of clusters, but n_clusters={n_clusters!r};",
+        "leave it out",
         "Each k that is tried needs a start with k centres.",
     ),
     Row(

@@ -234,14 +234,6 @@ def rows_of(sites: Iterable[SiteInfo]) -> tuple[float, ...]:
     return tuple(site.n_rows for site in sites if site.n_rows is not None)
 
 
-def weight_of(sites: Iterable[SiteInfo]) -> float:
-    """Return what all rows weigh that the sites tell of; a site that tells no weight has rows."""
-    sites = tuple(sites)
-    together = next((site.total_weight for site in sites if site.total_weight is not None), None)
-    told = (site.n_rows if site.weight is None else site.weight for site in sites)
-    return sum(n for n in told if n is not None) if together is None else together
-
-
 def distinct_limits(sites: Iterable[SiteInfo]) -> list[tuple[Limit, ...]]:
     """Return the limits that sites tell of, once for all sites that share them."""
     return list({id(site.limits): site.limits for site in sites}.values())

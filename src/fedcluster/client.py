@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from math import isfinite
+from math import fsum, isfinite
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,7 @@ from fedcluster.io._columns import (
 )
 from fedcluster.io._rows import in_order, n_columns_of
 from fedcluster.kernels._threads import blas_on_one_thread, thread_count
+from fedcluster.metrics._moments import row_weights
 from fedcluster.privacy import Grouping, Groups, MinRows
 from fedcluster.privacy._limits import GroupCounter, Persons, behind_groups
 from fedcluster.privacy._noise import check_noise, with_noise
@@ -48,7 +49,6 @@ ONE_THREAD = 1 << 13
 """Numbers up to which BLAS never starts a thread; a dot product does from 10,000."""
 NO_ROW = "there is no row of positive weight"
 ALL_DROPPED = "no row is left after those with a missing value are dropped"
-NONE_ASSIGNED = "no row is left: each has a missing value, or belongs to no cluster of the model"
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,18 +244,30 @@ class Client:
             limits = (*limits, *self.told)
         if self.protection is not None:
             limits = (self.protection.groups.limit, *limits)
-        rows = self.rows  # without weight they do not count, as over a network
-        n_rows, unfit = float(len(rows)), self._unfit_for_noise(rows)
-        if isinstance(rows, Data):
-            n_rows = rows.weighed().n_rows
+        n_rows, weight = self._size()
         return SiteInfo(
             self.name,
             limits,
             self.streams and not self.told,  # how many rows there are depends on rows
             n_rows=n_rows,
-            n_columns=n_columns_of(rows),
-            refuses=(unfit,) if unfit else (),
+            weight=weight,
+            n_columns=n_columns_of(self.rows),
+            refuses=self._unfit_for_noise(self.rows),
         )
+
+    def _size(self) -> tuple[float, float]:
+        """Return how many rows have a weight, and what they weigh, as `SiteSize` tells both.
+
+        Rows in chunks are read for it if they have weights.
+        """
+        rows = self.rows
+        if not _has(rows, "weight"):
+            n_rows = rows.n_rows if isinstance(rows, Data) else float(len(rows))
+            return n_rows, n_rows
+        chunks = [rows] if isinstance(rows, Data) else rows.chunks()
+        sizes = [(each.n_rows, row_weights(each).sum()) for each in map(Data.weighed, chunks)]
+        n_rows, weight = (fsum(each) for each in zip(*sizes, strict=True))
+        return n_rows, weight
 
     def introduce(
         self,
@@ -368,11 +380,11 @@ class Client:
             added = iter(self._chunk_by_chunk(additive) if additive else ())
             answers = []
             for task in tasks:
-                streamed = self._is_streamed(task)
-                if self._may_be_empty(task) and not streamed and not len(self.rows_for(task)):
-                    answers.append(self._leaving(task, self._no_answer(task), 0))
-                    continue
-                full, n_rows = next(added) if streamed else self._step(task, self.rows_for(task))
+                full, n_rows = (
+                    next(added)
+                    if self._is_streamed(task)
+                    else self._step_if_any(task, self.rows_for(task))
+                )
                 answers.append(self._leaving(task, full, n_rows))
             return answers
 
@@ -419,9 +431,8 @@ class Client:
     def rows_for(self, task: Task) -> Data:
         """Return all rows as a task wants them."""
         data = self.data if task.preprocessor is None else self._prepared_rows(task.preprocessor)
-        if not len(data) and task.noise is None:
-            assigned = task.preprocessor is not None and task.preprocessor.assigned is not None
-            raise ValueError(NONE_ASSIGNED if assigned else ALL_DROPPED)
+        if not len(data) and task.noise is None and data.assigned is None:
+            raise ValueError(ALL_DROPPED)
         if task.resampled is not None:  # may leave none
             return resampled(data, task.resampled, self.name, self.key)
         return data
@@ -446,11 +457,14 @@ class Client:
         return [totals.get(i) or (self._no_answer(task), 0) for i, task in enumerate(tasks)]
 
     def _of_chunk(self, tasks: Sequence[Task], chunk: Data) -> dict[int, tuple[Summary, int]]:
-        """Return a chunk's answers and numbers of rows, by task, where it has rows for the task."""
+        """Return a chunk's answers and numbers of rows, by task, where it has rows for the task.
+
+        Those that were assigned to no cluster count as such.
+        """
         return {
-            i: self._step(task, data)
+            i: self._step_if_any(task, data)
             for i, (task, data) in enumerate(zip(tasks, _prepared(chunk, tasks), strict=True))
-            if len(data)
+            if len(data) or data.assigned is not None
         }
 
     def _chunks(self) -> Iterable[Data]:
@@ -468,6 +482,10 @@ class Client:
                 counter.add(chunk.groups)
             yield chunk
         self._persons = counter.persons() or None
+
+    def _step_if_any(self, task: Task, data: Data) -> tuple[Summary, int]:
+        """Return the same of rows that may all have been left out, such as those of no cluster."""
+        return self._step(task, data) if len(data) else (self._no_answer(task), 0)
 
     def _step(self, task: Task, data: Data) -> tuple[Summary, int]:
         """Return a task's answer before the filters, and how many rows it was asked about.
@@ -496,16 +514,13 @@ class Client:
         return data.take(_first_of_each(data.groups, self.rows_per_person))
 
     def _unfit_for_noise(self, rows: Data | RowStream) -> str:
-        """Return which combination these rows and noise are, if that is refused; "" if not.
-
-        Of rows in chunks that is known only of a chunk.
-        """
-        if not isinstance(rows, Data) or self.protection is not None:
+        """Return which combination these rows and noise are, if that is refused; "" if not."""
+        if self.protection is not None:
             return ""
-        if rows.sample_weight is not None:
+        if _has(rows, "weight"):
             return "noise-weights"
         without = self.rows_per_person is None or self.streams
-        return "noise-persons" if rows.groups is not None and without else ""
+        return "noise-persons" if _has(rows, "group") and without else ""
 
     def _passes(self, counts: Floats, n_rows: int) -> NDArray[np.bool_]:
         """Tell for groups of so many rows, each as a line, whether the filters let them out."""
@@ -547,6 +562,13 @@ class Client:
         if self._last_step is None or self._last_step[0] is not step:
             self._last_step = step, repr(step)
         return self._last_step[1]
+
+
+def _has(rows: Data | RowStream, part: str) -> bool:
+    """Return whether rows have weights, or persons; of a stream, as far as it says (`beside`)."""
+    if isinstance(rows, Data):
+        return (rows.sample_weight if part == "weight" else rows.groups) is not None
+    return part in getattr(rows, "beside", ())
 
 
 def _first_of_each(groups: NDArray[np.int64], n: int) -> NDArray[np.bool_]:

@@ -857,14 +857,14 @@ class SiteInfo:
     n_columns : int or None
         How many columns its rows have, where it told that; it does not count in a comparison.
     secure : bool, default=False
-        Whether it tells sums of all sites only: then the next two are known instead of its own.
-    total_rows, total_weight : float or None
-        How many rows all sites hold together and what they weigh; they do not count either.
+        Whether it tells sums of all sites only: then the next is known instead of its own.
+    total_rows : float or None
+        How many rows all sites hold together; it does not count either.
     log : str
         The hash of the last line of its log, where it keeps one; it does not count either.
-    refuses : tuple of str
-        Which questions with noise its rows cannot be asked, by the keys of
-        `fedcluster._refusals.REFUSALS`; of sites in this process. It does not count either.
+    refuses : str
+        Why its rows cannot be asked with noise, by the key in `fedcluster._refusals.REFUSALS`; ""
+        if they can. It does not count either.
     """
 
     name: str
@@ -878,9 +878,8 @@ class SiteInfo:
     n_columns: int | None = field(default=None, compare=False)
     secure: bool = False
     total_rows: float | None = field(default=None, compare=False)
-    total_weight: float | None = field(default=None, compare=False)
     log: str = field(default="", compare=False)
-    refuses: tuple[str, ...] = field(default=(), compare=False)
+    refuses: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,8 +20,8 @@ from fedcluster._specifications import (
     Fit,
     Profile,
     SelectK,
+    rows_of,
     smallest_of,
-    weight_of,
 )
 from fedcluster._stability import Stability
 from fedcluster.algorithms import FFCM
@@ -43,7 +43,7 @@ from fedcluster.metrics._moments import Moments
 from fedcluster.metrics._objectives import objective_name
 from fedcluster.model import Model
 from fedcluster.preprocessing import FitReport, PreprocessingSpec, Preprocessor
-from fedcluster.preprocessing._fitting import Fitted
+from fedcluster.preprocessing._fitting import Fitted, n_columns_out
 from fedcluster.preprocessing._fitting import fit as fit_preprocessor
 from fedcluster.preprocessing._moments import Covariance, Missing
 from fedcluster.preprocessing._spec import agree, for_metric
@@ -199,7 +199,7 @@ def execute(
     seed, how, steps = drawn(job.seed), preprocessing_of(job), steps_of(job)
     if isinstance(job, Evaluate):
         job = replace(job, metrics=tuple(map(_metric, job.metrics)))
-        job = _with_classes(job, engine, steps) if job.labels else job
+        job = _with_classes(job, engine, steps)
     fitting = _fitting(how, engine, steps, job) if isinstance(how, PreprocessingSpec) else None
     plan_of(job, engine.introduce(steps=steps), seed)  # refuses what makes no sense for them
     listener = Listener(robust_rule(job, engine.introduce(), seed))
@@ -456,6 +456,8 @@ def _fitting(
     if isinstance(job, Fit):
         texts = [each.name for each in schema.columns if each.kind == "text"]
         check_weights(job, {*texts, *how.named})
+    if job is not None and (width := n_columns_out(how, schema)) is not None:
+        _check_width(job, width)
     return fit_preprocessor(how, schema)
 
 
@@ -533,7 +535,7 @@ def plan_of(
             n_references=0 if model.assigned_by else job.n_references,  # theirs are the nearest
             seed=seed,
         )
-    n_rows = weight_of(sites)
+    n_rows = sum(rows_of(sites))
     fit = within(job, n_rows) if isinstance(job, Fit) else _fit_of(within(job, n_rows))
     ks = tried(fit.n_clusters)
     fit = replace(fit.at(sites), seed=seed)
@@ -604,18 +606,22 @@ def tried(n_clusters: Any, n_rows: float = MOST_CLUSTERS) -> tuple[int, ...] | N
 
 
 def _with_classes(job: Evaluate, engine: Engine, steps: Sequence[PlannedStep]) -> Evaluate:
-    """Return a comparison with all labels that the sites tell of, in alphabetical order.
+    """Return the job; a comparison with labels with those known, or all that the sites tell of.
 
     Raises
     ------
     InputError
         If a site has none, or no site may tell one.
     """
+    if not job.labels and job.classes is None:
+        return job
     sites = engine.introduce(labels=True, steps=steps)
     by_site = {site.name: site.labels for site in sites if site.answered}
     lacking = [site for site, classes in by_site.items() if classes is None]
     if lacking:
         raise refused("labels-none", sites=", ".join(lacking))
+    if not job.labels:
+        return job
     every = {label for classes in by_site.values() for label in classes or ()}
     if not every:
         raise InputError(
@@ -698,17 +704,25 @@ def model_of_job(job: OfModel) -> Model:
 
 
 def _check_width(job: Job, d: int) -> None:
-    """Refuse bounds or a start of another number of columns than d."""
+    """Refuse bounds or a start of another number of columns than d.
+
+    Raises
+    ------
+    InputError
+        With what to do.
+    """
     if isinstance(job, OfModel):
         return
     fit = job if isinstance(job, Fit) else _fit_of(job)
     if fit.rule is not None:
         fit.rule.check(d)
-    given = {"init": fit.init, "start": fit.start}
-    for name, start in given.items():
+    k, means = fit.n_clusters, fit.means
+    given = {"init": fit.init, "means_init": fit.start}
+    for option, start in given.items():
         centers = start.centers if isinstance(start, State) else start
-        if isinstance(centers, np.ndarray) and centers.shape != (fit.n_clusters, d):
-            raise InputError(
-                f"{name} has shape {centers.shape}, but n_clusters={fit.n_clusters} and the rows "
-                f"have {d} columns"
+        if isinstance(centers, np.ndarray) and centers.shape != (k, d):
+            raise refused(
+                "start-shape", option=option, shape=centers.shape, n_clusters=k, n_columns=d
             )
+    if means is not None and means.centers.shape[1] != d:
+        raise InputError(f"means have {means.centers.shape[1]} columns, the rows have {d}")

@@ -359,7 +359,8 @@ def run_plan(
         communication_rounds.append(_exchange(tasks, answers))
         answers = answers if listener is None else listener(tasks, answers)
         if len(communication_rounds) == 1 and not any(communication_rounds[0].values_sent.values()):
-            raise HeldBackError(_who_held_back(engine, communication_rounds[0]))
+            assigned = any(task.preprocessor and task.preprocessor.assigned for task in tasks)
+            raise HeldBackError(_who_held_back(engine, communication_rounds[0], assigned))
         if watch is not None:
             watch(communication_rounds[-1])
 
@@ -404,8 +405,11 @@ def _added(numbers: Sequence[ArrayLike]) -> list[int]:
     return added
 
 
-def _who_held_back(engine: Engine, exchange: CommunicationRound) -> str:
-    """Return the message that says why the first exchange brought nothing."""
+def _who_held_back(engine: Engine, exchange: CommunicationRound, assigned: bool) -> str:
+    """Return the message that says why the first exchange brought nothing.
+
+    Rows that the sites ``assigned`` may belong to no cluster.
+    """
     if not exchange.answered:
         return f"no site answered in the first round: {', '.join(exchange.missing)} did not"
     by_limit: dict[str, list[str]] = {}
@@ -415,7 +419,8 @@ def _who_held_back(engine: Engine, exchange: CommunicationRound) -> str:
             by_limit.setdefault(limit, []).append(site.name)
     limits = "; ".join(f"{limit} at {', '.join(names)}" for limit, names in by_limit.items())
     return (
-        f"no site sent anything, every group of rows is smaller than its site's limit ({limits}): "
+        f"no site sent anything, every group of rows is smaller than its site's limit ({limits})"
+        f"{' or belongs to no cluster of the model' * assigned}: "
         "lower the limit or ask for fewer clusters"
     )
 

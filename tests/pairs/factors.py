@@ -226,25 +226,6 @@ IMPOSSIBLE: Mapping[frozenset[tuple[str, str]], str] = {
                 ("classes", "('a', 'b', 'c')"),
             ]
         ],
-        "a start has as many centres and columns as there are clusters and prepared columns": [
-            (start, other)
-            for start in [("init", "array"), ("start", "means"), ("means", "given")]
-            for other in [
-                ("n_clusters", "1"),
-                ("prepare", "pca"),
-                ("text", "True"),
-                ("dates held", "True"),
-            ]
-        ],
-        "a start is of one number of clusters": [
-            (("start", "means"), ("n_clusters", several)) for several in ("auto", "(2, 3, 4)")
-        ],
-        "at a site all of whose rows are noise, no cluster has a profile": [
-            (("noise", "True"), ("n_clusters", "1"))
-        ],
-        "classes are labels that sites have told": [
-            (("classes", "('a', 'b', 'c')"), ("site.label_column", "None"))
-        ],
         "there is no such column": [
             (("site.codes", "town"), ("text", "False")),
             (("site.dates", "age"), ("dates held", "False")),

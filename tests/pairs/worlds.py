@@ -24,7 +24,7 @@ from fedcluster._artefacts import model_of
 from fedcluster._assigned_rows import row_transform
 from fedcluster._site import SiteFile
 from fedcluster.client import Client
-from fedcluster.core import Answers, Engine, SiteInfo, Task
+from fedcluster.core import Answers, Engine, SiteInfo, State, Task
 from fedcluster.engines import LocalEngine, Relay
 from fedcluster.engines._recorded import RecordedEngine
 from fedcluster.engines._remote import RemoteEngine
@@ -438,7 +438,7 @@ def job_of(world: World) -> Any:
     given = {name: factors[name][world.c[name]] for name in factors}
     if world.job_name == "fit":
         given["prepare"] = with_columns(given["prepare"], world)
-        given["init"] = for_width(given["init"], world)
+        given |= {name: for_width(given[name], world) for name in ("init", "start", "means")}
     if "model" in given and world.job_name in ("evaluate", "profile"):
         given["model"] = model(given["model"])
     return kind(**given)
@@ -450,8 +450,19 @@ def with_columns(prepare: PreprocessingSpec | None, world: World) -> Preprocessi
     return replace(prepare, dates=dates) if prepare is not None and dates else prepare
 
 
-def for_width(init: Any, world: World) -> Any:
-    return init
+def for_width(start: Any, world: World) -> Any:
+    """A start with as many centres and columns as there are clusters and prepared columns."""
+    if isinstance(start, State):
+        centers = for_width(start.centers, world)
+        return replace(start, centers=centers, weights=start.weights[: len(centers)])
+    if not isinstance(start, np.ndarray):
+        return start
+    k, more = 1 if world.c["n_clusters"] == "1" else len(start), 0
+    if world.site["columns"] is None and world.c["prepare"] != "none":
+        texts = world.c["text"] == "True" and world.c["prepare"] != "median"
+        more = len(TOWNS) * texts + bool(world.site["dates"])
+    d = 2 if world.c["prepare"] == "pca" else len(NUMBERS) + more
+    return np.pad(start, ((0, 0), (0, more)))[:k, :d]
 
 
 @cache

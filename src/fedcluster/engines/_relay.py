@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from fedcluster._refusals import refused
 from fedcluster.client import AuditRecord
 from fedcluster.core import (
-    TOGETHER,
     Answers,
     Column,
     Engine,
@@ -75,9 +74,6 @@ class Relay:
     (['east', 'west'], array([12., 12.]))
     """
 
-    protection = None
-    streams = True
-
     def __init__(
         self,
         name: str,
@@ -109,6 +105,8 @@ class Relay:
         PolicyError
             If a step that will be asked does not add up, too few of them answered, or their
             columns are not the same.
+        RefusedError
+            If lines of few sites are to be held back, and no site tells its own sums.
         """
         for step in asked.get("steps", ()):
             if not isinstance(step, type):
@@ -116,6 +114,8 @@ class Relay:
         sites = self.engine.introduce(**asked)
         heard = [site for site in sites if site.answered]
         self._check_enough(len(heard))
+        if self.lines and any(site.secure for site in heard):
+            raise refused("relay-lines", relay=self.name)
         own = Limit("Relay", (("fewest", self.fewest), ("lines", self.lines)))
         widths = {site.n_columns for site in heard}
         if len(widths) > 1:
@@ -179,11 +179,6 @@ class Relay:
 
     def _shared_lines(self, answers: Answers) -> NDArray[np.bool_]:
         """Return which lines enough sites have a weight in, (k,) booleans."""
-        if TOGETHER in answers.by_site:
-            raise PolicyError(
-                f"relay {self.name!r} has secure sums, of which nobody knows who is in a line: "
-                "leave lines = true out"
-            )
         sites: NDArray[np.intp] = np.sum([a.weights > 0 for a in answers.by_site.values()], axis=0)
         return sites >= self.fewest
 

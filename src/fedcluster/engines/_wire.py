@@ -398,10 +398,7 @@ def read_summaries(arrays: Arrays) -> list[Summary]:
         raise WireError(f"the answers are not whole: {error}") from error
 
 
-LEARNT = (
-    *("name", "answered", "n_rows", "weight", "n_columns"),
-    *("total_rows", "total_weight", "refuses"),
-)
+LEARNT = ("name", "answered", "n_rows", "weight", "n_columns", "total_rows")
 """Facts of a site that no reply states: they follow from who answers, and what."""
 
 ASKED = {"described": "columns", "labels": "labels"}

@@ -254,5 +254,5 @@ def checked_init(init: Any, n_clusters: Any) -> Any:
     if isinstance(init, str):
         return one_of("init", init, INITS, "an array or a callable")
     if not isinstance(n_clusters, Integral):
-        raise refused("choice-start", n_clusters=n_clusters)
+        raise refused("choice-start", option="init", n_clusters=n_clusters)
     return check_array(init, dtype=np.float64)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from math import log
+from numbers import Integral
 from typing import Any, Literal
 
 import numpy as np
@@ -256,6 +257,8 @@ class FederatedGaussianMixture(Federated):
             if self.weights_init is not None or self.precisions_init is not None:
                 raise refused("start-means")
             return None
+        if not isinstance(self.n_components, Integral):
+            raise refused("choice-start", option="means_init", n_clusters=self.n_components)
         means = np.array(self.means_init, dtype=np.float64)
         weights = np.zeros(len(means))
         if self.weights_init is not None:

@@ -131,7 +131,12 @@ class MatrixReader:
                 )
         size = chunk_rows_of(self.chunk_rows, len(chosen))
         return StreamedRows(
-            matrix.title, chosen, matrix.dtype, lambda: matrix.n_rows, lambda: self._read(size)
+            matrix.title,
+            chosen,
+            matrix.dtype,
+            lambda: matrix.n_rows,
+            lambda: self._read(size),
+            self.roles.beside,
         )
 
     def _read(self, size: int) -> Iterator[Data]:

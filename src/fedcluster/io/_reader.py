@@ -109,6 +109,11 @@ class ColumnRoles:
         return [name for name in parts if name is not None]
 
     @property
+    def beside(self) -> tuple[str, ...]:
+        """Return which parts come with the values: "weight", "group", "label"."""
+        return tuple(p for p in ("weight", "group", "label") if getattr(self, p) is not None)
+
+    @property
     def texts(self) -> list[str]:
         """Return the columns that are read as they are written."""
         return [name for name in (self.site, self.group, self.label) if name is not None]

@@ -151,6 +151,8 @@ class StreamedRows:
         ``count()`` returns the number of rows, of those without weight too.
     read : callable
         ``read()`` returns the chunks.
+    beside : tuple of str
+        What comes with the rows: "weight", "group", "label".
     """
 
     title: str
@@ -158,6 +160,7 @@ class StreamedRows:
     dtype: np.dtype[Any] = field(repr=False)
     count: Callable[[], int] = field(repr=False)
     read: Callable[[], Iterator[Data]] = field(repr=False)
+    beside: tuple[str, ...] = field(default=(), repr=False)
 
     def __len__(self) -> int:
         return self.count()

@@ -153,7 +153,12 @@ def parquet_rows(
 
     title = ", ".join(str(file.path) for file in files)
     return StreamedRows(
-        title, roles.chosen, dtype, lambda: sum(file.n_rows for file in files), chunks
+        title,
+        roles.chosen,
+        dtype,
+        lambda: sum(file.n_rows for file in files),
+        chunks,
+        roles.beside,
     )
 
 
@@ -233,6 +238,7 @@ def cached_rows(
         np.dtype(np.float64),
         lambda: len(copy()),
         lambda: copy().chunks(max(1, SMALL // len(roles.chosen))),
+        roles.beside,
     )
 
 

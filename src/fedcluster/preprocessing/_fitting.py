@@ -81,6 +81,20 @@ def fit(prepare: PreprocessingSpec, schema: Schema, *, seed: int = 0) -> Plan[Fi
     return Fitted(scaled, report)
 
 
+def n_columns_out(prepare: PreprocessingSpec, schema: Schema) -> int | None:
+    """Return how many columns prepared rows will have; None where counts of texts decide.
+
+    Raises
+    ------
+    InputError
+        If a column cannot be prepared so.
+    """
+    if prepare.pca is not None:
+        return prepare.pca
+    first, _ = _first(prepare, schema)
+    return None if first.categories else len(first.names)
+
+
 def _first(prepare: PreprocessingSpec, schema: Schema) -> tuple[Preprocessor, dict[str, str]]:
     """Return the columns before they are fitted, and the reasons for which others are left out."""
     columns: list[AnyColumn] = []

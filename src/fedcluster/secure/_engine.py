@@ -308,8 +308,8 @@ class SecureEngine(RemoteEngine):
                 raise SiteError(
                     f"{name} names {len(site.columns)} columns, the rows have {whole.n_columns}"
                 )
-            known = replace(site, total_rows=whole.n_rows, total_weight=whole.weight)
-            self._sites[name] = replace(known, n_columns=whole.n_columns)
+            n_columns = whole.n_columns
+            self._sites[name] = replace(site, total_rows=whole.n_rows, n_columns=n_columns)
         self._total = replace(whole, columns=self._sites[self._left[0]].columns)
 
     def _check(self, task: Task, total: Summary) -> None:
