@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -21,6 +22,7 @@ from secure_sites import Wire, federation, site
 from fedcluster import Client, Data, LocalEngine, State
 from fedcluster._artefacts import model_of
 from fedcluster.algorithms import Lloyd
+from fedcluster.algorithms._variance_tree import VarianceTree
 from fedcluster.engines._remote import RemoteEngine
 from fedcluster.errors import HeldBackError, InputError, SiteError
 from fedcluster.federation._conduct import conduct
@@ -28,6 +30,8 @@ from fedcluster.jobs import Evaluate, Fit, execute
 from fedcluster.model import Model
 from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.privacy import Groups
+from fedcluster.recipes._crossover import distinct
+from fedcluster.recipes._seeds import best_seeds
 from fedcluster.secure._engine import SecureEngine
 
 ROWS = np.arange(12.0)[:, None]
@@ -172,6 +176,57 @@ def test_there_are_as_many_clusters_as_rows_however_light_these_are(is_secure: b
     found = execute(Fit(5, init="sums"), engine, columns=["x0"]).outcome.value
     assert found.state.weights.sum() == pytest.approx(4.5)
     assert len(found.state.weights) == 5
+
+
+def nearly(rng: np.random.Generator, rows: np.ndarray) -> np.ndarray:
+    """Rows whose last digits differ."""
+    return rows * (1 + 2.0**-52 * rng.integers(-2, 3, size=rows.shape))
+
+
+@pytest.mark.parametrize(("seed", "m"), [(0, None), (1, None), (3, 2.0)])
+def test_rounding_does_not_choose_among_starts_with_the_same_clusters(
+    seed: int, m: float | None
+) -> None:
+    """Restarts often find the same, each with its own numbers; they were ranked by last digits."""
+    rng = np.random.default_rng(seed)
+    rows = rng.normal(size=(60, 3)) + 5 * np.eye(3)[np.arange(60) % 3]
+    found = [
+        best_seeds(State(each, np.ones(60)), 4, 8, np.random.default_rng(1), m)
+        for each in (rows, nearly(rng, rows))
+    ]
+    one, other = ([state.centers for state in each] for each in found)
+    assert len(one) == len(other)
+    np.testing.assert_allclose(one, other, atol=1e-9)
+
+
+def test_rounding_does_not_choose_among_parents_with_the_same_clusters() -> None:
+    members = [SimpleNamespace(inertia=inertia) for inertia in (5.0, 2.0 + 1e-15, 2.0, 2.0 + 1e-6)]
+    assert distinct(members) == [members[1], members[0]]  # type: ignore[arg-type]
+
+
+def test_a_tree_cuts_the_first_of_columns_that_vary_alike_but_for_rounding() -> None:
+    """All columns that are standardised vary alike."""
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(40, 5))
+    rows = (rows - rows.mean(axis=0)) / rows.std(axis=0)
+    tree, first = VarianceTree(2), set()
+    for order in [rng.permutation(40) for _ in range(20)]:
+        state = State()
+        for _ in range(2):
+            state = tree.server_step(state, [tree.client_step(state, Data(rows[order]), rng)], rng)
+        first.add(int(state.memory["feature"][0]))
+    assert first == {0}
+
+
+@pytest.mark.usefixtures("impatient")
+def test_clusters_of_a_search_are_numbered_by_their_weight_whatever_its_start() -> None:
+    """Which member of a population wins is no order."""
+    start = np.array([[0.0], [5.0], [11.0]])
+    weights = np.array([1.0] * 4 + [2.0] * 4 + [3.0] * 4)
+    engine = LocalEngine([Client(name, Data(ROWS, weights)) for name in "ab"])
+    result = execute(Fit(3, init=start, quality="best"), engine, columns=["x"]).outcome.value
+    assert result.state.weights.tolist() == sorted(result.state.weights, reverse=True)
+    assert result.state.weights[0] > result.state.weights[-1]
 
 
 @dataclass(frozen=True)

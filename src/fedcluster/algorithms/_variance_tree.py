@@ -36,6 +36,9 @@ from fedcluster.kernels import hard_pass
 from fedcluster.kernels._rows import Cuts, Places, leaf_sums
 from fedcluster.metrics import Inertia
 
+ROUNDED = 1e-9
+"""Relative difference that is only the rounding of sums."""
+
 TRIES = 6
 """Cuts of one leaf that are undone before it is left as it is."""
 
@@ -215,9 +218,15 @@ class _Tree:
         return cuts
 
     def cut(self, chosen: Places, squares: Floats, centers: Floats) -> _Tree:
-        """Cut leaves at their mean, in their column of largest sum of squares."""
+        """Cut leaves at their mean, in their column of largest sum of squares.
+
+        Of columns with the same sum but for rounding, as all have that are standardised, in the
+        first: the order in which rows were added may not choose between them.
+        """
         again = self.undone[chosen] > 0
-        feature = np.where(again, self.column[chosen], squares[chosen].argmax(axis=1))
+        varying = squares[chosen]
+        largest = varying >= (1 - ROUNDED) * varying.max(axis=1, keepdims=True)
+        feature = np.where(again, self.column[chosen], largest.argmax(axis=1))
         threshold = np.where(again, self.value[chosen], centers[chosen, feature])
         n, fresh = len(self.undone), np.zeros(len(chosen), dtype=np.intp)
         added = chosen, n + np.arange(len(chosen)), feature, threshold, fresh, fresh, fresh

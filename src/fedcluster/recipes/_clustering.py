@@ -144,7 +144,8 @@ def _trimmed(spec: FitSpec) -> TrimmedLloyd:
 def clustering(spec: FitSpec) -> Plan[Result]:
     """Plan a whole clustering, and a last round for its exact inertia.
 
-    Clusters come in canonical order, unless the start was given as centres.
+    Clusters come in canonical order, unless the start was given as centres, and what goes on from
+    it is no search by crossover, in which centres lose their numbers.
 
     Raises
     ------
@@ -163,7 +164,8 @@ def clustering(spec: FitSpec) -> Plan[Result]:
         results = [only]
     best = yield from everyone(best_of(results, algorithm.objective(), spec.seed))
     Assignment(best.state, algorithm)  # refuses clusters that no row could be assigned to
-    state = best.state if start else canonical(best.state, algorithm)
+    numbered = start is not None and spec.quality != "best"
+    state = best.state if numbered else canonical(best.state, algorithm)
     return replace(best, state=state, algorithm=algorithm)
 
 

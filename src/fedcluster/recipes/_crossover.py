@@ -38,6 +38,7 @@ from fedcluster.kernels._lloyd import lloyd as weighted_lloyd
 from fedcluster.metrics import Inertia
 from fedcluster.recipes._breathing import breathe
 from fedcluster.recipes._search import race
+from fedcluster.recipes._seeds import places_by_rise
 from fedcluster.rounds import Plan, gather, iterate
 
 POPULATION = 12
@@ -249,9 +250,9 @@ def _exhaled(member: Member, rng: Generator, seed: int) -> Plan[list[Result]]:
 def distinct(members: Sequence[Member]) -> list[Member]:
     """Return the best members; of those alike one, the first."""
     kept: list[Member] = []
-    for member in sorted(members, key=lambda member: member.inertia):
-        if not kept or member.inertia > kept[-1].inertia * (1 + ALIKE):
-            kept.append(member)
+    for i in places_by_rise([member.inertia for member in members]):
+        if not kept or members[i].inertia > kept[-1].inertia * (1 + ALIKE):
+            kept.append(members[i])
     return kept[:POPULATION]
 
 

@@ -204,7 +204,7 @@ def best_fuzzy_seeds(
         for start in [*(seed.centers for seed in crisp), *drawn]
     ]
     best: list[FuzzyFit] = []
-    for fit in sorted(fits, key=_j_m):
+    for fit in (fits[i] for i in places_by_rise(list(map(_j_m, fits)))):
         if not best or _j_m(fit) > _j_m(best[-1]) * (1 + 1e-6):
             best.append(fit)
     return [State.at(fit.centers) for fit in best[:n_seeds]]
@@ -216,10 +216,29 @@ def _j_m(fit: FuzzyFit) -> float:
 
 
 def _distinct(fits: Sequence[LloydFit]) -> list[LloydFit]:
-    """Return fits by rising inertia without those that differ from the one before by rounding."""
-    ranked = sorted(fits, key=lambda fit: fit.inertia)
-    return [
-        fit
-        for i, fit in enumerate(ranked)
-        if i == 0 or fit.inertia > ranked[i - 1].inertia * (1 + 1e-9)
-    ]
+    """Return fits by rising inertia, one of those that differ by rounding alone."""
+    return [fits[i] for i in places_by_rise([fit.inertia for fit in fits])]
+
+
+def places_by_rise(values: Sequence[float]) -> list[int]:
+    """Return the places of values by their rise; of those that differ by rounding, the first.
+
+    Each is held against the one before it: by more than 1e-9 of it, it is another.
+
+    Fits of the same clusters may number them in other ways. Which of them goes on decides what is
+    drawn next, and their last digits, which depend on the order of rows, may not choose.
+
+    Examples
+    --------
+    >>> places_by_rise([5.0, 2.0, 2.0 - 1e-15, 3.0])
+    [1, 3, 0]
+    """
+    places: list[int] = []
+    before = 0.0
+    for i in sorted(range(len(values)), key=values.__getitem__):
+        if places and values[i] <= before * (1 + 1e-9):
+            places[-1] = min(places[-1], i)
+        else:
+            places.append(i)
+        before = values[i]
+    return places

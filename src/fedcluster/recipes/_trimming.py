@@ -23,6 +23,7 @@ from fedcluster.errors import HeldBackError
 from fedcluster.kernels import nearest
 from fedcluster.metrics._moments import add_by_cluster
 from fedcluster.recipes._search import race
+from fedcluster.recipes._seeds import places_by_rise
 from fedcluster.rounds import Plan, reason, server_update
 
 N_SEEDS = 16
@@ -125,8 +126,7 @@ def trimmed_seeds(
     points = np.concatenate([state.centers, state.centers[copies]])
     weights = np.append(state.weights, np.zeros(len(copies)))
     fits = [_fit(points, weights, n_clusters, trim, rng) for _ in range(RESTARTS * n_seeds)]
-    fits.sort(key=lambda fit: fit[0])
-    distinct = [fit for i, fit in enumerate(fits) if i == 0 or fit[0] > fits[i - 1][0] * (1 + 1e-9)]
+    distinct = [fits[i] for i in places_by_rise([fit[0] for fit in fits])]
     return [State(centers, sizes, round=state.round) for _, centers, sizes in distinct[:n_seeds]]
 
 
