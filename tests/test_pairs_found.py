@@ -33,6 +33,7 @@ from fedcluster.privacy import Groups
 from fedcluster.recipes._crossover import distinct
 from fedcluster.recipes._seeds import best_seeds
 from fedcluster.secure._engine import SecureEngine
+from fedcluster.selection._verdict import _elbow
 
 ROWS = np.arange(12.0)[:, None]
 
@@ -249,3 +250,10 @@ def test_a_model_is_asked_for_shares_of_rows_as_wide_as_prepared_ones(pca: int |
     assert model.fuzzy
     assert shares is not None
     np.testing.assert_array_equal(shares.argmax(axis=1), model.predict(rows.X))
+
+
+def test_a_curve_above_the_line_between_its_ends_bends_at_the_first_of_them() -> None:
+    """By rounding, the last end lay above or below the line."""
+    rng = np.random.default_rng(0)
+    curves = rng.random((50, 3)) * [1.0, 1.0, 3.0] + [0.0, 4.0, -2.0]
+    assert {_elbow(np.array([1.0, 2.0, 3.0]), curve) for curve in curves} == {0}

@@ -194,7 +194,7 @@ def _says(index: str, table: Scores, rule: Rule) -> int | None:
 
 
 def _elbow(ks: Floats, loss: Floats) -> int:
-    """Return where a falling curve lies farthest below the line between its ends.
+    """Return where a falling curve lies farthest below the line between its ends; else the first.
 
     Examples
     --------
@@ -204,7 +204,9 @@ def _elbow(ks: Floats, loss: Floats) -> int:
     if len(ks) < 3 or not np.isfinite(loss).all():
         return int(loss.argmin())
     line = loss[0] + (loss[-1] - loss[0]) * (ks - ks[0]) / (ks[-1] - ks[0])
-    return int((line - loss).argmax())
+    below = line - loss
+    below[[0, -1]] = 0.0  # but for rounding
+    return int(below.argmax())
 
 
 def because(
