@@ -13,7 +13,7 @@ import warnings
 
 import pytest
 from pairs.arrays import array, with_needs
-from pairs.factors import JOBS, Combination, defaults, factors_of, undeclared
+from pairs.factors import JOBS, MEETING, Combination, defaults, factors_of, undeclared
 from pairs.laws import Case, laws_of
 
 from fedcluster._refusals import REFUSALS
@@ -32,6 +32,9 @@ OF_POLICY = r"by the policy of the site: .*"
 
 EVERY = {"fit": 3, "select-k": 2, "evaluate": 1, "profile": 1}
 """Of the combinations of a job, each so many-th is tried at once; all are in the long tests."""
+
+THREES = int(os.environ.get("FEDCLUSTER_PAIRS_THREES", "300"))
+"""How many combinations of three values are tried, drawn by `SEED`."""
 
 PARTS = 8
 """Tests that the combinations of a job are parted into, for processes that run side by side."""
@@ -106,6 +109,15 @@ def test_a_refused_pair_is_in_the_table_and_asks_nobody(job: str) -> None:
 def test_every_combination_obeys_all_laws(job: str, part: int) -> None:
     rows = array(job, SEED, slow=True).rows()[part::PARTS]
     found = [line for c in rows for line in broken(job, c, 0, all_laws=True)]
+    assert not found, "\n".join([f"{len(found)} laws are broken", *found])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("part", range(PARTS))
+def test_combinations_of_three_obey_all_laws(part: int) -> None:
+    """Of factors that meet in one place."""
+    rows = array("fit", SEED).threes(MEETING, THREES)[part::PARTS]
+    found = [line for c in rows for line in broken("fit", c, 0, all_laws=True)]
     assert not found, "\n".join([f"{len(found)} laws are broken", *found])
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from itertools import combinations, product
@@ -232,6 +232,35 @@ class Array:
         alone = [value for value in SLOW if value[0] in known and not self.slow]
         rows += [with_needs(self.job, value) for value in alone]
         return rows
+
+    def threes(self, names: Collection[str], most: int | None = None) -> list[dict[str, str]]:
+        """Combinations that hold each three values of some factors that go together.
+
+        `AllPairs` leaves threes out. Values that are refused in threes alone are in none.
+        """
+        self._learn()
+        rng = random.Random(self.seed)
+        values = [each for each in self.values if each[0][0] in names]
+        every = (three for some in combinations(values, 3) for three in product(*some))
+        left = dict.fromkeys(frozenset(three) for three in every if self._go_together(three))
+        order, rows = list(left), list[dict[str, str]]()
+        rng.shuffle(order)
+        for first in order:
+            if first not in left or len(rows) == most:
+                continue
+            others = [rng.choice(each) for each in rng.sample(self.values, len(self.values))]
+            tried = self._completed([*first, *others]), with_needs(self.job, *sorted(first))
+            for row in tried:
+                if row is not None and first <= row.items() and self.refused(row) is None:
+                    rows.append(row)
+                    for three in combinations([(n, row[n]) for n in row if n in names], 3):
+                        left.pop(frozenset(three), None)
+                    break
+        return rows
+
+    def _go_together(self, values: Iterable[Value]) -> bool:
+        """Whether no two values are refused, as far as is known."""
+        return not any(b in self._against.get(a, ()) for a, b in combinations(values, 2))
 
     def _candidates(
         self, first: list[Value], left: Iterable[frozenset[Value]], rng: random.Random

@@ -248,6 +248,16 @@ IMPOSSIBLE: Mapping[frozenset[tuple[str, str]], str] = {
 SLOW = (("n_clusters", "auto"), ("quality", "best"))
 """Values that take long: with every other value in the long tests, else in one combination."""
 
+MEETING = (
+    *("n_clusters", "algorithm", "init", "m", "sums_only", "metric", "model", "trim", "robust"),
+    *("prepare", "profile", "stability", "participation", "engine", "source", "text", "missing"),
+    *("site.weight_column", "site.group_column", "site.protection", "site.limits"),
+    "site.values_in_memory",
+)
+"""Factors of a fit that meet in one place, and are drawn in threes: what decides which steps are
+asked, how rows are prepared for them, what stands behind a line (weights, persons, groups, limits,
+chunks), and who adds it up. The others are passed on to one step, or are names and numbers."""
+
 NOT_DRAWN = {"name", "path", "federation", "source"}
 """Fields of a site file that are drawn as other factors, or are no choice."""
 
