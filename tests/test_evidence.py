@@ -3,7 +3,6 @@
 import json
 import stat
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,43 +13,34 @@ from fedcluster.core import Column
 from fedcluster.federation._audit_log import AuditLog
 from fedcluster.federation._evidence import evidence, evidence_page, evidence_parts, statement
 from fedcluster.privacy import Grouping, Groups
+from fedcluster.privacy._groups import Examined
 
 COLUMNS = (Column("cost"), Column("age"))
 
 
-def grouped_by_hand(rows: Data) -> tuple[Any, list[np.ndarray]]:
-    """Contributions, and the rows of each group, of two groups that lie far apart."""
-    told = Grouping(Groups(p=3, min_rows=6)).means(rows).contributions()
-    near = rows.X[:, 1] < 100
-    parts = [rows.X[near], rows.X[~near]]
-    return told, parts if told.counts[0] == len(parts[0]) else parts[::-1]
+def examined(rows: Data) -> Examined:
+    return Grouping(Groups(p=3, min_rows=6)).examined(rows, all_columns=True)[1]
 
 
 def test_shares_are_those_of_the_largest_amounts() -> None:
     X = np.array([[1.0, 1], [2, 2], [97, 3], [0, 2], [-50, 1e3], [30, 1e3], [20, 1e3]])
-    told, parts = grouped_by_hand(Data(X, columns=COLUMNS))
-    assert sorted(told.counts.tolist()) == [3, 4]
-    for i, part in enumerate(parts):
+    told, parts = examined(Data(X, columns=COLUMNS)), [X[:4], X[4:]]
+    for part in parts:
+        i = told.counts.tolist().index(len(part))
         size = np.sort(np.abs(part), axis=0)[::-1]
-        np.testing.assert_array_equal(told.largest[i], size[0])
-        np.testing.assert_array_equal(told.second[i], size[1])
-        np.testing.assert_array_equal(told.total[i], size.sum(axis=0))
-        np.testing.assert_array_equal(told.alike[i], np.ptp(part, axis=0) == 0)
+        np.testing.assert_array_equal(told.amounts[i, :, :2], [size[0], size[1], size.sum(axis=0)])
+        np.testing.assert_allclose(told.shares[i, 0, :2], size[0] / size.sum(axis=0))
+        np.testing.assert_array_equal(told.agree[i], np.ptp(part, axis=0) == 0)
 
 
 def test_amounts_of_a_person_are_added_before_they_are_compared() -> None:
     """Rows of one person that take each other away are no large share; weights count."""
     X = np.array([[60.0, 1], [-50, 1], [20, 1], [30, 2], [5, 900], [5, 900], [5, 900]])
-    persons = np.array([1, 1, 2, 3, 4, 5, 6])
-    weight = np.array([1.0, 1, 2, 1, 1, 1, 1])
-    told = (
-        Grouping(Groups(p=3, min_rows=6))
-        .means(Data(X, weight, groups=persons, columns=COLUMNS))
-        .contributions()
-    )
-    i = int(np.argmax(told.total[:, 0]))
-    assert (told.largest[i, 0], told.second[i, 0], told.total[i, 0]) == (40.0, 30.0, 80.0)
-    assert told.counts.tolist() == [3.0, 3.0]
+    persons, weight = np.array([1, 1, 2, 3, 4, 5, 6]), np.array([1.0, 1, 2, 1, 1, 1, 1])
+    told = examined(Data(X, weight, groups=persons, columns=COLUMNS))
+    i = int(np.argmax(told.amounts[:, 2, 0]))
+    assert told.amounts[i, :, 0].tolist() == [40.0, 30.0, 80.0]
+    assert told.counts.tolist() == [3, 3]
 
 
 def site_of(folder: Path, *lines: str, rows: str = "", head: str = "") -> SiteFile:

@@ -66,19 +66,22 @@ def grouped(data: Data | Chunks, protection: Groups | Grouping) -> Any:
     return Client("north", data, protection=protection).data
 
 
-def members(data: Data, p: int = P) -> list[np.ndarray]:
+def members(data: Data, groups: Groups | Grouping | int = P) -> list[np.ndarray]:
     """The rows of each group, found as the site finds them."""
+    groups = Groups(groups) if isinstance(groups, int) else groups
     seen: dict[int, list[int]] = {}
 
     class Spy(partitions.NewGroups):
-        def add(self, units: np.ndarray, points: np.ndarray) -> None:
-            super().add(units, points)
-            for unit, group in zip(self.units[-1], self.groups[-1], strict=True):
+        def add(self, units: np.ndarray, points: np.ndarray, rules: Any = None) -> np.ndarray:
+            before, out = len(self.units), super().add(units, points, rules)
+            made = [np.concatenate([*each[before:], []]) for each in (self.units, self.groups)]
+            for unit, group in zip(*made, strict=True):
                 seen.setdefault(int(group), []).append(int(unit))
+            return out
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("fedcluster.privacy._groups.NewGroups", Spy)
-        grouped(data, Groups(p))
+        grouped(data, groups)
     return [np.array(rows) for _, rows in sorted(seen.items())]
 
 

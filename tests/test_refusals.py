@@ -235,6 +235,7 @@ def site_file(
 
 
 FILE = 'name = "north"\n{}[source]\npath = "rows.csv"\n{}'
+STRICT = '[privacy]\npreset = "strict"\n'
 JOINED = '[federation]\ncoordinator = "127.0.0.1:1"\ninsecure = true\n'
 FILES = [f"{name}.csv" for name in PARTS]
 FITTED = ["fit", *FILES, "--columns", "x0,x1", "-k"]
@@ -629,6 +630,18 @@ REACHED: dict[str, list[Callable[..., Any]]] = {
     "privacy-weights": [
         site_file(FILE.format('weight_column = "x1"\n', "[privacy]\nepsilon = 1.0\ndelta = 1e-6\n"))
     ],
+    "rules-budget": [
+        site_file(FILE.format("", f"[privacy]\nepsilon = 1.0\ndelta = 1e-6\n{rule}\n"))
+        for rule in ('preset = "strict"', "dominance = true", 'sensitive = ["x0"]')
+    ],
+    "rules-limits": [
+        site_file(FILE.format('protection = "limits"\n', f"[privacy]\n{rule}\n"))
+        for rule in ('preset = "strict"', "dominance = true", 'sensitive = ["x0"]')
+    ],
+    "strict-plain": [site_file(FILE.format("", JOINED + STRICT))],
+    "strict-alone": [
+        site_file(FILE.format("", JOINED + 'secure = true\nallow_alone = ["south"]\n' + STRICT))
+    ],
     "colluders-alone": [
         site_file(
             FILE.format("", JOINED + "[privacy]\nepsilon = 1.0\ndelta = 1e-6\ncolluders = 1\n"),
@@ -639,7 +652,10 @@ REACHED: dict[str, list[Callable[..., Any]]] = {
         site_file(FILE.format("", JOINED + "[permits]\nrequired = true\n"), site_permits)
     ],
     "relay-rows": [
-        site_file(FILE.format("", JOINED + "[privacy]\nepsilon = 1.0\ndelta = 1e-6\n"), check_relay)
+        site_file(
+            FILE.format("", JOINED + "[privacy]\nepsilon = 1.0\ndelta = 1e-6\n"), check_relay
+        ),
+        site_file(FILE.format("", JOINED + "[privacy]\ndominance = true\n"), check_relay),
     ],
     "stability-mixture": [fit(**MIXTURE, stability=True)],
     "stability-chunks": [fit(chunked, stability=True), fit(relayed, stability=3)],

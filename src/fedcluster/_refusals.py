@@ -133,6 +133,8 @@ CHUNKS = "rows in chunks"
 SECURE = "secure sums, --secure"
 GROUPED = 'protection="groups"'
 BUDGET = "[privacy] of a site"
+RULES = "rules for groups under [privacy] of a site file"
+STRICT = "the strict preset of a site file"
 RELAY = "a relay"
 OWN = "an algorithm of one's own"
 
@@ -905,6 +907,34 @@ FILES = (
         "{where}rows with weights cannot have noise",
         "leave out weight_column",
         "The noise covers one row of weight 1. A row of weight 100 would need 100 times as much.",
+    ),
+    Row(
+        "rules-budget",
+        (RULES, BUDGET),
+        "{where}[privacy], {rule} is for groups of rows, whose place noise takes",
+        "leave it out, or the budget",
+        "A sum with noise is over all rows. No group of it could be dominated, or agree.",
+    ),
+    Row(
+        "rules-limits",
+        (RULES, 'protection="limits"'),
+        "{where}[privacy], {rule} is for groups of rows, and protection is 'limits'",
+        "leave out one of the two",
+        "Exact sums over any rows that a question names have no groups that could keep rules.",
+    ),
+    Row(
+        "strict-plain",
+        (STRICT, "no secure sums"),
+        "{where}preset 'strict' tells sums of at least three sites only",
+        "write secure = true under [federation], or leave the preset out",
+        "Without masks the coordinator sees the sums of each site, as it would of a single one.",
+    ),
+    Row(
+        "strict-alone",
+        (STRICT, "allow_alone of a site file"),
+        "{where}preset 'strict' tells sums of at least three sites only",
+        "leave out allow_alone, or the preset",
+        "allow_alone lets the coordinator find the sums of single sites.",
     ),
     Row(
         "colluders-alone",

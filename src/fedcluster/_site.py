@@ -51,10 +51,12 @@ from fedcluster.io._table_rows import parquet_files
 from fedcluster.privacy import Grouping, Groups, MinClusterSize, MinRows
 from fedcluster.privacy._accounting import Budget
 from fedcluster.privacy._ledger import PolicyLimits
-from fedcluster.privacy._limits import GroupCounter, Persons
+from fedcluster.privacy._limits import PRESETS, Dominance, GroupCounter, Persons
 
 ROWS = 1 << 14
 """Rows that are read at a time for a profile."""
+RULES = ("preset", "dominance", "sensitive", "diversity")
+"""Keys of ``[privacy]`` that are about groups, and not about a budget."""
 IN_MEMORY = 1 << 23
 """Values up to which a site keeps its rows in memory by default: 64 MB of them."""
 
@@ -138,7 +140,7 @@ class SiteFile:
         for a site that trusts the coordinator with its rows. By default groups over a network, and
         limits on the site's own machine.
     groups : Groups
-        How rows are grouped.
+        How rows are grouped, by ``[groups]`` and the rules under ``[privacy]``.
     limits : Limits
         What the site holds back; where rows are grouped, the rows behind the groups count.
     cost : Cost
@@ -473,7 +475,7 @@ class _Toml:
             factors=self.table("factors").factors(),
             dates=self.table("dates").dates(),
             protection=self.one_of("protection", PROTECTIONS),
-            groups=self.table("groups").groups(),
+            groups=self.table("groups").groups(self.table("privacy").rules()),
             limits=self.table("limits").limits(),
             cost=self.table("cost").cost(),
             policy=self.table("policy").policy(),
@@ -486,6 +488,9 @@ class _Toml:
         )
         if site.privacy is not None:
             self.check_private(site)
+        usual = Groups()
+        if rules := [key for key in RULES if getattr(site.groups, key) != getattr(usual, key)]:
+            site = self.with_rules(site, rules[0])
         used = [*(site.columns or ()), *filter(None, others.values())]
         if (twice := first_twice(used)) is not None:
             self.complain(f"column {twice!r} is named twice")
@@ -569,17 +574,49 @@ class _Toml:
                 )
         return dict(self.content)
 
-    def groups(self) -> Groups:
+    def rules(self) -> dict[str, Any]:
+        """Return what groups keep besides their size, and the preset that says so."""
+        given: dict[str, Any] = {}
+        if self.one_of("preset", PRESETS) == "strict":
+            strict = Groups.strict()
+            given = {name: getattr(strict, name) for name in ("p", "dominance", "preset")}
+        if "dominance" in self.content:
+            given["dominance"] = self.dominance(self.content["dominance"])
+        if (sensitive := self.texts("sensitive")) is not None:
+            given["sensitive"] = sensitive
+        return given | (
+            {"diversity": self.whole("diversity", 1)} if "diversity" in self.content else {}
+        )
+
+    def dominance(self, given: Any) -> Dominance | None:
+        """Return the rule that few rows do not dominate a sum."""
+        if isinstance(given, bool):
+            return Dominance() if given else None
+        numbers = [*given.values()] if isinstance(given, Mapping) else [None]
+        if any(type(each) not in (int, float) for each in numbers):
+            self.complain(
+                "dominance must be true, false or its numbers, as in "
+                "dominance = { largest = 2, share = 0.9, rest = 0.1 }"
+            )
+        _Toml(self.path, given, f"{self.within}dominance: ").only(
+            [f.name for f in fields(Dominance)]
+        )
+        try:
+            return Dominance(**given)
+        except ValueError as error:
+            self.complain(str(error))
+
+    def groups(self, rules: Mapping[str, Any]) -> Groups:
         """Return how the site groups its rows."""
-        self.only([f.name for f in fields(Groups)])
         least = {"p": 2, "min_rows": 2, "generation": 1}
+        self.only([*least, "scale"])
         given: dict[str, Any] = {
             key: self.whole(key, least[key]) for key in self.content if key in least
         }
         if (scale := self.one_of("scale", ("standard", "none"))) is not None:
             given["scale"] = scale
         try:
-            return Groups(**given)
+            return Groups(**{**rules, **given})
         except ValueError as error:
             self.complain(str(error))
 
@@ -596,9 +633,11 @@ class _Toml:
         given |= {key: self.whole(key, 1) for key in self.content if key not in names}
         return PolicyLimits(**given)
 
-    def privacy(self) -> Budget:
-        """Return the privacy budget of the site."""
-        self.only([*(f.name for f in fields(Budget)), "colluders"])
+    def privacy(self) -> Budget | None:
+        """Return the privacy budget of the site; None where the table has rules of groups only."""
+        self.only([*(f.name for f in fields(Budget)), "colluders", *RULES])
+        if self.content and not self.content.keys() - set(RULES):
+            return None
         given: dict[str, Any] = {"group_size": self.whole("group_size", 1, 1)}
         for key in ("epsilon", "delta"):
             given[key] = self.content.get(key)
@@ -619,6 +658,26 @@ class _Toml:
             self.refuse("privacy-protection")
         if site.weight_column is not None:
             self.refuse("privacy-weights")
+
+    def with_rules(self, site: SiteFile, rule: str) -> SiteFile:
+        """Return a site whose groups have rules: then its rows are grouped wherever it is asked."""
+        if site.privacy is not None:
+            self.refuse("rules-budget", rule=rule)
+        if site.protection == "limits":
+            self.refuse("rules-limits", rule=rule)
+        told = {*(site.columns or ()), *filter(None, [site.label_column])}
+        for name in site.groups.sensitive:
+            if site.columns is not None and name not in told:
+                self.complain(
+                    f"[privacy], sensitive: {name!r} is not among columns, nor the label_column: "
+                    "nothing is told of it, so leave it out"
+                )
+        if site.groups.preset == "strict" and site.federation:
+            if site.federation.get("secure") is not True:
+                self.refuse("strict-plain")
+            elif site.federation.get("allow_alone"):
+                self.refuse("strict-alone")
+        return replace(site, protection="groups")
 
     def cost(self) -> Cost:
         """Return what one question may cost the site."""
@@ -677,9 +736,9 @@ class _Toml:
             self.complain(f"{key} must be a table, [{key}]")
         return _Toml(self.path, value, f"[{key}], ")
 
-    def refuse(self, key: str) -> NoReturn:
+    def refuse(self, key: str, **values: Any) -> NoReturn:
         """Refuse keys that do not go together."""
-        raise refused(key, where=f"{self.path}: {self.within}")
+        raise refused(key, where=f"{self.path}: {self.within}", **values)
 
     def complain(self, what: str) -> NoReturn:
         """Say what is wrong."""

@@ -14,6 +14,7 @@ from fedcluster._choices import imported
 from fedcluster._combinations import check, check_sites, check_steps, check_totals, check_weights
 from fedcluster._profiles import Profiles
 from fedcluster._refusals import refused
+from fedcluster._report._rounding import published
 from fedcluster._specifications import (
     MOST_CLUSTERS,
     Evaluate,
@@ -220,16 +221,18 @@ def execute(
     terms: dict[str, Any] = {"watch": watch, "listener": listener, "seed": seed}
     outcome = run_plan(whole, engine, participation=job.participation, **terms)
     (value, stability), profiles = outcome.value
-    return JobReport(
-        job,
-        replace(outcome, value=with_account(value, listener)).after(before),
-        tuple(columns),
-        engine.introduce(),
-        preprocessor,
-        before.value.fit_report,
-        profiles=profiles,
-        stability=stability,
-        influence=_influence(job, value, listener, seed),
+    return published(
+        JobReport(
+            job,
+            replace(outcome, value=with_account(value, listener)).after(before),
+            tuple(columns),
+            engine.introduce(),
+            preprocessor,
+            before.value.fit_report,
+            profiles=profiles,
+            stability=stability,
+            influence=_influence(job, value, listener, seed),
+        )
     )
 
 

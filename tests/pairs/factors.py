@@ -152,7 +152,12 @@ SITE: Factors = {
     },
     "cost": {"default": {}, "small": {"seconds": 60, "message_mb": 10}},
     "policy": {"default": {}, "narrow": {"max_clusters": 60, "denied": ["FedAvg"]}},
-    "privacy": {"none": {}, "budget": {"epsilon": 40.0, "delta": 1e-3, "group_size": 2}},
+    "privacy": {
+        "none": {},
+        "budget": {"epsilon": 40.0, "delta": 1e-3, "group_size": 2},
+        "strict": {"preset": "strict"},
+        "diverse": {"dominance": True, "sensitive": ["label"], "diversity": 2},
+    },
     "colluders": named(None, 1),
     "values_in_memory": named(1 << 23, 0),
     "permits": {"none": {}, "not required": {"required": False}},
@@ -189,6 +194,8 @@ NEEDS: Mapping[tuple[str, str], Mapping[str, str]] = {
     ("site.codes", "town"): {"text": "True", "prepare": "mean"},
     ("site.dates", "age"): {"dates held": "True", "prepare": "mean"},
     ("site.missing_values", "(-999,)"): {"missing": "True", "prepare": "mean", "model": "prepared"},
+    ("site.privacy", "strict"): {"site.protection": "groups", "site.groups": "default"},
+    ("site.privacy", "diverse"): {"site.protection": "groups", "site.label_column": "label"},
     ("site.privacy", "budget"): {
         "site.protection": "None",
         "epsilon": "20.0",

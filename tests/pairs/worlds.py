@@ -220,7 +220,7 @@ class World:
     @property
     def client_is_grouped(self) -> bool:
         """Whether sites of a federation make groups of their rows."""
-        return self.site["privacy"] == {} and self.site["protection"] != "limits"
+        return "epsilon" not in self.site["privacy"] and self.site["protection"] != "limits"
 
     def _grouped(self, site: SiteFile) -> Client:
         known = self.__dict__.setdefault("_known_groups", {})

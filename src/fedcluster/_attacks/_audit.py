@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -212,7 +212,7 @@ def rows_of(path: Path | None, most: int, seed: int) -> tuple[Data, tuple[Protec
     if len(data) > most:
         data = data.take(np.sort(np.random.default_rng(seed).permutation(len(data))[:most]))
     groups = None if site.protection == "limits" else site.groups
-    now = Protection("as it is", groups, site.limits.filters, site.policy)
+    now = Protection("as it is", groups, site.limits.filters, site.policy, site.label_column)
     return data, (now, *PROTECTIONS)
 
 
@@ -240,9 +240,11 @@ def quality(data: Data, public: Public, protection: Protection, k: int, seed: in
     X = np.where(np.isnan(X), np.nanmean(X, axis=0), X)
     X = X[:, (np.median(X, axis=0) != X).mean(axis=0) > VARIED]
     X = (X - X.mean(axis=0)) / X.std(axis=0)
-    rows = Data(X, data.sample_weight, groups=data.groups)
+    rows, groups = Data(X, data.sample_weight, groups=data.groups), protection.groups
+    if groups is not None:  # of columns without names, none is sensitive
+        groups = replace(groups, sensitive=(), diversity=1)
     clients = (
-        Client("north", rows, protection.filters, protection.groups),
+        Client("north", rows, protection.filters, groups),
         Client("north", rows, ()),
     )
     found = [

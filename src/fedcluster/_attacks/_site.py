@@ -53,12 +53,15 @@ class Protection:
         The limits; where rows are grouped, on sums over groups.
     policy : PolicyLimits, optional
         What the site may be asked; by default anything, as far as it is understood.
+    label : str, optional
+        The name of the column of labels, which groups may have rules about.
     """
 
     name: str
     groups: Groups | None = None
     filters: tuple[Filter, ...] = ()
     policy: PolicyLimits | None = None
+    label: str | None = None
 
     @property
     def smallest(self) -> int:
@@ -97,8 +100,9 @@ class Subject:
     @property
     def grouping(self) -> Grouping | None:
         """Protection of the client, if rows are grouped."""
-        groups = self.protection.groups
-        return None if groups is None else Grouping(groups, self.file)
+        groups, label = self.protection.groups, self.protection.label
+        roles = {} if label is None else {"label_column": label}
+        return None if groups is None else Grouping(groups, self.file, roles)
 
     def coordinator(self, public: Public) -> Coordinator:
         """Return a coordinator of the site; its rows are grouped now."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from fedcluster._report._rounding import STEP, is_rounded
 from fedcluster._report._tables import SiteRecord, number
 from fedcluster._specifications import Fit, rows_of
 from fedcluster.core import Labels, Limit, Result, SiteInfo
@@ -25,6 +26,7 @@ UNLIKE = 0.01
 LOSS, FEW_GROUPS = 0.3, 30
 """Loss of inertia times groups in a cluster (docs/quality.md), and how many are too few."""
 BUDGET = "noise on every answer, within epsilon {epsilon} at delta {delta} over all runs"
+ROUNDED = f"counts of rows are rounded to {STEP}"
 GROUPS = (
     "rows are seen in groups of at least {p}, and a site of fewer than {min_rows} sends nothing"
 )
@@ -174,6 +176,7 @@ def limits_in_words(limits: Sequence[Limit]) -> list[str]:
     for limit in limits:
         if limit.name == "Groups":
             words.append(GROUPS.format(**dict(limit.parameters)))
+            words += [ROUNDED] if is_rounded([limit]) else []
             continue
         told = dict(limit.parameters)
         if limit.name == "PrivacyBudget" and {"epsilon", "delta"} <= told.keys():

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from fedcluster._report._rounding import is_rounded, rounded
 from fedcluster.core import Floats, Labels, Limit
 from fedcluster.metrics._indices import CHOOSING, INDICES
 from fedcluster.preprocessing import Category, NumericColumn, Preprocessor
@@ -116,8 +117,14 @@ def site_record(name: str, labels: Labels, k: int, file: str, **sent: Any) -> Si
     """Return the record of a site, its rows counted by cluster; the label -1 is in none."""
     parts = np.array_split(labels, 1 + len(labels) // 1_000_000)  # what counts copies its part
     counts = np.sum([np.bincount(part[part >= 0], minlength=k) for part in parts], axis=0)
-    clusters = tuple(counts.tolist())
-    return SiteRecord(name, len(labels), clusters, file, **sent)
+    record = SiteRecord(name, len(labels), tuple(counts.tolist()), file, **sent)
+    if not is_rounded(record.limits):
+        return record
+    held, lone = rounded(record.rows_held_back), rounded(record.lone_rows)
+    clusters = tuple(map(rounded, record.clusters))
+    return replace(
+        record, rows=rounded(record.rows), clusters=clusters, rows_held_back=held, lone_rows=lone
+    )
 
 
 # Tables

@@ -451,13 +451,26 @@ def _groups(site: SiteFile) -> dict[str, Any]:
     """Return how many rows are in groups now, without keeping new ones, and their limits."""
     import numpy as np
 
-    data, limits = site.grouping.grouped(site.rows(raw=True), save=False), site.limits
+    from fedcluster._site import RULES
+
+    (data, examined), limits = site.grouping.examined(site.rows(raw=True)), site.limits
     assert data.grouped is not None
+    told = dict(site.groups.limit.parameters)
+    rules: dict[str, Any] = {key: told[key] for key in RULES if key in told}
+    if "dominance" in rules:
+        rules |= {"in_none": examined.n_out, "largest_shares": dict(examined.most)}
+    if site.groups.sensitive:
+        rules["agreeing"] = dict(examined.agreeing)
     behind, rows = data.grouped.smallest_first, np.cumsum(np.sort(data.grouped.counts))
     sent_from = max(1, int(np.searchsorted(behind, limits.min_cluster_size)))
     sent = sent_from <= len(data)
     return {
-        "groups": {"p": site.groups.p, "groups": len(data), "rows_in_groups": int(data.n_rows)},
+        "groups": {
+            "p": site.groups.p,
+            "groups": len(data),
+            "rows_in_groups": int(data.n_rows),
+            **rules,
+        },
         "limits": {
             "min_rows": limits.min_rows,
             "takes_part": bool(len(data) and behind[-1] >= limits.min_rows),
@@ -501,6 +514,7 @@ def _grouped(content: dict[str, Any]) -> Iterator[str]:
         f"Questions see {counted(groups['groups'], 'group')} of at least {groups['p']} {unit}, and "
         "nothing of single ones."
     )
+    yield from _ruled(groups, unit)
     limits = content["limits"]
     if not limits["takes_part"]:
         yield f"Nothing leaves: fewer than {limits['min_rows']:,} {unit} are in groups."
@@ -512,7 +526,25 @@ def _grouped(content: dict[str, Any]) -> Iterator[str]:
             f"it: from {counted(limits['sent_from_groups'], 'group')} on."
         )
     if waiting := content["rows"] - groups["rows_in_groups"]:
-        yield f"{counted(waiting, 'row')} are in no group, and wait for new rows to join."
+        told = "wait for new rows to join" if "dominance" not in groups else "nothing tells of them"
+        yield f"{counted(waiting, 'row')} are in no group, and {told}."
+
+
+def _ruled(groups: dict[str, Any], unit: str) -> Iterator[str]:
+    """Yield sentences on what groups keep besides their size, for the site's owner alone."""
+    if "preset" in groups:
+        yield (
+            f'By preset "{groups["preset"]}", only sums of at least three sites leave, and reports '
+            "round counts to 5."
+        )
+    if "dominance" in groups:
+        most = max(groups["largest_shares"].items(), key=lambda each: each[1], default=None)
+        shown = "" if most is None else f", at most {most[1]:.0%} ({most[0]})"
+        yield f"No few {unit} dominate a sum{shown}: {groups['dominance']}."
+    if "diversity" in groups:
+        yield f"Each group has at least {groups['diversity']} values of each sensitive column."
+    for name, share in groups.get("agreeing", {}).items():
+        yield f"In {share:.1%} of the groups, all {unit} have the same {name}."
 
 
 def _role(site: SiteFile, name: str) -> str:

@@ -16,7 +16,7 @@ from fedcluster.io._given import places_of
 OWN = {"name", "n_rows"}
 """Facts that each site of a table tells of its own."""
 SHARED = {"limits", "streams", "columns", "labels", "answered", "weight", "n_columns", "secure"}
-SHARED |= {"total_rows", "total_weight", "log", "refuses"}
+SHARED |= {"total_rows", "log", "refuses"}
 """Facts that all tell alike. Where there are facts besides, each client tells its own."""
 
 

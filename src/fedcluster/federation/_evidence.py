@@ -41,9 +41,16 @@ from fedcluster.federation._membership import (
     site_permits,
 )
 from fedcluster.io._outputs import atomic_write, json_text
-from fedcluster.privacy._means import Contributions
+from fedcluster.privacy._groups import Examined
+from fedcluster.privacy._limits import STRICT_P, Dominance
 
-ACRO = {"safe_threshold": 10, "safe_nk_n": 2, "safe_nk_k": 0.9, "safe_pratio_p": 0.1}
+DEFAULT = Dominance()
+ACRO = {
+    "safe_threshold": STRICT_P,
+    "safe_nk_n": DEFAULT.largest,
+    "safe_nk_k": DEFAULT.share,
+    "safe_pratio_p": DEFAULT.rest,
+}
 """Parameters of the checks: the defaults of ACRO."""
 RULES = ("nk-rule", "p-ratio", "all-values-are-same")
 """Checks of each column, by group."""
@@ -97,10 +104,10 @@ def _protection(site: SiteFile) -> str:
 
 def _groups(site: SiteFile) -> dict[str, Any]:
     """Return the sums over groups that every question reads, and checks of them."""
-    means = site.grouping.means(site.rows(raw=True), save=False)
-    told = means.contributions()
-    smallest = int(told.counts.min(initial=np.inf)) if len(told.counts) else None
-    columns = list(_columns(told))
+    data, told = site.grouping.examined(site.rows(raw=True), all_columns=True)
+    smallest = int(told.counts.min()) if len(told.counts) else None
+    kinds = {column.name: column.kind for column in data.columns}
+    columns = [_column(told, name, kinds[name]) for name in told.columns]
     unit = "row" if site.group_column is None else "person"
     return {
         "unit": unit,
@@ -109,7 +116,7 @@ def _groups(site: SiteFile) -> dict[str, Any]:
             "groups": len(told.counts),
             "smallest": smallest,
             "in_groups": int(told.counts.sum()),
-            "units": means.n_units,
+            "units": told.n_units,
         },
         "columns": columns,
         "checks": [
@@ -119,24 +126,24 @@ def _groups(site: SiteFile) -> dict[str, Any]:
     }
 
 
-def _columns(told: Contributions) -> Iterator[dict[str, Any]]:
-    """Yield for each column the largest shares in a group, and how many groups each rule finds."""
-    for j, column in enumerate(told.columns):
-        first, second, total = told.largest[:, j], told.second[:, j], told.total[:, j]
-        there = total > 0
-        shares = np.divide(first, total, where=there, out=np.zeros_like(total))
-        two = np.divide(first + second, total, where=there, out=np.zeros_like(total))
-        rest = total - first - second
-        is_number = column.kind == "number"
-        yield {
-            "column": column.name,
-            "holds": column.kind,
-            "largest_share": float(shares.max(initial=0.0)) if is_number else None,
-            "two_largest_share": float(two.max(initial=0.0)) if is_number else None,
+def _column(told: Examined, name: str, kind: str) -> dict[str, Any]:
+    """Return the largest shares of a column in a group, and how many groups each rule finds."""
+    found: dict[str, Any] = {"column": name, "holds": kind}
+    if name in told.sums:
+        j = told.sums.index(name)
+        one, two = told.shares[:, :, j].T
+        first, second, total = told.amounts[:, :, j].T
+        few = (total > 0) & (total - first - second < ACRO["safe_pratio_p"] * first)
+        found |= {
+            "largest_share": float(one.max(initial=0.0)),
+            "two_largest_share": float(two.max(initial=0.0)),
             "nk-rule": int(np.count_nonzero(two > ACRO["safe_nk_k"])),
-            "p-ratio": int(np.count_nonzero(there & (rest < ACRO["safe_pratio_p"] * first))),
-            "all-values-are-same": int(np.count_nonzero(told.alike[:, j])),
+            "p-ratio": int(np.count_nonzero(few)),
         }
+    else:
+        found |= {"largest_share": None, "two_largest_share": None, "nk-rule": 0, "p-ratio": 0}
+    alike = told.agree[:, told.columns.index(name)]
+    return {**found, "all-values-are-same": int(np.count_nonzero(alike))}
 
 
 def _threshold(p: int, smallest: int | None, unit: str) -> dict[str, str]:

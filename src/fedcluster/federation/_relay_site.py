@@ -123,8 +123,11 @@ def relay_responder(
 
 def _check(site: SiteFile, membership: Membership) -> None:
     """Refuse what a relay cannot do."""
-    if site.privacy is not None or membership.secure:
-        option = "[privacy]" if site.privacy is not None else "secure"
+    is_private = site.privacy is not None or any(
+        each != "none" for each in site.groups.rules.values()
+    )
+    if is_private or membership.secure:
+        option = "[privacy]" if is_private else "secure"
         raise refused("relay-rows", where=f"{site.path}: ", option=option)
 
 

@@ -11,7 +11,7 @@ import scipy
 from numpy.typing import NDArray
 
 from fedcluster._exact import ExactSums, exact_product
-from fedcluster.core import Column, Data, Floats, Grouped
+from fedcluster.core import Data, Floats, Grouped
 from fedcluster.privacy._partition import Partition
 from fedcluster.privacy._survey import SiteTable, placed, told_codes, whole
 
@@ -46,31 +46,6 @@ class _Part:
     unit: NDArray[np.intp]
     weight: Floats
     there: NDArray[np.bool_]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Contributions:
-    """What single units, rows or persons, add to the sums of their groups; known to the site alone.
-
-    Parameters
-    ----------
-    columns : tuple of Column
-        The d columns.
-    counts : ndarray of shape (g,)
-        Units in each group.
-    largest, second, total : ndarray of shape (g, d)
-        The two largest absolute amounts that a unit adds to a sum of numbers, and that of all units
-        together; 0 where a column holds no numbers.
-    alike : ndarray of shape (g, d)
-        Whether all values of a group that are there are the same.
-    """
-
-    columns: tuple[Column, ...]
-    counts: Floats
-    largest: Floats
-    second: Floats
-    total: Floats
-    alike: NDArray[np.bool_]
 
 
 class GroupMeans:
@@ -208,39 +183,6 @@ class GroupMeans:
         every = np.union1d(partition.scatter_groups, self.numbers)
         return replace(partition, scatter=scatter, scatter_groups=every)
 
-    @property
-    def n_units(self) -> int:
-        """How many rows, or persons, the site has."""
-        return len(self._table.units)
-
-    def contributions(self) -> Contributions:
-        """Return what single units add to the sums of their groups."""
-        columns, g = self._table.columns, len(self.numbers)
-        low, high = np.full((g, len(columns)), np.inf), np.full((g, len(columns)), -np.inf)
-        of_unit = np.zeros((self.n_units, len(columns)) if self._table.units.are_persons else 0)
-        amounts = _Amounts(g, len(columns))
-        for part in self._parts():
-            values = np.array(part.rows.X, np.float64)
-            for j, column in enumerate(columns):
-                if column.levels:
-                    values[:, j] = told_codes(part.rows, j, column)
-                    values[values[:, j] < 0, j] = np.nan
-            np.fmin.at(low, part.group, values)
-            np.fmax.at(high, part.group, values)
-            amount = np.nan_to_num(values) * part.weight[:, None]
-            amount[:, [column.kind != "number" for column in columns]] = 0.0
-            if of_unit.size:
-                np.add.at(of_unit, part.unit, amount)
-            else:
-                amounts.add(part.group, np.abs(amount))
-        here = np.flatnonzero(self._group >= 0)
-        if of_unit.size:
-            amounts.add(self._group[here], np.abs(of_unit[here]))
-        counts = np.bincount(self._group[here], minlength=g).astype(np.float64)
-        return Contributions(
-            columns, counts, amounts.largest, amounts.second, amounts.total, low == high
-        )
-
     def _is_told(self, j: int) -> NDArray[np.bool_]:
         told: NDArray[np.bool_] = self._told[:, j % self._told.shape[1]]
         return told
@@ -281,24 +223,6 @@ class GroupMeans:
         weight = np.where(self._told, self._weights, 0.0).max(axis=1, initial=0.0)
         every = Data(X, weight, None, columns, None, grouped)
         return every.take(np.asarray(self._told.any(axis=1)))
-
-
-class _Amounts:
-    """Total and the two largest of the amounts in each group, (g, d), over chunks."""
-
-    def __init__(self, g: int, d: int) -> None:
-        self.largest, self.second, self.total = np.zeros((3, g, d))
-
-    def add(self, group: NDArray[np.intp], amounts: Floats) -> None:
-        """Add amounts (n, d), 0 or more, of the groups (n,)."""
-        np.add.at(self.total, group, amounts)
-        each = np.arange(len(self.total))
-        groups = np.concatenate([each, each, group])
-        for j in range(amounts.shape[1]):
-            values = np.concatenate([self.largest[:, j], self.second[:, j], amounts[:, j]])
-            order = np.lexsort((-values, groups))
-            first = np.searchsorted(groups[order], each)
-            self.largest[:, j], self.second[:, j] = values[order][first], values[order][first + 1]
 
 
 def _told_scatter(squares: Floats) -> float:

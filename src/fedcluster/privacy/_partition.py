@@ -26,6 +26,7 @@ from fedcluster.core import Column, Data, Floats
 from fedcluster.errors import InputError
 from fedcluster.io._columns import columns_of
 from fedcluster.io._outputs import atomic_write
+from fedcluster.privacy._disclosure import MOST_TIMES, Rules
 
 Ids = NDArray[np.uint64]
 Numbers = NDArray[np.int64]
@@ -35,8 +36,8 @@ COPIES = np.uint64(0x9E3779B97F4A7C15)
 MIXERS = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 SHIFTS = np.uint64(30), np.uint64(27)
 FORMAT = 2
-MOST_TIMES = 3
-"""A group that others join has at most so many times p units."""
+BEFORE_RULES = MappingProxyType({"dominance": "none", "diversity": "none"})
+"""What groups of earlier versions were made by, of which their files say nothing."""
 
 
 def _no_numbers() -> Numbers:
@@ -101,10 +102,7 @@ class Partition:
         had: then a combination of its sums, over all versions, could tell of these.
         """
         gone = (_places(units.ids, self.units) < 0) & (self.members >= 0)
-        broken = np.union1d(self.members[gone], self._few_new(units))
-        if not len(broken):
-            return self
-        return replace(self, members=np.where(np.isin(self.members, broken), -1, self.members))
+        return self.without(np.union1d(self.members[gone], self._few_new(units)))
 
     def _few_new(self, units: Units) -> Numbers:
         """Return the groups of persons whose sums now would tell of fewer than p of them."""
@@ -147,6 +145,12 @@ class Partition:
                 self.check(file, name, known.get(name, kind), kind)
         layout = {**self.layout, **kinds}
         return self if layout == self.layout else replace(self, layout=layout)
+
+    def without(self, numbers: Sequence[int] | Numbers) -> Partition:
+        """Return the partition when some groups have left."""
+        if not len(numbers):
+            return self
+        return replace(self, members=np.where(np.isin(self.members, numbers), -1, self.members))
 
     def check(self, file: Path, what: str, old: Any, new: Any) -> None:
         """Refuse what has changed since the rows were grouped.
@@ -242,9 +246,10 @@ class Partition:
             return new
         kept.check(file, "p", kept.p, p)
         kept.check(file, "columns", kept.columns, tuple(columns))
+        known = {**layout, **BEFORE_RULES, **kept.layout}
         for what, now in layout.items():
-            kept.check(file, what, kept.layout.get(what, now), now)
-        return replace(kept, layout={**layout, **kept.layout})
+            kept.check(file, what, known[what], now)
+        return replace(kept, layout=known)
 
     @classmethod
     def _from_arrays(cls, arrays: Any) -> Partition:
@@ -350,12 +355,11 @@ def row_ids(data: Data, key: bytes) -> Ids:
 
 def _known(data: Data, key: bytes) -> Ids:
     """Return what rows are known by, (n, c): their values, texts, weight and label."""
-    columns = [_known_by(data, j, key) for j in range(data.X.shape[1])]
+    columns = [known_by(data, j, key) for j in range(data.X.shape[1])]
     if data.sample_weight is not None:
         columns.append(_bits(data.sample_weight))
     if data.y is not None:
-        names, place = np.unique(data.y.astype(str), return_inverse=True)
-        columns.append(_text_ids(names.tolist(), key)[place])
+        columns.append(known_by(data, -1, key))
     return np.column_stack(columns)
 
 
@@ -367,8 +371,11 @@ def _digests(known: Ids, key: bytes) -> Ids:
     return np.frombuffer(each, np.uint64).copy()
 
 
-def _known_by(data: Data, j: int, key: bytes) -> Ids:
-    """Return what a row is known by in one column, (n,)."""
+def known_by(data: Data, j: int, key: bytes) -> Ids:
+    """Return what a row is known by in one column, or at -1 by its label, (n,)."""
+    if j < 0 and data.y is not None:
+        names, place = np.unique(data.y.astype(str), return_inverse=True)
+        return _text_ids(names.tolist(), key)[place]
     levels = columns_of(data)[j].levels
     if not levels:
         return _bits(data.X[:, j])
@@ -487,7 +494,7 @@ class _Terms:
         weight = np.ones(len(chunk)) if chunk.sample_weight is None else chunk.sample_weight
         values, there = np.zeros(chunk.X.shape, np.uint64), ~np.isnan(chunk.X)
         for j, column in enumerate(columns_of(chunk)):
-            known = _known_by(chunk, j, key)
+            known = known_by(chunk, j, key)
             if column.levels:
                 known = _digests(np.column_stack([known, _bits(weight)]), key)
             else:
@@ -495,9 +502,7 @@ class _Terms:
             values[:, j] = np.where(there[:, j], known, 0)
         labels = np.zeros(len(chunk), np.uint64)
         if chunk.y is not None:
-            names, place = np.unique(chunk.y.astype(str), return_inverse=True)
-            labels = _text_ids(names.tolist(), key)[place]
-            labels = _digests(np.column_stack([labels, _bits(weight)]), key)
+            labels = _digests(np.column_stack([known_by(chunk, -1, key), _bits(weight)]), key)
         return cls(values, there, weight, labels)
 
     def of_persons(self, unit: NDArray[np.intp], texts: Collection[int]) -> tuple[Ids, Any]:
@@ -596,11 +601,22 @@ class NewGroups:
         self._centers: list[Floats] = []
         self._sizes: list[Numbers] = []
 
-    def add(self, units: Numbers, points: Floats) -> None:
-        """Partition new units (u,) with points (u, e), if they are enough."""
+    def add(self, units: Numbers, points: Floats, rules: Rules | None = None) -> NDArray[np.intp]:
+        """Partition new units (u,) with points (u, e), if they are enough.
+
+        Returns the places of those that are in no group: all, or whom no group could have by rules.
+        """
         if len(units) < self._p:
-            return
+            return np.arange(len(units))
         labels = kernels.partition(points, self._p)
+        out = np.empty(0, np.intp)
+        if rules is not None:
+            labels = rules.mended(labels, points)
+            out = np.flatnonzero(labels < 0)
+            stays = labels >= 0
+            units, points, labels = units[stays], points[stays], labels[stays]
+        if not len(units):
+            return out
         sizes = np.bincount(labels)
         sums = np.zeros((len(sizes), points.shape[1]))
         np.add.at(sums, labels, points)
@@ -609,6 +625,7 @@ class NewGroups:
         self.units.append(units)
         self.groups.append(labels.astype(np.int64) + self.n_groups)
         self.n_groups += len(sizes)
+        return out
 
     def take_in(self, units: Numbers, points: Floats) -> None:
         """Let units (w,) whose group has left join the nearest new one that is not too large."""

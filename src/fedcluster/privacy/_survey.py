@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -54,6 +54,8 @@ class SiteTable:
     digits, weight_digits : tuple of int, or int
         How many decimals the numbers of each column, and the weights, have at most; -1 where they
         are not decimals.
+    flags : ndarray of shape (d,), bool
+        Whether a column has no values but 0 and 1: its sums are counts of rows.
     """
 
     columns: tuple[Column, ...]
@@ -67,6 +69,7 @@ class SiteTable:
     dtype: np.dtype[Any]
     digits: tuple[int, ...]
     weight_digits: int
+    flags: NDArray[np.bool_]
 
     def shown(self, chunk: Data) -> Data:
         """Return rows without the texts that count as missing."""
@@ -77,9 +80,13 @@ class SiteTable:
             X[told_codes(chunk, j, self.columns[j]) < 0, j] = np.nan
         return replace(chunk, X=X)
 
-    def points(self, chunk: Data, scale: str) -> Floats:
-        """Return rows as points (n, e) of which near ones are alike, as `Groups` scales them."""
-        parts = [self._points_of(chunk, j, scale) for j in range(len(self.columns))]
+    def points(self, chunk: Data, scale: str, apart: Collection[int] = ()) -> Floats:
+        """Return rows as points (n, e) of which near ones are alike, as `Groups` scales them.
+
+        Columns that are ``apart`` do not count.
+        """
+        counted = [j for j in range(len(self.columns)) if j not in apart]
+        parts = [np.empty((len(chunk), 0)), *(self._points_of(chunk, j, scale) for j in counted)]
         if self.log_weight is not None and chunk.sample_weight is not None:
             mean, deviation = self.log_weight
             parts.append((np.log(chunk.sample_weight)[:, None] - mean) / deviation)
@@ -232,6 +239,7 @@ class _Survey:
         self.labels = _Texts()
         self.numbers, self.weights = _Numbers(), _Numbers()
         self.decimals = [_Decimals() for _ in self.names]
+        self.flags = np.ones(len(self.names), dtype=bool)
         self.of_weights = _Decimals()
         self.missing = np.zeros(len(self.names), dtype=bool)
         self.units = UnitReader(key)
@@ -242,6 +250,7 @@ class _Survey:
         self.numbers.add(chunk.X)
         absent = np.isnan(chunk.X)
         self.missing |= absent.any(axis=0)
+        self.flags &= (absent | (chunk.X == 0) | (chunk.X == 1)).all(axis=0)
         for j, column in enumerate(columns_of(chunk)):
             empty = bool(absent[:, j].all()) and column.kind == "number"
             self.kinds[j].add("empty" if empty else column.kind)
@@ -286,6 +295,7 @@ class _Survey:
             first.X.dtype,
             tuple(each.digits for each in self.decimals),
             self.of_weights.digits,
+            self.flags,
         )
 
     def _classes(self, p: int, told: list[str]) -> tuple[str, ...]:
