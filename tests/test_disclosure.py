@@ -635,10 +635,14 @@ def test_sites_answer_a_strict_report_exactly(sites) -> None:
     assert np.array_equal(rounded(usual.state.weights), strict.state.weights)
     assert not np.array_equal(usual.state.weights, strict.state.weights)
     assert chosen.n_clusters == rounded_choice.n_clusters
+    for report in found:
+        is_even = all(site.n_rows % 5 == 0 for site in report.sites)
+        assert is_even == (report in found[2:])
     assert {n % 5 for result in rounded_choice.results.values() for n in result.state.weights} == {
         0
     }
     profiles: Any = [found[i].profiles for i in (0, 2)]
+    assert profiles[1].weights.tolist() == rounded(profiles[0].weights).tolist()
     for site, sizes in profiles[0].sizes.items():
         assert rounded(sizes).tolist() == profiles[1].sizes[site].tolist()
     answers = [c.answer(Task(Moments(), State())).weights for c in clients]

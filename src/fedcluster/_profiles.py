@@ -153,6 +153,8 @@ class Profiles:
         The mean and the standard deviation of the simplified silhouettes of each cluster's rows:
         how much nearer its own centre is than the next, from 1 (at the centre) over 0 (halfway) to
         -1. None where there is no second centre, or where values that are missing stay so.
+    totals : ndarray of shape (k,), optional
+        The weight of each cluster's rows over all sites, where sizes are rounded; else their sum.
 
     Examples
     --------
@@ -170,10 +172,13 @@ class Profiles:
     columns: tuple[ColumnProfile, ...]
     names: tuple[str, ...] = ()
     silhouettes: Floats | None = None
+    totals: Floats | None = None
 
     @property
     def weights(self) -> Floats:
         """Return the weight of each cluster's rows over all sites, (k,)."""
+        if self.totals is not None:
+            return self.totals
         weights: Floats = np.sum(list(self.sizes.values()), axis=0)
         return weights
 

@@ -229,11 +229,14 @@ IMPOSSIBLE: Mapping[frozenset[tuple[str, str]], str] = {
                 ("site.codes", "town"),
                 ("site.dates", "age"),
                 ("site.missing_values", "(-999,)"),
+                ("site.privacy", "diverse"),
                 ("labels", "True"),
                 ("classes", "('a', 'b', 'c')"),
             ]
         ],
+        "a preset is not loosened": [(("site.privacy", "strict"), ("site.groups", "3"))],
         "there is no such column": [
+            (("site.privacy", "diverse"), ("site.label_column", "None")),
             (("site.codes", "town"), ("text", "False")),
             (("site.dates", "age"), ("dates held", "False")),
             (("site.missing_values", "(-999,)"), ("missing", "False")),

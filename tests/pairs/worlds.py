@@ -180,7 +180,7 @@ class World:
         for key, value in {**self.parts, **{key: site[key] for key in keys}}.items():
             if value not in (None, ()):
                 lines.append(f"{key} = {json.dumps(value)}")
-        if site["privacy"] and site["colluders"] is not None:
+        if "epsilon" in site["privacy"] and site["colluders"] is not None:
             site = {**site, "privacy": {**site["privacy"], "colluders": site["colluders"]}}
         lines += ["[source]", *source]
         for key in ("codes", "factors", "dates", "groups", "limits", "cost", "policy", "privacy"):

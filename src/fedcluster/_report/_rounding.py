@@ -119,7 +119,9 @@ class _Counts:
             for column in profiles.columns
         )
         sizes = {site: self.weights(each) for site, each in profiles.sizes.items()}
-        return replace(profiles, sizes=sizes, columns=columns)
+        return replace(
+            profiles, sizes=sizes, columns=columns, totals=self.weights(profiles.weights)
+        )
 
 
 def _by_site(counts: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, int]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,9 +14,9 @@ from fedcluster.client import NO_ROW, Client, SharedLog
 from fedcluster.core import Data, Filter, SiteInfo
 from fedcluster.io._given import places_of
 
-OWN = {"name", "n_rows"}
+OWN = {"name", "n_rows", "weight"}
 """Facts that each site of a table tells of its own."""
-SHARED = {"limits", "streams", "columns", "labels", "answered", "weight", "n_columns", "secure"}
+SHARED = {"limits", "streams", "columns", "labels", "answered", "n_columns", "secure"}
 SHARED |= {"total_rows", "log", "refuses"}
 """Facts that all tell alike. Where there are facts besides, each client tells its own."""
 
@@ -106,8 +107,12 @@ class Stacked(Mapping[str, Client]):
             return tuple(client.site for client in self.values())
         first = self[self.names[0]].site
         shared = {name: getattr(first, name) for name in SHARED}
-        rows = zip(self.names, self.sizes.astype(float).tolist(), strict=True)
-        return tuple(SiteInfo(name, n_rows=n, **shared) for name, n in rows)
+        sizes = self.sizes.astype(float).tolist()
+        of_rows, weights = self.data.sample_weight, sizes
+        if of_rows is not None:
+            weights = [float(of_rows[a:b].sum()) for a, b in pairwise(self.bounds.tolist())]
+        own = zip(self.names, sizes, weights, strict=True)
+        return tuple(SiteInfo(name, n_rows=n, weight=w, **shared) for name, n, w in own)
 
     def most(self, what: str) -> dict[str, int]:
         """Return ``most_lone_rows`` or ``most_rows_held_back`` of each site's client."""
