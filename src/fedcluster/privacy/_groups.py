@@ -98,14 +98,16 @@ class Grouping:
         rules, stays = Rules(self.groups, holder.contents()), number >= 0
         groups = [np.flatnonzero(stays)[units] for units in members_of(number[stays])]
         groups = groups if len(data) else []
-        sums, sensitive = tuple(holder.sums), holder.groups.sensitive
+        sums, sensitive, g = tuple(holder.sums), holder.groups.sensitive, len(groups)
+        amounts = np.array([rules.amounts(units) for units in groups])
+        agree = np.array([rules.agree(units) for units in groups], dtype=bool)
         return data, Examined(
             len(stays),
             np.array([len(units) for units in groups], dtype=np.int64),
             sums,
-            np.array([rules.amounts(units) for units in groups]).reshape(len(groups), 3, -1),
+            amounts.reshape(g, 3, len(sums) + 1),
             sensitive,
-            np.array([rules.agree(units) for units in groups]).reshape(-1, len(sensitive)),
+            agree.reshape(g, len(sensitive)),
         )
 
     def _made(
