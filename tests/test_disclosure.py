@@ -15,6 +15,9 @@ import pytest
 from test_cli import run
 from test_protection import Chunks, grouped, hold, members, questions
 
+from benchmarks.audit import kinds
+from fedcluster._attacks._audit import ATTACKS, played
+from fedcluster._attacks._site import Protection, Subject, public_of, split
 from fedcluster._report._rounding import rounded
 from fedcluster._site import SiteFile
 from fedcluster.client import Client
@@ -24,10 +27,9 @@ from fedcluster.errors import InputError
 from fedcluster.jobs import Fit, SelectK, execute
 from fedcluster.metrics._moments import Moments
 from fedcluster.preprocessing import Preprocessor
-from fedcluster.privacy import Grouping, Groups
+from fedcluster.privacy import Dominance, Grouping, Groups
 from fedcluster.privacy import _groups as grouping
-from fedcluster.privacy._disclosure import Rules
-from fedcluster.privacy._limits import Dominance
+from fedcluster.privacy._disclosure import Contents, Rules
 from fedcluster.privacy._partition import Partition, row_ids, told_apart
 
 USUAL = Dominance()
@@ -136,6 +138,16 @@ def test_a_row_that_dominates_any_group_stays_out() -> None:
         seen, usual = grouped(Data(X), RULED), grouped(Data(X), Groups(5))
         assert (seen.n_rows, usual.n_rows) == (199, 200)
         assert np.abs(seen.X).max() < 100 < np.abs(usual.X).max()
+
+
+def test_who_is_left_of_a_group_joins_another() -> None:
+    """Of five one stays out, as nineteen are too many for one group; four are too few for it."""
+    adds = np.ones((19, 1))
+    adds[0] = 1e9
+    rules = Rules(RULED, Contents(adds, adds > 0, ()))
+    labels = np.repeat(np.array([0, 1], np.int32), [5, 14])
+    mended = rules.mended(labels, np.arange(19.0)[:, None])
+    assert mended.tolist() == [-1, *[0] * 18]
 
 
 def twins() -> tuple[Data, Data, list[np.ndarray]]:
@@ -271,6 +283,17 @@ def test_a_group_of_persons_leaves_when_one_of_it_dominates(tmp_path) -> None:
     after = [grouped(Data(X, groups=who), site) for site in sites]
     assert [len(a) - len(b) for a, b in zip(before, after, strict=True)] == [1, 0]
     assert after[0].X.max() < 100 < after[1].X.max()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["heavy tails", "patients", "persons"])
+@pytest.mark.parametrize("groups", [Groups.strict(), RULED])
+def test_no_attack_reads_a_row_of_a_site_with_rules(groups, kind, tmp_path) -> None:
+    data = kinds(3, 250)[kind]
+    mine, others = split(data, np.random.default_rng(0))
+    subject, public = Subject(mine, others, Protection("n", groups), tmp_path), public_of(data)
+    scores = {a.name: played(a, subject, public).score.read for a in ATTACKS if a.protected}
+    assert set(scores.values()) == {0}
 
 
 # Diversity
@@ -636,7 +659,7 @@ def test_sites_answer_a_strict_report_exactly(sites) -> None:
     assert not np.array_equal(usual.state.weights, strict.state.weights)
     assert chosen.n_clusters == rounded_choice.n_clusters
     for report in found:
-        is_even = all((site.n_rows or 1) % 5 == 0 for site in report.sites)
+        is_even = all(site.n_rows is None or site.n_rows % 5 == 0 for site in report.sites)
         assert is_even == (report in found[2:])
     assert {n % 5 for result in rounded_choice.results.values() for n in result.state.weights} == {
         0

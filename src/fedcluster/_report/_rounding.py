@@ -22,6 +22,8 @@ STEP = 5
 """What published counts are multiples of, as OpenSAFELY has it."""
 NEARLY = 1e-6
 """By how much sums of shares may miss a whole number."""
+FEWEST = 20
+"""Rows that a site of groups has at least."""
 Report = TypeVar("Report", bound=Any)
 
 
@@ -56,72 +58,63 @@ def published(report: Report) -> Report:
     sites: Sequence[SiteInfo] = report.sites
     if not any(is_rounded(site.limits) for site in sites):
         return report
-    counts = _Counts(sites)
     met, profiles = report.fit_report, report.profiles
     missing, clipped = _by_site(met.missing), _by_site(met.clipped)
     found: Report = replace(
         report,
-        outcome=replace(report.outcome, value=counts.of_value(report.outcome.value)),
-        sites=tuple(map(counts.of_site, sites)),
+        outcome=replace(report.outcome, value=_of_value(report.outcome.value)),
+        sites=tuple(map(_of_site, sites)),
         fit_report=replace(met, missing=missing, clipped=clipped),
-        profiles=None if profiles is None else counts.of_profiles(profiles),
+        profiles=None if profiles is None else _of_profiles(profiles),
     )
     return found
 
 
-class _Counts:
-    """Which numbers of a report are counts, and these rounded.
+def _if_counts(weights: Any) -> Any:
+    """Return weights, rounded if they are counts: whole numbers, or shares of whole rows.
 
-    Weights are counts where those of all rows are as many as these; where that is not known, whole
-    numbers are, and those that add up to the rows.
+    Those add up to a whole number, of more rows than weights that add up to 1 would.
+
+    Examples
+    --------
+    >>> _if_counts(np.array([12.25, 28.75])), _if_counts(np.array([0.25, 0.75]))
+    (array([10., 30.]), array([0.25, 0.75]))
     """
+    numbers = np.atleast_1d(weights)[np.isfinite(np.atleast_1d(weights))]
+    each, total = (np.abs(n - np.rint(n)) for n in (numbers, numbers.sum()))
+    shares = numbers.sum() >= FEWEST and total < max(NEARLY, NEARLY**1.5 * numbers.sum())
+    return rounded(weights) if shares or (each < NEARLY).all() else weights
 
-    def __init__(self, sites: Sequence[SiteInfo]) -> None:
-        self._rows = sum(site.n_rows or 0.0 for site in sites) or (sites[0].total_rows or 0.0)
-        every = ((site.weight, site.n_rows) for site in sites)
-        known = [w == n for w, n in every if w is not None and n is not None]
-        self._are_counts = all(known) if known else None
 
-    def weights(self, weights: Any) -> Any:
-        """Return weights, rounded if they are counts."""
-        are_counts = self._are_counts
-        if are_counts is None:
-            numbers = np.atleast_1d(weights)[np.isfinite(np.atleast_1d(weights))]
-            whole = bool((np.abs(numbers - np.rint(numbers)) < NEARLY).all())
-            are_counts = whole or abs(numbers.sum() - self._rows) < NEARLY * self._rows
-        return rounded(weights) if are_counts else weights
+def _of_site(site: SiteInfo) -> SiteInfo:
+    """Return what a site told of its size."""
+    sizes = (site.n_rows, site.total_rows)
+    n, total = (None if each is None else float(rounded(each)) for each in sizes)
+    weight = None if site.weight is None else float(_if_counts(site.weight))
+    return replace(site, n_rows=n, total_rows=total, weight=weight)
 
-    def of_site(self, site: SiteInfo) -> SiteInfo:
-        """Return what a site told of its size."""
-        sizes = (site.n_rows, site.total_rows)
-        n, total = (None if each is None else float(rounded(each)) for each in sizes)
-        weight = None if site.weight is None else float(self.weights(site.weight))
-        return replace(site, n_rows=n, total_rows=total, weight=weight)
 
-    def of_value(self, value: Any) -> Any:
-        """Return what came of a job."""
-        if isinstance(value, Result):
-            weights = self.weights(value.state.weights)
-            return replace(value, state=replace(value.state, weights=weights))
-        if isinstance(value, Selection):
-            results = {k: self.of_value(each) for k, each in value.results.items()}
-            return replace(value, results=results)
-        return self.of_profiles(value) if isinstance(value, Profiles) else value
+def _of_value(value: Any) -> Any:
+    """Return what came of a job."""
+    if isinstance(value, Result):
+        weights = _if_counts(value.state.weights)
+        return replace(value, state=replace(value.state, weights=weights))
+    if isinstance(value, Selection):
+        results = {k: _of_value(each) for k, each in value.results.items()}
+        return replace(value, results=results)
+    return _of_profiles(value) if isinstance(value, Profiles) else value
 
-    def of_profiles(self, profiles: Profiles) -> Profiles:
-        """Return profiles of clusters."""
-        columns = tuple(
-            replace(column, weights=self.weights(column.weights))
-            if isinstance(column, NumberProfile)
-            else replace(
-                column, weights=self.weights(column.weights), counts=self.weights(column.counts)
-            )
-            for column in profiles.columns
-        )
-        sizes = {site: self.weights(each) for site, each in profiles.sizes.items()}
-        return replace(
-            profiles, sizes=sizes, columns=columns, totals=self.weights(profiles.weights)
-        )
+
+def _of_profiles(profiles: Profiles) -> Profiles:
+    """Return profiles of clusters."""
+    columns = tuple(
+        replace(column, weights=_if_counts(column.weights))
+        if isinstance(column, NumberProfile)
+        else replace(column, weights=_if_counts(column.weights), counts=_if_counts(column.counts))
+        for column in profiles.columns
+    )
+    sizes = {site: _if_counts(each) for site, each in profiles.sizes.items()}
+    return replace(profiles, sizes=sizes, columns=columns, totals=_if_counts(profiles.weights))
 
 
 def _by_site(counts: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, int]]:

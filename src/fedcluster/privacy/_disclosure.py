@@ -124,7 +124,7 @@ class Rules:
 
     Examples
     --------
-    >>> from fedcluster.privacy._limits import Dominance
+    >>> from fedcluster.privacy import Dominance
     >>> adds = np.array([[90.0], [4.0], [3.0], [2.0]])
     >>> rules = Rules(Groups(p=3, dominance=Dominance()), Contents(adds, adds > 0, ()))
     >>> rules.dominating(np.arange(4)), rules.dominating(np.arange(1, 4))
