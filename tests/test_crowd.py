@@ -87,15 +87,15 @@ def test_rows_without_weight_are_no_rows() -> None:
 
 
 def test_persons_of_a_table_are_counted_as_those_of_its_sites() -> None:
-    persons: np.ndarray = np.arange(400) // 8
-    task = Task(Lloyd(), START)
-    [answers] = LocalEngine.from_table(
-        Data(ROWS.X, groups=persons), SITES, [MinClusterSize(3)]
-    ).ask([task])
-    for name, rows in CLIENTS.items():
-        mine = Data(rows.X, groups=persons[int(name) == SITES])
-        expected = Client(name, mine, [MinClusterSize(3)]).answer(task)
-        np.testing.assert_array_equal(answers.by_site[name].weights, expected.weights)
+    persons, limits, task = np.arange(400) // 80, [MinClusterSize(3)], Task(Lloyd(), START)
+    table = LocalEngine.from_table(Data(ROWS.X, groups=persons), SITES, limits)
+    clients = [
+        Client(name, Data(rows.X, groups=persons[int(name) == SITES]), limits)
+        for name, rows in CLIENTS.items()
+    ]
+    [mine], [others] = (engine.ask([task]) for engine in (table, LocalEngine(clients)))
+    np.testing.assert_array_equal(mine.total().weights, others.total().weights)
+    assert 0 < mine.total().weights.sum() < 400
 
 
 def test_a_site_that_is_not_asked_is_missing() -> None:

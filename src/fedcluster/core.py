@@ -882,7 +882,6 @@ class SiteInfo:
     refuses: str = field(default="", compare=False)
 
 
-@dataclass(frozen=True, eq=False)
 class Sent(Mapping[str, int]):
     """Mapping of sites to how many numbers each sent, made where somebody looks into it.
 
@@ -899,21 +898,24 @@ class Sent(Mapping[str, int]):
     True
     """
 
-    names: tuple[str, ...]
-    numbers: NDArray[np.int64]
+    def __init__(self, names: tuple[str, ...], numbers: NDArray[np.int64]) -> None:
+        self._names, self._numbers = names, numbers
 
     @cached_property
     def _by_site(self) -> dict[str, int]:
-        return dict(zip(self.names, self.numbers.tolist(), strict=True))
+        return dict(zip(self._names, self._numbers.tolist(), strict=True))
+
+    def __repr__(self) -> str:
+        return repr(self._by_site)
 
     def __getitem__(self, name: str) -> int:
         return self._by_site[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.names)
+        return iter(self._names)
 
     def __len__(self) -> int:
-        return len(self.names)
+        return len(self._names)
 
     def items(self) -> ItemsView[str, int]:
         """Return the names with their numbers."""
