@@ -255,7 +255,7 @@ IMPOSSIBLE: Mapping[frozenset[tuple[str, str]], str] = {
 }
 """Pairs of values of which no combination can be made, by the reason."""
 
-SLOW = (("n_clusters", "auto"), ("quality", "best"))
+SLOW = (("n_clusters", "auto"), ("k_max", "None"), ("quality", "best"))
 """Values that take long: with every other value in the long tests, else in one combination."""
 
 MEETING = (
