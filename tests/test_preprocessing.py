@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,6 +17,7 @@ from introductions import columns_told
 from sklearn.decomposition import PCA
 from sklearn.preprocessing import RobustScaler, StandardScaler
 
+from fedcluster import FederatedKMeans
 from fedcluster._choices import Scale
 from fedcluster.algorithms import Lloyd
 from fedcluster.client import Client
@@ -27,7 +29,7 @@ from fedcluster.preprocessing import Category, NumericColumn, PreprocessingSpec,
 from fedcluster.preprocessing._fitting import fit
 from fedcluster.preprocessing._moments import Principal, principal
 from fedcluster.preprocessing._quantiles import Histogram, quantiles
-from fedcluster.preprocessing._spec import agree
+from fedcluster.preprocessing._spec import agree, odd_sites
 from fedcluster.privacy import Groups, MinClusterSize, MinRows
 from fedcluster.rounds import iterate, run_plan, with_preprocessing
 
@@ -381,6 +383,71 @@ def test_a_site_that_keeps_all_from_using_a_column_is_warned_of() -> None:
             assert warned in line
             assert line.endswith("left out at all sites because of c alone; correct it there")
         assert agree(told, ["sex"]).warnings == ()  # left out on purpose
+
+
+NUMBER, WORDS = Column("age"), Column("age", "text", ("old", "young"))
+FREE, SEX = Column("age", "text"), Column("sex", "text", ("F",))
+
+
+@pytest.mark.parametrize(
+    ("ages", "spec", "odd"),
+    [
+        ([NUMBER, NUMBER, WORDS], {}, ["c"]),
+        ([WORDS, WORDS, NUMBER], {}, ["c"]),
+        ([NUMBER, NUMBER, Column("age", "date")], {}, ["c"]),
+        ([NUMBER, NUMBER, Column("age", "mixed")], {}, ["c"]),
+        ([NUMBER, NUMBER, NUMBER, WORDS, FREE], {}, ["d", "e"]),
+        ([NUMBER, NUMBER, WORDS], {"columns": ["sex"]}, []),  # not asked about
+        ([NUMBER, NUMBER, Column("age", "empty")], {}, []),  # no value is no other kind
+        ([NUMBER, NUMBER, None], {}, []),
+        ([FREE, FREE, NUMBER], {}, []),  # text that no fit uses, as few rows share it
+        ([WORDS, WORDS, NUMBER], {"categories": "none"}, []),
+        ([FREE, FREE, NUMBER], {"categories": ["age"]}, ["c"]),
+        ([NUMBER, WORDS], {}, None),
+        ([NUMBER, NUMBER, WORDS, WORDS], {}, None),
+        ([NUMBER, WORDS, Column("age", "date")], {}, None),
+    ],
+)
+def test_the_odd_ones_hold_another_kind_than_most_where_it_matters(ages, spec, odd) -> None:
+    told = {
+        name: [SEX, *filter(None, [column])] for name, column in zip("abcde", ages, strict=False)
+    }
+    if odd is None:
+        with pytest.raises(
+            InputError, match=r"^column 'age' holds .*, and no kind is that of most"
+        ):
+            odd_sites(told, PreprocessingSpec(**spec))
+        return
+    found, said = odd_sites(told, PreprocessingSpec(**spec))
+    assert found == {name: ["age"] for name in odd}
+    assert ("column 'age' holds" in said) is bool(odd)
+
+
+def of_kinds(odd: Any) -> dict[str, Any]:
+    """Rows of four sites in two clusters of age and size; at the last, age is something else."""
+    rng = np.random.default_rng(2)
+    sites = {}
+    for name in "abcd":
+        cluster = np.arange(80) % 2
+        age = 20.0 + 50 * cluster + rng.normal(size=80)
+        size = 5.0 * rng.normal(size=80)
+        sites[name] = pd.DataFrame({"age": age, "size": size})
+    sites["d"]["age"] = odd(sites["d"]["age"])
+    return sites
+
+
+ODD = {
+    "text": lambda age: np.where(age > 50, "old", "young"),
+    "dates": lambda age: pd.to_datetime("2020-01-01") + pd.to_timedelta(age.round(), "D"),
+}
+
+
+@pytest.mark.parametrize("kind", ODD)
+def test_an_estimator_refuses_an_odd_site_by_name(kind) -> None:
+    sites = of_kinds(ODD[kind])
+    line = rf"^column 'age' holds numbers at a, b and c, {kind} at d: correct it at d, or name "
+    with pytest.raises(InputError, match=line):
+        FederatedKMeans(2, prepare="standard", random_state=0).fit(sites)
 
 
 def test_all_differences_are_named_at_once() -> None:

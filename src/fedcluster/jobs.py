@@ -27,6 +27,7 @@ from fedcluster._specifications import (
 from fedcluster._stability import Stability
 from fedcluster.algorithms import FFCM
 from fedcluster.core import (
+    Column,
     Engine,
     Filter,
     Metric,
@@ -37,7 +38,8 @@ from fedcluster.core import (
     State,
     check_step,
 )
-from fedcluster.errors import InputError
+from fedcluster.engines._without import WithoutSites
+from fedcluster.errors import InputError, listed
 from fedcluster.metrics import Inertia
 from fedcluster.metrics._agreement import Agreement, Separation
 from fedcluster.metrics._moments import Moments
@@ -47,7 +49,7 @@ from fedcluster.preprocessing import FitReport, PreprocessingSpec, Preprocessor
 from fedcluster.preprocessing._fitting import Fitted, n_columns_out
 from fedcluster.preprocessing._fitting import fit as fit_preprocessor
 from fedcluster.preprocessing._moments import Covariance, Missing
-from fedcluster.preprocessing._spec import agree, for_metric
+from fedcluster.preprocessing._spec import agree, for_metric, odd_sites
 from fedcluster.privacy import MinClusterSize, MinRows
 from fedcluster.recipes import clustering, evaluation, mixture
 from fedcluster.recipes._bootstrap import (
@@ -156,7 +158,12 @@ class JobReport:
 
 
 def execute(
-    job: Job, engine: Engine, *, columns: Sequence[str] = (), watch: Watch | None = None
+    job: Job,
+    engine: Engine,
+    *,
+    columns: Sequence[str] = (),
+    watch: Watch | None = None,
+    enough: int | None = None,
 ) -> JobReport:
     """Carry a job out: agree on columns, fit the preprocessing, run the plan, account for it.
 
@@ -170,6 +177,9 @@ def execute(
         The columns of rows that are taken as they are.
     watch : callable taking a CommunicationRound, optional
         Told of every round as it ends, for a progress bar.
+    enough : int, optional
+        The fewest sites with which the job may begin where columns of others hold other kinds than
+        those of most; by default all.
 
     Returns
     -------
@@ -201,7 +211,7 @@ def execute(
     if isinstance(job, Evaluate):
         job = replace(job, metrics=tuple(map(_metric, job.metrics)))
         job = _with_classes(job, engine, steps)
-    fitting = _fitting(how, engine, steps, job) if isinstance(how, PreprocessingSpec) else None
+    engine, fitting = _agreed(how, engine, steps, job, enough)
     plan_of(job, engine.introduce(steps=steps), seed)  # refuses what makes no sense for them
     listener = Listener(robust_rule(job, engine.introduce(), seed))
     before: Outcome[Any] = Outcome(Fitted(how, FitReport()), ())  # type: ignore[arg-type]
@@ -436,15 +446,49 @@ def _metric(given: Any) -> Metric:
 
 def fitted_preprocessing(how: PreprocessingSpec, engine: Engine) -> Fitted:
     """Return the preprocessing alone, fitted as for a job."""
-    fitted: Fitted = run_plan(_fitting(how, engine), engine).value
+    fitted: Fitted = run_plan(_fitting(how, _told(how, engine, ())), engine).value
     return fitted
+
+
+def _told(
+    how: PreprocessingSpec, engine: Engine, steps: Sequence[PlannedStep]
+) -> dict[str, tuple[Column, ...]]:
+    """Return the columns that the sites tell of."""
+    sites = engine.introduce(columns=True, texts=how.named, steps=steps)
+    return {site.name: site.columns for site in sites if site.answered}
+
+
+def _agreed(
+    how: Any, engine: Engine, steps: Sequence[PlannedStep], job: Job, enough: int | None
+) -> tuple[Engine, Plan[Fitted] | None]:
+    """Return the engine, and the plan that fits a preprocessing, None where there is none to fit.
+
+    Sites that hold other kinds than most are left out, if so many may be.
+
+    Raises
+    ------
+    InputError
+        If more hold others, naming site, column and kinds, or as of `_fitting`.
+    """
+    if not isinstance(how, PreprocessingSpec):
+        return engine, None
+    told = _told(how, engine, steps)
+    odd, said = odd_sites(told, how)
+    if not odd:
+        return engine, _fitting(how, told, job)
+    if len(told) - len(odd) < (enough or len(told)):
+        agree(told, how.columns)  # names all differences in columns that were chosen
+        raise InputError(said)
+    others = {name: columns for name, columns in told.items() if name not in odd}
+    doubt = f"left out of the run: {listed(list(odd))}; {said}"
+    return WithoutSites(engine, odd), _fitting(how, others, job, [doubt])
 
 
 def _fitting(
     how: PreprocessingSpec,
-    engine: Engine,
-    steps: Sequence[PlannedStep] = (),
+    described: Mapping[str, Sequence[Column]],
     job: Job | None = None,
+    doubts: Sequence[str] = (),
 ) -> Plan[Fitted]:
     """Return the plan that fits a preprocessing to the columns that the sites tell of.
 
@@ -453,9 +497,8 @@ def _fitting(
     InputError
         If the sites do not agree on columns, or the job cannot use them as they are prepared.
     """
-    sites = engine.introduce(columns=True, texts=how.named, steps=steps)
-    described = {site.name: site.columns for site in sites if site.answered}
     schema = agree(described, how.columns)
+    schema = replace(schema, warnings=(*doubts, *schema.warnings))
     if isinstance(job, Fit):
         texts = [each.name for each in schema.columns if each.kind == "text"]
         check_weights(job, {*texts, *how.named})

@@ -103,9 +103,11 @@ def conduct(engine: RemoteEngine, content: Mapping[str, Any], folder: Path) -> d
     with watched.failure_noted():
         columns = _columns(engine, job, content["columns"], folder)
     with _first_rows_kept(engine, content):
-        report = execute(job, watched, columns=columns)
-    report = replace(report, sites=engine.introduce(), refusals=tuple(engine.refusals))
-    _write_log_heads(folder, report.sites)
+        report = execute(job, watched, columns=columns, enough=_enough(job, content))
+    sites, asked = engine.introduce(), {site.name for site in report.sites}
+    _write_log_heads(folder, sites)
+    answered = tuple(site for site in sites if site.name in asked)
+    report = replace(report, sites=answered, refusals=tuple(engine.refusals))
     out, doubts = Path(content["out"]), _doubts(report)
     with atomic_folder(out) as partial:
         shown = write_job(partial, report, out.name, doubts)
@@ -114,6 +116,14 @@ def conduct(engine: RemoteEngine, content: Mapping[str, Any], folder: Path) -> d
     if "model.json" in files:
         kept = engine.give(json.loads((out / "model.json").read_text("utf-8")))
     return {**shown, "out": str(out), "files": files, "model_at": list(kept), "doubts": doubts}
+
+
+def _enough(job: Job, content: Mapping[str, Any]) -> int | None:
+    """Return the fewest sites with which a job may begin, None if all must take part."""
+    if content.get("secure"):  # a total without a site would tell its sums
+        return None
+    faults = job.robust if isinstance(job, Fit) else 0
+    return content.get("quorum") or (len(content["sites"]) - faults if faults else None)
 
 
 def _doubts(report: JobReport) -> list[str]:

@@ -68,7 +68,7 @@ class ReceivedModels:
     >>> models.are_waiting, models.state()
     (True, 'a model came, and the labels of rows are still to be written')
     >>> with models.next() as came:
-    ...     models.finish("labels are written")
+    ...     _ = models.finish("labels are written")
     >>> models.are_waiting, models.state()[20:]
     (False, 'labels are written')
     """

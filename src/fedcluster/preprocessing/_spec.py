@@ -8,7 +8,7 @@ are rows' values: a site names those that several of its rows share and that its
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self
 
@@ -327,6 +327,93 @@ def _unusable_for(by_site: _Sites, name: str) -> str | None:
     return None
 
 
+def odd_sites(
+    described: Mapping[str, Sequence[Column]], prepare: PreprocessingSpec
+) -> tuple[dict[str, list[str]], str]:
+    """Return the sites that hold another kind in a column than most, where a fit would use it.
+
+    A column that one site calls text and all others numbers would else be left out everywhere, by
+    mistake or to change the clusters. A site that lacks a column, or has no value in it, is no odd
+    one.
+
+    Parameters
+    ----------
+    described : mapping of str to sequence of Column
+        The columns of each site.
+    prepare : PreprocessingSpec
+        The preprocessing that is asked for.
+
+    Returns
+    -------
+    odd : dict of str to list of str
+        These sites, each with the columns.
+    said : str
+        What all sites hold in these columns, and what to do.
+
+    Raises
+    ------
+    InputError
+        If no kind is that of most sites.
+
+    Examples
+    --------
+    >>> number, text = Column("age"), Column("age", "text", ("old",))
+    >>> sites = {"north": [number], "south": [number], "west": [text, Column("bmi")]}
+    >>> odd, said = odd_sites(sites, PreprocessingSpec())
+    >>> odd
+    {'west': ['age']}
+    >>> print(said)
+    column 'age' holds numbers at north and south, text at west: correct it at west, or name columns
+    without 'age'
+    >>> odd_sites({"north": [number], "west": [text]}, PreprocessingSpec())
+    Traceback (most recent call last):
+    fedcluster.errors.InputError: column 'age' holds numbers at north, text at west, and no kind is
+    that of most sites: correct it, or name columns without 'age'
+    """
+    by_site = {site: {column.name: column for column in told} for site, told in described.items()}
+    names = dict.fromkeys(name for told in by_site.values() for name in told)
+    apart: dict[str, list[str]] = {}
+    undecided: list[str] = []
+    for name in names if prepare.columns is None else prepare.columns:
+        kinds = _sites_by_kind(by_site, name)
+        kinds.pop("empty", None)
+        most = max(kinds, key=lambda kind: len(kinds[kind]), default="empty")
+        others = [site for kind, sites in kinds.items() if kind != most for site in sites]
+        agreed = len(kinds.get(most, ())) > len(others)
+        if not others or (agreed and not _is_used(by_site, name, most, prepare)):
+            continue
+        apart[name] = others
+        undecided += [] if agreed else [name]
+    if undecided and prepare.columns is None:
+        raise InputError(
+            f"{_held(by_site, undecided)}, and no kind is that of most sites: correct it, or name "
+            f"columns without {listed([*map(repr, undecided)])}"
+        )
+    if not apart:
+        return {}, ""
+    odd: dict[str, list[str]] = {}
+    for name, sites in apart.items():
+        for site in sites:
+            odd.setdefault(site, []).append(name)
+    mend = (
+        f"correct it at {listed(list(odd))}, or name columns without {listed([*map(repr, apart)])}"
+    )
+    return odd, f"{_held(by_site, apart)}: {mend}"
+
+
+def _held(by_site: _Sites, names: Iterable[str]) -> str:
+    """Return what the sites hold in some columns."""
+    return "; ".join(phrase for name in names for phrase in _kinds(by_site, name))
+
+
+def _is_used(by_site: _Sites, name: str, kind: str, prepare: PreprocessingSpec) -> bool:
+    """Return whether a fit would use a column of a kind, if all sites held that."""
+    if kind != "text" or name in prepare.named:
+        return kind not in UNUSABLE
+    levels = {level for told in by_site.values() if name in told for level in told[name].levels}
+    return prepare.categories == "auto" and 0 < len(levels) <= MOST_CATEGORIES
+
+
 def _odd_site_warning(by_site: _Sites, name: str) -> str | None:
     """Return a warning where a few sites keep the others from using a column, which most could.
 
@@ -362,14 +449,19 @@ def _sites_by_kind(by_site: _Sites, name: str) -> dict[str, list[str]]:
 def _differences(by_site: _Sites, name: str) -> list[str]:
     """Return the differences between the sites in a column, a phrase for each."""
     lacking = [site for site, told in by_site.items() if name not in told]
-    by_kind = _sites_by_kind(by_site, name)
     said = []
     if lacking:
         said.append(f"column {name!r} is lacking at {listed(lacking)}{_alike(by_site, name)}")
-    if len(by_kind) > 1 or by_kind.keys() & UNUSABLE:
-        holds = [f"{HOLDS[kind]} at {listed(sites)}" for kind, sites in by_kind.items()]
-        said.append(f"column {name!r} holds {', '.join(holds)}")
-    return said
+    return said + _kinds(by_site, name)
+
+
+def _kinds(by_site: _Sites, name: str) -> list[str]:
+    """Return what the sites hold in a column, in a phrase, unless all hold the same and usable."""
+    by_kind = _sites_by_kind(by_site, name)
+    if len(by_kind) < 2 and not by_kind.keys() & UNUSABLE:
+        return []
+    holds = [f"{HOLDS[kind]} at {listed(sites)}" for kind, sites in by_kind.items()]
+    return [f"column {name!r} holds {', '.join(holds)}"]
 
 
 def _alike(by_site: _Sites, name: str) -> str:
