@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ from fedcluster.engines._responder import Responder
 from fedcluster.engines._wire import WireError
 from fedcluster.errors import InputError, SiteError
 from fedcluster.federation._bounds import first_rows, keep_first_rows
+from fedcluster.federation._conduct import conduct
 from fedcluster.federation._folder import Federation, bound, create
 from fedcluster.federation._runs import content_without
 from fedcluster.jobs import Fit, check_job, execute
@@ -402,6 +403,83 @@ def test_a_site_that_comes_later_does_not_outweigh_those_that_were_there() -> No
     post.bend = weighing(1e9)
     with pytest.raises(SiteError, match="site 'b' tells of 1,000,000,000 rows"):
         engine.ask([task])
+
+
+@pytest.mark.parametrize("low", [None, -5.0, 0.0])
+def test_negative_values_are_counted_before_a_logarithm_and_refuse_the_fit(low) -> None:
+    """Over a network no site fails for one: the counts that leave tell of them, or nothing does."""
+    rows = {name: people() for name in "abc"}
+    rows["b"][:7, 0] = -1.0
+    engine = RemoteEngine(Postman(responders(rows)), rows)
+    engine.choose(None, raw=True)
+    bounds = {} if low is None else {"age": (low, 120.0)}
+    job = Fit(2, prepare=PreprocessingSpec(log=["age"], bounds=bounds))
+    if low == 0.0:
+        assert execute(job, engine).outcome.value.state.centers.shape == (2, 2)
+        return
+    with pytest.raises(
+        InputError, match=r"^column 'age' has 7 negative values at b, of which there"
+    ):
+        execute(job, engine)
+
+
+def calling_ages_text(reply: bytes, question: bytes) -> bytes:
+    """What a site tells that would take the column of ages from all others."""
+    header, arrays = wire.unpack(reply)
+    if "described" in header:
+        header["described"] = [["age", "text", ["old"]], ["dose", "number", []]]
+    return wire.pack(header, arrays)
+
+
+@pytest.mark.parametrize("enough", [None, 3, 4])
+def test_a_site_that_calls_numbers_text_is_refused_or_left_out_over_a_network(enough) -> None:
+    rows = {name: people() for name in "abcd"}
+    engine = RemoteEngine(Postman(responders(rows), "b", calling_ages_text), rows, quorum=enough)
+    engine.choose(None, raw=True)
+    job = Fit(2, prepare=PreprocessingSpec())
+    if enough != 3:
+        line = "column 'age' holds numbers at a, c and d, text at b: correct it at b, or name "
+        with pytest.raises(InputError, match=f"^{line}"):
+            execute(job, engine, enough=enough)
+        return
+    report = execute(job, engine, enough=enough)
+    honest = {name: rows[name] for name in "acd"}
+    alone = RemoteEngine(Postman(responders(honest)), honest)
+    alone.choose(None, raw=True)
+    expected = execute(job, alone)
+    assert report.columns == expected.columns == ("age", "dose")
+    found, known = (each.outcome.value.state.centers for each in (report, expected))
+    assert found.tobytes() == known.tobytes()
+    assert all(done.missing == ("b",) for done in report.outcome.communication_rounds)
+    assert report.fit_report.warnings[0].startswith("left out of the run: b; column 'age' holds")
+
+
+@pytest.mark.parametrize(
+    ("terms", "done"),
+    [({}, False), ({"quorum": 3}, True), ({"quorum": 3, "secure": True}, False)],
+)
+@pytest.mark.parametrize("robust", [0, 1])
+def test_a_run_begins_without_an_odd_site_where_it_may_be_left_out(
+    tmp_path, terms, done, robust
+) -> None:
+    """By its quorum, or as a robust fit may believe one less; never with secure sums."""
+    rows = {name: people() for name in "abcd"}
+    quorum = terms.get("quorum")
+    engine = RemoteEngine(Postman(responders(rows), "b", calling_ages_text), rows, quorum=quorum)
+    job = Fit(2, prepare=PreprocessingSpec(), robust=robust)
+    content = {"job": "fit", "parameters": asdict(job), "columns": None, "sites": list(rows)}
+    content |= {"out": str(tmp_path / "out"), **terms}
+    if not (done or (robust and not terms)):
+        with pytest.raises(InputError, match="correct it at b"):
+            conduct(engine, content, tmp_path / "run")
+        return
+    outcome = conduct(engine, content, tmp_path / "run")
+    assert outcome["doubts"][0].startswith("left out of the run: b; column 'age' holds")
+    again = RemoteEngine(Postman(responders(rows), "b", calling_ages_text), rows, quorum=quorum)
+    conduct(again, content | {"out": str(tmp_path / "again")}, tmp_path / "run")
+    first, then = (json.loads((tmp_path / o / "model.json").read_text()) for o in ("out", "again"))
+    assert [site["name"] for site in first["sites"]] == ["a", "c", "d"]
+    assert first["centers"] == then["centers"]  # a run that goes on leaves out the same site
 
 
 def test_what_sites_told_first_is_kept(tmp_path: Path) -> None:

@@ -9,15 +9,19 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+from grids import KNOWN
 from secure_sites import federation, identities, site
 
 from fedcluster.algorithms import FKM, Lloyd, SphericalKMeans
-from fedcluster.core import Data, State, Task
+from fedcluster.client import Client
+from fedcluster.core import Column, Data, State, Task
 from fedcluster.engines._remote import Question
 from fedcluster.engines._responder import Responder
 from fedcluster.engines._wire import PROTOCOL, pack, unpack
 from fedcluster.errors import InputError, SiteError
 from fedcluster.federation._folder import create
+from fedcluster.preprocessing import NumericColumn, Preprocessor
+from fedcluster.privacy import Groups, MinClusterSize, MinRows
 from fedcluster.secure._cohort import Cohort, Terms
 from fedcluster.secure._engine import SecureEngine
 from fedcluster.secure._fixed_point import SIZE, format_for
@@ -30,6 +34,7 @@ from fedcluster.secure._masks import (
     pair_mask,
     remaining,
 )
+from fedcluster.secure._memory import CohortMemory
 from fedcluster.transports.flower._supernode import take_part
 
 STATE = State.at([[0.0, 0.0], [5.0, 5.0]])
@@ -257,6 +262,109 @@ def test_masks_of_one_run_say_nothing_of_another():
     again.keys, again.sites = liar.keys, liar.sites
     again.begin()
     assert (liar.masked("north")[1] != again.masked("north")[1]).all()
+
+
+# What fails at a single row
+
+
+def about_two(**how: Any) -> tuple[NumericColumn, ...]:
+    return tuple(NumericColumn(name, **how) for name in COLUMNS)
+
+
+WAYS: list[dict[str, Any]] = [
+    {},
+    {"log": True},
+    {"log": True, "bounds": (-5.0, 9.0)},
+    {"fill": 0.0},
+]
+PREPARED = [
+    *(Preprocessor(about_two(**how), missing=m) for how in WAYS for m in ("error", "drop")),
+    Preprocessor(about_two(fill=0.0), unit=True),
+]
+ROW: dict[str, list[float]] = {
+    "negative": [-3.0, 1.0],
+    "lacking a value": [np.nan, 1.0],
+    "lacking all": [np.nan, np.nan],
+    "zero": [0.0, 0.0],
+    "far": [1e40, 1.0],
+}
+
+
+@pytest.mark.parametrize("protection", [None, Groups(5)], ids=["limits", "groups"])
+@pytest.mark.parametrize("what", ROW)
+def test_no_preparation_fails_at_a_single_row(what, protection):
+    """A site that fails tells what no sum would: that it has a row which cannot be prepared so."""
+    without = np.abs(np.random.default_rng(3).normal(size=(60, 2))) + 1.0
+    having = np.vstack([without, ROW[what]])
+    filters = () if protection else (MinClusterSize(5), MinRows(2))
+    said: list[list[dict[str, str]]] = []
+    for X in (without, having):
+        client = Client("north", Data(X, columns=(Column("x0"), Column("x1"))), filters, protection)
+        north = Responder(client, columns=COLUMNS, choose=lambda c, raw=False: client, **KNOWN)  # noqa: B023
+        said.append([])
+        for number, how in enumerate(PREPARED):
+            asked = {"run": str(number), "exchange": 0, "raw": True, "columns": COLUMNS}
+            tasks = [replace(task, preprocessor=how) for task in LLOYD]
+            told, _ = unpack(north.reply(Question(asked, tasks).message))
+            said[-1].append({key: told[key] for key in ("refused", "failed") if key in told})
+    assert said == [[{}] * len(PREPARED)] * 2
+
+
+# A site that is killed
+
+
+def test_a_kill_between_the_memory_and_the_answer_costs_an_answer_and_nothing_else(tmp_path):
+    """The cohort is on the disk before a word leaves; the next run is answered."""
+    keys = identities(NAMES)
+    memory = CohortMemory(tmp_path / "north.sqlite")
+    memory.create()
+    liar = Liar()
+    liar.keys = keys
+    liar.sites = {name: site(name, rows(i), keys) for i, name in enumerate(NAMES)}
+    liar.sites["north"] = site("north", rows(1), keys, memory=memory)
+    liar.begin()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fedcluster.secure._site.pair_mask", killed)
+        with pytest.raises(KeyboardInterrupt):
+            liar.masked("north")
+    assert memory.earlier() == {NAMES}
+    again = Liar()
+    again.keys, again.sites = keys, {**liar.sites}
+    again.sites["north"] = site("north", rows(1), keys, memory=memory)
+    again.begin()
+    words = {name: again.masked(name)[1] for name in NAMES}
+    assert again.total(words)[6:].sum() == 160
+
+
+def killed(*_given: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_a_run_that_was_driven_out_or_restarted_gives_no_second_word_under_one_mask():
+    """A coordinator begins so many runs that a site forgets the first, and asks that one again."""
+    liar = Liar().begin()
+    _, first = liar.masked("north")
+    for _ in range(9):
+        other = Liar()
+        other.keys, other.sites = liar.keys, liar.sites
+        other.give_keys(["north"])
+    liar.exchange = 9
+    with refused("no keys of the run"):
+        liar.masked("north", 2)
+    again = Liar(run=liar.run)
+    again.keys, again.sites = liar.keys, liar.sites
+    with refused("exchange must be a whole number that rises within a run"):
+        again.give_keys(["north"])
+    again.exchange = 99
+    again.give_keys(["north"])
+    assert again.sealers["north"] != liar.sealers["north"]
+    again.sealers = {**liar.sealers, **again.sealers}
+    again.shares("north")
+    _, anew = again.masked("north")
+    liar.exchange = 999
+    assert (first != anew).all()  # so their difference is no difference of sums
+    words = {name: liar.masked(name)[1] for name in NAMES if name != "north"} | {"north": anew}
+    assert np.abs(liar.total(words)).min() > 1e3
 
 
 # One question to all

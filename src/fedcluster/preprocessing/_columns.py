@@ -105,10 +105,16 @@ class NumericColumn:
         _check_scale(self.scale)
 
     def told_only(self, told: Column) -> Self:
-        """Return the same column; refuse one whose values are the codes of texts."""
+        """Return the column for any values; refuse one whose values are the codes of texts.
+
+        Negative values become 0 before a logarithm: that there is one would tell of a single row.
+        """
         if told.kind not in ("number", "empty"):
             raise PolicyError("preparation: a column of numbers must hold numbers")
-        return self
+        if not self.log:
+            return self
+        low, high = self.bounds or (0.0, LARGEST_SCALE)
+        return replace(self, bounds=(max(low, 0.0), max(high, 0.0)))
 
     def unknown(self, data: Data, j: int) -> int:
         """Return how many values are of no known level: none, as a number has no levels."""

@@ -29,6 +29,9 @@ from fedcluster.rounds import Plan, with_preprocessing
 
 T = TypeVar("T")
 
+NEGATIVE: Floats = np.array([-np.inf, np.nextafter(0.0, -np.inf), np.inf])
+"""Edges between which values are negative, and are not."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fitted:
@@ -193,7 +196,12 @@ def _look(first: Preprocessor) -> Plan[_Look]:
     bounded = [column for column in numbers if column.bounds is not None]
     if bounded:
         tasks.append(_outside_task(bounded))
+    logarithms = [c for c in numbers if c.log and (c.bounds is None or c.bounds[0] < 0)]
+    if logarithms:
+        tasks.append(_counting(logarithms, [NEGATIVE] * len(logarithms)))
     missing, *others = yield tasks
+    if logarithms:
+        _check_negative(logarithms, others.pop())
     moments, counts = (np.empty(0), np.empty(0)), {}
     clipped = _clipped(bounded, others.pop() if bounded else Answers({}))
     if numbers:
@@ -208,9 +216,29 @@ def _outside_task(bounded: Sequence[NumericColumn]) -> Task:
     """Return the task that counts the values below and above the bounds of columns."""
     given = [np.array(column.bounds) for column in bounded]
     edges = [np.array([-np.inf, np.nextafter(low, -np.inf), high, np.inf]) for low, high in given]
-    as_they_are = tuple(NumericColumn(column.name) for column in bounded)
-    asked = histogram_task(range(len(bounded)), edges)
+    return _counting(bounded, edges)
+
+
+def _counting(columns: Sequence[NumericColumn], edges: Sequence[Floats]) -> Task:
+    """Return the task that counts the values of columns, as they are, between edges of each."""
+    as_they_are = tuple(NumericColumn(column.name) for column in columns)
+    asked = histogram_task(range(len(columns)), edges)
     return replace(asked, preprocessor=Preprocessor(as_they_are, missing="keep"))
+
+
+def _check_negative(columns: Sequence[NumericColumn], answers: Answers) -> None:
+    """Refuse logarithms of columns with negative values, as far as the sites' limits let that out.
+
+    Over a network a site does not fail for one: that would tell of a single row.
+    """
+    found = [
+        f"column {column.name!r} has {round(n):,} negative values at {site}"
+        for site, answer in answers.by_site.items()
+        for column, n in zip(columns, answer.weights.reshape(len(columns), -1)[:, 0], strict=True)
+        if n
+    ]
+    if found:
+        raise InputError(f"{'; '.join(found)}, of which there is no logarithm: take it as it is")
 
 
 def _clipped(bounded: Sequence[NumericColumn], answers: Answers) -> dict[str, dict[str, int]]:

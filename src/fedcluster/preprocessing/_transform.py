@@ -299,7 +299,9 @@ class Preprocessor:
             self.principal.check(len(self.names))
 
     def told_only(self, describe: Describe) -> Self:
-        """Return the same preprocessor, bound to what a site tells of its columns.
+        """Return the preprocessor bound to what a site tells of its columns, and for any rows.
+
+        An error would tell that there is a row of that kind, so one that lacks a value is dropped.
 
         Parameters
         ----------
@@ -316,7 +318,9 @@ class Preprocessor:
             raise PolicyError(
                 "preparation: its columns must be some of those asked about, each once"
             )
-        return replace(self, columns=tuple(c.told_only(told[c.name]) for c in self.columns))
+        columns = tuple(c.told_only(told[c.name]) for c in self.columns)
+        missing = "drop" if self.missing == "error" else self.missing
+        return replace(self, columns=columns, missing=missing)
 
     def plain(self) -> dict[str, Any]:
         """Return the preprocessor as JSON can hold it."""
