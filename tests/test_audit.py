@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from datetime import date
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,15 +15,18 @@ from test_federation import invoke
 from benchmarks.audit import kinds
 from fedcluster._attacks import _audit
 from fedcluster._attacks._audit import ATTACKS, PROTECTIONS, Attack, audit, played
-from fedcluster._attacks._claims import Truth
+from fedcluster._attacks._claims import Score, Truth
 from fedcluster._attacks._membership import canaries, membership
 from fedcluster._attacks._play import Play, solved
 from fedcluster._attacks._simulated import simulated
 from fedcluster._attacks._site import Protection, Subject, public_of, split
-from fedcluster._attacks._tables import audit_table
+from fedcluster._attacks._tables import audit_table, sentences, signed
+from fedcluster._version import VERSION
 from fedcluster.core import Data
 from fedcluster.privacy import Groups
 from fedcluster.privacy._ledger import PolicyLimits
+from fedcluster.privacy._partition import Partition
+from fedcluster.secure._site import SecureSite
 
 LIMITS, _, GROUPS, _ = PROTECTIONS
 STRONG = {
@@ -71,6 +77,51 @@ def test_groups_keep_rows_of_other_kinds(kind, tmp_path) -> None:
     """`make audit` plays against more."""
     protected = [attack for attack in ATTACKS if attack.protected]
     assert set(reads(kinds(5, 250)[kind], GROUPS, tmp_path, protected).values()) == {0}
+
+
+BREAKS: dict[str, list[tuple[Any, str, Any]]] = {
+    "a unit wrong, mended": [(Partition, "without_broken", lambda kept, units: kept)],
+    "secure sums without it": [
+        (SecureSite, rule, lambda *_: None) for rule in ("_check_cohort", "_check_left_out")
+    ],
+}
+
+
+@pytest.mark.parametrize("name", BREAKS)
+def test_attacks_on_what_a_site_remembers_read_rows_of_one_that_forgets(
+    name, tmp_path, monkeypatch
+) -> None:
+    """And none of a site as it is."""
+    attack = next(each for each in ATTACKS if each.name == name)
+    data, public = simulated(400, 3), public_of(simulated(400, 3))
+    folders = [tmp_path / kind for kind in ("as it is", "forgets")]
+    for folder in folders:
+        folder.mkdir()
+    assert played(attack, site(data, GROUPS, folders[0]), public).score.read == 0
+    for rule in BREAKS[name]:
+        monkeypatch.setattr(*rule)
+    assert played(attack, site(data, GROUPS, folders[1]), public).score.read > 0
+
+
+def test_persons_that_are_named_later_are_refused(tmp_path) -> None:
+    attack = next(each for each in ATTACKS if each.name == "persons named later")
+    data, public = simulated(200, 3), public_of(simulated(200, 3))
+    reading = played(attack, site(data, GROUPS, tmp_path), public)
+    assert (reading.score.read, reading.refused) == (0, 1)
+
+
+def test_the_last_line_is_a_sentence_to_sign(tmp_path) -> None:
+    nothing = Attack("nothing", lambda play: play.public.claims(0))
+    quiet = list(audit(simulated(200), [GROUPS], n_clusters=2, attacks=[nothing]))
+    line = (
+        rf"On 2026-01-02, fedcluster {VERSION} played 1 attack against 160 rows of this site with "
+        r"its protection (groups 5), in 0 questions: none of them read a row."
+    )
+    assert signed(quiet[0], date(2026, 1, 2)) == line
+    assert list(sentences(quiet))[-1].startswith("On 2")
+    loud = [replace(quiet[0].readings[0], score=Score(read=7))]
+    said = signed(replace(quiet[0], readings=tuple(loud)), date(2026, 1, 2))
+    assert said.endswith(": nothing read up to 7 rows.")
 
 
 def test_a_policy_refuses_and_the_rest_reads_nothing(tmp_path) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 
 from fedcluster._attacks import _asking as asking
 from fedcluster._attacks import _combining as combining
+from fedcluster._attacks import _remembering as remembering
 from fedcluster._attacks._claims import Score
 from fedcluster._attacks._coordinator import Coordinator, Public
 from fedcluster._attacks._membership import Advantage, canaries, membership
@@ -75,6 +76,9 @@ ATTACKS = (
     Attack("a row changed", combining.changed_rows),
     Attack("twenty versions", combining.many_versions),
     Attack("a column edited often", combining.edited_rows),
+    Attack("a unit wrong, mended", remembering.three_versions),
+    Attack("persons named later", remembering.persons_named_later),
+    Attack("secure sums without it", remembering.smaller_cohort),
     Attack("all rows but one known", combining.all_rows_but_one, protected=False),
 )
 """Every attack, by the name that a table shows."""

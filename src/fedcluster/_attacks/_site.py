@@ -16,7 +16,7 @@ from fedcluster._attacks._claims import Truth
 from fedcluster._attacks._coordinator import Coordinator, Public
 from fedcluster.client import Client
 from fedcluster.core import Column, Data, Filter, Floats
-from fedcluster.engines._responder import Responder
+from fedcluster.engines._responder import Responder, SecureSums
 from fedcluster.engines._wire import steps_by_name
 from fedcluster.io._columns import chosen_columns, columns_of
 from fedcluster.preprocessing._moments import Covariance, Missing
@@ -104,17 +104,19 @@ class Subject:
         roles = {} if label is None else {"label_column": label}
         return None if groups is None else Grouping(groups, self.file, roles)
 
-    def coordinator(self, public: Public) -> Coordinator:
+    def coordinator(
+        self, public: Public, name: str = "north", secure: SecureSums | None = None
+    ) -> Coordinator:
         """Return a coordinator of the site; its rows are grouped now."""
-        client = Client("north", self.rows, self.protection.filters, self.grouping)
+        client = Client(name, self.rows, self.protection.filters, self.grouping)
         _ = client.data
         columns = tuple(column.name for column in columns_of(self.rows))
 
         def choose(names: Sequence[str], *, raw: bool = False) -> Client:
             if self.grouping is not None:
                 return client.with_columns(names, raw=raw)
-            rows = chosen_columns(self.rows, names, "site 'north'", raw=raw)
-            return Client("north", rows, self.protection.filters)
+            rows = chosen_columns(self.rows, names, f"site {name!r}", raw=raw)
+            return Client(name, rows, self.protection.filters)
 
         responder = Responder(
             client,
@@ -123,6 +125,7 @@ class Subject:
             steps=STEPS,
             preprocessors=partial(row_transform, steps=STEPS),
             policy=Anything() if self.protection.policy is None else Policy(self.protection.policy),
+            secure=secure,
         )
         return Coordinator(responder, public)
 

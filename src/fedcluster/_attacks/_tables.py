@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from datetime import UTC, date, datetime
 from typing import Any
 
 from fedcluster._attacks._audit import Audit, Reading
 from fedcluster._attacks._membership import Advantage
 from fedcluster._report._tables import Table
+from fedcluster._version import VERSION
+from fedcluster.errors import listed
 
 
 def audit_table(audits: Sequence[Audit]) -> Table:
@@ -47,6 +50,22 @@ def sentences(audits: Sequence[Audit]) -> Iterator[str]:
         said = f"{each.protection}: at most {each.worst:,} of {each.n_rows:,} rows by one attack"
         shared = f"; {alike:,} more have values that as many share as are in a group"
         yield f"{said}{shared if alike else ''}."
+    yield signed(audits[0], datetime.now(UTC).date())
+
+
+def signed(audit: Audit, day: date) -> str:
+    """Return what an audit of a site as it is has found, in a sentence that a person can sign."""
+    protected = [each for each in audit.readings if each.protected]
+    attacks = f"{len(protected)} attack{'s' * (len(protected) != 1)}"
+    asked = sum(each.asked for each in audit.readings)
+    found = "none of them read a row"
+    if reading := [each.attack for each in protected if each.score.read]:
+        found = f"{listed(reading)} read up to {audit.worst:,} rows"
+    return (
+        f"On {day}, fedcluster {VERSION} played {attacks} against {audit.n_rows:,} "
+        f"rows of this site with its protection ({audit.protection}), in {asked:,} questions: "
+        f"{found}."
+    )
 
 
 def content(audits: Sequence[Audit]) -> dict[str, Any]:

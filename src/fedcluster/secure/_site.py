@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from cryptography.exceptions import InvalidSignature
@@ -128,6 +128,19 @@ class SecureSite:
         self._min_sites = max(self._terms.min_sites, MIN_SITES)
         self._memory = memory or CohortMemory()
         self._runs: dict[str, _Run] = {}
+
+    @classmethod
+    def strangers(cls, names: Collection[str]) -> dict[str, Self]:
+        """Return sites that know each other by new keys, and remember as long as the program runs.
+
+        Examples
+        --------
+        >>> sorted(SecureSite.strangers(["east", "north", "west"]))
+        ['east', 'north', 'west']
+        """
+        keys = {name: Ed25519PrivateKey.generate() for name in names}
+        peers = {name: key.public_key() for name, key in keys.items()}
+        return {name: cls(name, key, peers) for name, key in keys.items()}
 
     def check(
         self, asked: Any, tasks: Sequence[Task], planned: Sequence[PlannedStep] = ()
