@@ -99,7 +99,7 @@ ADDED = {{
         "    schema_version: int = 0",
     ),
     "fedcluster.client": (
-        "            n_columns=n_columns_of(rows),",
+        "            n_columns=n_columns_of(self.rows),",
         "            schema_version=len(self.name) + 2,",
     ),
 }}
