@@ -16,6 +16,7 @@ import numpy as np
 from fedcluster.algorithms import Lloyd
 from fedcluster.core import Algorithm, Answers, Iteration, Metric, Result, State, Task
 from fedcluster.recipes._evaluation import told
+from fedcluster.recipes._seeds import places_by_rise
 from fedcluster.rounds import ENOUGH, EarlyStop, Plan, reason, server_update
 
 HALVING = {4: 12, 8: 4, 12: 2}
@@ -203,7 +204,7 @@ def best_of(results: Sequence[Result], metric: Metric, seed: int) -> Plan[Result
         metric.score(task.state, answer.total())
         for task, answer in zip(tasks, answers, strict=True)
     ]
-    best = int(np.argmin(scores))
+    best = places_by_rise(scores)[0]
     hidden = "" if answers[best].missing else _hidden(results[best], scores[best], answers[best])
     state = replace(results[best].state, inertia=scores[best])
     return replace(results[best], state=state, reason=results[best].reason + hidden)
