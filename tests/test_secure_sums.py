@@ -19,11 +19,13 @@ from secure_sites import federation
 from fedcluster._artefacts import write_job
 from fedcluster._report._tables import Table
 from fedcluster.algorithms import Lloyd
+from fedcluster.client import Client
 from fedcluster.core import TOGETHER, Data, State, Task
+from fedcluster.engines import LocalEngine
 from fedcluster.engines._recorded import RecordedEngine
 from fedcluster.engines._remote import RemoteEngine
 from fedcluster.engines._wire import unpack
-from fedcluster.errors import InputError, SiteError
+from fedcluster.errors import HeldBackError, InputError, SiteError
 from fedcluster.federation._messages import shown
 from fedcluster.jobs import Evaluate, Fit, Profile, SelectK, execute, preprocessing_of
 from fedcluster.metrics import Inertia
@@ -286,6 +288,17 @@ def test_small_groups_stay_where_they_are_and_only_the_total_is_known():
     [answers] = engine.ask([Task(Lloyd(), State.at([[0.0], [4.0], [9.4]]))])
     assert answers.total().weights.tolist() == [36.0, 48.0, 36.0]
     assert all(site.n_rows is None for site in engine.introduce())
+
+
+def test_a_total_of_nothing_ends_a_run_as_it_does_without_masks():
+    """Masked answers have their full length, whatever the limits hold back."""
+    X = blobs(3)
+    data = parts(X)
+    secure = SecureEngine(federation(data, filters=(MinClusterSize(50),)), data)
+    plain = LocalEngine([Client(name, rows, (MinClusterSize(50),)) for name, rows in data.items()])
+    for engine in (secure, plain):
+        with pytest.raises(HeldBackError, match="no site sent anything"):
+            execute(Fit(4, init=X[:4], seed=0), engine)
 
 
 # Sites that drop out

@@ -358,7 +358,7 @@ def run_plan(
         answers = _finite(tasks, engine.ask(tasks, asked), listener)
         communication_rounds.append(_exchange(tasks, answers))
         answers = answers if listener is None else listener(tasks, answers)
-        if len(communication_rounds) == 1 and not any(communication_rounds[0].values_sent.values()):
+        if len(communication_rounds) == 1 and _is_nothing(communication_rounds[0], answers):
             assigned = any(task.preprocessor and task.preprocessor.assigned for task in tasks)
             raise HeldBackError(_who_held_back(engine, communication_rounds[0], assigned))
         if watch is not None:
@@ -389,6 +389,13 @@ def _finite(
         LOGGER.warning("%s; left out", why)
         answers = [each.without(name) for each in answers]
     return answers
+
+
+def _is_nothing(exchange: CommunicationRound, answers: Sequence[Answers]) -> bool:
+    """Return whether no site told anything: masked answers always travel, so their total counts."""
+    if answers[0].summed:
+        return not any(each.weights.any() for answer in answers for each in answer.summaries)
+    return not any(exchange.values_sent.values())
 
 
 def _exchange(tasks: Sequence[Task], answers: Sequence[Answers]) -> CommunicationRound:

@@ -234,6 +234,10 @@ IMPOSSIBLE: Mapping[frozenset[tuple[str, str]], str] = {
                 ("classes", "('a', 'b', 'c')"),
             ]
         ],
+        "how many columns texts become depends on the rows that groups and limits leave": [
+            (start, ("text", "True"))
+            for start in [("init", "array"), ("start", "means"), ("means", "given")]
+        ],
         "a preset is not loosened": [(("site.privacy", "strict"), ("site.groups", "3"))],
         "there is no such column": [
             (("site.privacy", "diverse"), ("site.label_column", "None")),
