@@ -257,3 +257,11 @@ def test_a_curve_above_the_line_between_its_ends_bends_at_the_first_of_them() ->
     rng = np.random.default_rng(0)
     curves = rng.random((50, 3)) * [1.0, 1.0, 3.0] + [0.0, 4.0, -2.0]
     assert {_elbow(np.array([1.0, 2.0, 3.0]), curve) for curve in curves} == {0}
+
+
+def test_a_start_is_held_against_the_rows_where_columns_are_not_named() -> None:
+    engine = LocalEngine([Client("north", Data(ROWS)), Client("south", Data(ROWS + 50))])
+    start = np.array([[0.0], [60.0]])
+    assert execute(Fit(2, init=start, seed=0), engine).outcome.value.state.centers.shape == (2, 1)
+    with pytest.raises(InputError, match="the rows have 1 column"):
+        execute(Fit(2, init=start[:, [0, 0]], seed=0), engine)

@@ -219,8 +219,8 @@ def execute(
         before = run_plan(fitting, engine, watch=watch, listener=listener)
         columns = [column.name for column in before.value.preprocessor.columns]
     preprocessor = before.value.preprocessor
-    _check_width(job, len(preprocessor.names_out) if preprocessor else len(columns))
     sites = engine.introduce()
+    _check_width(job, _width_of(preprocessor, columns, sites))
     plan = plan_of(job, sites, seed, preprocessor)
     plan = _with_objective(
         with_preprocessing(plan, _row_transform(job, preprocessor)), job, preprocessor
@@ -749,15 +749,24 @@ def model_of_job(job: OfModel) -> Model:
     return job.model if isinstance(job.model, Model) else Model.load(job.model, job.algorithms)
 
 
+def _width_of(
+    preprocessor: Preprocessor | None, columns: Sequence[str], sites: Sequence[SiteInfo]
+) -> int:
+    """Return how many columns prepared rows have; where no column is named, as the sites tell."""
+    if preprocessor is not None:
+        return len(preprocessor.names_out)
+    return len(columns) or next((site.n_columns for site in sites if site.n_columns), 0)
+
+
 def _check_width(job: Job, d: int) -> None:
-    """Refuse bounds or a start of another number of columns than d.
+    """Refuse bounds or a start of another number of columns than d, unless that is not known (0).
 
     Raises
     ------
     InputError
         With what to do.
     """
-    if isinstance(job, OfModel):
+    if isinstance(job, OfModel) or not d:
         return
     fit = job if isinstance(job, Fit) else _fit_of(job)
     if fit.rule is not None:
