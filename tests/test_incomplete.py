@@ -21,7 +21,7 @@ from fedcluster.cli import app
 from fedcluster.core import Column, Floats, Task
 from fedcluster.errors import InputError
 from fedcluster.jobs import Evaluate, SelectK, execute
-from fedcluster.metrics._incomplete import PresentInertia, nearest_present
+from fedcluster.metrics._incomplete import BLOCK, PresentInertia, nearest_present
 from fedcluster.model import Model
 from fedcluster.preprocessing import NumericColumn, Preprocessor
 from fedcluster.privacy import Groups, MinClusterSize
@@ -333,3 +333,14 @@ def test_no_preparation_of_whole_rows_takes_gaps() -> None:
     model = FederatedKMeans(2, prepare=AS_THEY_ARE, random_state=0).fit(planted(0)[0])
     with pytest.raises(InputError, match="IncompleteKMeans does not"):
         model.to_sklearn()
+
+
+def test_rows_beyond_a_block_have_their_own_centres() -> None:
+    rng = np.random.default_rng(8)
+    k, d = 64, 2
+    X, centers = rng.normal(size=(BLOCK // k + 9, d)), rng.normal(size=(k, d))
+    X[rng.random(X.shape) < 0.2] = np.nan
+    labels, squared = nearest_present(X, centers)
+    expected = np.nansum((X[:, None] - centers) ** 2, axis=2)
+    np.testing.assert_allclose(squared, expected.min(axis=1))
+    np.testing.assert_allclose(expected[np.arange(len(X)), labels], squared)

@@ -414,3 +414,14 @@ def test_a_number_that_is_missing_is_found_among_many_sites() -> None:
     X[13, 1] = np.inf
     with pytest.raises(ValueError, match="site '3', column 'x1', row 1"):
         FederatedKMeans(2).fit(X, sites=sites)
+
+
+def test_rows_of_two_sites_never_make_up_a_line_together() -> None:
+    """Three rows of each site are in each cluster, and a limit asks for four."""
+    rng = np.random.default_rng(0)
+    rows = [rng.normal(size=(6, 2)) + 10 * (np.arange(6)[:, None] >= 3) for _ in range(60)]
+    few = [Client(f"s{i:02}", Data(X), (MinClusterSize(4),)) for i, X in enumerate(rows)]
+    [answers] = LocalEngine(few).ask([Task(Lloyd(), State.at([[0.0, 0], [10, 10]]))])
+    assert isinstance(answers, Together)
+    assert answers.total().weights.tolist() == [0.0, 0.0]
+    assert set(answers.values_sent.values()) == {0}
