@@ -21,6 +21,7 @@ from fedcluster.engines import LocalEngine
 from fedcluster.engines import _wire as wire
 from fedcluster.engines._agreement import about
 from fedcluster.engines._audit import Exchange
+from fedcluster.engines._believed import Believed
 from fedcluster.engines._remote import RemoteEngine
 from fedcluster.engines._responder import Responder
 from fedcluster.errors import SiteError
@@ -31,6 +32,7 @@ from fedcluster.rounds import run
 
 RNG = np.random.default_rng(0)
 ROWS = {name: RNG.normal(size=(n, 2)) for name, n in {"a": 30, "b": 40, "c": 50, "d": 20}.items()}
+STATED = Believed(rows={name: len(X) for name, X in ROWS.items()})
 START = State.at(ROWS["a"][:3])
 ASKED = [Task(Lloyd(), START), Task(Inertia(), START)]
 ENVELOPE = {"protocol": wire.PROTOCOL, "run": "r", "exchange": 0, **about()}
@@ -497,14 +499,15 @@ def test_sites_are_asked_to_introduce_themselves_where_something_new_is_wanted(
 @pytest.mark.parametrize(("quorum", "fits"), [(0, False), (1, True), (4, True), (5, False)])
 def test_a_quorum_is_from_one_site_to_all(quorum: int, fits: bool) -> None:
     if fits:
-        RemoteEngine(Postman(responders()), ROWS, quorum=quorum).ask(ASKED)
+        RemoteEngine(Postman(responders()), ROWS, quorum=quorum, believed=STATED).ask(ASKED)
         return
     with pytest.raises(ValueError, match=f"quorum must be from 1 to 4 sites, not {quorum}"):
         RemoteEngine(Postman(responders()), ROWS, quorum=quorum)
 
 
 def test_a_quorum_may_be_more_than_the_sites_that_are_asked() -> None:
-    engine = RemoteEngine(Postman(responders(), "b", changed(protocol=2)), ROWS, quorum=3)
+    post = Postman(responders(), "b", changed(protocol=2))
+    engine = RemoteEngine(post, ROWS, quorum=3, believed=STATED)
     assert engine.ask(ASKED, ["a", "c"])[0].missing == ("b", "d")
     with pytest.raises(SiteError, match=r"1 of 2 sites answered, where 2 are needed \(b: "):
         engine.ask(ASKED, ["a", "b"])

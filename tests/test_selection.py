@@ -374,7 +374,7 @@ def test_moments_of_the_sum_are_those_of_the_whole() -> None:
         ({"bounds": (1, 0)}, "bounds must be two finite numbers or two arrays"),
         ({"bounds": (0, np.inf)}, "bounds must be two finite numbers or two arrays"),
         ({"bounds": (np.zeros(3), np.ones(3))}, "the bounds are 3 pairs, but there are 2 columns"),
-        ({"init": CLEAR[:3]}, "init is an array, which is a start for one number of clusters"),
+        ({"init": CLEAR[:3]}, "init is a start for one number of clusters, but n_clusters='auto'"),
     ],
 )
 def test_bad_input_is_refused_in_words(options: dict[str, Any], message: str) -> None:

@@ -383,7 +383,7 @@ class Client:
                 full, n_rows = (
                     next(added)
                     if self._is_streamed(task)
-                    else self._step_if_any(task, self.rows_for(task))
+                    else self._step(task, self.rows_for(task))
                 )
                 answers.append(self._leaving(task, full, n_rows))
             return answers
@@ -462,7 +462,7 @@ class Client:
         Those that were assigned to no cluster count as such.
         """
         return {
-            i: self._step_if_any(task, data)
+            i: self._step(task, data)
             for i, (task, data) in enumerate(zip(tasks, _prepared(chunk, tasks), strict=True))
             if len(data) or data.assigned is not None
         }
@@ -483,15 +483,14 @@ class Client:
             yield chunk
         self._persons = counter.persons() or None
 
-    def _step_if_any(self, task: Task, data: Data) -> tuple[Summary, int]:
-        """Return the same of rows that may all have been left out, such as those of no cluster."""
-        return self._step(task, data) if len(data) else (self._no_answer(task), 0)
-
     def _step(self, task: Task, data: Data) -> tuple[Summary, int]:
         """Return a task's answer before the filters, and how many rows it was asked about.
 
-        Where rows are grouped, these are the fewest that can stand behind the groups.
+        Where rows are grouped, these are the fewest that can stand behind the groups. All rows may
+        have been left out, such as those of no cluster.
         """
+        if not len(data):
+            return self._no_answer(task), 0
         centers, d = task.state.centers, data.X.shape[1]
         if len(centers) and centers.shape[1] != d:
             raise ValueError(f"the centres have {centers.shape[1]} columns, the rows here {d}")

@@ -411,6 +411,9 @@ STATED = {
 }
 """Facts that every reply states: its limits, and scalars of the type of their defaults."""
 
+LATELY = ("refuses",)
+"""Facts that sites of earlier versions do not state; they have their defaults."""
+
 SAID = {"streams": "whether its rows come in chunks", "labels": "whether it has labels"}
 """What a site does not say that leaves out a fact, where not the fact by its name."""
 
@@ -453,6 +456,7 @@ def read_site(
     """
     if not isinstance(told.get("limits"), list):
         raise WireError("its limits are not a list of names and parameters")
+    told = {**{name: STATED[name] for name in LATELY}, **told}
     scalars = {name: type(default) for name, default in STATED.items() if name != "limits"}
     lacking = [name for name, kind in scalars.items() if type(told.get(name)) is not kind]
     lacking += ["labels"] if labels and "labels" not in told else []
