@@ -33,7 +33,7 @@ OF_ROWS = r"opening its rows, InputError: site '\w+', column '(\w+)', row \d+"
 OF_POLICY = r"by the policy of the site: .*"
 """How a site refuses what its own file forbids."""
 
-EVERY = {"fit": 3, "select-k": 2, "evaluate": 1, "profile": 1}
+EVERY = {"fit": 6, "select-k": 4, "evaluate": 2, "profile": 2}
 """Of the combinations of a job, each so many-th is tried at once; all are in the long tests."""
 
 THREES = int(os.environ.get("FEDCLUSTER_PAIRS_THREES", "300"))

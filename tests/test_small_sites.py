@@ -421,7 +421,9 @@ def test_rows_of_two_sites_never_make_up_a_line_together() -> None:
     rng = np.random.default_rng(0)
     rows = [rng.normal(size=(6, 2)) + 10 * (np.arange(6)[:, None] >= 3) for _ in range(60)]
     few = [Client(f"s{i:02}", Data(X), (MinClusterSize(4),)) for i, X in enumerate(rows)]
-    [answers] = LocalEngine(few).ask([Task(Lloyd(), State.at(np.array([[0.0, 0.0], [10.0, 10.0]])))])
+    [answers] = LocalEngine(few).ask(
+        [Task(Lloyd(), State.at(np.array([[0.0, 0.0], [10.0, 10.0]])))]
+    )
     assert isinstance(answers, Together)
     assert answers.total().weights.tolist() == [0.0, 0.0]
     assert set(answers.values_sent.values()) == {0}
