@@ -29,7 +29,7 @@ from sklearn.cluster import KMeans
 
 from fedcluster import FederatedKMeans
 from fedcluster.kernels import kmeans_plusplus
-from fedcluster.kernels._lloyd import LloydFit, lloyd
+from fedcluster.kernels.iteration import LloydFit, lloyd
 
 Rows = NDArray[np.float64]
 BANK = Path(__file__).parent.parent.parent / "shared/reference/bank_marketing.parquet"

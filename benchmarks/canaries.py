@@ -27,7 +27,7 @@ from scipy.stats import beta
 
 from fedcluster import Client, Data, LocalEngine
 from fedcluster._specifications import Fit
-from fedcluster.algorithms._relative_lloyd import RelativeLloyd
+from fedcluster.algorithms.relative_lloyd import RelativeLloyd
 from fedcluster.core import Answers, Sensitive, Sensitivity, State, Task
 from fedcluster.jobs import execute
 from fedcluster.preprocessing import Preprocessor

@@ -26,12 +26,7 @@ from federations import federation, read_json
 from flares import flare
 
 from fedcluster.transports.flower import _coordinator as coordinator
-from fedcluster.transports.flower._programs import (
-    end,
-    environment,
-    free_port,
-    is_healthy,
-)
+from fedcluster.transports.flower._programs import end, environment, free_port, is_healthy
 
 ROUNDS = 4
 EMPTY = """

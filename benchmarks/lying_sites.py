@@ -22,7 +22,7 @@ from fedcluster.errors import SiteError
 from fedcluster.jobs import Fit, JobReport, execute
 from fedcluster.kernels import nearest
 from fedcluster.preprocessing import PreprocessingSpec
-from fedcluster.recipes._influence import striking
+from fedcluster.recipes.robust import striking
 
 Rows = dict[str, np.ndarray]
 K, SITES, ROWS = 5, 10, 400

@@ -7,7 +7,7 @@
 With ``--few``, how many rows a fit needs at the least for each budget, and what it reaches with so
 many rows of well separated clusters, with twice as many, and with four times as many.
 
-Ours is `fedcluster.recipes._private` with the noise that sites draw; with ``--sites`` each of so
+Ours is `fedcluster.recipes.private` with the noise that sites draw; with ``--sites`` each of so
 many adds its own in full, otherwise one noise is shared, as under a secure sum. Beside it are
 FastLloyd, as published (USENIX Security 2025, sections 4 and 5, and its program's constants), and
 Google's clustering by hashing where its package ``clustering`` is on the path (github.com/google/
@@ -36,7 +36,7 @@ from fedcluster._specifications import FitSpec
 from fedcluster.errors import InputError
 from fedcluster.preprocessing import Preprocessor
 from fedcluster.privacy._accounting import Budget, noise_of
-from fedcluster.recipes._private import fewest_rows, private_clustering
+from fedcluster.recipes.private import fewest_rows, private_clustering
 from fedcluster.rounds import run_plan, with_preprocessing
 
 try:

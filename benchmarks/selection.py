@@ -36,7 +36,7 @@ from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wi
 
 from fedcluster import FederatedKMeans, select_k
 from fedcluster.selection import INDICES, Rule
-from fedcluster.selection._verdict import judged
+from fedcluster.selection.verdict import judged
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from reproduction.datasets import ffcm_case

@@ -15,8 +15,8 @@ from fedcluster.client import Client
 from fedcluster.core import Data, Engine, Floats, Rows, State
 from fedcluster.engines import LocalEngine
 from fedcluster.kernels import kmeans, kmeans_plusplus
-from fedcluster.kernels._fuzzy import FuzzyFit, fuzzy_cmeans
-from fedcluster.kernels._lloyd import LloydFit
+from fedcluster.kernels.fuzzy import FuzzyFit, fuzzy_cmeans
+from fedcluster.kernels.iteration import LloydFit
 from fedcluster.rounds import run
 
 __all__ = ["central_fuzzy_cmeans", "central_kmeans", "informed_kfed", "random_start_kmeans"]

@@ -11,8 +11,8 @@ from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import cdist
 
 from fedcluster.core import Rows
-from fedcluster.metrics._moments import add_by_cluster
-from fedcluster.metrics._silhouettes import silhouettes
+from fedcluster.metrics.moments import add_by_cluster
+from fedcluster.metrics.silhouettes import silhouettes
 
 __all__ = ["knowledge_gap", "normalised_gap", "pooled_silhouette"]
 

@@ -39,8 +39,8 @@ REFERENCE = Path(__file__).parents[2] / "shared" / "reference"
 @pytest.fixture(autouse=True)
 def _kernels_are_compiled_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether they are compiled depends on which tests ran before, on this machine."""
-    if "fedcluster.kernels._runtime" in sys.modules:
-        announcer = sys.modules["fedcluster.kernels._runtime"].announcer
+    if "fedcluster.kernels.runtime" in sys.modules:
+        announcer = sys.modules["fedcluster.kernels.runtime"].announcer
         monkeypatch.setattr(announcer, "has_spoken", True)
 
 

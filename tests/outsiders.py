@@ -10,7 +10,7 @@ from numpy.random import Generator
 from scipy.special import logsumexp
 
 from fedcluster._ranges import CENTERS, Allowed, Array, OneOf, Real
-from fedcluster.algorithms._merging import means, total
+from fedcluster.algorithms.merging import means, total
 from fedcluster.core import Data, Floats, Labels, Rows, State, Summary
 from fedcluster.metrics import Inertia
 

@@ -28,12 +28,12 @@ from fedcluster.errors import InputError, SiteError
 from fedcluster.federation._results import keep_results
 from fedcluster.jobs import Evaluate, execute
 from fedcluster.kernels import memberships, nearest
-from fedcluster.metrics._clusters import Scatter
+from fedcluster.metrics.clusters import Scatter
 from fedcluster.model import Model
 from fedcluster.privacy import Groups
 from fedcluster.privacy._ledger import PolicyLimits
 from fedcluster.privacy._policy import Policy
-from fedcluster.recipes._clustering import canonical
+from fedcluster.recipes.fit import canonical
 from fedcluster.testing import check_laws
 
 

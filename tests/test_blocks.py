@@ -18,7 +18,7 @@ from fedcluster.engines import CrowdEngine
 from fedcluster.errors import InputError
 from fedcluster.jobs import Fit, execute
 from fedcluster.metrics import Inertia
-from fedcluster.metrics._moments import Moments
+from fedcluster.metrics.moments import Moments
 from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.rounds import iterate, run_plan
 

@@ -21,8 +21,7 @@ from typer.testing import CliRunner
 from fedcluster._report._messages import limits_in_words
 from fedcluster._site import SiteFile
 from fedcluster.algorithms import Lloyd
-from fedcluster.algorithms._private_cells import GridCells
-from fedcluster.algorithms._private_moments import BoxMoments
+from fedcluster.algorithms.private import BoxMoments, GridCells
 from fedcluster.cli import app
 from fedcluster.client import Client
 from fedcluster.core import Data, State, Summary, Task
@@ -34,7 +33,7 @@ from fedcluster.errors import InputError
 from fedcluster.federation._audit_log import AuditLog, Head, parts_of, read_log
 from fedcluster.federation._budget_messages import budget_content
 from fedcluster.federation._membership import SPENT, Membership, site_responder
-from fedcluster.metrics._moments import SiteSize
+from fedcluster.metrics.moments import SiteSize
 from fedcluster.preprocessing import Category, Preprocessor
 from fedcluster.privacy._accounting import Budget, noise_of, rho_of
 from fedcluster.privacy._budget import BudgetLedger

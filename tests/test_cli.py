@@ -31,7 +31,7 @@ from fedcluster.cli._screen import Screen
 from fedcluster.core import Limit
 from fedcluster.errors import SiteError
 from fedcluster.io._outputs import write_labels
-from fedcluster.kernels._runtime import announcer
+from fedcluster.kernels.runtime import announcer
 from fedcluster.model import Model
 from fedcluster.privacy import MinClusterSize, MinRows
 

@@ -17,7 +17,7 @@ from fedcluster.algorithms import GaussianMixture
 from fedcluster.client import Client
 from fedcluster.core import Data, State, Task
 from fedcluster.engines import LocalEngine
-from fedcluster.recipes._components import (
+from fedcluster.recipes._mixtures import (
     CHILDREN,
     FIRST,
     GAIN,

@@ -15,22 +15,24 @@ from sklearn import datasets
 
 from fedcluster import FederatedKMeans
 from fedcluster.algorithms import Lloyd
-from fedcluster.algorithms._breathing import ErrorAndUtility
 from fedcluster.client import Client
 from fedcluster.core import Data, Result, State, Summary
 from fedcluster.engines import LocalEngine
 from fedcluster.recipes import _crossover as crossover
-from fedcluster.recipes._breathing import INHALED, breathe, dispensable
 from fedcluster.recipes._crossover import (
+    INHALED,
     ISLANDS,
     MAINLAND,
+    ErrorAndUtility,
     Member,
     Place,
     affordable,
     at_a_mean,
     beside,
+    breathe,
     bred,
     crossed,
+    dispensable,
     distinct,
     evolve,
     search,

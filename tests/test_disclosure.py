@@ -25,7 +25,7 @@ from fedcluster.core import Column, Data, State, Task
 from fedcluster.engines import LocalEngine
 from fedcluster.errors import InputError
 from fedcluster.jobs import Fit, SelectK, execute
-from fedcluster.metrics._moments import Moments
+from fedcluster.metrics.moments import Moments
 from fedcluster.preprocessing import Preprocessor
 from fedcluster.privacy import Dominance, Grouping, Groups
 from fedcluster.privacy import _groups as grouping

@@ -9,17 +9,7 @@ from introductions import columns_told, labels_told
 
 from fedcluster.algorithms import FFCM, FKM, FedAvg, KFed, Lloyd, SiteSummaries, VarianceTree
 from fedcluster.client import Client
-from fedcluster.core import (
-    Column,
-    Data,
-    Engine,
-    Filter,
-    Limit,
-    Result,
-    RowStream,
-    State,
-    Task,
-)
+from fedcluster.core import Column, Data, Engine, Filter, Limit, Result, RowStream, State, Task
 from fedcluster.engines import LocalEngine
 from fedcluster.engines._recorded import RecordedEngine
 from fedcluster.errors import SiteError
@@ -31,7 +21,7 @@ from fedcluster.preprocessing._spec import agree
 from fedcluster.privacy import MinClusterSize, MinRows
 from fedcluster.recipes import FitSpec, clustering
 from fedcluster.rounds import gather, iterate, run_plan, with_preprocessing
-from fedcluster.selection._sweep import select_k_plan
+from fedcluster.selection.sweep import select_k_plan
 
 RNG = np.random.default_rng(5)
 ROWS = {

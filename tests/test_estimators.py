@@ -19,12 +19,7 @@ from sklearn.cluster import KMeans
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from fedcluster import FederatedFuzzyCMeans, FederatedGaussianMixture, FederatedKMeans
-from fedcluster._choices import (
-    ALGORITHMS,
-    FUZZY_ALGORITHMS,
-    AlgorithmName,
-    FuzzyAlgorithmName,
-)
+from fedcluster._choices import ALGORITHMS, FUZZY_ALGORITHMS, AlgorithmName, FuzzyAlgorithmName
 from fedcluster.algorithms import FKM, Lloyd
 from fedcluster.client import Client
 from fedcluster.core import Column, Data

@@ -13,7 +13,7 @@ from sklearn import metrics as sk
 from typer.testing import CliRunner
 
 from fedcluster.cli import app
-from fedcluster.kernels._runtime import announcer
+from fedcluster.kernels.runtime import announcer
 from fedcluster.metrics import METRICS
 from fedcluster.model import Model
 

@@ -79,8 +79,8 @@ sys.meta_path.insert(0, Finder)
 
 INDEX = f"""
 ADDED = {{  # by file: after what a line is added, and the line
-    "fedcluster.metrics._clusters": ("", "def tightness(state, total): return -len(state.centers)"),
-    "fedcluster.metrics._indices": (
+    "fedcluster.metrics.clusters": ("", "def tightness(state, total): return -len(state.centers)"),
+    "fedcluster.metrics.indices": (
         "METRICS: Mapping[str, Index] = {{",
         "'tightness': Index(SCATTER, clusters.tightness, False, Choosing('tightness')),",
     ),

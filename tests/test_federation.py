@@ -61,12 +61,7 @@ from fedcluster.transports.flower import _programs as programs
 from fedcluster.transports.flower import _supernode as member
 from fedcluster.transports.flower import flower_engine
 from fedcluster.transports.flower._launcher import SECRET, FleetOnly
-from fedcluster.transports.flower._programs import (
-    Access,
-    ManagedProcess,
-    free_port,
-    is_healthy,
-)
+from fedcluster.transports.flower._programs import Access, ManagedProcess, free_port, is_healthy
 from fedcluster.transports.flower._transport import client_app, discover_nodes
 
 SITES = ["north", "south"]

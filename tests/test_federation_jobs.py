@@ -17,7 +17,7 @@ from fedcluster.federation._conduct import conduct
 from fedcluster.federation._folder import create
 from fedcluster.federation._service_client import Coordinator
 from fedcluster.jobs import JOBS, Evaluate, Fit, SelectK
-from fedcluster.kernels._runtime import announcer
+from fedcluster.kernels.runtime import announcer
 from fedcluster.model import Model
 from fedcluster.preprocessing import PreprocessingSpec
 

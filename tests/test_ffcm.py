@@ -15,7 +15,7 @@ from fedcluster import Client, Data, LocalEngine, State, Summary, run
 from fedcluster.algorithms import FFCM, Lloyd, _ffcm
 from fedcluster.errors import HeldBackError
 from fedcluster.kernels import memberships
-from fedcluster.kernels._fuzzy import fuzzy_cmeans
+from fedcluster.kernels.fuzzy import fuzzy_cmeans
 from reproduction.datasets import ffcm_case
 
 FUZZIFIERS = [1.1, 1.5, 2.0, 3.0]

@@ -11,8 +11,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.cluster import KMeans
 
 from fedcluster import Client, Data, LocalEngine, MinClusterSize, State, Summary, Task
-from fedcluster.algorithms import FKM, _fkm
-from fedcluster.kernels._lloyd import lloyd
+from fedcluster.algorithms import FKM, fkm
+from fedcluster.kernels.iteration import lloyd
 from fedcluster.rounds import run
 
 
@@ -262,7 +262,7 @@ def test_a_local_iteration_ends_where_little_moves(monkeypatch: pytest.MonkeyPat
         asked.append(options)
         return lloyd(*args, **options)
 
-    monkeypatch.setattr(_fkm, "lloyd", listening)
+    monkeypatch.setattr(fkm, "lloyd", listening)
     rows = np.random.default_rng(0).normal(size=(30, 2)) * [1, 5]
     asked_for = FKM(3, local_iterations=4, init_iterations=2)
     asked_for.client_step(State(), Data(rows), np.random.default_rng(0))

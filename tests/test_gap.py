@@ -7,8 +7,8 @@ import pytest
 
 from fedcluster._random import stream
 from fedcluster.kernels import kmeans
-from fedcluster.selection import _gap
-from fedcluster.selection._gap import box, gaps
+from fedcluster.selection import sweep
+from fedcluster.selection.sweep import box, gaps
 
 UNIT = np.zeros(2), np.ones(2)
 
@@ -79,7 +79,7 @@ def test_references_have_as_many_rows_as_there_are_or_as_can_be_afforded(
         seen.add(X.shape)
         return Fit()
 
-    monkeypatch.setattr(_gap, "kmeans", fit)
+    monkeypatch.setattr(sweep, "kmeans", fit)
     gaps(dict.fromkeys(ks, 1.0), weight, (np.zeros(d), np.ones(d)))
     assert seen == {(rows, d)}
 

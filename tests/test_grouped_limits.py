@@ -20,7 +20,7 @@ from fedcluster.engines import LocalEngine
 from fedcluster.engines._wire import PROTOCOL, pack, read_summaries, unpack, write_tasks
 from fedcluster.federation._membership import Membership, site_responder
 from fedcluster.jobs import Fit, execute
-from fedcluster.metrics._external import Contingency
+from fedcluster.metrics.external import Contingency
 from fedcluster.preprocessing import Preprocessor
 from fedcluster.preprocessing._columns import Category
 from fedcluster.preprocessing._quantiles import histogram_task

@@ -14,19 +14,12 @@ import pytest
 from sklearn.base import clone
 from test_cli import fails, run
 
-from fedcluster import (
-    Client,
-    Data,
-    FederatedFuzzyCMeans,
-    FederatedKMeans,
-    MinRows,
-    select_k,
-)
+from fedcluster import Client, Data, FederatedFuzzyCMeans, FederatedKMeans, MinRows, select_k
 from fedcluster.core import Limit
 from fedcluster.errors import HeldBackError
 from fedcluster.privacy import MinClusterSize
 from fedcluster.recipes import FitSpec
-from fedcluster.recipes._clustering import algorithm_of
+from fedcluster.recipes.fit import algorithm_of
 
 RNG = np.random.default_rng(0)
 SITE = np.repeat(["north", "south"], 40)

@@ -10,10 +10,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.cluster.hierarchy import to_tree, ward
 
 from fedcluster.kernels import _groups
-from fedcluster.kernels._cuts import cut
-from fedcluster.kernels._exchange import improve
-from fedcluster.kernels._groups import partition
-from fedcluster.kernels._ward import ward_groups
+from fedcluster.kernels._groups import cut, partition, ward_groups
+from fedcluster.kernels._swap_improvement import improve
 
 
 def scatter(rows, labels):

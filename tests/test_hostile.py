@@ -26,10 +26,10 @@ from fedcluster.client import Client
 from fedcluster.core import Column, Data, State, Step, Task
 from fedcluster.engines import _wire as wire
 from fedcluster.engines._responder import Responder
-from fedcluster.kernels._rows import leaf_sums, next_cuts
-from fedcluster.metrics._external import Contingency
-from fedcluster.metrics._moments import Means, Moments, SiteSize, Squares
-from fedcluster.metrics._profiles import ClusterColumns
+from fedcluster.kernels.rows import leaf_sums, next_cuts
+from fedcluster.metrics.columns import ClusterColumns
+from fedcluster.metrics.external import Contingency
+from fedcluster.metrics.moments import Means, Moments, SiteSize, Squares
 from fedcluster.preprocessing import Category, NumericColumn, Preprocessor
 from fedcluster.preprocessing._moments import Covariance, Missing, Principal
 from fedcluster.privacy import Groups, MinClusterSize, MinRows

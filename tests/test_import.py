@@ -71,10 +71,14 @@ def test_public_names_are_sorted_and_resolve():
 
 
 def public_modules() -> Iterator[ModuleType]:
-    """All modules whose dotted name has no part that begins with an underscore."""
+    """The package, its rooms, and the modules beside them: what they list is public.
+
+    A module in a room, whatever its name, is for fedcluster itself.
+    """
     yield fedcluster
     for module in walk_packages(fedcluster.__path__, "fedcluster.", onerror=lacks_an_extra):
-        if not any(part.startswith("_") for part in module.name.split(".")):
+        is_loose = module.name.count(".") == 1
+        if (module.ispkg or is_loose) and "._" not in module.name:
             try:
                 yield import_module(module.name)
             except ImportError:

@@ -21,7 +21,7 @@ from fedcluster.cli import app
 from fedcluster.core import Column, Floats, Task
 from fedcluster.errors import InputError
 from fedcluster.jobs import Evaluate, SelectK, execute
-from fedcluster.metrics._incomplete import BLOCK, PresentInertia, nearest_present
+from fedcluster.metrics.objectives import BLOCK, PresentInertia, nearest_present
 from fedcluster.model import Model
 from fedcluster.preprocessing import NumericColumn, Preprocessor
 from fedcluster.privacy import Groups, MinClusterSize

@@ -15,13 +15,7 @@ from fedcluster.core import Floats
 from fedcluster.kernels import _hard as hard
 from fedcluster.kernels import found_labels, hard_pass, hard_sums, nearest
 from fedcluster.kernels._blocks import pack_centers
-from fedcluster.kernels._hamerly import (
-    _lower,
-    _upper,
-    bounded_chunk,
-    displacements,
-    next_centers,
-)
+from fedcluster.kernels._hamerly import _lower, _upper, bounded_chunk, displacements, next_centers
 from fedcluster.kernels._hard import _rounding
 
 VARIABLE = "FEDCLUSTER_NUM_THREADS"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedcluster.kernels._em import Densities, Moments, em_pass, log_densities
+from fedcluster.kernels.em import Densities, Moments, em_pass, log_densities
 
 K = 3
 KINDS = ("diag", "tied", "full")

@@ -7,9 +7,17 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from fedcluster.kernels import fuzzy_pass, hard_pass, memberships, nearest
-from fedcluster.kernels._fuzzy import FAINTEST, WIDE, FuzzyPass, fuzzy_cmeans
-from fedcluster.kernels._memberships import DEPTH, WIDE_BLOCK, pack_wide_centers, whole_tiles
 from fedcluster.kernels._tiles import PRODUCT_COLUMNS, PRODUCT_ROWS
+from fedcluster.kernels.fuzzy import (
+    DEPTH,
+    FAINTEST,
+    WIDE,
+    WIDE_BLOCK,
+    FuzzyPass,
+    fuzzy_cmeans,
+    pack_wide_centers,
+    whole_tiles,
+)
 
 FIELDS = FuzzyPass.__slots__
 FUZZIFIERS = [1.01, 1.1, 1.5, 2.0, 3.0, 10.0]

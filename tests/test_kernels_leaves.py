@@ -11,7 +11,7 @@ from numpy.testing import assert_array_equal
 
 from fedcluster.algorithms import VarianceTree
 from fedcluster.core import Data, State
-from fedcluster.kernels._rows import leaf_sums
+from fedcluster.kernels.rows import leaf_sums
 
 
 def plain_leaves(X, parent, child, feature, threshold):

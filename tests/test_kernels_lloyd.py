@@ -11,9 +11,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 
-from fedcluster.kernels import _lloyd, hard_pass, kmeans, kmeans_plusplus
 from fedcluster.kernels import _sweep as sweep
-from fedcluster.kernels._lloyd import lloyd
+from fedcluster.kernels import hard_pass, iteration, kmeans, kmeans_plusplus
+from fedcluster.kernels.iteration import lloyd
 
 seeds = st.integers(0, 2**32)
 
@@ -73,7 +73,7 @@ def test_small_data_take_a_shorter_way_to_the_same_bits(n, seed, empty, is_weigh
     kwargs = {"max_iter": 4, "tol": 1e-3, "empty": empty}
     found = lloyd(X, start, sample_weight, **kwargs)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_lloyd, "_takes_one_call", lambda rows, k: False)
+        patch.setattr(iteration, "_takes_one_call", lambda rows, k: False)
         patch.setattr(sweep, "is_small", lambda X: False)
         expected = lloyd(X, start, sample_weight, **kwargs)
     for field in ("centers", "labels", "weights", "counts", "n_iter"):

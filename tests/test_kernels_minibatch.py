@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from fedcluster.kernels import _minibatch as minibatch
-from fedcluster.kernels._minibatch import minibatch_epochs
+from fedcluster.kernels import iteration as minibatch
+from fedcluster.kernels.iteration import minibatch_epochs
 
 
 def plain_epochs(X, centers, w, batch_size, orders, rate):

@@ -9,8 +9,8 @@ from numba import njit
 from numba.core import types
 from numba.core.registry import cpu_target
 
-from fedcluster.kernels import _runtime as native
 from fedcluster.kernels import _sweep as sweep
+from fedcluster.kernels import runtime as native
 
 
 def test_the_first_compilation_is_announced(caplog, monkeypatch):
@@ -64,7 +64,7 @@ def test_another_process_loads_what_was_compiled(tmp_path):
     """From its first call on; nothing is compiled twice."""
     code = (
         "import numpy as np; from fedcluster.kernels import kmeans_plusplus;"
-        "from fedcluster.kernels._runtime import announcer;"
+        "from fedcluster.kernels.runtime import announcer;"
         "kmeans_plusplus(np.eye(9), 3, rng=np.random.default_rng(0));"
         "print(announcer.compiled)"
     )

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from fedcluster.kernels._rows import scale_rows
+from fedcluster.kernels.rows import scale_rows
 
 
 @st.composite

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 from fedcluster.kernels import kmeans_plusplus
-from fedcluster.kernels._seeding import _draw, _first_least, draw_spread, farthest_first
+from fedcluster.kernels.seeding import _draw, _first_least, draw_spread, farthest_first
 
 seeds = st.integers(0, 2**32)
 

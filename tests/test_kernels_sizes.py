@@ -11,20 +11,19 @@ from numba.core import types
 from numba.core.registry import cpu_target
 from numpy.testing import assert_array_equal
 
-from fedcluster.kernels import _fuzzy, _hard, _sweep, _threads
+from fedcluster.kernels import _hard, _sweep, fuzzy, runtime
 from fedcluster.kernels._blocks import aligned_zeros, pack_centers
-from fedcluster.kernels._chunks import chunk_bounds
-from fedcluster.kernels._rows import as_columns, as_given_weights, as_rows, as_weights, pad
-from fedcluster.kernels._seeding import default_trials
-from fedcluster.kernels._threads import for_each_chunk, thread_count
-from fedcluster.kernels._tiles import (
-    ADD_LANES,
-    TILE_CENTERS,
-    VECTOR_BYTES,
-    Code,
-    block_rows,
-    lanes,
+from fedcluster.kernels._tiles import ADD_LANES, TILE_CENTERS, VECTOR_BYTES, Code, block_rows, lanes
+from fedcluster.kernels.rows import (
+    as_columns,
+    as_given_weights,
+    as_rows,
+    as_weights,
+    chunk_bounds,
+    pad,
 )
+from fedcluster.kernels.runtime import for_each_chunk, thread_count
+from fedcluster.kernels.seeding import default_trials
 
 
 @pytest.mark.parametrize(
@@ -72,7 +71,7 @@ class Asked:
 def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
     monkeypatch.setenv("FEDCLUSTER_NUM_THREADS", "7")
     asked = Asked()
-    for module in (_fuzzy, _hard, _sweep):
+    for module in (fuzzy, _hard, _sweep):
         monkeypatch.setattr(module, "for_each_chunk", asked)
     return asked
 
@@ -93,7 +92,7 @@ def test_fuzzy_passes_have_chunks_of_enough_rows(
     asked: Asked, n: int, d: int, k: int, chunks: int, threads: int
 ) -> None:
     X = np.zeros((n, d), np.float32)
-    _fuzzy.fuzzy_pass(X, np.arange(k)[:, None] + np.zeros((k, d)), 2.0)
+    fuzzy.fuzzy_pass(X, np.arange(k)[:, None] + np.zeros((k, d)), 2.0)
     assert (asked.chunks, asked.threads) == (chunks, threads)
 
 
@@ -127,7 +126,7 @@ def test_helpers_are_as_many_as_threads_or_chunks_less_the_caller(
         def cancel(self) -> bool:
             return True
 
-    monkeypatch.setattr(_threads, "_pool", Helper)
+    monkeypatch.setattr(runtime, "_pool", Helper)
     done: list[int] = []
     for_each_chunk(done.append, n_chunks, n_threads)
     assert len(taken) == helpers
@@ -137,7 +136,7 @@ def test_helpers_are_as_many_as_threads_or_chunks_less_the_caller(
 def test_without_a_variable_or_with_0_every_usable_core_has_a_thread(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(_threads, "_core_count", lambda: 11)
+    monkeypatch.setattr(runtime, "_core_count", lambda: 11)
     for value, threads in ((None, 11), ("0", 11), ("2", 2), ("40", 40)):
         monkeypatch.delenv("FEDCLUSTER_NUM_THREADS", raising=False)
         if value is not None:

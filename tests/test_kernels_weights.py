@@ -10,10 +10,9 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from fedcluster.kernels import fuzzy_pass, hard_pass, kmeans, kmeans_plusplus
-from fedcluster.kernels._fuzzy import fuzzy_cmeans
-from fedcluster.kernels._lloyd import lloyd
-from fedcluster.kernels._minibatch import minibatch_epochs
-from fedcluster.kernels._seeding import default_trials
+from fedcluster.kernels.fuzzy import fuzzy_cmeans
+from fedcluster.kernels.iteration import lloyd, minibatch_epochs
+from fedcluster.kernels.seeding import default_trials
 
 SMALL = 2.0**-10  # a power of 2, so that nothing is rounded in another way
 Rows = np.ndarray

@@ -12,7 +12,7 @@ from fedcluster import Data, State, Summary
 from fedcluster.algorithms import KFed, _kfed
 from fedcluster.algorithms._kfed import core_means, local_start, top_directions
 from fedcluster.kernels import kmeans_plusplus
-from fedcluster.kernels._lloyd import lloyd
+from fedcluster.kernels.iteration import lloyd
 
 CORNERS = {"a": [0.0, 0.0], "b": [0.0, 2.0], "c": [3.0, 0.0], "d": [3.0, 2.0]}
 

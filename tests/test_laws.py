@@ -29,9 +29,7 @@ from fedcluster.algorithms import (
     TrimmedLloyd,
     VarianceTree,
 )
-from fedcluster.algorithms._breathing import ErrorAndUtility
-from fedcluster.algorithms._private_cells import GridCells
-from fedcluster.algorithms._private_moments import BallScatter, BoxMoments
+from fedcluster.algorithms.private import BallScatter, BoxMoments, GridCells
 from fedcluster.core import (
     Algorithm,
     Data,
@@ -45,24 +43,23 @@ from fedcluster.core import (
 )
 from fedcluster.engines import _wire as wire
 from fedcluster.metrics import FuzzyObjective, Inertia
-from fedcluster.metrics._agreement import Agreement, Separation
-from fedcluster.metrics._clusters import Scatter, Spread
-from fedcluster.metrics._columns import AxisCounts, ColumnShape
-from fedcluster.metrics._external import Contingency, SiteARI
 from fedcluster.metrics._fuzzy import FuzzyScatter
-from fedcluster.metrics._gaussians import LogLikelihood
-from fedcluster.metrics._incomplete import PresentInertia
 from fedcluster.metrics._mixture import ColumnSpread, MixtureLikelihood
-from fedcluster.metrics._moments import Means, Moments, SiteSize, Squares
-from fedcluster.metrics._overlaps import MixtureOverlap
-from fedcluster.metrics._profiles import ClusterCells, ClusterColumns
-from fedcluster.metrics._silhouettes import (
+from fedcluster.metrics.agreement import Agreement, Separation
+from fedcluster.metrics.clusters import Scatter, Spread
+from fedcluster.metrics.columns import AxisCounts, ClusterCells, ClusterColumns, ColumnShape
+from fedcluster.metrics.external import Contingency, SiteARI
+from fedcluster.metrics.gaussians import LogLikelihood, MixtureOverlap
+from fedcluster.metrics.moments import Means, Moments, SiteSize, Squares
+from fedcluster.metrics.objectives import PresentInertia
+from fedcluster.metrics.silhouettes import (
     ClusterSilhouettes,
     SimplifiedSilhouette,
     SquaredSilhouette,
 )
 from fedcluster.preprocessing._moments import Covariance, Missing
 from fedcluster.preprocessing._quantiles import Histogram
+from fedcluster.recipes._crossover import ErrorAndUtility
 from fedcluster.testing import Example, check_laws
 
 DESIGN = Path(__file__).parents[1] / "docs" / "design.md"

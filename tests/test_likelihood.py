@@ -11,8 +11,8 @@ import pytest
 
 from fedcluster import Client, Data, LocalEngine
 from fedcluster.core import Column, State
-from fedcluster.metrics._columns import AxisCounts, ColumnShape, Shapes, quantiles_of
-from fedcluster.metrics._overlaps import MixtureOverlap
+from fedcluster.metrics.columns import AxisCounts, ColumnShape, Shapes, quantiles_of
+from fedcluster.metrics.gaussians import MixtureOverlap
 from fedcluster.preprocessing import Category, NumericColumn, Preprocessor
 from fedcluster.rounds import run_plan, with_preprocessing
 from fedcluster.selection._likelihood import Mixture, likeliest, merged, n_parameters

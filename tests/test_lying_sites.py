@@ -41,13 +41,12 @@ from fedcluster.federation._folder import Federation, bound, create
 from fedcluster.federation._runs import content_without
 from fedcluster.jobs import Fit, check_job, execute
 from fedcluster.kernels import nearest
-from fedcluster.metrics._moments import Means, Squares
+from fedcluster.metrics.moments import Means, Squares
 from fedcluster.preprocessing import PreprocessingSpec, Preprocessor
 from fedcluster.preprocessing._columns import Category, NumericColumn
 from fedcluster.preprocessing._moments import Missing, Principal
 from fedcluster.privacy import Groups
-from fedcluster.recipes._influence import _spread
-from fedcluster.recipes._robust import Robust, apart, majority
+from fedcluster.recipes.robust import Robust, _spread, apart, majority
 from fedcluster.rounds import server_update
 
 SITES = ("north", "south")

@@ -12,7 +12,7 @@ from fedcluster import Client, Data, LocalEngine, State
 from fedcluster._report._scores import meaning
 from fedcluster.kernels import kmeans, nearest
 from fedcluster.recipes import evaluation
-from fedcluster.recipes._evaluation import BY_CHANCE
+from fedcluster.recipes.scores import BY_CHANCE
 from fedcluster.rounds import run_plan
 
 

@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from fedcluster import Data, Summary
-from fedcluster.algorithms._merging import (
+from fedcluster.algorithms.merging import (
     mean_variance,
     means,
     pool,

@@ -19,10 +19,10 @@ from fedcluster.core import Data, Filter, State, Task
 from fedcluster.engines import LocalEngine
 from fedcluster.kernels import memberships, nearest
 from fedcluster.metrics import METRICS
-from fedcluster.metrics._external import Contingency, SiteARI
 from fedcluster.metrics._fuzzy import FuzzyScatter
+from fedcluster.metrics.external import Contingency, SiteARI
 from fedcluster.privacy import MinClusterSize
-from fedcluster.recipes._evaluation import evaluation
+from fedcluster.recipes.scores import evaluation
 from fedcluster.rounds import run_plan
 from reproduction.baselines import central_fuzzy_cmeans, central_kmeans
 from reproduction.indices import knowledge_gap, normalised_gap, pooled_silhouette

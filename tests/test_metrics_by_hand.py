@@ -12,7 +12,9 @@ from fedcluster.core import Data, State, Summary
 from fedcluster.engines import LocalEngine
 from fedcluster.kernels import kmeans_plusplus
 from fedcluster.metrics import METRICS, FuzzyObjective, Inertia
-from fedcluster.metrics._clusters import (
+from fedcluster.metrics._fuzzy import FuzzyScatter
+from fedcluster.metrics._mixture import ColumnSpread, MixtureLikelihood, mixture_round
+from fedcluster.metrics.clusters import (
     Clusters,
     Scatter,
     bic,
@@ -20,19 +22,17 @@ from fedcluster.metrics._clusters import (
     davies_bouldin_at_means,
     second_round,
 )
-from fedcluster.metrics._external import (
+from fedcluster.metrics.external import (
     Contingency,
     SiteARI,
     adjusted_rand_index,
     mutual_information,
     purity,
 )
-from fedcluster.metrics._fuzzy import FuzzyScatter
-from fedcluster.metrics._indices import CHOOSING
-from fedcluster.metrics._mixture import ColumnSpread, MixtureLikelihood, mixture_round
-from fedcluster.metrics._moments import Moments, SiteSize
-from fedcluster.metrics._silhouettes import SimplifiedSilhouette, SquaredSilhouette, silhouettes
-from fedcluster.recipes._evaluation import evaluation
+from fedcluster.metrics.indices import CHOOSING
+from fedcluster.metrics.moments import Moments, SiteSize
+from fedcluster.metrics.silhouettes import SimplifiedSilhouette, SquaredSilhouette, silhouettes
+from fedcluster.recipes.scores import evaluation
 from fedcluster.rounds import run_plan
 
 

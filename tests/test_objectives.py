@@ -27,7 +27,7 @@ from fedcluster._report._tables import number
 from fedcluster.cli import app
 from fedcluster.core import Column
 from fedcluster.jobs import Evaluate, Fit, JobReport, execute
-from fedcluster.metrics._objectives import MEANINGS, REPORTED
+from fedcluster.metrics.objectives import MEANINGS, REPORTED
 from fedcluster.model import Model
 from fedcluster.preprocessing import PreprocessingSpec
 

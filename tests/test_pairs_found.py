@@ -22,7 +22,7 @@ from secure_sites import Wire, federation, site
 from fedcluster import Client, Data, LocalEngine, State
 from fedcluster._artefacts import model_of
 from fedcluster.algorithms import Lloyd
-from fedcluster.algorithms._variance_tree import VarianceTree
+from fedcluster.algorithms.variance_tree import VarianceTree
 from fedcluster.engines._remote import RemoteEngine
 from fedcluster.errors import HeldBackError, InputError, SiteError
 from fedcluster.federation._conduct import conduct
@@ -33,7 +33,7 @@ from fedcluster.privacy import Groups
 from fedcluster.recipes._crossover import distinct
 from fedcluster.recipes._seeds import best_seeds
 from fedcluster.secure._engine import SecureEngine
-from fedcluster.selection._verdict import _elbow
+from fedcluster.selection.verdict import _elbow
 
 ROWS = np.arange(12.0)[:, None]
 

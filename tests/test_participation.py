@@ -22,8 +22,8 @@ from fedcluster.errors import HeldBackError
 from fedcluster.jobs import Fit, execute
 from fedcluster.kernels import nearest
 from fedcluster.metrics import Inertia
-from fedcluster.recipes._evaluation import objective_value
-from fedcluster.recipes._participation import Sampled
+from fedcluster.recipes.fit import Sampled
+from fedcluster.recipes.scores import objective_value
 from fedcluster.rounds import EarlyStop, Plan, everyone, run, run_plan, server_update
 
 CENTERS = np.array([[0.0, 0.0], [12.0, 0.0], [0.0, 12.0]])

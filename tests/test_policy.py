@@ -38,10 +38,10 @@ from fedcluster.engines._told import Told
 from fedcluster.errors import InputError, SiteError
 from fedcluster.federation._membership import Membership, site_responder
 from fedcluster.metrics import Inertia
-from fedcluster.metrics._clusters import Spread
-from fedcluster.metrics._external import Contingency, contingency_table
 from fedcluster.metrics._mixture import MixtureLikelihood
-from fedcluster.metrics._moments import Means
+from fedcluster.metrics.clusters import Spread
+from fedcluster.metrics.external import Contingency, contingency_table
+from fedcluster.metrics.moments import Means
 from fedcluster.preprocessing import Category, NumericColumn, Preprocessor
 from fedcluster.preprocessing._moments import Covariance, Missing, Principal
 from fedcluster.preprocessing._quantiles import Histogram

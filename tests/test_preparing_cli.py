@@ -19,7 +19,7 @@ from fedcluster.cli._options import Scaling
 from fedcluster.errors import InputError
 from fedcluster.io._frames import read_table
 from fedcluster.io._reader import ColumnRoles
-from fedcluster.kernels._runtime import announcer
+from fedcluster.kernels.runtime import announcer
 from fedcluster.model import Model
 from fedcluster.preprocessing import PreprocessingSpec
 

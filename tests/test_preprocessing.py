@@ -24,7 +24,7 @@ from fedcluster.client import Client
 from fedcluster.core import Column, Data, State, Task
 from fedcluster.engines import LocalEngine
 from fedcluster.errors import HeldBackError, InputError, SiteError
-from fedcluster.metrics._moments import Means
+from fedcluster.metrics.moments import Means
 from fedcluster.preprocessing import Category, NumericColumn, PreprocessingSpec, Preprocessor
 from fedcluster.preprocessing._fitting import fit
 from fedcluster.preprocessing._moments import Principal, principal

@@ -12,20 +12,14 @@ from test_laws import PRIVATE, asked
 
 from fedcluster._specifications import FitSpec
 from fedcluster.algorithms import Lloyd, RelativeLloyd
-from fedcluster.algorithms._private_cells import GridCells
-from fedcluster.algorithms._private_moments import BallScatter, BoxMoments
+from fedcluster.algorithms.private import BallScatter, BoxMoments, GridCells
 from fedcluster.client import Client
 from fedcluster.core import Answers, Data, Result, State, Summary, Task
 from fedcluster.engines import LocalEngine
 from fedcluster.errors import InputError
 from fedcluster.preprocessing import Preprocessor
 from fedcluster.privacy._accounting import Budget, rho_of
-from fedcluster.recipes._private import (
-    Releases,
-    fewest_rows,
-    nearest_counts,
-    private_clustering,
-)
+from fedcluster.recipes.private import Releases, fewest_rows, nearest_counts, private_clustering
 from fedcluster.rounds import Plan, each_task, run_plan
 
 STEPS: list[Any] = [*PRIVATE, RelativeLloyd()]

@@ -33,7 +33,7 @@ from fedcluster.federation._membership import Membership, site_budget, site_resp
 from fedcluster.jobs import Fit, execute
 from fedcluster.privacy import Groups
 from fedcluster.privacy._accounting import Budget
-from fedcluster.recipes._private_fit import AccountedEngine
+from fedcluster.recipes.private import AccountedEngine
 
 RNG = np.random.default_rng(0)
 MIDDLES = np.array([[2.0, 30.0], [8.0, 30.0], [5.0, 70.0]])

@@ -28,11 +28,11 @@ from fedcluster._profiles import NumberProfile, Profiles, TextProfile, cramers_v
 from fedcluster.core import Column, State
 from fedcluster.errors import InputError
 from fedcluster.jobs import Evaluate, Profile, execute
-from fedcluster.metrics._profiles import ClusterColumns
-from fedcluster.metrics._silhouettes import ClusterSilhouettes, silhouettes_by_cluster
+from fedcluster.metrics.columns import ClusterColumns
+from fedcluster.metrics.silhouettes import ClusterSilhouettes, silhouettes_by_cluster
 from fedcluster.preprocessing import Category, Preprocessor
 from fedcluster.privacy import Groups, MinClusterSize
-from fedcluster.recipes._profiling import profiles_of, profiling
+from fedcluster.recipes.profiling import profiles_of, profiling
 from fedcluster.rounds import run_plan, with_preprocessing
 
 RNG = np.random.default_rng(0)

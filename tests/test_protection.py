@@ -18,10 +18,10 @@ from fedcluster.engines import LocalEngine
 from fedcluster.errors import InputError
 from fedcluster.jobs import Fit, execute
 from fedcluster.metrics import Inertia
-from fedcluster.metrics._clusters import Scatter
-from fedcluster.metrics._external import Contingency, SiteARI
 from fedcluster.metrics._mixture import ColumnSpread
-from fedcluster.metrics._moments import Moments, Squares
+from fedcluster.metrics.clusters import Scatter
+from fedcluster.metrics.external import Contingency, SiteARI
+from fedcluster.metrics.moments import Moments, Squares
 from fedcluster.preprocessing import PreprocessingSpec, Preprocessor
 from fedcluster.preprocessing._columns import Category, NumericColumn
 from fedcluster.preprocessing._moments import Covariance, Principal

@@ -11,10 +11,10 @@ from sklearn.cluster import KMeans
 from fedcluster import FederatedFuzzyCMeans, FederatedKMeans
 from fedcluster._random import stream
 from fedcluster.algorithms import Lloyd, SiteSummaries, VarianceTree
-from fedcluster.algorithms._breathing import ErrorAndUtility
 from fedcluster.client import Client
 from fedcluster.core import Data, State
 from fedcluster.engines import LocalEngine
+from fedcluster.recipes._crossover import ErrorAndUtility
 from fedcluster.recipes._search import race
 from fedcluster.recipes._seeds import best_seeds
 from fedcluster.rounds import run, run_plan

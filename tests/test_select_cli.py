@@ -14,7 +14,7 @@ from fedcluster import FederatedKMeans, select_k
 from fedcluster._choices import AVERAGINGS, RULES
 from fedcluster._specifications import SelectK
 from fedcluster.cli import app
-from fedcluster.kernels._runtime import announcer
+from fedcluster.kernels.runtime import announcer
 from fedcluster.model import Model
 
 

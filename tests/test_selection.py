@@ -17,14 +17,13 @@ from fedcluster import Client, Data, FederatedFuzzyCMeans, FederatedKMeans, Loca
 from fedcluster._choices import RULES, RuleName
 from fedcluster.core import Result, State
 from fedcluster.kernels import nearest
-from fedcluster.metrics._indices import CHOOSING, JUDGES
-from fedcluster.metrics._moments import Moments
+from fedcluster.metrics.indices import CHOOSING, JUDGES
+from fedcluster.metrics.moments import Moments
 from fedcluster.recipes import FitSpec, clustering, evaluation
 from fedcluster.rounds import EarlyStop, run_plan
 from fedcluster.selection import INDICES, Rule
-from fedcluster.selection._gap import box, gaps
-from fedcluster.selection._sweep import sweep
-from fedcluster.selection._verdict import judged
+from fedcluster.selection.sweep import box, gaps, sweep
+from fedcluster.selection.verdict import judged
 from reproduction.datasets import ffcm_case
 
 RNG = np.random.default_rng(0)

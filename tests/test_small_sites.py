@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from fedcluster import Client, Data, FederatedKMeans, State
 from fedcluster.algorithms import FFCM, Lloyd, SiteSummaries, VarianceTree
-from fedcluster.algorithms._merging import pool
-from fedcluster.algorithms._summaries import MOST_POINTS
+from fedcluster.algorithms.merging import pool
+from fedcluster.algorithms.summaries import MOST_POINTS
 from fedcluster.core import Answers, Filter, Step, Task
 from fedcluster.engines import LocalEngine
 from fedcluster.engines._crowd import FEWEST, Together, kind_of

@@ -13,15 +13,7 @@ from test_artefacts import validated
 from test_cli import run
 from test_federation_jobs import over, trial  # noqa: F401
 
-from fedcluster import (
-    Client,
-    Data,
-    FederatedFuzzyCMeans,
-    FederatedKMeans,
-    LocalEngine,
-    State,
-    Task,
-)
+from fedcluster import Client, Data, FederatedFuzzyCMeans, FederatedKMeans, LocalEngine, State, Task
 from fedcluster._resampling import resampled
 from fedcluster._stability import Stability, jaccards
 from fedcluster.algorithms import Lloyd
@@ -29,10 +21,10 @@ from fedcluster.core import Grouped
 from fedcluster.engines import _wire as wire
 from fedcluster.errors import InputError
 from fedcluster.jobs import Fit, execute
-from fedcluster.metrics._agreement import Agreement, Separation
+from fedcluster.metrics.agreement import Agreement, Separation
 from fedcluster.privacy._ledger import PolicyError
 from fedcluster.privacy._policy import Policy
-from fedcluster.recipes._bootstrap import MOST_ROUNDS
+from fedcluster.recipes.bootstrap import MOST_ROUNDS
 
 RNG = np.random.default_rng(0)
 CENTERS = np.array([[0.0, 0.0], [9.0, 0.0], [0.0, 9.0]])

@@ -14,21 +14,21 @@ from numpy.testing import assert_allclose, assert_array_equal
 from fedcluster import FederatedFuzzyCMeans
 from fedcluster._random import stream
 from fedcluster._specifications import FitSpec
-from fedcluster.algorithms import FKM, Lloyd, SiteSummaries, VarianceTree, _summaries
+from fedcluster.algorithms import FKM, Lloyd, SiteSummaries, VarianceTree, summaries
 from fedcluster.client import Client
 from fedcluster.core import Data, Limit, Result, SiteInfo, State
 from fedcluster.engines import LocalEngine
 from fedcluster.errors import HeldBackError
 from fedcluster.kernels import kmeans, nearest
-from fedcluster.kernels._fuzzy import fuzzy_cmeans
-from fedcluster.kernels._lloyd import kmeans_runs, lloyd
+from fedcluster.kernels.fuzzy import fuzzy_cmeans
+from fedcluster.kernels.iteration import kmeans_runs, lloyd
 from fedcluster.privacy import MinClusterSize
-from fedcluster.recipes import _clustering as starts
 from fedcluster.recipes import _search
 from fedcluster.recipes import _seeds as seeds
-from fedcluster.recipes._clustering import canonical, clustering
+from fedcluster.recipes import fit as starts
 from fedcluster.recipes._search import race
 from fedcluster.recipes._seeds import best_fuzzy_seeds, best_seeds
+from fedcluster.recipes.fit import canonical, clustering
 from fedcluster.rounds import Plan, iterate, run, run_plan
 from reproduction.baselines import central_fuzzy_cmeans
 from reproduction.datasets import plane16
@@ -598,7 +598,7 @@ def test_a_site_s_summaries_by_hand(
         options.append(given)
         return kmeans(*args, **given)
 
-    monkeypatch.setattr(_summaries, "kmeans", listening)
+    monkeypatch.setattr(summaries, "kmeans", listening)
     answer = SiteSummaries(*parameters).client_step(
         State(), Data(on_line(*rows)), np.random.default_rng(0)
     )

@@ -17,7 +17,7 @@ from fedcluster.engines import CrowdEngine
 from fedcluster.errors import InputError
 from fedcluster.metrics import Inertia
 from fedcluster.recipes import stepwise
-from fedcluster.recipes._stepwise import PASSES, _Run
+from fedcluster.recipes._stochastic_em import PASSES, _Run
 from fedcluster.rounds import run_plan
 
 RNG = np.random.default_rng(2)

@@ -13,8 +13,7 @@ from fedcluster.core import Result, State
 from fedcluster.recipes import FitSpec
 from fedcluster.rounds import EarlyStop, Plan, gather, run_plan
 from fedcluster.selection import Rule
-from fedcluster.selection._gap import box, gaps
-from fedcluster.selection._sweep import _in_time, clustered_by, select_k_plan, sweep
+from fedcluster.selection.sweep import _in_time, box, clustered_by, gaps, select_k_plan, sweep
 
 ROWS = np.repeat([[0.0, 0.0], [9.0, 0.0], [0.0, 9.0]], 12, axis=0)
 ROWS = ROWS + np.random.default_rng(0).normal(size=ROWS.shape)

@@ -19,7 +19,7 @@ from fedcluster.core import Column, Data
 from fedcluster.errors import InputError
 from fedcluster.io._samples import NumberSample, SiteSample
 from fedcluster.jobs import Fit, execute
-from fedcluster.kernels._runtime import announcer
+from fedcluster.kernels.runtime import announcer
 from fedcluster.model import Model
 from fedcluster.preprocessing import NumericColumn, PreprocessingSpec
 from fedcluster.preprocessing._differences import unit_factor, unit_warnings

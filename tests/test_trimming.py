@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from fedcluster import FederatedFuzzyCMeans, FederatedKMeans
 from fedcluster._random import stream
 from fedcluster.algorithms import Lloyd, TrimmedLloyd
-from fedcluster.algorithms._trimmed import RadiusSearch
+from fedcluster.algorithms.trimmed import RadiusSearch
 from fedcluster.cli import app
 from fedcluster.core import Data, State, Summary
 from fedcluster.errors import HeldBackError, InputError

@@ -10,9 +10,9 @@ import pytest
 
 from fedcluster.core import Result, State
 from fedcluster.errors import InputError
-from fedcluster.metrics._indices import JUDGES
+from fedcluster.metrics.indices import JUDGES
 from fedcluster.selection import Rule
-from fedcluster.selection._verdict import because, doubts, judged
+from fedcluster.selection.verdict import because, doubts, judged
 
 BIC, GAP, CALINSKI, SILHOUETTE = JUDGES
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from fedcluster.cli import _warming as warming
 from fedcluster.cli import app
-from fedcluster.kernels._runtime import announcer, compiled_mark
+from fedcluster.kernels.runtime import announcer, compiled_mark
 
 
 @pytest.fixture(autouse=True)
@@ -116,7 +116,7 @@ def test_a_cache_that_cannot_be_written_stops_nobody(
 
 
 def test_the_mark_is_beside_the_kernels() -> None:
-    from fedcluster.kernels import _lloyd as lloyd
+    from fedcluster.kernels import iteration as lloyd
 
     kernels = [each for each in vars(lloyd).values() if hasattr(each, "stats")]
     assert {Path(each.stats.cache_path) for each in kernels} == {compiled_mark().parent}

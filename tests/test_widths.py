@@ -19,7 +19,7 @@ from fedcluster._report._tables import Table
 from fedcluster.cli import app
 from fedcluster.cli._help import ARGUMENT, pasted
 from fedcluster.cli._lines import broken, write_table
-from fedcluster.kernels._runtime import announcer
+from fedcluster.kernels.runtime import announcer
 
 WIDTHS = (40, 80, 120)
 

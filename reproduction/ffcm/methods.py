@@ -17,9 +17,9 @@ from scipy.spatial.distance import cdist
 
 from fedcluster import Client, Data, FederatedFuzzyCMeans, LocalEngine, State
 from fedcluster.algorithms import FFCM
-from fedcluster.algorithms._merging import means
+from fedcluster.algorithms.merging import means
 from fedcluster.core import Task
-from fedcluster.kernels._fuzzy import fuzzy_cmeans
+from fedcluster.kernels.fuzzy import fuzzy_cmeans
 from fedcluster.rounds import server_update
 
 Array = NDArray[np.float64]

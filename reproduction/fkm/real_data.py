@@ -23,7 +23,7 @@ from scipy.spatial.distance import cdist
 from fedcluster import FederatedKMeans, MinClusterSize, State, nearest, run
 from fedcluster.algorithms import FKM, KFed
 from fedcluster.core import Floats, Labels
-from fedcluster.metrics._silhouettes import silhouettes
+from fedcluster.metrics.silhouettes import silhouettes
 from fedcluster.recipes import evaluation
 from fedcluster.rounds import run_plan
 from reproduction.baselines import central_kmeans

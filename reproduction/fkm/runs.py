@@ -9,18 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics import adjusted_rand_score
 
-from fedcluster import (
-    Client,
-    Data,
-    FederatedKMeans,
-    LocalEngine,
-    MinClusterSize,
-    State,
-    Task,
-    run,
-)
+from fedcluster import Client, Data, FederatedKMeans, LocalEngine, MinClusterSize, State, Task, run
 from fedcluster.algorithms import FKM, KFed
-from fedcluster.metrics._external import SiteARI
+from fedcluster.metrics.external import SiteARI
 from reproduction.baselines import central_kmeans
 from reproduction.datasets import SplitRows, plane16, variable_k
 from reproduction.results import REFERENCE

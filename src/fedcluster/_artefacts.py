@@ -26,11 +26,11 @@ from fedcluster.jobs import (
     preprocessing_of,
     tried,
 )
-from fedcluster.metrics._objectives import MEANINGS
+from fedcluster.metrics.objectives import MEANINGS
 from fedcluster.model import Model, plain_parameters, state_fields
 from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.preprocessing._messages import in_words
-from fedcluster.recipes._influence import plain as plain_influence
+from fedcluster.recipes.robust import plain as plain_influence
 from fedcluster.selection import Selection
 
 HISTORY = "fedcluster-history"

@@ -19,7 +19,7 @@ AlgorithmName = Literal["auto", "lloyd", "fkm", "kfed", "fedavg"]
 ALGORITHMS: Mapping[str, str] = {
     "auto": "_lloyd:Lloyd.from_fit",
     "lloyd": "_lloyd:Lloyd.from_fit",
-    "fkm": "_fkm:FKM.from_fit",
+    "fkm": "fkm:FKM.from_fit",
     "kfed": "_kfed:KFed.from_fit",
     "fedavg": "_fedavg:FedAvg.from_fit",
 }
@@ -34,9 +34,9 @@ FUZZY_ALGORITHMS: Mapping[str, str] = {
 """Values of ``algorithm`` for fuzzy clusters."""
 
 ASSIGNING: Mapping[str, str] = {
-    "GaussianMixture": "_gaussian_mixture",
+    "GaussianMixture": "gaussian_mixture",
     "IncompleteKMeans": "_incomplete",
-    "TrimmedLloyd": "_trimmed",
+    "TrimmedLloyd": "trimmed",
 }
 """Algorithms of the package that assign rows themselves, by class: the module of each in
 `fedcluster.algorithms`. A model file names them so."""
@@ -44,7 +44,7 @@ ASSIGNING: Mapping[str, str] = {
 INSTEAD_OF_LLOYD: Mapping[str, str] = {
     "metric='cosine'": "_spherical:SphericalKMeans.from_fit",
     "missing='ignore'": "_incomplete:IncompleteKMeans.from_fit",
-    "model='mixture'": "_gaussian_mixture:GaussianMixture.from_fit",
+    "model='mixture'": "gaussian_mixture:GaussianMixture.from_fit",
 }
 """Wishes by which "auto" and "lloyd" are another algorithm, and no other name is taken."""
 

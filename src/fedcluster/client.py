@@ -30,15 +30,10 @@ from fedcluster.core import (
     Task,
     first_alike,
 )
-from fedcluster.io._columns import (
-    chosen_columns,
-    classes,
-    described,
-    described_groups,
-)
+from fedcluster.io._columns import chosen_columns, classes, described, described_groups
 from fedcluster.io._rows import in_order, n_columns_of
-from fedcluster.kernels._threads import blas_on_one_thread, thread_count
-from fedcluster.metrics._moments import row_weights
+from fedcluster.kernels.runtime import blas_on_one_thread, thread_count
+from fedcluster.metrics.moments import row_weights
 from fedcluster.privacy import Grouping, Groups, MinRows
 from fedcluster.privacy._limits import GroupCounter, Persons, behind_groups
 from fedcluster.privacy._noise import check_noise, with_noise

@@ -41,9 +41,9 @@ from fedcluster.core import (
 from fedcluster.engines._without import WithoutSites
 from fedcluster.errors import InputError, listed
 from fedcluster.metrics import Inertia
-from fedcluster.metrics._agreement import Agreement, Separation
-from fedcluster.metrics._moments import Moments
-from fedcluster.metrics._objectives import objective_name
+from fedcluster.metrics.agreement import Agreement, Separation
+from fedcluster.metrics.moments import Moments
+from fedcluster.metrics.objectives import objective_name
 from fedcluster.model import Model
 from fedcluster.preprocessing import FitReport, PreprocessingSpec, Preprocessor
 from fedcluster.preprocessing._fitting import Fitted, n_columns_out
@@ -52,7 +52,7 @@ from fedcluster.preprocessing._moments import Covariance, Missing
 from fedcluster.preprocessing._spec import agree, for_metric, odd_sites
 from fedcluster.privacy import MinClusterSize, MinRows
 from fedcluster.recipes import clustering, evaluation, mixture
-from fedcluster.recipes._bootstrap import (
+from fedcluster.recipes.bootstrap import (
     MOST_REPLICATES,
     REPLICATES,
     beside_replicates,
@@ -62,20 +62,20 @@ from fedcluster.recipes._bootstrap import (
     replicate,
     replicated,
 )
-from fedcluster.recipes._clustering import algorithm_of, clustering_steps, start_step
-from fedcluster.recipes._evaluation import evaluation_steps, objective_value
-from fedcluster.recipes._influence import Influence, influences
-from fedcluster.recipes._private import PRIVATE_STEPS, private_clustering
-from fedcluster.recipes._private_fit import (
+from fedcluster.recipes.fit import algorithm_of, clustering_steps, start_step
+from fedcluster.recipes.private import (
+    PRIVATE_STEPS,
     AccountedEngine,
     PrivacySpent,
     box_of,
     budget_of,
     n_noises_of,
     n_rows_of,
+    private_clustering,
 )
-from fedcluster.recipes._profiling import assigned_rows, profile_steps, profiles_of
-from fedcluster.recipes._robust import Listener, robust_rule, with_account
+from fedcluster.recipes.profiling import assigned_rows, profile_steps, profiles_of
+from fedcluster.recipes.robust import Influence, Listener, influences, robust_rule, with_account
+from fedcluster.recipes.scores import evaluation_steps, objective_value
 from fedcluster.rounds import (
     CommunicationRound,
     Outcome,
@@ -85,7 +85,7 @@ from fedcluster.rounds import (
     with_preprocessing,
 )
 from fedcluster.selection import Rule, Selection
-from fedcluster.selection._sweep import clustered_by, select_k_plan
+from fedcluster.selection.sweep import clustered_by, select_k_plan
 
 __all__ = ["Evaluate", "Fit", "JobReport", "Profile", "SelectK", "execute"]
 

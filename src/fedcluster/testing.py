@@ -41,7 +41,7 @@ from scipy.spatial.distance import cdist
 from fedcluster._assignment import Assignment
 from fedcluster._random import stream
 from fedcluster.algorithms import Lloyd
-from fedcluster.algorithms._merging import total
+from fedcluster.algorithms.merging import total
 from fedcluster.client import Client
 from fedcluster.core import (
     Algorithm,
@@ -58,7 +58,7 @@ from fedcluster.core import (
 from fedcluster.engines import LocalEngine
 from fedcluster.engines import _wire as wire
 from fedcluster.errors import HeldBackError
-from fedcluster.recipes._clustering import canonical
+from fedcluster.recipes.fit import canonical
 
 __all__ = ["Example", "check_laws"]
 

@@ -11,10 +11,10 @@ from fedcluster._attacks._coordinator import Coordinator, Public
 from fedcluster._attacks._search import below_of, between, far_centers, total_of, two_sides
 from fedcluster.algorithms import FFCM, FKM, FedAvg, Lloyd, VarianceTree
 from fedcluster.core import Floats, State, Step, Summary, Task
-from fedcluster.metrics._clusters import Inertia, Scatter
-from fedcluster.metrics._external import Contingency
-from fedcluster.metrics._moments import Means
-from fedcluster.metrics._silhouettes import SimplifiedSilhouette
+from fedcluster.metrics.clusters import Inertia, Scatter
+from fedcluster.metrics.external import Contingency
+from fedcluster.metrics.moments import Means
+from fedcluster.metrics.silhouettes import SimplifiedSilhouette
 from fedcluster.preprocessing import Preprocessor
 from fedcluster.preprocessing._columns import Category
 from fedcluster.preprocessing._moments import Covariance, Principal

@@ -17,8 +17,8 @@ from fedcluster.core import Answers, Data, Floats, SiteInfo, State, Summary, Tas
 from fedcluster.engines._remote import RemoteEngine
 from fedcluster.errors import InputError, SiteError
 from fedcluster.jobs import Fit, SelectK, plan_of
-from fedcluster.metrics._clusters import Scatter
-from fedcluster.metrics._moments import Moments
+from fedcluster.metrics.clusters import Scatter
+from fedcluster.metrics.moments import Moments
 from fedcluster.preprocessing import Preprocessor
 from fedcluster.recipes import evaluation
 from fedcluster.rounds import run_plan, with_preprocessing

@@ -10,7 +10,7 @@ from typing import Unpack
 import numpy as np
 
 from fedcluster.core import Answers, Engine, Floats, Introduction, SiteInfo, Summary, Task
-from fedcluster.metrics._moments import SiteSize
+from fedcluster.metrics.moments import SiteSize
 from fedcluster.preprocessing._moments import Missing
 
 MANY = 1e9

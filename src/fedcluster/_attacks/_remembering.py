@@ -16,7 +16,7 @@ from fedcluster._attacks._site import values_of
 from fedcluster.core import Data, Floats, State, Task
 from fedcluster.engines._responder import Responder
 from fedcluster.errors import InputError, SiteError
-from fedcluster.metrics._moments import Means
+from fedcluster.metrics.moments import Means
 
 CHANGED = 10
 """One row in so many has another value in the last of three versions."""

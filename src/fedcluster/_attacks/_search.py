@@ -8,7 +8,7 @@ import numpy as np
 
 from fedcluster._attacks._coordinator import Coordinator
 from fedcluster.core import Floats, State, Summary, Task
-from fedcluster.metrics._moments import Moments
+from fedcluster.metrics.moments import Moments
 
 FIRST = 257
 """Thresholds of the first message of a search."""

@@ -22,16 +22,11 @@ from fedcluster._pages._parts import (
 )
 from fedcluster._pages._run import Run
 from fedcluster._pages._sections import chosen
-from fedcluster._report._messages import (
-    counted,
-    limits_in_words,
-    named_objective,
-    privacy_lines,
-)
+from fedcluster._report._messages import counted, limits_in_words, named_objective, privacy_lines
 from fedcluster._report._tables import number
 from fedcluster.core import Limit
-from fedcluster.metrics._indices import CHOOSING
-from fedcluster.metrics._objectives import MEANINGS, round_name, shown_value
+from fedcluster.metrics.indices import CHOOSING
+from fedcluster.metrics.objectives import MEANINGS, round_name, shown_value
 
 BYTES = 8
 """Bytes of a number on its way."""

@@ -21,7 +21,7 @@ from fedcluster._pages._run import damaged, read_run, written_by
 from fedcluster._report._messages import counted
 from fedcluster._report._tables import number
 from fedcluster.errors import InputError
-from fedcluster.metrics._objectives import shown_value
+from fedcluster.metrics.objectives import shown_value
 
 LOOPBACK = "127.0.0.1"
 BEST = "the best run so far, in the current or last step"

@@ -13,10 +13,10 @@ from typing import Any
 
 from fedcluster._pages._run import Run
 from fedcluster.algorithms import FFCM, GaussianMixture
-from fedcluster.algorithms._relative_lloyd import RelativeLloyd
+from fedcluster.algorithms.relative_lloyd import RelativeLloyd
 from fedcluster.engines._watched import PROGRESS
 from fedcluster.engines._wire import STEPS
-from fedcluster.metrics._objectives import NAMES, REPORTED, objective_name
+from fedcluster.metrics.objectives import NAMES, REPORTED, objective_name
 
 FOUND = ("step", "inertia", "shift")
 """What a round begins with: what those before it have found."""

@@ -14,8 +14,8 @@ from fedcluster._report._tables import SiteRecord, number
 from fedcluster._specifications import Fit, rows_of
 from fedcluster.core import Labels, Limit, Result, SiteInfo
 from fedcluster.errors import listed
-from fedcluster.metrics._objectives import LOG_LIKELIHOOD, shown_value
-from fedcluster.recipes._influence import Influence, striking
+from fedcluster.metrics.objectives import LOG_LIKELIHOOD, shown_value
+from fedcluster.recipes.robust import Influence, striking
 
 LIMITS = {
     "MinRows": "a site with fewer than {} rows sends nothing",

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedcluster.metrics import METRICS
-from fedcluster.metrics._objectives import LOG_LIKELIHOOD, MEANINGS
-from fedcluster.recipes._evaluation import BY_CHANCE
+from fedcluster.metrics.objectives import LOG_LIKELIHOOD, MEANINGS
+from fedcluster.recipes.scores import BY_CHANCE
 
 SILHOUETTE = "squared-silhouette"
 STRUCTURES = (

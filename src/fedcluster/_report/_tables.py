@@ -11,7 +11,7 @@ import numpy as np
 
 from fedcluster._report._rounding import is_rounded, rounded
 from fedcluster.core import Floats, Labels, Limit
-from fedcluster.metrics._indices import CHOOSING, INDICES
+from fedcluster.metrics.indices import CHOOSING, INDICES
 from fedcluster.preprocessing import Category, NumericColumn, Preprocessor
 
 MOST_SITES = 20

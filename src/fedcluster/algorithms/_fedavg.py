@@ -41,9 +41,9 @@ from numpy.random import Generator
 from fedcluster._bounds import Box, LineBounds
 from fedcluster._random import stream
 from fedcluster._ranges import CENTERS, LARGEST, TOLERANCE, Allowed, Array, OneOf, Real, Whole
-from fedcluster.algorithms._merging import as_sums, means, total
+from fedcluster.algorithms.merging import as_sums, means, total
 from fedcluster.core import Data, FitParameters, Floats, State, Summary
-from fedcluster.kernels._minibatch import minibatch_epochs
+from fedcluster.kernels.iteration import minibatch_epochs
 from fedcluster.metrics import Inertia
 
 SCHEDULES: dict[str, Callable[[int], float]] = {

@@ -46,11 +46,11 @@ from numpy.random import Generator
 
 from fedcluster._bounds import Box, LineBounds
 from fedcluster._ranges import CENTERS, EITHER, FUZZIFIER, TOLERANCE, Allowed, OneOf
-from fedcluster.algorithms._merging import mean_variance, means, pool, tolerance, too_few, total
+from fedcluster.algorithms.merging import mean_variance, means, pool, tolerance, too_few, total
 from fedcluster.core import Data, FitParameters, Floats, Metric, State, Summary
 from fedcluster.kernels import fuzzy_pass, hard_pass, kmeans, nearest
-from fedcluster.kernels._fuzzy import FuzzyPass, fuzzy_cmeans
-from fedcluster.kernels._lloyd import lloyd
+from fedcluster.kernels.fuzzy import FuzzyPass, fuzzy_cmeans
+from fedcluster.kernels.iteration import lloyd
 from fedcluster.metrics import FuzzyObjective, Inertia
 
 Averaging = Literal["avg_1", "avg_2"]

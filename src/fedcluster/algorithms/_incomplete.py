@@ -27,10 +27,10 @@ from numpy.random import Generator
 
 from fedcluster._bounds import Box, LineBounds
 from fedcluster._ranges import CENTERS, TOLERANCE, Allowed
-from fedcluster.algorithms._merging import total
+from fedcluster.algorithms.merging import total
 from fedcluster.core import Data, FitParameters, Floats, Labels, Rows, State, Summary
-from fedcluster.metrics._incomplete import PresentInertia, nearest_present
-from fedcluster.metrics._moments import add_by_cluster, in_parts, row_weights
+from fedcluster.metrics.moments import add_by_cluster, in_parts, row_weights
+from fedcluster.metrics.objectives import PresentInertia, nearest_present
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,14 +27,14 @@ from scipy.spatial.distance import cdist
 
 from fedcluster._bounds import Box, LineBounds
 from fedcluster._ranges import ANY_CENTERS, CLUSTERS, Allowed
-from fedcluster.algorithms._merging import as_sums, pool, tolerance
+from fedcluster.algorithms.merging import as_sums, pool, tolerance
 from fedcluster.core import Data, FitParameters, Floats, State, Summary
 from fedcluster.errors import HeldBackError
 from fedcluster.kernels import kmeans_plusplus
-from fedcluster.kernels._lloyd import lloyd
-from fedcluster.kernels._seeding import farthest_first
+from fedcluster.kernels.iteration import lloyd
+from fedcluster.kernels.seeding import farthest_first
 from fedcluster.metrics import Inertia
-from fedcluster.metrics._moments import row_weights
+from fedcluster.metrics.moments import row_weights
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from numpy.random import Generator
 
 from fedcluster._bounds import Box, LineBounds
 from fedcluster._ranges import CENTERS, TOLERANCE, Allowed
-from fedcluster.algorithms._merging import mean_variance, means, total
+from fedcluster.algorithms.merging import mean_variance, means, total
 from fedcluster.core import Data, FitParameters, State, Summary
 from fedcluster.kernels import hard_sums
 from fedcluster.metrics import Inertia

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
-from fedcluster.algorithms._merging import means
+from fedcluster.algorithms.merging import means
 from fedcluster.core import Floats, State, Summary
 from fedcluster.errors import InputError
-from fedcluster.kernels._em import Moments
-from fedcluster.metrics._gaussians import Kind, texts_of
+from fedcluster.kernels.em import Moments
+from fedcluster.metrics.gaussians import Kind, texts_of
 
 NO_SPREAD = (
     "a component of the mixture has no spread, its rows are all alike in some direction: "

@@ -23,7 +23,7 @@ from numpy.random import Generator
 from fedcluster._bounds import Box, LineBounds
 from fedcluster._ranges import CENTERS, TOLERANCE, Allowed
 from fedcluster.algorithms._lloyd import Lloyd
-from fedcluster.algorithms._merging import mean_variance, means, total
+from fedcluster.algorithms.merging import mean_variance, means, total
 from fedcluster.core import Data, FitParameters, Floats, State, Summary
 from fedcluster.metrics import Inertia
 

@@ -19,7 +19,7 @@ from fedcluster import (
     FederatedKMeans,
     select_k,
 )
-from fedcluster.kernels._runtime import announcer, compiled_mark
+from fedcluster.kernels.runtime import announcer, compiled_mark
 from fedcluster.privacy import Groups
 from fedcluster.privacy._groups import Grouping
 

@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from fedcluster._exact import canonical
 from fedcluster._random import stream
 from fedcluster.algorithms import Lloyd, SiteSummaries, VarianceTree
-from fedcluster.algorithms._summaries import MOST_POINTS, PASSES
-from fedcluster.algorithms._variance_tree import leaves, pass_number
+from fedcluster.algorithms.summaries import MOST_POINTS, PASSES
+from fedcluster.algorithms.variance_tree import leaves, pass_number
 from fedcluster.client import ONE_THREAD, Client, SharedLog
 from fedcluster.core import (
     MOST_FOR_A_ROW,
@@ -41,24 +41,7 @@ from fedcluster.core import (
 from fedcluster.engines._errors import at_site
 from fedcluster.engines._stacked import Stacked
 from fedcluster.kernels import nearest
-from fedcluster.kernels._crowd import (
-    Draws,
-    Sites,
-    Totals,
-    columns_of_sites,
-    means_of_sites,
-)
-from fedcluster.kernels._rows import (
-    as_centers,
-    as_double_rows,
-    as_given_weights,
-    as_rows,
-    as_weights,
-    known_leaves,
-    next_cuts,
-    pad,
-)
-from fedcluster.kernels._seeding import default_trials
+from fedcluster.kernels._crowd import Draws, Sites, Totals, columns_of_sites, means_of_sites
 from fedcluster.kernels._site_sums import (
     Bank,
     add_leaf_sums_of_sites,
@@ -68,9 +51,20 @@ from fedcluster.kernels._site_sums import (
     may_exceed,
     planes_of,
 )
-from fedcluster.kernels._threads import on_threads
+from fedcluster.kernels.rows import (
+    as_centers,
+    as_double_rows,
+    as_given_weights,
+    as_rows,
+    as_weights,
+    known_leaves,
+    next_cuts,
+    pad,
+)
+from fedcluster.kernels.runtime import on_threads
+from fedcluster.kernels.seeding import default_trials
 from fedcluster.metrics import Inertia
-from fedcluster.metrics._moments import row_weights
+from fedcluster.metrics.moments import row_weights
 from fedcluster.privacy import MinClusterSize, MinRows
 
 FEWEST = 8

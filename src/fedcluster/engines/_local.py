@@ -17,15 +17,7 @@ from typing import cast
 from numpy.typing import ArrayLike
 
 from fedcluster.client import Client
-from fedcluster.core import (
-    Answers,
-    Data,
-    Filter,
-    PlannedStep,
-    SiteInfo,
-    Summary,
-    Task,
-)
+from fedcluster.core import Answers, Data, Filter, PlannedStep, SiteInfo, Summary, Task
 from fedcluster.engines._crowd import Asked
 from fedcluster.engines._errors import at_site
 from fedcluster.engines._relay import Relay

@@ -31,7 +31,7 @@ from fedcluster.engines._wire import (
     write_tasks,
 )
 from fedcluster.errors import CancelledError, SiteError, listed
-from fedcluster.metrics._moments import SiteSize
+from fedcluster.metrics.moments import SiteSize
 
 LOGGER = logging.getLogger(__name__)
 

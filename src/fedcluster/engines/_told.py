@@ -8,7 +8,7 @@ from typing import Protocol, Unpack
 
 from fedcluster._texts import is_plain
 from fedcluster.core import Column, Introduction, RowTransform, SiteInfo, Summary, Task
-from fedcluster.metrics._external import Contingency
+from fedcluster.metrics.external import Contingency
 from fedcluster.privacy._ledger import PolicyError
 
 KEPT = 4

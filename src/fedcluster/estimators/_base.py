@@ -31,12 +31,7 @@ from fedcluster._choices import (
 from fedcluster._refusals import refused
 from fedcluster._report._messages import few_clusters_line, groups_line, limit_line
 from fedcluster.client import Client
-from fedcluster.core import (
-    Data,
-    Engine,
-    Labels,
-    RowStream,
-)
+from fedcluster.core import Data, Engine, Labels, RowStream
 from fedcluster.engines import LocalEngine
 from fedcluster.engines._stacked import Stacked
 from fedcluster.estimators._fitted import Fitted

@@ -32,10 +32,10 @@ from fedcluster.errors import InputError
 from fedcluster.estimators._base import Federated
 from fedcluster.estimators._inputs import one_of
 from fedcluster.kernels import fuzzy_pass, nearest
-from fedcluster.metrics._incomplete import nearest_present
+from fedcluster.metrics.objectives import nearest_present
 from fedcluster.preprocessing._transform import on_whole_rows
 from fedcluster.selection import Rule, Selection
-from fedcluster.selection._sweep import clustered_by
+from fedcluster.selection.sweep import clustered_by
 
 if TYPE_CHECKING:
     from sklearn.cluster import KMeans

@@ -25,21 +25,14 @@ from fedcluster._pages._run import Run
 from fedcluster._profiles import Profiles
 from fedcluster._report._tables import plain
 from fedcluster._row_form import RowForm
-from fedcluster.core import (
-    Assigns,
-    Floats,
-    Iteration,
-    Labels,
-    Result,
-    Rows,
-)
+from fedcluster.core import Assigns, Floats, Iteration, Labels, Result, Rows
 from fedcluster.errors import InputError
 from fedcluster.estimators._profile_frame import pandas, profile_frame
 from fedcluster.estimators._saved import check_savable, kind_of, parameters_of
 from fedcluster.model import Model
 from fedcluster.preprocessing import Preprocessor
 from fedcluster.preprocessing._transform import on_whole_rows
-from fedcluster.recipes._private_fit import PrivacySpent
+from fedcluster.recipes.private import PrivacySpent
 from fedcluster.selection import Selection
 
 

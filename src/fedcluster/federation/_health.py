@@ -24,15 +24,7 @@ from fedcluster.engines._watched import PROGRESS
 from fedcluster.errors import InputError
 from fedcluster.federation._expiry import certificates, own_certificates
 from fedcluster.federation._folder import Federation
-from fedcluster.federation._runs import (
-    CANCELLED,
-    DONE,
-    FAILED,
-    INTERRUPTED,
-    QUEUED,
-    RUNNING,
-    runs,
-)
+from fedcluster.federation._runs import CANCELLED, DONE, FAILED, INTERRUPTED, QUEUED, RUNNING, runs
 
 LOGGER = logging.getLogger(__name__)
 

@@ -21,13 +21,7 @@ from fedcluster.errors import InputError
 from fedcluster.io._cells import numbered_groups
 from fedcluster.io._columns import has_columns, in_common_codes
 from fedcluster.io._reader import ColumnRoles
-from fedcluster.io._rows import (
-    FileFingerprint,
-    StreamedRows,
-    check_finite,
-    chunk_rows_of,
-    readable,
-)
+from fedcluster.io._rows import FileFingerprint, StreamedRows, check_finite, chunk_rows_of, readable
 
 Array = FileFingerprint | NDArray[Any]
 """An array in memory, or the ``.npy`` file that holds it."""

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from fedcluster._lazy import names_from
 
 if TYPE_CHECKING:
-    from fedcluster.kernels._fuzzy import fuzzy_pass, memberships
     from fedcluster.kernels._groups import partition
     from fedcluster.kernels._hard import found_labels, hard_pass, hard_sums, nearest
-    from fedcluster.kernels._lloyd import kmeans
-    from fedcluster.kernels._seeding import kmeans_plusplus
+    from fedcluster.kernels.fuzzy import fuzzy_pass, memberships
+    from fedcluster.kernels.iteration import kmeans
+    from fedcluster.kernels.seeding import kmeans_plusplus
 
 __all__ = [
     "found_labels",
@@ -28,10 +28,10 @@ __all__ = [
 __getattr__ = names_from(  # to load a model takes no compiler
     __name__,
     {
-        "fuzzy_pass memberships": "_fuzzy",
+        "fuzzy_pass memberships": "fuzzy",
         "found_labels hard_pass hard_sums nearest": "_hard",
         "partition": "_groups",
-        "kmeans": "_lloyd",
-        "kmeans_plusplus": "_seeding",
+        "kmeans": "iteration",
+        "kmeans_plusplus": "seeding",
     },
 )

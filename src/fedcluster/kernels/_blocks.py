@@ -15,8 +15,6 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from fedcluster.core import Floats, Labels
-from fedcluster.kernels._rows import Rows, Weights
-from fedcluster.kernels._runtime import inlined, inner, inner_in_any_order, native
 from fedcluster.kernels._tiles import (
     ADD_LANES,
     TILE_CENTERS,
@@ -25,6 +23,8 @@ from fedcluster.kernels._tiles import (
     score_tile,
     transpose_tile,
 )
+from fedcluster.kernels.rows import Rows, Weights
+from fedcluster.kernels.runtime import inlined, inner, inner_in_any_order, native
 
 CACHE_LINE = 64  # bytes
 LARGEST_ANCHOR = 1e38

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcluster.core import Floats
-from fedcluster.kernels._lloyd import best_of_restarts, column_variance
-from fedcluster.kernels._rows import Places, Rows, Weights
-from fedcluster.kernels._runtime import native
 from fedcluster.kernels._sweep import sweep_small
+from fedcluster.kernels.iteration import best_of_restarts, column_variance
+from fedcluster.kernels.rows import Places, Rows, Weights
+from fedcluster.kernels.runtime import native
 
 
 class Sites(NamedTuple):

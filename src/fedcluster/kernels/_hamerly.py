@@ -33,9 +33,9 @@ from fedcluster.kernels._blocks import (
     score_block,
     squared_distance,
 )
-from fedcluster.kernels._rows import PADDING, Rows, Weights
-from fedcluster.kernels._runtime import inner, native
 from fedcluster.kernels._tiles import block_rows
+from fedcluster.kernels.rows import PADDING, Rows, Weights
+from fedcluster.kernels.runtime import inner, native
 
 SLACK = np.float32(2.0**-19)  # relative; more than some roundings in float32
 TINY = np.float32(2.0**-64)  # absolute; more than the root of what float32 flushes to 0

@@ -14,7 +14,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedcluster.core import Floats, Labels
 from fedcluster.kernels._blocks import HardSums, PackedCenters, finish, pack_centers, zero_parts
-from fedcluster.kernels._chunks import chunk_bounds, chunks
 from fedcluster.kernels._hamerly import (
     SLACK,
     TINY,
@@ -25,10 +24,18 @@ from fedcluster.kernels._hamerly import (
     empty_bounds,
     next_centers,
 )
-from fedcluster.kernels._rows import Rows, Weights, as_centers, as_rows, as_weights
 from fedcluster.kernels._sweep import add_all, assign, is_worth_single, measured, sweep
-from fedcluster.kernels._threads import for_each_chunk, thread_count
 from fedcluster.kernels._tiles import ADD_LANES
+from fedcluster.kernels.rows import (
+    Rows,
+    Weights,
+    as_centers,
+    as_rows,
+    as_weights,
+    chunk_bounds,
+    chunks,
+)
+from fedcluster.kernels.runtime import for_each_chunk, thread_count
 
 BUDGET = 1 << 28  # bytes that a site may keep
 MOST_RUNS = 64  # whose centres are remembered, if not their bounds

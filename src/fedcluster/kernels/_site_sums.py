@@ -21,9 +21,9 @@ from fedcluster.kernels._blocks import (
     zero_parts,
 )
 from fedcluster.kernels._crowd import Sites, lets_out
-from fedcluster.kernels._rows import Cuts, Following, Leaves, Rows, Weights, add_to_leaves
-from fedcluster.kernels._runtime import inner_as_written, native, native_as_written
 from fedcluster.kernels._tiles import block_rows
+from fedcluster.kernels.rows import Cuts, Following, Leaves, Rows, Weights, add_to_leaves
+from fedcluster.kernels.runtime import inner_as_written, native, native_as_written
 
 MOST_PARTIALS = 64
 """Numbers of an expansion, at most; where it is full, it is compressed to 40 or fewer."""

@@ -26,17 +26,20 @@ from fedcluster.kernels._blocks import (
     whole,
     zero_parts,
 )
-from fedcluster.kernels._chunks import SMALL, chunk_bounds, chunks, is_small
-from fedcluster.kernels._rows import PADDING, Rows, Weights, as_given_weights, as_weights, pad
-from fedcluster.kernels._runtime import inner, native
-from fedcluster.kernels._threads import BufferPool, for_each_chunk, thread_count
-from fedcluster.kernels._tiles import (
-    ROW_TILES,
-    TILE_CENTERS,
-    block_rows,
-    lanes,
-    score_row,
+from fedcluster.kernels._tiles import ROW_TILES, TILE_CENTERS, block_rows, lanes, score_row
+from fedcluster.kernels.rows import (
+    PADDING,
+    SMALL,
+    Rows,
+    Weights,
+    as_given_weights,
+    as_weights,
+    chunk_bounds,
+    chunks,
+    is_small,
+    pad,
 )
+from fedcluster.kernels.runtime import BufferPool, for_each_chunk, inner, native, thread_count
 
 SLACK = 2.0**-18  # relative; more than some roundings in float32
 TINY = 2.0**-126  # absolute; what float32 flushes to 0

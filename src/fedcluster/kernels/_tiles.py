@@ -22,7 +22,7 @@ from numba.core.base import BaseContext
 from numba.core.typing.templates import Signature
 from numba.extending import intrinsic, register_jitable
 
-from fedcluster.kernels._rows import Rows
+from fedcluster.kernels.rows import Rows
 
 # Sums in registers are vectors of rows times centres: 24 of 32 registers, or 12 of 16.
 HAS_AVX512 = binding.get_host_cpu_features().get("avx512f", False)

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 from fedcluster._lazy import names_from
 
 if TYPE_CHECKING:
-    from fedcluster.metrics._clusters import Inertia
     from fedcluster.metrics._fuzzy import FuzzyObjective
-    from fedcluster.metrics._indices import METRICS, Index
+    from fedcluster.metrics.clusters import Inertia
+    from fedcluster.metrics.indices import METRICS, Index
 
 __all__ = ["METRICS", "FuzzyObjective", "Index", "Inertia"]
 
 __getattr__ = names_from(  # column moments are used where nothing compiled is
     __name__,
-    {"Inertia": "_clusters", "FuzzyObjective": "_fuzzy", "METRICS Index": "_indices"},
+    {"Inertia": "clusters", "FuzzyObjective": "_fuzzy", "METRICS Index": "indices"},
 )

@@ -1,6 +1,6 @@
 """Objective of fuzzy c-means, and indices of fuzzy clusters from one message of 7 k numbers.
 
-A row x belongs to centre c_i to the degree u_i (Bezdek 1981, see `fedcluster.kernels._fuzzy`). A
+A row x belongs to centre c_i to the degree u_i (Bezdek 1981, see `fedcluster.kernels.fuzzy`). A
 site sends for each centre, w a row's weight, over *all* its rows,
 
     sums of w u_i,  w u_i^2,  w u_i^m |x - c_i|^2,  w |x - c_i|,  w |x - c_i|^2,
@@ -23,8 +23,8 @@ from scipy.spatial.distance import cdist, pdist
 from fedcluster._ranges import CENTERS, FUZZIFIER, Allowed
 from fedcluster.core import Data, Floats, State, Summary
 from fedcluster.kernels import fuzzy_pass, memberships
-from fedcluster.metrics._clusters import davies_bouldin
-from fedcluster.metrics._moments import in_parts, one_number, row_weights
+from fedcluster.metrics.clusters import davies_bouldin
+from fedcluster.metrics.moments import in_parts, one_number, row_weights
 
 
 @dataclass(frozen=True, slots=True)

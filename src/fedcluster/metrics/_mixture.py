@@ -6,7 +6,7 @@ m_j and shares n_j / n as they are, and one variance s_c^2 for each column c:
     log L = sum over rows of w log sum_j n_j / n N(x; m_j, diag(s^2)),
     s_c^2 = sum of w (x_c - m_jc)^2 / n,  j the cluster of x.
 
-X-means' criterion (`fedcluster.metrics._clusters.bic`) counts each row for its own cluster alone,
+X-means' criterion (`fedcluster.metrics.clusters.bic`) counts each row for its own cluster alone,
 which is less than the likelihood where clusters overlap, the more so the more clusters there are:
 it then finds too few. And it has one variance for all columns: where they have different scales,
 it finds too many. This one costs d + 1 numbers more and a second round, and mends both.
@@ -24,8 +24,8 @@ from scipy.special import logsumexp
 
 from fedcluster._ranges import CENTERS, Allowed, Array
 from fedcluster.core import Data, State, Summary
-from fedcluster.metrics._clusters import Clusters, clusters_of
-from fedcluster.metrics._moments import in_parts, one_line, one_number, row_weights
+from fedcluster.metrics.clusters import Clusters, clusters_of
+from fedcluster.metrics.moments import in_parts, one_line, one_number, row_weights
 
 LEAST = 1e-6
 """The least variance of a column within clusters, as a share of that over all rows."""

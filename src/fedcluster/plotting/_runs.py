@@ -10,8 +10,8 @@ import numpy as np
 from fedcluster._report._pictures import COLOURS
 from fedcluster.core import Floats
 from fedcluster.errors import InputError
-from fedcluster.metrics._indices import CHOOSING
-from fedcluster.metrics._objectives import LOG_LIKELIHOOD, round_name
+from fedcluster.metrics.indices import CHOOSING
+from fedcluster.metrics.objectives import LOG_LIKELIHOOD, round_name
 from fedcluster.plotting._axes import axes_of, fitted
 from fedcluster.selection import Selection
 

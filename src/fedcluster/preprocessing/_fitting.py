@@ -12,16 +12,10 @@ from numpy.typing import NDArray
 
 from fedcluster.core import Answers, Column, Floats, State, Task
 from fedcluster.errors import InputError
-from fedcluster.metrics._moments import Means, Squares
+from fedcluster.metrics.moments import Means, Squares
 from fedcluster.preprocessing._columns import AnyColumn, Category, NumericColumn
 from fedcluster.preprocessing._differences import Moments, site_moments, unit_warnings
-from fedcluster.preprocessing._moments import (
-    Missing,
-    means,
-    means_from_total,
-    principal,
-    variances,
-)
+from fedcluster.preprocessing._moments import Missing, means, means_from_total, principal, variances
 from fedcluster.preprocessing._quantiles import histogram_task, quantiles
 from fedcluster.preprocessing._spec import MOST_CATEGORIES, FitReport, PreprocessingSpec, Schema
 from fedcluster.preprocessing._transform import Preprocessor

@@ -22,7 +22,7 @@ from fedcluster._random import stream
 from fedcluster._ranges import LARGEST, NO_CENTERS, ONE_CENTER, Allowed, Array, Whole
 from fedcluster.core import Data, Floats, State, Summary, Task
 from fedcluster.errors import HeldBackError, InputError
-from fedcluster.metrics._moments import Means, Squares
+from fedcluster.metrics.moments import Means, Squares
 from fedcluster.rounds import Plan
 
 WHOLE = 2000

@@ -359,7 +359,7 @@ class Preprocessor:
 
         The bits are those of one column after the other.
         """
-        from fedcluster.kernels._rows import scale_rows  # to load a model takes no compiler
+        from fedcluster.kernels.rows import scale_rows  # to load a model takes no compiler
 
         columns, everything = self.numeric, (-np.inf, np.inf)
         bounds = [everything if c.bounds is None else c.bounds for c in columns]

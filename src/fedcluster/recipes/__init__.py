@@ -6,9 +6,9 @@ search that goes on from the winners (crossover and breathing).
 """
 
 from fedcluster._specifications import FitSpec
-from fedcluster.recipes._clustering import clustering
-from fedcluster.recipes._evaluation import evaluation
-from fedcluster.recipes._mixture import mixture
-from fedcluster.recipes._stepwise import stepwise
+from fedcluster.recipes._mixtures import mixture
+from fedcluster.recipes._stochastic_em import stepwise
+from fedcluster.recipes.fit import clustering
+from fedcluster.recipes.scores import evaluation
 
 __all__ = ["FitSpec", "clustering", "evaluation", "mixture", "stepwise"]

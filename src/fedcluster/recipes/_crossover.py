@@ -1,4 +1,23 @@
-"""Search for a better k-means than any of many starts leads to: crossover, and breaths.
+"""Search for a better k-means: breaths of one run, and crossover of many.
+
+Error and utility of centres: where there are too few and where too many, from sums.
+
+B. Fritzke, The breathing k-means algorithm, 2020 (arXiv 2006.15666): with d_1 and d_2 the
+distances of a row to its nearest and second nearest centre,
+
+    error    phi_j = sum of d_1^2           over the rows of cluster j  (eq. 4)
+    utility    U_j = sum of d_2^2 - d_1^2   over the rows of cluster j  (eq. 6)
+
+Centres are missing where the error is large; one of small utility is hardly needed.
+
+Breath: one step of a search that goes on from a Lloyd optimum.
+
+B. Fritzke, The breathing k-means algorithm, 2020 (arXiv 2006.15666). A breath adds m centres
+beside those of the largest errors, iterates, drops the m of the smallest utilities, and iterates
+again; it is kept if it made the inertia smaller. There, one breath follows another. A round costs
+the same whatever it carries, so here breaths of many depths m share their rounds.
+
+Search for a better k-means than any of many starts leads to: crossover, and breaths.
 
 D. Gribel & T. Vidal, HG-means: A scalable hybrid genetic algorithm for minimum sum-of-squares
 clustering, Pattern Recognition 88 (2019). A population of runs; a child takes half of the centres
@@ -30,16 +49,125 @@ from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import cdist
 
 from fedcluster._random import stream
+from fedcluster._ranges import CENTERS, Allowed
 from fedcluster.algorithms import Lloyd
-from fedcluster.algorithms._breathing import ErrorAndUtility
-from fedcluster.core import Floats, Iteration, Result, State, Summary, Task
+from fedcluster.core import Data, Floats, Iteration, Result, State, Summary, Task
 from fedcluster.kernels import kmeans
-from fedcluster.kernels._lloyd import lloyd as weighted_lloyd
+from fedcluster.kernels.iteration import lloyd as weighted_lloyd
 from fedcluster.metrics import Inertia
-from fedcluster.recipes._breathing import breathe
+from fedcluster.metrics.moments import by_cluster, no_rows
 from fedcluster.recipes._search import race
 from fedcluster.recipes._seeds import places_by_rise
 from fedcluster.rounds import Plan, gather, iterate
+
+CHUNK = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorAndUtility:
+    """Error and utility of each centre.
+
+    Notes
+    -----
+    A site sends 3 k numbers.
+
+    Examples
+    --------
+    >>> state = State.at(np.array([[0.0], [1.0], [9.0]]))
+    >>> rows = Data(np.array([[0.0], [2.0], [9.0]]))
+    >>> ErrorAndUtility().client_step(state, rows, np.random.default_rng(0)).sums
+    array([[ 0.,  1.],
+           [ 1.,  3.],
+           [ 0., 64.]])
+    """
+
+    allowed = Allowed(centers=CENTERS)
+    client_additive = server_additive = True
+
+    def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
+        """Return the shape of an answer: error and utility of each centre."""
+        return len(state.centers), 2
+
+    def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
+        """Return sums of d_1^2 and of d_2^2 - d_1^2 by nearest centre."""
+        k = len(state.centers)
+        summary, second_place = no_rows(k, 2), min(1, k - 1)  # a lone centre has no utility
+        for start in range(0, len(data), CHUNK):
+            part = data.take(slice(start, start + CHUNK))
+            squared = cdist(part.X, state.centers, "sqeuclidean")
+            first, second = np.partition(squared, second_place, axis=1)[:, [0, second_place]].T
+            values = np.column_stack([first, second - first])
+            summary += by_cluster(part, squared.argmin(axis=1), values, k)
+        return summary
+
+
+DEPTHS = (1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 7, 8, 10, 12, 15)
+"""m of each of the breaths that share their rounds."""
+
+ASIDE = 0.01
+"""How far from the old centre a new one lies, in standard deviations of the cluster. The less,
+the more evenly both share its rows: far aside, in many dimensions, no row is nearest."""
+
+INHALED = 5
+"""Rounds with more centres, before some are dropped."""
+
+
+def breathe(
+    lloyd: Lloyd, state: State, summary: Summary, rng: Generator, *, seed: int = 0
+) -> Plan[list[State]]:
+    """Plan one breath of each depth: six rounds; the centres are still to be iterated.
+
+    Parameters
+    ----------
+    lloyd : Lloyd
+        The algorithm of the rounds with more centres.
+    state : State
+        A Lloyd optimum.
+    summary : Summary
+        What all sites answer `ErrorAndUtility` about it.
+    rng : Generator
+        Draws on which side of an old centre a new one lies.
+    seed : int, default=0
+        As in `iterate`.
+    """
+    errors = summary.sums[:, 0]
+    spread = np.sqrt(errors / np.maximum(summary.weights, 1.0) / state.centers.shape[1])
+    inhaled = [_inhale(state.centers, errors, spread, m, rng) for m in DEPTHS]
+    return (yield from gather([_exhale(lloyd, each, state, seed) for each in inhaled]))
+
+
+def _inhale(centers: Floats, errors: Floats, spread: Floats, m: int, rng: Generator) -> State:
+    """Return the centres and, beside those of the m largest errors, one more each."""
+    crowded = np.argsort(-errors, kind="stable")[:m]
+    aside = ASIDE * rng.normal(size=(len(crowded), centers.shape[1])) * spread[crowded, None]
+    return State.at(np.concatenate([centers, centers[crowded] + aside]))
+
+
+def _exhale(lloyd: Lloyd, inhaled: State, before: State, seed: int) -> Plan[State]:
+    """Plan Lloyd with more centres; then as many as before, without the least useful."""
+    result = yield from iterate(lloyd, inhaled, seed=seed, max_rounds=INHALED)
+    [answers] = yield [Task(ErrorAndUtility(), result.state, seed)]
+    centers, utility = result.state.centers, answers.total().sums[:, 1]
+    surplus = len(centers) - len(before.centers)
+    return State.at(np.delete(centers, dispensable(centers, utility, surplus), axis=0))
+
+
+def dispensable(centers: Floats, utility: Floats, m: int) -> list[int]:
+    """Return the m centres of smallest utility, sparing the nearest neighbour of each that goes.
+
+    Where that leaves too few to choose from, the next smallest go all the same.
+    """
+    distance = ((centers[:, None] - centers) ** 2).sum(axis=2)
+    np.fill_diagonal(distance, np.inf)
+    order = np.argsort(utility, kind="stable").tolist()
+    spared: set[int] = set()
+    gone: list[int] = []
+    for j in order:
+        if len(gone) < m and j not in spared:
+            gone.append(j)
+            spared.add(int(distance[j].argmin()))
+    return (gone + [j for j in order if j not in gone])[:m]
+
 
 POPULATION = 12
 """The best distinct runs that are kept."""

@@ -15,8 +15,8 @@ import numpy as np
 
 from fedcluster.algorithms import Lloyd
 from fedcluster.core import Algorithm, Answers, Iteration, Metric, Result, State, Task
-from fedcluster.recipes._evaluation import told
 from fedcluster.recipes._seeds import places_by_rise
+from fedcluster.recipes.scores import told
 from fedcluster.rounds import ENOUGH, EarlyStop, Plan, reason, server_update
 
 HALVING = {4: 12, 8: 4, 12: 2}

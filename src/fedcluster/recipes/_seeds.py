@@ -23,13 +23,13 @@ from numpy.random import Generator
 from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import cdist
 
-from fedcluster.algorithms._summaries import Points
+from fedcluster.algorithms.summaries import Points
 from fedcluster.core import Data, Floats, State
 from fedcluster.errors import HeldBackError
 from fedcluster.kernels import kmeans_plusplus
-from fedcluster.kernels._fuzzy import FuzzyFit, fuzzy_cmeans
-from fedcluster.kernels._lloyd import LloydFit, kmeans_runs, lloyd
-from fedcluster.kernels._threads import on_threads
+from fedcluster.kernels.fuzzy import FuzzyFit, fuzzy_cmeans
+from fedcluster.kernels.iteration import LloydFit, kmeans_runs, lloyd
+from fedcluster.kernels.runtime import on_threads
 
 POPULATION = 12
 """Fits that are kept, and crossed, at least."""

@@ -16,12 +16,12 @@ import numpy as np
 from numpy.random import Generator
 
 from fedcluster._specifications import FitSpec
-from fedcluster.algorithms._merging import means
-from fedcluster.algorithms._trimmed import RadiusSearch, TrimmedLloyd
+from fedcluster.algorithms.merging import means
+from fedcluster.algorithms.trimmed import RadiusSearch, TrimmedLloyd
 from fedcluster.core import Floats, Iteration, Result, State, Task
 from fedcluster.errors import HeldBackError
 from fedcluster.kernels import nearest
-from fedcluster.metrics._moments import add_by_cluster
+from fedcluster.metrics.moments import add_by_cluster
 from fedcluster.recipes._search import race
 from fedcluster.recipes._seeds import places_by_rise
 from fedcluster.rounds import Plan, reason, server_update

@@ -1,6 +1,6 @@
 """Choice of the number of clusters: every k in the same rounds, every index, and a verdict."""
 
-from fedcluster.metrics._indices import INDICES
-from fedcluster.selection._verdict import Rule, Selection
+from fedcluster.metrics.indices import INDICES
+from fedcluster.selection.verdict import Rule, Selection
 
 __all__ = ["INDICES", "Rule", "Selection"]

@@ -17,13 +17,12 @@ from typing import Any
 import numpy as np
 
 from fedcluster._random import stream
-from fedcluster.algorithms._gaussian_mixture import GaussianMixture
+from fedcluster.algorithms.gaussian_mixture import GaussianMixture
 from fedcluster.core import Floats, RowTransform, State, Summary, Task
 from fedcluster.kernels import kmeans
-from fedcluster.metrics._columns import ON_GRID, AxisCounts, ColumnShape, Shapes, quantiles_of
-from fedcluster.metrics._gaussians import CovarianceType
-from fedcluster.metrics._moments import Moments
-from fedcluster.metrics._overlaps import MixtureOverlap
+from fedcluster.metrics.columns import ON_GRID, AxisCounts, ColumnShape, Shapes, quantiles_of
+from fedcluster.metrics.gaussians import CovarianceType, MixtureOverlap
+from fedcluster.metrics.moments import Moments
 from fedcluster.preprocessing import Category, NumericColumn, Preprocessor
 from fedcluster.preprocessing._moments import Covariance
 from fedcluster.rounds import Plan, gather, server_update

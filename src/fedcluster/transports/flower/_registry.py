@@ -31,12 +31,7 @@ from fedcluster.federation._expiry import expiry_notice
 from fedcluster.federation._folder import Federation
 from fedcluster.federation._lifecycle import promote
 from fedcluster.federation._notices import state_of, take_notice
-from fedcluster.federation._site_keys import (
-    REMOVED,
-    accepted_keys,
-    former_keys,
-    key_digest,
-)
+from fedcluster.federation._site_keys import REMOVED, accepted_keys, former_keys, key_digest
 from fedcluster.io._outputs import write_json
 from fedcluster.transports.flower import _programs as programs
 from fedcluster.transports.flower._programs import Access

@@ -1,0 +1,255 @@
+"""Exact federated EM of a mixture of normal distributions, from sums.
+
+A. P. Dempster, N. M. Laird & D. B. Rubin, Maximum likelihood from incomplete data via the EM
+algorithm, J. R. Stat. Soc. B 39, 1977; G. J. McLachlan & D. Peel, Finite Mixture Models, 2000,
+equations (3.9) and (3.10).
+
+    site i:   tau_j(x) = pi_j N(x; mu_j, S_j) / sum_l pi_l N(x; mu_l, S_l)
+              N_ij = sum tau_j,  A_ij = sum tau_j (x - mu_j),
+              Q_ij = sum tau_j (x - mu_j)(x - mu_j)^T,  L_ij = sum tau_j log sum_l pi_l N(x; ...)
+    server:   with N_j, A_j, Q_j the sums over sites, and a_j = A_j / N_j:
+              pi_j <- N_j / sum_l N_l,   mu_j <- mu_j + a_j,   S_j <- Q_j / N_j - a_j a_j^T
+
+The same mixture as EM on the pooled rows, whatever the partition. Moments are about the current
+means: of raw ones, at an offset of 1e6, nothing of S_j would be left.
+
+Beyond the equations, each by a field: noise, levels of texts, one estimate of the spread within
+all components to lean on, and a least weight of a component.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.random import Generator
+
+from fedcluster._choices import COVARIANCES
+from fedcluster._ranges import CENTERS, EITHER, TOLERANCE, Allowed, Array
+from fedcluster.algorithms._mixture_sums import (
+    ComponentSums,
+    Layout,
+    covariances,
+    precision_factors,
+    regularised,
+)
+from fedcluster.algorithms.merging import means, total
+from fedcluster.core import Data, FitParameters, Floats, Metric, Rows, State, Summary
+from fedcluster.kernels.em import em_pass
+from fedcluster.metrics.gaussians import (
+    FIELDS,
+    SHAPES,
+    CovarianceType,
+    LogLikelihood,
+    densities,
+    is_fitted,
+    memory_of,
+    nearest_densities,
+    responsibilities,
+    sizes_of,
+    texts_of,
+    variance_within,
+)
+
+NOISE = 0.05
+"""Share of noise at first, where the start has no weight of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class GaussianMixture:
+    """Exact federated EM of a mixture of normal distributions; starts at a state with centres.
+
+    Parameters
+    ----------
+    covariance_type : {"full", "tied", "diag", "spherical"}, default="full"
+        The shape of the covariances S_j: any, one for all components, with axes along the
+        columns, or a multiple of the identity.
+    tol : float, default=1e-3
+        Converged when the mean log likelihood of a row changes by less.
+    reg_covar : float, default=1e-6
+        Added to the variances, that is to the diagonals of S_j.
+    log_noise : float, optional
+        With it, one more component is noise, of this log density everywhere (-log V of a box of
+        volume V), times that of the levels' overall shares.
+    levels : bool, default=False
+        Whether the columns that ``memory["texts"]`` numbers are levels of texts. Within a
+        component, text and numbers are independent.
+    shrinkage : float, default=0
+        nu: S_j <- (Q_j + nu W) / (N_j + nu), W being the pooled covariance within components.
+    min_weight : float, default=0
+        A component of less weight is dropped: its share is 0 from then on, and it keeps its place.
+    floors : bool, default=False
+        Whether ``memory["floors"]`` has a least variance for each column.
+
+    Notes
+    -----
+    **The state.** ``centers`` are the means, ``weights`` the N_j; all 0 means equal shares.
+    ``inertia`` is minus the log likelihood of the rows in the mixture *that was asked about*. The
+    memory holds
+
+    - ``precisions_cholesky``, shaped as scikit-learn's: (k, d, d), (d, d), (k, d) or (k,). Without
+      it, or where all of it is 0, the first round takes each row for its nearest centre's, as
+      scikit-learn starts from k-means.
+    - ``noise`` (1,), with ``log_noise``: the weight of the noise; 0 at a start is taken for 5 %.
+    - ``texts`` (d,), with ``levels``: 0 for a column of numbers, else the number of the text that
+      it is a level of; ``shares`` (k, d), the probability of each level in each component;
+      ``overall`` (d,), that over all rows. The last two may be 0 at a start.
+    - ``floors`` (d,), with ``floors``: the least variance of each column.
+
+    `start` makes such a state. Probabilities are p_jl = (h_jl + m_l / 2) / (N_j + 1/2), with h_jl
+    the weight of level l in component j and m_l its share of all rows.
+
+    **A site sends** for each component N_j, A_j (of levels h_j), the squares or products, and L_j:
+    k (d + 3), k (2 d + 2), or k (d + 2 + d (d + 1) / 2) numbers a round for spherical, diagonal
+    and full covariances; for a tied one k (d + 2), and d (d + 1) / 2 of all components together.
+    Noise is one component more. A component that a site's limit holds back is held back whole:
+    the others remain means over the rows that were sent. One that all sites hold back stays as it
+    is, its weight included, so that its rows go to no other.
+
+    Of rows that are means of groups, the variance of the site's rows about these means is added
+    to each S_j, and to its densities what that costs.
+
+    Examples
+    --------
+    >>> rows = Data(np.array([[0.0], [2.0], [8.0], [10.0]]))
+    >>> em, rng = GaussianMixture("spherical"), np.random.default_rng(0)
+    >>> state = State.at(np.array([[0.0], [9.0]]))
+    >>> answer = em.client_step(state, rows, rng)  # the first round: each row its nearest centre's
+    >>> state = em.server_step(state, [answer], rng)
+    >>> state.centers.ravel(), state.memory["precisions_cholesky"].round(3)
+    (array([1., 9.]), array([1., 1.]))
+    """
+
+    client_additive = server_additive = needs_centers = True
+    min_cluster_size = 1
+
+    covariance_type: CovarianceType = "full"
+    tol: float = 1e-3
+    reg_covar: float = 1e-6
+    log_noise: float | None = None
+    levels: bool = False
+    shrinkage: float = 0.0
+    min_weight: float = 0.0
+    floors: bool = False
+
+    def __post_init__(self) -> None:
+        if self.covariance_type not in COVARIANCES:
+            raise ValueError(
+                f"covariance_type must be one of {', '.join(COVARIANCES)}, "
+                f"not {self.covariance_type!r}"
+            )
+
+    @classmethod
+    def from_fit(cls, fit: FitParameters) -> Self:
+        """Return the algorithm with the parameters of a fit."""
+        return cls(tol=fit.tol)
+
+    @property
+    def allowed(self) -> Allowed:
+        """Return what a site may be asked."""
+        numbers = dict.fromkeys(("tol", "reg_covar", "shrinkage", "min_weight"), TOLERANCE)
+        fields = {**FIELDS, **numbers, "floors": EITHER}
+        return Allowed(fields, CENTERS, self._memory(), optional=True, sizes=sizes_of(self))
+
+    def objective(self) -> Metric:
+        """Return what the algorithm makes small: minus the log likelihood."""
+        return LogLikelihood(self.covariance_type, self.log_noise, self.levels)
+
+    def start(self, centers: Floats, weights: Floats | None = None, **memory: Floats) -> State:
+        """Return a state to start from, at given means (k, d); what is not given is 0."""
+        (k, d), given = centers.shape, dict(memory)
+        sizes = {"k": k, "d": d, "one": 1}
+        for name, array in self._memory().items():
+            given.setdefault(name, np.zeros([sizes[length] for length in array.shape]))
+        return State(centers, np.zeros(k) if weights is None else weights, memory=given)
+
+    def assign(self, state: State, X: Rows) -> Floats:
+        """Return the probability of each component for each row, (n, k); the rest is noise."""
+        return responsibilities(self, state, X)[:, : len(state.centers)]
+
+    def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
+        """Return the shape of an answer: a line for each component, some for what all share."""
+        layout = Layout.from_state(self, state, n_columns)
+        return layout.n_lines, layout.width
+
+    def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
+        """Return the weights, moments and likelihoods of the components over a site's rows."""
+        layout = Layout.from_state(self, state, data.X.shape[1])
+        if is_fitted(state):
+            sums = em_pass(data.X, densities(self, state, data), data.sample_weight)
+        else:
+            nearest = nearest_densities(self, state)
+            sums = layout.nearest(em_pass(data.X, nearest, data.sample_weight), state)
+        return layout.pack(sums, state, variance_within(data))
+
+    def server_step(self, state: State, answers: Sequence[Summary], rng: Generator) -> State:
+        """Divide: shares, means and covariances; the likelihood is of what was asked about."""
+        layout = Layout.from_state(self, state, state.centers.shape[1])
+        sums = layout.unpack(total(answers))
+        alive = sums.weights > self.min_weight
+        moved = means(sums.first, sums.weights, otherwise=np.zeros_like(sums.first))
+        kept = np.where((sums.weights > 0) | (self.min_weight > 0), 0.0, state.weights)
+        centers = np.where(alive[:, None], state.centers + moved, state.centers)
+        memory = {"precisions_cholesky": self._precisions(state, sums, moved, layout)}
+        likelihood = sums.likelihood if is_fitted(state) else float("nan")
+        return State(
+            centers,
+            np.where(alive, sums.weights, kept),
+            round=state.round + 1,
+            inertia=-likelihood,
+            converged=self._settled(state, likelihood, sums.total),
+            memory=memory | self._extras(state, centers, sums),
+        )
+
+    def _memory(self) -> dict[str, Array]:
+        """Return the arrays in the memory of a state."""
+        floors = {"floors": Array(("d",), 0.0)} if self.floors else {}
+        return memory_of(self) | floors
+
+    def _settled(self, state: State, likelihood: float, weight: float) -> bool:
+        """Return whether the mean log likelihood of a row has changed by less than ``tol``."""
+        return weight > 0 and abs(likelihood + state.inertia) < self.tol * weight
+
+    def _precisions(
+        self, state: State, sums: ComponentSums, moved: Floats, layout: Layout
+    ) -> Floats:
+        """Return the factors of the precisions; those of components without weight stay."""
+        shape = [{"k": layout.k, "d": layout.d}[name] for name in SHAPES[self.covariance_type]]
+        before = state.memory.get("precisions_cholesky", np.zeros(shape))
+        if not sums.pooled > 0:
+            return before
+        numeric, floors = layout.numeric, state.memory.get("floors", np.zeros(layout.d))
+        covariance = covariances(self, sums, moved[:, numeric], self.shrinkage)
+        covariance = regularised(self, covariance, floors[numeric], self.reg_covar)
+        factors = precision_factors(self, covariance, self.reg_covar)
+        if self.covariance_type == "spherical":
+            now = factors[:, 0]
+        elif self.covariance_type == "diag":
+            now = np.zeros(shape)
+            now[:, numeric] = factors
+        else:
+            now = np.zeros(shape)
+            now[..., numeric[:, None], numeric] = factors
+        if self.covariance_type != "tied" and is_fitted(state):
+            now[sums.weights <= self.min_weight] = before[sums.weights <= self.min_weight]
+        return now
+
+    def _extras(self, state: State, centers: Floats, sums: ComponentSums) -> dict[str, Floats]:
+        """Return what the memory holds besides the precisions."""
+        extras, d = {}, centers.shape[1]
+        if self.log_noise is not None:
+            first = NOISE * sums.total if not is_fitted(state) else sums.noise
+            extras["noise"] = np.array([first])
+        if self.levels:
+            texts = texts_of(state, d)
+            weights = sums.weights[:, None]
+            counts = np.where(texts > 0, weights * centers, 0.0)
+            noise = np.where(texts > 0, sums.noise_levels, 0.0)
+            overall = np.clip((counts.sum(axis=0) + noise) / max(sums.total, 1e-300), 0.0, 1.0)
+            shares = np.clip((counts + overall / 2) / (weights + 0.5), 0.0, 1.0)
+            extras |= {"texts": texts, "shares": shares, "overall": overall}
+        if self.floors:
+            extras["floors"] = state.memory.get("floors", np.zeros(d))
+        return extras

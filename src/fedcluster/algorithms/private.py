@@ -1,0 +1,267 @@
+"""Steps of a private clustering: moments, directions, and cells of a grid.
+
+Where rows lie and along which directions they vary, from sums that one record hardly changes.
+
+C. Dwork, K. Talwar, A. Thakurta & L. Zhang, Analyze Gauss: optimal bounds for privacy-preserving
+principal component analysis, STOC 2014, algorithm 1: noise on the matrix of second moments itself,
+whose eigenvectors are then those of noisy sums.
+
+    BoxMoments     sum of x, sum of x^2 by column         |(x, x^2)| <= sqrt(2 d) in [-1, 1]^d
+    BallScatter    sum of y y', y = clip(x - m, R) / R    |y y'|_F = |y|^2 <= 1
+
+clip(y, R) is y where |y| <= R, and else the nearest point of that ball. A matrix is sent as its
+d (d + 1) / 2 entries on and above the diagonal, those above it times sqrt(2), so that the length
+of the answer is the matrix's Frobenius norm.
+
+Deviation: the rows lie about a mean m, and in a ball of a radius R, that noisy sums told before,
+not in the unit ball about the origin; wide public bounds then cost little.
+
+Cells of a grid with the rows in each: a start from few noisy sums.
+
+D. Su, J. Cao, N. Li, E. Bertino & H. Jin, Differentially private k-means clustering, CODASPY 2016,
+section 4.2: a row is in one cell of a uniform grid, so that it changes one count, by 1; k-means on
+the cells' middles, weighted by their noisy counts, gives the centres.
+
+    y = x - m,  z_j = a_j . y,  j = 1 ... q      along q axes, from a middle m
+    n_b = number,  S_b = sum of clip(z, R) / R   over the rows whose z lies in cell b
+
+Few cells along many axes are wide, and their middles say little; then the sums S_b give the means
+of their rows, as A. Chang & P. Kamath have it (Google, Practical differentially private
+clustering, 2021), who make cells by hashing.
+
+Deviations: the axes, the middle, the ends and R come from noisy sums before (`BoxMoments`,
+`BallScatter`); the axes have different numbers of bins; rows beyond the ends count in the
+outermost cells.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod, sqrt
+
+import numpy as np
+from numpy.random import Generator
+
+from fedcluster._ranges import EITHER, LARGEST, NO_CENTERS, ONE_CENTER, Allowed, Array, Whole
+from fedcluster.core import Data, Floats, Sensitivity, State, Summary, on_grid
+from fedcluster.metrics.moments import by_cluster, in_parts, no_rows, one_line, row_weights
+
+COUNTS = 0.1
+"""Part of the privacy cost of an answer that its one weight takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class BoxMoments:
+    """Sums and sums of squares of each column, about 0.
+
+    Notes
+    -----
+    A site sends 2 d + 1 numbers.
+
+    Examples
+    --------
+    >>> rows = Data(np.array([[0.5, -1.0], [0.5, 0.0]]))
+    >>> BoxMoments().client_step(State(), rows, np.random.default_rng(0)).sums
+    array([[ 1. , -1. ,  0.5,  1. ]])
+    """
+
+    allowed = Allowed(centers=NO_CENTERS)
+    client_additive = server_additive = True
+
+    def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
+        """Return the shape of an answer: sums and squares of all columns in one line."""
+        return 1, 2 * n_columns
+
+    def sensitivity(self, state: State, n_columns: int) -> Sensitivity:
+        """Return how much one record changes the answer: at most 1 in each of 2 d sums."""
+        return Sensitivity(sqrt(2 * n_columns), 1.0, COUNTS)
+
+    def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
+        """Return the sums of the rows and of their squares."""
+        d = data.X.shape[1]
+        sums = np.zeros(2 * d)
+        for part in in_parts(data, 2 * d):
+            w = row_weights(part)
+            sums += np.concatenate([w @ part.X, w @ on_grid(np.square(part.X, dtype=np.float64))])
+        return one_line(sums, data)
+
+
+@dataclass(frozen=True, slots=True)
+class BallScatter:
+    """Second moments about a centre of the rows in units of a radius, clipped to length 1.
+
+    The state's memory has ``radius``, (1,), above 0.
+
+    Notes
+    -----
+    A site sends d (d + 1) / 2 + 1 numbers.
+
+    Examples
+    --------
+    >>> state = State(np.zeros((1, 2)), np.zeros(1), memory={"radius": np.array([2.0])})
+    >>> rows = Data(np.array([[1.0, 0.0], [6.0, 8.0]]))  # clipped to (1.2, 1.6)
+    >>> answer = BallScatter().client_step(state, rows, np.random.default_rng(0))
+    >>> BallScatter.matrix(answer).round(3)
+    array([[0.61, 0.48],
+           [0.48, 0.64]])
+    """
+
+    allowed = Allowed(
+        centers=ONE_CENTER,
+        memory={"radius": Array(("one",), least=1e-9, most=LARGEST)},
+        sizes={"one": Whole(1, 1)},
+    )
+    client_additive = server_additive = True
+
+    def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
+        """Return the shape of an answer: one line, the upper triangle of a matrix (d, d)."""
+        return 1, n_columns * (n_columns + 1) // 2
+
+    def sensitivity(self, state: State, n_columns: int) -> Sensitivity:
+        """Return how much one record changes the answer: a matrix y y' of norm |y|^2 <= 1."""
+        return Sensitivity(1.0, 1.0, COUNTS)
+
+    def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
+        """Return the sum of y y' over the rows, as the entries of its upper triangle."""
+        d, [radius] = data.X.shape[1], state.memory["radius"]
+        upper = np.triu_indices(d)
+        scale = np.where(upper[0] == upper[1], 1.0, sqrt(2.0))
+        sums = np.zeros(len(scale))
+        for part in in_parts(data, len(scale)):
+            y = clipped(part.X - state.centers[0], radius) / radius
+            sums += row_weights(part) @ on_grid(y[:, upper[0]] * y[:, upper[1]] * scale)
+        return one_line(sums, data)
+
+    @staticmethod
+    def matrix(total: Summary) -> Floats:
+        """Return the matrix (d, d) of the sums of y y' that a total answer holds."""
+        entries = total.sums[0]
+        d = (int(sqrt(8 * len(entries) + 1)) - 1) // 2
+        matrix = np.zeros((d, d))
+        matrix[np.triu_indices(d)] = entries
+        return (matrix + matrix.T) / np.where(np.eye(d) > 0, 2.0, sqrt(2.0))
+
+
+def clipped(rows: Floats, radius: Floats | float) -> Floats:
+    """Return rows (n, d), those longer than a radius, or each its own (n,), shortened to it.
+
+    Examples
+    --------
+    >>> clipped(np.array([[3.0, 4.0], [0.3, 0.4]]), 1.0)
+    array([[0.6, 0.8],
+           [0.3, 0.4]])
+    """
+    length = np.sqrt(np.square(rows, dtype=np.float64).sum(axis=1))
+    shorter: Floats = rows * np.minimum(1.0, radius / np.maximum(length, 1e-300))[:, None]
+    return shorter
+
+
+MOST_CELLS = 1 << 16
+"""Cells of a grid, at most."""
+
+NARROWEST = 1e-12
+"""Distance of the ends of an axis, at least."""
+
+CELL_COUNTS = 0.2
+"""Part of the privacy cost of sums and counts that the counts take."""
+
+
+@dataclass(frozen=True, slots=True)
+class GridCells:
+    """Number of the rows in each cell of a uniform grid along q axes, and perhaps their sums.
+
+    The state has the middle m as its one centre; its memory has ``axes`` (q, d), ``low``, ``high``
+    and ``bins``, (q,) each, and ``radius``, (1,), to which rows are clipped in sums. Cells are
+    numbered with the last axis fastest.
+
+    Parameters
+    ----------
+    means : bool, default=False
+        Whether the sums are asked for, too.
+
+    Notes
+    -----
+    A site sends a number for each cell, or q + 1.
+
+    Examples
+    --------
+    >>> ends = {"low": np.array([-1.0, -1.0]), "high": np.ones(2), "bins": np.array([2.0, 1.0])}
+    >>> memory = {"axes": np.eye(2), **ends, "radius": np.array([5.0])}
+    >>> state = State(np.zeros((1, 2)), np.zeros(1), memory=memory)
+    >>> rows = Data(np.array([[-0.5, 0.5], [0.5, 0.5], [6.0, 8.0]]))
+    >>> answer = GridCells(means=True).client_step(state, rows, np.random.default_rng(0))
+    >>> answer.sums.round(3), answer.weights
+    (array([[-0.1,  0.1],
+           [ 0.7,  0.9]]), array([1., 2.]))
+    >>> GridCells.middles(state)
+    array([[-0.5,  0. ],
+           [ 0.5,  0. ]])
+    """
+
+    allowed = Allowed(
+        {"means": EITHER},
+        ONE_CENTER,
+        memory={
+            "axes": Array(("q", "d")),
+            "low": Array(("q",)),
+            "high": Array(("q",)),
+            "bins": Array(("q",), least=1.0, most=float(MOST_CELLS)),
+            "radius": Array(("one",), least=1e-9),
+        },
+        sizes={"q": Whole(1, 1, "d"), "one": Whole(1, 1)},
+    )
+    client_additive = server_additive = True
+
+    means: bool = False
+
+    def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
+        """Return the shape of an answer: a line for each cell, a sum for each axis or none."""
+        return prod(_bins(state)), len(state.memory["axes"]) if self.means else 0
+
+    def sensitivity(self, state: State, n_columns: int) -> Sensitivity:
+        """Return how much one record changes the answer: 1 in one count, a sum of length 1."""
+        return Sensitivity(float(self.means), 1.0, CELL_COUNTS)
+
+    def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
+        """Return the weight of the rows in each cell, and their sums.
+
+        Raises
+        ------
+        ValueError
+            If there are more than 65,536 cells.
+        """
+        bins, [radius] = _bins(state), state.memory["radius"]
+        if (n_cells := prod(bins)) > MOST_CELLS:
+            raise ValueError(f"a grid has at most {MOST_CELLS:,} cells, not {n_cells:,}")
+        low, high = state.memory["low"], state.memory["high"]
+        width, q = np.maximum(high - low, NARROWEST) / bins, len(bins)
+        summary = no_rows(n_cells, q if self.means else 0)
+        for part in in_parts(data, 2 * (data.X.shape[1] + q)):
+            z = along(part, state)
+            inside = np.clip(np.floor((z - low) / width), 0, np.array(bins) - 1).astype(np.intp)
+            cell = np.ravel_multi_index(tuple(inside.T), bins).astype(np.int32)
+            values = on_grid(clipped(z, radius) / radius).astype(np.float64)
+            summary += by_cluster(part, cell, values if self.means else values[:, :0], n_cells)
+        return summary
+
+    @staticmethod
+    def middles(state: State) -> Floats:
+        """Return the middles of the cells along the axes, (cells, q), in their order."""
+        ends = zip(state.memory["low"], state.memory["high"], _bins(state), strict=True)
+        axes = [low + (np.arange(bins) + 0.5) * (high - low) / bins for low, high, bins in ends]
+        return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(axes))
+
+
+def along(part: Data, state: State) -> Floats:
+    """Return rows about the centre of a state along its axes, (n, q).
+
+    Each row by itself: the same bits among others.
+    """
+    apart = np.ascontiguousarray(part.X - state.centers[0], dtype=np.float64)
+    places: Floats = np.einsum("nd,qd->nq", apart, state.memory["axes"])
+    return places
+
+
+def _bins(state: State) -> tuple[int, ...]:
+    """Return the number of cells of each axis."""
+    return tuple(int(bins) for bins in state.memory["bins"])

@@ -1,0 +1,143 @@
+"""Site summaries: one round in which every site describes its rows by weighted means.
+
+    site i:   where its rows are many, the leaves of a variance tree of its own stand for them;
+              k-means of its rows with L clusters; a cluster of fewer than q rows gives its rows
+              to the nearest other one; -> at most L means, each with its number of rows
+    server:   lays them side by side
+
+Means that are many for each cluster stand for the rows in any search: weighted k-means of them
+costs no further round. Unlike k-FED's message every row is counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.random import Generator
+
+from fedcluster._bounds import Box, LineBounds
+from fedcluster._ranges import MEANS, NO_CENTERS, Allowed, Whole
+from fedcluster.algorithms.merging import pool
+from fedcluster.algorithms.variance_tree import VarianceTree
+from fedcluster.core import Data, Floats, Rows, State, Summary
+from fedcluster.kernels import hard_pass, kmeans
+from fedcluster.metrics import Inertia
+
+MOST_POINTS = 2048
+"""Rows beyond which the leaves of a variance tree stand for them, and the most leaves."""
+
+PASSES = 10
+"""Iterations of k-means at a site: a description need not have converged."""
+
+
+@dataclass(frozen=True, slots=True)
+class SiteSummaries:
+    """Describe each site by at most ``n_means`` weighted means.
+
+    Parameters
+    ----------
+    n_means : int
+        L, the largest number of means that a site sends.
+    min_rows : int, default=1
+        q, the smallest number of rows that a mean stands for. A site with fewer than 2 q rows
+        sends their common mean.
+    rows_per_mean : int, default=1
+        A site sends at most one mean for so many of its rows.
+
+    Notes
+    -----
+    A site sends at most L (d + 1) numbers, once.
+
+    Examples
+    --------
+    >>> rows = Data(np.array([[0.0], [1.0], [2.0], [8.0], [9.0], [10.0], [50.0]]))
+    >>> answer = SiteSummaries(n_means=3).client_step(State(), rows, np.random.default_rng(0))
+    >>> np.sort(answer.weights)
+    array([1., 3., 3.])
+    """
+
+    allowed = Allowed(
+        {
+            "n_means": MEANS,
+            "min_rows": Whole(1, 1_000_000),
+            "rows_per_mean": Whole(1, 1_000_000),
+        },
+        NO_CENTERS,
+    )
+    client_additive = server_additive = needs_centers = False
+    min_cluster_size = 1
+    objective = Inertia
+
+    n_means: int
+    min_rows: int = 1
+    rows_per_mean: int = 1
+
+    def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
+        """Return the shape of an answer: any number of means."""
+        return None, n_columns
+
+    def line_bounds(self, state: State, box: Box) -> LineBounds:
+        """Return the bounds of an answer: of means of rows."""
+        return LineBounds(box.low, box.high)
+
+    def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
+        """Return means of local clusters that are large enough."""
+        data = data.weighed().canonical()
+        points = Points.of(data, rng)
+        k = min(self.n_means, max(1, len(data) // self.rows_per_mean), len(points.X))
+        fit = kmeans(points.X, k, points.weights, rng=rng, n_init=1, max_iter=PASSES)
+        return points.summary(fit.centers, self.min_rows)
+
+    def server_step(self, state: State, answers: Sequence[Summary], rng: Generator) -> State:
+        """Return every mean of every site, with their weights."""
+        centers, weights = pool(answers)
+        return State(centers, weights, round=state.round + 1, converged=True)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Points:
+    """Rows of a site, or means of few of them each.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, d)
+        The points.
+    weights, counts : ndarray of shape (n,)
+        The weight and the number of the rows behind each.
+    """
+
+    X: Rows
+    weights: Floats
+    counts: Floats
+
+    @classmethod
+    def of(cls, data: Data, rng: Generator, most: int = MOST_POINTS) -> Points:
+        """Return the rows themselves or, where they are many, the leaves of a variance tree."""
+        ones = np.ones(len(data))
+        weights = ones if data.sample_weight is None else data.sample_weight
+        if len(data) <= most:
+            return cls(data.X, weights, ones)
+        tree, state = VarianceTree(most, min_rows=1), State()
+        relative = Data(data.X, weights / weights.min())  # no row weighs less than 1
+        while not state.converged:
+            state = tree.server_step(state, [tree.client_step(state, relative, rng)], rng)
+        leaves = tree.client_step(state, relative, rng)
+        assert leaves.support is not None
+        return cls(state.centers, leaves.weights * weights.min(), leaves.support)
+
+    def summary(self, centers: Floats, min_rows: int) -> Summary:
+        """Return sums over the points of each centre, dropping centres until none is too small.
+
+        Of those that are, half go at a time, the smallest first.
+        """
+        while True:
+            groups = hard_pass(self.X, centers, self.weights)
+            counts = np.bincount(groups.labels, self.counts, len(centers)).astype(np.float64)
+            small = np.flatnonzero(counts < min_rows)
+            if len(centers) == 1 or not len(small):
+                return Summary(groups.sums, groups.weights, counts)
+            order = small[np.argsort(counts[small], kind="stable")]
+            gone = order[: min(max(1, len(order) // 2), len(centers) - 1)]
+            centers = np.delete(centers, gone, axis=0)

@@ -1,0 +1,494 @@
+"""Fuzzy c-means on rows in one place: memberships, sums, and whole runs.
+
+Compiled inner loops of a fuzzy pass: narrow rows by differences, wide ones by matrix products.
+
+With squared distances D_j of a row to the centres, and near_j = min_l D_l / D_j, which is 1 for
+the nearest centre and 0 for a centre apart from a row that lies on another one:
+
+    g_j = near_j^(1 / (m - 1))        T = sum_l g_l        u_j = g_j / T
+    u_j^m = near_j g_j T^-m           u_j^m D_j = g_j T^-m min_l D_l
+
+so that there is one division for each row and centre, and no power where m = 2. Rows are read in
+blocks that lie transposed, so that LLVM makes vectors of rows.
+
+Rows of many columns take two matrix products a block, about the centres' mean s. With z = x - s
+and c less the same s, the first product, z.c, gives the squared distances
+
+    |x - c|^2 = |z|^2 - 2 z.c + |c|^2,
+
+and the second one adds w u^m z up. Matrices are filled up by 0 to whole tiles of products, and the
+rows of a block stay in the cache from one product to the other.
+
+``tallies`` are an array (4, k) of sums over rows: of w u^m, of w u, of u where w > 0, and of
+w u^m D.
+
+Fuzzy passes and fuzzy c-means: each row belongs to every centre to some degree.
+
+J. C. Bezdek, Pattern Recognition with Fuzzy Objective Function Algorithms, 1981:
+
+    u_ij = 1 / sum_l (|x_i - c_j|^2 / |x_i - c_l|^2)^(1 / (m - 1))
+    c_j  = sum_i u_ij^m x_i / sum_i u_ij^m            J_m = sum_ij u_ij^m |x_i - c_j|^2
+
+A row that coincides with centres belongs to these alone, in equal parts. With m near 1 a centre
+far from all rows may have memberships too small for numbers; below ``FAINTEST`` their sum is none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from operator import iadd
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fedcluster.core import Floats
+from fedcluster.kernels._blocks import aligned_zeros, squared_distance
+from fedcluster.kernels._tiles import PRODUCT_COLUMNS, PRODUCT_ROWS, add_product
+from fedcluster.kernels.rows import Rows, Weights, as_centers, as_rows, as_weights
+from fedcluster.kernels.runtime import (
+    BufferPool,
+    for_each_chunk,
+    inner,
+    inner_in_any_order,
+    native,
+    native_in_any_order,
+    thread_count,
+)
+
+BLOCK = 128  # narrow rows
+WIDE_BLOCK = 96  # wide rows, in whole tiles
+DEPTH = 256  # columns that are added up before they are added to others
+CACHE_LINE_NUMBERS = 8
+CANCELLED = 1e-5  # of |z|^2 + |c|^2: a smaller squared distance is computed from the differences
+
+
+@native_in_any_order
+def add_rows(
+    X: Rows,
+    centers: Floats,
+    m: float,
+    sample_weight: Weights,
+    memberships: Floats,
+    residuals: Floats,
+    tallies: Floats,
+) -> float:
+    """Add w u^m (x - c) to the residuals (k, d), and to the tallies.
+
+    Writes the memberships u (n, k), unless they are empty, and returns their squared change.
+    """
+    (k, d), change = centers.shape, 0.0
+    columns, squared, smallest = np.empty((d, BLOCK)), np.empty((k, BLOCK)), np.empty(BLOCK)
+    for start in range(0, len(X), BLOCK):
+        n = min(BLOCK, len(X) - start)
+        rows = slice(start, start + n)
+        for r in range(n):
+            for c in range(d):
+                columns[c, r] = X[start + r, c]
+        _squared_distances(columns, centers, n, squared, smallest)
+        change += _weigh(squared, smallest, n, m, sample_weight[rows], memberships[rows], tallies)
+        _add_residuals(squared, columns, centers, n, residuals)
+    return change
+
+
+@inner_in_any_order
+def _squared_distances(
+    columns: Floats, centers: Floats, n: int, squared: Floats, smallest: Floats
+) -> None:
+    """Write squared distances (k, n), and the smallest of each row."""
+    k, d = centers.shape
+    smallest[:n] = np.inf
+    for j in range(k):
+        squared[j, :n] = 0.0
+        for c in range(d):
+            center = centers[j, c]
+            for r in range(n):
+                squared[j, r] += (columns[c, r] - center) ** 2
+        _lower(smallest, squared[j], n)
+
+
+@inner_in_any_order
+def _lower(smallest: Floats, values: Floats, n: int) -> None:
+    """Replace the first n numbers by the lesser of both arrays."""
+    for r in range(n):
+        smallest[r] = min(smallest[r], values[r])
+
+
+@inner_in_any_order
+def _weigh(
+    squared: Floats,
+    smallest: Floats,
+    n: int,
+    m: float,
+    sample_weight: Weights,
+    memberships: Floats,
+    tallies: Floats,
+) -> float:
+    """Turn squared distances (k, n) into weights w u^m in place; the rest as in ``add_rows``."""
+    k, g, total = len(squared), np.empty((len(squared), n)), np.zeros(n)
+    _compare(squared, smallest, m, g, total)
+    weight, share, row, error = _factors(total, smallest, m, sample_weight)
+    for j in range(k):
+        weights, supports, rows, errors = 0.0, 0.0, 0.0, 0.0
+        for r in range(n):
+            squared[j, r] *= weight[r]
+            weights += squared[j, r]
+            supports += share[r] * g[j, r]
+            rows += row[r] * g[j, r]
+            errors += error[r] * g[j, r]
+        tallies[0, j] += weights
+        tallies[1, j] += supports
+        tallies[2, j] += rows
+        tallies[3, j] += errors
+    return _update(memberships, g, total)
+
+
+@inner_in_any_order
+def _compare(squared: Floats, smallest: Floats, m: float, g: Floats, total: Floats) -> None:
+    """Write g (k, n), its sums T (n,), and near g in place of the squared distances."""
+    k, n = g.shape
+    near = squared
+    for j in range(k):
+        for r in range(n):
+            near[j, r] = smallest[r] / squared[j, r]
+    for r in range(n):
+        if smallest[r] == 0.0:
+            for j in range(k):  # 0 / 0 is no number
+                near[j, r] = 0.0 if near[j, r] == 0.0 else 1.0
+    for j in range(k):
+        if m == 2.0:
+            for r in range(n):
+                g[j, r] = near[j, r]
+        else:
+            for r in range(n):
+                g[j, r] = near[j, r] ** (1.0 / (m - 1.0))
+        for r in range(n):
+            near[j, r] *= g[j, r]
+            total[r] += g[j, r]
+
+
+@inner_in_any_order
+def _factors(
+    total: Floats, smallest: Floats, m: float, sample_weight: Weights
+) -> tuple[Floats, ...]:
+    """Return the factors of near g, and of g in three sums, for each row."""
+    n = len(total)
+    weight, share, row, error = np.empty(n), np.empty(n), np.empty(n), np.empty(n)
+    for r in range(n):
+        w = sample_weight[r] if len(sample_weight) else 1.0
+        power = 1.0 / (total[r] * total[r]) if m == 2.0 else total[r] ** -m
+        weight[r], share[r], row[r] = w * power, w / total[r], (w > 0.0) / total[r]
+        error[r] = weight[r] * smallest[r]
+    return weight, share, row, error
+
+
+@inner_in_any_order
+def _update(memberships: Floats, g: Floats, total: Floats) -> float:
+    """Write the memberships, unless they are empty, and return their squared change."""
+    change = 0.0
+    for r in range(len(memberships)):
+        for j in range(len(g)):
+            u = g[j, r] / total[r]
+            change += (u - memberships[r, j]) ** 2
+            memberships[r, j] = u
+    return change
+
+
+@inner_in_any_order
+def _add_residuals(
+    weights: Floats, columns: Floats, centers: Floats, n: int, residuals: Floats
+) -> None:
+    """Add v (x - c) to the residuals (k, d), for weights v (k, n)."""
+    k, d = centers.shape
+    for j in range(k):
+        for c in range(d):
+            total, center = 0.0, centers[j, c]
+            for r in range(n):
+                total += weights[j, r] * (columns[c, r] - center)
+            residuals[j, c] += total
+
+
+class WideCenters(NamedTuple):
+    """Centres in the layout that wide rows are multiplied by.
+
+    Attributes
+    ----------
+    shift : ndarray of shape (d,)
+        The centres' mean s.
+    tiles : ndarray of shape (n_tiles, d, PRODUCT_COLUMNS)
+        The differences c - s, one tile of centres after the other.
+    norms : ndarray of shape (k,)
+        Their squared lengths.
+    """
+
+    shift: Floats
+    tiles: Floats
+    norms: Floats
+
+
+@native
+def pack_wide_centers(centers: Floats) -> WideCenters:
+    """Return the centres about their mean, in tiles."""
+    k, d = centers.shape
+    shift, C, norms = np.zeros(d), np.empty((k, d)), np.empty(k)
+    for j in range(k):
+        shift += centers[j]
+    shift /= k
+    _write_shifted(centers, shift, C, norms)
+    n_tiles = -(-k // PRODUCT_COLUMNS)
+    tiles = aligned_zeros(np.float64, n_tiles * d, PRODUCT_COLUMNS)
+    tiles = tiles.reshape(n_tiles, d, PRODUCT_COLUMNS)
+    for j in range(k):
+        tiles[j // PRODUCT_COLUMNS, :, j % PRODUCT_COLUMNS] = C[j]
+    return WideCenters(shift, tiles, norms)
+
+
+def whole_tiles(k: int, d: int) -> tuple[int, int]:
+    """Return the shape of sums (k, d) filled up to whole tiles."""
+    return -(-k // PRODUCT_ROWS) * PRODUCT_ROWS, -(-d // PRODUCT_COLUMNS) * PRODUCT_COLUMNS
+
+
+@native
+def add_wide_rows(
+    packed: WideCenters,
+    X: Rows,
+    centers: Floats,
+    m: float,
+    sample_weight: Weights,
+    memberships: Floats,
+    residuals: Floats,
+    tallies: Floats,
+) -> float:
+    """Add rows as ``add_rows`` does, but w u^m (x - s), and to residuals in whole tiles."""
+    (height, width), change, norms = residuals.shape, 0.0, np.empty(WIDE_BLOCK)
+    buffer = aligned_zeros(np.float64, WIDE_BLOCK, width + CACHE_LINE_NUMBERS)
+    weights = aligned_zeros(np.float64, height, WIDE_BLOCK)
+    squared = weights[: len(centers)]
+    for start in range(0, len(X), WIDE_BLOCK):
+        rows = slice(start, start + WIDE_BLOCK)
+        some, w, u = X[rows], sample_weight[rows], memberships[rows]
+        Z = buffer[: len(some)]
+        _write_shifted(some, packed.shift, Z, norms)
+        products = _products(buffer, packed.tiles, len(some))
+        smallest = _wide_squared_distances(products, norms, packed.norms, some, centers, squared)
+        change += _weigh(squared, smallest, len(some), m, w, u, tallies)
+        for column in range(0, width, PRODUCT_COLUMNS):
+            for j in range(0, height, PRODUCT_ROWS):
+                add_product(weights, j, 0, Z, column, residuals)
+    return change
+
+
+@inner_in_any_order
+def _write_shifted(X: Rows, shift: Floats, Z: Floats, norms: Floats) -> None:
+    """Write z = x - s, (n, d), and |z|^2, (n,)."""
+    n, d = X.shape
+    for r in range(n):
+        total = 0.0
+        for f in range(d):
+            z = X[r, f] - shift[f]
+            Z[r, f] = z
+            total += z * z
+        norms[r] = total
+
+
+@inner
+def _products(Z: Floats, tiles: Floats, n: int) -> Floats:
+    """Return products z.c of n rows and maybe some more, (n_tiles, rows, PRODUCT_COLUMNS)."""
+    n_tiles = len(tiles)
+    products = aligned_zeros(np.float64, n_tiles * WIDE_BLOCK, PRODUCT_COLUMNS)
+    products = products.reshape(n_tiles, WIDE_BLOCK, PRODUCT_COLUMNS)
+    for first in range(0, tiles.shape[1], DEPTH):
+        for tile in range(n_tiles):
+            part = tiles[tile, first : first + DEPTH]
+            for r in range(0, n, PRODUCT_ROWS):
+                add_product(Z, r, first, part, 0, products[tile])
+    return products
+
+
+@inner_in_any_order
+def _wide_squared_distances(
+    products: Floats, norms: Floats, center_norms: Floats, X: Rows, centers: Floats, squared: Floats
+) -> Floats:
+    """Write squared distances (k, n) and return the smallest of each row.
+
+    Where products leave few digits they are computed from the differences.
+    """
+    n, k = len(X), len(centers)
+    smallest, largest = np.full(n, np.inf), center_norms.max()
+    for j in range(k):
+        tile, place, norm = j // PRODUCT_COLUMNS, j % PRODUCT_COLUMNS, center_norms[j]
+        for r in range(n):
+            squared[j, r] = norms[r] - 2.0 * products[tile, r, place] + norm
+        _lower(smallest, squared[j], n)
+    for r in range(n):
+        if smallest[r] < CANCELLED * (norms[r] + largest):
+            smallest[r] = np.inf
+            for j in range(k):
+                squared[j, r] = squared_distance(X, r, centers, j)
+                smallest[r] = min(smallest[r], squared[j, r])
+    return smallest
+
+
+CHUNK_WORK, FEWEST_CHUNK_ROWS, MOST_CHUNKS = 1 << 20, 1024, 128
+WORTH_A_THREAD = 1 << 18
+WIDE = 16  # columns from which on matrix products pay
+FAINTEST = float(np.finfo(np.float64).tiny / np.finfo(np.float64).eps)
+"""Sums of u^m from here on have full precision, and so have the means that they weigh."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FuzzyPass:
+    """Sums over the rows, for each centre.
+
+    Attributes
+    ----------
+    sums : ndarray of shape (k, d)
+        Sums of w u^m x.
+    weights : ndarray of shape (k,)
+        Sums of w u^m.
+    supports : ndarray of shape (k,)
+        Sums of w u.
+    rows : ndarray of shape (k,)
+        Sums of u: how many rows stand behind a centre, without their weights.
+    errors : ndarray of shape (k,)
+        Sums of w u^m |x - c|^2, in squared units of the rows; their sum is J_m.
+    """
+
+    sums: Floats
+    weights: Floats
+    supports: Floats
+    rows: Floats
+    errors: Floats
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FuzzyFit:
+    """Centres of fuzzy c-means, and the pass at these centres.
+
+    Attributes
+    ----------
+    centers : ndarray of shape (k, d)
+        The centres.
+    last_pass : FuzzyPass
+        The pass at these centres.
+    n_iter : int
+        The iterations run.
+    """
+
+    centers: Floats
+    last_pass: FuzzyPass
+    n_iter: int
+
+
+def fuzzy_pass(
+    X: ArrayLike, centers: ArrayLike, m: float, sample_weight: ArrayLike | None = None
+) -> FuzzyPass:
+    """Compute the sums of one step of fuzzy c-means, short of the division.
+
+    The result has the same bits on any number of threads.
+
+    Parameters
+    ----------
+    X : array_like of shape (n, d)
+        The rows.
+    centers : array_like of shape (k, d)
+        The centres.
+    m : float
+        The fuzzifier, above 1.
+    sample_weight : array_like of shape (n,), optional
+        The rows' weights w >= 0; 1 each by default.
+
+    Examples
+    --------
+    >>> sums = fuzzy_pass([[0.0], [1.0], [4.0]], centers=[[0.0], [4.0]], m=2.0)
+    >>> sums.supports  # the row at 1 is nine times as near, in squares, to 0 as to 4
+    array([1.9, 1.1])
+    >>> sums.weights
+    array([1.81, 1.01])
+    """
+    rows, weights = as_rows(X), as_weights(sample_weight)
+    return _sweep(rows, as_centers(centers), m, weights, np.empty((0, 0)))[0]
+
+
+def memberships(X: ArrayLike, centers: ArrayLike, m: float) -> Floats:
+    """Compute the memberships u, (n, k), of rows in clusters; each row sums to 1.
+
+    Examples
+    --------
+    >>> memberships([[0.0], [1.0], [4.0]], centers=[[0.0], [4.0]], m=2.0)
+    array([[1. , 0. ],
+           [0.9, 0.1],
+           [0. , 1. ]])
+    """
+    rows, centers = as_rows(X), as_centers(centers)
+    u = np.zeros((len(rows), len(centers)))
+    _sweep(rows, centers, m, as_weights(None), u)
+    return u
+
+
+def fuzzy_cmeans(
+    X: ArrayLike,
+    centers: ArrayLike,
+    m: float,
+    sample_weight: ArrayLike | None = None,
+    *,
+    max_iter: int = 1000,
+    tol: float = 1e-4,
+) -> FuzzyFit:
+    """Run fuzzy c-means on rows in one place, from given centres.
+
+    Stops when the Frobenius norm of the change of all memberships (n, k) falls below ``tol``.
+
+    Examples
+    --------
+    >>> fit = fuzzy_cmeans([[0.0], [1.0], [9.0], [10.0]], [[0.0], [1.0]], m=2.0)
+    >>> fit.centers.round(2)
+    array([[0.5],
+           [9.5]])
+    """
+    rows, centers, weights = as_rows(X), as_centers(centers), as_weights(sample_weight)
+    u = np.zeros((len(rows), len(centers)))
+    sums, _ = _sweep(rows, centers, m, weights, u)
+    for n_iter in range(1, max_iter + 1):
+        some = sums.weights > 0
+        centers = centers.copy()
+        centers[some] = sums.sums[some] / sums.weights[some, None]
+        sums, change = _sweep(rows, centers, m, weights, u)
+        if change < tol:
+            return FuzzyFit(centers, sums, n_iter)
+    return FuzzyFit(centers, sums, max_iter)
+
+
+def _sweep(
+    X: Rows, centers: Floats, m: float, sample_weight: Weights, memberships: Floats
+) -> tuple[FuzzyPass, float]:
+    """Return the sums of a pass, and how far it changed the memberships (n, k).
+
+    The memberships are written in place; empty ones are left alone.
+    """
+    n, (k, d) = len(X), centers.shape
+    if d < WIDE:
+        add, base, shape, enough = add_rows, centers, (k, d), CHUNK_WORK // (k * d)
+    else:
+        packed = pack_wide_centers(centers)
+        add, base, shape = partial(add_wide_rows, packed), packed.shift, whole_tiles(k, d)
+        enough = -(-n // MOST_CHUNKS)
+    chunk_rows = max(enough, FEWEST_CHUNK_ROWS)
+    n_chunks = -(-n // chunk_rows)
+    buffers = BufferPool(lambda: np.zeros(shape), lambda buffer: buffer.fill(0.0), iadd)
+    tallies, changes = np.zeros((n_chunks, 4, k)), np.zeros(n_chunks)
+
+    def work(chunk: int) -> None:
+        rows, residuals = slice(chunk * chunk_rows, (chunk + 1) * chunk_rows), buffers.take()
+        u, sums = memberships[rows], (residuals, tallies[chunk])
+        changes[chunk] = add(X[rows], centers, m, sample_weight[rows], u, *sums)
+        buffers.hand_in(chunk, residuals)
+
+    for_each_chunk(work, n_chunks, thread_count() if n * k * d >= WORTH_A_THREAD else 1)
+    total, *others = tallies.sum(axis=0)
+    total[total < FAINTEST] = 0.0
+    # sum of v x = sum of v (x - b) + (sum of v) b
+    residual = buffers.total[:k, :d]
+    sums = np.where(total[:, None] > 0, residual + total[:, None] * base, 0.0)
+    return FuzzyPass(sums, total, *others), float(np.sqrt(changes.sum()))

@@ -1,0 +1,312 @@
+"""Layouts of rows, weights and centres, and loops over rows and chunks of them.
+
+Rows, weights and centres in the few layouts that kernels are compiled for.
+
+And loops over rows, one after the other: sums over the leaves of a tree, and scaled rows.
+
+Chunks of rows, which depend on the sizes alone: each has its own sums, added in their order.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+from fedcluster.core import Floats
+from fedcluster.kernels.runtime import inner, native
+
+Rows = NDArray[np.float32] | Floats
+Weights = Floats
+Places = NDArray[np.intp]
+
+Cuts = tuple[Places, Places, Places, Floats]
+"""Of each cut, in their order: the leaf that is cut, the new leaf, the column, the threshold."""
+
+Leaves = NDArray[np.int32]
+Following = tuple[Places, Places, Places]
+"""The next cut of a leaf that is cut, of the new leaf, by cut, and the first one of each leaf."""
+
+# A block reads at most 47 rows beyond the last one, a vector 15 numbers: at most 15 rows more.
+PADDING = 64
+
+
+def as_rows(X: ArrayLike) -> Rows:
+    """Return rows as a read-only C array of float32 or float64, copied only where needed."""
+    X = np.asarray(X)
+    return _as_read_only(X, np.float32 if X.dtype == np.float32 else np.float64)
+
+
+def as_double_rows(X: ArrayLike) -> Floats:
+    """Return rows as a read-only C array of float64, copied only where needed."""
+    return _as_read_only(np.asarray(X), np.float64)
+
+
+def as_columns(X: Rows) -> Rows:
+    """Return the columns of rows (n, d) one after the other, as a read-only C array (d, n)."""
+    return _as_read_only(X.T, X.dtype)
+
+
+def as_centers(centers: ArrayLike) -> Floats:
+    """Return centres as a fresh C array of float64."""
+    return np.array(centers, np.float64, order="C")
+
+
+def as_weights(sample_weight: ArrayLike | None) -> Weights:
+    """Return weights as a read-only array of float64; an empty one where there are none.
+
+    Without weights each row counts 1. An empty array and not None, so that there is one compiled
+    kernel and not two.
+    """
+    if sample_weight is None:
+        return _NO_WEIGHTS
+    return _as_read_only(np.asarray(sample_weight), np.float64)
+
+
+def as_given_weights(sample_weight: Weights, n: int) -> Weights:
+    """Return one weight for each of n rows, as kernels of small data take them."""
+    return sample_weight if len(sample_weight) else _ones(n)
+
+
+@lru_cache(maxsize=64)
+def _ones(n: int) -> Weights:
+    """Return n ones, kept because a site asks for the same in every round."""
+    ones = np.full(n, 1.0)
+    ones.flags.writeable = False
+    return ones
+
+
+def pad(X: Rows) -> Rows:
+    """Return rows followed by PADDING rows of 0, which kernels may read and do not use."""
+    n, d = X.shape
+    padded = np.empty((n + PADDING, d), X.dtype)
+    padded[:n], padded[n:] = X, 0
+    padded.flags.writeable = False
+    return padded
+
+
+def _as_read_only(array: NDArray[Any], dtype: DTypeLike) -> NDArray[Any]:
+    """Return a read-only view of the array, or of an aligned C copy of this type."""
+    flags = array.flags
+    if array.dtype != dtype or not (flags.c_contiguous and flags.aligned):
+        array = np.require(array, dtype, ["C", "A"])
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+_NO_WEIGHTS = _as_read_only(np.empty(0), np.float64)
+
+
+def leaf_sums(
+    X: Rows,
+    cuts: Cuts,
+    reference: Floats,
+    sample_weight: Weights | None = None,
+    cache: dict[str, Any] | None = None,
+) -> tuple[Floats, Floats, Floats]:
+    """Compute sums over the rows of each leaf of a tree.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, d), float32 or float64
+        The rows.
+    cuts : (parent, child, feature, threshold), of shape (c,) each
+        All rows begin in leaf 0. At each cut in turn, those of leaf ``parent`` whose column
+        ``feature`` is above ``threshold`` go to leaf ``child``.
+    reference : ndarray of shape (l, d)
+        Of each leaf, the point about which squares are taken.
+    sample_weight : ndarray of shape (n,), optional
+        The rows' weights w; 1 each by default.
+    cache : dict, optional
+        Where the leaves of these rows are kept for a tree that grows: cuts that were made are not
+        made again. It never changes a result.
+
+    Returns
+    -------
+    sums : ndarray of shape (l, 2 d)
+        Sums of w x, and of w (x - reference)^2 column by column.
+    weights, counts : ndarray of shape (l,)
+        Sums of w, and numbers of rows.
+
+    Examples
+    --------
+    >>> X, cut = np.array([[1.0], [2.0], [9.0]]), ([0], [1], [0], [5.0])
+    >>> cuts = tuple(np.array(each) for each in cut)
+    >>> leaf_sums(X, cuts, np.array([[0.0], [8.0]]))
+    (array([[3., 5.],
+           [9., 1.]]), array([2., 1.]), array([2., 1.]))
+    """
+    cache = {} if cache is None else cache
+    known, places = known_leaves(cache, cuts, len(X))
+    following = next_cuts(cuts, len(reference), known)
+    sums = _leaf_sums(as_rows(X), as_weights(sample_weight), reference, cuts, following, places)
+    cache["leaf_sums"] = cuts, places
+    return sums
+
+
+def known_leaves(cache: dict[str, Any], cuts: Cuts, n: int) -> tuple[int, Leaves]:
+    """Return how many of the cuts were made before, and the leaf of each row after these, (n,)."""
+    if "leaf_sums" in cache:
+        made, places = cache["leaf_sums"]
+        known = len(made[0])
+        if all(np.array_equal(old, new[:known]) for old, new in zip(made, cuts, strict=True)):
+            return known, places.copy()  # another thread may read them
+    return 0, np.zeros(n, np.int32)
+
+
+def next_cuts(cuts: Cuts, n_leaves: int, known: int = 0) -> Following:
+    """Return the next cut of the leaf that is cut, of the new leaf, and of each leaf; or -1.
+
+    Examples
+    --------
+    >>> cuts = tuple(map(np.array, ([0, 0, 1], [1, 2, 3], [0, 0, 0], [5.0, 2.0, 7.0])))
+    >>> [each.tolist() for each in next_cuts(cuts, 4, known=1)]  # the first has been made
+    [[1, -1, -1], [2, -1, -1], [1, 2, -1, -1]]
+    """
+    parent, child = cuts[:2]
+    order = np.argsort(parent, kind="stable")
+    again = parent[order[1:]] == parent[order[:-1]]
+    stays, first, begins = (np.full(n, -1) for n in (len(parent), n_leaves, n_leaves))
+    stays[order[:-1][again]] = order[1:][again]
+    for of_leaf, cut in ((first, order), (begins, order[order >= known])):
+        leaf, place = np.unique(parent[cut], return_index=True)
+        of_leaf[leaf] = cut[place]
+    goes = first[child]
+    goes[goes <= np.arange(len(goes))] = -1  # cuts that are no tree's must not go round
+    return stays, goes, begins
+
+
+@native
+def _leaf_sums(
+    X: Rows,
+    sample_weight: Weights,
+    reference: Floats,
+    cuts: Cuts,
+    following: Following,
+    places: Leaves,
+) -> tuple[Floats, Floats, Floats]:
+    n_leaves, d = reference.shape
+    sums, weights, counts = np.zeros((n_leaves, 2 * d)), np.zeros(n_leaves), np.zeros(n_leaves)
+    totals = sums, weights, counts
+    add_to_leaves(X, sample_weight, reference, cuts, following, places, totals)
+    return totals
+
+
+@inner
+def add_to_leaves(
+    X: Rows,
+    sample_weight: Weights,
+    reference: Floats,
+    cuts: Cuts,
+    following: Following,
+    places: Leaves,
+    totals: tuple[Floats, Floats, Floats],
+) -> None:
+    """Add rows to the sums (l, 2 d), weights and counts (l,) of their leaves, and note these."""
+    n, d = X.shape
+    (_, child, feature, threshold), (stays, goes, begins) = cuts, following
+    sums, weights, counts = totals
+    for i in range(n):
+        leaf = np.int64(places[i])
+        cut = begins[leaf]
+        while cut >= 0:
+            if X[i, feature[cut]] > threshold[cut]:
+                leaf, cut = child[cut], goes[cut]
+            else:
+                cut = stays[cut]
+        places[i] = leaf
+        w = sample_weight[i] if len(sample_weight) else 1.0
+        for j in range(d):
+            x = np.float64(X[i, j])
+            off = x - reference[leaf, j]
+            sums[leaf, j] += x * w
+            sums[leaf, d + j] += off * off * w
+        weights[leaf] += w
+        counts[leaf] += 1.0
+
+
+def scale_rows(
+    X: Rows, out: Rows, shift: Floats, scale: Floats, fill: Floats, bounds: Floats
+) -> bool:
+    """Write (x - shift) / scale into ``out``, and return whether a value is still missing.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, d), float32 or float64
+        The rows, NaN where a value is missing.
+    out : ndarray of shape (n, d), of the same type
+        Where to write; computed is in float64.
+    shift, scale : ndarray of shape (d,)
+        What is subtracted, and then divided by.
+    fill : ndarray of shape (d,)
+        What a missing value becomes; NaN where it stays one.
+    bounds : ndarray of shape (2, d)
+        The lowest and the highest value; what lies outside is moved there first.
+
+    Returns
+    -------
+    bool
+        Whether ``out`` has a NaN.
+
+    Examples
+    --------
+    >>> X, out = np.array([[50.0, 22.0], [np.nan, 99.0]]), np.empty((2, 2))
+    >>> shift, scale, fill = np.array([40.0, 0.0]), np.array([10.0, 1.0]), np.array([40.0, np.nan])
+    >>> scale_rows(X, out, shift, scale, fill, np.array([[-np.inf, 0.0], [np.inf, 60.0]]))
+    False
+    >>> out
+    array([[ 1., 22.],
+           [ 0., 60.]])
+    """
+    return bool(_scale_rows(as_rows(X), out, shift, scale, fill, bounds))
+
+
+@native
+def _scale_rows(
+    X: Rows, out: Rows, shift: Floats, scale: Floats, fill: Floats, bounds: Floats
+) -> bool:
+    n_missing = 0
+    for i in range(len(X)):
+        for j in range(X.shape[1]):
+            x = np.float64(X[i, j])
+            x = fill[j] if np.isnan(x) else min(max(x, bounds[0, j]), bounds[1, j])
+            scaled = (x - shift[j]) / scale[j]
+            out[i, j] = scaled
+            n_missing += np.isnan(scaled)
+    return n_missing > 0
+
+
+FEWEST_CHUNK_ROWS, MOST_CHUNK_ROWS, MOST_CHUNKS = 2048, 65536, 128
+SMALL = 1 << 14  # numbers
+CHUNK_WORK = 1 << 24  # multiplications of a value with a centre's; all else counts as 16 more
+
+
+def is_small(X: Rows) -> bool:
+    """Return whether one call of a compiled function, on a copy of the rows, is fastest."""
+    return X.size <= SMALL
+
+
+def chunks(X: Rows, bounds: Sequence[int]) -> list[tuple[slice, Rows]]:
+    """Return the rows of each chunk: a slice of X, and an array that begins with them."""
+    sources = [(slice(*bound), X[bound[0] :]) for bound in pairwise(bounds)]
+    rows, tail = sources[-1]
+    return [*sources[:-1], (rows, pad(tail))]
+
+
+@lru_cache(maxsize=256)
+def chunk_bounds(n: int, k: int, d: int) -> tuple[int, ...]:
+    """Compute the bounds of the chunks from the sizes alone: enough work in each, few sums to keep.
+
+    All are alike but the last, whose rows must be padded; what lies beyond the others is in X.
+    Small data are one chunk.
+    """
+    if n * d <= SMALL:
+        return 0, n
+    size = min(max(CHUNK_WORK // ((k + 16) * d), FEWEST_CHUNK_ROWS), MOST_CHUNK_ROWS)
+    size = max(size, n // MOST_CHUNKS + 1)
+    most = max(n - PADDING, 0)
+    n_chunks = (most - 1) // size + 1
+    return *(chunk * most // n_chunks for chunk in range(n_chunks)), most, n

@@ -1,0 +1,215 @@
+"""Rows as first centres: drawn far from each other (k-means++), or the farthest."""
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedcluster.core import Floats
+from fedcluster.kernels._blocks import squared_distance
+from fedcluster.kernels._sweep import assign
+from fedcluster.kernels.rows import (
+    Rows,
+    Weights,
+    as_centers,
+    as_columns,
+    as_given_weights,
+    as_rows,
+    as_weights,
+)
+from fedcluster.kernels.runtime import inner, inner_in_any_order, native
+
+BLOCK_ROWS = 512  # a block's distances stay in the cache
+
+
+def kmeans_plusplus(
+    X: ArrayLike,
+    n_clusters: int,
+    sample_weight: ArrayLike | None = None,
+    *,
+    rng: np.random.Generator,
+    n_local_trials: int | None = None,
+) -> NDArray[np.int64]:
+    """Draw rows as first centres by greedy k-means++ [1]_.
+
+    The first row is drawn with probability proportional to its weight w. Each further one is the
+    best of a few trials, drawn with probability proportional to w D^2, where D is the distance to
+    the nearest row chosen so far; the best leaves the least sum of w D^2.
+
+    Parameters
+    ----------
+    X : array_like of shape (n, d), float32 or float64
+        The rows.
+    n_clusters : int
+        The number of rows to draw, at most n.
+    sample_weight : array_like of shape (n,), optional
+        The rows' weights w >= 0, 1 each by default. A row of weight 0 is never drawn.
+    rng : numpy.random.Generator
+        The source of chance. It is read as often whatever the rows are, and a row of weight 3
+        is drawn by the same chances as three equal rows in its place.
+    n_local_trials : int, optional
+        Trials for each row but the first: 2 + log(n_clusters), rounded down, by default.
+
+    Returns
+    -------
+    indices : ndarray of shape (n_clusters,), int64
+        The rows drawn, in order. All differ in value as long as there are different rows.
+
+    References
+    ----------
+    .. [1] D. Arthur and S. Vassilvitskii, "k-means++: the advantages of careful seeding", SODA
+       2007; the greedy trials as in the authors' code and in scikit-learn.
+
+    Examples
+    --------
+    >>> X = [[0.0], [0.0], [5.0], [5.0]]
+    >>> sorted(kmeans_plusplus(X, 2, [1, 0, 0, 1], rng=np.random.default_rng(0)).tolist())
+    [0, 3]
+    """
+    rows = as_rows(X)
+    weights = as_given_weights(as_weights(sample_weight), len(rows))
+    n_trials = default_trials(n_clusters) if n_local_trials is None else n_local_trials
+    chances = rng.random((n_clusters, n_trials))
+    return draw_spread(as_columns(rows), weights, n_clusters, chances)
+
+
+def farthest_first(X: ArrayLike, start_centers: ArrayLike, n_clusters: int) -> NDArray[np.int64]:
+    """Continue a list of centres, each time by the row farthest from all of them.
+
+    Step 3 to 5 of kFed's server, Algorithm 2 of [1]_; ties go to the lowest index.
+
+    Parameters
+    ----------
+    X : array_like of shape (n, d), float32 or float64
+        The rows, in kFed the centres that the sites sent.
+    start_centers : array_like of shape (m, d)
+        The centres to start from, in kFed those of one site; 1 <= m <= n_clusters.
+    n_clusters : int
+        The number of centres wanted with those of the start.
+
+    Returns
+    -------
+    indices : ndarray of shape (n_clusters - m,), int64
+        The rows chosen, in order.
+
+    References
+    ----------
+    .. [1] D. K. Dennis, T. Li and V. Smith, "Heterogeneity for the win: one-shot federated
+       clustering", ICML 2021.
+
+    Examples
+    --------
+    >>> farthest_first([[0.0], [1.0], [5.0], [9.0]], start_centers=[[0.0]], n_clusters=3)
+    array([3, 2])
+    """
+    rows, start = as_rows(X), as_centers(start_centers)
+    _, squared = assign(rows, start)
+    return _farthest(rows, squared, n_clusters - len(start))
+
+
+def default_trials(n_clusters: int) -> int:
+    """Return the trials of k-means++ for each centre: 2 + log(k), rounded down, as scikit-learn."""
+    return 2 + int(np.log(n_clusters))
+
+
+@native
+def draw_spread(
+    columns: Rows, sample_weight: Weights, n_clusters: int, chances: Floats
+) -> NDArray[np.int64]:
+    """Draw rows by greedy k-means++ from uniform numbers (n_clusters, n_trials) in [0, 1).
+
+    The rows are given as columns (d, n), so that distances from many rows are vectors.
+    """
+    n, n_trials = columns.shape[1], chances.shape[1]
+    indices, candidates = np.empty(n_clusters, np.int64), np.empty(n_trials, np.int64)
+    closest, trials = np.full(n, np.inf), np.empty((n_trials, n))  # D^2, and if one more is chosen
+    masses, potentials = np.empty(n), np.empty(n_trials)
+    for c in range(n_clusters):
+        _cumulate(sample_weight, closest, masses)
+        for t in range(n_trials):
+            candidates[t] = _draw(masses, chances[c, t if c else 0])  # the first has one trial
+        _try_all(columns, sample_weight, candidates, closest, trials, potentials)
+        best = _first_least(potentials)
+        indices[c] = candidates[best]
+        for i in range(n):
+            closest[i] = trials[best, i]
+    return indices
+
+
+@inner_in_any_order
+def _try_all(
+    columns: Rows,
+    sample_weight: Weights,
+    candidates: NDArray[np.int64],
+    closest: Floats,
+    trials: Floats,
+    potentials: Floats,
+) -> None:
+    """Write each row's D^2 with each of the candidates, and the sums of w D^2."""
+    n = len(closest)
+    potentials[:] = 0
+    for start in range(0, n, BLOCK_ROWS):
+        block = slice(start, min(start + BLOCK_ROWS, n))
+        before, weights = closest[block], sample_weight[block]
+        for t in range(len(candidates)):
+            squared, total = trials[t, block], 0.0
+            squared[:] = 0
+            for f in range(len(columns)):
+                column, value = columns[f, block], np.float64(columns[f, candidates[t]])
+                for r in range(len(squared)):
+                    squared[r] += (np.float64(column[r]) - value) ** 2
+            for r in range(len(squared)):
+                squared[r] = min(squared[r], before[r])
+                total += weights[r] * squared[r]
+            potentials[t] += total
+
+
+@inner
+def _first_least(potentials: Floats) -> int:
+    """Return the first trial that is as good as the best but for rounding.
+
+    Two rows that are each other's only neighbours leave the same potential. Its last digits, which
+    the processor's vectors decide, may not choose between them.
+    """
+    best = 0
+    for t in range(1, len(potentials)):
+        if potentials[t] < potentials[best] * (1 - 1e-12):
+            best = t
+    return best
+
+
+@inner
+def _cumulate(sample_weight: Weights, closest: Floats, masses: Floats) -> None:
+    """Write cumulated sums of w D^2; of w if nothing is drawn yet or each row equals one drawn."""
+    total = 0.0
+    for i in range(len(closest)):
+        total += sample_weight[i] * closest[i] if sample_weight[i] > 0 else 0.0
+        masses[i] = total
+    if not 0 < total < np.inf:
+        total = 0.0
+        for i in range(len(closest)):
+            total += sample_weight[i]
+            masses[i] = total
+
+
+@native
+def _draw(masses: Floats, chance: float) -> int:
+    """Return the first row at which the cumulated mass exceeds this share of the whole."""
+    first, behind, mass = 0, len(masses) - 1, chance * masses[-1]
+    while first < behind:  # as np.searchsorted, which takes long to compile
+        middle = (first + behind) // 2
+        if masses[middle] > mass or masses[middle] == masses[-1]:  # no row behind has a mass
+            behind = middle
+        else:
+            first = middle + 1
+    return first
+
+
+@native
+def _farthest(X: Rows, squared: Floats, n_more: int) -> NDArray[np.int64]:
+    """Choose ``n_more`` times the row of greatest D^2."""
+    closest = squared.copy()
+    indices = np.empty(n_more, np.int64)
+    for c in range(n_more):
+        indices[c] = closest.argmax()
+        for i in range(len(X)):
+            closest[i] = min(closest[i], squared_distance(X, i, X, indices[c]))
+    return indices

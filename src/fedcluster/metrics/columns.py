@@ -1,0 +1,374 @@
+"""Sums that describe columns, and the columns of each cluster.
+
+What columns look like, from sums: powers, grids of values, ranges along directions.
+
+A column with two values has the kurtosis 1 + g^2, g being its skewness, and no other column has:
+K. Pearson, Mathematical contributions to the theory of evolution XIX, Phil. Trans. R. Soc. A 216,
+1916. Its values are m + s (g / 2 - r) and m + s (g / 2 + r), r^2 = 1 + g^2 / 4.
+
+What the rows of each cluster look like in the units of their columns, from sums and counts.
+
+The rows come with their clusters, numbers as they are and text as one column of 0 and 1 for each
+level. A line for each cluster and column says no more than the line of a cluster does in a round
+of Lloyd, and each level of a text is a line of its own: a limit on the size of clusters holds back
+those of few rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from fedcluster._ranges import CENTERS, ONE_CENTER, Allowed, Array, Whole
+from fedcluster.core import Data, Floats, Labels, State, Summary
+from fedcluster.metrics.moments import add_by_cluster, in_parts, no_rows, row_weights
+from fedcluster.metrics.objectives import nearest_present
+
+POWERS = 4
+GRIDS = (10.0, 5.0, 1.0, 0.5, 0.1)
+"""Steps of which the values of a column may all be multiples, widest first."""
+
+ON_GRID = 1e-6
+"""Distance from a multiple, in steps, at and below which a value is one."""
+
+TWO_VALUED = 1e-6
+"""Excess of the kurtosis over that of two values, at and below which a column has two."""
+
+MOST_EDGES = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnShape:
+    """First four powers of each column about a centre, and its rows that lie on each grid.
+
+    The state's memory has ``shift`` and ``scale``, (d,) each: a value on a grid is x scale +
+    shift, that is the value before it was prepared.
+
+    Notes
+    -----
+    A site sends 10 d numbers, a line for each column.
+
+    Examples
+    --------
+    >>> memory = {"shift": np.zeros(1), "scale": np.ones(1)}
+    >>> state = State(np.array([[2.0]]), np.zeros(1), memory=memory)
+    >>> rows = Data(np.array([[1.0], [2.5]]))
+    >>> ColumnShape().client_step(state, rows, np.random.default_rng(0)).sums
+    array([[-0.5   ,  1.25  , -0.875 ,  1.0625,  0.    ,  0.    ,  1.    ,  2.    ,
+             2.    ]])
+    """
+
+    allowed = Allowed(centers=ONE_CENTER, memory={"shift": Array(("d",)), "scale": Array(("d",))})
+    client_additive = server_additive = True
+
+    def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
+        """Return the shape of an answer: a line for each column."""
+        return n_columns, POWERS + len(GRIDS)
+
+    def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
+        """Return sums of powers, and the weight of the rows on each grid."""
+        d = data.X.shape[1]
+        sums = np.zeros((d, POWERS + len(GRIDS)))
+        for part in in_parts(data, 4 * d):
+            w, apart = row_weights(part), part.X - state.centers[0]
+            power = np.ones_like(apart)
+            for i in range(POWERS):
+                power = power * apart
+                sums[:, i] += w @ power
+            raw = part.X * state.memory["scale"] + state.memory["shift"]
+            for i, step in enumerate(GRIDS):
+                places = raw / step
+                sums[:, POWERS + i] += w @ (np.abs(places - np.round(places)) <= ON_GRID)
+        if (within := data.within) is not None:
+            sums[:, 1] += within
+        weight = float(row_weights(data).sum())
+        return Summary(sums, np.full(d, weight), np.full(d, float(len(data))))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shapes:
+    """What `ColumnShape` tells of d columns.
+
+    Attributes
+    ----------
+    mean, variance : ndarray of shape (d,)
+        Of all rows.
+    values : ndarray of shape (2, d)
+        The two values of a column that has only two; NaN elsewhere.
+    grid : ndarray of shape (d,)
+        The widest step of which all values before preparation are multiples; 0 without one.
+    """
+
+    mean: Floats
+    variance: Floats
+    values: Floats
+    grid: Floats
+
+    @classmethod
+    def from_total(cls, state: State, total: Summary) -> Shapes:
+        """Return what the total answer tells.
+
+        Examples
+        --------
+        >>> memory = {"shift": np.zeros(1), "scale": np.ones(1)}
+        >>> state = State(np.array([[0.0]]), np.zeros(1), memory=memory)
+        >>> rows = Data(np.array([[1.0], [1.0], [3.0]]))
+        >>> answer = ColumnShape().client_step(state, rows, np.random.default_rng(0))
+        >>> shapes = Shapes.from_total(state, answer)
+        >>> shapes.values.ravel().round(9), shapes.grid
+        (array([1., 3.]), array([1.]))
+        """
+        n = np.maximum(total.weights, 1e-300)
+        m1, m2, m3, m4 = (total.sums[:, :POWERS] / n[:, None]).T
+        variance = np.maximum(m2 - m1**2, 0.0)
+        third = m3 - 3 * m1 * m2 + 2 * m1**3
+        fourth = m4 - 4 * m1 * m3 + 6 * m1**2 * m2 - 3 * m1**4
+        with np.errstate(divide="ignore", invalid="ignore"):
+            skewness = third / variance**1.5
+            two = np.abs(fourth / variance**2 - skewness**2 - 1.0) <= TWO_VALUED * (
+                1.0 + skewness**2
+            )
+            reach = np.sqrt(1.0 + skewness**2 / 4.0)
+            ends = np.array([skewness / 2.0 - reach, skewness / 2.0 + reach])
+        mean = state.centers[0] + m1
+        values = np.where(two, mean + np.sqrt(variance) * ends, np.nan)
+        on = total.sums[:, POWERS:] >= (1.0 - 1e-9) * n[:, None]
+        grid = np.where(on.any(axis=1), np.array(GRIDS)[on.argmax(axis=1)], 0.0)
+        return cls(mean, variance, values, grid)
+
+
+@dataclass(frozen=True, slots=True)
+class AxisCounts:
+    """Weight of the rows in each cell (a, b] along directions, from a centre.
+
+    The state's memory has ``axes (t, d)``, the directions, and ``edges (c + 1,)``, where the
+    cells begin and end; a row x lies at (x - centre) . axis.
+
+    Notes
+    -----
+    A site sends t c numbers at most: a line for each cell, without sums.
+
+    Examples
+    --------
+    >>> memory = {"axes": np.array([[1.0, 1.0]]), "edges": np.array([-np.inf, 0.0, 5.0])}
+    >>> state = State(np.zeros((1, 2)), np.zeros(1), memory=memory)
+    >>> rows = Data(np.array([[1.0, 2.0], [-1.0, 0.5], [-2.0, 0.0]]))
+    >>> AxisCounts().client_step(state, rows, np.random.default_rng(0)).weights
+    array([2., 1.])
+    """
+
+    allowed = Allowed(
+        centers=ONE_CENTER,
+        memory={"axes": Array(("t", "d")), "edges": Array(("edges",), -inf, inf, rising=True)},
+        sizes={"t": Whole(1, 1, "d"), "edges": Whole(2, MOST_EDGES)},
+    )
+    client_additive = server_additive = True
+
+    def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
+        """Return the shape of an answer: a line without sums for each cell."""
+        return len(state.memory["axes"]) * (len(state.memory["edges"]) - 1), 0
+
+    def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
+        """Return the weights and counts of the cells."""
+        axes, edges = state.memory["axes"], state.memory["edges"]
+        cells = len(edges) - 1
+        weights, counts = np.zeros((len(axes), cells)), np.zeros((len(axes), cells))
+        for part in in_parts(data, 2 * len(axes)):
+            along = (part.X - state.centers[0]) @ axes.T
+            cell = np.searchsorted(edges, along, side="left") - 1
+            inside = (cell >= 0) & (cell < cells)
+            for t in range(len(axes)):
+                mine, w = cell[inside[:, t], t], row_weights(part)[inside[:, t]]
+                weights[t] += np.bincount(mine, w, cells)
+                counts[t] += np.bincount(mine, minlength=cells)
+        return Summary(np.zeros((weights.size, 0)), weights.ravel(), counts.ravel())
+
+
+def quantiles_of(counts: Floats, edges: Floats, shares: tuple[float, float]) -> Floats:
+    """Return two quantiles of each line of counts, (t, 2), by position within its cell.
+
+    Parameters
+    ----------
+    counts : ndarray of shape (t, c)
+        The weight in each cell.
+    edges : ndarray of shape (c + 1,)
+        Where cells begin and end, all finite.
+    shares : pair of float
+        The shares of the weight below.
+
+    Examples
+    --------
+    >>> quantiles_of(np.array([[0.0, 4.0, 0.0]]), np.array([0.0, 1.0, 2.0, 3.0]), (0.25, 0.5))
+    array([[1.25, 1.5 ]])
+    """
+    upto = np.concatenate([np.zeros((len(counts), 1)), np.cumsum(counts, axis=1)], axis=1)
+    places = [np.interp(np.array(shares) * each[-1], _rising(each), edges) for each in upto]
+    return np.array(places).reshape(len(counts), 2)
+
+
+def _rising(upto: Floats) -> Floats:
+    """Return cumulated counts that rise everywhere, by nearly nothing in empty cells."""
+    rising: Floats = upto + 1e-9 * max(upto[-1], 1.0) * np.arange(len(upto))
+    return rising
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterColumns:
+    """Rows of each cluster, and sums of x - c and (x - c)^2 in each column over those with a value.
+
+    The state's centres (k, d) are points c near the means. Its memory holds ``texts (d,)``: 0 for
+    a column of numbers, else the number 1, 2, ... of the text whose level the column is; a row is
+    1 in the column of its level.
+
+    Notes
+    -----
+    With t texts, cluster j has 1 + t + d lines: its rows; its rows that have a value in each text;
+    and for each column of numbers the rows with a value and the two sums, for each level its rows
+    alone. A site sends 3 k (1 + t + d) numbers.
+
+    Examples
+    --------
+    >>> memory = {"texts": np.array([0.0, 1.0, 1.0])}
+    >>> state = State(np.array([[2.0, 0.0, 0.0]]), np.zeros(1), memory=memory)
+    >>> rows = Data(np.array([[1.0, 1.0, 0.0], [5.0, 0.0, 1.0], [np.nan, 0.0, 1.0]]))
+    >>> answer = ClusterColumns().client_step(state, rows, np.random.default_rng(0))
+    >>> answer.weights, answer.sums[2]
+    (array([3., 3., 2., 1., 2.]), array([ 2., 10.]))
+    """
+
+    allowed = Allowed(centers=CENTERS, memory={"texts": Array(("d",), 0.0)}, gaps=True)
+    client_additive = server_additive = True
+
+    def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
+        """Return the shape of an answer: lines of two sums, by cluster."""
+        return len(state.centers) * (1 + n_texts(state) + n_columns), 2
+
+    def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
+        """Return the sums, the weights and the numbers of rows behind them."""
+        k, d = state.centers.shape
+        lines = 1 + n_texts(state) + d
+        total = no_rows(k * lines, 2)
+        for part in in_parts(data, 6 * lines):
+            labels = _clusters(part, state.centers)
+            counted, apart = _by_line(part.X, labels, state)
+            weight, ones = row_weights(part), np.ones(len(part))
+            values = np.column_stack([counted, apart, apart**2])
+            weights, *sums = np.hsplit(add_by_cluster(labels, values, weight, k), 3)
+            behind = add_by_cluster(labels, _parts(part, counted, state), ones, k)
+            stacked = np.stack(sums, axis=2).reshape(-1, 2)
+            total += Summary(stacked, weights.ravel(), behind.ravel())
+        if (within := data.within) is not None:
+            total.sums[:, 1] += _within(within, total.weights.reshape(k, lines), state).ravel()
+        return total
+
+
+def n_texts(state: State) -> int:
+    """Return how many texts there are, by a state of `ClusterColumns`: at most one a column."""
+    texts = state.memory["texts"]
+    return int(min(texts.max(initial=0.0), len(texts)))
+
+
+def _clusters(part: Data, centers: Floats) -> Labels:
+    """Return the cluster of each row: the one it came with, or that of the nearest centre."""
+    return nearest_present(part.X, centers)[0] if part.assigned is None else part.assigned
+
+
+def _by_line(X: NDArray[np.floating], labels: Labels, state: State) -> tuple[Floats, Floats]:
+    """Return how often each row counts in each line of its cluster, and how far it is from c."""
+    texts, there = state.memory["texts"], ~np.isnan(X)
+    numbers = texts == 0
+    apart = np.where(there, X - state.centers[labels], 0.0)
+    counted = np.where(numbers, there, np.where(there, X, 0.0))
+    firsts = [int(np.argmax(texts == i + 1)) for i in range(n_texts(state))]
+    nothing = np.zeros((len(X), 1 + len(firsts)))
+    return (
+        np.column_stack([np.ones(len(X)), there[:, firsts], counted]),
+        np.column_stack([nothing, np.where(numbers, apart, 0.0)]),
+    )
+
+
+def _parts(part: Data, counted: Floats, state: State) -> Floats:
+    """Return for how much of a row each row counts in each line, (n, p); see `Grouped.part`."""
+    parts = (counted > 0).astype(np.float64)
+    if part.grouped is not None:
+        texts = np.flatnonzero(state.memory["texts"]) + parts.shape[1] - len(state.memory["texts"])
+        parts[:, texts] = part.grouped.part(np.clip(counted[:, texts], 0.0, 1.0))
+    return parts
+
+
+def _within(within: Floats, weights: Floats, state: State) -> Floats:
+    """Return each line's part (k, p) of the squares within groups (d,), by its weight."""
+    parts = np.zeros_like(weights)
+    own = weights[:, -len(within) :]
+    total = own.sum(axis=0)
+    share = np.divide(own, total, out=np.zeros_like(own), where=total > 0)
+    parts[:, -len(within) :] = np.where(state.memory["texts"] == 0, share * within, 0.0)
+    return parts
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterCells:
+    """Rows of each cluster, and of all, in cells (a, b] of some columns.
+
+    The state has centres (k, d), and in its memory ``columns (t,)``, the columns; ``edges
+    (k, t, c + 1)``, where the cells of each cluster begin and end; and ``overall (t, c + 1)``,
+    those of all rows. Missing values lie in no cell.
+
+    Notes
+    -----
+    A site sends at most (k + 1) t c numbers: a line for each cell, without sums.
+
+    Examples
+    --------
+    >>> memory = {"columns": np.zeros(1), "edges": np.array([[[-np.inf, 1.0, 3.0]]]),
+    ...           "overall": np.array([[0.0, 2.0, np.inf]])}
+    >>> state = State(np.array([[2.0]]), np.zeros(1), memory=memory)
+    >>> rows = Data(np.array([[1.0], [2.0], [3.0], [4.0]]))
+    >>> ClusterCells().client_step(state, rows, np.random.default_rng(0)).weights
+    array([1., 2., 2., 2.])
+    """
+
+    allowed = Allowed(
+        centers=CENTERS,
+        memory={
+            "columns": Array(("searched",), below="d"),
+            "edges": Array(("k", "searched", "edges"), -inf, inf, rising=True),
+            "overall": Array(("searched", "edges"), -inf, inf, rising=True),
+        },
+        sizes={"searched": Whole(1, 1, "d"), "edges": Whole(2, 1000)},
+        gaps=True,
+    )
+    client_additive = server_additive = True
+
+    def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
+        """Return the shape of an answer: a line without sums for each cell."""
+        k, t, n_edges = state.memory["edges"].shape
+        return (k + 1) * t * (n_edges - 1), 0
+
+    def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
+        """Return the weights and the numbers of rows of the cells."""
+        labels, weight = _clusters(data, state.centers), row_weights(data)
+        edges = np.concatenate([state.memory["edges"], state.memory["overall"][None]])
+        order = np.argsort(labels, kind="stable")
+        stops = np.cumsum(np.bincount(labels, minlength=len(state.centers)))
+        rows = [*np.split(order, stops[:-1]), np.arange(len(data))]
+        lines = [
+            _in_cells(data.X[mine, j], weight[mine], own)
+            for mine, of_cluster in zip(rows, edges, strict=True)
+            for j, own in zip(state.memory["columns"].astype(int), of_cluster, strict=True)
+        ]
+        weights, counts = np.concatenate(lines, axis=1)
+        return Summary(np.zeros((len(weights), 0)), weights, counts)
+
+
+def _in_cells(values: NDArray[np.floating], weight: Floats, edges: Floats) -> Floats:
+    """Return the weight and the number of the values in each cell, (2, c)."""
+    cell = np.searchsorted(edges, values, side="left") - 1
+    inside = (cell >= 0) & (cell < len(edges) - 1) & ~np.isnan(values)
+    cell, most = cell[inside], len(edges) - 1
+    both = [np.bincount(cell, w, most) for w in (weight[inside], np.ones(len(cell)))]
+    return np.array(both, dtype=np.float64)

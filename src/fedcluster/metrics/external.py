@@ -1,0 +1,244 @@
+"""External indices: agreement of clusters with reference labels.
+
+What counts is how many rows of cluster j have the class c, n_jc: sums, so that the indices of
+all rows are exact. The classes must be agreed on first; they travel with the question.
+
+`SiteARI` needs no agreement, for each site compares with its own labels. It says less: two
+clusters that share a class at two different sites are both right.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import ArrayLike, NDArray
+
+from fedcluster._ranges import CENTERS, EITHER, UNTOLD, Allowed, Texts
+from fedcluster.core import Data, Floats, Labels, State, Summary
+from fedcluster.metrics.clusters import clusters_of
+from fedcluster.metrics.moments import mean, one_line, one_number, row_weights
+
+NO_INFORMATION = float(np.finfo(np.float64).eps)
+
+
+@dataclass(frozen=True, slots=True)
+class Contingency:
+    """Contingency table: number of rows of each pair of a cluster and one of q classes.
+
+    Parameters
+    ----------
+    classes : str
+        The q classes, as a JSON list of texts; `from_classes` writes it. Labels are
+        compared as text.
+    complete : bool, default=True
+        Whether there are no others. If not, rows of other classes are missing in the table, as
+        those of pairs that a limit holds back are.
+
+    Notes
+    -----
+    A site sends at most k q numbers, one for each pair of cluster and class that it has: each is
+    a line of its own, so that a limit on the size of clusters holds back small pairs. They reveal
+    how often each class occurs at the site, and where.
+
+    Raises
+    ------
+    ValueError
+        If the rows have no labels, or one that is not among the classes though these are complete.
+
+    Examples
+    --------
+    >>> step, state = Contingency.from_classes(["a", "b"]), State.at(np.array([[0.0], [9.0]]))
+    >>> rows = Data(np.array([[0.0], [1.0], [8.0]]), y=np.array(["a", "b", "b"]))
+    >>> contingency_table(state, step.client_step(state, rows, np.random.default_rng(0)))
+    array([[1., 1.],
+           [0., 1.]])
+    """
+
+    allowed = Allowed({"classes": Texts(), "complete": EITHER}, CENTERS)
+    client_additive = server_additive = True
+
+    classes: str = "[]"
+    complete: bool = True
+
+    @classmethod
+    def from_classes(cls, classes: Iterable[Any], *, complete: bool = True) -> Self:
+        """Return the step for these classes, in the order of their texts."""
+        return cls(json.dumps(sorted(set(map(str, classes)))), complete)
+
+    @property
+    def names(self) -> list[str]:
+        """Return the classes."""
+        names: list[str] = json.loads(self.classes)
+        return names
+
+    def told_only(self, labels: Collection[str]) -> Self:
+        """Return the same step; a class that is none of these labels is none that a row has."""
+        names = [name if name in labels else UNTOLD + name for name in self.names]
+        return replace(self, classes=json.dumps(names))
+
+    def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
+        """Return the shape of an answer: a line without sums for each pair of cluster and class."""
+        return len(state.centers) * len(self.names), 0
+
+    def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
+        """Return the weights of the rows of each pair of cluster and class, and nothing else."""
+        parts, data = data.label_parts(), data.labelled()
+        labels, _ = clusters_of(data, state.centers)
+        places = self._places(_reference(data))
+        known = places >= 0
+        pairs = labels[known] * len(self.names) + places[known]
+        weights, parts = row_weights(data)[known], parts[known]
+        most = len(state.centers) * len(self.names)
+        return Summary(
+            np.zeros((most, 0)), _counted(pairs, weights, most), _counted(pairs, parts, most)
+        )
+
+    def _places(self, y: NDArray[Any]) -> NDArray[np.intp]:
+        """Return the place of each label among the classes, (n,); -1 of one that is not there."""
+        here, codes = np.unique(y.astype(str), return_inverse=True)
+        place = {name: i for i, name in enumerate(self.names)}
+        strange = sum(name not in place for name in here)
+        if strange and self.complete:
+            raise ValueError(
+                f"{strange} of the {len(here)} labels here are not among the "
+                f"{len(place)} classes that were asked about"
+            )
+        return np.array([place.get(name, -1) for name in here], dtype=np.intp)[codes]
+
+
+@dataclass(frozen=True, slots=True)
+class SiteARI:
+    """Mean of the sites' own adjusted Rand indices, weighted by their rows.
+
+        sum_i n_i ARI_i / sum_i n_i
+
+    S. Garst & M. Reinders, Federated K-means clustering (ICPR 2024; arXiv 2310.01195), which
+    reports it of FKM and of k-FED; it is not the index of the pooled rows.
+
+    Notes
+    -----
+    A site sends two numbers, n_i ARI_i and n_i; no limit on the size of clusters holds them
+    back. They reveal how well the clusters fit the site's labels. Not additive over rows.
+
+    Raises
+    ------
+    ValueError
+        If the rows have no labels.
+    """
+
+    allowed = Allowed(centers=CENTERS)
+    client_additive = False
+    server_additive = maximise = True
+    answer_shape = one_number
+
+    def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
+        """Return the site's index times its weight, and its weight."""
+        data = data.labelled()
+        labels, _ = clusters_of(data, state.centers)
+        weight = row_weights(data)
+        table = _crossed(labels, _reference(data), weight, len(state.centers))
+        return one_line(weight.sum() * adjusted_rand_index(table), data)
+
+    def score(self, state: State, total: Summary) -> float:
+        """Return the mean."""
+        return mean(total)
+
+
+def contingency_table(state: State, total: Summary) -> Floats:
+    """Return rows by cluster and class, (k, q), from the total answer to `Contingency`."""
+    return total.weights.reshape(len(state.centers), -1)
+
+
+def adjusted_rand_index(table: ArrayLike) -> float:
+    """Return the adjusted Rand index of a contingency table: 1 for the same groups, 0 by chance.
+
+    L. Hubert & P. Arabie, Comparing partitions, J. Classification 2, 1985, eq. 5. Equal to
+    scikit-learn's ``adjusted_rand_score``.
+
+    Parameters
+    ----------
+    table : array_like of shape (k, q)
+        Rows by cluster and class.
+
+    Examples
+    --------
+    >>> adjusted_rand_index([[3, 0], [0, 2]]), round(adjusted_rand_index([[2, 1], [0, 2]]), 4)
+    (1.0, 0.1667)
+    """
+    counts = np.asarray(table, dtype=np.float64)
+
+    def pairs(n: Any) -> float:
+        return float((n * (n - 1) / 2).sum())
+
+    same, clusters, classes = pairs(counts), pairs(counts.sum(axis=1)), pairs(counts.sum(axis=0))
+    every = pairs(counts.sum())
+    chance = clusters * classes / every if every else 0.0
+    most = (clusters + classes) / 2
+    return (same - chance) / (most - chance) if most != chance else 1.0
+
+
+def mutual_information(table: ArrayLike) -> float:
+    """Return the normalised mutual information: I / mean of both entropies, from 0 to 1.
+
+    A. Strehl & J. Ghosh, Cluster ensembles, JMLR 3, 2002, with the arithmetic mean. Equal to
+    scikit-learn's ``normalized_mutual_info_score``.
+
+    Examples
+    --------
+    >>> mutual_information([[2, 0], [0, 2]]), mutual_information([[2, 2], [1, 1]])
+    (1.0, 0.0)
+    """
+    share = np.asarray(table, dtype=np.float64)
+    share = share / share.sum()
+    clusters, classes = share.sum(axis=1), share.sum(axis=0)
+    some = share > 0
+    surprise = np.log(share[some] / np.outer(clusters, classes)[some])
+    information = float(share[some] @ surprise)
+    entropies = _entropy(clusters) + _entropy(classes)
+    if not entropies:
+        return 1.0
+    return min(1.0, 2 * information / entropies) if information > NO_INFORMATION else 0.0
+
+
+def purity(table: ArrayLike) -> float:
+    """Return the share of rows that are of their cluster's most frequent class.
+
+    It is 1 where each row is a cluster.
+
+    Y. Zhao & G. Karypis, Criterion functions for document clustering, 2001.
+
+    Examples
+    --------
+    >>> purity([[2, 1], [0, 1]])
+    0.75
+    """
+    counts = np.asarray(table, dtype=np.float64)
+    return float(counts.max(axis=1).sum() / counts.sum())
+
+
+def _entropy(shares: Floats) -> float:
+    """Return minus the sum of p log p."""
+    some = shares[shares > 0]
+    return float(-(some * np.log(some)).sum())
+
+
+def _crossed(labels: Labels, y: NDArray[Any], weight: Floats, k: int) -> Floats:
+    """Return the contingency table of one site's clusters and labels, (k, q)."""
+    here, codes = np.unique(y, return_inverse=True)
+    return _counted(labels * len(here) + codes, weight, k * len(here)).reshape(k, len(here))
+
+
+def _counted(numbers: NDArray[np.integer], weight: Floats, n: int) -> Floats:
+    """Return the weight of each number from 0 to n - 1, (n,)."""
+    return np.bincount(numbers, weight, n).astype(np.float64)
+
+
+def _reference(data: Data) -> NDArray[Any]:
+    if data.y is None:
+        raise ValueError("the rows here have no labels to compare with")
+    return data.y

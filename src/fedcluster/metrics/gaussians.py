@@ -1,0 +1,362 @@
+"""Mixtures of normal distributions: densities, likelihood, and the overlap of components.
+
+Mixtures of normal distributions: their densities from a state, and the likelihood of rows.
+
+A row x has the density sum_j pi_j N(x; mu_j, S_j). The state holds the means mu_j as its centres,
+the weight N_j of the rows of each component, whose shares are the pi_j, and in its memory
+``precisions_cholesky``, as scikit-learn calls it: F_j with S_j^-1 = F_j F_j^T. Any F_j is that of
+some density: no state that a site receives can be ill-defined.
+
+G. J. McLachlan & D. Peel, Finite Mixture Models, 2000: section 3.2, normal components; 7.2, noise
+as a component of uniform density; and P. F. Lazarsfeld & N. W. Henry, Latent Structure Analysis,
+1968, for columns of 0 and 1 that are the levels of a text: a component has a probability for each.
+
+How far the components of a mixture share their rows, and how normal these are.
+
+Components of a mixture need not be clusters: two that share many rows are parts of one. For
+components j and l with the probabilities tau_j and tau_l of a row, the sums over the rows are
+
+    C_jl = sum of w tau_j tau_l,        F_j = sum of w tau_j q_j^2,
+
+with q_j the squared Mahalanobis distance of the row to component j: of normal rows in d columns
+F / N is d (d + 2). K. V. Mardia, Measures of multivariate skewness and kurtosis with
+applications, Biometrika 57, 1970, section 3; C. Hennig, Methods for merging Gaussian mixture
+components, Adv. Data Anal. Classif. 4, 2010, section 4.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import log, pi
+from typing import Literal, Protocol
+
+import numpy as np
+from numpy.random import Generator
+
+from fedcluster._choices import COVARIANCES
+from fedcluster._ranges import CENTERS, CLUSTERS, EITHER, Allowed, Array, OneOf, Range, Real, Whole
+from fedcluster.core import Data, Floats, Rows, State, Summary
+from fedcluster.kernels.em import Densities, em_pass, log_densities
+from fedcluster.metrics.moments import in_parts, one_line, one_number, row_weights
+
+SHAPES: Mapping[str, tuple[str, ...]] = {
+    "full": ("k", "d", "d"),
+    "tied": ("d", "d"),
+    "diag": ("k", "d"),
+    "spherical": ("k",),
+}
+"""Shape of ``precisions_cholesky`` for each type of covariance."""
+
+LEAST_SHARE = 1e-10
+"""Least probability of a level, and of none of a text's levels."""
+
+HARD = 1e8
+"""Scale, relative to the distances of centres, at which every row is its nearest centre's."""
+
+CovarianceType = Literal["full", "tied", "diag", "spherical"]
+LOG_DENSITY = Real(-1e100, 1e100, none=True)
+FIELDS: Mapping[str, Range] = {
+    "covariance_type": OneOf(COVARIANCES),
+    "log_noise": LOG_DENSITY,
+    "levels": EITHER,
+}
+
+
+class Kind(Protocol):
+    """What the components of a mixture are; see `GaussianMixture` for the fields."""
+
+    @property
+    def covariance_type(self) -> CovarianceType:
+        """Return the shape of the covariances."""
+
+    @property
+    def log_noise(self) -> float | None:
+        """Return the log density of noise."""
+
+    @property
+    def levels(self) -> bool:
+        """Return whether some columns are levels of texts."""
+
+
+def memory_of(kind: Kind) -> dict[str, Array]:
+    """Return the arrays that the state of a mixture has besides centres and weights."""
+    memory = {"precisions_cholesky": Array(SHAPES[kind.covariance_type])}
+    if kind.log_noise is not None:
+        memory["noise"] = Array(("one",), 0.0)
+    if kind.levels:
+        memory |= {"texts": Array(("d",), 0.0), "shares": Array(("k", "d"), 0.0, 1.0)}
+        memory["overall"] = Array(("d",), 0.0, 1.0)
+    return memory
+
+
+def sizes_of(kind: Kind) -> dict[str, Whole]:
+    """Return the lengths that `memory_of` names besides k and d."""
+    return {} if kind.log_noise is None else {"one": Whole(1, 1)}
+
+
+def texts_of(state: State, d: int) -> Floats:
+    """Return for each of d columns the number of the text whose level it is; 0 of numbers."""
+    return state.memory.get("texts", np.zeros(d))
+
+
+def is_fitted(state: State) -> bool:
+    """Return whether a state has densities; else rows are their nearest centre's."""
+    memory = state.memory
+    return any(np.any(memory.get(name, 0.0)) for name in ("precisions_cholesky", "shares"))
+
+
+def densities(kind: Kind, state: State, data: Data | None = None) -> Densities:
+    """Return the log densities of the components, the last one that of noise, if there is one.
+
+    Of rows that are means of groups, a row's log density is the mean of the group's: with v the
+    variance of a column about the groups' means, that of the mean less v (S_j^-1)_cc / 2 summed
+    over columns c.
+
+    Parameters
+    ----------
+    kind : Kind
+        What the components are.
+    state : State
+        Their parameters.
+    data : Data, optional
+        The rows of a site; needed where they are groups.
+    """
+    k, d = state.centers.shape
+    texts = texts_of(state, d)
+    [numeric], [other] = np.nonzero(texts == 0), np.nonzero(texts > 0)
+    factors, log_det = _factors(kind, state, numeric)
+    with np.errstate(divide="ignore"):
+        shares = np.log(_shares(kind, state))
+    spread = variance_within(data)
+    offsets = shares.copy()
+    offsets[:k] += log_det - len(numeric) / 2 * log(2 * pi)
+    if spread is not None:
+        precisions = factors**2 if factors.ndim == 2 else (factors**2).sum(axis=2)
+        offsets[:k] -= precisions @ spread[numeric] / 2
+    if kind.log_noise is not None:
+        offsets[k] += kind.log_noise
+    slopes = np.zeros((len(offsets), 0))
+    if len(other):
+        levels = np.vstack([state.memory["shares"], state.memory["overall"]])[: len(offsets)]
+        slopes, constants = _level_slopes(levels[:, other], texts[other])
+        offsets += constants
+    means = np.ascontiguousarray(state.centers[:, numeric])
+    return Densities(means, factors, offsets, slopes, numeric, other)
+
+
+def variance_within(data: Data | None) -> Floats | None:
+    """Return the variance (d,) of rows about the means of their groups; None without groups."""
+    if data is None or (within := data.within) is None:
+        return None
+    weight = len(data) if data.sample_weight is None else data.sample_weight.sum()
+    return within / max(float(weight), 1.0)
+
+
+def nearest_densities(kind: Kind, state: State) -> Densities:
+    """Return log densities by which each row is its nearest centre's, in all columns."""
+    k, d = state.centers.shape
+    apart = float(np.abs(state.centers - state.centers.mean(axis=0)).max(initial=0.0))
+    scale = HARD / apart if apart > 0 else 1.0
+    factors = np.full((k, d), scale)
+    if kind.covariance_type in ("full", "tied"):
+        factors = np.repeat(scale * np.eye(d)[None], k if kind.covariance_type == "full" else 1, 0)
+    every, none = np.arange(d), np.arange(0)
+    return Densities(state.centers, factors, np.zeros(k), np.zeros((k, 0)), every, none)
+
+
+def _shares(kind: Kind, state: State) -> Floats:
+    """Return the share of each component, (k,) or with noise (k + 1,)."""
+    weights = state.weights
+    if kind.log_noise is not None:
+        weights = np.append(weights, state.memory["noise"])
+    total = weights.sum()
+    shares: Floats = weights / total if total > 0 else np.full(len(weights), 1.0 / len(weights))
+    return shares
+
+
+def _factors(kind: Kind, state: State, numeric: np.ndarray) -> tuple[Floats, Floats]:
+    """Return the factors as the kernel takes them, and the log of the root of 1 / |S_j|, (k,)."""
+    k, p = len(state.centers), len(numeric)
+    cholesky = state.memory["precisions_cholesky"]
+    if kind.covariance_type == "spherical":
+        factors = np.repeat(cholesky[:, None], p, axis=1)
+    elif kind.covariance_type == "diag":
+        factors = cholesky[:, numeric]
+    else:
+        factors = cholesky[..., numeric[:, None], numeric]
+        factors = factors[None] if kind.covariance_type == "tied" else factors
+    diagonals = factors if factors.ndim == 2 else factors[:, np.arange(p), np.arange(p)]
+    with np.errstate(divide="ignore"):
+        log_det = np.log(np.abs(diagonals)).sum(axis=1)
+    return factors, np.broadcast_to(log_det, k)
+
+
+def _level_slopes(shares: Floats, texts: Floats) -> tuple[Floats, Floats]:
+    """Return slopes (k, q) and constants (k,) of the log probability of levels.
+
+    A text's log probability is sum_l x_l log p_l + (1 - sum_l x_l) log (1 - sum_l p_l).
+    """
+    shares = np.clip(shares, LEAST_SHARE, 1.0)
+    slopes, constants = np.log(shares), np.zeros(len(shares))
+    for text in np.unique(texts):
+        mine = texts == text
+        none = np.log(np.maximum(1.0 - shares[:, mine].sum(axis=1), LEAST_SHARE))
+        slopes[:, mine] -= none[:, None]
+        constants += none
+    return slopes, constants
+
+
+def responsibilities(kind: Kind, state: State, X: Rows) -> Floats:
+    """Return tau, the probability of each component given a row, (n, k), noise last if any."""
+    return posteriors(log_densities(X, densities(kind, state)))[0]
+
+
+def posteriors(logs: Floats) -> tuple[Floats, Floats]:
+    """Return the probability of each component for each row, (n, k), and its log density, (n,).
+
+    A row that has no density anywhere belongs to no component.
+
+    Parameters
+    ----------
+    logs : ndarray of shape (n, k)
+        The log of the density of each row in each component, shares included.
+
+    Examples
+    --------
+    >>> posteriors(np.log([[1.0, 3.0]]))[0]
+    array([[0.25, 0.75]])
+    """
+    top = logs.max(axis=1, keepdims=True)
+    top = np.where(np.isfinite(top), top, 0.0)
+    parts = np.exp(logs - top)
+    total = parts.sum(axis=1, keepdims=True)
+    shares: Floats = parts / np.where(total > 0, total, 1.0)
+    with np.errstate(divide="ignore"):
+        likelihoods: Floats = (top + np.log(total))[:, 0]
+    return shares, likelihoods
+
+
+def log_likelihoods(kind: Kind, state: State, X: Rows) -> Floats:
+    """Return the log of the density of each row, (n,)."""
+    logs = log_densities(X, densities(kind, state))
+    sums: Floats = np.logaddexp.reduce(logs, axis=1)
+    return sums
+
+
+@dataclass(frozen=True, slots=True)
+class LogLikelihood:
+    """Minus the log likelihood of the rows in a mixture of normal distributions.
+
+    Parameters
+    ----------
+    covariance_type, log_noise, levels
+        As in `GaussianMixture`.
+
+    Notes
+    -----
+    A site sends two numbers, the log likelihood of its rows and their weight.
+
+    Examples
+    --------
+    >>> memory = {"precisions_cholesky": np.ones((1, 1, 1))}
+    >>> state = State(np.zeros((1, 1)), np.ones(1), memory=memory)
+    >>> rows = Data(np.array([[0.0], [2.0]]))
+    >>> answer = LogLikelihood().client_step(state, rows, np.random.default_rng(0))
+    >>> round(LogLikelihood().score(state, answer), 4)  # 2 + ln(2 pi)
+    3.8379
+    """
+
+    client_additive = server_additive = True
+    maximise = False
+    answer_shape = one_number
+
+    covariance_type: CovarianceType = "full"
+    log_noise: float | None = None
+    levels: bool = False
+
+    @property
+    def allowed(self) -> Allowed:
+        """Return what a site may be asked."""
+        return Allowed(FIELDS, CENTERS, memory_of(self), sizes=sizes_of(self))
+
+    def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
+        """Return the log likelihood of the rows, and their weight."""
+        sums = em_pass(data.X, densities(self, state, data), data.sample_weight)
+        return one_line(sums.tallies[2].sum(), data)
+
+    def score(self, state: State, total: Summary) -> float:
+        """Return minus the log likelihood of all rows."""
+        return -float(total.sums[0, 0])
+
+
+@dataclass(frozen=True, slots=True)
+class MixtureOverlap:
+    """Rows that the components of a mixture share, their fourth moments, and the likelihood.
+
+    Parameters
+    ----------
+    covariance_type, log_noise, levels
+        As in `GaussianMixture`.
+
+    Notes
+    -----
+    A site sends k (k + 3) numbers: for each component C_j1 to C_jk, F_j, its part of the log
+    likelihood of the rows, and their weight; and as many for noise, if there is any.
+
+    Examples
+    --------
+    >>> memory = {"precisions_cholesky": np.ones(2)}
+    >>> state = State(np.array([[0.0], [0.0]]), np.array([1.0, 1.0]), memory=memory)
+    >>> rows = Data(np.array([[0.0], [2.0]]))
+    >>> MixtureOverlap("spherical").client_step(state, rows, np.random.default_rng(0)).sums.round(4)
+    array([[ 0.5   ,  0.5   ,  8.    , -1.9189],
+           [ 0.5   ,  0.5   ,  8.    , -1.9189]])
+    """
+
+    client_additive = server_additive = True
+
+    covariance_type: CovarianceType = "full"
+    log_noise: float | None = None
+    levels: bool = False
+
+    @property
+    def allowed(self) -> Allowed:
+        """Return what a site may be asked."""
+        return Allowed(FIELDS, CLUSTERS, memory_of(self), sizes=sizes_of(self))
+
+    def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
+        """Return the shape of an answer: a line for each component, and for noise."""
+        k = len(state.centers)
+        return k + (self.log_noise is not None), k + 2
+
+    def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
+        """Return shared rows, fourth moments and likelihoods of the components."""
+        model, k = densities(self, state, data), len(state.centers)
+        lines = len(model.offsets)
+        sums, weights, support = np.zeros((lines, k + 2)), np.zeros(lines), np.zeros(lines)
+        for part in in_parts(data, 4 * lines):
+            w = row_weights(part)
+            logs = log_densities(part.X, model)
+            tau, likelihood = posteriors(logs)
+            weighed = w[:, None] * tau
+            sums[:k, :k] += weighed[:, :k].T @ tau[:, :k]
+            sums[:k, k] += (weighed[:, :k] * _distances(part, logs, model, k) ** 2).sum(axis=0)
+            sums[:, k + 1] += np.where(np.isfinite(likelihood), likelihood, 0.0) @ weighed
+            weights += weighed.sum(axis=0)
+            support += tau[w > 0].sum(axis=0)
+        return Summary(sums, weights, support)
+
+    def score(self, state: State, total: Summary) -> float:
+        """Return the log likelihood of all rows."""
+        return float(total.sums[:, -1].sum())
+
+    maximise = True
+
+
+def _distances(part: Data, logs: np.ndarray, model: Densities, k: int) -> np.ndarray:
+    """Return squared Mahalanobis distances (n, k): what numbers take from the log densities."""
+    with np.errstate(invalid="ignore"):
+        others = model.offsets[:k] + part.X[:, model.other] @ model.slopes[:k].T
+        distances = 2.0 * (others - logs[:, :k])
+    return np.where(np.isfinite(distances), np.maximum(distances, 0.0), 0.0)

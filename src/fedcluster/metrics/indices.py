@@ -1,0 +1,213 @@
+"""Indices by name, one record each: question to the sites, score, part in choosing k.
+
+An index is added by a row of `METRICS`, and by a `Measurement` where no other has asked that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fedcluster._choices import RULES
+from fedcluster.core import Floats, State, Step, Summary
+from fedcluster.metrics import _fuzzy as fuzzy
+from fedcluster.metrics import clusters, external
+from fedcluster.metrics._fuzzy import FuzzyScatter
+from fedcluster.metrics._mixture import ColumnSpread, MixtureLikelihood, mixture_round
+from fedcluster.metrics.clusters import Clusters, Scatter, Spread, second_round
+from fedcluster.metrics.external import Contingency, SiteARI, contingency_table
+from fedcluster.metrics.silhouettes import SimplifiedSilhouette, SquaredSilhouette
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """Knowledge of a clustering besides its centres.
+
+    Parameters
+    ----------
+    m : float, optional
+        The fuzzifier, of fuzzy clusters.
+    classes : tuple, optional
+        The labels that the sites have, where clusters are compared with them.
+    complete : bool, default=True
+        Whether there are no others.
+    """
+
+    m: float | None = None
+    classes: tuple[Any, ...] | None = None
+    complete: bool = True
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Measurement:
+    """Message that indices read; those that read the same one share it.
+
+    Parameters
+    ----------
+    step : callable
+        ``step(given)`` is what the sites are asked; None where it says nothing of such clusters.
+    after : tuple of Measurement
+        Those whose total answers it depends on; without any, it is asked in the first round.
+    about : callable, optional
+        ``about(state, *totals)`` makes the state that the sites are asked about of that of the
+        clustering and the totals of ``after``; by default it is the first.
+    """
+
+    step: Callable[[Given], Step | None]
+    after: tuple[Measurement, ...] = ()
+    about: Callable[..., State] | None = None
+
+    def state(self, state: State, totals: Mapping[Measurement, Summary], round: int) -> State:
+        """Return the state that is asked about in a round of measuring, 0, 1, ..."""
+        if self.about is not None:
+            about = self.about(state, *(totals[each] for each in self.after))
+            return replace(about, round=state.round + round)
+        return state
+
+
+@dataclass(frozen=True, slots=True)
+class Choosing:
+    """Part of an index in choosing the number of clusters.
+
+    Parameters
+    ----------
+    label : str
+        What people call it, in a sentence.
+    header : str
+        What a column of a table is called; by default the index's name.
+    vote : int, default=0
+        Its place among the judges, from 1; 0 has no vote.
+    always_shown : bool, default=False
+        Whether it stands in every table of indices.
+    """
+
+    label: str
+    header: str = ""
+    vote: int = 0
+    always_shown: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """Index of a clustering: a question to the sites, a score and its direction.
+
+    Parameters
+    ----------
+    asks : Measurement
+        What the sites are asked.
+    score : callable
+        ``score(state, total)``, from the state that was asked about and the sum of the answers.
+    maximise : bool or None
+        Whether a higher score is a better one; None where neither is.
+    choosing : Choosing, optional
+        How it helps to choose the number of clusters, if it can.
+    """
+
+    asks: Measurement
+    score: Callable[[State, Summary], float]
+    maximise: bool | None
+    choosing: Choosing | None = None
+
+
+def _at_means(state: State, scatter: Summary) -> State:
+    """Return the means of the clusters that have rows, in the place of the centres."""
+    moved = Clusters.from_total(state, scatter)
+    return State(moved.means[moved.present], moved.weights[moved.present])
+
+
+def _table(given: Given) -> Step | None:
+    """Return the question for the contingency table, where classes are known."""
+    if given.classes is None:
+        return None
+    return Contingency.from_classes(given.classes, complete=given.complete)
+
+
+def _of_table(index: Callable[[Floats], float]) -> Callable[[State, Summary], float]:
+    """Return the score of a contingency table; nan where limits held all of it back."""
+
+    def score(state: State, total: Summary) -> float:
+        return index(contingency_table(state, total)) if total.weights.any() else float("nan")
+
+    return score
+
+
+SCATTER = Measurement(lambda _given: Scatter())
+NEAREST = Measurement(lambda _given: SimplifiedSilhouette())
+COLUMNS = Measurement(lambda _given: ColumnSpread())
+FUZZY = Measurement(lambda given: None if given.m is None else FuzzyScatter(given.m))
+TABLE = Measurement(_table)
+OWN_TABLE = Measurement(lambda given: None if given.classes is None else SiteARI())
+SPREAD = Measurement(lambda _given: Spread(), (SCATTER,), second_round)
+SQUARED = Measurement(lambda _given: SquaredSilhouette(), (SCATTER,), second_round)
+MIXTURE = Measurement(lambda _given: MixtureLikelihood(), (SCATTER, COLUMNS), mixture_round)
+MEANS = Measurement(lambda _given: SimplifiedSilhouette(), (SCATTER,), _at_means)
+
+SHARED = (SCATTER, NEAREST, COLUMNS, FUZZY, TABLE, OWN_TABLE, SPREAD, SQUARED, MIXTURE, MEANS)
+"""Measurements in the order of their tasks; others follow in the order of their indices."""
+
+METRICS: Mapping[str, Index] = {
+    "inertia": Index(
+        SCATTER,
+        clusters.inertia,
+        False,
+        Choosing("the elbow of the inertia", "inertia", always_shown=True),
+    ),
+    "within": Index(SCATTER, clusters.within_sum_of_squares, False),
+    "between": Index(SCATTER, clusters.between_sum_of_squares, True),
+    "total": Index(SCATTER, clusters.total_sum_of_squares, None),
+    "mean-distance": Index(SCATTER, clusters.mean_distance, False),
+    "wsse": Index(SCATTER, clusters.mean_distance_per_column, False),
+    "calinski-harabasz": Index(
+        SCATTER,
+        clusters.calinski_harabasz,
+        True,
+        Choosing("Calinski-Harabasz", "Calinski", 3, always_shown=True),
+    ),
+    "bic": Index(SCATTER, clusters.bic, False, Choosing("X-means' BIC", "X-means")),
+    "mixture-bic": Index(
+        MIXTURE, MixtureLikelihood().score, False, Choosing("BIC", "BIC", 1, always_shown=True)
+    ),
+    "davies-bouldin": Index(
+        SPREAD,
+        clusters.davies_bouldin_at_means,
+        False,
+        Choosing("Davies-Bouldin", "Davies-B.", always_shown=True),
+    ),
+    "davies-bouldin-at-centers": Index(SCATTER, clusters.davies_bouldin_at_centers, False),
+    "squared-silhouette": Index(
+        SQUARED,
+        SquaredSilhouette().score,
+        True,
+        Choosing("the silhouette", "silhouette", 4, always_shown=True),
+    ),
+    "simplified-silhouette": Index(
+        NEAREST,
+        SimplifiedSilhouette().score,
+        True,
+        Choosing("the simplified silhouette", "simplified"),
+    ),
+    "simplified-silhouette-of-means": Index(MEANS, SimplifiedSilhouette().score, True),
+    "partition-coefficient": Index(FUZZY, fuzzy.partition_coefficient, True),
+    "xie-beni": Index(FUZZY, fuzzy.xie_beni, False, Choosing("Xie-Beni")),
+    "fuzzy-db": Index(FUZZY, fuzzy.fuzzy_davies_bouldin, False, Choosing("fuzzy Davies-Bouldin")),
+    "fuzzy-db-squared": Index(FUZZY, fuzzy.fuzzy_davies_bouldin_squared, False),
+    "osse": Index(FUZZY, fuzzy.distance_to_others, None),
+    "ari": Index(TABLE, _of_table(external.adjusted_rand_index), True),
+    "nmi": Index(TABLE, _of_table(external.mutual_information), True),
+    "purity": Index(TABLE, _of_table(external.purity), True),
+    "mean-site-ari": Index(OWN_TABLE, SiteARI().score, True),
+}
+
+CHOOSING: Mapping[str, Choosing] = {
+    "likelihood": Choosing("the likelihood of mixtures", "likelihood"),  # of no clustering
+    "gap": Choosing("the gap statistic", "gap", 2, always_shown=True),  # the server's own
+    **{name: index.choosing for name, index in METRICS.items() if index.choosing is not None},
+}
+"""How each index that can choose the number of clusters does so, by name."""
+
+INDICES = tuple(name for name in RULES if name in CHOOSING)
+"""Every index that can choose, `inertia` by its elbow alone."""
+
+JUDGES = tuple(sorted((i for i in INDICES if CHOOSING[i].vote), key=lambda i: CHOOSING[i].vote))
+"""Whose votes count, in the order in which ties are broken."""

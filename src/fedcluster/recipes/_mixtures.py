@@ -1,0 +1,413 @@
+"""Plan of fitting a mixture, and the search for a likelier one.
+
+Search for a likelier mixture than its starts lead to: components of two runs, crossed.
+
+EM climbs to the nearest top, and of many components some end in the wrong place from every start.
+So what two runs have found is put together, and one component of it moves:
+
+    parents  two of the best runs, each the better of two that are drawn
+    match    components of both, by the assignment of least squared distance of the means, each
+             column in units of their standard deviation
+    child    one component of each pair at random; mostly one is removed then (any, rather a light
+             one, or rather one near another) and its weight goes to the nearest; instead another,
+             drawn by its weight, is split along a row as that one would draw it or along one
+             column of it, or one is added at a mean of the rows, drawn by weight times distance
+             (to the power of 0, 1 or 2) to the nearest component
+
+F. Pernkopf & D. Bouchaffra, Genetic-based EM algorithm for learning Gaussian mixture models, IEEE
+Trans. Pattern Anal. Mach. Intell. 27, 2005; N. Ueda, R. Nakano, Z. Ghahramani & G. E. Hinton, SMEM
+algorithm for mixture models, Neural Comput. 12, 2000, which splits one component and merges two; D.
+Gribel & T. Vidal, HG-means: A scalable hybrid genetic algorithm for minimum sum-of-squares
+clustering, Pattern Recognition 88, 2019. The server knows the components, so it costs no round to
+breed; the children of a generation take their rounds beside their parents.
+
+Components of very few rows are no part of the search. The covariance of no more rows than columns
+is singular, and ``reg_covar`` alone says how likely they are: at 1e-6 a row gains about 7 nats for
+each direction that it lacks. Runs are compared without that gain.
+
+Plan of fitting a mixture: many different starts, a race, crossings, the winner to its end.
+
+The best clusters of k-means are rarely the best start of a mixture: the log likelihood of a row is
+then up to 0.07 less than from the best of scikit-learn's ten starts. What helps are different
+starts: runs of k-means from drawn seeds, broken off early, some of them sooner than others. They
+share their rounds, after some of these the likeliest go on, and are crossed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from math import log
+
+import numpy as np
+from numpy.random import Generator
+from scipy.linalg import solve_triangular
+from scipy.optimize import linear_sum_assignment
+from scipy.spatial.distance import cdist
+
+from fedcluster._random import stream
+from fedcluster._refusals import refused
+from fedcluster._specifications import FitSpec
+from fedcluster.algorithms import GaussianMixture, Lloyd
+from fedcluster.core import Floats, Iteration, Result, RowTransform, State, Task
+from fedcluster.kernels import kmeans_plusplus
+from fedcluster.metrics.gaussians import is_fitted, texts_of
+from fedcluster.preprocessing import Category, Preprocessor
+from fedcluster.recipes._search import race
+from fedcluster.recipes.fit import (
+    algorithm_of,
+    canonical,
+    description,
+    description_step,
+    drawn_starts,
+)
+from fedcluster.rounds import Plan, gather, reason
+
+FIRST = {4: 40, 8: 16}
+"""Runs that go on after so many rounds, before there are children."""
+POPULATION, CHILDREN = 16, 32
+"""The best distinct runs, and how many children they have."""
+GENERATIONS, ROUNDS, PATIENCE = 4, 5, 2
+"""The most generations, the rounds of each, and those without gain after which it is enough."""
+LAST = {1: 6, 6: 3, 12: 1}
+"""Runs that go on after so many rounds, when there are no more children."""
+MOVING, ADDED = 0.7, 0.4
+"""Share of the children of which a component moves, and of these, to a mean of the rows."""
+GAIN = 7.0
+"""What a row gains for each direction in which its component has no variance, in nats."""
+ALIKE = 1e-6
+"""Relative difference of the likelihood below which two runs are one."""
+
+
+def search(
+    step: GaussianMixture,
+    starts: Sequence[State],
+    means: State,
+    *,
+    seed: int = 0,
+    max_rounds: int = 300,
+) -> Plan[Result]:
+    """Plan a race of many starts, generations of children, and the best to its end.
+
+    There are no more children after two generations that gain less than ``step.tol`` for each row.
+
+    Parameters
+    ----------
+    step : GaussianMixture
+        What is fitted.
+    starts : sequence of State
+        As `GaussianMixture.start` makes them.
+    means : State
+        Weighted means that describe all rows; none where the sites did not describe them.
+    seed, max_rounds
+        As in `iterate`.
+    """
+    rng, rank, left = stream(seed, 3_000_000), partial(supported, step), max_rounds - max(FIRST)
+    first = min(max(FIRST), max_rounds)
+    raced = yield from race(step, starts, seed=seed, max_rounds=first, keep=FIRST, rank=rank)
+    runs, history, idle = distinct(step, raced), raced[0].history, 0
+    for _ in range(min(GENERATIONS, left // ROUNDS)):
+        best, left = rank(runs[0]), left - ROUNDS
+        children = [bred(step, runs, means, rng) for _ in range(CHILDREN)]
+        raced = yield from race(step, [*runs, *children], seed=seed, max_rounds=ROUNDS, rank=rank)
+        runs, history = distinct(step, raced), history + raced[0].history
+        idle += best - rank(runs[0]) < step.tol * runs[0].weights.sum()
+        if idle == PATIENCE:
+            break
+    [end, *_] = yield from race(
+        step, runs, seed=seed, max_rounds=max(left, 0), keep=LAST, rank=rank
+    )
+    history += end.history
+    why = f"{reason(end.state, len(history))}, best of {len(starts)} starts and their crossings"
+    return replace(end, history=history, reason=why)
+
+
+def supported(step: GaussianMixture, state: State) -> float:
+    """Return the inertia without what components gain that have too few rows for a covariance.
+
+    Examples
+    --------
+    >>> state = State(np.zeros((1, 4)), np.array([2.0]), inertia=1.0)
+    >>> supported(GaussianMixture("full"), state)  # singular in 4 + 1 - 2 directions
+    43.0
+    >>> supported(GaussianMixture("diag"), state)
+    1.0
+    """
+    weights, d = state.weights, state.centers.shape[1]
+    p = int((texts_of(state, d) == 0).sum())
+    lacking = np.clip(p + 1 - weights, 0.0, p)
+    if step.covariance_type != "full":
+        lacking = p * np.clip(2 - weights, 0.0, 1.0) * (step.covariance_type != "tied")
+    return state.inertia + GAIN * float(weights @ lacking)
+
+
+def distinct(step: GaussianMixture, runs: Sequence[Result]) -> list[State]:
+    """Return where the best runs are, the best first; of those alike only one.
+
+    Examples
+    --------
+    >>> state = State.at(np.zeros((1, 1)))
+    >>> each = [replace(state, inertia=inertia) for inertia in (3.0, 2.0, 2.0 + 1e-9)]
+    >>> runs = [Result(state, (), "") for state in each]
+    >>> [state.inertia for state in distinct(GaussianMixture(), runs)]
+    [2.0, 3.0]
+    """
+    kept: list[State] = []
+    for state in sorted((run.state for run in runs), key=partial(supported, step)):
+        if not kept or not abs(state.inertia - kept[-1].inertia) <= ALIKE * abs(state.inertia):
+            kept.append(state)
+    return kept[:POPULATION]
+
+
+def bred(step: GaussianMixture, parents: Sequence[State], means: State, rng: Generator) -> State:
+    """Return a child of two of the parents, which are given best first."""
+    one, other = (parents[rng.integers(len(parents), size=2).min()] for _ in range(2))
+    child = crossed(step, one, other, rng)
+    if len(child.centers) < 2 or not is_fitted(child) or not (child.weights > 0).any():
+        return child
+    if one is not other and rng.random() >= MOVING:
+        return child
+    return moved(step, child, means, rng)
+
+
+def crossed(step: GaussianMixture, one: State, other: State, rng: Generator) -> State:
+    """Return one component of each pair at random; what components share is the first's.
+
+    Examples
+    --------
+    >>> step, rng = GaussianMixture("spherical"), np.random.default_rng(0)
+    >>> one = step.start(np.array([[0.0], [9.0]]), np.array([1.0, 2.0]))
+    >>> other = step.start(np.array([[8.0], [1.0]]), np.array([3.0, 4.0]))
+    >>> crossed(step, one, other, rng).weights
+    array([4., 2.])
+    """
+    unit = _units(one.centers)
+    apart = cdist(one.centers / unit, other.centers / unit, "sqeuclidean")
+    places, matched = np.arange(len(one.centers)), linear_sum_assignment(apart)[1]
+    [taken] = np.nonzero(rng.random(len(places)) >= 0.5)
+    return _with(step, one, taken, other, matched[taken])
+
+
+def moved(step: GaussianMixture, state: State, means: State, rng: Generator) -> State:
+    """Return a mixture with one component removed, and another split, or one added at a mean."""
+    near = cdist(state.centers / (unit := _units(state.centers)), state.centers / unit)
+    np.fill_diagonal(near, np.inf)
+    least = [np.ones(len(near)), state.weights, near.min(axis=1)][rng.integers(3)]
+    chance = 1.0 / np.maximum(least, 1e-9 * least.max() or 1.0)
+    out = int(rng.choice(len(near), p=chance / chance.sum()))
+    weights = state.weights.copy()
+    weights[near[out].argmin()] += weights[out]
+    weights[out] = 0.0
+    state = replace(state, weights=weights, converged=False)
+    if len(means.centers) and rng.random() < ADDED:
+        return added(step, state, out, means, rng)
+    return split(step, state, out, rng)
+
+
+def split(step: GaussianMixture, state: State, out: int, rng: Generator) -> State:
+    """Return a mixture in which ``out`` is one half of another component, drawn by its weight.
+
+    The halves lie on both sides of its mean. Of texts the new one has half the shares of a third.
+    """
+    k, d = state.centers.shape
+    half = int(rng.choice(k, p=state.weights / state.weights.sum()))
+    state = _with(step, state, np.array([out]), state, np.array([half]))
+    away = drawn(step, state, half, rng)
+    if rng.random() < 0.5:
+        away *= np.arange(d) == rng.integers(d)
+    centers, weights = state.centers.copy(), state.weights.copy()
+    centers[out] += away
+    centers[half] -= away
+    weights[[out, half]] /= 2
+    return replace(state, centers=centers, weights=weights, memory=_mixed(state, out, rng))
+
+
+def added(step: GaussianMixture, state: State, out: int, means: State, rng: Generator) -> State:
+    """Return a mixture in which ``out`` is at a mean, with the spread of the nearest component."""
+    unit, others = _units(state.centers), np.delete(np.arange(len(state.centers)), out)
+    apart = cdist(means.centers / unit, state.centers[others] / unit)
+    chance = means.weights * apart.min(axis=1) ** rng.integers(3)
+    chance = chance if chance.any() else np.ones(len(chance))
+    place = int(rng.choice(len(chance), p=chance / chance.sum()))
+    nearest = others[apart[place].argmin()]
+    state = _with(step, state, np.array([out]), state, np.array([nearest]))
+    centers, weights = state.centers.copy(), state.weights.copy()
+    centers[out] = means.centers[place]
+    weights[out] = np.clip(means.weights[place], weights[nearest] / 10, weights[nearest] / 2)
+    return replace(state, centers=centers, weights=weights, memory=_mixed(state, out, rng))
+
+
+def drawn(step: GaussianMixture, state: State, component: int, rng: Generator) -> Floats:
+    """Return the difference (d,) of a row, as a component would draw it, from the mean.
+
+    0 of columns of levels.
+    """
+    d = state.centers.shape[1]
+    [numeric] = np.nonzero(texts_of(state, d) == 0)
+    factors = state.memory["precisions_cholesky"]
+    factor = factors if step.covariance_type == "tied" else factors[component]
+    away, normal = np.zeros(d), rng.normal(size=len(numeric))
+    if factor.ndim == 2:
+        inner = factor[np.ix_(numeric, numeric)]
+        away[numeric] = solve_triangular(inner, normal, trans="T")
+    else:
+        away[numeric] = normal / (factor[numeric] if factor.ndim else factor)
+    return away
+
+
+def _with(
+    step: GaussianMixture, state: State, places: np.ndarray, other: State, taken: np.ndarray
+) -> State:
+    """Return a mixture with components of another in some places; what all share stays."""
+    memory = dict(state.memory)
+    for name, array in step.allowed.memory.items():
+        if name in memory and array.shape[:1] == ("k",):
+            memory[name] = memory[name].copy()
+            memory[name][places] = other.memory[name][taken]
+    centers, weights = state.centers.copy(), state.weights.copy()
+    centers[places], weights[places] = other.centers[taken], other.weights[taken]
+    return State(centers, weights, memory=memory)
+
+
+def _mixed(state: State, component: int, rng: Generator) -> dict[str, Floats]:
+    """Return the memory with a component's levels half those of another component."""
+    memory = dict(state.memory)
+    if "shares" in memory:
+        shares = memory["shares"].copy()
+        shares[component] = (shares[component] + shares[rng.integers(len(shares))]) / 2
+        memory["shares"] = shares
+    return memory
+
+
+def _units(centers: Floats) -> Floats:
+    """Return the standard deviation of the means in each column, (d,); 1 where they are equal."""
+    sd: Floats = centers.std(axis=0)
+    return np.where(sd > 0, sd, 1.0)
+
+
+N_STARTS, N_DRAWN = 8, 48
+"""Starts that are the best of those of k-means, and others that are drawn."""
+REFINED, BRIEFLY = 6, 2
+"""Rounds of k-means, and of half of the drawn starts: what is wanted are different starts."""
+KEEP = {6: 40, 10: 28, 15: 20, 25: 10}
+"""Runs that go on after so many rounds, where they are not crossed."""
+
+
+def mixture(spec: FitSpec, preprocessor: RowTransform | None = None) -> Plan[Result]:
+    """Plan a mixture of normal distributions.
+
+    Components come in canonical order, unless the start was given.
+
+    Parameters
+    ----------
+    spec : FitSpec
+        What to fit: ``covariance_type``, ``reg_covar``, ``noise`` and where to start.
+    preprocessor : Preprocessor, optional
+        How rows are prepared: which columns are levels of texts.
+    """
+    step = algorithm_of(spec)
+    assert isinstance(step, GaussianMixture)  # or it was refused
+    starts, history, means = yield from _starts(spec)
+    texts = text_columns(preprocessor, starts[0].centers.shape[1])
+    step = replace(step, levels=bool(texts.any()))
+    if spec.noise:
+        step = replace(step, log_noise=(yield from _log_noise(step, spec, starts[0], texts)))
+    about = {"texts": texts} if step.levels else {}
+    begun = [step.start(each.centers, each.weights, **about, **each.memory) for each in starts]
+    result = yield from _best(step, begun, means, spec)
+    given = spec.start is not None or isinstance(spec.init, np.ndarray)
+    state = result.state if given else canonical(result.state, step)
+    return replace(result, state=state, history=history + result.history, algorithm=step)
+
+
+def _best(
+    step: GaussianMixture, begun: Sequence[State], means: State, spec: FitSpec
+) -> Plan[Result]:
+    """Plan the best mixture from the starts.
+
+    A search for likely ones would find those whose unlikely rows a limit holds back.
+    """
+    if len(begun) > 1 < spec.n_clusters and not spec.n_init and spec.smallest == 1:
+        return (yield from search(step, begun, means, seed=spec.seed, max_rounds=spec.max_iter))
+    runs = yield from race(step, begun, seed=spec.seed, max_rounds=spec.max_iter, keep=KEEP)
+    return runs[0]  # the best, also where all settled before one was chosen
+
+
+def text_columns(preprocessor: RowTransform | None, d: int) -> Floats:
+    """Return for each prepared column the number of the text that it is a level of; 0 of numbers.
+
+    Raises
+    ------
+    InputError
+        If levels of a text are weighed: a share of rows has no scale.
+
+    Examples
+    --------
+    >>> from fedcluster.preprocessing import NumericColumn
+    >>> text_columns(Preprocessor((NumericColumn("age"), Category("sex", ("F", "M")))), 3)
+    array([0., 1., 1.])
+    """
+    if not isinstance(preprocessor, Preprocessor) or preprocessor.principal is not None:
+        return np.zeros(d)
+    texts: list[float] = []
+    for column in preprocessor.columns:
+        is_text = isinstance(column, Category)
+        if isinstance(column, Category) and column.scale != 1.0:
+            raise refused("mixture-weight", column=column.name)
+        texts += [max(texts, default=0.0) + 1.0 if is_text else 0.0] * len(column.names)
+    return np.array(texts)
+
+
+def _starts(spec: FitSpec) -> Plan[tuple[list[State], tuple[Iteration, ...], State]]:
+    """Plan the starts: the best of those of k-means, and drawn ones, after some rounds of it.
+
+    Returns them with the rounds that they took, and the means that describe all rows, if any.
+    """
+    if spec.start is not None or isinstance(spec.init, np.ndarray):
+        return [spec.start or State.at(spec.init)], (), State()
+    clusters = replace(spec, model="k-means", algorithm="auto", n_init=None, tol=1e-4)
+    history: tuple[Iteration, ...] = ()
+    seeds, means = list[State](), State()
+    if (step := description_step(clusters)) is not None:
+        described = yield from description(step, spec.n_clusters, spec.seed)
+        clusters = replace(clusters, means=described.state)
+        history, means, seeds = described.history, described.state, _seeds(described.state, spec)
+    found, asked = yield from drawn_starts(clusters)
+    half = len(seeds) // 2
+    long = [*found[: spec.n_init or N_STARTS], *seeds[:half]]
+    lengths = ((long, REFINED), (seeds[half:], BRIEFLY))
+    refined = yield from gather(
+        [race(Lloyd(), part, seed=spec.seed, max_rounds=length) for part, length in lengths]
+    )
+    starts = [State(run.state.centers, run.state.weights) for runs in refined for run in runs]
+    return starts, history + asked + refined[0][0].history, means
+
+
+def _seeds(means: State, spec: FitSpec) -> list[State]:
+    """Return starts that are means as k-means++ draws them."""
+    rng = stream(spec.seed, 2_000_000)
+    k, n = spec.n_clusters, 0 if spec.n_init else N_DRAWN
+    if len(means.centers) < k:
+        return []
+    points, weights = means.centers, means.weights
+    drawn = (kmeans_plusplus(points, k, weights, rng=rng, n_local_trials=1) for _ in range(n))
+    return [State.at(points[places]) for places in drawn]
+
+
+def _log_noise(step: GaussianMixture, spec: FitSpec, start: State, texts: Floats) -> Plan[float]:
+    """Plan the log density of noise: 1 / V, V given or that of a box with the rows' covariance.
+
+    A box of sides a has the variances a^2 / 12: V^2 = 12^p |S|.
+    """
+    if not isinstance(spec.noise, bool):
+        return -log(spec.noise)
+    one = replace(step, covariance_type="full")
+    weights = np.maximum(start.weights, 0.0)
+    center = np.average(start.centers, axis=0, weights=weights if weights.any() else None)
+    about = {"texts": texts} if step.levels else {}
+    state = one.start(center[None], **about)
+    [answers] = yield [Task(one, state, spec.seed)]
+    after = one.server_step(state, answers.summaries, np.random.default_rng(0))
+    factors = np.diagonal(after.memory["precisions_cholesky"][0])[texts == 0]
+    return float(np.log(factors).sum() - len(factors) / 2 * log(12.0))

@@ -1,0 +1,181 @@
+"""Plan of a clustering beside replicates of it on rows that are drawn anew, in the same rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import numpy as np
+
+from fedcluster._random import stream
+from fedcluster._specifications import FitSpec
+from fedcluster._stability import Stability, jaccards
+from fedcluster.algorithms import TrimmedLloyd
+from fedcluster.core import Answers, Floats, Result, RowTransform, State, Task
+from fedcluster.kernels.iteration import kmeans_runs
+from fedcluster.metrics.agreement import Agreement, Separation
+from fedcluster.recipes._search import race
+from fedcluster.recipes.fit import algorithm_of, clustering, description, description_step
+from fedcluster.rounds import EarlyStop, Plan, each_task
+
+REPLICATES = 20
+"""Replicates where no number is given."""
+MOST_STEPS, MOST_REPLICATES = 10, 200
+"""Rounds of a replicate after its start, and replicates, at most."""
+AFTERWARDS = 1
+"""Rounds that follow when the replicates are told to end: the comparison."""
+MOST_ROUNDS = 1.5
+"""Times as many rounds as the clustering alone takes, at most."""
+
+T = TypeVar("T")
+
+
+def beside_replicates(
+    plan: Plan[T], again: Callable[[int], Plan[Result]], n: int, seed: int, before: int = 0
+) -> Plan[tuple[T, list[Result]]]:
+    """Plan a job and replicates of its clustering, in at most half as many rounds more.
+
+    Parameters
+    ----------
+    plan : Plan
+        The job.
+    again : callable
+        ``again(seed)`` plans a replicate.
+    n : int
+        How many replicates there are.
+    seed : int
+        Makes the draws of their rows, and their starts.
+    before : int
+        Rounds that the job took before.
+
+    Returns
+    -------
+    Plan of (object, list of Result)
+        What the job returned, and the replicates that were done in time.
+    """
+    seeds = stream(seed, 0, "bootstrap").integers(2**31, size=n).tolist()
+    others = [_resampling(again(each), each) for each in seeds]
+    results: dict[int, Any] = {}
+    answers: dict[int, Any] = dict.fromkeys(range(1 + n))
+    done, limit = 0, np.inf
+    running = dict(enumerate([plan, *others]))
+    while running:
+        asked: dict[int, list[Task]] = {}
+        for i in list(running):
+            late = i > 0 and done + 1 + AFTERWARDS > limit
+            try:
+                asked[i] = _next(running[i], answers[i], late=late)
+            except StopIteration as stop:
+                results[i] = stop.value
+                del running[i]
+                limit = limit if i else MOST_ROUNDS * (before + done) - before
+            except EarlyStop:
+                del running[i]
+        every = iter((yield [task for tasks in asked.values() for task in tasks]) if asked else ())
+        done += bool(asked)
+        answers = {i: [next(every) for _ in tasks] for i, tasks in asked.items()}
+    return results.pop(0), [results[i] for i in sorted(results)]
+
+
+def replicated(job: FitSpec, n_clusters: int) -> Any:
+    """Return the specification of a replicate: one start, found anew, and few rounds."""
+    start = "auto" if isinstance(job.init, np.ndarray) else job.init
+    steps = min(job.max_iter, MOST_STEPS)
+    return replace(job, n_clusters=n_clusters, init=start, quality="good", n_init=1, max_iter=steps)
+
+
+def replicate(job: FitSpec, seed: int) -> Plan[Result]:
+    """Plan a clustering from a start that is found anew, without the search of the default.
+
+    A start that is the best of many is nearly the same in each replicate, also where it cuts a
+    cloud: then spurious clusters are as stable as true ones.
+    """
+    spec = replace(job, seed=seed)
+    step = description_step(spec)
+    if step is None or job.algorithm != "auto":
+        return (yield from clustering(spec))
+    described = yield from description(step, job.n_clusters, seed)
+    rng, means = stream(seed, described.state.round), described.state
+    some = means.weights > 0
+    points, weights = means.centers[some], means.weights[some]
+    if len(points) < job.n_clusters:
+        return (yield from clustering(replace(spec, means=means)))
+    [fit] = kmeans_runs(points, job.n_clusters, weights, rng=rng, n_runs=1)
+    algorithm = algorithm_of(spec)
+    if isinstance(algorithm, TrimmedLloyd):
+        return (yield from clustering(replace(spec, init=fit.centers)))
+    start = State.at(fit.centers)
+    [result] = yield from race(algorithm, [start], seed=seed, max_rounds=job.max_iter)
+    return result
+
+
+def counted(plan: Plan[T]) -> Plan[tuple[T, int]]:
+    """Let a plan tell in how many rounds it was done."""
+    answers: Any = None
+    rounds = 0
+    while True:
+        try:
+            tasks = plan.send(answers)
+        except StopIteration as stop:
+            return stop.value, rounds
+        answers = yield tasks
+        rounds += 1
+
+
+def finished(value: T) -> Plan[T]:
+    """Plan nothing, and return a value."""
+    return value
+    yield []
+
+
+def _next(plan: Plan[Any], answers: Any, *, late: bool) -> list[Task]:
+    """Return the next tasks of a plan, which is told to end where it is late."""
+    tasks = plan.send(answers)
+    return plan.throw(EarlyStop()) if late else tasks
+
+
+def _resampling(plan: Plan[T], seed: int) -> Plan[T]:
+    """Let a plan ask about rows that are drawn anew, the same in all its rounds."""
+    return each_task(plan, lambda task: replace(task, resampled=seed))
+
+
+def compared(
+    state: State, replicates: Sequence[Result], how: RowTransform, left_out: int = 0
+) -> Plan[Stability]:
+    """Plan the round that compares clusters with those of replicates, and with their neighbours.
+
+    Parameters
+    ----------
+    state : State
+        The clusters.
+    replicates : sequence of Result
+        Those of each replicate.
+    how : RowTransform
+        Prepares rows and assigns them to the clusters.
+    left_out : int, default=0
+        Replicates that did not end in time.
+    """
+    k, centers = len(state.centers), state.centers
+    apart = ((centers[:, None] - centers) ** 2).sum(axis=2)
+    np.fill_diagonal(apart, np.inf)
+    neighbours = apart.argmin(axis=1)
+    line = State(centers, np.zeros(k), memory={"neighbours": neighbours.astype(np.float64)})
+    others = [State.at(each.state.centers) for each in replicates]
+    asked = [Task(Separation(), line), *(Task(Agreement(k), other) for other in others)]
+    told = yield [replace(task, preprocessor=how, everyone=True) for task in asked]
+    tables = (each.total().weights.reshape(k, -1) for each in told[1:])
+    found = np.array([jaccards(table) for table in tables]).reshape(-1, k)
+    return Stability(found, neighbours, _apart(told[0]), left_out)
+
+
+def _apart(answers: Answers) -> Floats:
+    """Return how far clusters are from their neighbours, in deviations along the line, (k,)."""
+    total = answers.total()
+    weights = np.where(total.weights > 0, total.weights, np.nan)
+    mean, square = (total.sums / weights[:, None]).T
+    variance = np.maximum(square - mean**2, 0.0)
+    (own, other), (spread, width) = np.split(mean, 2), np.split(variance, 2)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        separations: Floats = np.abs(other - own) / np.sqrt((spread + width) / 2)
+    return separations if len(separations) > 1 else np.full(1, np.nan)

@@ -1,0 +1,569 @@
+"""Plan of a whole clustering, in which all sites or samples of them are asked.
+
+Rounds that ask a sample of the sites, with the last sums of those that are not asked.
+
+R. M. Neal & G. E. Hinton, A view of the EM algorithm that justifies incremental, sparse, and other
+variants, Learning in Graphical Models (1998), with sites in the place of rows:
+
+    round 0   every site answers;  T_i = its sums
+    round t   a sample of the sites answers anew;  T_i = its sums, the others' stay as they are
+              server step from all T_i
+
+Old sums belong to an assignment of a site's rows that still stands, only not the nearest one any
+more. With T_i of that assignment,
+
+    F = sum over sites and clusters of |x - c_j|^2,  x in cluster j of T_i
+
+becomes smaller when a site answers (its rows go to the nearest centres) and when the server moves
+the centres (they become the means). So it falls in every round, whoever is asked, and where it
+does not, no site would answer anything else. Without the others' sums, centres follow the sample:
+the rounds of a run would end wherever the last one left them.
+
+Sums of the absent can stand in only where step(A + B) = step(A) + step(B) and the server needs
+nothing but the total, which a step declares (`client_additive`, `server_additive`).
+
+Plan of a whole clustering: starts, runs from them, and the exact score of the best.
+
+A start is centres for an algorithm that needs some, from few rounds with the sites.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from math import ceil
+from typing import Any, Literal
+
+import numpy as np
+
+from fedcluster._assignment import Assignment
+from fedcluster._choices import builder, imported
+from fedcluster._combinations import check_algorithm
+from fedcluster._random import stream
+from fedcluster._ranges import allowed_of
+from fedcluster._refusals import refused
+from fedcluster._specifications import FitSpec
+from fedcluster.algorithms import (
+    FFCM,
+    FKM,
+    GaussianMixture,
+    Lloyd,
+    SiteSummaries,
+    TrimmedLloyd,
+    VarianceTree,
+)
+from fedcluster.algorithms.fkm import site_seeding
+from fedcluster.core import (
+    Algorithm,
+    Answers,
+    FitParameters,
+    Floats,
+    Iteration,
+    Metric,
+    PlannedStep,
+    Result,
+    State,
+    Step,
+    Summary,
+    Task,
+    check_step,
+)
+from fedcluster.errors import InputError
+from fedcluster.recipes._crossover import search
+from fedcluster.recipes._search import HALVING, MANY, SHORT, best_of, race
+from fedcluster.recipes._seeds import best_seeds
+from fedcluster.recipes._trimming import N_SEEDS as N_TRIMMED
+from fedcluster.recipes._trimming import trimmed_run, trimmed_seeds
+from fedcluster.rounds import (
+    ENOUGH,
+    EarlyStop,
+    Plan,
+    everyone,
+    gather,
+    iterate,
+    reason,
+    server_update,
+)
+
+PASSES = 6
+"""Times that a site is asked, on average, before all are asked again."""
+
+MOST_SAMPLED = 36
+"""Rounds that ask a sample, at most; then all sites are asked until the centres rest."""
+
+KEPT = {1: 12, 2: 6, 3: 3}
+"""Runs that go on after a site was asked so often, on average."""
+
+
+@dataclass(slots=True)
+class Sampled:
+    """A run whose rounds ask a sample of the sites.
+
+    Parameters
+    ----------
+    state : State
+        Where it is.
+    history : tuple of Iteration
+        Its rounds.
+    sums : mapping of str to Summary
+        The last answer of each site.
+    still : int
+        Rounds since its centres moved.
+    """
+
+    state: State
+    history: tuple[Iteration, ...] = ()
+    sums: Mapping[str, Summary] = field(default_factory=dict)
+    still: int = 0
+
+    def update(self, algorithm: Algorithm, answers: Answers, seed: int) -> None:
+        """Make the server step from the new sums, and from the last ones of all others."""
+        every = {**self.sums, **answers.by_site}
+        self.sums = {name: every[name] for name in sorted(every)}
+        state, done = server_update(algorithm, self.state, Answers(self.sums), seed)
+        done = replace(
+            done,
+            answered=answers.answered,
+            missing=answers.missing,
+            values_sent=answers.values_sent,
+        )
+        self.history = (*self.history, done)
+        self.still = self.still + 1 if state.converged else 0
+        self.state = replace(state, converged=False)
+
+
+def keeps_sums(algorithm: Algorithm) -> bool:
+    """Return whether the last sums of a site that is not asked can stand in for it."""
+    about_means = isinstance(algorithm, GaussianMixture)  # of the round: sums of two do not mix
+    return algorithm.client_additive and algorithm.server_additive and not about_means
+
+
+def sampled_run(algorithm: Algorithm, starts: Sequence[State], spec: FitSpec) -> Plan[Result]:
+    """Plan the best of runs whose rounds ask a sample of the sites, ended by rounds with all.
+
+    Parameters
+    ----------
+    algorithm : Algorithm
+        One that `keeps_sums`, and reports the inertia in its states.
+    starts : sequence of State
+        The starts.
+    spec : FitSpec
+        The fraction of the sites, the seed and the largest number of rounds.
+    """
+    best, told = yield from _sampled_rounds(algorithm, starts, spec)
+    left = 1 if told else max(1, spec.max_iter - len(best.history))
+    end = race(algorithm, [best.state], seed=spec.seed, max_rounds=left)
+    [result] = yield from everyone(end)
+    history = best.history + result.history
+    of = f", best of {len(starts)} starts" if len(starts) > 1 else ""
+    cut = "" if len(history) >= spec.max_iter else ENOUGH
+    return Result(result.state, history, reason(result.state, len(history), cut) + of)
+
+
+def _sampled_rounds(
+    algorithm: Algorithm, starts: Sequence[State], spec: FitSpec
+) -> Plan[tuple[Sampled, bool]]:
+    """Plan rounds until centres rest, all sites first and last; whether it was told to end."""
+    runs = [Sampled(start) for start in starts]
+    a_pass = ceil(1 / spec.participation)
+    done, last = 0, min(PASSES * a_pass, MOST_SAMPLED, max(1, spec.max_iter // 2))
+    while done <= last:
+        of_all = done in (0, last)
+        try:
+            answers = yield [Task(algorithm, r.state, spec.seed, everyone=of_all) for r in runs]
+        except EarlyStop:
+            return runs[0], True
+        for run, answer in zip(runs, answers, strict=True):
+            run.update(algorithm, answer, spec.seed)
+        runs.sort(key=lambda run: run.state.inertia)
+        passes, rest = divmod(done, a_pass)
+        runs = runs if rest else runs[: KEPT.get(passes, len(runs))]
+        rests = done < last and min(run.still for run in runs) > a_pass
+        done = last if rests else done + 1
+    return runs[0], False
+
+
+N_SEEDS, N_MORE, N_MOST, MANY_ROWS = 8, 16, 48, 1000
+"""Starts of the default way to cluster: the best that the server finds among means of all rows.
+More from sums only, and where no site has so many rows: a description is coarse there. Most where
+all sites have not: it is a mean for two rows then, at best."""
+
+N_DRAWN = 32
+"""Starts where the sites draw them, or where they are found among rows that are filled in."""
+
+MEANS_PER_CLUSTER, LARGE_SITE, MOST_MEANS, FEWEST_MEANS = 160, 10_000, 256, 2
+"""Means of all sites for each cluster, half of them where a site has so many rows; the most of one
+site, and its fewest for each cluster."""
+
+LEAVES_PER_CLUSTER, FEWEST_LEAVES, MOST_LEAVES, PASSES = 16, 256, 1000, 2
+"""Leaves of a tree for each cluster, at least and at most in all, and passes after it has grown."""
+
+COARSE_LEAVES, COARSE_ROWS = 4, 5
+"""Leaves for each cluster where sites hold back small groups, and the fewest rows of one."""
+
+MOST_TRIMMED = 0.5
+"""The largest share of the rows that may belong to no cluster."""
+
+GROUPS = 512
+"""Means that a site is asked for where its rows are in groups, which are means already."""
+
+FKM_ROUNDS, FKM_STARTS = 10, 4
+"""Rounds of FKM beside a start from summaries, and how many of its last states join the starts."""
+
+Starts = tuple[list[State], tuple[Iteration, ...]]
+Seeding = Literal["k-means++", "random"] | Callable[..., Any]
+Description = SiteSummaries | VarianceTree
+
+
+def algorithm_of(spec: FitSpec) -> Algorithm:
+    """Return the algorithm that a specification names or holds.
+
+    One of one's own is named by its module and class; its field ``n_clusters``, if it has one, is
+    k, and its other fields keep their defaults.
+
+    Raises
+    ------
+    InputError
+        If the name leads to no algorithm, or to one that does not know the metric.
+
+    Examples
+    --------
+    >>> algorithm_of(FitSpec(3, "kfed")) == algorithm_of(FitSpec(3, "fedcluster.algorithms.KFed"))
+    True
+    """
+    check_algorithm(spec)
+    if spec.trim:
+        return _trimmed(spec)
+    if not isinstance(spec.algorithm, str):
+        return _checked(spec.algorithm, spec)
+    if "." in spec.algorithm:
+        return _checked(_imported(spec.algorithm, spec), spec)
+    build = builder(spec.algorithm, fuzzy=spec.m is not None, wish=spec.wish)
+    built = build(FitParameters(spec.n_clusters, spec.init, spec.n_init, spec.tol, spec.m))
+    if isinstance(built, GaussianMixture):
+        return replace(built, covariance_type=spec.covariance_type, reg_covar=spec.reg_covar)
+    return built
+
+
+def _checked(algorithm: Algorithm, spec: FitSpec) -> Algorithm:
+    """Return an algorithm of one's own; refuse one that does not do what is wished."""
+    name = type(algorithm).__name__
+    if spec.model == "mixture" and not isinstance(algorithm, GaussianMixture):
+        raise refused("mixture-own", algorithm=name)
+    if spec.wish == "missing='ignore'" and not allowed_of(algorithm).gaps:
+        raise refused("missing-own", algorithm=name)
+    return algorithm
+
+
+def _imported(path: str, spec: FitSpec) -> Algorithm:
+    """Return the algorithm that stands under a dotted name."""
+    try:
+        kind = imported(path)
+        names = {field.name for field in fields(kind)} if is_dataclass(kind) else set()
+        given = {name: getattr(spec, name) for name in names & {"n_clusters"}}
+        algorithm: Algorithm = kind(**given)
+        check_step(algorithm, Algorithm)
+    except (ImportError, AttributeError, TypeError, ValueError) as error:
+        raise InputError(f"algorithm {path!r} cannot be made: {error}") from error
+    return algorithm
+
+
+def _trimmed(spec: FitSpec) -> TrimmedLloyd:
+    """Return the algorithm that leaves a share of the rows out."""
+    if not 0 < spec.trim <= MOST_TRIMMED:
+        raise InputError(f"trim must be from 0 to {MOST_TRIMMED:g}, not {spec.trim:g}")
+    return TrimmedLloyd(spec.trim, spec.tol)
+
+
+def clustering(spec: FitSpec) -> Plan[Result]:
+    """Plan a whole clustering, and a last round for its exact inertia.
+
+    Clusters come in canonical order, unless the start was given as centres, and what goes on from
+    it is no search by crossover, in which centres lose their numbers.
+
+    Raises
+    ------
+    InputError
+        If the algorithm finds no centres and cannot assign rows without.
+    """
+    algorithm, start = algorithm_of(spec), _given_start(spec)
+    if isinstance(algorithm, TrimmedLloyd):
+        best = yield from everyone(_from_trimmed_starts(algorithm, spec))
+        state = best.state if start else canonical(best.state, algorithm)
+        return replace(best, state=state, algorithm=algorithm)
+    if algorithm.needs_centers:
+        results = yield from _from_starts(algorithm, spec)
+    else:
+        only = yield from iterate(algorithm, start, seed=spec.seed, max_rounds=spec.max_iter)
+        results = [only]
+    best = yield from everyone(best_of(results, algorithm.objective(), spec.seed))
+    Assignment(best.state, algorithm)  # refuses clusters that no row could be assigned to
+    numbered = start is not None and spec.quality != "best"
+    state = best.state if numbered else canonical(best.state, algorithm)
+    return replace(best, state=state, algorithm=algorithm)
+
+
+def clustering_steps(spec: FitSpec) -> list[PlannedStep]:
+    """Return the steps that a clustering, or a mixture, asks whatever the rows are.
+
+    Raises
+    ------
+    InputError
+        As of `algorithm_of`, or if the algorithm's objective lacks something.
+
+    Examples
+    --------
+    >>> clustering_steps(FitSpec(3, metric="cosine"))
+    [SphericalKMeans(tol=0.0001), Inertia()]
+    """
+    algorithm = algorithm_of(spec)
+    if spec.model == "mixture":
+        started = spec.start is not None or _given_start(spec) is not None
+        return [algorithm] if started else [Lloyd(), algorithm]
+    if isinstance(algorithm, TrimmedLloyd):
+        return [algorithm]
+    objective = algorithm.objective()
+    try:
+        check_step(objective, Metric)
+    except TypeError as error:
+        name = type(algorithm).__name__
+        raise InputError(f"the objective of {name} cannot be used: {error}") from error
+    return [algorithm, objective]
+
+
+def _given_start(spec: FitSpec) -> State | None:
+    """Return the start, where it was given as centres."""
+    return State.at(spec.init) if isinstance(spec.init, np.ndarray) else None
+
+
+def _from_starts(algorithm: Algorithm, spec: FitSpec) -> Plan[list[Result]]:
+    """Plan an algorithm that needs centres from one or many starts."""
+    if spec.participation < 1 and keeps_sums(algorithm):
+        return (yield from _from_samples(algorithm, spec))
+    seeds, history = yield from drawn_starts(spec)
+    free, hard = spec.algorithm == "auto" and not _given_start(spec), isinstance(algorithm, Lloyd)
+    unhidden = isinstance(algorithm, FFCM) and spec.smallest == 1
+    results = yield from race(
+        algorithm,
+        seeds,
+        seed=spec.seed,
+        max_rounds=spec.max_iter,
+        keep=_staying(len(seeds), spec),
+        eager=free and hard,
+        ahead=free and (hard or unhidden),
+    )
+    if spec.quality == "best" and hard:
+        means = yield from _means(spec)
+        best = yield from search(results, means, seed=spec.seed, max_rounds=spec.max_iter)
+        results = [best, *results]
+    return [replace(result, history=history + result.history) for result in results]
+
+
+def _from_trimmed_starts(algorithm: TrimmedLloyd, spec: FitSpec) -> Plan[Result]:
+    """Plan trimmed k-means, from a description of all rows in which outliers do not count."""
+    step = None if _given_start(spec) else description_step(spec)
+    if step is None:
+        seeds, history = yield from drawn_starts(spec)
+    else:
+        described = yield from description(step, spec.n_clusters, spec.seed)
+        n_seeds = spec.n_init or (N_TRIMMED if spec.algorithm == "auto" else 1)
+        rng = stream(spec.seed, described.state.round)
+        seeds = trimmed_seeds(described.state, spec.n_clusters, algorithm.trim, n_seeds, rng)
+        history = described.history
+    result = yield from trimmed_run(algorithm, seeds, spec)
+    return replace(result, history=history + result.history)
+
+
+def _from_samples(algorithm: Algorithm, spec: FitSpec) -> Plan[list[Result]]:
+    """Plan the same where a round asks a sample of the sites; all of them first and last."""
+    seeds, history = yield from everyone(drawn_starts(spec))
+    best = yield from sampled_run(algorithm, seeds, spec)
+    return [replace(best, history=history + best.history)]
+
+
+def _means(spec: FitSpec) -> Plan[State]:
+    """Plan the means that describe all rows; none where the start needs none."""
+    step = description_step(spec)
+    if spec.means is not None or step is None:
+        return spec.means or State()
+    described = yield from description(step, spec.n_clusters, spec.seed)
+    return described.state
+
+
+def canonical(state: State, algorithm: Algorithm) -> State:
+    """Return a state with its clusters by falling weight, ties by coordinates.
+
+    Its memory is reordered with them, as the algorithm declares it (``allowed.memory``): each
+    axis of length ``k``, and places below ``k``. With memory that is not declared, the clusters
+    stay in the algorithm's own order.
+
+    Examples
+    --------
+    >>> from fedcluster.algorithms import FedAvg
+    >>> velocity = np.array([[5.0], [6.0]])
+    >>> state = State(velocity - 5, np.array([1.0, 3.0]), memory={"velocity": velocity})
+    >>> canonical(state, FedAvg()).memory["velocity"].ravel()
+    array([6., 5.])
+    """
+    declared = allowed_of(algorithm).memory
+    if not state.memory.keys() <= declared.keys():
+        return state
+    order = np.lexsort([*state.centers.T[::-1], -state.weights])
+    memory = {name: declared[name].reordered(array, order) for name, array in state.memory.items()}
+    centers = state.centers[order] if len(state.centers) else state.centers
+    return replace(state, centers=centers, weights=state.weights[order], memory=memory)
+
+
+def _n_seeds(spec: FitSpec) -> int:
+    """Return how many starts are wanted among the means of all rows."""
+    if spec.wish == "missing='ignore'":
+        return N_DRAWN
+    few = 0 < sum(spec.site_rows) < MANY_ROWS and not spec.grouped and spec.means is None
+    small = bool(spec.site_rows) and max(spec.site_rows) < MANY_ROWS
+    return N_MOST if few else N_MORE if spec.sums_only or small else N_SEEDS
+
+
+def _staying(n_starts: int, spec: FitSpec) -> Mapping[int, int]:
+    """Return how many of so many runs stay in their race; fewer where starts are good ones."""
+    found = spec.algorithm == "auto" and not spec.n_init and _n_seeds(spec) == N_MOST
+    usual = next((keep for most, keep in SHORT.items() if n_starts <= most), HALVING)
+    return MANY if usual is HALVING and found and description_step(spec) else usual
+
+
+def drawn_starts(spec: FitSpec) -> Plan[Starts]:
+    """Plan the starts that a specification asks for, with the rounds that they take."""
+    k, seed, auto = spec.n_clusters, spec.seed, spec.algorithm == "auto"
+    m = spec.m if auto else None
+    n_seeds = spec.n_init or (_n_seeds(spec) if auto else 1)
+    if (start := _given_start(spec)) is not None:
+        return [start], ()
+    if spec.means is not None:
+        return best_seeds(spec.means, k, n_seeds, stream(seed, spec.means.round), m), ()
+    step = description_step(spec)
+    if step is None:
+        n_drawn = spec.n_init or (N_DRAWN if auto else 1)
+        return (yield from drawn(k, n_drawn, site_seeding(spec.init), seed))
+    if spec.init == "auto" and spec.quality != "good" and not spec.sums_only:
+        return (yield from with_fkm(step, k, n_seeds, seed, m))
+    return (yield from from_description(step, k, n_seeds, seed, m))
+
+
+def description_step(spec: FitSpec) -> Description | None:
+    """Return the step that describes all rows by means to start from, if a start needs that.
+
+    Beside a start that is given as centres, it is the one of the default start.
+    """
+    init = "auto" if isinstance(spec.init, np.ndarray) else spec.init
+    if spec.sums_only or init == "sums" or (init == "auto" and _are_tiny(spec)):
+        return _tree(spec)
+    if init not in ("auto", "summaries"):
+        return None
+    if spec.grouped:  # a group is a mean of rows already
+        most, smallest = max(FEWEST_MEANS * spec.n_clusters, GROUPS), spec.smallest
+        return SiteSummaries(most, smallest, 2 * smallest if smallest > 1 else 1)
+    fewer = 2 if max(spec.site_rows, default=0) >= LARGE_SITE else 1
+    share = MEANS_PER_CLUSTER // fewer * spec.n_clusters // max(1, len(spec.site_rows))
+    n_means = max(FEWEST_MEANS * spec.n_clusters, min(share, MOST_MEANS))
+    return SiteSummaries(n_means, spec.smallest, 2 * spec.smallest)
+
+
+def start_step(spec: FitSpec, algorithm: Algorithm) -> Step | None:
+    """Return the step that sites are asked for a start by; None where none is asked for."""
+    given = spec.start is not None or isinstance(spec.init, np.ndarray)
+    if given or not algorithm.needs_centers:
+        return None
+    return description_step(spec) or FKM(spec.n_clusters)
+
+
+def _are_tiny(spec: FitSpec) -> bool:
+    """Return whether most rows are at sites with too few to describe all clusters by themselves."""
+    few = FEWEST_MEANS * spec.n_clusters
+    n_few = sum(n for n in spec.site_rows if n < few)
+    return not spec.grouped and len(spec.site_rows) > 1 and 2 * n_few > sum(spec.site_rows)
+
+
+def _tree(spec: FitSpec) -> VarianceTree:
+    """Return a tree of sums; a coarse one where sites hold back sums over few rows."""
+    k = spec.n_clusters
+    if spec.smallest == 1:
+        fine = max(FEWEST_LEAVES, LEAVES_PER_CLUSTER * k)
+        room = max(COARSE_LEAVES * k, int(sum(spec.site_rows)) // 2) if spec.site_rows else fine
+        return VarianceTree(min(fine, room, MOST_LEAVES), 1, PASSES)
+    return VarianceTree(min(COARSE_LEAVES * k, MOST_LEAVES), max(COARSE_ROWS, spec.smallest))
+
+
+def description(step: Description, n_clusters: int, seed: int) -> Plan[Result]:
+    """Plan weighted means of all rows; they serve any smaller number of clusters as well.
+
+    Where they are fewer than ``n_clusters`` different ones, as of few rows or of small sites with
+    the same rows, smaller groups of rows are asked for. These describe the rows then, unless the
+    sites' limits held back more of them.
+    """
+    best, history = yield from _described(step, seed)
+    for finer in _finer(step):
+        if _differ(best.centers, n_clusters):
+            break
+        state, more = yield from _described(finer, seed)
+        best, history = max(state, best, key=lambda each: len(each.centers)), history + more
+    return Result(best, history, reason(best, len(history)))
+
+
+def _differ(means: Floats, n: int) -> bool:
+    """Return whether at least so many means differ; many do in one column."""
+    if means.size and len(np.unique(means[:, 0])) >= n:
+        return True
+    return len(np.unique(means, axis=0)) >= n
+
+
+def _described(step: Description, seed: int) -> Plan[tuple[State, tuple[Iteration, ...]]]:
+    """Plan one description, with the rounds that it takes."""
+    result = yield from iterate(step, seed=seed)
+    return result.state, result.history
+
+
+def _finer(step: Description) -> list[Description]:
+    """Return the same step for smaller groups of rows, and for single rows."""
+    if isinstance(step, SiteSummaries):
+        finer = [replace(step, rows_per_mean=step.min_rows), SiteSummaries(step.n_means)]
+        return [each for each in dict.fromkeys(finer) if each != step]
+    finest = replace(step, min_rows=1)
+    return [finest] if finest != step else []
+
+
+def from_description(
+    step: Description, n_clusters: int, n_seeds: int, seed: int, m: float | None = None
+) -> Plan[Starts]:
+    """Plan a start from weighted means of all rows: one round of summaries, more of sums alone."""
+    described = yield from description(step, n_clusters, seed)
+    means, rng = described.state, stream(seed, described.state.round)
+    return best_seeds(means, n_clusters, n_seeds, rng, m), described.history
+
+
+def with_fkm(
+    step: Description, n_clusters: int, n_seeds: int, seed: int, m: float | None = None
+) -> Plan[Starts]:
+    """Plan a start from means, joined by the last states of FKM in rounds of its own."""
+    described = from_description(step, n_clusters, n_seeds - FKM_STARTS, seed, m)
+    (starts, history), (states, fkm_history) = yield from gather(
+        [described, _every_state(FKM(n_clusters), FKM_ROUNDS, seed)]
+    )
+    joining = [state for state in states[-FKM_STARTS:] if len(state.centers) == n_clusters]
+    return [*starts, *joining], history + fkm_history[len(history) :]
+
+
+def _every_state(algorithm: Algorithm, rounds: int, seed: int) -> Plan[Starts]:
+    """Plan some rounds of an algorithm that does not converge, and keep every state."""
+    states = [State()]
+    history: tuple[Iteration, ...] = ()
+    for _ in range(rounds):
+        result = yield from iterate(algorithm, states[-1], seed=seed, max_rounds=1)
+        states.append(result.state)
+        history += result.history
+    return states[1:], history
+
+
+def drawn(n_clusters: int, n_seeds: int, seeding: Seeding, seed: int) -> Plan[Starts]:
+    """Plan starts from seeds that the sites draw, clustered at the server; one round."""
+    fkm = FKM(n_clusters, client_init=seeding)
+    runs = yield from gather([iterate(fkm, seed=seed + i, max_rounds=1) for i in range(n_seeds)])
+    return [result.state for result in runs], runs[0].history

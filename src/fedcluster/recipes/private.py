@@ -1,0 +1,600 @@
+"""A clustering by k-means whose every answer has noise, and the fit under its budget.
+
+Plan of a clustering by k-means whose every answer has noise, within one budget.
+
+The start decides, and takes the larger part of the budget; then two rounds of relative updates, or
+more where there are plenty of rows.
+
+    1  `BoxMoments`           where the rows lie and how far they spread
+    2  `BallScatter`          directions along which they vary, beyond three columns
+    3  `GridCells`            cells with noisy counts, clustered at the server: k centres
+    4  `RelativeLloyd`        the centres move to the means of their rows
+
+What all answers cost together is fixed before any row is read: the sum of 1 / (2 noise^2) is the
+rho of the budget, exactly. The single multipliers are fixed then, too, unless the number of rows is
+not public: then the noisy one of the first answer says how many rounds share the rest, and costs
+add up as before (A. Smith & A. Thakurta, Fully adaptive composition for Gaussian differential
+privacy, 2022). Everything besides the noise is deterministic, and what the server does with noisy
+sums costs nothing.
+
+Counts that noise made negative or small are no rows: the counts are replaced by the nearest ones,
+in the sense of least squares, that are at least 0 and add up to the noisy number of rows (M. Hay,
+V. Rastogi, G. Miklau & D. Suciu, VLDB 2010, on constraints as a way to take noise away; the
+projection is that of J. Duchi et al., ICML 2008, figure 1).
+
+Fit under a privacy budget: what it needs, and the account of what was asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from math import log2, prod, sqrt
+from typing import Any, Unpack
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.ndimage import uniform_filter
+
+from fedcluster._random import stream
+from fedcluster._specifications import Fit, FitSpec
+from fedcluster.algorithms import Lloyd
+from fedcluster.algorithms.private import MOST_CELLS, BallScatter, BoxMoments, GridCells, clipped
+from fedcluster.algorithms.relative_lloyd import APART, RelativeLloyd, radii
+from fedcluster.core import (
+    Algorithm,
+    Answers,
+    Engine,
+    Floats,
+    Introduction,
+    Iteration,
+    PlannedStep,
+    Result,
+    SiteInfo,
+    State,
+    Step,
+    Summary,
+    Task,
+)
+from fedcluster.errors import InputError
+from fedcluster.preprocessing import Preprocessor
+from fedcluster.privacy._accounting import Budget, noise_of, rho_of
+from fedcluster.recipes._seeds import best_seeds
+from fedcluster.rounds import Plan, server_update
+
+PRIVATE_STEPS: tuple[PlannedStep, ...] = (BoxMoments, GridCells, RelativeLloyd)
+"""The steps that every private clustering asks."""
+
+MOMENTS, SCATTER, CELLS = 0.05, 0.15, 0.4
+"""Parts of rho that the first three releases take; without the second, see `PLAIN_CELLS`."""
+
+PLAIN_CELLS = 0.5
+"""Part of rho of the cells of at most three columns, where no second moments are asked for."""
+
+LAST = 0.7
+"""Part of what is left for the rounds of updates that the last of them takes."""
+
+ROUNDS, MOST_ROUNDS, PLENTY = 2, 8, 50.0
+"""Rounds of updates, at least and at most, and the rows of a cluster, in noise multipliers of the
+whole budget and roots of the columns, from which each doubling allows one more."""
+
+GRID_AXES = 3
+"""Axes, at most, of a grid of counts alone; cells along more are wide, and have sums."""
+
+REACH, WIDER = 3.0, 1.3
+"""Ends of a grid in deviations of the rows, and a radius in their root mean squared length."""
+
+MOST_GRID = 1 << 15
+"""Cells of a grid, at most."""
+
+FEWEST_CELLS, MOST_AVERAGED, ROWS_SEEN = 4, 4096, 0.15
+"""The fewest cells for each cluster of a grid of counts; the most with sums, and how many of them
+for each row that stands out of the noise."""
+
+NARROWER = 2.5
+"""Ends of a grid with sums in deviations of the rows."""
+
+TIGHT, LOOSE = 1.5, 2.5
+"""Radius of updates in root mean squared distances, for the fewest rounds and where more follow."""
+
+WIDEST = 2.0
+"""First radius, in median distances of a centre to the nearest other one, at most."""
+
+STANDING_OUT = 3.0
+"""Deviations of the noise by which the count of a cell, or of it and its neighbours, stands out."""
+
+FLATTEST = 0.01
+"""Variance along an axis, in that of the first one, at least."""
+
+SEEN = 12.0
+"""Rows of a cluster at least, in noise multipliers of the whole budget and roots of the columns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Releases:
+    """The answers that a private clustering asks for, each with its noise.
+
+    Parameters
+    ----------
+    noises : mapping of str to float
+        The noise multiplier of each release: moments, perhaps scatter, cells, and the rounds of
+        updates from 1.
+    n_axes : int
+        Axes along which the rows are described for the start.
+    n_noises : float
+        Independent noises in the total of all sites' answers: as many as sites, where each adds
+        its own in full, and 1 where they share one.
+    """
+
+    noises: Mapping[str, float]
+    n_axes: int
+    n_noises: float = 1.0
+
+    @classmethod
+    def planned(
+        cls,
+        budget: Budget,
+        n_clusters: int,
+        n_columns: int,
+        n_noises: float = 1.0,
+        n_rows: float = 0.0,
+    ) -> Releases:
+        """Return the releases whose costs add up to a budget; more for more rows.
+
+        Examples
+        --------
+        >>> from fedcluster.privacy._accounting import rho_of
+        >>> releases = Releases.planned(Budget(1.0, 1e-6), n_clusters=5, n_columns=20)
+        >>> list(releases.noises), releases.n_axes
+        (['moments', 'scatter', 'cells', 'update 1', 'update 2'], 4)
+        >>> abs(rho_of(releases.noises.values()) - Budget(1.0, 1e-6).rho) < 1e-12
+        True
+        """
+        n_axes, start = n_columns, {"moments": MOMENTS, "cells": PLAIN_CELLS}
+        if n_columns > GRID_AXES:
+            n_axes = min(n_columns, max(n_clusters - 1, 1))
+            start = {"moments": MOMENTS, "scatter": SCATTER, "cells": CELLS}
+        least = fewest_rows(n_clusters, n_columns, budget, n_noises)
+        more = log2(max(n_rows * SEEN / (PLENTY * least), 1.0))
+        rounds, left = min(ROUNDS + int(more), MOST_ROUNDS), 1.0 - sum(start.values())
+        earlier = [left * (1.0 - LAST) / (rounds - 1)] * (rounds - 1)
+        updates = {f"update {i}": x for i, x in enumerate([*earlier, left * LAST], start=1)}
+        noises = {name: noise_of(share * budget.rho) for name, share in (start | updates).items()}
+        return cls(noises, n_axes, n_noises)
+
+    def scale(self, name: str) -> float:
+        """Return the deviation of the noise on the total of a count that has all of a release."""
+        return self.noises[name] * sqrt(self.n_noises)
+
+    @property
+    def spread(self) -> float:
+        """Radius of updates in root mean squared distances."""
+        return LOOSE if f"update {ROUNDS + 1}" in self.noises else TIGHT
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Box:
+    """What noisy moments tell of all rows.
+
+    Attributes
+    ----------
+    n_rows : float
+        Their number.
+    mean, variance : ndarray of shape (d,)
+        Of the columns.
+    noise : float
+        Deviation of the noise in a variance.
+    """
+
+    n_rows: float
+    mean: Floats
+    variance: Floats
+    noise: float
+
+    @classmethod
+    def from_total(cls, total: Summary, noise: float) -> _Box:
+        """Return what a total tells whose sums have noise of this deviation."""
+        n, (sums, squares) = max(float(total.weights[0]), 1.0), np.split(total.sums[0], 2)
+        mean = np.clip(sums / n, -1.0, 1.0)
+        least = min(2.0 * noise / n, 0.3)
+        return cls(n, mean, np.clip(squares / n - mean**2, least, 1.0), noise / n)
+
+    @property
+    def radius(self) -> float:
+        """Length, about the mean, that most rows do not exceed."""
+        return WIDER * sqrt(float(self.variance.sum()))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Frame:
+    """Axes along which rows are described for the start.
+
+    Attributes
+    ----------
+    box : _Box
+        Where the rows lie.
+    axes : ndarray of shape (q, d)
+        Orthonormal directions.
+    variances : ndarray of shape (q,)
+        Of the rows along them.
+    """
+
+    box: _Box
+    axes: Floats
+    variances: Floats
+
+    def asked(self, low: Floats, high: Floats, bins: Floats) -> State:
+        """Return the state that `GridCells` is asked about."""
+        radius = np.array([self.box.radius])
+        cells = {"low": low, "high": high, "bins": bins, "radius": radius}
+        return State(self.box.mean[None], np.zeros(1), memory={"axes": self.axes, **cells})
+
+
+def private_clustering(
+    fit: FitSpec, budget: Budget, *, n_rows: float | None, n_columns: int, n_noises: float = 1.0
+) -> Plan[Result]:
+    """Plan a private k-means of rows that lie in [-1, 1]^d.
+
+    Parameters
+    ----------
+    fit : FitSpec
+        Its ``n_clusters`` and ``seed``.
+    budget : Budget
+        What all answers together may cost.
+    n_rows : float or None
+        Number of rows of all sites, where it is public.
+    n_columns : int
+        d.
+    n_noises : float, default=1
+        Number of independent noises in a total: of the sites, where each adds its own in full.
+
+    Returns
+    -------
+    Plan of Result
+        Centres in [-1, 1]^d by falling weight; the weights and the inertia have noise. The
+        inertia is that of rows clipped to the last radius.
+
+    Raises
+    ------
+    InputError
+        If the rows are too few: before the first question where their number is public, else
+        after the first answer, which costs a twentieth of the budget.
+    """
+    k, releases = fit.n_clusters, Releases.planned(budget, fit.n_clusters, n_columns, n_noises)
+    least = fewest_rows(k, n_columns, budget, n_noises)
+    if n_rows is not None:
+        check_rows(n_rows, least, k, budget)
+    step = BoxMoments()
+    total = yield from _asked(step, State(), releases.noises["moments"], fit.seed)
+    shape = step.sensitivity(State(), n_columns)
+    box = _Box.from_total(total, releases.scale("moments") * shape.sums / sqrt(1 - shape.share))
+    if n_rows is None:
+        n_rows = box.n_rows
+        check_rows(n_rows, least, k, budget)
+    releases = Releases.planned(budget, k, n_columns, n_noises, n_rows)
+    frame = yield from _frame(box, releases, fit.seed)
+    start = yield from _start(frame, releases, fit)
+    return (yield from _refined(start, releases, fit.seed))
+
+
+def fewest_rows(n_clusters: int, n_columns: int, budget: Budget, n_noises: float = 1.0) -> float:
+    """Return the fewest rows that a private clustering is of use for, measured on many kinds.
+
+    Examples
+    --------
+    >>> round(fewest_rows(16, 2, Budget(1.0, 1e-6)), -1)
+    1150.0
+    """
+    return SEEN * sqrt(n_columns) * n_clusters * noise_of(budget.rho) * sqrt(n_noises)
+
+
+def check_rows(n_rows: float, least: float, n_clusters: int, budget: Budget) -> None:
+    """Refuse to spend a budget on too few rows.
+
+    Raises
+    ------
+    InputError
+        Saying how many are needed.
+    """
+    if n_rows < least:
+        raise InputError(
+            f"{n_rows:,.0f} rows are too few for {n_clusters} clusters with epsilon "
+            f"{budget.epsilon:g}: about {least:,.0f} are needed; raise epsilon, ask for fewer "
+            "clusters, or add sites"
+        )
+
+
+def _asked(step: Step, state: State, noise: float, seed: int) -> Plan[Summary]:
+    """Plan one question with noise; return the total of the answers."""
+    [answers] = yield [Task(step, state, seed, noise=noise)]
+    return answers.total()
+
+
+def _frame(box: _Box, releases: Releases, seed: int) -> Plan[_Frame]:
+    """Plan the axes along which the rows are described."""
+    d = len(box.mean)
+    if "scatter" not in releases.noises:
+        return _Frame(box, np.eye(d), box.variance)
+    state = State(box.mean[None], np.zeros(1), memory={"radius": np.array([box.radius])})
+    total = yield from _asked(BallScatter(), state, releases.noises["scatter"], seed)
+    values, vectors = np.linalg.eigh(BallScatter.matrix(total))
+    first = np.argsort(values)[::-1][: releases.n_axes]
+    variances = np.maximum(values[first], 0.0) * box.radius**2 / box.n_rows
+    least = FLATTEST * max(float(variances[0]), 1e-12)
+    return _Frame(box, vectors[:, first].T, np.maximum(variances, least))
+
+
+def _start(frame: _Frame, releases: Releases, fit: FitSpec) -> Plan[State]:
+    """Plan the start: cells of the rows, clustered."""
+    cells = _counted if releases.n_axes <= GRID_AXES else _averaged
+    points, counts = yield from cells(frame, releases, fit)
+    means = State(points, nearest_counts(counts, frame.box.n_rows))
+    [seeds] = best_seeds(means, fit.n_clusters, 1, stream(fit.seed, 0))
+    centers = np.clip(frame.box.mean + seeds.centers @ frame.axes, -1.0, 1.0)
+    radius = _first_radius(centers, seeds.weights, frame.box, releases.spread)
+    return State(centers, seeds.weights, memory={"radius": np.full(len(centers), radius)})
+
+
+def _first_radius(centers: Floats, weights: Floats, box: _Box, spread: float) -> float:
+    """Return the first radius: by the centres' distances, or more where rows spread more."""
+    middle = weights @ centers / weights.sum()
+    between = weights @ ((centers - middle) ** 2).sum(axis=1) / weights.sum()
+    unsure = 2.0 * box.noise * sqrt(len(box.variance))
+    within = max(float(box.variance.sum() - between) - unsure, 0.0)
+    usual = float(radii(State.at(centers))[0])
+    return float(np.clip(spread * sqrt(within), usual, WIDEST / APART * usual))
+
+
+def _counted(frame: _Frame, releases: Releases, fit: FitSpec) -> Plan[tuple[Floats, Floats]]:
+    """Plan the middles (cells, q) of small cells, with their noisy counts where there are rows."""
+    box, q, ends = frame.box, len(frame.axes), REACH * np.sqrt(frame.variances)
+    low, high = -ends, ends
+    if q == len(box.mean):  # the axes are the columns
+        low, high = np.maximum(low, -1.0 - box.mean), np.minimum(high, 1.0 - box.mean)
+    noise = releases.scale("cells")
+    bins = _bins(high - low, n_grid_cells(box.n_rows, noise, q, fit.n_clusters))
+    state = frame.asked(low, high, bins)
+    total = yield from _asked(GridCells(), state, releases.noises["cells"], fit.seed)
+    there = standing_out(total.weights.reshape(bins.astype(int)), noise).ravel()
+    if np.count_nonzero(there) < fit.n_clusters:
+        there[:] = True
+    return GridCells.middles(state)[there], total.weights[there]
+
+
+def _averaged(frame: _Frame, releases: Releases, fit: FitSpec) -> Plan[tuple[Floats, Floats]]:
+    """Plan the noisy means (cells, q) of the rows in wide cells, with their noisy counts."""
+    box, ends = frame.box, NARROWER * np.sqrt(frame.variances)
+    n_cells = ROWS_SEEN * box.n_rows / releases.scale("cells")
+    bins = _widest_cut(2.0 * ends, min(n_cells, MOST_AVERAGED))
+    state = frame.asked(-ends, ends, bins)
+    total = yield from _asked(GridCells(means=True), state, releases.noises["cells"], fit.seed)
+    points = clipped(total.sums / np.maximum(total.weights, 1e-9)[:, None], 1.0)
+    return points * box.radius, total.weights
+
+
+def standing_out(counts: Floats, noise: float) -> NDArray[np.bool_]:
+    """Return which counts of a grid, of any shape, are more than noise, alone or with neighbours.
+
+    Far from all rows there is noise alone; without this, clusters would be looked for there.
+
+    Examples
+    --------
+    >>> standing_out(np.array([0.0, 2.0, 0.0, 0.0, 9.0, 1.0]), noise=2.0)
+    array([False, False, False, False,  True,  True])
+    """
+    window = counts.ndim * (3,)
+    near = uniform_filter(counts, window, mode="constant") * 3.0**counts.ndim
+    cells = uniform_filter(np.ones_like(counts), window, mode="constant") * 3.0**counts.ndim
+    alone = counts > STANDING_OUT * noise
+    together: NDArray[np.bool_] = near > STANDING_OUT * noise * np.sqrt(cells)
+    return alone | together
+
+
+def n_grid_cells(n_rows: float, noise: float, n_axes: int, n_clusters: int) -> float:
+    """Return how many cells a grid should have: more where more rows stand out of the noise.
+
+    The rule of Su et al., (n epsilon / 10)^(2 q / (2 + q)), with q times the noise in the place
+    of 10 / epsilon.
+
+    Examples
+    --------
+    >>> round(n_grid_cells(3200, 6.0, 2, 16))
+    267
+    """
+    cells = (n_rows / (n_axes * noise)) ** (2 * n_axes / (2 + n_axes))
+    return float(np.clip(cells, FEWEST_CELLS * n_clusters, MOST_GRID))
+
+
+def _bins(lengths: Floats, n_cells: float) -> Floats:
+    """Return in how many bins to part each length, for so many nearly cubic cells."""
+    side = (float(np.prod(lengths)) / n_cells) ** (1 / len(lengths))
+    bins: Floats = np.maximum(1.0, np.round(lengths / side))
+    while prod(bins.tolist()) > MOST_CELLS:
+        bins = np.maximum(1.0, np.floor(bins * 0.9))
+    return bins
+
+
+def _widest_cut(lengths: Floats, n_cells: float) -> Floats:
+    """Return in how many bins to part each length: one more where they are widest, in turn.
+
+    Examples
+    --------
+    >>> _widest_cut(np.array([4.0, 2.0, 0.1]), n_cells=8)
+    array([4., 2., 1.])
+    """
+    bins = np.ones(len(lengths))
+    while True:
+        more = bins.copy()
+        more[int((lengths / bins).argmax())] += 1
+        if prod(more.tolist()) > min(n_cells, MOST_CELLS):
+            return bins
+        bins = more
+
+
+def nearest_counts(counts: Floats, total: float) -> Floats:
+    """Return the nearest numbers of at least 0 that add up to a total.
+
+    Examples
+    --------
+    >>> nearest_counts(np.array([5.0, -2.0, 1.0, 2.0]), 4.0)
+    array([3.5, 0. , 0. , 0.5])
+    """
+    falling = np.sort(counts)[::-1]
+    less = (np.cumsum(falling) - total) / np.arange(1, len(counts) + 1)
+    last = int(np.flatnonzero(falling > less)[-1])
+    nearest: Floats = np.maximum(counts - less[last], 0.0)
+    return nearest
+
+
+def _refined(start: State, releases: Releases, seed: int) -> Plan[Result]:
+    """Plan the rounds of relative updates from a start."""
+    step, history = RelativeLloyd(releases.spread), list[Iteration]()
+    state = replace(start, round=0)
+    for name in (name for name in releases.noises if name.startswith("update")):
+        [answers] = yield [Task(step, state, seed, noise=releases.noises[name])]
+        state, done = server_update(step, state, answers, seed)
+        state = replace(state, centers=np.clip(state.centers, -1.0, 1.0))
+        history.append(done)
+    order = np.argsort(-state.weights, kind="stable")
+    final = State(
+        state.centers[order], state.weights[order], round=state.round, inertia=state.inertia
+    )
+    algorithm: Algorithm = Lloyd()
+    return Result(final, tuple(history), "ended when the budget was spent", algorithm)
+
+
+@dataclass(frozen=True, slots=True)
+class PrivacySpent:
+    """What the answers to a job have cost, as ``privacy`` of ``model.json`` holds it.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        The privacy loss that is exceeded with probability delta at most.
+    group_size : int
+        The records that one person has, at most, to whom that applies.
+    rho : float
+        The same as zero-concentrated differential privacy counts it, of one record; it adds up.
+    answers : int
+        Answers with noise of each site.
+    budget : float
+        The epsilon that might be spent.
+    """
+
+    epsilon: float
+    delta: float
+    group_size: int
+    rho: float
+    answers: int
+    budget: float
+
+    def plain(self) -> dict[str, Any]:
+        """Return the account as JSON can hold it."""
+        return asdict(self)
+
+
+class AccountedEngine:
+    """Engine that asks another one, with noise only, and counts what that costs.
+
+    Parameters
+    ----------
+    engine : Engine
+        Who is asked.
+    budget : Budget
+        What all answers together may cost.
+
+    Raises
+    ------
+    InputError
+        Where a task has no noise, or would cost more than is left; then nothing is asked.
+    """
+
+    def __init__(self, engine: Engine, budget: Budget) -> None:
+        self._engine, self._budget = engine, budget
+        self._noises: list[float | None] = []
+
+    def introduce(self, **asked: Unpack[Introduction]) -> tuple[SiteInfo, ...]:
+        """Return what the sites tell of themselves but for kinds, texts and labels."""
+        if asked.get("columns") or asked.get("labels"):
+            raise InputError("under a privacy budget, no kinds, texts or labels are asked for")
+        return self._engine.introduce(**asked)
+
+    def ask(self, tasks: Sequence[Task], sites: Iterable[str] | None = None) -> list[Answers]:
+        """Carry all tasks of one round to the sites, and count them before."""
+        noises = [*self._noises, *(task.noise for task in tasks)]
+        if not self._budget.allows(rho_of(noises)):
+            raise InputError(
+                "a question has no noise, or not enough for the privacy budget: nothing was asked"
+            )
+        self._noises = noises
+        return self._engine.ask(tasks, sites)
+
+    @property
+    def spent(self) -> PrivacySpent:
+        """Return what was spent so far."""
+        budget, rho = self._budget, rho_of(self._noises)
+        return PrivacySpent(
+            budget.spent(rho),
+            budget.delta,
+            budget.group_size,
+            rho,
+            len(self._noises),
+            budget.epsilon,
+        )
+
+
+def budget_of(fit: Fit) -> Budget:
+    """Return the privacy budget of a fit."""
+    assert fit.epsilon is not None
+    return Budget(float(fit.epsilon), float(fit.delta), int(fit.group_size))
+
+
+def box_of(fit: Fit, columns: Sequence[str]) -> Preprocessor:
+    """Return what brings rows into the box, by the public bounds of a fit.
+
+    Raises
+    ------
+    InputError
+        If a column has no bounds, or bounds have no column.
+    """
+    given = fit.bounds
+    assert given is not None  # or the fit was refused
+    if not isinstance(given, Mapping):
+        low, high = (np.broadcast_to(np.asarray(side, float), len(columns)) for side in given)
+        return Preprocessor.in_box(columns, low.tolist(), high.tolist())
+    lacking = sorted(set(columns) - set(given)) or sorted(set(given) - set(columns))
+    if lacking:
+        raise InputError(
+            f"bounds must name each of the columns {', '.join(columns)}, and no others: "
+            f"{lacking[0]!r}"
+        )
+    sides = [given[name] for name in columns]
+    return Preprocessor.in_box(columns, [low for low, _ in sides], [high for _, high in sides])
+
+
+def n_noises_of(sites: Sequence[SiteInfo]) -> int:
+    """Return about how many noises, each of them all that was asked for, a total of sites has.
+
+    Examples
+    --------
+    >>> n_noises_of([SiteInfo(name) for name in "abc"])
+    3
+    >>> from fedcluster.core import Limit
+    >>> told = (Limit("PrivacyBudget", (("epsilon", 1.0), ("colluders", 2))),)
+    >>> n_noises_of([SiteInfo(name, told, secure=True) for name in "abcdefghij"])
+    1
+    """
+    noises = 0.0
+    for site in sites:
+        told = {key: value for limit in site.limits for key, value in limit.parameters}
+        together = site.secure and isinstance(told.get("colluders"), int)
+        noises += 1 / max(len(sites) - told["colluders"], 1) if together else 1.0
+    return max(round(noises), 1)
+
+
+def n_rows_of(fit: Fit, sites: Iterable[SiteInfo]) -> float | None:
+    """Return how many rows there are, as stated or as sites of this process tell; None unknown."""
+    if fit.n_rows is not None:
+        return float(fit.n_rows)
+    told = [site.n_rows for site in sites]
+    return None if None in told else float(sum(n for n in told if n is not None))

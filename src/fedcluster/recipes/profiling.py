@@ -1,0 +1,325 @@
+"""Plan of profiling clusters: two rounds about rows in the units of their columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import inf
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedcluster._assigned_rows import AssignedRows
+from fedcluster._cluster_names import proposed
+from fedcluster._profiles import ColumnProfile, NumberProfile, Profiles, TextProfile
+from fedcluster.algorithms import Lloyd
+from fedcluster.core import Algorithm, Answers, Assigns, Floats, PlannedStep, State, Task
+from fedcluster.metrics.columns import ClusterCells, ClusterColumns, n_texts
+from fedcluster.metrics.silhouettes import ClusterSilhouettes, silhouettes_by_cluster
+from fedcluster.preprocessing import Category, PreprocessingSpec, Preprocessor
+from fedcluster.preprocessing._quantiles import MOST_CELLS, SMALL
+from fedcluster.rounds import Plan, gather, with_preprocessing
+
+Layout = Sequence[tuple[str, tuple[str, ...] | None, NDArray[np.intp]]]
+"""Columns of rows as they are told: the name, the levels of a text, the places in a row."""
+
+
+def profiling(
+    centers: Floats,
+    columns: Sequence[str],
+    told: Preprocessor | None = None,
+    *,
+    names: Sequence[str] = (),
+    smallest: int = 1,
+) -> Plan[Profiles]:
+    """Plan two rounds that tell of the rows of each cluster, column by column.
+
+    The first brings means, spreads and levels; the second these again about the means, so that an
+    offset costs no digits, and counts in cells around the medians.
+
+    Parameters
+    ----------
+    centers : ndarray of shape (k, p)
+        A point near the rows of each cluster, in the columns of rows as they are told.
+    columns : sequence of str
+        The names of the columns, where rows are told as they are.
+    told : Preprocessor, optional
+        How the sites tell them otherwise; its columns have the names.
+    names : sequence of str, optional
+        What the clusters are called; by default names are proposed.
+    smallest : int, default=1
+        The smallest group of rows that all sites let through.
+
+    Returns
+    -------
+    Plan of Profiles
+        To be asked about rows that come with their clusters.
+
+    Examples
+    --------
+    >>> from fedcluster import Client, Data, LocalEngine
+    >>> from fedcluster.rounds import run_plan
+    >>> north = Client("north", Data(np.array([[40.0], [42.0], [44.0]])))
+    >>> south = Client("south", Data(np.array([[80.0], [84.0]])))
+    >>> plan = profiling(np.array([[40.0], [80.0]]), ["age"])
+    >>> profiles = run_plan(plan, LocalEngine([north, south])).value
+    >>> profiles.columns[0].means, profiles.names
+    (array([42., 82., 58.]), ('younger', 'older'))
+    """
+    layout = _layout(columns, told)
+    state = State(np.array(centers), np.zeros(len(centers)), memory={"texts": _texts(layout)})
+    [answers] = yield [Task(ClusterColumns(), state, everyone=True)]
+    first = _Sums(state, answers)
+    about = State(first.points, state.weights, round=1, memory=state.memory)
+    cells = _cells(layout, first, smallest)
+    again, *counted = yield [Task(ClusterColumns(), about, everyone=True), *cells]
+    sums = _Sums(about, again)
+    medians = np.full((2, *sums.weights_of_all.shape), np.nan)
+    for task, answer in zip(cells, counted, strict=True):
+        places = task.state.memory["columns"].astype(int)
+        medians[:, :, places] = _medians(task.state, answer, sums.weights_of_all[:, places])
+    profiles = Profiles(sums.sizes, tuple(_profile(each, sums, medians) for each in layout))
+    return profiles.named(names or proposed(profiles))
+
+
+def profile_steps(
+    n_clusters: int, preprocessor: Preprocessor | PreprocessingSpec | None
+) -> list[PlannedStep]:
+    """Return the steps that profiles of so many clusters ask whatever the rows are."""
+    if n_clusters < 2 or (preprocessor is not None and preprocessor.missing == "ignore"):
+        return [ClusterColumns]
+    return [ClusterColumns, ClusterSilhouettes]
+
+
+def profiles_of(
+    state: State,
+    algorithm: Algorithm | None = None,
+    preprocessor: Preprocessor | None = None,
+    columns: Sequence[str] = (),
+    *,
+    names: Sequence[str] = (),
+    smallest: int = 1,
+) -> Plan[Profiles]:
+    """Plan the profiles of the clusters of a final state, in the units of the columns.
+
+    Parameters
+    ----------
+    state : State
+        The clusters.
+    algorithm : Algorithm, optional
+        What found them: it assigns the rows where it does that itself.
+    preprocessor : Preprocessor, optional
+        How rows are prepared before they are assigned.
+    columns, names, smallest
+        As of `profiling`.
+    """
+    k, told = len(state.centers) or len(state.weights), preprocessor and preprocessor.as_found
+    if len(state.centers):
+        centers = state.centers if preprocessor is None else preprocessor.invert(state.centers)
+    else:
+        centers = np.zeros((k, len(columns) if told is None else told.n_columns_out))
+    plan = profiling(centers, columns, told, names=names, smallest=smallest)
+    plan = with_preprocessing(plan, assigned_rows(state, algorithm, preprocessor, told))
+    if len(state.centers) < 2 or (preprocessor and preprocessor.missing == "ignore"):
+        return plan
+    how = assigned_rows(state, algorithm, preprocessor)
+    return _with_silhouettes(plan, with_preprocessing(_silhouettes(state.centers), how))
+
+
+def _with_silhouettes(plan: Plan[Profiles], silhouettes: Plan[Floats]) -> Plan[Profiles]:
+    """Plan profiles and silhouettes in the same rounds."""
+    plans: list[Plan[Any]] = [plan, silhouettes]
+    profiles, both = yield from gather(plans)
+    found: Profiles = replace(profiles, silhouettes=both)
+    return found
+
+
+def _silhouettes(centers: Floats) -> Plan[Floats]:
+    """Plan one round about the silhouettes of each cluster: their mean and spread, (2, k)."""
+    [answers] = yield [Task(ClusterSilhouettes(), State.at(centers), everyone=True)]
+    return silhouettes_by_cluster(answers.total())
+
+
+def assigned_rows(
+    state: State,
+    algorithm: Algorithm | None,
+    preprocessor: Preprocessor | None,
+    told: Preprocessor | None = None,
+) -> AssignedRows:
+    """Return the transform that prepares rows and assigns them to clusters, as `predict` does.
+
+    Parameters
+    ----------
+    state, algorithm, preprocessor
+        As of `profiles_of`.
+    told : Preprocessor, optional
+        How rows with clusters are told; by default as they were assigned.
+    """
+    if isinstance(algorithm, Assigns):
+        asked = Task(algorithm, replace(state, inertia=0.0, converged=False))
+    else:
+        asked = Task(Lloyd(), State.at(state.centers))
+    return AssignedRows(preprocessor, asked, told)
+
+
+def _layout(columns: Sequence[str], told: Preprocessor | None) -> Layout:
+    """Return the columns of rows that a preprocessor tells, or of these numbers."""
+    if told is None:
+        return [(name, None, np.array([j])) for j, name in enumerate(columns)]
+    stops = np.cumsum([len(column.names) for column in told.columns])
+    every = zip(told.columns, stops, strict=True)
+    return [
+        (
+            column.name,
+            column.all_levels if isinstance(column, Category) else None,
+            np.arange(stop - len(column.names), stop),
+        )
+        for column, stop in every
+    ]
+
+
+def _texts(layout: Layout) -> Floats:
+    """Return for each place in a row the number of its text, 0 of numbers."""
+    is_text = [levels is not None for _, levels, _ in layout]
+    texts = np.where(is_text, np.cumsum(is_text), 0)
+    return np.repeat(texts, [len(places) for *_, places in layout]).astype(np.float64)
+
+
+class _Sums:
+    """Sums of the columns of k clusters, from the answers to `ClusterColumns`.
+
+    Parameters
+    ----------
+    state : State
+        What was asked about.
+    answers : Answers
+        The answers.
+    """
+
+    def __init__(self, state: State, answers: Answers) -> None:
+        k, d = state.centers.shape
+        total = answers.total()
+        weights = np.maximum(total.weights, 0.0).reshape(k, -1)
+        self.sizes: Mapping[str, Floats] = {
+            site: summary.weights.reshape(k, -1)[:, 0] for site, summary in answers.by_site.items()
+        }
+        self.known, self.weights = weights[:, 1 : 1 + n_texts(state)], weights[:, -d:]
+        safe = np.where(self.weights > 0, self.weights, np.nan)
+        sums = total.sums.reshape(k, -1, 2)[:, -d:] / safe[:, :, None]
+        moved, squares = sums.transpose(2, 0, 1)
+        self._centers, self.texts = state.centers, state.memory["texts"]
+        self.means = state.centers + moved
+        self.spreads = np.sqrt(np.maximum(squares - moved**2, 0.0))
+
+    @property
+    def points(self) -> Floats:
+        """Return the means (k, d), the points that were asked about where there are none."""
+        there = (self.weights > 0) & (self.texts == 0)
+        return np.where(there, self.means, self._centers)
+
+    @property
+    def weights_of_all(self) -> Floats:
+        """Return the weights of clusters and of all of them together, (k + 1, d)."""
+        return np.vstack([self.weights, self.weights.sum(axis=0)])
+
+    @property
+    def moments(self) -> tuple[Floats, Floats]:
+        """Return means and spreads of clusters and of all of them together, (k + 1, d) each."""
+        weights, apart = self.weights, self.points - self.points[0]
+        total = np.where(weights.sum(axis=0) > 0, weights.sum(axis=0), np.nan)
+        mean = (weights * apart).sum(axis=0) / total
+        squares = weights * (np.nan_to_num(self.spreads) ** 2 + (apart - mean) ** 2)
+        spread = np.sqrt(squares.sum(axis=0) / total)
+        means = np.vstack([self.means, self.points[0] + mean])
+        return means, np.vstack([self.spreads, spread])
+
+
+def _cells(layout: Layout, sums: _Sums, smallest: int) -> list[Task]:
+    """Return the task that counts rows around the medians; none without numbers.
+
+    The median lies within a standard deviation of the mean: H. Hotelling & L. M. Solomons, Annals
+    of Mathematical Statistics 3, 1932.
+    """
+    numbers = [int(places[0]) for _, levels, places in layout if levels is None]
+    if not numbers:
+        return []
+    held = np.array([sizes > 0 for sizes in sums.sizes.values()]).sum(axis=0)
+    rows = np.maximum(SMALL, 2.0 * smallest * np.append(held, len(sums.sizes)))
+    rows = rows if smallest > 1 else np.full(len(rows), float(SMALL))
+    means, spreads = (np.nan_to_num(each) for each in sums.moments)
+    edges = np.empty((len(rows), len(numbers), MOST_CELLS + 3))
+    for j, t in np.ndindex(edges.shape[:2]):
+        i = numbers[t]
+        n_cells = int(np.clip(sums.weights_of_all[j, i] // rows[j], 2, MOST_CELLS))
+        reach = 1.001 * spreads[j, i] + 4 * np.spacing(abs(means[j, i]))
+        cuts = np.linspace(means[j, i] - reach, means[j, i] + reach, n_cells + 1)
+        edges[j, t] = np.pad(np.r_[-inf, cuts, inf], (0, MOST_CELLS - n_cells), mode="edge")
+    memory = {"columns": np.array(numbers, float), "edges": edges[:-1], "overall": edges[-1]}
+    state = State(sums.points, np.zeros(len(sums.points)), round=1, memory=memory)
+    return [Task(ClusterCells(), state, everyone=True)]
+
+
+def _medians(state: State, answers: Answers, weights: Floats) -> Floats:
+    """Return the medians and the steps to which they are known, (2, k + 1, t)."""
+    edges = np.concatenate([state.memory["edges"], state.memory["overall"][None]])
+    counts = np.maximum(answers.total().weights, 0.0).reshape(*edges.shape[:2], -1)
+    medians = np.full((2, *weights.shape), np.nan)
+    for place in np.ndindex(weights.shape):
+        if counts[place].any():
+            medians[(slice(None), *place)] = _median(
+                counts[place], edges[place], float(weights[place])
+            )
+    return medians
+
+
+def _median(counts: Floats, edges: Floats, weight: float) -> tuple[float, float]:
+    """Return the median of rows in cells, and the width of where it may lie.
+
+    It is the mean of the values of two ranks, the same one where the weight is odd. Rows that
+    limits hide may lie anywhere.
+
+    Examples
+    --------
+    >>> _median(np.array([0.0, 2.0, 2.0, 0.0]), np.array([-inf, 0.0, 1.0, 2.0, inf]), 4.0)
+    (1.0, 1.0)
+    """
+    place = 0.5 * max(weight - 1.0, 0.0)
+    hidden = max(weight - counts.sum(), 0.0)
+    hidden = hidden if hidden > 1e-9 * weight else 0.0
+    values, widths = [], []
+    upto = np.cumsum(counts)
+    for rank in (np.floor(place), np.ceil(place)):
+        first, last = (_cell(upto, max(rank - less, 0.0)) for less in (hidden, 0.0))
+        low, high = _ends(edges, first)[0], _ends(edges, last)[1]
+        cell = _cell(upto, max(rank - hidden / 2, 0.0))
+        start, stop = _ends(edges, cell)
+        inside = (rank - hidden / 2 + 0.5 - upto[cell] + counts[cell]) / counts[cell]
+        values.append(start + (stop - start) * min(max(inside, 0.0), 1.0))
+        widths.append(high - low)
+    return float(sum(values)) / 2, max(widths)
+
+
+def _cell(upto: Floats, rank: float) -> int:
+    """Return the cell that holds the row of a rank: the first with more weight up to its end."""
+    return int(min(np.searchsorted(upto, rank, side="right"), np.argmax(upto >= upto[-1])))
+
+
+def _ends(edges: Floats, cell: int) -> tuple[float, float]:
+    """Return where a cell begins and ends; one that reaches to infinity is at its finite end."""
+    start, stop = float(edges[cell]), float(edges[cell + 1])
+    return (stop, stop) if start == -inf else (start, start) if stop == inf else (start, stop)
+
+
+def _profile(
+    column: tuple[str, tuple[str, ...] | None, NDArray[np.intp]], sums: _Sums, medians: Floats
+) -> ColumnProfile:
+    """Return the profile of one column."""
+    name, levels, places = column
+    weights = sums.weights_of_all
+    if levels is not None:
+        known = sums.known[:, int(sums.texts[places[0]]) - 1]
+        return TextProfile(name, levels, np.append(known, known.sum()), weights[:, places])
+    j = int(places[0])
+    means, spreads = (each[:, j] for each in sums.moments)
+    return NumberProfile(name, weights[:, j], means, spreads, *medians[:, :, j])

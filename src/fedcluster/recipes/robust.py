@@ -1,0 +1,590 @@
+"""Clustering despite sites that lie, and the influence of each site on a clustering.
+
+Influence of each site on a clustering, from the answers of its last round; takes no round.
+
+c_j    the centres, c_ij those of the same server step without site i, s_j the spread of a cluster
+shift  |c_j - c_ij| / s_j
+J_i    inertia of the other sites' rows about c_ij; about c_j it is larger by the sum of
+n_j |c_j - c_ij|^2 over the others' rows, with the clusters as they are
+
+Clustering that up to F lying sites cannot steer, at the server, from each site's answers.
+
+D. Yin, Y. Chen, K. Ramchandran & P. Bartlett, Byzantine-robust distributed learning, ICML 2018,
+take the median or a trimmed mean of what sites send, by coordinate. Here for each cluster, of which
+a site has n_i rows with the mean m_i:
+
+    weight:     w_i = min(n_i, most), so that no F sites weigh more than all others together
+    reference:  r = weighted median of the m_i by coordinate, with weights min(n_i, their median)
+    apart:      u_i = |m_i - r|^2 / (s^2 / n_i + b^2), s^2 the median variance within the sites,
+                b^2 the median of |m_i - r|^2 - s^2 / n_i
+    left out:   of the sites with u_i > 9 the F farthest; in their place stands the mean of the rest
+
+Deviations: a site is left out of a cluster only if it is far apart; so little changes without
+liars, and what a liar within the bound moves is small. It keeps its weight, as the mean of the
+rest, so that the inertia of runs stays comparable. A cluster of fewer than 2 F + 1 sites keeps its
+sums. The start is found among means that more than F sites describe.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+from scipy.spatial.distance import cdist
+
+from fedcluster._random import stream
+from fedcluster._specifications import FitSpec
+from fedcluster.algorithms import FFCM, Lloyd, SiteSummaries, SphericalKMeans
+from fedcluster.algorithms.merging import means, total
+from fedcluster.core import Answers, Floats, Result, SiteInfo, State, Summary, Task
+from fedcluster.errors import InputError
+from fedcluster.kernels.iteration import kmeans_runs
+from fedcluster.metrics import Inertia
+from fedcluster.metrics.moments import Means, Squares
+from fedcluster.preprocessing._moments import Missing
+from fedcluster.preprocessing._quantiles import Histogram
+
+Exchange = list[tuple[Task, Answers]]
+Kept = deque[Exchange]
+
+ROUNDS = 8
+"""Rounds that are remembered: a run that wins a race may have ended before others."""
+
+SITES = range(3, 51)
+"""Numbers of sites whose influence is told: of two, neither stands out; of many, none does."""
+
+FEWEST = 1e-6
+"""Share of the rows by which influence is divided at least."""
+
+STRIKING, SHIFT, TIMES = 0.05, 0.5, 3.0
+"""A site stands out that adds such a share to the others' inertia and moves a centre by so much of
+its cluster's spread, and adds so many times as much as any other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Influence:
+    """Influence of one site on the centres.
+
+    Parameters
+    ----------
+    site : str
+        The site.
+    largest_shift, mean_shift : float
+        Distance of the centres from those without it, the largest one and the mean over the rows
+        of the other sites; in units of the clusters' spread (the root mean squared distance).
+    inertia_change : float or None
+        By what share the inertia of the other sites' rows is larger than about centres without it;
+        None where the answers do not tell it.
+    alone : int
+        Number of clusters of which only this site told rows.
+    share : float
+        Its share of the weight of all rows, as it told it.
+    """
+
+    site: str
+    largest_shift: float
+    mean_shift: float
+    inertia_change: float | None
+    alone: int
+    share: float
+
+
+def remember(kept: Kept, tasks: Sequence[Task], answers: Sequence[Answers]) -> None:
+    """Keep the answers of a round that make states, among those of the last rounds."""
+    pairs = zip(tasks, answers, strict=True)
+    if made := [pair for pair in pairs if hasattr(pair[0].step, "server_step")]:
+        kept.append(made)
+
+
+def influences(result: Result, kept: Kept, seed: int) -> tuple[Influence, ...]:
+    """Return the influence of each site; none where it cannot be told.
+
+    First comes the site that adds the most to the others' inertia for its share of the rows: a
+    large honest site moves centres more than a small one that lies.
+
+    Parameters
+    ----------
+    result : Result
+        The clustering.
+    kept : deque of exchanges
+        The last rounds, see `remember`.
+    seed : int
+        The seed of the run.
+    """
+    for exchange in reversed(kept):
+        for task, answers in exchange:
+            if task.step == result.algorithm and len(answers.by_site) in SITES:
+                state = _made(task, answers, seed)
+                if state is not None and _is_same(state, result.state):
+                    told = Answers(dict(answers.by_site))  # each once, also where they were joined
+                    each = [_of(name, task, told, state, seed) for name in told.by_site]
+                    return tuple(sorted(each, key=_rank, reverse=True))
+    return ()
+
+
+def striking(found: Sequence[Influence]) -> Influence | None:
+    """Return the site that stands out, if one does."""
+    if not found or found[0].inertia_change is None:
+        return None
+    first, *others = [each.inertia_change or 0.0 for each in found]
+    much = first > STRIKING and found[0].largest_shift > SHIFT
+    return found[0] if much and first > TIMES * max(others) else None
+
+
+def _rank(each: Influence) -> tuple[float, float]:
+    change = each.inertia_change
+    much = each.largest_shift if change is None else change
+    return much / max(each.share, FEWEST), each.largest_shift
+
+
+def _made(task: Task, answers: Answers, seed: int) -> State | None:
+    """Return the state that answers make; None where they are too few."""
+    step: Any = task.step
+    try:
+        state: State = step.server_step(
+            task.state, answers.summaries, stream(seed, task.state.round)
+        )
+    except ValueError:
+        return None
+    return state
+
+
+def _is_same(state: State, found: State) -> bool:
+    """Return whether two states have the same clusters, in any order."""
+    if state.centers.shape != found.centers.shape:
+        return False
+    one, other = (s.centers[np.lexsort(s.centers.T)] for s in (state, found))
+    return bool(np.array_equal(one, other))
+
+
+def _of(name: str, task: Task, answers: Answers, state: State, seed: int) -> Influence:
+    """Return the influence of one site."""
+    others = answers.without(name)
+    without = _made(task, others, seed)
+    lines = [np.asarray(a.weights) for a in others.summaries]
+    by_cluster = all(len(each) == len(state.centers) for each in lines)
+    held = np.sum(lines, axis=0) > 0 if by_cluster else np.ones(len(state.centers), bool)
+    told = {site: float(answer.weights.sum()) for site, answer in answers.by_site.items()}
+    share, alone = told[name] / (sum(told.values()) or 1.0), int(np.sum(~held))
+    if without is None or without.centers.shape != state.centers.shape:
+        return Influence(name, float("inf"), float("inf"), None, alone, share)
+    centers = without.centers if by_cluster else _matched(without.centers, state.centers)
+    shift = np.sqrt(((state.centers - centers) ** 2).sum(axis=1)) / _spread(task, answers, state)
+    weights = np.where(held, np.maximum(without.weights, 0.0), 0.0)
+    mean = float(shift @ weights / weights.sum()) if weights.sum() else float("inf")
+    change = _inertia_change(task, others, state)
+    return Influence(name, float(shift.max()), mean, change, alone, share)
+
+
+def _matched(centers: Floats, to: Floats) -> Floats:
+    """Return centres in the order of those that they are nearest to."""
+    matched: Floats = centers[linear_sum_assignment(cdist(to, centers))[1]]
+    return matched
+
+
+def _has_errors(task: Task) -> bool:
+    return isinstance(task.step, Lloyd | SphericalKMeans | FFCM)
+
+
+def _spread(task: Task, answers: Answers, state: State) -> Floats:
+    """Return the spread of each cluster, (k,), as the middle one of the sites tells it.
+
+    Where answers do not tell it, half the distance to the next centre.
+    """
+    if _has_errors(task):
+        each = []
+        for answer in answers.summaries:
+            some = answer.weights > 0
+            safe = np.where(some, answer.weights, 1.0)
+            apart = answer.sums[:, :-1] / safe[:, None] - task.state.centers
+            squares = answer.sums[:, -1] / safe - (apart**2).sum(axis=1)
+            each.append(np.where(some, np.maximum(squares, 0.0), np.nan))
+        whole = float(np.nanmedian(each))
+        columns = np.transpose(each)
+        middle = [np.nanmedian(c) if np.isfinite(c).any() else whole for c in columns]
+        spread = np.sqrt(np.where(np.array(middle) > 0, middle, whole))
+    else:
+        apart = cdist(state.centers, state.centers)
+        np.fill_diagonal(apart, np.inf)
+        spread = apart.min(axis=1) / 2 if len(apart) > 1 else np.ones(1)
+    positive = spread[np.isfinite(spread) & (spread > 0)]
+    return np.where(spread > 0, spread, positive.min() if len(positive) else 1.0)
+
+
+def _inertia_change(task: Task, others: Answers, state: State) -> float | None:
+    """Return by what share the others' inertia is larger about centres than about their means."""
+    if not _has_errors(task):
+        return None
+    answer, asked = total(others.summaries), task.state.centers
+    sums, errors, weights = answer.sums[:, :-1], answer.sums[:, -1], answer.weights
+    own = means(sums, weights, otherwise=state.centers)
+    least = float((errors - weights * ((own - asked) ** 2).sum(axis=1)).sum())
+    more = float((weights * ((own - state.centers) ** 2).sum(axis=1)).sum())
+    return more / least if least > 0 else float("inf") if more > 0 else 0.0
+
+
+def plain(found: Sequence[Influence]) -> list[dict[str, Any]]:
+    """Return influences as JSON can hold them, None for a number that is not finite."""
+    return [{name: _finite(value) for name, value in asdict(each).items()} for each in found]
+
+
+def _finite(value: Any) -> Any:
+    return None if isinstance(value, float) and not np.isfinite(value) else value
+
+
+APART = 9.0
+"""Squared distance, in variances, beyond which a site is left out of a cluster."""
+
+VOUCHED = 0.5
+"""Share of what a site tells that others must describe too, lest it is left out of the start."""
+
+SEARCHES, RUNS = 6, 12
+"""Searches among descriptions, each without what too few sites describe, and runs of each."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Trimmed:
+    """Account of the last round of k-means: what was left out.
+
+    Parameters
+    ----------
+    lines : int
+        The number of clusters, of all runs in the round.
+    left_out : Counter
+        From how many of them each site's sums were.
+    few : int
+        Of how many too few sites had rows.
+    """
+
+    lines: int = 0
+    left_out: Counter[str] = field(default_factory=Counter)
+    few: int = 0
+
+    def __str__(self) -> str:
+        left_out = [name for name, n in self.left_out.most_common() if 2 * n > self.lines]
+        said = f"left out of most clusters: {', '.join(left_out)}" if left_out else ""
+        few = f"{self.few} of {self.lines} clusters at too few sites to compare" if self.few else ""
+        return "; ".join(filter(None, [said, few]))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Robust:
+    """Rule by which answers of sites are combined that may lie.
+
+    Parameters
+    ----------
+    faults : int
+        F, the largest number of sites that lie.
+    n_clusters : int
+        k, by which descriptions are compared.
+    rows : mapping of str to float
+        How many rows each site told of, or what they weigh.
+    seed : int
+        Makes the searches among descriptions.
+    """
+
+    faults: int
+    n_clusters: int
+    rows: Mapping[str, float]
+    seed: int
+
+    def combine(self, task: Task, answers: Answers) -> tuple[Answers, Trimmed | None]:
+        """Return answers that add up to what no liar can steer far; and what was left out.
+
+        Raises
+        ------
+        InputError
+            If nothing is known of the step's answers.
+        """
+        combine = next((f for kind, f in COMBINED.items() if isinstance(task.step, kind)), None)
+        if combine is None:
+            raise InputError(
+                f"robust does not know how to compare sites by {type(task.step).__name__}: fit "
+                'with algorithm "auto" or "lloyd", at sites that hold their rows at once'
+            )
+        names = list(answers.by_site)
+        capped = [_times(answers.by_site[name], self._share(name)) for name in names]
+        if len(capped) <= 2 * self.faults:
+            return answers, None
+        combined, account = combine(self, task, names, capped)
+        by_site = dict(zip(names, combined, strict=True))
+        return Answers(by_site, answers.missing, answers.enough), account
+
+    def _share(self, name: str) -> float:
+        """Return the share of a site's weight that counts: no more than F others can vouch for."""
+        told = sorted(self.rows.values(), reverse=True)
+        if name not in self.rows or len(told) <= self.faults or not self.rows[name] > 0:
+            return 1.0
+        return min(1.0, told[self.faults] / self.rows[name])
+
+
+def robust_rule(spec: object, sites: Iterable[SiteInfo], seed: int) -> Robust | None:
+    """Return the rule that the specification of a fit asks for, None where it asks for none."""
+    if not isinstance(spec, FitSpec) or not spec.robust:
+        return None
+    rows = {site.name: max(site.n_rows or 0.0, site.weight or 0.0) for site in sites}
+    return Robust(spec.robust, int(spec.n_clusters), rows, seed)
+
+
+def with_account(result: Any, listener: Listener) -> Any:
+    """Return a result whose reason says what a rule left out, if there is one."""
+    if (rule := listener.rule) is None:
+        return result
+    trimmed = listener.trimmed
+    said = f"; robust against {rule.faults} lying site{'s' * (rule.faults > 1)}"
+    what = f": {trimmed}" if str(trimmed) else ""
+    return replace(result, reason=f"{result.reason}{said}{what}")
+
+
+@dataclass(slots=True, eq=False)
+class Listener:
+    """Listener to the rounds of a job: combines answers by a rule, if there is one, and keeps them.
+
+    Parameters
+    ----------
+    rule : Robust, optional
+        How answers are combined.
+    kept : deque of exchanges
+        The answers of the last rounds, as they were combined.
+    trimmed : Trimmed
+        What was left out in the last of them.
+    """
+
+    rule: Robust | None = None
+    kept: Kept = field(default_factory=lambda: deque(maxlen=ROUNDS))
+    trimmed: Trimmed = field(default_factory=Trimmed)
+
+    def __call__(self, tasks: Sequence[Task], answers: list[Answers]) -> list[Answers]:
+        """Return the answers of a round as a plan is to see them."""
+        if self.rule is not None:
+            pairs = [self.rule.combine(t, a) for t, a in zip(tasks, answers, strict=True)]
+            answers = [combined for combined, _ in pairs]
+            self.trimmed = _added([each for _, each in pairs if each is not None]) or self.trimmed
+        remember(self.kept, tasks, answers)
+        return answers
+
+    @property
+    def spare(self) -> int:
+        """Number of sites without whose sums a plan goes on if they are too large."""
+        return 0 if self.rule is None else self.rule.faults
+
+
+def _added(accounts: Sequence[Trimmed]) -> Trimmed | None:
+    """Return the account of all runs of a round, None where it had none."""
+    if not accounts:
+        return None
+    left_out = sum((each.left_out for each in accounts), Counter[str]())
+    lines, few = (sum(getattr(each, name) for each in accounts) for name in ("lines", "few"))
+    return Trimmed(lines, left_out, few)
+
+
+def _times(answer: Summary, share: float) -> Summary:
+    return answer if share == 1 else Summary(answer.sums * share, answer.weights * share)
+
+
+Combined = tuple[list[Summary], Trimmed | None]
+
+
+def _clusters(rule: Robust, task: Task, names: Sequence[str], given: Sequence[Summary]) -> Combined:
+    """Combine sums and errors of rows by cluster."""
+    sums, weights = (np.array([getattr(a, n) for a in given]) for n in ("sums", "weights"))
+    k, few, left_out = weights.shape[1], 0, Counter[str]()
+    sums, weights = sums.copy(), weights.copy()
+    for j in range(k):
+        held = np.flatnonzero(weights[:, j] > 0)
+        if len(held) < 2 * rule.faults + 1:
+            few += 1
+            continue
+        values = sums[held, j] / weights[held, j, None]
+        asked = task.state.centers[j]
+        within = values[:, -1] - ((values[:, :-1] - asked) ** 2).sum(axis=1)
+        spread = float(np.median(np.maximum(within, 0.0)))
+        out = apart(values[:, :-1], weights[held, j], spread, rule.faults)
+        w = majority(np.where(out, 0.0, weights[held, j]), rule.faults)
+        values[:, -1] = between(values[:, -1], rule.faults)
+        values[out] = w @ values / w.sum()
+        weights[held, j] = np.where(out, majority(weights[held, j], rule.faults), w)
+        sums[held, j] = values * weights[held, j, None]
+        left_out.update(names[i] for i in held[out])
+    return list(map(Summary, sums, weights)), Trimmed(k, left_out, few)
+
+
+def _columns(
+    rule: Robust, _task: Task, _names: Sequence[str], given: Sequence[Summary]
+) -> Combined:
+    """Combine the sums of each column, each number by itself."""
+    sums, weights = (np.array([getattr(a, n) for a in given]) for n in ("sums", "weights"))
+    told = sums.copy()
+    for j, q in np.ndindex(sums.shape[1:]):
+        held = np.flatnonzero(weights[:, j] > 0)
+        if len(held) > 2 * rule.faults:
+            w = weights[held, j]
+            value = sums[held, j, q] / w
+            out = apart(value[:, None], w, 0.0, rule.faults)
+            kept = majority(np.where(out, 0.0, w), rule.faults)
+            told[held, j, q] = (kept @ value / kept.sum()) * w
+    return [Summary(s, w) for s, w in zip(told, weights, strict=True)], None
+
+
+def _one_line(
+    rule: Robust, _task: Task, _names: Sequence[str], given: Sequence[Summary]
+) -> Combined:
+    """Combine one number of each site, such as its inertia."""
+    weights = np.array([float(a.weights[0]) for a in given])
+    some = weights > 0
+    value = np.array([float(a.sums[0, 0]) for a in given]) / np.where(some, weights, 1.0)
+    value[some] = between(value[some], rule.faults)
+    lines = zip(value, weights, strict=True)
+    return [Summary(np.array([[v * w]]), np.array([w])) for v, w in lines], None
+
+
+def _as_they_are(
+    _rule: Robust, _task: Task, _names: Sequence[str], given: Sequence[Summary]
+) -> Combined:
+    """Take counts, which weigh no more than a site may."""
+    return list(given), None
+
+
+def _descriptions(
+    rule: Robust, _task: Task, _names: Sequence[str], given: Sequence[Summary]
+) -> Combined:
+    """Weigh means of rows so that no F sites have most of a cluster among them.
+
+    The means are clustered, and in each cluster the F sites with most of it get no more weight
+    than all others; then again, until no weight changes.
+    """
+    told = np.concatenate([a.weights for a in given])
+    site = np.repeat(np.arange(len(given)), [len(a.weights) for a in given])
+    some = told > 0
+    points = np.concatenate([a.sums for a in given])[some] / told[some, None]
+    site, full = site[some], told[some]
+    supported, weights, rng = full, full, stream(rule.seed, 0, "robust")
+    for _ in range(SEARCHES):
+        there = weights > 0
+        k = min(rule.n_clusters, int(there.sum()))
+        fits = kmeans_runs(points[there], k, weights[there], rng=rng, n_runs=RUNS)
+        best = min(fits, key=lambda fit: fit.inertia)
+        labels = ((points[:, None] - best.centers[None]) ** 2).sum(axis=2).argmin(axis=1)
+        again = _supported(labels, np.where(supported > 0, full, 0.0), site, k, rule.faults)
+        supported = np.minimum(supported, again)
+        new = _vouched(supported, full, site, rule.faults)
+        if np.allclose(new, weights, rtol=1e-3):
+            break
+        weights = new
+    share = np.zeros(len(told))
+    share[some] = weights / full if weights.any() else 1.0
+    parts = np.split(share, np.cumsum([len(a.weights) for a in given])[:-1])
+    return [
+        Summary(a.sums * part[:, None], a.weights * part)
+        for a, part in zip(given, parts, strict=True)
+    ], None
+
+
+def _supported(labels: Any, weights: Floats, site: Any, k: int, faults: int) -> Floats:
+    """Return weights (q,) of means, by which no F sites have more of a cluster than the next."""
+    held = np.zeros((k, int(site.max()) + 1))
+    np.add.at(held, (labels, site), weights)
+    next_ = np.sort(held, axis=1)[:, -faults - 1, None]
+    allowed = np.minimum(held, next_)
+    share = np.divide(allowed, held, out=np.zeros_like(held), where=held > 0)
+    supported: Floats = weights * share[labels, site]
+    return supported
+
+
+def _vouched(weights: Floats, told: Floats, site: Any, faults: int) -> Floats:
+    """Return weights (q,) of means without the F sites that lost most, if that is most they told.
+
+    Elsewhere other sites describe the same clusters.
+    """
+    left, all_ = (np.bincount(site, each) for each in (weights, told))
+    share = np.divide(left, all_, out=np.ones_like(left), where=all_ > 0)
+    worst = np.argsort(share, kind="stable")[:faults]
+    out = worst[share[worst] < VOUCHED]
+    return np.where(np.isin(site, out), 0.0, weights)
+
+
+def majority(weights: Floats, faults: int) -> Floats:
+    """Return weights of which the F largest are no more together than all others.
+
+    Examples
+    --------
+    >>> majority(np.array([5.0, 900.0, 3.0]), 1)
+    array([5., 8., 3.])
+    """
+    order = np.sort(weights)[::-1]
+    rest = order[faults:].sum()
+    capped: Floats = np.minimum(weights, max(rest / faults, order[faults] if rest else 0.0))
+    return capped
+
+
+def between(values: Floats, faults: int) -> Floats:
+    """Return values of which the F smallest and F largest are moved to the next ones.
+
+    Examples
+    --------
+    >>> between(np.array([2.0, 900.0, 3.0, -7.0]), 1)
+    array([2., 3., 3., 2.])
+    """
+    if len(values) <= 2 * faults:
+        return values
+    order = np.sort(values)
+    moved: Floats = np.clip(values, order[faults], order[-faults - 1])
+    return moved
+
+
+def median(values: Floats, weights: Floats) -> Floats:
+    """Return the weighted median of each column (h, d), the mean of the two at a tie.
+
+    Examples
+    --------
+    >>> median(np.array([[1.0], [2.0], [50.0]]), np.array([1.0, 1.0, 1.0]))
+    array([2.])
+    """
+    order = np.argsort(values, axis=0)
+    sorted_ = np.take_along_axis(values, order, axis=0)
+    share = np.cumsum(weights[order], axis=0) / weights.sum()
+    low, high = ((share >= half).argmax(axis=0) for half in (0.5 - 1e-12, 0.5 + 1e-12))
+    columns = np.arange(values.shape[1])
+    middle: Floats = (sorted_[low, columns] + sorted_[high, columns]) / 2
+    return middle
+
+
+def apart(values: Floats, weights: Floats, spread: float, faults: int) -> Any:
+    """Return which sites are too far apart from the others, (h,) booleans; F at most.
+
+    Parameters
+    ----------
+    values : ndarray of shape (h, d)
+        What each site tells for a row.
+    weights : ndarray of shape (h,)
+        The weight behind each.
+    spread : float
+        Variance of rows within a site, of all columns together; 0 where it is not known.
+    faults : int
+        F.
+    """
+    reference = median(values, np.minimum(weights, np.median(weights)))
+    squared = ((values - reference) ** 2).sum(axis=1)
+    by_chance = spread / weights
+    beyond = max(0.0, float(np.median(squared - by_chance)))
+    ratio = squared / np.maximum(by_chance + beyond, np.finfo(float).tiny)
+    out = np.zeros(len(values), dtype=bool)
+    farthest = np.argsort(-ratio, kind="stable")[:faults]
+    out[farthest] = ratio[farthest] > APART
+    return out
+
+
+COMBINED: Mapping[type, Callable[..., Combined]] = {
+    Lloyd: _clusters,
+    Inertia: _one_line,
+    Means: _columns,
+    Squares: _columns,
+    Missing: _as_they_are,
+    Histogram: _as_they_are,
+    SiteSummaries: _descriptions,
+}
+"""The steps whose answers can be compared, and how."""

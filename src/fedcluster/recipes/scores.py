@@ -1,0 +1,137 @@
+"""Plan of scoring a clustering by every index, in as few rounds as they depend on each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from fedcluster._random import stream
+from fedcluster._ranges import allowed_of
+from fedcluster.core import Answers, Metric, PlannedStep, State, Step, Summary, Task
+from fedcluster.metrics.indices import COLUMNS, METRICS, SCATTER, SHARED, Given, Measurement
+from fedcluster.metrics.objectives import metric_name, shown_value
+from fedcluster.metrics.silhouettes import silhouette_by_chance
+from fedcluster.rounds import Plan
+
+BY_CHANCE = "squared-silhouette-by-chance"
+"""The name of the silhouette of rows without clusters."""
+
+
+def evaluation(
+    state: State,
+    *,
+    m: float | None = None,
+    classes: Iterable[Any] | None = None,
+    complete: bool = True,
+    metrics: Sequence[Metric] = (),
+    n_references: int = 0,
+    seed: int = 0,
+) -> Plan[dict[str, float]]:
+    """Plan two rounds that score the centres of a state by every index that applies.
+
+    Parameters
+    ----------
+    state : State
+        The centres.
+    m : float, optional
+        The fuzzifier, for the indices of fuzzy clusters.
+    classes : iterable, optional
+        The labels that the sites have, for the indices that compare with them.
+    complete : bool, default=True
+        Whether these are all; if not, rows with others are missing in the comparison.
+    metrics : sequence of Metric, optional
+        Others to score by, in the first round, each asked about the centres and the arrays of the
+        memory that it declares.
+    n_references : int, default=0
+        Draws of each kind of rows without clusters that the server clusters to compare with.
+    seed : int, default=0
+        Of the tasks, none of which draws anything, and of these rows.
+
+    Returns
+    -------
+    Plan of dict of str to float
+        Scores by the names of `fedcluster.metrics.METRICS`, in that order, and by the others as
+        they are written; nan where an index says nothing, as of a single cluster. With
+        references also the silhouette `BY_CHANCE`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedcluster import Client, Data, LocalEngine
+    >>> from fedcluster.rounds import run_plan
+    >>> engine = LocalEngine(
+    ...     [Client("north", Data(np.array([[0.0], [1.0], [9.0]]))),
+    ...      Client("south", Data(np.array([[0.0], [8.0], [10.0]])))]
+    ... )
+    >>> outcome = run_plan(evaluation(State.at([[0.0], [9.0]])), engine)
+    >>> outcome.value["inertia"], round(outcome.value["squared-silhouette"], 4)
+    (3.0, 0.9817)
+    >>> len(outcome.communication_rounds), outcome.values_sent()
+    (2, {'north': 22, 'south': 22})
+    """
+    own = [Task(metric, told(metric, state), seed) for metric in metrics]
+    state = replace(state, memory={})  # what an algorithm remembers is no index's business
+    given = Given(m, None if classes is None else tuple(classes), complete)
+    steps = _questions(given)
+    tasks: dict[Measurement, Task] = {}
+    totals: dict[Measurement, Summary] = {}
+    others: list[Answers] = []
+    for round in range(len(steps)):
+        now = [each for each in steps if each not in totals and totals.keys() >= {*each.after}]
+        if not now:
+            break
+        tasks |= {each: Task(steps[each], each.state(state, totals, round), seed) for each in now}
+        answers = yield [*(tasks[each] for each in now), *(own if not round else ())]
+        others = others if round else answers[len(now) :]
+        totals |= {each: answer.total() for each, answer in zip(now, answers, strict=False)}
+    scores = {
+        name: index.score(tasks[index.asks].state, totals[index.asks])
+        for name, index in METRICS.items()
+        if index.asks in totals
+    }
+    if n_references:
+        rng = stream(seed, 0, "chance")
+        scores[BY_CHANCE] = silhouette_by_chance(
+            state, totals[SCATTER], totals[COLUMNS], n_references, rng
+        )
+    return scores | {
+        str(metric): metric.score(task.state, answer.total())
+        for metric, task, answer in zip(metrics, own, others, strict=True)
+    }
+
+
+def objective_value(objective: Metric, state: State, seed: int = 0) -> Plan[dict[str, float]]:
+    """Plan one round about what a clustering made small, by the name that its fit gives it.
+
+    It is about the rows as the fit saw them, with those of no cluster.
+    """
+    [answers] = yield [Task(objective, told(objective, state), seed, everyone=True)]
+    name = metric_name(objective)
+    return {name: shown_value(name, objective.score(state, answers.total()))}
+
+
+def evaluation_steps(m: float | None, *, labels: bool = False) -> list[PlannedStep]:
+    """Return the steps that `evaluation` asks besides metrics of one's own.
+
+    Parameters
+    ----------
+    m : float or None
+        The fuzzifier.
+    labels : bool, default=False
+        Whether clusters are compared with labels.
+    """
+    given = Given(m, ("",) if labels else None)
+    return [type(step) for step in dict.fromkeys(_questions(given).values())]
+
+
+def _questions(given: Given) -> dict[Measurement, Step]:
+    """Return the step of each measurement that applies, in the order of their tasks."""
+    wanted = [*SHARED, *(index.asks for index in METRICS.values())]
+    return {each: step for each in wanted if (step := each.step(given)) is not None}
+
+
+def told(metric: Metric, state: State) -> State:
+    """Return what a metric is asked about: the clusters, with the memory that it declares."""
+    declared = allowed_of(metric).memory
+    return replace(state, memory={n: a for n, a in state.memory.items() if n in declared})

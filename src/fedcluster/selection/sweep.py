@@ -1,0 +1,377 @@
+"""Plan of choosing k: one clustering for each k, their indices, and the gap statistic.
+
+Gap statistic: gain of clustering the rows over clustering rows without any clusters.
+
+R. Tibshirani, G. Walther & T. Hastie, Estimating the number of clusters in a data set via the
+gap statistic, J. R. Statist. Soc. B 63, 2001.
+
+    gap(k) = mean over B references of log W*_k  -  log W_k
+
+with W the within sum of squares, of the rows and of rows drawn uniformly from a box. The server
+draws the references and clusters them alone. The paper's box spans the columns' ranges, but a
+minimum or a maximum is the value of one row. Here the box has the mean and the variance of each
+column, which sums tell, or bounds that everybody knows.
+
+Deviations: the box, as said. W is divided by its n - k degrees of freedom, so that references may
+have fewer rows than there are. The paper takes the smallest k with gap(k) >= gap(k + 1) - s_{k+1};
+that stops at 1 where clusters form a grid, and `fedcluster.selection` takes the smallest k whose
+gap is within s of the largest.
+
+Plan of choosing k: one clustering for each k in the same rounds, indices, mixtures, verdict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import inf, sqrt
+from typing import Any, cast
+
+import numpy as np
+from numpy.random import Generator
+
+from fedcluster._choices import FUZZY_RULES
+from fedcluster._random import stream
+from fedcluster.algorithms import FFCM
+from fedcluster.core import Floats, Result, RowTransform, State, Task
+from fedcluster.kernels import kmeans
+from fedcluster.metrics.moments import Moments
+from fedcluster.recipes import FitSpec, clustering, evaluation
+from fedcluster.recipes.fit import algorithm_of, description, description_step
+from fedcluster.rounds import EarlyStop, Plan, everyone, gather
+from fedcluster.selection._likelihood import Mixture, likeliest
+from fedcluster.selection._mixtures import Kind, Table, kinds_for, mixtures_plan, table_plan
+from fedcluster.selection.verdict import Rule, Selection, judged, judged_by_likelihood
+
+MOST_ROWS = 2048
+"""Rows of a reference, fewer where the rows are fewer or wide."""
+
+MOST_VALUES = 1 << 18
+"""Values of a reference."""
+
+
+def box(mean: Floats, variance: Floats) -> tuple[Floats, Floats]:
+    """Return the corners, (d,) each, of the box with this mean and variance of each column.
+
+    Examples
+    --------
+    >>> box(np.array([5.0]), np.array([3.0]))
+    (array([2.]), array([8.]))
+    """
+    half = np.sqrt(3 * variance)
+    return mean - half, mean + half
+
+
+def gaps(
+    within: Mapping[int, float],
+    weight: float,
+    bounds: tuple[Floats, Floats],
+    *,
+    n_references: int = 10,
+    seed: int = 0,
+) -> dict[int, tuple[float, float]]:
+    """Return the gap statistic of each k and its standard error.
+
+    Parameters
+    ----------
+    within : mapping of int to float
+        The within sum of squares of the rows, by k.
+    weight : float
+        The weight of all rows, n.
+    bounds : pair of ndarray of shape (d,)
+        Lower and upper corner of the box.
+    n_references : int, default=10
+        B.
+    seed : int, default=0
+        Makes the draws.
+
+    Returns
+    -------
+    dict of int to (float, float)
+        gap(k) and s_k = sd sqrt(1 + 1 / B), both nan where W or all W* are 0.
+    """
+    lower, upper = bounds
+    most = min(MOST_ROWS, max(MOST_VALUES // len(lower), 64 * max(within)))
+    n = int(np.clip(weight, max(within) + 1, most))
+    rng = stream(seed, 0, "references")
+    boxes = (rng.uniform(lower, upper, (n, len(lower))) for _ in range(n_references))
+    references = np.array([_log_within(rows, list(within), rng) for rows in boxes])
+    expected, spread = references.mean(axis=0), references.std(axis=0) * sqrt(1 + 1 / n_references)
+    return {
+        k: (float(expected[i]) - _log(within[k], weight - k), float(spread[i]))
+        for i, k in enumerate(within)
+    }
+
+
+def _log_within(rows: Floats, ks: list[int], rng: Generator) -> list[float]:
+    """Return log(W* / (n - k)) of one reference, for each k."""
+    return [_log(kmeans(rows, k, rng=rng, n_init=2).inertia, len(rows) - k) for k in ks]
+
+
+def _log(within: float, freedom: float) -> float:
+    return float(np.log(within / freedom)) if within > 0 and freedom > 0 else float("nan")
+
+
+MOST_ROUNDS = 1.5
+"""The rounds of a sweep, in those of one clustering with the largest k."""
+
+FEW_ROUNDS = 12
+"""Rounds that a sweep may take in any case, however few its largest k does."""
+
+AFTERWARDS = 3
+"""Rounds that follow a race: its inertia, and two for the indices."""
+
+LIKELIHOOD = "likelihood"
+ENOUGH = 2 / 3
+"""Share of the largest k that was tried at and above which larger ones are tried."""
+
+EXTENSIONS = (range(13, 25), range(25, 37), range(37, 49))
+"""Larger numbers of clusters that are tried, where those before are not enough."""
+
+
+def clustered_by(rule: str, m: float | None = None, averaging: str = "avg_2") -> dict[str, Any]:
+    """Return the parameters of a `FitSpec` that a rule decides.
+
+    Parameters
+    ----------
+    rule : str
+        One of `RULES`. "xie-beni" and "fuzzy-db" judge fuzzy clusters; "fuzzy-db" those of the
+        program of Stallmann & Wilbik.
+    m : float, optional
+        The fuzzifier; these two rules imply 2.
+    averaging : {"avg_2", "avg_1"}, default="avg_2"
+        For "fuzzy-db": how the server averages.
+
+    Examples
+    --------
+    >>> clustered_by("vote"), clustered_by("xie-beni")
+    ({'m': None}, {'m': 2.0})
+    >>> clustered_by("fuzzy-db", averaging="avg_1")["algorithm"].averaging
+    'avg_1'
+    """
+    if m is None and rule in FUZZY_RULES:
+        m = 2.0
+    if rule != "fuzzy-db":
+        return {"m": m}
+    program = FFCM(m or 2.0, averaging=averaging, local="converge", support="u")  # type: ignore[arg-type]
+    return {"m": m, "algorithm": program}
+
+
+def select_k_plan(
+    k_range: Sequence[int],
+    spec: FitSpec,
+    rule: Rule | None = None,
+    *,
+    most: int | None = None,
+    preprocessor: RowTransform | None = None,
+) -> Plan[Selection]:
+    """Plan a clustering for each k and say which k is right.
+
+    Parameters
+    ----------
+    k_range : sequence of int
+        Each k to try.
+    spec : FitSpec
+        What to cluster by; its number of clusters is left aside.
+    rule : Rule, optional
+        How k is chosen; by default by likelihood.
+    most : int, optional
+        The largest k up to which the range may be extended, where the likeliest is near its end;
+        by default it is not.
+    preprocessor : RowTransform, optional
+        How rows are prepared: what a mixture takes for text, and for numbers.
+    """
+    rule = rule or Rule()
+    if rule.name != LIKELIHOOD:
+        swept = yield from sweep(k_range, spec)
+        return judged(_with_gaps(swept, rule, spec.seed), swept.results, rule)
+    swept = yield from sweep(k_range, spec, Mixtures(preprocessor))
+    verdict = likeliest(swept.mixtures, swept.weight, tuple(swept.results))
+    for ks in EXTENSIONS:
+        larger = [k for k in ks if k <= (most or 0)]
+        if not larger or verdict.farthest < ENOUGH * max(swept.results):
+            break
+        more = Mixtures(preprocessor, swept.table, _kinds(swept.mixtures, swept.weight))
+        swept = swept.joined((yield from sweep(larger, spec, more)))
+        verdict = likeliest(swept.mixtures, swept.weight, tuple(swept.results))
+    return judged_by_likelihood(verdict, _with_gaps(swept, rule, spec.seed), swept.results, rule)
+
+
+def _kinds(mixtures: Sequence[Mixture], n: float) -> tuple[Kind, ...]:
+    """Return the kinds of the two likeliest mixtures that differ in kind."""
+    ranked = sorted(mixtures, key=lambda each: -each.bic(n))
+    kinds = dict.fromkeys((each.covariance_type, each.noise is not None) for each in ranked)
+    return tuple(kinds)[:2]  # type: ignore[return-value]
+
+
+def _with_gaps(swept: Sweep, rule: Rule, seed: int) -> dict[int, dict[str, float]]:
+    """Return the indices of each k with its gap statistic."""
+    within = {k: scores["within"] for k, scores in swept.scores.items()}
+    lower, upper = box(swept.mean, swept.variance) if rule.bounds is None else rule.bounds
+    bounds = np.broadcast_to(lower, swept.mean.shape), np.broadcast_to(upper, swept.mean.shape)
+    by_k = gaps(within, swept.weight, bounds, seed=seed)
+    return {
+        k: {**scores, "gap": by_k[k][0], "gap-error": by_k[k][1]}
+        for k, scores in swept.scores.items()
+    }
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Mixtures:
+    """Question for mixtures beside clusterings.
+
+    Parameters
+    ----------
+    preprocessor : RowTransform, optional
+        How rows are prepared.
+    table : Table, optional
+        What is known of the rows already.
+    kinds : sequence of (str, bool), optional
+        Shapes of components, and whether there is noise; by default all.
+    """
+
+    preprocessor: RowTransform | None = None
+    table: Table | None = None
+    kinds: tuple[Kind, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sweep:
+    """Clusterings and scores of each k, and moments of all rows.
+
+    Parameters
+    ----------
+    results : mapping of int to Result
+        The clustering with k clusters, by rising k.
+    scores : mapping of int to mapping of str to float
+        Its indices, by the names of `fedcluster.metrics.METRICS`.
+    weight : float
+        The weight of all rows.
+    mean, variance : ndarray of shape (d,)
+        Of each column over all rows, in the rows' units and their squares.
+    mixtures : tuple of Mixture
+        Mixtures that were fitted beside.
+    table : Table, optional
+        What they needed to know of the rows.
+    """
+
+    results: Mapping[int, Result]
+    scores: Mapping[int, Mapping[str, float]]
+    weight: float
+    mean: Floats
+    variance: Floats
+    mixtures: tuple[Mixture, ...] = ()
+    table: Table | None = None
+
+    def joined(self, other: Sweep) -> Sweep:
+        """Return both together."""
+        results, scores = {**self.results, **other.results}, {**self.scores, **other.scores}
+        return replace(
+            self, results=results, scores=scores, mixtures=self.mixtures + other.mixtures
+        )
+
+
+def sweep(k_range: Sequence[int], spec: FitSpec, mixtures: Mixtures | None = None) -> Plan[Sweep]:
+    """Plan a clustering for each k, in at most half as many rounds more as the largest takes.
+
+    Where the clustering starts from means that the sites send, they send them once: enough for the
+    largest k, and the server starts every k from the same ones. That is less than twelve
+    descriptions of the same rows, to send and to know. A k whose centres still move when the
+    largest one's have settled long ago is ended where it is.
+
+    Parameters
+    ----------
+    k_range : sequence of int
+        Each k to try.
+    spec : FitSpec
+        What to cluster by; its number of clusters is left aside.
+    mixtures : Mixtures, optional
+        Whether mixtures are fitted, from the clusters that are found.
+    """
+    ks = sorted(set(k_range))
+    first: list[Plan[Any]] = [_clusterings(ks, spec)]
+    first += [] if mixtures is None else [_table(mixtures, spec.seed)]
+    begun: list[Any] = yield from gather(first)
+    (spec, results), *tables = begun
+    last: list[Plan[Any]] = [evaluation(r.state, m=spec.m, seed=spec.seed) for r in results]
+    states = {k: result.state for k, result in zip(ks, results, strict=True)}
+    for table in tables:
+        kinds = (mixtures and mixtures.kinds) or kinds_for(table, ks)
+        last.append(mixtures_plan(states, table, kinds, spec.means, spec.seed))
+    measured: list[Any] = yield from everyone(gather([*last, _moments(spec.seed)]))
+    *scores, moments = measured
+    fitted = [tuple(scores.pop()) for _ in tables]
+    return Sweep(
+        dict(zip(ks, results, strict=True)),
+        dict(zip(ks, scores, strict=True)),
+        *moments,
+        *fitted,
+        *tables,
+    )
+
+
+def _clusterings(ks: Sequence[int], spec: FitSpec) -> Plan[tuple[FitSpec, list[Result]]]:
+    """Plan a clustering for each k; returns also the specification with the means."""
+    spec = yield from _with_means(replace(spec, n_clusters=ks[-1]))
+    plans = [clustering(replace(spec, n_clusters=k)) for k in ks]
+    results = yield from gather(plans if spec.means is None else _in_time(plans))
+    return spec, results
+
+
+def _table(mixtures: Mixtures, seed: int) -> Plan[Table]:
+    """Plan what mixtures need to know of the rows, where it is not known yet."""
+    if mixtures.table is not None:
+        return mixtures.table
+    return (yield from everyone(table_plan(mixtures.preprocessor, seed)))
+
+
+def _with_means(spec: FitSpec) -> Plan[FitSpec]:
+    """Plan the means that every k starts from, where the specification starts from means."""
+    if not isinstance(spec.init, str) or spec.quality != "good":
+        return spec
+    step = description_step(spec)
+    if step is None or not algorithm_of(spec).needs_centers:
+        return spec
+    described = yield from everyone(description(step, spec.n_clusters, spec.seed))
+    return replace(spec, means=replace(described.state, converged=False))
+
+
+def _in_time(plans: Sequence[Plan[Result]]) -> list[Plan[Result]]:
+    """Return plans that end soon after the last of them, with what they have."""
+    clock = _Clock()
+    return [_timed(plan, clock, leads=plan is plans[-1]) for plan in plans]
+
+
+@dataclass(slots=True)
+class _Clock:
+    """Rounds after the first one that the largest k took; infinite until it is done."""
+
+    leader: float = inf
+
+
+def _timed(plan: Plan[Result], clock: _Clock, *, leads: bool) -> Plan[Result]:
+    """Run a plan that is told once when its time is over."""
+    tasks, done, told = next(plan), 0, False
+    while True:
+        answers = yield tasks
+        done += 1
+        try:
+            tasks = plan.send(answers)
+            most = max(FEW_ROUNDS, MOST_ROUNDS * (1 + clock.leader))
+            is_over = 1 + (done + 1) + AFTERWARDS > most
+            if is_over and not told:
+                told, tasks = True, plan.throw(EarlyStop())
+        except StopIteration as stop:
+            clock.leader = done if leads else clock.leader
+            return cast("Result", stop.value)
+
+
+def _moments(seed: int) -> Plan[tuple[float, Floats, Floats]]:
+    """Plan the weight, mean and variance of all rows, in two rounds."""
+    state = State()
+    for _ in range(2):
+        [answers] = yield [Task(Moments(), state, seed)]
+        total = answers.total()
+        mean, variance = Moments.mean_and_variance(state, total)
+        state = State.at(mean[None])
+    return float(total.weights[0]), mean, variance

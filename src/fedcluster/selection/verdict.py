@@ -1,0 +1,362 @@
+"""Verdict on the number of clusters: the best k of each index, the vote, the reason in words."""
+
+from __future__ import annotations
+
+import textwrap
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from fedcluster._html import element, plain_table
+from fedcluster.core import Floats, Result, State
+from fedcluster.errors import InputError, listed
+from fedcluster.kernels import nearest
+from fedcluster.metrics.indices import CHOOSING, INDICES, JUDGES, METRICS
+from fedcluster.selection._likelihood import Likeliest
+
+Scores = Mapping[int, Mapping[str, float]]
+
+NESTED = 0.02
+"""Squares between clusters that may be lost when small clusters are taken for parts of large."""
+
+INK, PALE_INK, LINE, CHOSEN = "#1d2733", "#6b7683", "#3b6fb6", "#e0853a"
+STEPS = (1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10)
+"""Between ticks, in powers of ten."""
+WRAPPED = 115
+"""Signs in a line of the reason."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rule:
+    """Rule by which k is chosen.
+
+    Parameters
+    ----------
+    name : str, default="likelihood"
+        One of `RULES`: the likelihood of mixtures, the vote of the `JUDGES`, or a single index.
+    pick : {"best", "elbow"}, default="best"
+        For a single index: its best value, or where its curve bends most.
+    bounds : pair of ndarray of shape (d,), optional
+        Public bounds of the columns, for the references of the gap statistic; by default a box
+        of the rows' mean and variance.
+    """
+
+    name: str = "likelihood"
+    pick: Literal["best", "elbow"] = "best"
+    bounds: tuple[Floats, Floats] | None = None
+
+    def check(self, d: int) -> None:
+        """Refuse bounds of another number of columns than d.
+
+        Raises
+        ------
+        InputError
+            With both numbers.
+
+        Examples
+        --------
+        >>> Rule("gap", bounds=(np.zeros(3), np.ones(3))).check(2)
+        Traceback (most recent call last):
+            ...
+        fedcluster.errors.InputError: the bounds are 3 pairs, but there are 2 columns to
+        cluster by; give one pair for all, or one for each column
+        """
+        for side in self.bounds or ():
+            if side.size not in (1, d):
+                raise InputError(
+                    f"the bounds are {side.size} pairs, but there are {d} columns to cluster by; "
+                    "give one pair for all, or one for each column"
+                )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Selection:
+    """Number of clusters that was chosen, the reason, and all scores and clusterings.
+
+    Parameters
+    ----------
+    n_clusters : int
+        The verdict.
+    rule : str
+        By which rule.
+    reason : str
+        Why, in words.
+    warnings : tuple of str
+        What casts a doubt on it.
+    says : mapping of str to int
+        The k that each index takes for the best.
+    table : mapping of int to mapping of str to float
+        All indices of each k, also the ``gap`` and its standard error ``gap-error``; nan where
+        an index says nothing.
+    results : mapping of int to Result
+        The clustering with each k, so that none need be fitted again.
+    """
+
+    n_clusters: int
+    rule: str
+    reason: str
+    warnings: tuple[str, ...]
+    says: Mapping[str, int]
+    table: Scores = field(repr=False)
+    results: Mapping[int, Result] = field(repr=False)
+
+    def plot(self, path: str | Path) -> None:
+        """Draw the curves of the indices into a PNG; needs matplotlib."""
+        _draw(self, Path(path))
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the verdict, and what each index says of each k."""
+        caption = f"{self.n_clusters} cluster{'' if self.n_clusters == 1 else 's'}. {self.reason}"
+        return plain_table(caption, ["k", *self.says], [self._html_line(k) for k in self.table])
+
+    def _html_line(self, k: int) -> list[Any]:
+        """Return a line of the table: a k, and all indices, in bold where one chooses it."""
+        shown = [
+            (says == k, f"{self.table[k].get(i, np.nan):.5g}") for i, says in self.says.items()
+        ]
+        name = f"{k} (chosen)" if k == self.n_clusters else k
+        return [name, *(element("strong", x) if own else x for own, x in shown)]
+
+
+def judged(scores: Scores, results: Mapping[int, Result], rule: Rule) -> Selection:
+    """Return the verdict on clusterings and their indices.
+
+    A k of which some clusters have no rows is nobody's choice, unless every k is such. In a vote
+    each judge names its best k, and the most named one is chosen; among equals the first judge's.
+    A judge whose best is the largest k has found no best yet: it abstains, unless all do.
+    """
+    full = [k for k, result in results.items() if (result.state.weights > 0).all()]
+    table = {k: scores[k] for k in full or results}
+    says = {index: k for index in INDICES if (k := _says(index, table, rule)) is not None}
+    if rule.name == "vote":
+        k, voters = _vote({j: says[j] for j in JUDGES if j in says}, sorted(results))
+    else:
+        k, voters = says.get(rule.name, min(table)), (rule.name,)
+    silent = [j for j in JUDGES if j in says and j not in voters] if rule.name == "vote" else []
+    return Selection(
+        n_clusters=k,
+        rule=rule.name if rule.pick == "best" else f"{rule.name}, elbow",
+        reason=because(k, says, voters, results, rule.name),
+        warnings=doubts(k, says, voters, silent, sorted(results), len(table)),
+        says=says,
+        table=scores,
+        results=results,
+    )
+
+
+def judged_by_likelihood(
+    verdict: Likeliest, scores: Scores, results: Mapping[int, Result], rule: Rule
+) -> Selection:
+    """Return the verdict of mixtures, with what the indices of the clusterings say."""
+    others = judged(scores, results, Rule("vote", bounds=rule.bounds))
+    table = {
+        k: {**each, rule.name: verdict.by_k.get(k, float("nan"))} for k, each in scores.items()
+    }
+    return Selection(
+        n_clusters=verdict.n_clusters,
+        rule=rule.name,
+        reason=verdict.reason,
+        warnings=verdict.warnings,
+        says={rule.name: verdict.n_clusters, **others.says},
+        table=table,
+        results=results,
+    )
+
+
+def _vote(says: Mapping[str, int], tried: Sequence[int]) -> tuple[int, tuple[str, ...]]:
+    """Return the verdict, the smallest k where no judge names one, and the judges that counted."""
+    if not says:
+        return tried[0], ()
+    voters = {judge: k for judge, k in says.items() if k < tried[-1]} or dict(says)
+    votes = Counter(voters.values())
+    most = max(votes.values())
+    return next(k for k in voters.values() if votes[k] == most), tuple(voters)
+
+
+def _says(index: str, table: Scores, rule: Rule) -> int | None:
+    """Return the k that an index takes for the best; None where it says nothing."""
+    ks = [k for k in table if not np.isnan(table[k].get(index, np.nan))]
+    if not ks:
+        return None
+    values = np.array([table[k][index] for k in ks])
+    rising = index in ("likelihood", "gap") or bool(METRICS[index].maximise)
+    loss = -values if rising else values
+    if index == "inertia" or (index == rule.name and rule.pick == "elbow"):
+        return ks[_elbow(np.array(ks, dtype=np.float64), loss)]
+    if index == "gap":
+        best = int(loss.argmin())
+        return ks[int(np.argmax(loss <= loss[best] + table[ks[best]]["gap-error"]))]
+    return ks[int(loss.argmin())]
+
+
+def _elbow(ks: Floats, loss: Floats) -> int:
+    """Return where a falling curve lies farthest below the line between its ends; else the first.
+
+    Examples
+    --------
+    >>> _elbow(np.arange(1.0, 6.0), np.array([100.0, 30.0, 20.0, 15.0, 12.0]))
+    1
+    """
+    if len(ks) < 3 or not np.isfinite(loss).all():
+        return int(loss.argmin())
+    line = loss[0] + (loss[-1] - loss[0]) * (ks - ks[0]) / (ks[-1] - ks[0])
+    below = line - loss
+    below[[0, -1]] = 0.0  # but for rounding
+    return int(below.argmax())
+
+
+def because(
+    k: int,
+    says: Mapping[str, int],
+    voters: Collection[str],
+    results: Mapping[int, Result],
+    rule: str,
+) -> str:
+    """Return the reason for k in one or two sentences.
+
+    Parameters
+    ----------
+    k : int
+        The verdict.
+    says : mapping of str to int
+        What each index takes for the best.
+    voters : collection of str
+        The indices that were asked.
+    results : mapping of int to Result
+        The clusterings.
+    rule : str
+        The rule's name.
+    """
+    if not any(voter in says for voter in voters):
+        return "No index says anything: the rows are too few or too much alike. The smallest k."
+    if rule != "vote":
+        return f"{_capital(CHOOSING[rule].label)} says {k}."
+    by_k: dict[int, list[str]] = {k: []}
+    for voter in voters:
+        by_k.setdefault(says[voter], []).append(CHOOSING[voter].label)
+    said = [f"{listed(names)} {_say(names)} {other}" for other, names in by_k.items()]
+    tie = len(by_k) > 1 and max(len(by_k[j]) for j in by_k if j != k) == len(by_k[k])
+    broken = f"; in a tie {by_k[k][0]} decides" if tie else ""
+    coarser = sorted((j for j in by_k if 1 < j < k), key=lambda j: -len(by_k[j]))
+    nests = [_nest(results[j].state, results[k].state) for j in coarser]
+    return " ".join([f"{_capital(', '.join(said))}{broken}.", *filter(None, nests[:1])])
+
+
+def doubts(
+    k: int,
+    says: Mapping[str, int],
+    voters: Collection[str],
+    abstaining: Sequence[str],
+    tried: Sequence[int],
+    full: int,
+) -> tuple[str, ...]:
+    """Return what casts a doubt on the verdict k, one sentence each."""
+    sentences = []
+    if abstaining:
+        names = [CHOOSING[index].label for index in abstaining]
+        sentences.append(
+            f"{listed(names)} {'is' if len(names) == 1 else 'are'} still improving at "
+            f"k = {tried[-1]}, the largest that was tried, and had no vote; try larger ones"
+        )
+    others = sorted({says[voter] for voter in voters if voter in says and 1 < says[voter] != k})
+    if others and len(voters) > 1:
+        sentences.append(
+            f"the indices disagree: {listed([str(each) for each in [k, *others]])} clusters are "
+            "each the best by some; look at the curves"
+        )
+    if k == tried[-1] > 1:
+        sentences.append(f"k = {k} is the largest that was tried; try larger ones")
+    if k == tried[0] > 1:
+        sentences.append(f"k = {k} is the smallest that was tried; try smaller ones")
+    if full < len(tried):
+        sentences.append(
+            f"{len(tried) - full} of {len(tried)} clusterings have clusters without rows and "
+            "were left aside"
+        )
+    return tuple(sentences)
+
+
+def _nest(coarse: State, fine: State) -> str:
+    """Return a sentence where the clusters of one clustering are groups of those of the other."""
+    few, many, weights = len(coarse.centers), len(fine.centers), fine.weights
+    groups, _ = nearest(fine.centers, coarse.centers)
+    sizes = np.bincount(groups, weights, few)
+    if not (sizes > 0).all():
+        return ""
+    means = np.stack([np.bincount(groups, weights * x, few) for x in fine.centers.T], axis=1)
+    lost = sizes @ ((means / sizes[:, None] - coarse.centers) ** 2).sum(axis=1)
+    overall = weights @ fine.centers / weights.sum()
+    between = weights @ ((fine.centers - overall) ** 2).sum(axis=1)
+    if lost > NESTED * between:
+        return ""
+    return f"The {many} clusters lie in {few} super-clusters."
+
+
+def _say(names: Sequence[str]) -> str:
+    return "says" if len(names) == 1 else "say"
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _draw(selection: Selection, path: Path) -> None:
+    """Draw the curves of the judges, the rule and two more, with what each says, into a PNG.
+
+    Raises
+    ------
+    ImportError
+        Without matplotlib.
+    """
+    from matplotlib.figure import Figure  # an extra
+
+    shown = dict.fromkeys([*JUDGES, "davies-bouldin", selection.rule.split(",")[0], "inertia"])
+    indices = [index for index in shown if index in selection.says]
+    reason = textwrap.wrap(selection.reason, WRAPPED)
+    lines = -(-len(indices) // 2)
+    head, width, height = 0.85 + 0.2 * len(reason), 8.4, 0.85 + 0.2 * len(reason) + 2.0 * lines
+    figure = Figure(figsize=(width, height), dpi=160, facecolor="white")
+    grid = figure.add_gridspec(
+        lines, 2, left=0.085, right=0.98, top=1 - head / height, bottom=0.45 / height,
+        wspace=0.2, hspace=0.5,
+    )  # fmt: skip
+    for i, index in enumerate(indices):
+        axes = figure.add_subplot(grid[i // 2, i % 2])
+        _draw_curve(axes, selection, index)
+        axes.locator_params(axis="x", integer=True, nbins=10, steps=STEPS)
+        axes.set_xlabel("number of clusters k" if i >= len(indices) - 2 else "")
+        axes.xaxis.label.set(color=PALE_INK, fontsize=8.5)
+    n = selection.n_clusters
+    title = f"{n} cluster{'' if n == 1 else 's'}"
+    figure.text(0.02, 1 - 0.32 / height, title, fontsize=13, fontweight="bold", color=INK)
+    for i, text in enumerate(reason):
+        figure.text(0.02, 1 - (0.56 + 0.2 * i) / height, text, fontsize=9, color=PALE_INK)
+    figure.savefig(path, format="png", metadata={"Software": None})
+
+
+def _draw_curve(axes: Any, selection: Selection, index: str) -> None:
+    """Draw one index over k: a line, what it says as a full dot, the verdict as a faint line."""
+    ks = np.array(sorted(selection.table))
+    values = np.array([selection.table[k].get(index, np.nan) for k in ks])
+    values = np.where(np.isfinite(values), values, np.nan)
+    says = selection.says[index]
+    axes.axvline(selection.n_clusters, color=CHOSEN, linewidth=5, alpha=0.22, zorder=0)
+    if index == "gap":
+        errors = [selection.table[k]["gap-error"] for k in ks]
+        axes.errorbar(ks, values, errors, fmt="none", ecolor=PALE_INK, elinewidth=0.9, capsize=2)
+    axes.plot(ks, values, "-o", color=LINE, linewidth=1.3, markersize=3.2, markerfacecolor="white")
+    axes.plot([says], values[ks == says], "o", color=CHOSEN, markersize=6.5)
+    axes.set_xlim(ks[0] - 0.5, ks[-1] + 0.5)
+    name = _capital(CHOOSING[index].label.removeprefix("the "))
+    axes.set_title(name, fontsize=9, color=INK, loc="left", pad=4)
+    axes.set_title(f"says {says}", fontsize=9, color=CHOSEN, loc="right", pad=4)
+    axes.tick_params(labelsize=8, colors=PALE_INK, length=2.5)
+    axes.ticklabel_format(axis="y", useOffset=False, scilimits=(-3, 7))
+    axes.yaxis.get_offset_text().set(fontsize=7.5, color=PALE_INK)
+    for side, spine in axes.spines.items():
+        spine.set_visible(side in ("left", "bottom"))
+        spine.set_color("#d9dde3")
