@@ -8,7 +8,7 @@ export MPLCONFIGDIR := $(CURDIR)/.cache/matplotlib
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types unit coverage long network audit claims faults hostile mutants oldest docs pictures dist bench groups reproduce reproduce-quick format clean
+.PHONY: help setup demo test lint types unit coverage long near network audit claims faults hostile mutants oldest docs pictures dist bench groups reproduce reproduce-quick format clean
 
 help: ## List what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,7 +36,11 @@ coverage: ## Run the same tests, and show what they cover; half as long again
 
 long: .venv/ready ## Run the tests that search, compute or federate longest; more than ten minutes
 	@mkdir -p .cache/tmp
-	@TMPDIR=$(CURDIR)/.cache/tmp OMP_NUM_THREADS=1 $(BIN)/pytest --quiet -n 2 --dist worksteal -m long tests
+	@TMPDIR=$(CURDIR)/.cache/tmp OMP_NUM_THREADS=1 HYPOTHESIS_PROFILE=thorough \
+	    $(BIN)/pytest --quiet -n 2 --dist worksteal -m "long or hypothesis" tests
+
+near: .venv/ready ## Run the tests that stand nearest to FILE=src/fedcluster/..., for 20 seconds
+	@OMP_NUM_THREADS=1 $(BIN)/python benchmarks/near.py $(FILE)
 
 network: .venv/ready ## Test a real federation on this machine; two minutes
 	@mkdir -p .cache/tmp

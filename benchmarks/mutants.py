@@ -323,11 +323,12 @@ def modules(root: Path = ROOT) -> dict[str, list[str]]:
     """Return the tests of each file that is mutated, by its path in the package."""
     package = root / PACKAGE
     files = sorted(path.relative_to(package).as_posix() for path in package.rglob("*.py"))
-    tests = {file: _tests_of(file) for file in files if not file.endswith("__init__.py")}
+    tests = {file: tests_of(file) for file in files if not file.endswith("__init__.py")}
     return {file: names for file, names in tests.items() if names}
 
 
-def _tests_of(file: str) -> list[str]:
+def tests_of(file: str) -> list[str]:
+    """Return the tests of a file, by its path in the package."""
     entry = max((key for key in TESTS if file.startswith(key)), key=len, default="")
     names = f"{TESTS[entry]} {EVERYWHERE}" if entry else ""
     return [f"tests/test_{name}.py" for name in names.split()]
@@ -379,7 +380,7 @@ class Copy:
         """Say whether the tests of a file pass although it is mutated."""
         path = self.root / PACKAGE / file
         original, times = path.read_bytes(), path.stat()
-        tests = [f"{PACKAGE}/{file}", *_tests_of(file)]
+        tests = [f"{PACKAGE}/{file}", *tests_of(file)]
         try:
             path.write_bytes(mutation.apply(original))
             return self.passes(tests, compiled_anew=file.startswith("kernels/"), limit=limit)
@@ -392,8 +393,8 @@ UNSHRUNK = """
 
 from hypothesis import Phase
 
-ci, phases = settings.get_profile("ci"), (Phase.explicit, Phase.generate)
-settings.register_profile("mutants", ci, phases=phases)
+quick, phases = settings.get_profile("quick"), (Phase.explicit, Phase.generate)
+settings.register_profile("mutants", quick, phases=phases)
 settings.load_profile("mutants")
 """
 """For the copy: a failing example need not be made small."""
@@ -444,7 +445,7 @@ def _try_out(
     survivors = []
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         copy = Copy(Path(folder))
-        tests = sorted({name for file, _ in drawn for name in _tests_of(file)})
+        tests = sorted({name for file, _ in drawn for name in tests_of(file)})
         if tests and not copy.passes(tests, compiled_anew=False, limit=10 * limit):
             raise SystemExit("The tests fail without any mutant: mend them first.")
         for i, (file, mutation) in enumerate(drawn, start=1):

@@ -13,11 +13,17 @@ import pytest
 from databases import Server, programs, running
 from hypothesis import HealthCheck, settings
 
-# Nothing depends on how fast a machine is, which may have other work.
-settings.register_profile(
-    "ci", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
-settings.load_profile("ci")
+# Nothing depends on how fast a machine is. `make test` tries few examples
+# of each property, `make long` many.
+for name, examples in {"quick": 20, "thorough": 150}.items():
+    settings.register_profile(
+        name,
+        max_examples=examples,
+        derandomize=True,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 if find_spec("flwr") is None:  # as in `make oldest`: Flower allows only new versions of others
     NEEDS_FLOWER = re.compile(

@@ -11,7 +11,7 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedcluster.errors import InputError
@@ -157,7 +157,6 @@ def test_nothing_is_added_to_a_log_that_is_not_in_order(name, path):
         AuditLog(path, "north").append(saying())
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(place=st.integers(0), bit=st.integers(0, 7))
 def test_any_bit_that_is_turned_is_seen(place, bit, tmp_path):
     folder = tmp_path / f"{place}-{bit}"[:50]

@@ -106,7 +106,6 @@ def rows(draw):
     return (scale * X + offset).astype(dtype), sample_weight, rng
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     rows(),
     st.integers(1, 30),
@@ -135,7 +134,7 @@ def test_no_sequence_of_questions_changes_a_bit(case, k, n_runs, questions):
             assert_as_in_a_full_pass(X, before[-1], sample_weight, cache)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.integers(0, 2**32), st.sampled_from([np.float32, np.float64]), st.booleans())
 def test_nor_over_many_chunks(seed, dtype, is_weighted):
     rng = np.random.default_rng(seed)

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.cluster import KMeans
@@ -45,7 +45,6 @@ def test_four_points_by_hand():
     assert fit.n_iter == 3
 
 
-@settings(max_examples=50)
 @given(seeds, st.integers(2, 200), st.integers(1, 9), st.booleans())
 def test_lloyd_is_scikit_learns(seed, n, k, is_weighted):
     rng = np.random.default_rng(seed)
@@ -63,7 +62,6 @@ def test_lloyd_is_scikit_learns(seed, n, k, is_weighted):
 
 
 @pytest.mark.parametrize("n", [120, 6000])
-@settings(max_examples=25)
 @given(seeds, st.sampled_from(["keep", "relocate", "drop"]), st.booleans(), st.booleans())
 def test_small_data_take_a_shorter_way_to_the_same_bits(n, seed, empty, is_weighted, is_single):
     rng = np.random.default_rng(seed)
@@ -226,7 +224,6 @@ def test_unweighted_seeding_looks_at_no_weight():
 
 
 @given(seeds)
-@settings(max_examples=30)
 def test_a_weight_is_a_repetition(seed):
     rng = np.random.default_rng(seed)
     X, times = rng.normal(size=(40, 2)), rng.integers(0, 4, 40)

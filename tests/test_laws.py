@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from partitions import Case, cases
 
@@ -205,7 +205,6 @@ EXACT = ("server_additive", "answer_shape", "purity", "wire")
 
 
 @by_name(ALGORITHMS)
-@settings(max_examples=25)
 @given(case=cases())
 def test_laws_that_touch_no_bit_hold_over_several_rounds(step: Algorithm, case: Case) -> None:
     """With the memory that a few rounds gave to the state."""

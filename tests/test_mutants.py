@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -89,7 +91,7 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (package / "__init__.py").write_text("")
     (package / "rounds.py").write_text("def steps(n):\n    return n + 1 if n > 3 else 0\n")
     (tmp_path / "tests" / "conftest.py").write_text(
-        "from hypothesis import settings\nsettings.register_profile('ci')\n"
+        "from hypothesis import settings\nsettings.register_profile('quick')\n"
     )
     (tmp_path / "tests" / "test_one.py").write_text(
         "from fedcluster.rounds import steps\ndef test():\n    assert steps(9) == 10\n"
@@ -121,3 +123,24 @@ def test_tests_that_fail_without_a_mutant_are_no_tests(tree: Path) -> None:
 def test_the_sample_can_be_shown_alone(capsys: pytest.CaptureFixture[str]) -> None:
     assert mutants.main(["--list", "--n", "3", "--only", "privacy"]) == 0
     assert capsys.readouterr().out.count("src/fedcluster/privacy/") == 3
+
+
+def test_the_tests_nearest_to_a_file_are_run_with_its_examples():
+    ran = subprocess.run(
+        [sys.executable, "benchmarks/near.py", "src/fedcluster/_stability.py"],
+        cwd=mutants.ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert re.search(r"^\d+ passed", ran.stdout, re.M)
+    ran = subprocess.run(
+        [sys.executable, "benchmarks/near.py", "nowhere.py"],
+        cwd=mutants.ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert (ran.returncode, ran.stderr) == (
+        2,
+        "nowhere.py is not there: name a file of src/ or tests/\n",
+    )

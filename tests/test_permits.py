@@ -10,7 +10,7 @@ from datetime import date
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedcluster.engines._wire import WireError
@@ -245,7 +245,6 @@ def test_a_permit_that_was_changed_or_forged_is_refused_in_one_line(change, reas
     assert not (trial.folder / "sites/north/permits").exists()
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
 @given(place=st.integers(0, 10**6), bit=st.integers(0, 7))
 def test_a_turned_bit_of_an_accepted_permit_is_noticed_or_says_nothing(place, bit, trial):
     """Spaces aside: the digest that stands in the log is that of what is admitted."""

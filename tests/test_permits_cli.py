@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from grids import KNOWN, process_grid
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
@@ -373,7 +373,6 @@ KEYS = ("protocol", "run", "exchange", "permit", "columns", "tasks", "described"
 KNOWN_GOOD = {"protocol": 1, "run": "r", "permit": "hips-1", "columns": ["age"], "tasks": []}
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(changed=st.dictionaries(st.sampled_from((*KEYS, "model", "cancel")), JUNK, max_size=4))
 def test_whatever_a_question_holds_one_line_is_written_and_no_more_is_told(changed, trial):
     """No exception, no answer beside the permit, and the chain holds."""
