@@ -64,7 +64,7 @@ def test_the_bits_are_those_of_clients_in_any_blocks(
 def test_parts_of_a_block_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
     task = Task(Lloyd(), START)
     [whole] = CrowdEngine(blocks(200)).ask([task])
-    monkeypatch.setattr("fedcluster.engines._blocks.SITES_AT_ONCE", 3)
+    monkeypatch.setattr("fedcluster.engines._local.SITES_AT_ONCE", 3)
     [parts] = CrowdEngine(blocks(90)).ask([task])
     same(whole.total(), parts.total())
 

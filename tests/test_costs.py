@@ -16,7 +16,7 @@ from fedcluster import FederatedKMeans
 from fedcluster.client import Client
 from fedcluster.core import Answers, Data, Filter, Floats, Limit, Summary, Task
 from fedcluster.engines import LocalEngine
-from fedcluster.engines import _crowd as crowd
+from fedcluster.engines import _batched as batched
 from fedcluster.jobs import Evaluate, Fit, Profile, execute
 from fedcluster.model import Model
 from fedcluster.preprocessing import PreprocessingSpec
@@ -61,7 +61,7 @@ def costs(monkeypatch: pytest.MonkeyPatch) -> Costs:
         return computed(client, task)
 
     def counting(answer: Any) -> Any:
-        def at_all(task: Task, table: crowd.Table) -> Any:
+        def at_all(task: Task, table: batched.Table) -> Any:
             counted.at_once[type(task.step).__name__] += 1
             return answer(task, table)
 
@@ -71,7 +71,7 @@ def costs(monkeypatch: pytest.MonkeyPatch) -> Costs:
     monkeypatch.setattr(Client, "answers", answering)
     monkeypatch.setattr(Client, "computed", computing)
     monkeypatch.setattr(
-        crowd, "AT_ONCE", {kind: counting(answer) for kind, answer in crowd.AT_ONCE.items()}
+        batched, "AT_ONCE", {kind: counting(answer) for kind, answer in batched.AT_ONCE.items()}
     )
     return counted
 

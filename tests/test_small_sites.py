@@ -18,7 +18,7 @@ from fedcluster.algorithms.merging import pool
 from fedcluster.algorithms.summaries import MOST_POINTS
 from fedcluster.core import Answers, Filter, Step, Task
 from fedcluster.engines import LocalEngine
-from fedcluster.engines._crowd import FEWEST, Together, kind_of
+from fedcluster.engines._batched import FEWEST, BatchedAnswers, kind_of
 from fedcluster.engines._stacked import Stacked
 from fedcluster.errors import SiteError
 from fedcluster.io._given import numbered
@@ -100,7 +100,7 @@ def test_all_at_once_are_each_by_itself(
     clients = sites(limits, weighted=weighted, dtype=dtype)
     engine = LocalEngine(sites(limits, weighted=weighted, dtype=dtype))
     for one, other in zip(engine.ask(tasks), each(clients, tasks), strict=True):
-        assert isinstance(one, Together)
+        assert isinstance(one, BatchedAnswers)
         assert_same(one, other, step)
     for client in clients:
         there = engine.clients[client.name]
@@ -175,7 +175,7 @@ def test_sites_too_large_for_their_rows_to_be_points_describe_themselves() -> No
     tables = [rng.normal(size=(n, 1)) for n in (MOST_POINTS + 1, *[30] * FEWEST)]
     clients = [Client(str(i), Data(X), ()) for i, X in enumerate(tables)]
     [answers] = LocalEngine(clients).ask([Task(step, State())])
-    assert not isinstance(answers, Together)
+    assert not isinstance(answers, BatchedAnswers)
     assert len(answers.by_site["0"].weights) == 4
 
 
@@ -198,7 +198,7 @@ def test_large_sites_among_small_ones_answer_beside_them(
     tasks = [Task(step, state) for state in states(step)]
     clients, engine = sorted(mixed(limits), key=lambda c: c.name), LocalEngine(mixed(limits))
     for one, other in zip(engine.ask(tasks), each(clients, tasks), strict=True):
-        assert isinstance(one, Together)
+        assert isinstance(one, BatchedAnswers)
         assert_same(one, other, step)
         if step.server_additive:
             assert one.total().planes.tobytes() == other.total().planes.tobytes()
@@ -210,7 +210,7 @@ def test_large_sites_among_small_ones_answer_beside_them(
 def test_few_sites_are_asked_for_themselves(n: int) -> None:
     state = State.at(np.full((2, D), 1e3))
     few = LocalEngine(sites(())[:n])
-    assert isinstance(few.ask([Task(Lloyd(), state)])[0], Together) == (n == FEWEST)
+    assert isinstance(few.ask([Task(Lloyd(), state)])[0], BatchedAnswers) == (n == FEWEST)
 
 
 def test_sites_that_differ_are_asked_for_themselves() -> None:
@@ -245,7 +245,7 @@ def test_a_fit_has_the_bits_of_one_that_asks_each(
     once = model.fit(X, sites=where)
     labels, centers, sent = once.labels_, once.cluster_centers_, once.communication_rounds_
     influence = once.influence_
-    monkeypatch.setattr("fedcluster.engines._crowd.FEWEST", 1000)
+    monkeypatch.setattr("fedcluster.engines._batched.FEWEST", 1000)
     model.fit(X, sites=where)
     assert_array_equal(model.labels_, labels)
     assert_array_equal(model.cluster_centers_, centers)
@@ -396,7 +396,7 @@ def test_sums_that_are_too_large_are_found_as_where_each_is_asked(
         return caplog.text, answers.total().planes.tobytes(), done.communication_rounds
 
     once = outcome()
-    monkeypatch.setattr("fedcluster.engines._crowd.FEWEST", 1000)
+    monkeypatch.setattr("fedcluster.engines._batched.FEWEST", 1000)
     assert outcome() == once
     harmless = wrong == "as large as may be"
     n_large = 0 if harmless else len(WRONG[wrong])
@@ -424,6 +424,6 @@ def test_rows_of_two_sites_never_make_up_a_line_together() -> None:
     [answers] = LocalEngine(few).ask(
         [Task(Lloyd(), State.at(np.array([[0.0, 0.0], [10.0, 10.0]])))]
     )
-    assert isinstance(answers, Together)
+    assert isinstance(answers, BatchedAnswers)
     assert answers.total().weights.tolist() == [0.0, 0.0]
     assert set(answers.values_sent.values()) == {0}

@@ -1,7 +1,6 @@
 """Engines carry tasks to sites and answers back."""
 
-from fedcluster.engines._blocks import CrowdEngine
-from fedcluster.engines._local import LocalEngine
+from fedcluster.engines._local import CrowdEngine, LocalEngine
 from fedcluster.engines._relay import Relay
 
 __all__ = ["CrowdEngine", "LocalEngine", "Relay"]

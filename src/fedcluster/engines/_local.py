@@ -1,32 +1,48 @@
-"""Engine that holds all sites in this process.
+"""Engines that hold all sites in this process.
 
-For simulation, for one owner of many files, and as a test double.
+`LocalEngine` serves simulation, one owner of many files, and as a test double. `CrowdEngine` holds
+a million small sites in blocks, and simulates who answers and when.
 """
 
 from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import repeat
 from operator import attrgetter, methodcaller
-from typing import cast
+from typing import Unpack, cast
 
-from numpy.typing import ArrayLike
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
-from fedcluster.client import Client
-from fedcluster.core import Answers, Data, Filter, PlannedStep, SiteInfo, Summary, Task
-from fedcluster.engines._crowd import Asked
-from fedcluster.engines._errors import at_site
+from fedcluster._random import sampled, stream
+from fedcluster.client import ONE_THREAD, Client
+from fedcluster.core import (
+    Answers,
+    Column,
+    Data,
+    Filter,
+    Introduction,
+    Limit,
+    Rows,
+    SiteInfo,
+    Summary,
+    Task,
+)
+from fedcluster.engines._batched import Asked, at_site
 from fedcluster.engines._relay import Relay
 from fedcluster.engines._stacked import Stacked
+from fedcluster.errors import InputError
 from fedcluster.privacy import MinRows
 
-_WORTH_A_THREAD = 50_000
-"""Below so many values at the second largest site, handing sites to threads costs more than
-it saves."""
+SITES_AT_ONCE = 1 << 14
+"""Sites of a block whose rows are copied at once."""
+
+Places = NDArray[np.intp]
+Block = tuple[Rows, Places]
+"""Rows (n, d) of some sites, and where those of each begin and the last ends, (s + 1,)."""
 
 
 class LocalEngine:
@@ -111,33 +127,24 @@ class LocalEngine:
         """
         return cls(Stacked.of(data, sites, filters))
 
-    def introduce(
-        self,
-        *,
-        columns: bool = False,
-        texts: Collection[str] = (),
-        labels: bool = False,
-        steps: Sequence[PlannedStep] = (),
-    ) -> tuple[SiteInfo, ...]:
+    def introduce(self, **asked: Unpack[Introduction]) -> tuple[SiteInfo, ...]:
         """Return what the sites tell of themselves, see `Engine`; opens their rows.
 
         A site in this process knows every step; a relay asks its sites.
         """
-        sites = self._sites
-        given = () if isinstance(self.clients, Stacked) else self.clients.values()
-        relayed = bool(steps) and any(isinstance(each, Relay) for each in given)
-        if not (columns or labels or relayed):
-            return sites
+        labels, stacked = asked.get("labels"), isinstance(self.clients, Stacked)
+        relayed = asked.get("steps") and not stacked and any(map(_is_relay, self.clients.values()))
+        if not (asked.get("columns") or labels or relayed):
+            return self._sites
         doing = "naming its labels, " if labels else "describing its columns, "
-        asked = {"columns": columns, "texts": texts, "labels": labels}
-        tell = methodcaller("introduce", **asked, **({"steps": steps} if relayed else {}))
+        tell = methodcaller("introduce", **asked)
         return tuple(at_site(client, doing, tell) for client in self.clients.values())
 
     @cached_property
     def _sites(self) -> tuple[SiteInfo, ...]:
         """What the sites tell without being asked for more."""
         if isinstance(self.clients, Stacked):
-            return self.clients.told()
+            return self.clients.infos()
         opening = "opening its rows, "
         return tuple(at_site(c, opening, attrgetter("site")) for c in self.clients.values())
 
@@ -153,26 +160,11 @@ class LocalEngine:
         self._rounds += 1
         if self._asked is None or (self._asked.clients is not here and self._asked.clients != here):
             self._asked = Asked(here, tasks)
-        joined, left = self._asked.at_once(tasks)
-        own: list[dict[str, Summary]] = [{} for _ in tasks]
-        for clients, places in left:
-            asking = [tasks[t] for t in places]
-            every = clients, repeat(asking), repeat(methodcaller("answers", asking))
-            if self._worth_threads([at_site(client, tasks, _size) for client in clients]):
-                with ThreadPoolExecutor(min(self.workers, len(clients))) as pool:
-                    replies = list(pool.map(at_site, *every))
-            else:
-                replies = list(map(at_site, *every))
-            for client, reply in zip(clients, replies, strict=True):
-                for t, answer in zip(places, reply, strict=True):
-                    own[t][client.name] = answer
-        return [
-            self._asked.answers(task, [each.get(t) for each in joined], own[t], missing)
-            for t, task in enumerate(tasks)
-        ]
+        return self._asked.ask(tasks, missing, self.workers)
 
-    def _worth_threads(self, sizes: list[int]) -> bool:
-        return self.workers > 1 and len(sizes) > 1 and sorted(sizes)[-2] >= _WORTH_A_THREAD
+
+def _is_relay(site: object) -> bool:
+    return isinstance(site, Relay)
 
 
 def _by_name(clients: Iterable[Client | Relay]) -> dict[str, Client]:
@@ -187,6 +179,187 @@ def _by_name(clients: Iterable[Client | Relay]) -> dict[str, Client]:
     return cast(dict[str, Client], by_name)  # or relays, which stand for clients here
 
 
-def _size(client: Client | Relay) -> int:
-    """Return how many numbers a site holds, loading them; 0 of a stream, with its own threads."""
-    return 0 if isinstance(client, Relay) or client.streams else client.data.X.size
+class CrowdEngine:
+    """Engine that asks very many small sites in this process, under one name.
+
+    It answers steps that add (``server_additive``). For Lloyd, the variance tree and the inertia it
+    takes well under a microsecond for a row; other steps are asked of each site, which takes some
+    50 microseconds for each.
+
+    Parameters
+    ----------
+    blocks : iterable of (ndarray of shape (n, d), ndarray of shape (s + 1,))
+        Rows of some sites, one site after another, and the place at which each site begins, from 0
+        to n. It is read anew in every round: a list of arrays, or an object that reads files.
+    filters : sequence of Filter, default=(MinRows(2),)
+        What each site holds back.
+    participation : float, default=1
+        The fraction of the sites that is asked in a round, a new sample each time.
+    drop_outs : float, default=0
+        The fraction of the asked sites that do not answer.
+    late : float, default=0
+        The fraction of the asked sites that answer too late. A late answer is dropped, as over a
+        network, where it would belong to an earlier question; its site misses the next round, too.
+    available : callable, optional
+        ``available(r)`` says which sites can be asked in round r = 0, 1, ..., (sites,) booleans;
+        the sample is drawn among them.
+    seed : int, default=0
+        Makes the samples, the drop-outs and the late answers.
+
+    Attributes
+    ----------
+    n_sites, n_rows : int
+        How many there are.
+    n_asked, n_answered : list of int
+        How many sites each round asked, and how many answered.
+    answered : ndarray of shape (a,)
+        The numbers, from 0, of the sites that answered in the last round.
+
+    Raises
+    ------
+    ValueError
+        If a fraction is out of range, or a block is none.
+
+    Examples
+    --------
+    >>> from fedcluster import State, run
+    >>> from fedcluster.algorithms import Lloyd
+    >>> rows = np.random.default_rng(0).normal(size=(4000, 2)).round() * 9
+    >>> engine = CrowdEngine([(rows, np.arange(0, 4001, 4))], participation=0.1, late=0.05)
+    >>> result = run(Lloyd(), engine, State.at([[0.0, 0.0], [9.0, 9.0]]), max_rounds=3)
+    >>> engine.n_sites, engine.n_asked, engine.n_answered
+    (1000, [100, 100, 100], [93, 98, 98])
+    """
+
+    def __init__(
+        self,
+        blocks: Iterable[Block],
+        filters: Sequence[Filter] = (MinRows(2),),
+        *,
+        participation: float = 1.0,
+        drop_outs: float = 0.0,
+        late: float = 0.0,
+        available: Callable[[int], NDArray[np.bool_]] | None = None,
+        seed: int = 0,
+    ) -> None:
+        if not 0 < participation <= 1:
+            raise ValueError(f"participation must be above 0 and at most 1, not {participation}")
+        if not (drop_outs >= 0 and late >= 0 and drop_outs + late < 1):
+            raise ValueError("drop_outs and late must be at least 0, and below 1 together")
+        self._blocks, self.filters, self._available = blocks, tuple(filters), available
+        self._asked, self._lost, self._seed = participation, (drop_outs, late), seed
+        shapes = [_shape_of(block) for block in blocks]
+        if len({d for _, _, d in shapes}) != 1:
+            raise ValueError("blocks must be given, whose rows have the same columns")
+        self.n_sites, self.n_rows = (sum(shape[i] for shape in shapes) for i in (0, 1))
+        self.name, self._n_columns = f"{self.n_sites} sites", shapes[0][2]
+        self.answered = self._busy = np.zeros(0, np.intp)
+        self.n_asked: list[int] = []
+        self.n_answered: list[int] = []
+
+    def introduce(self, **asked: Unpack[Introduction]) -> tuple[SiteInfo, ...]:
+        """Return what the sites tell of themselves, as one site whose rows come in chunks."""
+        site = SiteInfo(
+            self.name,
+            tuple(map(Limit.from_filter, self.filters)),
+            streams=True,
+            n_rows=float(self.n_rows),
+            weight=float(self.n_rows),
+            n_columns=self._n_columns,
+        )
+        if asked.get("columns"):
+            named = tuple(Column(f"x{j}") for j in range(self._n_columns))
+            site = replace(site, columns=named)
+        return (site,)
+
+    def ask(self, tasks: Sequence[Task], sites: Iterable[str] | None = None) -> list[Answers]:
+        """Answer all tasks for the sites that answer in this round.
+
+        Raises
+        ------
+        InputError
+            If a step does not add up, or is asked with noise.
+        """
+        for task in tasks:
+            if not task.step.server_additive or task.noise is not None:
+                raise InputError(
+                    f"{type(task.step).__name__}: a crowd answers steps that add, without noise; "
+                    "use sums_only=True"
+                )
+        self.answered = answering = self._answering()
+        if (sites is not None and self.name not in sites) or not len(answering):
+            return [Answers({}, (self.name,)) for _ in tasks]
+        totals: list[list[Summary]] = [[] for _ in tasks]
+        n_sent = [0] * len(tasks)
+        for part in self._parts(answering):
+            for t, answers in enumerate(LocalEngine(part).ask(tasks)):
+                totals[t] = [Summary.total([*totals[t], answers.total()])]
+                n_sent[t] += int(answers.numbers_sent.sum())
+        return [
+            _Counted({self.name: total}, n_sent=n)
+            for [total], n in zip(totals, n_sent, strict=True)
+        ]
+
+    def _answering(self) -> Places:
+        """Draw the sites that answer in this round, in their order."""
+        number = len(self.n_asked)
+        there = np.arange(self.n_sites)
+        if self._available is not None:
+            there = np.flatnonzero(self._available(number))
+        asked = there[sampled(len(there), self._asked, self._seed, number)] if len(there) else there
+        asked = np.setdiff1d(asked, self._busy, assume_unique=True)
+        chance = stream(self._seed, number, "answers").random(len(asked))
+        dropped, late = self._lost
+        self._busy = asked[(chance >= dropped) & (chance < dropped + late)]
+        answering = asked[chance >= dropped + late]
+        self.n_asked.append(len(asked))
+        self.n_answered.append(len(answering))
+        return answering
+
+    def _parts(self, answering: Places) -> Iterator[Stacked]:
+        """Yield the sites that answer, a part at a time, and those with many rows apart."""
+        before = 0
+        for X, bounds in self._blocks:
+            low, high = np.searchsorted(answering, [before, before + len(bounds) - 1])
+            mine = answering[low:high] - before
+            is_large = np.diff(bounds)[mine] * X.shape[1] > ONE_THREAD
+            for alike in (mine[~is_large], mine[is_large]):
+                for start in range(0, len(alike), SITES_AT_ONCE):
+                    some = alike[start : start + SITES_AT_ONCE]
+                    rows, ends = _taken(X, bounds, some)
+                    yield Stacked(before + some, Data(rows), ends, self.filters, is_block=True)
+            before += len(bounds) - 1
+
+
+def _shape_of(block: Block) -> tuple[int, int, int]:
+    """Return how many sites, rows and columns a block has."""
+    X, bounds = block
+    steps = np.diff(bounds)
+    if X.ndim != 2 or len(bounds) < 2 or bounds[0] != 0 or bounds[-1] != len(X) or steps.min() < 1:
+        raise ValueError(
+            "a block has rows (n, d) and the places at which sites begin, from 0 to n, each with a "
+            "row"
+        )
+    return len(steps), *X.shape
+
+
+def _taken(X: Rows, bounds: Places, sites: Places) -> tuple[Rows, Places]:
+    """Return the rows of some sites of a block, and their bounds."""
+    sizes = bounds[sites + 1] - bounds[sites]
+    ends = np.concatenate([[0], np.cumsum(sizes)])
+    first, last = sites[0], sites[-1]
+    if last - first + 1 == len(sites):
+        return X[bounds[first] : bounds[last + 1]], ends
+    return X[np.repeat(bounds[sites] - ends[:-1], sizes) + np.arange(ends[-1])], ends
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Counted(Answers):
+    """Total of many sites, and how many numbers they sent."""
+
+    n_sent: int = 0
+
+    @property
+    def numbers_sent(self) -> NDArray[np.int64]:
+        """How many numbers the sites sent together, (1,)."""
+        return np.full(len(self.by_site), self.n_sent)

@@ -11,53 +11,56 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedcluster.client import NO_ROW, Client, SharedLog
-from fedcluster.core import Data, Filter, SiteInfo
+from fedcluster.core import Data, Filter, SiteInfo, Task
 from fedcluster.io._given import places_of
 
 OWN = {"name", "n_rows", "weight"}
-"""Facts that each site of a table tells of its own."""
-SHARED = {"limits", "streams", "columns", "labels", "answered", "n_columns", "secure"}
-SHARED |= {"total_rows", "log", "refuses"}
-"""Facts that all tell alike. Where there are facts besides, each client tells its own."""
+"""Facts in which the sites of a table differ."""
 
 
 class Stacked(Mapping[str, Client]):
     """Clients of sites that share a table and their limits, each made where it is looked up.
 
-    What they tell, and what left them, is found for all at once: for a site of ten rows it takes
+    Their facts, and what left them, are found for all at once: for a site of ten rows it takes
     longer to make its client than to add its rows.
 
     Parameters
     ----------
-    names : sequence of str
-        The sites, in their order.
+    names : array_like of shape (s,)
+        The names of the sites, or their numbers, in their order.
     data : Data
         Their rows, of positive weight, one site after another.
     bounds : ndarray of shape (s + 1,)
         The rows of site i are those from ``bounds[i]`` to ``bounds[i + 1]``.
     filters : sequence of Filter
         What each site holds back.
-    order : ndarray of shape (n,)
+    order : ndarray of shape (n,), optional
         Where each row lay among those that were given.
+    is_block : bool, default=False
+        Whether rows are prepared for all sites at once, with the bits of one table, and not for
+        each site by itself.
 
     Examples
     --------
     >>> sites = Stacked.of(Data(np.arange(5.0)[:, None]), ["b", "a", "b", "a", "b"], ())
-    >>> sites["b"].data.X.ravel(), [site.n_rows for site in sites.told()]
+    >>> sites["b"].data.X.ravel(), [site.n_rows for site in sites.infos()]
     (array([0., 2., 4.]), [2.0, 3.0])
     """
 
     def __init__(
         self,
-        names: Sequence[str],
+        names: ArrayLike,
         data: Data,
         bounds: NDArray[np.intp],
         filters: Sequence[Filter],
-        order: NDArray[np.intp],
+        order: NDArray[np.intp] | None = None,
+        *,
+        is_block: bool = False,
     ) -> None:
-        self.names, self.data, self.bounds, self.order = tuple(names), data, bounds, order
-        self.filters, self.log = tuple(filters), SharedLog(len(self.names))
-        self._made: dict[str, Client] = {}
+        self._given, self.data, self.bounds = names, data, bounds
+        self.order = np.arange(len(data)) if order is None else order
+        self.filters, self.log = tuple(filters), SharedLog(len(bounds) - 1)
+        self._is_block, self._made = is_block, dict[str, Client]()
 
     @classmethod
     def of(cls, data: Data, sites: ArrayLike, filters: Sequence[Filter]) -> Stacked:
@@ -71,6 +74,11 @@ class Stacked(Mapping[str, Client]):
             order, bounds = order[some], np.append(0, np.cumsum(counts))
         is_in_order = len(order) == len(data) and bool((np.diff(order) > 0).all())
         return cls(names, data if is_in_order else data.take(order), bounds, filters, order)
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Names of the sites, in their order."""
+        return tuple(map(str, np.asarray(self._given).tolist()))
 
     @cached_property
     def _places(self) -> dict[str, int]:
@@ -89,7 +97,7 @@ class Stacked(Mapping[str, Client]):
         return iter(self.names)
 
     def __len__(self) -> int:
-        return len(self.names)
+        return len(self.bounds) - 1
 
     @property
     def sizes(self) -> NDArray[np.intp]:
@@ -101,18 +109,27 @@ class Stacked(Mapping[str, Client]):
         for name, client in self._made.items():
             client.share(self.log, self._places[name])
 
-    def told(self) -> tuple[SiteInfo, ...]:
-        """Return what each site tells of itself without being asked for more."""
-        if {each.name for each in fields(SiteInfo)} != SHARED | OWN:
-            return tuple(client.site for client in self.values())
+    def infos(self) -> tuple[SiteInfo, ...]:
+        """Return the facts of each site that it tells without being asked for more."""
         first = self[self.names[0]].site
-        shared = {name: getattr(first, name) for name in SHARED}
+        shared = {f.name: getattr(first, f.name) for f in fields(SiteInfo) if f.name not in OWN}
         sizes = self.sizes.astype(float).tolist()
         of_rows, weights = self.data.sample_weight, sizes
         if of_rows is not None:
             weights = [float(of_rows[a:b].sum()) for a, b in pairwise(self.bounds.tolist())]
         own = zip(self.names, sizes, weights, strict=True)
         return tuple(SiteInfo(name, n_rows=n, weight=w, **shared) for name, n, w in own)
+
+    def laid(self, task: Task) -> tuple[Data, NDArray[np.intp]] | None:
+        """Return the rows as a task wants them, and where those of each site begin.
+
+        None if each site is to prepare its own.
+        """
+        how = task.preprocessor
+        if how is not None and not self._is_block:
+            return None
+        data = self.data if how is None else how.apply(self.data)
+        return (data, self.bounds) if len(data) == len(self.data) else None
 
     def most(self, what: str) -> dict[str, int]:
         """Return ``most_lone_rows`` or ``most_rows_held_back`` of each site's client."""

@@ -1,28 +1,30 @@
 """Many small sites of one process, asked at once: the bits of asking each, in far less time.
 
 For a site of a hundred rows, most of the time of an answer goes into what surrounds its sums. So
-the rows of all such sites are laid one after another, compiled code makes the sums of each site,
-holds back what the site's limits hold back, and adds them up exactly, or lays them side by side in
-the order of the sites, as the server of the step would. What left each site is counted; its answer
-itself is computed where somebody asks for it.
+the rows of all such sites are laid one after another. Compiled code computes the sums of each site,
+holds back what the site's limits hold back, and either adds the sums exactly or lays them side by
+side in the order of the sites, as the server of the step would. The size of each site's message is
+counted; a single answer is computed where somebody asks for it.
 
-That is done for the steps below, which take most of the rounds of a fit; all others are asked of
-each site.
+This serves the steps below, which take most of the rounds of a fit. All others are asked of each
+site.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise, starmap
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedcluster._exact import canonical
 from fedcluster._random import stream
+from fedcluster._refusals import RefusedError
 from fedcluster.algorithms import Lloyd, SiteSummaries, VarianceTree
 from fedcluster.algorithms.summaries import MOST_POINTS, PASSES
 from fedcluster.algorithms.variance_tree import leaves, pass_number
@@ -38,8 +40,8 @@ from fedcluster.core import (
     Task,
     lexicographic,
 )
-from fedcluster.engines._errors import at_site
 from fedcluster.engines._stacked import Stacked
+from fedcluster.errors import SiteError
 from fedcluster.kernels import nearest
 from fedcluster.kernels._crowd import Draws, Sites, Totals, columns_of_sites, means_of_sites
 from fedcluster.kernels._site_sums import (
@@ -67,11 +69,32 @@ from fedcluster.metrics import Inertia
 from fedcluster.metrics.moments import row_weights
 from fedcluster.privacy import MinClusterSize, MinRows
 
+T = TypeVar("T")
+
 FEWEST = 8
 """Sites from which on it pays to ask them at once."""
 
+WORTH_A_THREAD = 50_000
+"""Numbers at the second largest site from which on threads for sites save time."""
+
 PART_ROWS = 2048
 """Rows of the sites that one thread describes before it takes others."""
+
+
+class SizeLimits(NamedTuple):
+    """The fewest rows of a site, and behind a line, that limits let out."""
+
+    rows: int
+    line: int
+
+    @classmethod
+    def of(cls, filters: Sequence[Filter]) -> SizeLimits | None:
+        """Return the limits of filters; None if one of them is no limit on numbers of rows."""
+        if not {type(rule) for rule in filters} <= {MinRows, MinClusterSize}:
+            return None
+        rows = max((rule.n for rule in filters if isinstance(rule, MinRows)), default=0)
+        line = max((rule.p for rule in filters if isinstance(rule, MinClusterSize)), default=0)
+        return cls(rows, line)
 
 
 Sent = NDArray[np.int64]
@@ -113,8 +136,8 @@ class Table:
 
     Parameters
     ----------
-    names : tuple of str
-        The sites' names.
+    names : collection of str
+        The names of the sites.
     data : Data
         The rows.
     padded : ndarray of shape (n + PADDING, d)
@@ -123,33 +146,18 @@ class Table:
         Where each site's rows are, and what its limits let out.
     """
 
-    names: tuple[str, ...]
+    names: Collection[str]
     data: Data
     padded: NDArray[Any]
     sites: Sites
 
     @classmethod
-    def of(
-        cls, parts: Sequence[Data], fewest_rows: int, least: int, names: tuple[str, ...]
-    ) -> Table:
-        """Return the rows of sites that let out lines of ``least`` rows, if they have enough."""
-        weights, X = None, np.concatenate([part.X for part in parts])
-        if any(part.sample_weight is not None for part in parts):
-            weights = np.concatenate([row_weights(part) for part in parts])
-        bounds = np.concatenate([[0], np.cumsum([len(part.X) for part in parts])])
-        return cls.laid(Data(X, weights), bounds, fewest_rows, least, names)
-
-    @classmethod
     def laid(
-        cls,
-        data: Data,
-        bounds: NDArray[np.intp],
-        fewest_rows: int,
-        least: int,
-        names: tuple[str, ...] = (),
+        cls, names: Collection[str], data: Data, bounds: NDArray[np.intp], limits: SizeLimits
     ) -> Table:
-        """Return the same of rows that lie one after another, in a block without names."""
-        padded, sites = pad(as_rows(data.X)), Sites(bounds, np.diff(bounds) >= fewest_rows, least)
+        """Return the table of sites whose rows lie one after another."""
+        padded = pad(as_rows(data.X))
+        sites = Sites(bounds, np.diff(bounds) >= limits.rows, limits.line)
         return cls(names, Data(padded[: bounds[-1]], data.sample_weight), padded, sites)
 
     @property
@@ -211,30 +219,16 @@ ADDED: dict[type[Step], Callable[[Task, Table, Bank], Sent]] = {
 """How the answers of all sites are added. Of that very type: one made from it may add others."""
 
 
-def bank_for(task: Task, n_columns: int) -> Bank:
-    """Return room for the sums of a step of `ADDED`."""
-    lines, p = task.step.answer_shape(task.state, n_columns)
-    return empty_bank(lines or 0, p + 1 + _adds_errors(task))
-
-
-def total_of(task: Task, bank: Bank) -> Summary:
-    """Return the total of the answers that were added to a bank."""
-    planes = planes_of(bank)
-    if _adds_errors(task):
-        planes = [np.delete(plane, -2, axis=1) for plane in planes]
-    return Summary.from_planes(canonical(planes))
-
-
-def _adds_errors(task: Task) -> bool:
-    """Return whether squared distances are added that are no part of an answer."""
-    return type(task.step) is VarianceTree and bool(pass_number(task.state))
-
-
 def _add(task: Task, table: Table) -> Joined:
     """Return the exact sum of the answers of all sites, and what left each."""
-    bank = bank_for(task, table.data.X.shape[1])
-    sent = ADDED[type(task.step)](task, table, bank)
-    return Joined(total_of(task, bank), sent, may_exceed(bank, MOST_FOR_A_ROW))
+    adds_errors = type(task.step) is VarianceTree and pass_number(task.state)  # in no answer
+    lines, p = task.step.answer_shape(task.state, table.data.X.shape[1])
+    bank = empty_bank(lines or 0, p + 1 + bool(adds_errors))
+    sent, planes = ADDED[type(task.step)](task, table, bank), planes_of(bank)
+    if adds_errors:
+        planes = [np.delete(plane, -2, axis=1) for plane in planes]
+    total = Summary.from_planes(canonical(planes))
+    return Joined(total, sent, may_exceed(bank, MOST_FOR_A_ROW))
 
 
 def _means(task: Task, table: Table) -> Joined:
@@ -264,7 +258,7 @@ def _parts(bounds: NDArray[np.intp]) -> list[slice]:
     return list(starmap(slice, pairwise(places)))
 
 
-def _draws(task: Task, names: Sequence[str], n_means: NDArray[np.intp]) -> Draws:
+def _draws(task: Task, names: Iterable[str], n_means: NDArray[np.intp]) -> Draws:
     """Return what each site draws from its own stream, as `kmeans` would there."""
     sizes = [k * default_trials(k) for k in n_means.tolist()]
     streams = (stream(task.seed, task.state.round, name) for name in names)
@@ -276,35 +270,35 @@ AT_ONCE: dict[type[Step], Callable[[Task, Table], Joined]] = {
     **dict.fromkeys(ADDED, _add),
     SiteSummaries: _means,
 }
-"""How all sites answer a step."""
+"""How all sites answer a step at once."""
 
 
-class Crowd:
-    """Small sites that are alike but for their rows.
+class Batch:
+    """Small sites that differ in their rows only, and are asked at once.
 
     Parameters
     ----------
     clients : mapping of str to Client
         The sites, of one `kind_of`, by their names and in the order of these.
+    limits : SizeLimits
+        Their limits.
     """
 
-    def __init__(self, clients: Mapping[str, Client]) -> None:
-        self.clients = clients
+    def __init__(self, clients: Mapping[str, Client], limits: SizeLimits) -> None:
+        self.clients, self._limits = clients, limits
+        self._tables: list[tuple[Any, Table]] = []
         if isinstance(clients, Stacked):
-            limits, self._log = clients.filters, clients.log
+            self._log = clients.log
             clients.share()
         else:
-            limits, self._log = next(iter(clients.values())).filters, SharedLog(len(clients))
+            self._log = SharedLog(len(clients))
             for place, client in enumerate(clients.values()):
                 client.share(self._log, place)
-        self._fewest = max((f.n for f in limits if isinstance(f, MinRows)), default=0)
-        self._least = max((f.p for f in limits if isinstance(f, MinClusterSize)), default=0)
-        self._tables: list[tuple[Any, Table]] = []
 
     def ask(self, tasks: Sequence[Task]) -> dict[int, Joined]:
         """Return what leaves all sites for those tasks that can be asked at once, by place."""
-        known = [i for i, t in enumerate(tasks) if type(t.step) in AT_ONCE and _is_plain(t)]
-        tables = {i: self._table(tasks[i]) for i in known}
+        plain = (i for i, t in enumerate(tasks) if t.resampled is None and t.noise is None)
+        tables = {i: self._table(tasks[i]) for i in plain if type(tasks[i].step) in AT_ONCE}
         able = [i for i, table in tables.items() if _fits(tasks[i], table)]
         joined = on_threads(lambda i: AT_ONCE[type(tasks[i].step)](tasks[i], tables[i]), able)
         for i, each in zip(able, joined, strict=True):
@@ -316,46 +310,62 @@ class Crowd:
         for how, table in self._tables:
             if how is task.preprocessor or how == task.preprocessor:
                 return table
-        names, limits = tuple(self.clients), (self._fewest, self._least)
-        if isinstance(self.clients, Stacked) and task.preprocessor is None:
-            table = Table.laid(self.clients.data, self.clients.bounds, *limits, names)
-        else:
-            asked = self.clients.values()
-            rows = [at_site(client, [task], Client.rows_for, task) for client in asked]
-            table = Table.of(rows, *limits, names)
+        laid = self.clients.laid(task) if isinstance(self.clients, Stacked) else None
+        table = Table.laid(self.clients, *(laid or self._joined_rows(task)), self._limits)
         self._tables = [*self._tables[-1:], (task.preprocessor, table)]
         return table
 
+    def _joined_rows(self, task: Task) -> tuple[Data, NDArray[np.intp]]:
+        """Return the rows of each site as a task wants them, joined, and where they begin."""
+        parts = [at_site(c, [task], lambda c: c.rows_for(task)) for c in self.clients.values()]
+        weights, X = None, np.concatenate([part.X for part in parts])
+        if any(part.sample_weight is not None for part in parts):
+            weights = np.concatenate([row_weights(part) for part in parts])
+        return Data(X, weights), np.concatenate([[0], np.cumsum([len(part.X) for part in parts])])
+
+
+def _fits(task: Task, table: Table) -> bool:
+    """Return whether a question suits the rows of all sites; if not, each is asked by itself."""
+    if isinstance(task.step, SiteSummaries) and table.sizes.max() > MOST_POINTS:
+        return False
+    centers = task.state.centers
+    return not len(centers) or centers.shape[1] == table.data.X.shape[1]
+
 
 Kind = tuple[int, Any, tuple[Filter, ...]]
-"""What sites have in common that can be asked at once: columns, their type, and limits."""
+"""What sites that can be asked at once have in common: columns, their type, and limits."""
 
 
 def kind_of(client: Any) -> Kind | None:
-    """Return what a small site has in common with others; None of one to be asked for itself."""
+    """Return what a small site has in common with others; None if it is to be asked by itself."""
     if not isinstance(client, Client) or client.protection is not None or client.streams:
         return None
     X = client.data.X
-    if X.size > ONE_THREAD or client.counts_persons or not _are_sizes(client.filters):
+    if X.size > ONE_THREAD or client.counts_persons or SizeLimits.of(client.filters) is None:
         return None
     return X.shape[1], X.dtype, client.filters
 
 
-def _are_sizes(filters: Sequence[Filter]) -> bool:
-    """Return whether all limits are of numbers of rows."""
-    return {type(rule) for rule in filters} <= {MinRows, MinClusterSize}
-
-
-def _are_one(clients: Mapping[str, Client]) -> bool:
-    """Return whether all sites are one crowd, which is known without a look at each."""
-    if not isinstance(clients, Stacked) or len(clients) < FEWEST or clients.data.groups is not None:
-        return False
-    largest = clients.sizes.max() * clients.data.X.shape[1]
-    return bool(largest <= ONE_THREAD) and _are_sizes(clients.filters)
+def _batches(clients: Mapping[str, Client], tasks: Sequence[Task]) -> list[tuple[Batch, Places]]:
+    """Return the batches of sites that are asked at once, with the places of these among all."""
+    if isinstance(clients, Stacked) and len(clients) >= FEWEST and clients.data.groups is None:
+        limits, largest = SizeLimits.of(clients.filters), clients.sizes.max()
+        if limits is not None and largest * clients.data.X.shape[1] <= ONE_THREAD:
+            return [(Batch(clients, limits), np.arange(len(clients)))]
+    kinds: dict[Kind | None, list[int]] = {}
+    every = list(clients.items())
+    for place, (_, client) in enumerate(every):
+        kinds.setdefault(at_site(client, tasks, kind_of), []).append(place)
+    return [
+        (Batch(dict(every[place] for place in places), limits), np.array(places))
+        for kind, places in kinds.items()
+        if kind is not None and len(places) >= FEWEST
+        if (limits := SizeLimits.of(kind[2])) is not None
+    ]
 
 
 class Asked:
-    """Sites that are asked in a round: crowds of small ones, and the others for themselves.
+    """Sites that are asked in a round: batches of small ones, and the others by themselves.
 
     Parameters
     ----------
@@ -366,56 +376,76 @@ class Asked:
     """
 
     def __init__(self, clients: Mapping[str, Client], tasks: Sequence[Task]) -> None:
-        self.clients, self.names = clients, tuple(clients)
-        self.alone: list[Client] = []
-        if _are_one(clients):
-            self.crowds, self.places = [Crowd(clients)], [np.arange(len(clients))]
-            return
-        every = list(clients.values())
-        kinds: dict[Kind | None, list[int]] = {}
-        for place, client in enumerate(every):
-            kinds.setdefault(at_site(client, tasks, kind_of), []).append(place)
-        many = [p for kind, p in kinds.items() if kind is not None and len(p) >= FEWEST]
-        rest = np.delete(np.arange(len(every)), np.concatenate([[], *many]).astype(np.intp))
-        self.alone = [every[place] for place in rest.tolist()]
-        self.crowds = [Crowd({self.names[i]: every[i] for i in places}) for places in many]
-        self.places = [np.array(places) for places in many]
+        self.clients, self._batches = clients, _batches(clients, tasks)
+        self._alone: list[Client] = []
+        if sum(len(places) for _, places in self._batches) < len(clients):
+            batched = {name for batch, _ in self._batches for name in batch.clients}
+            self._alone = [client for name, client in clients.items() if name not in batched]
 
-    def at_once(self, tasks: Sequence[Task]) -> tuple[list[dict[int, Joined]], list[Left]]:
-        """Return what left each crowd for those tasks that it is asked at once, and who is left."""
-        joined, every = [crowd.ask(tasks) for crowd in self.crowds], range(len(tasks))
-        left = [(self.alone, [*every])] if self.alone else []
-        for crowd, found in zip(self.crowds, joined, strict=True):
-            if rest := [t for t in every if t not in found]:
-                left.append((list(crowd.clients.values()), rest))
-        return joined, left
+    def ask(
+        self, tasks: Sequence[Task], missing: tuple[str, ...], workers: int = 1
+    ) -> list[Answers]:
+        """Return the answers to all tasks, computed in as many threads where it pays."""
+        joined = [batch.ask(tasks) for batch, _ in self._batches]
+        own: list[dict[str, Summary]] = [{} for _ in tasks]
+        self._ask_each(self._alone, tasks, range(len(tasks)), own, workers)
+        for (batch, _), done in zip(self._batches, joined, strict=True):
+            if left := [t for t in range(len(tasks)) if t not in done]:
+                self._ask_each([*batch.clients.values()], tasks, left, own, workers)
+        return [
+            self._answers(task, [each.get(t) for each in joined], own[t], missing)
+            for t, task in enumerate(tasks)
+        ]
 
-    def answers(
+    def _ask_each(
+        self,
+        clients: Sequence[Client],
+        tasks: Sequence[Task],
+        places: Sequence[int],
+        own: Sequence[dict[str, Summary]],
+        workers: int,
+    ) -> None:
+        """Ask sites by themselves the tasks at some places, and keep their answers."""
+        asked = [tasks[t] for t in places]
+
+        def answers(client: Client) -> list[Summary]:
+            return at_site(client, asked, lambda c: c.answers(asked))
+
+        sizes = sorted(at_site(client, asked, _size) for client in clients)
+        if workers > 1 and len(sizes) > 1 and sizes[-2] >= WORTH_A_THREAD:
+            with ThreadPoolExecutor(min(workers, len(clients))) as pool:
+                replies = list(pool.map(answers, clients))
+        else:
+            replies = list(map(answers, clients))
+        for client, reply in zip(clients, replies, strict=True):
+            for t, answer in zip(places, reply, strict=True):
+                own[t][client.name] = answer
+
+    def _answers(
         self,
         task: Task,
         joined: Sequence[Joined | None],
         own: Mapping[str, Summary],
         missing: tuple[str, ...],
     ) -> Answers:
-        """Return all answers to a task: what left each crowd, and those of sites by themselves."""
-        parts = [(p, each) for p, each in zip(self.places, joined, strict=True) if each is not None]
+        """Return all answers to a task: what left each batch, and those of single sites."""
+        every = zip(self._batches, joined, strict=True)
+        parts = [(places, each) for (_, places), each in every if each is not None]
         if not parts:
-            return Answers({name: own[name] for name in self.names}, missing)
-        for i, name in enumerate(self.names if own else ()):
+            return Answers({name: own[name] for name in self.clients}, missing)
+        for i, name in enumerate(self.clients if own else ()):
             if name in own:
                 parts.append((np.array([i]), Joined.alone(own[name])))
-        return Together(_Each(self.names, self.clients, task, own), missing, parts=parts)
+        return BatchedAnswers(_Each(self.clients, task, own), missing, parts=parts)
 
 
-Left = tuple[list[Client], list[int]]
-"""Sites that are to be asked by themselves, and the places of the tasks."""
-
-Part = tuple[NDArray[np.intp], Joined]
+Places = NDArray[np.intp]
+Part = tuple[Places, Joined]
 """What left some sites, and their places among all."""
 
 
 @dataclass(frozen=True, eq=False)
-class Together(Answers):
+class BatchedAnswers(Answers):
     """Answers that were joined where they were made; each is computed where it is asked for.
 
     Parameters
@@ -430,7 +460,7 @@ class Together(Answers):
     @property
     def answered(self) -> tuple[str, ...]:
         """Names of the sites that answered."""
-        return self.by_site.names
+        return tuple(self.by_site)
 
     @property
     def summaries(self) -> list[Summary]:
@@ -475,7 +505,6 @@ class Together(Answers):
 class _Each(Mapping[str, Summary]):
     """Answers of many sites to one task: their own, others computed where they are asked for."""
 
-    names: tuple[str, ...]
     clients: Mapping[str, Client]
     task: Task
     own: Mapping[str, Summary]
@@ -484,20 +513,26 @@ class _Each(Mapping[str, Summary]):
         return self.own[name] if name in self.own else self.clients[name].computed(self.task)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.names)
+        return iter(self.clients)
 
     def __len__(self) -> int:
-        return len(self.names)
+        return len(self.clients)
 
 
-def _is_plain(task: Task) -> bool:
-    """Return whether a task asks about all rows of a site, without noise."""
-    return task.resampled is None and task.noise is None
+def at_site(client: Any, doing: str | Sequence[Task], do: Callable[[Any], T]) -> T:
+    """Return what is done at a site; an error names the site, and what it was doing or asked."""
+    try:
+        return do(client)
+    except RefusedError:
+        raise
+    except Exception as error:
+        if not isinstance(doing, str):
+            steps = ", ".join(dict.fromkeys(type(task.step).__name__ for task in doing))
+            doing = f"round {doing[0].state.round + 1}, {steps}: "
+        what = f"{type(error).__name__}: {error}"
+        raise SiteError(f"site {client.name!r}, {doing}{what}") from error
 
 
-def _fits(task: Task, table: Table) -> bool:
-    """Return whether a question suits the rows of all sites; if not, each is asked for itself."""
-    if isinstance(task.step, SiteSummaries) and table.sizes.max() > MOST_POINTS:
-        return False
-    centers = task.state.centers
-    return not len(centers) or centers.shape[1] == table.data.X.shape[1]
+def _size(client: Any) -> int:
+    """Return how many numbers a site holds, loading them; 0 of a stream or a relay."""
+    return client.data.X.size if isinstance(client, Client) and not client.streams else 0
