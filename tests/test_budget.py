@@ -25,8 +25,8 @@ from fedcluster.algorithms.private import BoxMoments, GridCells
 from fedcluster.cli import app
 from fedcluster.client import Client
 from fedcluster.core import Data, State, Summary, Task
-from fedcluster.engines._plausible import implausible
 from fedcluster.engines._remote import RemoteEngine
+from fedcluster.engines._reply_validation import implausible
 from fedcluster.engines._responder import Responder
 from fedcluster.engines._wire import pack, unpack, write_tasks
 from fedcluster.errors import InputError

@@ -11,7 +11,7 @@ from fedcluster.algorithms import FFCM, FKM, FedAvg, KFed, Lloyd, SiteSummaries,
 from fedcluster.client import Client
 from fedcluster.core import Column, Data, Engine, Filter, Limit, Result, RowStream, State, Task
 from fedcluster.engines import LocalEngine
-from fedcluster.engines._recorded import RecordedEngine
+from fedcluster.engines._recorder import RecordedEngine
 from fedcluster.errors import SiteError
 from fedcluster.io import open_rows
 from fedcluster.metrics import Inertia

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from fedcluster.engines import _exchange
-from fedcluster.engines._exchange import Exchanges, NoReplyError, Reply, ThreadedCarrier
+from fedcluster.engines._exchange import NoReplyError, Reply, RetryingTransport, ThreadedCarrier
 from fedcluster.errors import CancelledError
 
 SITES = ("east", "north", "west")
@@ -65,13 +65,13 @@ class Script:
         return came
 
 
-def exchanges(script: Script, **how) -> Exchanges:
-    return Exchanges(
+def exchanges(script: Script, **how) -> RetryingTransport:
+    return RetryingTransport(
         script, DEADLINE, lambda: script.now >= script.cancel, clock=script.clock, **how
     )
 
 
-def ask(transport: Exchanges, enough: int = 3, what: bytes = b"?") -> tuple[set, dict]:
+def ask(transport: RetryingTransport, enough: int = 3, what: bytes = b"?") -> tuple[set, dict]:
     came, why = transport.exchange(dict.fromkeys(SITES, what), enough)
     assert all(content == name.encode() + what for name, content in came.items())
     assert came.keys() | why.keys() == set(SITES)
@@ -151,7 +151,7 @@ def test_a_message_that_is_lost_is_sent_once_more_after_a_third_of_the_deadline(
 def test_a_reply_that_comes_twice_counts_once():
     told: list[str] = []
     carrier = script(west=Site(twice=True))
-    transport = Exchanges(carrier, DEADLINE, heard=told.append, clock=carrier.clock)
+    transport = RetryingTransport(carrier, DEADLINE, heard=told.append, clock=carrier.clock)
     for _ in range(3):
         assert ask(transport) == (set(SITES), {})
     assert sorted(told) == sorted(SITES * 3)
@@ -231,8 +231,8 @@ class Calls:
         return site.encode() + message
 
 
-def threaded(calls: Calls, deadline: float = 60.0) -> Exchanges:
-    return Exchanges(ThreadedCarrier(calls, SITES), deadline, look_around=0.01)
+def threaded(calls: Calls, deadline: float = 60.0) -> RetryingTransport:
+    return RetryingTransport(ThreadedCarrier(calls, SITES), deadline, look_around=0.01)
 
 
 def test_what_asks_one_site_and_blocks_is_a_transport():

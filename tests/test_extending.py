@@ -110,7 +110,7 @@ from pathlib import Path
 import numpy as np
 
 from fedcluster import Client, Data, LocalEngine
-from fedcluster.engines._recorded import RecordedEngine
+from fedcluster.engines._recorder import RecordedEngine
 from fedcluster.engines._remote import RemoteEngine
 from fedcluster.engines._responder import Responder
 from fedcluster.federation._audit_log import AuditLog, read_log

@@ -39,7 +39,7 @@ from fedcluster._site import SiteFile
 from fedcluster.cli import app
 from fedcluster.engines import LocalEngine
 from fedcluster.engines import _wire as wire
-from fedcluster.engines._exchange import Exchanges
+from fedcluster.engines._exchange import RetryingTransport
 from fedcluster.engines._remote import RemoteEngine
 from fedcluster.engines._responder import Responder
 from fedcluster.errors import InputError, SiteError
@@ -517,8 +517,8 @@ def test_a_site_that_says_its_name_too_late_is_asked_anew(folder: Path, monkeypa
         late = len(asked) == 1
         return ({}, {}) if late else real(self, questions, _)
 
-    real = Exchanges.exchange
-    monkeypatch.setattr(Exchanges, "exchange", exchange)
+    real = RetryingTransport.exchange
+    monkeypatch.setattr(RetryingTransport, "exchange", exchange)
     assert discover_nodes(grid, SITES, 5) == nodes
     assert asked == [0, 1]
 

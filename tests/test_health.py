@@ -15,7 +15,7 @@ from operated import Client, Operated, operated
 from prometheus_client.parser import text_string_to_metric_families
 from test_federation import invoke
 
-from fedcluster.engines._watched import PROGRESS
+from fedcluster.engines._progress_log import PROGRESS
 from fedcluster.federation import _logs as logs
 from fedcluster.federation import _queue as queues
 from fedcluster.federation._folder import Federation, create

@@ -27,11 +27,9 @@ from fedcluster.client import Client
 from fedcluster.core import Answers, Column, Data, SiteInfo, State, Summary, Task
 from fedcluster.engines import LocalEngine
 from fedcluster.engines import _wire as wire
-from fedcluster.engines._believed import Believed, check_answer
-from fedcluster.engines._forgetting import ForgettingEngine
-from fedcluster.engines._plausible import implausible
-from fedcluster.engines._recorded import RecordedEngine
+from fedcluster.engines._recorder import RecordedEngine
 from fedcluster.engines._remote import RemoteEngine
+from fedcluster.engines._reply_validation import Believed, check_answer, implausible
 from fedcluster.engines._responder import Responder
 from fedcluster.engines._wire import WireError
 from fedcluster.errors import InputError, SiteError
@@ -760,8 +758,9 @@ def test_a_site_is_forgotten_exactly_and_few_are_asked_again(algorithm, scale, t
         asked.choose(None, raw=True)
         return asked
 
-    execute(job, RecordedEngine(engine(rows), tmp_path))
-    forgetting = ForgettingEngine(engine(others), tmp_path, "c")
+    before, after = tmp_path / "before", tmp_path / "after"
+    execute(job, RecordedEngine(engine(rows), before))
+    forgetting = RecordedEngine(engine(others), after, (before, "c"))
     without = execute(job, forgetting).outcome.value.state
     alone = execute(job, engine(others)).outcome.value.state
     assert np.array_equal(without.centers, alone.centers)
@@ -772,7 +771,10 @@ def test_a_site_is_forgotten_exactly_and_few_are_asked_again(algorithm, scale, t
 def test_a_site_that_is_forgotten_is_not_asked(tmp_path: Path) -> None:
     rows = {name: people() for name in "abc"}
     with pytest.raises(InputError, match="site 'c' is to be forgotten, and must not be asked"):
-        ForgettingEngine(RemoteEngine(Postman(responders(rows)), rows), tmp_path, "c")
+        RecordedEngine(
+            RemoteEngine(Postman(responders(rows)), rows), tmp_path / "new", (tmp_path, "c")
+        )
+    assert not (tmp_path / "new").exists()
 
 
 def test_a_run_to_forget_a_site_is_that_run_without_it(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from fedcluster.algorithms import FFCM, FKM, FedAvg, KFed, Lloyd, SiteSummaries,
 from fedcluster.client import Client
 from fedcluster.core import Algorithm, Answers, Data, State, Task
 from fedcluster.engines import LocalEngine
-from fedcluster.engines._recorded import RecordedEngine
+from fedcluster.engines._recorder import RecordedEngine
 from fedcluster.errors import HeldBackError
 from fedcluster.jobs import Fit, execute
 from fedcluster.kernels import nearest

@@ -18,7 +18,7 @@ from fedcluster._assigned_rows import row_transform
 from fedcluster._ranges import CENTERS, Allowed, OneOf
 from fedcluster.algorithms import FKM, Lloyd
 from fedcluster.core import Column, State, Summary, Task
-from fedcluster.engines._recorded import RecordedEngine
+from fedcluster.engines._recorder import RecordedEngine
 from fedcluster.engines._relay import Relay
 from fedcluster.engines._remote import Question, RemoteEngine
 from fedcluster.engines._responder import Responder

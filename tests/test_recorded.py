@@ -11,9 +11,9 @@ from grids import flower_engine
 
 from fedcluster.algorithms import Lloyd
 from fedcluster.client import Client
-from fedcluster.core import TOGETHER, Data, State, Summary, Task
+from fedcluster.core import ALL_SITES, Data, State, Summary, Task
 from fedcluster.engines import LocalEngine
-from fedcluster.engines._recorded import RecordedEngine, kept_answers
+from fedcluster.engines._recorder import RecordedEngine, kept_answers
 from fedcluster.errors import InputError
 from fedcluster.io import open_rows
 from fedcluster.recipes import FitSpec, clustering
@@ -170,7 +170,7 @@ def test_how_many_answers_a_run_goes_on_without_is_recorded(enough, spare, tmp_p
 def test_only_answers_of_single_sites_to_the_same_question_are_taken_up(tmp_path):
     """Of a secure sum, nobody can leave a site out afterwards."""
     task, other = (Task(Lloyd(), State.at(ROWS["a"][i : i + 3])) for i in (0, 1))
-    names, total = list(ROWS), {TOGETHER: Summary(np.zeros((3, 3)), np.zeros(3))}
+    names, total = list(ROWS), {ALL_SITES: Summary(np.zeros((3, 3)), np.zeros(3))}
     for folder, engine in (
         ("single", Told()),
         ("secure", Told(by_site=total, summed=tuple(names))),

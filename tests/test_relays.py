@@ -22,8 +22,8 @@ from fedcluster.algorithms import FKM, KFed, Lloyd, SiteSummaries
 from fedcluster.core import Algorithm, Answers, Column, Engine, Limit, SiteInfo
 from fedcluster.engines import CrowdEngine, Relay
 from fedcluster.engines import _wire as wire
-from fedcluster.engines._believed import NOTHING_STATED, check_answer
 from fedcluster.engines._remote import RemoteEngine
+from fedcluster.engines._reply_validation import NOTHING_STATED, check_answer
 from fedcluster.engines._responder import Responder
 from fedcluster.errors import InputError, SiteError
 from fedcluster.jobs import Fit, execute

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
-from fedcluster.engines._exchange import Exchanges, Reply
-from fedcluster.engines._revocable import RevocableCarrier
+from fedcluster.engines._exchange import Reply, RetryingTransport
 from fedcluster.federation import _lifecycle as lifecycle
 from fedcluster.federation._folder import create
 from fedcluster.federation._revoked import RevokedSites
@@ -38,9 +38,8 @@ class Scripted:
         return replies
 
     def exchange(self, enough: int = 1) -> tuple[Mapping[str, bytes], Mapping[str, str]]:
-        carrier = RevocableCarrier(self, lambda: self.refused)
-        clock: Callable[[], float] = lambda: self.now  # noqa: E731
-        exchanges = Exchanges(carrier, 60, clock=clock, look_around=0)
+        how: dict[str, Any] = {"clock": lambda: self.now, "revoked": lambda: self.refused}
+        exchanges = RetryingTransport(self, 60, look_around=0, **how)
         return exchanges.exchange({"north": b"?", "south": b"?"}, enough)
 
 

@@ -20,9 +20,9 @@ from fedcluster._artefacts import write_job
 from fedcluster._report._tables import Table
 from fedcluster.algorithms import Lloyd
 from fedcluster.client import Client
-from fedcluster.core import TOGETHER, Data, State, Task
+from fedcluster.core import ALL_SITES, Data, State, Task
 from fedcluster.engines import LocalEngine
-from fedcluster.engines._recorded import RecordedEngine
+from fedcluster.engines._recorder import RecordedEngine
 from fedcluster.engines._remote import RemoteEngine
 from fedcluster.engines._wire import unpack
 from fedcluster.errors import HeldBackError, InputError, SiteError
@@ -211,7 +211,7 @@ def test_scores_and_profiles_of_a_model_are_those_of_plain_sums(tmp_path):
             assert dict(told.outcome.value) == wanted
         else:
             one, other = (report.outcome.value.plain()["clusters"] for report in (told, plain))
-            assert [list(each["sites"]) for each in one] == [[TOGETHER]] * 3
+            assert [list(each["sites"]) for each in one] == [[ALL_SITES]] * 3
             for left, right in zip(one, other, strict=True):
                 assert left["weight"] == right["weight"]
                 for column, wanted in zip(left["columns"], right["columns"], strict=True):
@@ -230,7 +230,7 @@ def test_a_total_is_that_of_the_fixed_point_to_the_last_bit():
             values = [getattr(summary, name).ravel() for summary in each]
             words = reduce(add, (NARROW.encode(v) for v in values))
             assert (getattr(answers.total(), name).ravel() == NARROW.decode(words)).all()
-        assert answers.by_site.keys() == {TOGETHER}
+        assert answers.by_site.keys() == {ALL_SITES}
         assert answers.answered == tuple(NAMES)
 
 

@@ -18,8 +18,8 @@ from fedcluster._pages._progress import MIXTURE, Progress, read_progress
 from fedcluster.algorithms import Lloyd
 from fedcluster.cli import app
 from fedcluster.core import Answers
+from fedcluster.engines._progress_log import PROGRESS, WatchedEngine, note
 from fedcluster.engines._remote import Refusal
-from fedcluster.engines._watched import PROGRESS, WatchedEngine, note
 from fedcluster.errors import SiteError
 from fedcluster.rounds import run
 

@@ -37,7 +37,7 @@ GRID = 1 << 20
 MOST_FOR_A_ROW = 1e150
 """Sum for a row beyond which squares overflow, so that other sites could not answer."""
 
-TOGETHER = "all sites"
+ALL_SITES = "all sites"
 """Name of the sum of all sites among answers, where the sums are secure."""
 
 ADDED_AT_ONCE = 1024
@@ -929,7 +929,7 @@ class Answers:
     Parameters
     ----------
     by_site : mapping of str to Summary
-        The answers; only their sum, under the name `TOGETHER`, where the sums are secure.
+        The answers; only their sum, under the name `ALL_SITES`, where the sums are secure.
     missing : tuple of str
         The sites that gave none.
     enough : int, optional

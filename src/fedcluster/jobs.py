@@ -38,7 +38,7 @@ from fedcluster.core import (
     State,
     check_step,
 )
-from fedcluster.engines._without import WithoutSites
+from fedcluster.engines._recorder import WithoutSites
 from fedcluster.errors import InputError, listed
 from fedcluster.metrics import Inertia
 from fedcluster.metrics.agreement import Agreement, Separation

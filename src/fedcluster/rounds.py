@@ -15,12 +15,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, Self, TypeVar, cast
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from fedcluster._random import sampled, stream
 from fedcluster._ranges import allowed_of
 from fedcluster.core import (
-    MOST_FOR_A_ROW,
     Algorithm,
     Answers,
     Engine,
@@ -30,6 +29,7 @@ from fedcluster.core import (
     State,
     Task,
 )
+from fedcluster.engines._reply_validation import without_too_large
 from fedcluster.errors import HeldBackError, SiteError
 
 __all__ = ["Outcome", "Plan", "everyone", "gather", "iterate", "run", "run_plan", "server_update"]
@@ -355,7 +355,8 @@ def run_plan(
         share = 1.0 if any(task.everyone for task in tasks) else participation
         chosen = sampled(len(names), share, seed, len(communication_rounds))
         asked = None if len(chosen) == len(names) else [names[i] for i in chosen]
-        answers = _finite(tasks, engine.ask(tasks, asked), listener)
+        spare = 0 if listener is None else listener.spare
+        answers = without_too_large(tasks, engine.ask(tasks, asked), spare)
         communication_rounds.append(_exchange(tasks, answers))
         answers = answers if listener is None else listener(tasks, answers)
         if len(communication_rounds) == 1 and _is_nothing(communication_rounds[0], answers):
@@ -363,32 +364,6 @@ def run_plan(
             raise HeldBackError(_who_held_back(engine, communication_rounds[0], assigned))
         if watch is not None:
             watch(communication_rounds[-1])
-
-
-def _finite(
-    tasks: Sequence[Task], answers: list[Answers], listener: Listener | None
-) -> list[Answers]:
-    """Return answers without sites whose sums are too large, if enough others are there.
-
-    Raises
-    ------
-    SiteError
-        With the first of these sites, and what was asked.
-    """
-    found: dict[str, str] = {}
-    for task, each in zip(tasks, answers, strict=True):
-        for name in each.too_large():
-            where = f"round {task.state.round + 1}, {type(task.step).__name__}"
-            why = f"its sums are not finite, or beyond {MOST_FOR_A_ROW:g} for a row"
-            found.setdefault(name, f"site {name!r}, {where}: {why}")
-    spare = 0 if listener is None else listener.spare
-    if len(found) > max(spare, answers[0].n_spare):
-        why = next(iter(found.values()))
-        raise SiteError(f"{why}: scale down its columns, or look for values that are wrong")
-    for name, why in found.items():
-        LOGGER.warning("%s; left out", why)
-        answers = [each.without(name) for each in answers]
-    return answers
 
 
 def _is_nothing(exchange: CommunicationRound, answers: Sequence[Answers]) -> bool:
@@ -407,8 +382,7 @@ def _exchange(tasks: Sequence[Task], answers: Sequence[Answers]) -> Communicatio
 
 def _added(numbers: Sequence[ArrayLike]) -> list[int]:
     """Return the sums of as many whole numbers in each of several lists."""
-    every: NDArray[np.int64] = np.array(numbers, dtype=np.int64)
-    added: list[int] = every.sum(axis=0).tolist()
+    added: list[int] = np.sum(numbers, axis=0, dtype=np.int64).tolist()
     return added
 
 

@@ -26,7 +26,7 @@ from fedcluster._site import SiteFile
 from fedcluster.client import Client
 from fedcluster.core import Answers, Engine, SiteInfo, State, Task
 from fedcluster.engines import LocalEngine, Relay
-from fedcluster.engines._recorded import RecordedEngine
+from fedcluster.engines._recorder import RecordedEngine
 from fedcluster.engines._remote import RemoteEngine
 from fedcluster.engines._responder import Responder
 from fedcluster.federation._membership import site_budget

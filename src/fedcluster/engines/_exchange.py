@@ -1,7 +1,7 @@
 """Exchange of one message and one reply with each of many sites, for every transport.
 
-`Exchanges` repeats, waits and gives up; a `Carrier` only carries. Where a transport asks one site
-and blocks until the reply is there, `ThreadedCarrier` makes a carrier of it.
+`RetryingTransport` repeats, waits and gives up; a `Carrier` only carries. Where a transport asks
+one site and blocks until the reply is there, `ThreadedCarrier` makes a carrier of it.
 """
 
 from __future__ import annotations
@@ -41,6 +41,15 @@ def unheard(_site: str) -> None:
 def never() -> bool:
     """Return that a run is not cancelled."""
     return False
+
+
+Revoked = Callable[[], Mapping[str, str]]
+"""Says which sites are refused from now on, as their keys were revoked, and why."""
+
+
+def nobody() -> Mapping[str, str]:
+    """Return that no site is refused."""
+    return {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +126,7 @@ class _Exchange:
         return {name for name in self.open() if self.waiting.get(name)}
 
 
-class Exchanges:
+class RetryingTransport:
     """Transport that exchanges one message with each site, over a carrier.
 
     A site that is away is waited for until the deadline only while the replies are too few. One
@@ -138,6 +147,9 @@ class Exchanges:
         enough have replied.
     look_around : float, optional
         Seconds between two looks for sites that come back.
+    revoked : callable, optional
+        Says which sites are refused from now on, and why. What is on its way to or from such a site
+        counts as lost at once, and no message is sent to it.
     clock : callable, optional
         Returns the time in seconds.
     """
@@ -151,9 +163,11 @@ class Exchanges:
         *,
         grace: float = 0.0,
         look_around: float | None = None,
+        revoked: Revoked = nobody,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._carrier, self._deadline, self._cancelled = carrier, deadline, cancelled
+        self._revoked = revoked
         self._heard, self._grace, self._clock = heard, grace, clock
         self._look_around = LOOK_AROUND if look_around is None else look_around
         self._silent: set[str] = set()
@@ -200,13 +214,15 @@ class Exchanges:
         With ``repeat`` once more to those that do not reply: a site that was restarted has lost
         what it had received.
         """
-        here, awaited = set(self._carrier.connected()), this.awaited()
+        refused = self._revoked()
+        here, awaited = {*self._carrier.connected(), *refused}, this.awaited()
         names = [
             name
             for name in this.open()
             if name in here and this.tries.get(name, 0) < (1 + repeat if name in awaited else TRIES)
         ]
-        messages = {name: this.messages[name] for name in names}
+        this.reasons |= {name: refused[name] for name in names if name in refused}
+        messages = {name: this.messages[name] for name in names if name not in refused}
         sent = self._carrier.send(self._number, messages, self._deadline) if messages else ()
         for name in names:
             this.tries[name] = this.tries.get(name, 0) + 1
@@ -215,13 +231,17 @@ class Exchanges:
 
     def _receive(self, this: _Exchange, seconds: float) -> None:
         """Take in what has come; a late reply to an earlier exchange shows that its site lives."""
-        for reply in self._carrier.receive(seconds):
+        replies = list(self._carrier.receive(seconds))
+        refused = self._revoked()
+        for name in filter(refused.__contains__, this.awaited()):
+            this.waiting[name], this.reasons[name] = 0, refused[name]
+        for reply in replies:
             name = reply.site
-            if reply.content is not None:
+            if reply.content is not None and name not in refused:
                 self._silent.discard(name)
-            if reply.exchange != self._number or name not in this.messages:
+            if reply.exchange != self._number or not this.waiting.get(name):
                 continue
-            this.waiting[name] = this.waiting.get(name, 1) - 1
+            this.waiting[name] -= 1
             if reply.gone:
                 this.tries[name] = max(this.tries.get(name, 1) - 1, 0)
             elif reply.content is None:

@@ -14,9 +14,14 @@ from typing import Any, Protocol, TypeVar, Unpack
 
 from fedcluster._refusals import refusal_in
 from fedcluster.core import Answers, Floats, Introduction, SiteInfo, State, Summary, Task
-from fedcluster.engines._agreement import UnknownError, about, versions
-from fedcluster.engines._believed import NOTHING_STATED, Believed, check_answer, sized
-from fedcluster.engines._plausible import implausible
+from fedcluster.engines._protocol import UnknownError, about, versions
+from fedcluster.engines._reply_validation import (
+    NOTHING_STATED,
+    Believed,
+    check_answer,
+    implausible,
+    sized,
+)
 from fedcluster.engines._wire import (
     LARGEST,
     PROTOCOL,

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from fedcluster._refusals import RefusedError
 from fedcluster._texts import printable
 from fedcluster.core import Introduction, PlannedStep, Summary, Task
-from fedcluster.engines._agreement import (
+from fedcluster.engines._audit import NO_AUDIT, Auditor, Exchange
+from fedcluster.engines._protocol import (
     QUESTION,
     UnknownError,
     about,
@@ -21,7 +22,6 @@ from fedcluster.engines._agreement import (
     planned_of,
     versions,
 )
-from fedcluster.engines._audit import NO_AUDIT, Auditor, Exchange
 from fedcluster.engines._told import SiteClient, Told
 from fedcluster.engines._wire import (
     ASKED,

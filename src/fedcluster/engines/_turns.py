@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from threading import Lock
 from typing import Any
 
-from fedcluster.engines._agreement import about_of
+from fedcluster.engines._protocol import about_of
 from fedcluster.engines._wire import LARGEST, too_large
 
 GRACE = 3.0

@@ -36,9 +36,9 @@ from fedcluster.core import (
     check_step,
     first_alike,
 )
-from fedcluster.engines._agreement import PROTOCOL as PROTOCOL
-from fedcluster.engines._agreement import TASK, UnknownError, check_known
-from fedcluster.engines._agreement import WireError as WireError
+from fedcluster.engines._protocol import PROTOCOL as PROTOCOL
+from fedcluster.engines._protocol import TASK, UnknownError, check_known
+from fedcluster.engines._protocol import WireError as WireError
 from fedcluster.io._columns import KINDS, MOST_LEVELS
 
 LARGEST = 100_000_000

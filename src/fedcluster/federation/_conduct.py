@@ -12,12 +12,11 @@ from typing import Any
 
 from fedcluster._artefacts import result_of, write_job
 from fedcluster._report._messages import few_line, groups_line, influence_line, limit_line
-from fedcluster.core import Engine, SiteInfo
-from fedcluster.engines._believed import Believed
-from fedcluster.engines._forgetting import ForgettingEngine
-from fedcluster.engines._recorded import RecordedEngine
+from fedcluster.core import SiteInfo
+from fedcluster.engines._progress_log import PROGRESS, WatchedEngine
+from fedcluster.engines._recorder import RecordedEngine
 from fedcluster.engines._remote import RemoteEngine
-from fedcluster.engines._watched import PROGRESS, WatchedEngine
+from fedcluster.engines._reply_validation import Believed
 from fedcluster.engines._wire import WireError
 from fedcluster.errors import CancelledError, HeldBackError, InputError, SiteError
 from fedcluster.federation._bounds import FIRST_ROWS, first_rows, keep_first_rows
@@ -156,16 +155,10 @@ def with_stated(job: Job, content: Mapping[str, Any]) -> Job:
 
 def _watched(engine: RemoteEngine, content: Mapping[str, Any], folder: Path) -> WatchedEngine:
     """Return the engine that a run asks, which keeps its records and notes how far it is."""
-    recorded = RecordedEngine(_forgetting(engine, content), folder / "communication_rounds")
+    earlier = content.get("forgets")
+    forgets = earlier and (Path(earlier["run"]) / "communication_rounds", earlier["site"])
+    recorded = RecordedEngine(engine, folder / "communication_rounds", forgets)
     return WatchedEngine(recorded, folder / PROGRESS, engine.refusals)
-
-
-def _forgetting(engine: RemoteEngine, content: Mapping[str, Any]) -> Engine:
-    """Return the engine of a run that forgets a site, over the records of the run with it."""
-    told = content.get("forgets")
-    if told is None:
-        return engine
-    return ForgettingEngine(engine, Path(told["run"]) / "communication_rounds", told["site"])
 
 
 def _write_log_heads(folder: Path, sites: Sequence[SiteInfo]) -> None:

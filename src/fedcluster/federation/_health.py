@@ -20,7 +20,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Gauge, Histogram, Info, generate_latest
 from prometheus_client import Counter as Count
 
-from fedcluster.engines._watched import PROGRESS
+from fedcluster.engines._progress_log import PROGRESS
 from fedcluster.errors import InputError
 from fedcluster.federation._expiry import certificates, own_certificates
 from fedcluster.federation._folder import Federation

@@ -8,7 +8,7 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
-from fedcluster.engines._agreement import planned_of
+from fedcluster.engines._protocol import planned_of
 from fedcluster.engines._wire import Header, WireError, is_texts
 from fedcluster.errors import InputError
 from fedcluster.federation._audit_log import AuditLog, Head, Line

@@ -30,7 +30,7 @@ import numpy as np
 from fedcluster._random import stream
 from fedcluster.algorithms import Lloyd, VarianceTree
 from fedcluster.core import (
-    TOGETHER,
+    ALL_SITES,
     Algorithm,
     Answers,
     Floats,
@@ -88,7 +88,7 @@ class _Run:
         [new] = Summary.total(answers.summaries).planes[:1]
         gain = (len(self.history) + 1.0) ** -self.exponent
         self.planes = new if self.planes is None else (1 - gain) * self.planes + gain * new
-        given = {TOGETHER: Summary.from_planes(self.planes[None])}
+        given = {ALL_SITES: Summary.from_planes(self.planes[None])}
         state, done = server_update(algorithm, self.state, Answers(given), seed)
         done = replace(
             done,

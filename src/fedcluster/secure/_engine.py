@@ -17,8 +17,7 @@ from typing import Any, NoReturn, TypeVar, Unpack
 import numpy as np
 
 from fedcluster._refusals import refusal_in, refused
-from fedcluster.core import TOGETHER, Answers, Floats, Introduction, SiteInfo, Summary, Task
-from fedcluster.engines._believed import NOTHING_STATED, Believed, check_answer, sized
+from fedcluster.core import ALL_SITES, Answers, Floats, Introduction, SiteInfo, Summary, Task
 from fedcluster.engines._remote import (
     SITE_SIZE,
     Question,
@@ -27,6 +26,7 @@ from fedcluster.engines._remote import (
     by_reason,
     open_reply,
 )
+from fedcluster.engines._reply_validation import NOTHING_STATED, Believed, check_answer, sized
 from fedcluster.engines._wire import LARGEST, WireError, read_site
 from fedcluster.errors import SiteError
 from fedcluster.secure._cohort import Cohort
@@ -93,7 +93,7 @@ class SecureEngine(RemoteEngine):
         names = tuple(self._sites)
         self._cohort = Cohort(self._run, names, len(names) if quorum is None else quorum)
         self._left: tuple[str, ...] = ()
-        self._total, self._public = SiteInfo(TOGETHER), False
+        self._total, self._public = SiteInfo(ALL_SITES), False
         self._sealers: Said = {}
         self._offers: dict[str, _Offer] = {}
         self._before: dict[str, _Offer] = {}
@@ -143,7 +143,7 @@ class SecureEngine(RemoteEngine):
         for task, total in zip(every, totals, strict=True):
             self._check(task, total)
         told = totals[len(every) - len(tasks) :]
-        return [Answers({TOGETHER: total}, missing, summed=names) for total in told]
+        return [Answers({ALL_SITES: total}, missing, summed=names) for total in told]
 
     def choose(self, columns: Sequence[str] | None, *, raw: bool = False) -> None:
         """From now on ask about these columns, in this order, see `RemoteEngine`."""
@@ -157,7 +157,7 @@ class SecureEngine(RemoteEngine):
         """From now on ask about these columns, and not for the number of rows."""
         super().choose_publicly(columns)
         self._public = True
-        self._total = SiteInfo(TOGETHER, n_columns=len(columns))
+        self._total = SiteInfo(ALL_SITES, n_columns=len(columns))
 
     @property
     def _unknown(self) -> bool:
@@ -300,7 +300,7 @@ class SecureEngine(RemoteEngine):
     def _learn(self, total: Summary) -> None:
         """Keep how many rows and columns all sites have."""
         try:
-            whole = sized(SiteInfo(TOGETHER), [total], self._believed)
+            whole = sized(SiteInfo(ALL_SITES), [total], self._believed)
         except WireError as error:
             raise self._disbelieved(SITE_SIZE, error) from error
         for name, site in self._sites.items():

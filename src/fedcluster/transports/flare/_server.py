@@ -13,9 +13,9 @@ from nvflare.apis.impl.controller import Controller
 from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 
-from fedcluster.engines._exchange import Exchanges, NoReplyError, ThreadedCarrier
+from fedcluster.engines._exchange import NoReplyError, RetryingTransport, ThreadedCarrier
+from fedcluster.engines._progress_log import PROGRESS, note
 from fedcluster.engines._remote import RemoteEngine
-from fedcluster.engines._watched import PROGRESS, note
 from fedcluster.errors import InputError
 from fedcluster.federation._conduct import attempt, believed_of
 from fedcluster.federation._folder import CANCEL, Federation
@@ -86,7 +86,7 @@ def flare_engine(
 ) -> RemoteEngine:
     """Return the engine that asks the sites of a job, as ``job.json`` says."""
     sites, deadline = content["sites"], content["deadline"]
-    exchanges = Exchanges(
+    exchanges = RetryingTransport(
         ThreadedCarrier(caller, sites),
         deadline,
         cancelled,

@@ -28,8 +28,8 @@ from flwr.superlink.grid import HttpGrid
 from flwr.supernode.runtime.run_clientapp import push_task_output
 
 from fedcluster.engines._exchange import never, unheard
+from fedcluster.engines._progress_log import PROGRESS, note
 from fedcluster.engines._remote import RemoteEngine
-from fedcluster.engines._watched import PROGRESS, note
 from fedcluster.errors import SiteError
 from fedcluster.federation import _conduct as conducting
 from fedcluster.federation._folder import CANCEL, Federation

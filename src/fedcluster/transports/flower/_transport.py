@@ -15,11 +15,10 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
-from fedcluster.engines._believed import NOTHING_STATED, Believed
-from fedcluster.engines._exchange import Exchanges, Reply, never, unheard
+from fedcluster.engines._exchange import Reply, RetryingTransport, Revoked, never, nobody, unheard
 from fedcluster.engines._remote import RemoteEngine
+from fedcluster.engines._reply_validation import NOTHING_STATED, Believed
 from fedcluster.engines._responder import Responder
-from fedcluster.engines._revocable import RevocableCarrier, Revoked, nobody
 from fedcluster.engines._turns import Turns
 from fedcluster.engines._wire import PROTOCOL, WireError, pack, unpack
 from fedcluster.federation._reloading import ReloadingSite
@@ -80,8 +79,8 @@ def flower_engine(
         If there is no site, two nodes have one name, or the quorum is not between 1 and their
         number.
     """
-    carrier = RevocableCarrier(FlowerCarrier(grid, nodes, now), revoked)
-    transport = Exchanges(carrier, deadline, cancelled, heard)
+    carrier = FlowerCarrier(grid, nodes, now)
+    transport = RetryingTransport(carrier, deadline, cancelled, heard, revoked=revoked)
     engine = SecureEngine if secure else RemoteEngine
     return engine(transport, nodes.values(), quorum=quorum, permit=permit, believed=believed)
 
@@ -193,7 +192,7 @@ def discover_nodes(grid: Grid, sites: Iterable[str], deadline: float) -> dict[in
     while wanted - set(names.values()) and time.monotonic() < end:
         question = pack({**header, "exchange": next(exchanges)}, {})
         new = {node: str(node) for node in grid.get_node_ids() if node not in names}
-        came, _ = Exchanges(FlowerCarrier(grid, new), min(5.0, deadline)).exchange(
+        came, _ = RetryingTransport(FlowerCarrier(grid, new), min(5.0, deadline)).exchange(
             dict.fromkeys(new.values(), question), len(new)
         )
         told = {int(node): _name(reply) for node, reply in came.items()}

@@ -1,17 +1,25 @@
-"""Checks of one site's answers, against the question and against what is believed of its rows."""
+"""Validation of replies: the one place that decides whether a site's answers are believed.
+
+`check_answer` compares an answer with its question: its shape, its numbers, the rows that the site
+has, and the stated ranges of columns. `implausible` compares the answers of a round with each
+other. `without_too_large` is the last check before a server step, whatever the engine.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from fedcluster._bounds import Bounded, Box, Enclosed, LineBounds, raw_box
+from fedcluster._bounds import Bounded, Box, Enclosed, raw_box
 from fedcluster._exact import MOST_PLANES, is_canonical
-from fedcluster.core import Floats, SiteInfo, Summary, Task
+from fedcluster.core import MOST_FOR_A_ROW, Answers, Floats, SiteInfo, Summary, Task
 from fedcluster.engines._wire import LARGEST_NUMBER, WireError
 from fedcluster.errors import SiteError
+
+LOGGER = logging.getLogger(__name__)
 
 MOST_ROWS = 1e12
 """Rows that a site is believed to have, whatever is stated."""
@@ -23,6 +31,8 @@ LARGEST_NOISY = 1e25
 """Largest number of an answer with noise: as many rows as a site may have, and their noise."""
 SLACK = 1 + 1e-9
 """Factor, for rounding, by which a line may weigh more than all rows."""
+FACTOR = 1e17
+"""How many times as much for a row as other sites, or as 1, a site may say."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,7 +56,7 @@ class Believed:
     --------
     >>> Believed(rows={"north": 5000}).check("north", 6000)
     Traceback (most recent call last):
-    fedcluster.engines._agreement.WireError: it tells of 6,000 rows, where at most 5,000 are stated
+    fedcluster.engines._protocol.WireError: it tells of 6,000 rows, where at most 5,000 are stated
     """
 
     rows: Mapping[str, float] = field(default_factory=dict)
@@ -183,31 +193,30 @@ def check_answer(
         _check_noisy(summary)
         return
     _check_numbers(summary)
-    bounds = _bounds(task, site, believed, columns)
-    often = MOST_DRAWN if task.resampled is not None else 1.0
+    bounds = None
+    if isinstance(task.step, Bounded):
+        names = columns or [column.name for column in site.columns]
+        every = [*names, *[""] * ((site.n_columns or 0) - len(names))]
+        bounds = task.step.line_bounds(task.state, believed.box(task, every))
+    often, weights = MOST_DRAWN if task.resampled is not None else 1.0, summary.weights
     most = often * max(site.weight or 0.0, site.n_rows or 0.0)
-    _check_weights(summary.weights, most, disjoint=bounds is not None and bounds.disjoint)
+    if weights.max(initial=0.0) > most * SLACK:
+        raise WireError(
+            f"a line weighs {weights.max():g}, but all rows of the site together {most:g}"
+        )
+    if bounds is not None and bounds.disjoint and weights.sum() > most * SLACK:
+        raise WireError(
+            f"its lines weigh {weights.sum():g} together, but all rows of the site {most:g}"
+        )
     if bounds is not None and (beyond := bounds.beyond(summary)):
         raise WireError(f"it tells of {beyond}: the ranges of the columns are stated")
 
 
-def _bounds(
-    task: Task, site: SiteInfo, believed: Believed, columns: Sequence[str] | None
-) -> LineBounds | None:
-    """Return the bounds of an answer; None of a step that knows none."""
-    if not isinstance(task.step, Bounded):
-        return None
-    names = columns or [column.name for column in site.columns]
-    given = [*names, *[""] * ((site.n_columns or 0) - len(names))]
-    return task.step.line_bounds(task.state, believed.box(task, given))
-
-
 def _check_shape(task: Task, summary: Summary, n_columns: int) -> None:
     """Check that an answer has the shape that its step declares for the rows of the site."""
-    given = task.preprocessor
-    width = n_columns if given is None else given.n_columns_out
+    how = task.preprocessor
     try:
-        lines, p = task.step.answer_shape(task.state, width)
+        lines, p = task.step.answer_shape(task.state, how.n_columns_out if how else n_columns)
     except Exception as error:
         raise WireError(f"the step does not tell the shape of an answer: {error!r}") from error
     if summary.sums.shape[1] != p or (lines is not None and len(summary.sums) != lines):
@@ -223,18 +232,16 @@ def _check_numbers(summary: Summary) -> None:
         raise WireError(f"a weight is negative: {summary.weights.min():g}")
     if summary.sums[summary.weights == 0].any():
         raise WireError("a line of weight 0 has sums")
-    if summary.rest is not None and not _is_rest(summary):
+    if summary.rest is not None and not _is_rest(summary.planes):
         raise WireError("what rounding took of its sums is not what rounding takes")
     largest = np.maximum(np.abs(summary.sums).max(axis=1, initial=0.0), summary.weights)
     if (largest > LARGEST_NUMBER * np.minimum(summary.weights, 1.0)).any():
         raise WireError(f"it holds {largest.max():g}, or as much for each row: not believed")
 
 
-def _is_rest(summary: Summary) -> bool:
+def _is_rest(planes: Floats) -> bool:
     """Return whether a total is canonical: no number more than half a last digit of that before."""
-    if len(summary.planes) > MOST_PLANES or not np.isfinite(summary.planes).all():
-        return False
-    return is_canonical(summary.planes)
+    return len(planes) <= MOST_PLANES and bool(np.isfinite(planes).all()) and is_canonical(planes)
 
 
 def _check_noisy(summary: Summary) -> None:
@@ -248,12 +255,77 @@ def _check_noisy(summary: Summary) -> None:
         raise WireError(f"it holds {largest:g}: not believed")
 
 
-def _check_weights(weights: Floats, at_most: float, *, disjoint: bool) -> None:
-    if weights.size and weights.max() > at_most * SLACK:
-        raise WireError(
-            f"a line weighs {weights.max():g}, but all rows of the site together {at_most:g}"
-        )
-    if disjoint and weights.sum() > at_most * SLACK:
-        raise WireError(
-            f"its lines weigh {weights.sum():g} together, but all rows of the site {at_most:g}"
-        )
+def implausible(answers: Mapping[str, Sequence[Summary]]) -> dict[str, str]:
+    """Return the sites whose sums are larger by far, for their weight, than those of the others.
+
+    Numbers that are finite can be so large that all centres follow them, and that the other sites'
+    answers about such centres overflow. So each column of each answer is held against the lower
+    median of the sites.
+
+    Parameters
+    ----------
+    answers : mapping of str to sequence of Summary
+        The answers to the tasks of a round, by site; of equal shapes for a task but for the lines.
+
+    Returns
+    -------
+    dict of str to str
+        Those that are not believed, with the reason.
+
+    Examples
+    --------
+    >>> said = {"a": 3.0, "b": 5.0, "c": 1e99}
+    >>> implausible({name: [Summary(np.array([[x]]), np.ones(1))] for name, x in said.items()})
+    {'c': 'it says 1e+99 for a row, where others say 5: not believed'}
+    """
+    why: dict[str, str] = {}
+    for summaries in zip(*answers.values(), strict=True):
+        largest = {
+            name: np.abs(summary.sums[lines] / summary.weights[lines, None]).max(axis=0)
+            for name, summary in zip(answers, summaries, strict=True)
+            if (lines := summary.weights > 0).any()
+        }
+        if len(largest) < 2:
+            continue
+        median = np.sort(list(largest.values()), axis=0)[(len(largest) - 1) // 2]
+        for name, for_a_row in largest.items():
+            beyond = for_a_row > FACTOR * np.maximum(median, 1.0)
+            if beyond.any():
+                j = int(beyond.argmax())
+                why[name] = (
+                    f"it says {for_a_row[j]:g} for a row, where others say {median[j]:g}: "
+                    "not believed"
+                )
+    return why
+
+
+def without_too_large(tasks: Sequence[Task], answers: list[Answers], spare: int) -> list[Answers]:
+    """Return answers without the sites whose sums are too large, if enough others are there.
+
+    Parameters
+    ----------
+    tasks : sequence of Task
+        The questions of a round.
+    answers : list of Answers
+        The answers of the sites to each.
+    spare : int
+        The number of sites without which the run goes on, if their answers do not allow more.
+
+    Raises
+    ------
+    SiteError
+        With the first of these sites, and what was asked.
+    """
+    large: dict[str, str] = {}
+    for task, each in zip(tasks, answers, strict=True):
+        for name in each.too_large():
+            where = f"round {task.state.round + 1}, {type(task.step).__name__}"
+            why = f"its sums are not finite, or beyond {MOST_FOR_A_ROW:g} for a row"
+            large.setdefault(name, f"site {name!r}, {where}: {why}")
+    if len(large) > max(spare, answers[0].n_spare):
+        why = next(iter(large.values()))
+        raise SiteError(f"{why}: scale down its columns, or look for values that are wrong")
+    for name, why in large.items():
+        LOGGER.warning("%s; left out", why)
+        answers = [each.without(name) for each in answers]
+    return answers

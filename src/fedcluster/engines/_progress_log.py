@@ -1,4 +1,4 @@
-"""Engine that notes how far a run is, a line of JSON for each event, for whoever watches it."""
+"""Progress of a run, a line of JSON for each event, for whoever watches it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from fedcluster.core import Answers, Engine, Floats, Introduction, SiteInfo, Task
-from fedcluster.engines._recorded import names_asked
+from fedcluster.engines._recorder import WrappedEngine
 from fedcluster.errors import SiteError
 
 PROGRESS = "progress.jsonl"
@@ -27,21 +27,21 @@ def note(path: Path, **event: Any) -> None:
         file.write(json.dumps({**event, "at": time.time()}) + "\n")
 
 
-class WatchedEngine:
+class WatchedEngine(WrappedEngine):
     """Engine that asks another one and notes each round as it begins and ends.
 
-    A round that begins has the sites that are asked, and what the round before has found: the
-    smallest inertia of its runs, and by how much the centres of that run moved. A round that too
-    few sites answered has who did not, and why.
+    The beginning of a round lists the sites that are asked, and the result of the round before: the
+    smallest inertia of its runs, and by how much the centres of that run moved. If too few sites
+    answer, the event lists those that did not, and why.
 
     Parameters
     ----------
     engine : Engine
-        Who is asked.
+        The engine that is asked.
     path : Path
         The file of events, which begins anew.
     refusals : sequence of Refusal
-        Who was refused and why, as the engine below keeps it.
+        The refusals that the engine below keeps.
 
     Examples
     --------
@@ -59,7 +59,8 @@ class WatchedEngine:
     """
 
     def __init__(self, engine: Engine, path: Path, refusals: Sequence[Any] = ()) -> None:
-        self._engine, self._path, self._refusals = engine, path, refusals
+        super().__init__(engine)
+        self._path, self._refusals = path, refusals
         self._round = 0
         self._before: list[Floats] = []
         path.write_text("", encoding="utf-8")
@@ -67,11 +68,11 @@ class WatchedEngine:
     def introduce(self, **asked: Unpack[Introduction]) -> tuple[SiteInfo, ...]:
         """Return what the sites tell of themselves."""
         with self.failure_noted():
-            return self._engine.introduce(**asked)
+            return super().introduce(**asked)
 
     def ask(self, tasks: Sequence[Task], sites: Iterable[str] | None = None) -> list[Answers]:
         """Ask the sites, and note when and whom, and who answered."""
-        _, asked = names_asked(self._engine, sites)
+        _, asked = self._names(sites)
         self._round, known = self._round + 1, len(self._refusals)
         steps = Counter(type(task.step).__name__ for task in tasks)
         note(self._path, round=self._round, asked=asked, tasks=steps, **self._found(tasks))
@@ -87,7 +88,7 @@ class WatchedEngine:
 
     @contextmanager
     def failure_noted(self, **about: int) -> Iterator[None]:
-        """Note who did not answer where a block ends because too few sites did."""
+        """Note the sites that did not answer if a block ends because too few did."""
         known = len(self._refusals)
         try:
             yield
