@@ -8,6 +8,7 @@ from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from math import fsum, isfinite
+from typing import Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +21,8 @@ from fedcluster.core import (
     Data,
     Filter,
     Floats,
+    Introduction,
     Limit,
-    PlannedStep,
     RowStream,
     RowTransform,
     SiteInfo,
@@ -264,24 +265,15 @@ class Client:
         n_rows, weight = (fsum(each) for each in zip(*sizes, strict=True))
         return n_rows, weight
 
-    def introduce(
-        self,
-        *,
-        columns: bool = False,
-        texts: Collection[str] = (),
-        labels: bool = False,
-        steps: Sequence[PlannedStep] = (),
-    ) -> SiteInfo:
+    def introduce(self, **asked: Unpack[Introduction]) -> SiteInfo:
         """Return what the site tells of itself, see `Engine`; opens the rows.
 
         It can carry out every step that is in its process.
         """
         site = self.site
-        if columns:
-            site = replace(site, columns=self.describe(texts))
-        if labels:
-            site = replace(site, labels=self.classes())
-        return site
+        if asked.get("columns"):
+            site = replace(site, columns=self.describe(asked.get("texts", ())))
+        return replace(site, labels=self.classes()) if asked.get("labels") else site
 
     @property
     def audit_log(self) -> list[AuditRecord]:
@@ -367,44 +359,26 @@ class Client:
     def answers(self, tasks: Sequence[Task]) -> list[Summary]:
         """Return the answers to all tasks of a round: load, step, filter."""
         for task in tasks:
-            self._check_noise(task)
+            if task.noise is not None:
+                check_noise(task)
+                if self.protection is not None:
+                    raise refused("noise-groups")
         if self.protection is not None and not len(self.data):
             return [self._no_answer(task) for task in tasks]
-        with blas_on_one_thread() if self._is_large else nullcontext():
-            additive = [task for task in tasks if self._is_streamed(task)]
+        is_large = self.streams or self.data.X.size > ONE_THREAD  # BLAS would take several threads
+        with blas_on_one_thread() if is_large else nullcontext():
+            streamed = [self._is_streamed(task) for task in tasks]
+            additive = [task for task, each in zip(tasks, streamed, strict=True) if each]
             added = iter(self._chunk_by_chunk(additive) if additive else ())
-            answers = []
-            for task in tasks:
-                full, n_rows = (
-                    next(added)
-                    if self._is_streamed(task)
-                    else self._step(task, self.rows_for(task))
-                )
-                answers.append(self._leaving(task, full, n_rows))
-            return answers
+            steps = (
+                next(added) if each else self._step(task, self.rows_for(task))
+                for task, each in zip(tasks, streamed, strict=True)
+            )
+            return [self._leaving(t, *step) for t, step in zip(tasks, steps, strict=True)]
 
     def _is_streamed(self, task: Task) -> bool:
         """Return whether a task is asked about chunk after chunk."""
         return self.streams and task.step.client_additive and task.resampled is None
-
-    def _check_noise(self, task: Task) -> None:
-        """Refuse a task with noise that these rows cannot be asked.
-
-        Raises
-        ------
-        InputError
-            With the reason, which depends on no row.
-        """
-        if task.noise is None:
-            return
-        check_noise(task)
-        if self.protection is not None:
-            raise refused("noise-groups")
-
-    @staticmethod
-    def _may_be_empty(task: Task) -> bool:
-        """Return whether a task is answered where no row is left for it."""
-        return task.resampled is not None or task.noise is not None
 
     def _no_answer(self, task: Task) -> Summary:
         """Return the answer of no row at all: nothing."""
@@ -414,29 +388,22 @@ class Client:
         return Summary(np.zeros((lines or 0, width)), np.zeros(lines or 0))
 
     @property
-    def _is_large(self) -> bool:
-        """True if BLAS would take several threads, and the bits depend on how many."""
-        return self.streams or self.data.X.size > ONE_THREAD
-
-    @property
     def counts_persons(self) -> bool:
         """True if rows say whose they are, and limits count persons."""
         return self._persons is not None
 
     def rows_for(self, task: Task) -> Data:
         """Return all rows as a task wants them."""
-        data = self.data if task.preprocessor is None else self._prepared_rows(task.preprocessor)
+        how, data = task.preprocessor, self.data
+        if how is not None:
+            if self._prepared is None or self._prepared[0] != how:
+                self._prepared = how, how.apply(data)
+            data = self._prepared[1]
         if not len(data) and task.noise is None and data.assigned is None:
             raise ValueError(ALL_DROPPED)
         if task.resampled is not None:  # may leave none
             return resampled(data, task.resampled, self.name, self.key)
         return data
-
-    def _prepared_rows(self, preprocessor: RowTransform) -> Data:
-        """Return the prepared rows, kept for the next task."""
-        if self._prepared is None or self._prepared[0] != preprocessor:
-            self._prepared = preprocessor, preprocessor.apply(self.data)
-        return self._prepared[1]
 
     def _chunk_by_chunk(self, tasks: Sequence[Task]) -> list[tuple[Summary, int]]:
         """Compute many tasks in one reading: the chunks' answers are added up."""
@@ -447,7 +414,7 @@ class Client:
                 total = summary if before is None else before + summary
                 totals[i] = total, n_before + n_rows
         for i, task in enumerate(tasks):
-            if i not in totals and not self._may_be_empty(task):
+            if i not in totals and task.resampled is None and task.noise is None:
                 raise ValueError(NO_ROW)
         return [totals.get(i) or (self._no_answer(task), 0) for i, task in enumerate(tasks)]
 

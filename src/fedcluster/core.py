@@ -147,10 +147,10 @@ class Grouped:
     def take(self, rows: NDArray[Any] | slice) -> Grouped:
         """Return what stands behind some of the groups."""
         shares = {j: share[rows] for j, share in self.shares.items()}
-        labels = None if self.labels is None else self.labels[rows]
-        behind = None if self.behind is None else self.behind[rows]
-        counts = self.counts[rows]
-        return replace(self, counts=counts, shares=shares, labels=labels, behind=behind)
+        labels, behind = _part(self.labels, rows), _part(self.behind, rows)
+        return replace(
+            self, counts=self.counts[rows], shares=shares, labels=labels, behind=behind
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -195,11 +195,10 @@ class Data:
 
     def take(self, rows: NDArray[Any] | slice) -> Data:
         """Return the rows at the given places, where given booleans are true, or of a slice."""
-        weight = None if self.sample_weight is None else self.sample_weight[rows]
-        y = None if self.y is None else self.y[rows]
-        groups = None if self.groups is None else self.groups[rows]
+        weight, y, groups, assigned = (
+            _part(each, rows) for each in (self.sample_weight, self.y, self.groups, self.assigned)
+        )
         grouped = None if self.grouped is None else self.grouped.take(rows)
-        assigned = None if self.assigned is None else self.assigned[rows]
         return Data(self.X[rows], weight, y, self.columns, groups, grouped, assigned)
 
     @property
@@ -230,8 +229,7 @@ class Data:
             return self
         group, label = np.nonzero(self.grouped.labels)
         weight, y = self.grouped.labels[group, label], np.array(self.grouped.classes)[label]
-        assigned = None if self.assigned is None else self.assigned[group]
-        return Data(self.X[group], weight, y, assigned=assigned)
+        return Data(self.X[group], weight, y, assigned=_part(self.assigned, group))
 
     def label_parts(self) -> Floats:
         """Return for how much of a row each of the `labelled` rows counts; see `Grouped.part`."""
@@ -251,6 +249,10 @@ class Data:
         """Return the rows in lexicographic order: then no draw depends on the given one."""
         weight = [] if self.sample_weight is None else [self.sample_weight]
         return self.take(lexicographic([*self.X.T, *weight]))
+
+
+def _part(values: Any, rows: NDArray[Any] | slice) -> Any:
+    return None if values is None else values[rows]
 
 
 def on_grid(values: Rows) -> Rows:

@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import Unpack
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedcluster._refusals import refused
 from fedcluster.client import AuditRecord
@@ -144,14 +143,11 @@ class Relay:
             If a step does not add up or is asked with noise, or too few sites answered.
         """
         for task in tasks:
-            self._check(task)
+            _check_adds_up(task.step)
+            if task.noise is not None:
+                name = type(task.step).__name__
+                raise PolicyError(f"{name} with noise: {refused('noise-relay')}")
         return [self._total(*each) for each in zip(tasks, self.engine.ask(tasks), strict=True)]
-
-    def _check(self, task: Task) -> None:
-        """Refuse what a total cannot answer."""
-        _check_adds_up(task.step)
-        if task.noise is not None:
-            raise PolicyError(f"{type(task.step).__name__} with noise: {refused('noise-relay')}")
 
     def _check_enough(self, answered: int) -> None:
         if answered < self.fewest:
@@ -163,8 +159,10 @@ class Relay:
     def _total(self, task: Task, answers: Answers) -> Summary:
         """Return the total that leaves, and log it."""
         self._check_enough(len(answers.answered))
-        full = Summary.total(answers.summaries)
-        total = full if not self.lines else full.keep(self._shared_lines(answers))
+        total = full = Summary.total(answers.summaries)
+        if self.lines:  # those that enough sites have a weight in
+            n_sites = np.sum([a.weights > 0 for a in answers.by_site.values()], axis=0)
+            total = full.keep(n_sites >= self.fewest)
         n_rows = int(self.site.n_rows or 0) if self.filters else 0
         for hold_back in self.filters:
             total = hold_back(total, n_rows)
@@ -176,11 +174,6 @@ class Relay:
             )
         )
         return replace(total, support=None)
-
-    def _shared_lines(self, answers: Answers) -> NDArray[np.bool_]:
-        """Return which lines enough sites have a weight in, (k,) booleans."""
-        sites: NDArray[np.intp] = np.sum([a.weights > 0 for a in answers.by_site.values()], axis=0)
-        return sites >= self.fewest
 
 
 def _check_adds_up(step: Step) -> None:
@@ -198,18 +191,15 @@ def united_limits(sites: Iterable[SiteInfo], own: Iterable[Limit]) -> tuple[Limi
     ['MinRows(n=5)']
     """
     every = dict.fromkeys([*(limit for site in sites for limit in site.limits), *own])
-    strictest: dict[str, Limit] = {}
+    sizes: dict[str, list[Limit]] = {}
     for limit in every:
         if limit.name in STRICTER_IF_LARGER:
-            known = strictest.setdefault(limit.name, limit)
-            if _size(limit) > _size(known):
-                strictest[limit.name] = limit
+            sizes.setdefault(limit.name, []).append(limit)
+    strictest = (
+        max(alike, key=lambda x: max(n for _, n in x.parameters)) for alike in sizes.values()
+    )
     others = (limit for limit in every if limit.name not in (*STRICTER_IF_LARGER, "Relay"))
-    return (*strictest.values(), *others)
-
-
-def _size(limit: Limit) -> float:
-    return max(float(value) for _, value in limit.parameters)
+    return (*strictest, *others)
 
 
 def united_columns(each: Sequence[tuple[Column, ...]]) -> tuple[Column, ...]:
@@ -225,19 +215,16 @@ def united_columns(each: Sequence[tuple[Column, ...]]) -> tuple[Column, ...]:
         raise PolicyError(
             "the sites behind a relay have columns of other names or in another order"
         )
-    return tuple(_united(column) for column in zip(*each, strict=True))
-
-
-def _united(same: Sequence[Column]) -> Column:
-    """Return one column of all sites."""
-    kinds = {column.kind for column in same} - {"empty"}
-    levels = sorted({level for column in same for level in column.levels})
-    kind = kinds.pop() if len(kinds) == 1 else "mixed" if kinds else "empty"
-    if kind == "mixed":
-        raise PolicyError(
-            f"column {same[0].name!r} is text at some sites behind a relay, and numbers at others"
-        )
-    return Column(same[0].name, kind, tuple(levels))
+    united = []
+    for same in zip(*each, strict=True):
+        name, kinds = same[0].name, {column.kind for column in same} - {"empty"}
+        levels = sorted({level for column in same for level in column.levels})
+        if len(kinds) > 1 or kinds == {"mixed"}:
+            raise PolicyError(
+                f"column {name!r} is text at some sites behind a relay, and numbers at others"
+            )
+        united.append(Column(name, *(kinds or {"empty"}), tuple(levels)))
+    return tuple(united)
 
 
 def united_labels(sites: Sequence[SiteInfo]) -> tuple[str, ...] | None:
@@ -256,5 +243,5 @@ def united_labels(sites: Sequence[SiteInfo]) -> tuple[str, ...] | None:
 
 def _sum(numbers: Iterable[float | None]) -> float | None:
     """Return a sum; None where a number is not told."""
-    told = list(numbers)
-    return None if None in told else float(sum(n for n in told if n is not None))
+    known = list(numbers)
+    return None if None in known else float(sum(n for n in known if n is not None))
