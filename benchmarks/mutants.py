@@ -59,7 +59,7 @@ TESTS = {
     "algorithms/trimmed.py": "trimming laws",
     "algorithms/variance_tree.py": "variance_tree recipes laws",
     "client.py": "grouped_limits recorded privacy noise protection rounds",
-    "core.py": "core rounds groups laws",
+    "core": "core rounds groups laws",
     "engines/_audit.py": "auditor replies",
     "engines/_batched.py": "crowd small_sites group_sums blocks",
     "engines/_exchange.py": "exchange revocable",

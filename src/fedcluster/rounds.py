@@ -382,7 +382,7 @@ def _exchange(tasks: Sequence[Task], answers: Sequence[Answers]) -> Communicatio
 
 def _added(numbers: Sequence[ArrayLike]) -> list[int]:
     """Return the sums of as many whole numbers in each of several lists."""
-    added: list[int] = np.sum(numbers, axis=0, dtype=np.int64).tolist()
+    added: list[int] = np.array(numbers, dtype=np.int64).sum(axis=0).tolist()
     return added
 
 

@@ -155,10 +155,10 @@ class LocalEngine:
             asked = set(self.clients if sites is None else sites)
             if self._silent is not None:
                 asked = {name for name in asked if not self._silent(name, self._rounds)}
-            here = {name: client for name, client in self.clients.items() if name in asked}
+            here = {name: self.clients[name] for name in self.clients if name in asked}
             missing = tuple(name for name in self.clients if name not in asked)
         self._rounds += 1
-        if self._asked is None or (self._asked.clients is not here and self._asked.clients != here):
+        if self._asked is None or list(self._asked.clients) != list(here):
             self._asked = Asked(here, tasks)
         return self._asked.ask(tasks, missing, self.workers)
 

@@ -1,4 +1,4 @@
-"""What both ends of a message must know, and what they say where one does not.
+"""The protocol: the words of a message that both ends must know, and refusals of other words.
 
 New versions may say new words in a question. An older site refuses what it does not know, and the
 refusal names both versions: a word that was ignored might change what is asked.
@@ -26,7 +26,7 @@ TASK = frozenset(
 it might change what is asked. What may be ignored stands in ``about``."""
 
 LONGEST_ABOUT = 100
-"""Characters of what a message says besides, at most."""
+"""Characters of a text of the metadata, at most."""
 
 
 class WireError(ValueError):
@@ -38,27 +38,27 @@ class UnknownError(WireError):
 
 
 def about(**more: Any) -> dict[str, Any]:
-    """Return what a message says besides, which another version may ignore."""
+    """Return the metadata of a message, which another version may ignore."""
     return {"about": {"fedcluster": VERSION, **more}}
 
 
 def about_of(header: Mapping[str, Any], key: str) -> str:
-    """Return what a message says besides of something, "" where it says nothing."""
-    told = header.get("about")
-    said = told.get(key) if isinstance(told, Mapping) else None
-    return said[:LONGEST_ABOUT] if isinstance(said, str) else ""
+    """Return a text of the metadata of a message, "" if it is not there."""
+    metadata = header.get("about")
+    value = metadata.get(key) if isinstance(metadata, Mapping) else None
+    return value[:LONGEST_ABOUT] if isinstance(value, str) else ""
 
 
 def planned_of(header: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the steps that a run will ask, by name and maybe parameters, as far as it tells them.
+    """Return the steps that a run will ask, by name and maybe parameters, from the metadata.
 
     Raises
     ------
     WireError
         If they are not understood.
     """
-    told = header.get("about")
-    planned = told.get("steps", []) if isinstance(told, Mapping) else []
+    metadata = header.get("about")
+    planned = metadata.get("steps", []) if isinstance(metadata, Mapping) else []
     if not isinstance(planned, list) or not all(isinstance(each, dict) for each in planned):
         raise WireError("the steps that are planned are not a list of names with parameters")
     return planned
@@ -78,7 +78,7 @@ def versions(header: Mapping[str, Any], mine: str, theirs: str) -> str:
     return f"; {mine} has fedcluster {VERSION}, {theirs} {other}: install the same at both"
 
 
-def check_known(given: Iterable[Any], known: frozenset[str], what: str) -> None:
+def check_known(words: Iterable[Any], known: frozenset[str], what: str) -> None:
     """Refuse words that this version does not know.
 
     Raises
@@ -86,5 +86,5 @@ def check_known(given: Iterable[Any], known: frozenset[str], what: str) -> None:
     UnknownError
         Naming the first.
     """
-    if unknown := sorted({str(word) for word in given} - known):
+    if unknown := sorted({str(word) for word in words} - known):
         raise UnknownError(f"{what} says {unknown[0][:40]!r}, which is not known here")

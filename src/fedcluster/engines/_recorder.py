@@ -176,7 +176,8 @@ class RecordedEngine(WrappedEngine):
         wanted: Introduction = {"columns": columns, "texts": texts, "labels": "labels" in parts}
         path, question = self._folder / "-".join(["sites", *parts]), digest(pack(wanted, {}))
         if not path.exists():
-            sites = self._engine.introduce(**{**wanted, "steps": self._steps})
+            planned: Introduction = {**wanted, "steps": self._steps}
+            sites = self._engine.introduce(**planned)
             known = [{key: getattr(site, key) for key in LEARNT} for site in sites]
             plain = [write_site(site) | more for site, more in zip(sites, known, strict=True)]
             _write(path, question, {"sites": plain}, {})

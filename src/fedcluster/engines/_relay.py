@@ -223,7 +223,7 @@ def united_columns(each: Sequence[tuple[Column, ...]]) -> tuple[Column, ...]:
             raise PolicyError(
                 f"column {name!r} is text at some sites behind a relay, and numbers at others"
             )
-        united.append(Column(name, *(kinds or {"empty"}), tuple(levels)))
+        united.append(Column(name, next(iter(kinds), "empty"), tuple(levels)))
     return tuple(united)
 
 

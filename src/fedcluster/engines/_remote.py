@@ -176,7 +176,7 @@ class RemoteEngine:
         replies, enough = self._round(tasks, asked, {}), self._enough(len(asked))
         missing = tuple(name for name in self._sites if name not in replies)
         return [
-            Answers({name: given[t] for name, given in replies.items()}, missing, enough)
+            Answers({name: reply[t] for name, reply in replies.items()}, missing, enough)
             for t in range(len(tasks))
         ]
 
@@ -191,8 +191,8 @@ class RemoteEngine:
             Whether they are still to be prepared: text and missing values are allowed.
         """
         for name, site in self._sites.items():
-            told = [column.name for column in site.columns]
-            if raw != ("raw" in self._chosen) or told != list(columns or told):
+            named = [column.name for column in site.columns]
+            if raw != ("raw" in self._chosen) or named != list(columns or named):
                 self._sites[name] = replace(site, n_columns=None)
         self._chosen = {} if columns is None else {"columns": list(columns)}
         self._chosen |= {"raw": True} if raw else {}
@@ -370,9 +370,9 @@ def read_reply(
     """
     header, arrays = open_reply(message, question, before.name, largest)
     described, labels = (key in question.header for key in ("described", "labels"))
-    told = replace(before, answered=True)
+    known = replace(before, answered=True)
     try:
-        site = read_site(told, header, described=described, labels=labels)
+        site = read_site(known, header, described=described, labels=labels)
     except UnknownError as error:
         both = versions(header, "the coordinator", "the site")
         raise WireError(f"{error}{both}") from error
@@ -411,9 +411,9 @@ def open_reply(
         raise WireError(f"it says to come from {header.get('site')!r}, and did not")
     if header.get("question") != digest(question.message):
         raise WireError("it answers another question: a replay, or too late")
-    for kind, said in (("refused", "refused the question"), ("failed", "failed, see its log")):
+    for kind, words in (("refused", "refused the question"), ("failed", "failed, see its log")):
         if kind in header:
-            raise WireError(f"{said}: {str(header[kind])[:LONGEST_REASON]}")
+            raise WireError(f"{words}: {str(header[kind])[:LONGEST_REASON]}")
     if any(header.get(key) != question.header[key] for key in ("run", "exchange")):
         raise WireError("it belongs to another round: a replay, or too late")
     return header, arrays

@@ -22,22 +22,22 @@ from fedcluster.errors import SiteError
 LOGGER = logging.getLogger(__name__)
 
 MOST_ROWS = 1e12
-"""Rows that a site is believed to have, whatever is stated."""
+"""Rows of a site, at most, whatever is stated."""
 GROWTH = 1.2
-"""How many times as many rows as it first told of a site is believed to have."""
+"""Growth of a site since it first told the number of its rows, at most, as a factor."""
 MOST_DRAWN = 20.0
-"""How many times as much as all its rows those may weigh that a site draws from them."""
+"""Weight of a bootstrap sample over the weight of all rows of its site, at most."""
 LARGEST_NOISY = 1e25
 """Largest number of an answer with noise: as many rows as a site may have, and their noise."""
 SLACK = 1 + 1e-9
 """Factor, for rounding, by which a line may weigh more than all rows."""
 FACTOR = 1e17
-"""How many times as much for a row as other sites, or as 1, a site may say."""
+"""Sum for a row of a site over that of other sites, or over 1, at most."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Believed:
-    """Bounds of what is believed of the sites' rows.
+    """Bounds on the sites' rows, against which replies are checked.
 
     Parameters
     ----------
@@ -73,17 +73,17 @@ class Believed:
         WireError
             With what to do.
         """
-        most, said = self.rows.get(site), "at most {most:,.0f} are stated"
-        if most is None:
+        if site in self.rows:
+            most = self.rows[site]
+            bound = f"at most {most:,.0f} are stated"
+        else:
             first = self.first.get(site, MOST_ROWS / GROWTH)
-            most, said = GROWTH * first, f"it told of {first:,.0f} at first"
+            most, bound = GROWTH * first, f"it told of {first:,.0f} at first"
         if rows > most * SLACK:
-            raise WireError(
-                f"it tells of {rows:,.0f} rows, where {said.format(most=most)}"
-                f"{self._remedy({site: rows})}"
-            )
+            remedy = self._remedy({site: rows})
+            raise WireError(f"it tells of {rows:,.0f} rows, where {bound}{remedy}")
 
-    def check_together(self, told: Mapping[str, float], spare: int) -> None:
+    def check_together(self, sizes: Mapping[str, float], spare: int) -> None:
         """Refuse a site that outweighs the others where nothing is stated of it.
 
         So many sites need not answer, and may lie: what one of them tells is held against the rows
@@ -92,8 +92,8 @@ class Believed:
 
         Parameters
         ----------
-        told : mapping of str to float
-            What the sites told of their rows, now or at first.
+        sizes : mapping of str to float
+            The number of rows of each site, as it told now or at first.
         spare : int
             How many of all sites need not answer.
 
@@ -104,15 +104,15 @@ class Believed:
 
         Examples
         --------
-        >>> told = {"east": 900, "north": 700, "west": 1e9}
-        >>> Believed(remedy="state --rows {rows}").check_together(told, 1)
+        >>> sizes = {"east": 900, "north": 700, "west": 1e9}
+        >>> Believed(remedy="state --rows {rows}").check_together(sizes, 1)
         Traceback (most recent call last):
         fedcluster.errors.SiteError: site 'west' tells of 1,000,000,000 rows, the others
         together of 1,600, and with a quorum it is not believed to outweigh them; state --rows
         east:900,north:700,west:1000000000
-        >>> Believed(rows={"west": 1e9}).check_together(told, 1)
+        >>> Believed(rows={"west": 1e9}).check_together(sizes, 1)
         """
-        known = {**self.first, **told}
+        known = {**self.first, **sizes}
         unstated = {name: rows for name, rows in known.items() if name not in self.rows}
         if spare < 1 or self.capped:
             return
@@ -130,8 +130,8 @@ class Believed:
 
     def _remedy(self, rows: Mapping[str, float]) -> str:
         """Return what to do about sites that have so many rows."""
-        said = ",".join(f"{name}:{most:.0f}" for name, most in sorted(rows.items()))
-        return f"; {self.remedy.format(rows=said)}" if self.remedy else ""
+        stated = ",".join(f"{name}:{most:.0f}" for name, most in sorted(rows.items()))
+        return f"; {self.remedy.format(rows=stated)}" if self.remedy else ""
 
     def box(self, task: Task, names: Sequence[str]) -> Box:
         """Return the box of the rows that a task is about, whose own columns have these names."""
@@ -274,8 +274,8 @@ def implausible(answers: Mapping[str, Sequence[Summary]]) -> dict[str, str]:
 
     Examples
     --------
-    >>> said = {"a": 3.0, "b": 5.0, "c": 1e99}
-    >>> implausible({name: [Summary(np.array([[x]]), np.ones(1))] for name, x in said.items()})
+    >>> sums = {"a": 3.0, "b": 5.0, "c": 1e99}
+    >>> implausible({name: [Summary(np.array([[x]]), np.ones(1))] for name, x in sums.items()})
     {'c': 'it says 1e+99 for a row, where others say 5: not believed'}
     """
     why: dict[str, str] = {}

@@ -297,14 +297,14 @@ def read_tasks(
         try:
             check_known(header, TASK, f"task {i}")
             state = _read_state(i, header, arrays)
-            (name, given), seed = (header["step"], header["fields"]), _whole(header["seed"])
+            (name, values), seed = (header["step"], header["fields"]), _whole(header["seed"])
             drawn = _whole(header["resampled"]) if "resampled" in header else None
             noise = _positive(header["noise"]) if "noise" in header else None
         except UnknownError:
             raise
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             raise WireError(f"task {i} is not whole") from error
-        task = Task(_read_step(name, given, steps), state, seed)
+        task = Task(_read_step(name, values, steps), state, seed)
         transform = _read_preprocessor(header.get("preprocessing"), tasks, preprocessors)
         tasks.append(replace(task, preprocessor=transform, resampled=drawn, noise=noise))
     return tasks
@@ -334,16 +334,16 @@ def _positive(number: Any) -> float:
 
 
 def _read_preprocessor(
-    given: Any, before: Sequence[Task], preprocessors: Preprocessors | None
+    plain: Any, before: Sequence[Task], preprocessors: Preprocessors | None
 ) -> RowTransform | None:
-    if given is None:
+    if plain is None:
         return None
-    if type(given) is int and 0 <= given < len(before):
-        return before[given].preprocessor
+    if type(plain) is int and 0 <= plain < len(before):
+        return before[plain].preprocessor
     if preprocessors is None:
         raise WireError("this site prepares no rows")
     try:
-        return preprocessors(given)
+        return preprocessors(plain)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise WireError(f"the preparation of task {len(before)} is not understood") from error
 
@@ -357,14 +357,14 @@ def _known_step(name: Any, steps: Steps) -> type[Any]:
     return steps[name]
 
 
-def _read_step(name: Any, given: Any, steps: Steps) -> Step:
+def _read_step(name: Any, values: Any, steps: Steps) -> Step:
     kind = _known_step(name, steps)
-    if not isinstance(given, Mapping) or not all(isinstance(v, SCALARS) for v in given.values()):
+    if not isinstance(values, Mapping) or not all(isinstance(v, SCALARS) for v in values.values()):
         raise WireError(f"the fields of step {name!r} are not names with scalars")
     try:
-        step: Step = kind(**given)
+        step: Step = kind(**values)
     except (TypeError, ValueError) as error:
-        raise UnknownError(f"step {name!r} does not have these fields: {sorted(given)}") from error
+        raise UnknownError(f"step {name!r} does not have these fields: {sorted(values)}") from error
     return step
 
 
@@ -429,23 +429,23 @@ def write_site(site: SiteInfo) -> dict[str, Any]:
 
 
 def read_site(
-    before: SiteInfo, told: Header, *, described: bool = True, labels: bool = True
+    before: SiteInfo, header: Header, *, described: bool = True, labels: bool = True
 ) -> SiteInfo:
-    """Return what a site tells of itself, from `write_site` or the header of a reply.
+    """Return the facts of a site, from `write_site` or the header of a reply.
 
     Parameters
     ----------
     before : SiteInfo
-        What is known of the site besides.
-    told : mapping
-        What it told.
+        The other facts that are known of the site.
+    header : mapping
+        The facts, as JSON.
     described, labels : bool, default=True
-        Whether it was to describe its columns, not to name them alone, and to tell its labels.
+        Whether its columns are described and not only named, and whether its labels are there.
 
     Raises
     ------
     WireError
-        Saying what is lacking or not understood.
+        If a fact is missing or not understood; the message says which.
 
     Examples
     --------
@@ -454,54 +454,48 @@ def read_site(
     >>> read_site(SiteInfo("north"), write_site(site)) == site
     True
     """
-    if not isinstance(told.get("limits"), list):
+    if not isinstance(header.get("limits"), list):
         raise WireError("its limits are not a list of names and parameters")
-    told = {**{name: STATED[name] for name in LATELY}, **told}
+    header = {**{name: STATED[name] for name in LATELY}, **header}
     scalars = {name: type(default) for name, default in STATED.items() if name != "limits"}
-    lacking = [name for name, kind in scalars.items() if type(told.get(name)) is not kind]
-    lacking += ["labels"] if labels and "labels" not in told else []
+    lacking = [name for name, kind in scalars.items() if type(header.get(name)) is not kind]
+    lacking += ["labels"] if labels and "labels" not in header else []
     if lacking:
         what = SAID.get(lacking[0], f"its {lacking[0]}")
         raise UnknownError(f"it does not say {what}")
-    facts = {name: told[name] for name in STATED}
-    facts["limits"] = _limits(told["limits"])
+    facts = {name: header[name] for name in STATED} | {"limits": _limits(header["limits"])}
     if described:
-        columns = _described(told.get("described"))
+        columns = _described(header.get("described"))
     else:
-        columns = [Column(name) for name in _texts("columns", told.get("columns", []))]
-    facts["labels"] = _labels(told["labels"]) if labels else None
-    return replace(before, columns=tuple(columns), **facts)
+        columns = [Column(name) for name in _texts("columns", header.get("columns", []))]
+    known = _labels(header["labels"]) if labels else None
+    return replace(before, columns=tuple(columns), labels=known, **facts)
 
 
-def _limits(given: Sequence[Any]) -> tuple[Limit, ...]:
+def _limits(plain: Sequence[Any]) -> tuple[Limit, ...]:
     """Read the limits of a site, which stand in every model: few, short, and finite."""
     try:
-        limits = tuple(map(Limit.from_plain, given[: MOST_LIMITS + 1]))
+        limits = tuple(map(Limit.from_plain, plain[: MOST_LIMITS + 1]))
     except ValueError as error:
         raise WireError(f"its limits are not understood: {error}") from error
     values = [value for limit in limits for _, value in limit.parameters]
-    numbers = [value for value in values if isinstance(value, int | float)]
-    if len(limits) > MOST_LIMITS or len(values) > MOST_LIMITS**2 or not all(map(_is_sane, numbers)):
+    sane = all(abs(x) <= LARGEST_NUMBER for x in values if isinstance(x, int | float))
+    if len(limits) > MOST_LIMITS or len(values) > MOST_LIMITS**2 or not sane:
         raise WireError("its limits are too many, or hold a number that is not finite or too large")
     if any(len(str(limit)) > LONGEST_LIMIT for limit in limits):
         raise WireError(f"a limit is longer than {LONGEST_LIMIT} characters")
     return limits
 
 
-def _is_sane(value: float) -> bool:
-    """Return whether a number is finite and not absurd."""
-    return -LARGEST_NUMBER <= value <= LARGEST_NUMBER
-
-
-def _described(given: Any) -> list[Column]:
+def _described(columns: Any) -> list[Column]:
     """Read the columns of a site, with their kinds and levels."""
     try:
-        columns = [_column(*each) for each in given]
+        described = [_column(*each) for each in columns]
     except (TypeError, ValueError) as error:
         raise WireError(f"the description of the columns is not understood: {error}") from error
-    if len({column.name for column in columns}) < len(columns):
+    if len({column.name for column in described}) < len(described):
         raise WireError("two columns are described under one name")
-    return columns
+    return described
 
 
 def _column(name: Any, kind: Any, levels: Any) -> Column:
@@ -512,22 +506,22 @@ def _column(name: Any, kind: Any, levels: Any) -> Column:
     return Column(name, kind, tuple(levels))
 
 
-def _labels(given: Any) -> tuple[str, ...] | None:
+def _labels(labels: Any) -> tuple[str, ...] | None:
     """Read the reference labels of a site; None where it says that it has none."""
-    if given is None:
+    if labels is None:
         return None
-    labels = _texts("labels", given)
-    if len(set(labels)) < len(labels) or len(labels) > MOST_LEVELS:
-        raise WireError(f"its {len(labels)} labels are too many, or one is named twice")
-    return labels
+    texts = _texts("labels", labels)
+    if len(set(texts)) < len(texts) or len(texts) > MOST_LEVELS:
+        raise WireError(f"its {len(texts)} labels are too many, or one is named twice")
+    return texts
 
 
-def _texts(what: str, given: Any) -> tuple[str, ...]:
-    if not is_texts(given):
+def _texts(what: str, texts: Any) -> tuple[str, ...]:
+    if not is_texts(texts):
         raise WireError(f"its {what} are not a list of texts")
-    return tuple(given)
+    return tuple(texts)
 
 
-def is_texts(given: Any) -> bool:
+def is_texts(value: Any) -> bool:
     """Return whether a value that was JSON is a list of texts."""
-    return isinstance(given, list | tuple) and all(isinstance(text, str) for text in given)
+    return isinstance(value, list | tuple) and all(isinstance(text, str) for text in value)

@@ -1,0 +1,58 @@
+"""The vocabulary: every message of federated clustering is a set of weighted sums.
+
+Values are frozen dataclasses, protocols are structural. These modules import nothing of ours but
+the addition of sums. ``__all__`` is for users; the package uses the other names too.
+"""
+
+from __future__ import annotations
+
+from fedcluster.core.data import (
+    GRID,
+    Column,
+    Data,
+    Floats,
+    Grouped,
+    Labels,
+    Rows,
+    RowStream,
+    lexicographic,
+    on_grid,
+)
+from fedcluster.core.engine import ALL_SITES, Answers, Engine, Iteration, Result, Sent
+from fedcluster.core.step import (
+    Algorithm,
+    Assigns,
+    Describe,
+    FitParameters,
+    Metric,
+    PlannedStep,
+    RowTransform,
+    Sensitive,
+    Sensitivity,
+    State,
+    Step,
+    check_step,
+)
+from fedcluster.core.summary import ADDED_AT_ONCE, MOST_FOR_A_ROW, Summary
+from fedcluster.core.task import SCALARS, Filter, Introduction, Limit, SiteInfo, Task, first_alike
+
+__all__ = [
+    "Algorithm",
+    "Answers",
+    "Assigns",
+    "Column",
+    "Data",
+    "Engine",
+    "Filter",
+    "Iteration",
+    "Metric",
+    "Result",
+    "RowStream",
+    "Sensitive",
+    "Sensitivity",
+    "SiteInfo",
+    "State",
+    "Step",
+    "Summary",
+    "Task",
+]

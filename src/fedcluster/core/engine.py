@@ -1,0 +1,194 @@
+"""Engines, the answers that they bring, and the records of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, ItemsView, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedcluster.core.step import Algorithm, PlannedStep, State
+from fedcluster.core.summary import Summary
+from fedcluster.core.task import SiteInfo, Task
+
+ALL_SITES = "all sites"
+"""Name of the sum of all sites among answers, where the sums are secure."""
+
+
+class Sent(Mapping[str, int]):
+    """Mapping of sites to how many numbers each sent, made where somebody looks into it.
+
+    Parameters
+    ----------
+    names : tuple of str
+        The sites.
+    numbers : ndarray of shape (s,)
+        How many numbers each sent.
+
+    Examples
+    --------
+    >>> Sent(("north", "south"), np.array([6, 4])) == {"north": 6, "south": 4}
+    True
+    """
+
+    def __init__(self, names: tuple[str, ...], numbers: NDArray[np.int64]) -> None:
+        self._names, self._numbers = names, numbers
+
+    @cached_property
+    def _by_site(self) -> dict[str, int]:
+        return dict(zip(self._names, self._numbers.tolist(), strict=True))
+
+    def __repr__(self) -> str:
+        return repr(self._by_site)
+
+    def __getitem__(self, name: str) -> int:
+        return self._by_site[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def items(self) -> ItemsView[str, int]:
+        """Return the names with their numbers."""
+        return self._by_site.items()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Answers:
+    """The sites' answers to one task, in the order of their names, and who gave none.
+
+    Parameters
+    ----------
+    by_site : mapping of str to Summary
+        The answers; only their sum, under the name `ALL_SITES`, where the sums are secure.
+    missing : tuple of str
+        The sites that gave none.
+    enough : int, optional
+        The fewest answers with which a run goes on; by default all that came.
+    summed : tuple of str
+        The sites that a secure sum is over.
+    """
+
+    by_site: Mapping[str, Summary]
+    missing: tuple[str, ...] = ()
+    enough: int | None = None
+    summed: tuple[str, ...] = ()
+
+    def without(self, name: str) -> Answers:
+        """Return the answers of the other sites."""
+        others = {site: answer for site, answer in self.by_site.items() if site != name}
+        return Answers(others, tuple(sorted({*self.missing, name})), self.enough)
+
+    @property
+    def n_spare(self) -> int:
+        """Number of answers without which a run goes on."""
+        return 0 if self.enough is None else max(0, len(self.by_site) - self.enough)
+
+    @property
+    def answered(self) -> tuple[str, ...]:
+        """Names of the sites that answered."""
+        return self.summed or tuple(self.by_site)
+
+    @property
+    def summaries(self) -> list[Summary]:
+        """Answers without the names."""
+        return list(self.by_site.values())
+
+    @property
+    def numbers_sent(self) -> NDArray[np.int64]:
+        """How many numbers each site sent, (s,), in the order of `answered`."""
+        if self.summed:  # masked, a line of weight 0 is as long as any other
+            [total] = self.summaries
+            return np.full(len(self.summed), total.sums.size + total.weights.size)
+        return np.array([summary.n_values for summary in self.by_site.values()], np.int64)
+
+    @property
+    def values_sent(self) -> Mapping[str, int]:
+        """How many numbers each site sent."""
+        return Sent(self.answered, self.numbers_sent)
+
+    def too_large(self) -> list[str]:
+        """Return the names of the sites whose answers are too large to go on with."""
+        return [name for name, summary in self.by_site.items() if summary.is_too_large]
+
+    def total(self) -> Summary:
+        """Return the exact sum of the answers, correctly rounded."""
+        return Summary.total(self.summaries)
+
+
+class Engine(Protocol):
+    """Carrier of tasks to the sites and of their answers."""
+
+    def introduce(
+        self,
+        *,
+        columns: bool = False,
+        texts: Collection[str] = (),
+        labels: bool = False,
+        steps: Sequence[PlannedStep] = (),
+    ) -> tuple[SiteInfo, ...]:
+        """Return what the sites tell of themselves, in the order of their names.
+
+        Names, limits and whether rows come in chunks are asked for once; calling it again costs
+        nothing.
+
+        Parameters
+        ----------
+        columns : bool, default=False
+            Whether the sites describe their columns, with the levels of text that several rows
+            share and the limits let out.
+        texts : collection of str
+            Columns whose numbers are names, and are described as text.
+        labels : bool, default=False
+            Whether the sites tell their reference labels, with the same restriction.
+        steps : sequence of Step or type, default=()
+            The steps that will be asked. A site that does not know one of them, or must not answer
+            it, answers nothing from now on.
+        """
+
+    def ask(self, tasks: Sequence[Task], sites: Iterable[str] | None = None) -> list[Answers]:
+        """Carry all tasks of one round to the named sites (to all without names)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Iteration:
+    """Record of one round of one run.
+
+    Parameters
+    ----------
+    round : int
+        The number of the round, from 1.
+    step : str
+        What was asked.
+    inertia : float
+        Inertia of the centres that were broadcast; nan where the algorithm does not learn it.
+    shift : float
+        Largest distance by which a centre moved, in the units of the rows; nan at a start.
+    answered, missing : tuple of str
+        The sites that took part, and those that did not.
+    values_sent : mapping of str to int
+        How many numbers each site sent.
+    """
+
+    round: int
+    step: str
+    inertia: float
+    shift: float
+    answered: tuple[str, ...]
+    missing: tuple[str, ...]
+    values_sent: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Result:
+    """Result of a run: the final state, its rounds, why it stopped, and the algorithm."""
+
+    state: State
+    history: tuple[Iteration, ...]
+    reason: str
+    algorithm: Algorithm | None = None
