@@ -19,16 +19,7 @@ from numpy.typing import ArrayLike
 
 from fedcluster._random import sampled, stream
 from fedcluster._ranges import allowed_of
-from fedcluster.core import (
-    Algorithm,
-    Answers,
-    Engine,
-    Iteration,
-    Result,
-    RowTransform,
-    State,
-    Task,
-)
+from fedcluster.core import Algorithm, Answers, Engine, Iteration, Result, RowTransform, State, Task
 from fedcluster.engines._reply_validation import without_too_large
 from fedcluster.errors import HeldBackError, SiteError
 

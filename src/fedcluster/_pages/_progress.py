@@ -13,7 +13,7 @@ from typing import Any
 
 from fedcluster._pages._run import Run
 from fedcluster.algorithms import FFCM, GaussianMixture
-from fedcluster.algorithms._relative_lloyd import RelativeLloyd
+from fedcluster.algorithms.relative_lloyd import RelativeLloyd
 from fedcluster.engines._progress_log import PROGRESS
 from fedcluster.engines._wire import STEPS
 from fedcluster.metrics.objectives import NAMES, REPORTED, objective_name
