@@ -18,7 +18,7 @@ import fedcluster
 FLOORS = (
     "_exact",
     "core errors _random _lazy _texts _version",
-    "_html _refusals",
+    "_html _records _refusals",
     "_worker _resampling",
     "_bounds _choices _ranges kernels io",
     "metrics privacy",
@@ -56,6 +56,7 @@ GUESTS = {
     "idna": "federation._addresses",
     "llvmlite": "kernels",
     "matplotlib": "_report._pictures plotting selection.verdict",
+    "msgspec": "_records federation",
     "numba": "kernels",
     "nvflare": "transports.flare",
     "prometheus_client": "federation._health",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from fedcluster._records import load_record
 from fedcluster.errors import InputError
 from fedcluster.io._outputs import write_json
 
@@ -17,60 +17,27 @@ MOST_ROWS = 1e12
 """The largest number of rows that can be stated."""
 
 
-def checked_rows(content: Mapping[str, Any], sites: Collection[str]) -> dict[str, float]:
-    """Return the table ``rows``: the largest number of rows of each site that is named.
+def check_bounds(
+    rows: Mapping[str, float], ranges: Mapping[str, tuple[float, float]], sites: Collection[str]
+) -> None:
+    """Check the most rows of sites and the ranges of columns.
 
     Raises
     ------
     InputError
-        If there is no such site, or the number is none of rows.
-
-    Examples
-    --------
-    >>> checked_rows({"rows": {"north": 5000}}, ["north", "south"])
-    {'north': 5000.0}
+        If there is no such site, a number is none of rows, or a range is not two finite numbers,
+        the smaller one first.
     """
-    rows: dict[str, float] = {}
-    for site, most in _table(content, "rows").items():
+    for site, most in rows.items():
         if site not in sites:
             raise InputError(f"rows of {site!r}: the federation has no such site")
-        if isinstance(most, bool) or not isinstance(most, int | float) or not 0 < most <= MOST_ROWS:
+        if not 0 < most <= MOST_ROWS:
             raise InputError(f"rows of {site!r} must be a number above 0, not {most!r}")
-        rows[site] = float(most)
-    return rows
-
-
-def checked_ranges(content: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
-    """Return the table ``ranges``: the smallest and the largest value of each column.
-
-    Raises
-    ------
-    InputError
-        If a range is not two finite numbers, the smaller one first.
-
-    Examples
-    --------
-    >>> checked_ranges({"ranges": {"age": [0, 120]}})
-    {'age': (0.0, 120.0)}
-    """
-    ranges: dict[str, tuple[float, float]] = {}
-    for column, given in _table(content, "ranges").items():
-        pair = tuple(given) if isinstance(given, list | tuple) else ()
-        numbers = [x for x in pair if isinstance(x, int | float) and not isinstance(x, bool)]
-        if len(pair) != 2 or len(numbers) != 2 or not all(map(math.isfinite, numbers)):
-            raise InputError(f"the range of {column!r} must be two numbers, not {given!r}")
-        low, high = map(float, numbers)
+    for column, (low, high) in ranges.items():
+        if not (math.isfinite(low) and math.isfinite(high)):
+            raise InputError(f"the range of {column!r} must be two numbers, not {[low, high]}")
         if low >= high:
             raise InputError(f"the range of {column!r} must go up, not from {low:g} to {high:g}")
-        ranges[column] = low, high
-    return ranges
-
-
-def _table(content: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    table = content.get(name, {})
-    if not isinstance(table, Mapping):
-        raise InputError(f"[{name}] must be a table")
-    return table
 
 
 def first_rows(path: Path) -> dict[str, float]:
@@ -81,20 +48,15 @@ def first_rows(path: Path) -> dict[str, float]:
     InputError
         If the file is damaged.
     """
-    if not path.exists():
-        return {}
-    try:
-        content = json.loads(path.read_text("utf-8"))
-        return {str(site): float(rows) for site, rows in content.items()}
-    except (OSError, ValueError, TypeError, AttributeError) as error:
-        raise InputError(f"{path} is damaged ({error}); delete it to ask sites anew") from error
+    remedy = "; delete it to ask sites anew"
+    return load_record(path, dict[str, float], remedy=remedy) if path.exists() else {}
 
 
-def keep_first_rows(path: Path, told: Mapping[str, float]) -> None:
-    """Write down what sites told of their rows that had told nothing before."""
+def keep_first_rows(path: Path, rows: Mapping[str, float]) -> None:
+    """Write down the numbers of rows of the sites that the file does not have yet."""
     before = first_rows(path)
-    if told.keys() - before.keys():
-        write_json(path, {**told, **before})
+    if rows.keys() - before.keys():
+        write_json(path, {**rows, **before})
 
 
 def rows_from_options(given: Iterable[str]) -> dict[str, float]:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import os
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from fedcluster._records import load_record
 from fedcluster.errors import InputError
 from fedcluster.federation._addresses import Address
-from fedcluster.federation._bounds import checked_ranges, checked_rows
+from fedcluster.federation._bounds import check_bounds
 from fedcluster.federation._certificates import issue
 from fedcluster.federation._commit import commit, finish, locked
 from fedcluster.federation._operators import OPERATORS, TOKEN, first_files
@@ -80,6 +80,9 @@ class Federation:
     bind: str | None = None
     service: str = SERVICE
 
+    def __post_init__(self) -> None:
+        check_bounds(self.rows, self.ranges, self.sites)
+
     @classmethod
     def load(cls, folder: Path) -> Federation:
         """Read ``federation.toml`` in a folder.
@@ -93,24 +96,9 @@ class Federation:
         inner, secret = ([p for g in globs for p in folder.glob(g)] for globs in (INNER, SECRET))
         check_private([folder, *inner], secret=secret)
         finish(folder)
-        try:
-            content = tomllib.loads(path.read_text("utf-8"))
-            sites = tuple(map(str, content["sites"]))
-            rows, ranges = checked_rows(content, sites), checked_ranges(content)
-            address, insecure = str(content["address"]), content["insecure"]
-            bind = None if "bind" not in content else str(content["bind"])
-            service = str(content.get("service", SERVICE))
-            more = rows, ranges, bind, service
-            federation = cls(folder.resolve(), address, sites, insecure, *more)
-        except FileNotFoundError as error:
-            raise InputError(
-                f"{path} does not exist; fedcluster federation new {folder} makes it"
-            ) from error
-        except OSError as error:
-            raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
-        except (ValueError, LookupError, TypeError) as error:
-            raise InputError(f"{path} is damaged: {error}") from error
-        return federation
+        if not path.exists():
+            raise InputError(f"{path} does not exist; fedcluster federation new {folder} makes it")
+        return load_record(path, cls, folder=folder.resolve())
 
     @property
     def place(self) -> Address:
@@ -186,8 +174,6 @@ def create(
         If a name, the address or a bound means nothing, or the folder or file holds something.
     """
     check_sites(sites)
-    rows = checked_rows({"rows": rows or {}}, sites)
-    ranges = checked_ranges({"ranges": ranges or {}})
     names = tuple(sorted(sites))
     place = Address.read(address, bind)
     if insecure and not place.is_loopback:
@@ -195,7 +181,7 @@ def create(
             f"--insecure is for one machine (127.0.0.1), not for {place.host}: over a network "
             "anyone could read the sums and pretend to be a site"
         )
-    federation = Federation(folder.absolute(), str(place), names, insecure, rows, ranges, bind)
+    federation = Federation(folder.absolute(), str(place), names, insecure, rows or {}, ranges or {}, bind)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder} exists and is not an empty folder; choose another")
     public = _pages(federation)
@@ -225,8 +211,7 @@ def bound(
     """
     with locked(federation.folder):
         federation = Federation.load(federation.folder)
-        rows = checked_rows({"rows": {**federation.rows, **rows}}, federation.sites)
-        ranges = checked_ranges({"ranges": {**federation.ranges, **ranges}})
+        rows, ranges = {**federation.rows, **rows}, {**federation.ranges, **ranges}
         changed = replace(federation, rows=rows, ranges=ranges)
         commit(federation.folder, {"federation.toml": described(changed)})
     return changed

@@ -1,0 +1,199 @@
+"""Files of settings and of state, in TOML or JSON, read into declared types.
+
+A record is a dataclass, a ``msgspec.Struct`` or a type such as ``dict[str, float]``. What msgspec
+finds wrong with a file is said in one line: which key, what it must be, and what it is.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, is_dataclass
+from datetime import date
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any, Literal, NoReturn, TypeVar, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from fedcluster.errors import InputError
+
+RecordT = TypeVar("RecordT")
+
+KINDS = {
+    "str": "a text",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "object": "a table",
+    "array": "a list",
+    "date": "a day, as in 2030-12-31",
+}
+"""What a user calls the types that msgspec names."""
+
+BOUNDS = {" of length >= ": " of at least ", " of length ": " of ", " >= ": " of at least "}
+BOUNDS |= {" <= ": " of at most ", " > ": " above ", " < ": " below "}
+
+EXPECTED = re.compile(r"Expected `(?P<kinds>[^`]+)`(?P<bound>[^,]*)")
+FIELD = re.compile(r"Object (?P<what>missing required|contains unknown) field `(?P<name>[^`]+)`")
+PLACE = re.compile(r" - at (?:`key` in )?`\$(?P<place>.*)`$")
+PART = re.compile(r"\[\.\.\.\]|\[\d+\]|[^.\[\]]+")
+
+LONGEST = 60
+"""Characters of a wrong value that a message shows, at most."""
+
+
+def load_record(path: Path, kind: type[RecordT], *, remedy: str = "", **more: Any) -> RecordT:
+    """Read a file as a record.
+
+    Parameters
+    ----------
+    path : Path
+        The file, in TOML if it is named so, else in JSON.
+    kind : type
+        The type of the record.
+    remedy : str
+        What to do about a damaged file, as the end of the message.
+    **more : object
+        Fields that are not in the file.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read, or is damaged: with the key that is wrong.
+    """
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
+    try:
+        is_toml = path.suffix == ".toml"
+        content = tomllib.loads(raw.decode()) if is_toml else msgspec.json.decode(raw)
+        if more and isinstance(content, dict):
+            content |= more
+        return record(content, kind)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is damaged: {error}{remedy}") from error
+
+
+def record_or(path: Path, kind: type[RecordT], default: RecordT) -> RecordT:
+    """Read a file as a record; return ``default`` where it is missing or damaged."""
+    try:
+        return load_record(path, kind)
+    except InputError:
+        return default
+
+
+def record(content: Any, kind: type[RecordT]) -> RecordT:
+    """Return the content of a file as a record.
+
+    Raises
+    ------
+    InputError
+        If the content does not have the declared type; the message names the key.
+
+    Examples
+    --------
+    >>> record({"north": 5000}, dict[str, float])
+    {'north': 5000.0}
+    >>> record({"north": "many"}, dict[str, float])
+    Traceback (most recent call last):
+        ...
+    fedcluster.errors.InputError: north must be a number, not 'many'
+    """
+    if is_dataclass(kind) and isinstance(content, Mapping):
+        check_keys(content, [field.name for field in fields(kind)])
+    try:
+        return msgspec.convert(content, kind)
+    except msgspec.ValidationError as error:
+        refuse(error, content, kind)
+
+
+def check_keys(content: Iterable[str], known: Iterable[str]) -> None:
+    """Refuse keys that nobody reads.
+
+    Raises
+    ------
+    InputError
+        With the name that was probably meant.
+    """
+    known = list(known)
+    for key in content:
+        if key not in known:
+            near = get_close_matches(key, known, 1)
+            hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
+            raise InputError(f"unknown key {key!r}; {hint}")
+
+
+def refuse(error: msgspec.ValidationError, content: Any, kind: Any) -> NoReturn:
+    """Translate an error of msgspec about the content of a file.
+
+    Raises
+    ------
+    InputError
+        Always.
+    """
+    place = PLACE.search(text := str(error))
+    keys, value, kind = _resolved(PART.findall(place["place"]) if place else [], content, kind)
+    text, where = PLACE.sub("", text), "".join(keys).removeprefix(".")
+    if field := FIELD.match(text):
+        if field["what"] == "contains unknown":
+            check_keys([field["name"]], get_type_hints(kind))
+        inside = f"{where}: " if where else ""
+        raise InputError(f"{inside}{field['name']!r} is missing") from error
+    if expected := EXPECTED.match(text):
+        kinds = [KINDS.get(each, each) for each in expected["kinds"].split(" | ")]
+        bound = expected["bound"]
+        for sign, words in BOUNDS.items():
+            bound = bound.replace(sign, words)
+        what = " or ".join(each for each in kinds if each != "null") + bound.removesuffix(".0")
+    elif kind is date:
+        what = KINDS["date"]
+    elif get_origin(kind) is Literal:
+        what = f"one of {', '.join(map(str, get_args(kind)))}"
+    else:
+        raise InputError(f"{where}: {text}" if where else text) from error
+    shown = repr(value) if len(repr(value)) <= LONGEST else f"{repr(value)[:LONGEST]}..."
+    raise InputError(f"{where or 'its content'} must be {what}, not {shown}") from error
+
+
+def _resolved(parts: Iterable[str], value: Any, kind: Any) -> tuple[list[str], Any, Any]:
+    """Return the keys that lead to a place, the value there and its declared type.
+
+    msgspec does not name the key of a mapping: it is the first whose value is wrong.
+    """
+    keys: list[str] = []
+    for part in parts:
+        kind = _plain(kind)
+        if part == "[...]":
+            kind = get_args(kind)[-1]
+            name = next(key for key in value if not _fits(value[key], kind))
+        elif part.startswith("["):
+            inner, name = get_args(kind), part
+            index = int(part[1:-1])
+            kind = inner[0] if len(inner) == 1 or inner[-1] is ... else inner[index]
+            value = value[index]
+            keys.append(name)
+            continue
+        else:
+            kind, name = get_type_hints(kind, include_extras=True)[part], part
+        value = value.get(name)
+        keys.append(f".{name}")
+    return keys, value, _plain(kind)
+
+
+def _plain(kind: Any) -> Any:
+    """Return a type without annotations and without None."""
+    if get_origin(kind) is Annotated:
+        return _plain(get_args(kind)[0])
+    others = [each for each in get_args(kind) if each is not type(None)]
+    return _plain(others[0]) if len(others) < len(get_args(kind)) else kind
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    try:
+        msgspec.convert(value, kind)
+    except msgspec.ValidationError:
+        return False
+    return True
