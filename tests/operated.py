@@ -14,11 +14,10 @@ from typing import Any
 import httpx
 from starlette.applications import Starlette
 
-from fedcluster.federation import _queue as queues
+from fedcluster.federation import _runs as queues
 from fedcluster.federation._folder import Federation
 from fedcluster.federation._health import Health
-from fedcluster.federation._operators import own_token
-from fedcluster.federation._operators_log import operators_log
+from fedcluster.federation._operators import operators_log, own_token
 from fedcluster.federation._runs import RESULT
 from fedcluster.federation._service import Service
 
@@ -125,7 +124,7 @@ class Operated:
 
     def __init__(self, carrier: ScriptedCarrier, queue: queues.RunQueue, health: Health) -> None:
         self.carrier, self.queue, self.federation = carrier, queue, carrier.federation
-        self.log = operators_log(carrier.federation)
+        self.log = operators_log(carrier.federation.folder)
         self.health = health
         self.app = Service(queue, self.log, health).app()
         self.client = Client(self.app)

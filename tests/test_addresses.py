@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from fedcluster.cli import app
 from fedcluster.errors import InputError
-from fedcluster.federation import _expiry as expiry
+from fedcluster.federation import _renewal as expiry
 from fedcluster.federation import _renewal as renewal
 from fedcluster.federation._addresses import Address
 from fedcluster.federation._certificates import Authority

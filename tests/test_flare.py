@@ -38,18 +38,18 @@ from fedcluster.engines._wire import PROTOCOL, pack, unpack
 from fedcluster.errors import InputError
 from fedcluster.federation import _runs as runs
 from fedcluster.federation._audit_log import has_left, read_log
-from fedcluster.federation._expiry import expiry_notice
 from fedcluster.federation._folder import CANCEL, Federation, create
 from fedcluster.federation._health import days_of_certificate
 from fedcluster.federation._private import private_files
+from fedcluster.federation._renewal import expiry_notice
 from fedcluster.io._outputs import write_json
 from fedcluster.jobs import Fit
 from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.transports.flare import _locks as locks
 from fedcluster.transports.flare import _server as server
 from fedcluster.transports.flare import _site as member
-from fedcluster.transports.flare._jobs import TOPIC, write_flare_job
 from fedcluster.transports.flare._kit import environment, make_kits
+from fedcluster.transports.flare._locks import TOPIC, write_flare_job
 
 SITES = ["north", "south"]
 RNG = np.random.default_rng(0)

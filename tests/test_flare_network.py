@@ -22,7 +22,7 @@ from nvflare.fuel.flare_api.flare_api import new_secure_session
 from fedcluster.transports.flare import _kit as kits
 from fedcluster.transports.flare import _locks as locks
 from fedcluster.transports.flare._coordinator import session
-from fedcluster.transports.flare._jobs import write_flare_job
+from fedcluster.transports.flare._locks import write_flare_job
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
 

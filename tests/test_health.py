@@ -17,7 +17,7 @@ from test_federation import invoke
 
 from fedcluster.engines._progress_log import PROGRESS
 from fedcluster.federation import _logs as logs
-from fedcluster.federation import _queue as queues
+from fedcluster.federation import _runs as queues
 from fedcluster.federation._folder import Federation, create
 from fedcluster.federation._health import Health, days_of_certificate
 from fedcluster.federation._logs import logged
@@ -225,7 +225,7 @@ def test_show_warns_of_a_certificate_that_ends(federation, monkeypatch) -> None:
 def test_the_log_is_a_line_of_json_for_each_event(tmp_path: Path, capsys) -> None:
     path = tmp_path / "logs" / "site.jsonl"
     with logged(path, printed=True, site="north") as logger:
-        logging.getLogger("fedcluster.federation._queue").info(
+        logging.getLogger("fedcluster.federation._runs").info(
             "run is %s", "done", extra={"run": "r", "round": 3, "password": "x"}
         )
         try:

@@ -27,16 +27,16 @@ from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from fedcluster.errors import InputError
 from fedcluster.federation import _lifecycle as lifecycle
 from fedcluster.federation import _renewal as renewal
+from fedcluster.federation._certificates import make_site_key, read_public_key
 from fedcluster.federation._folder import Federation, create
+from fedcluster.federation._lifecycle import is_noticed
 from fedcluster.federation._membership import Membership
-from fedcluster.federation._notices import is_noticed
-from fedcluster.federation._site_keys import make_site_key, read_public_key
-from fedcluster.transports.flower import _distrust as distrusting
 from fedcluster.transports.flower import _launcher as launcher
+from fedcluster.transports.flower import _programs as distrusting
 from fedcluster.transports.flower import _programs as programs
 from fedcluster.transports.flower import _registry as registries
-from fedcluster.transports.flower import _standing as standings
 from fedcluster.transports.flower import _supernode as member
+from fedcluster.transports.flower import _supernode as standings
 from fedcluster.transports.flower._programs import Access
 from fedcluster.transports.flower._registry import Registry, nodes_now, standing
 

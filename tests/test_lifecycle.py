@@ -20,21 +20,23 @@ from typer.testing import CliRunner
 
 from fedcluster.cli import app
 from fedcluster.errors import InputError
-from fedcluster.federation import _commit as commits
-from fedcluster.federation import _expiry as expiry
 from fedcluster.federation import _lifecycle as lifecycle
+from fedcluster.federation import _private as commits
+from fedcluster.federation import _renewal as expiry
 from fedcluster.federation import _renewal as renewal
-from fedcluster.federation._certificates import Authority, site_key
-from fedcluster.federation._folder import Federation, bound, create
-from fedcluster.federation._notices import is_running, running
-from fedcluster.federation._permits import authority_digest
-from fedcluster.federation._site_keys import (
+from fedcluster.federation._certificates import (
+    Authority,
     accepted_keys,
     former_keys,
     key_digest,
     public_bytes,
     read_public_key,
+    site_key,
 )
+from fedcluster.federation._folder import Federation, bound, create
+from fedcluster.federation._lifecycle import is_running
+from fedcluster.federation._permits import authority_digest
+from fedcluster.federation._private import running
 
 HOST = "cluster.example.org"
 

@@ -60,7 +60,10 @@ def test_a_file_becomes_what_is_declared(tmp_path: Path) -> None:
             {"name": "a", "part": {"least": 0}},
             "part.least must be a whole number of at least 1, not 0",
         ),
-        ({"name": "a", "part": {"scale": "x"}}, "part.scale must be one of standard, none, not 'x'"),
+        (
+            {"name": "a", "part": {"scale": "x"}},
+            "part.scale must be one of standard, none, not 'x'",
+        ),
         ({"name": "a", "parts": {"x": {"lest": 2}}}, "unknown key 'lest'; did you mean 'least'?"),
         ({"name": "a", "end": "soon"}, "end must be a day, as in 2030-12-31, not 'soon'"),
         ({"name": "a", "rows": "x" * 99}, f"rows must be a table, not '{'x' * 59}..."),

@@ -9,7 +9,7 @@ from typing import Any
 from fedcluster.engines._exchange import Reply, RetryingTransport
 from fedcluster.federation import _lifecycle as lifecycle
 from fedcluster.federation._folder import create
-from fedcluster.federation._revoked import RevokedSites
+from fedcluster.federation._lifecycle import RevokedSites
 
 WHY = "its key was revoked"
 NORTH, SOUTH = Reply("north", 1, b"!"), Reply("south", 1, b"!")

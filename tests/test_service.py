@@ -14,7 +14,7 @@ from operated import FIT, Operated, operated
 from test_federation import invoke
 
 from fedcluster.errors import InputError
-from fedcluster.federation import _queue as queues
+from fedcluster.federation import _runs as queues
 from fedcluster.federation import _service as services
 from fedcluster.federation._audit_log import read_log, verify
 from fedcluster.federation._folder import Federation, create
@@ -24,12 +24,11 @@ from fedcluster.federation._operators import (
     add_operator,
     operator_of,
     operators,
+    operators_log,
     own_token,
     remove_operator,
 )
-from fedcluster.federation._operators_log import operators_log
-from fedcluster.federation._queue import prune
-from fedcluster.federation._runs import Run
+from fedcluster.federation._runs import Run, prune
 
 SITES = ["north", "south"]
 MODEL = {"centers": [[0.0]]}
@@ -53,7 +52,9 @@ def coordinator(federation: Federation):
 
 
 def events(federation: Federation) -> list[dict]:
-    return [line for line in read_log(operators_log(federation).path) if line["event"] != "begun"]
+    return [
+        line for line in read_log(operators_log(federation.folder).path) if line["event"] != "begun"
+    ]
 
 
 # Operators and their tokens
@@ -67,7 +68,7 @@ def test_of_a_token_only_a_hash_is_kept(federation: Federation) -> None:
     assert [path for path in written if token.encode() in path.read_bytes()] == []
     assert {path.name for path in written if before.get(path) != path.read_bytes()} == {
         OPERATORS,
-        ".operators.lock",
+        ".lock",
     }
     known = operator_of(federation.folder, token)
     assert known is not None
@@ -438,7 +439,7 @@ def test_the_log_tells_who_asked_for_what(coordinator: Operated) -> None:
     assert own_token(folder) not in said
     status, said = invoke("federation", "verify-log", folder)
     assert (status, "lines in 1 files are in order" in said) == (0, True), said
-    path = operators_log(coordinator.federation).path
+    path = operators_log(coordinator.federation.folder).path
     path.write_bytes(path.read_bytes().replace(b'"owner"', b'"nobody"', 1))
     status, said = invoke("federation", "verify-log", folder)
     assert (status, "was changed" in said) == (2, True)

@@ -18,12 +18,12 @@ from test_federation import invoke
 
 from fedcluster._specifications import RunOptions
 from fedcluster.errors import InputError, SiteError
-from fedcluster.federation import _queue as queues
-from fedcluster.federation import _server as servers
+from fedcluster.federation import _runs as queues
+from fedcluster.federation import _service as servers
 from fedcluster.federation import _service_client as clients
 from fedcluster.federation._folder import ADDRESS, Federation, create
 from fedcluster.federation._operators import own_token, remove_operator
-from fedcluster.federation._server import operated, served
+from fedcluster.federation._service import operated, served
 from fedcluster.federation._service_client import Coordinator
 from fedcluster.jobs import Fit, Profile
 

@@ -22,7 +22,7 @@ from fedcluster.federation._service_client import Coordinator
 from fedcluster.jobs import Fit, Job, SelectK
 from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.transports.flare._coordinator import FlareCarrier, session
-from fedcluster.transports.flare._jobs import write_flare_job
+from fedcluster.transports.flare._locks import write_flare_job
 
 pytestmark = [
     pytest.mark.long,

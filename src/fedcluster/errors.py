@@ -36,6 +36,11 @@ class CancelledError(RuntimeError):
     """A run was cancelled by those who started it."""
 
 
+def first_cause(error: BaseException) -> BaseException:
+    """Return the error in which others arose, of which a library names only the nearest a cause."""
+    return error if error.__context__ is None else first_cause(error.__context__)
+
+
 def listed(names: Sequence[str]) -> str:
     """Return names as a sentence lists them: a, b and c."""
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))

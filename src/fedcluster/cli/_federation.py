@@ -163,8 +163,8 @@ def start(folder: Folder, log_format: LogFormat = Format.TEXT) -> None:
     federation = _loaded(folder)
     _refuse_flare(federation)
     from fedcluster.cli._screen import until_interrupted
-    from fedcluster.federation._expiry import expiry_notice
-    from fedcluster.federation._server import operated
+    from fedcluster.federation._renewal import expiry_notice
+    from fedcluster.federation._service import operated
     from fedcluster.transports.flower._coordinator import carry_out, serve
 
     with (

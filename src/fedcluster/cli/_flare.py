@@ -166,7 +166,7 @@ def job(
 
     from fedcluster.errors import InputError
     from fedcluster.federation._folder import Federation
-    from fedcluster.transports.flare._jobs import write_flare_job
+    from fedcluster.transports.flare._locks import write_flare_job
 
     federation = Federation.load(folder)
     quorum: list[int] = []

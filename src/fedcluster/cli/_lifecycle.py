@@ -95,8 +95,8 @@ def rotate_key(folder: Folder, site: Site, public_key: PublicKey = None) -> None
     """
     needs("cryptography", "flower")
     from fedcluster.federation import _lifecycle as lifecycle
+    from fedcluster.federation._certificates import digest_of
     from fedcluster.federation._folder import Federation
-    from fedcluster.federation._site_keys import digest_of
 
     path = lifecycle.rotate_key(folder, site, public_key)
     if public_key is not None:
@@ -194,7 +194,7 @@ def renew_certificates(
 
 def _renew_kits(federation: Federation, *, new_authority: bool) -> None:
     needs("nvflare", "flare")
-    from fedcluster.federation._expiry import FLARE, certificate_end
+    from fedcluster.federation._renewal import FLARE, certificate_end
     from fedcluster.transports.flare._kit import renew_kits
 
     renew_kits(federation, new_authority=new_authority)
@@ -246,7 +246,7 @@ def certificate(
 
 def _told(federation: Federation) -> None:
     """Wait until a coordinator that runs has taken notice of a change, and say so."""
-    from fedcluster.federation._notices import is_noticed, is_running
+    from fedcluster.federation._lifecycle import is_noticed, is_running
 
     end = time.monotonic() + SHORTLY
     while is_running(federation) and time.monotonic() < end:

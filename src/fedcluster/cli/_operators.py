@@ -172,8 +172,8 @@ def prune(
     from fedcluster.errors import InputError
 
     federation = _federation(folder)
-    from fedcluster.federation._operators_log import operators_log
-    from fedcluster.federation._queue import prune as prune_runs
+    from fedcluster.federation._operators import operators_log
+    from fedcluster.federation._runs import prune as prune_runs
 
     if days is None and keep is None:
         raise InputError("say of which runs: --older-than DAYS, --keep N, or both")
@@ -181,7 +181,7 @@ def prune(
         age = None if days is None else timedelta(days=days)
         pruned = prune_runs(federation, older_than=age, keep=keep)
         if pruned:
-            operators_log(federation).append(lambda _: {"event": "pruned", "runs": pruned})
+            operators_log(federation.folder).append(lambda _: {"event": "pruned", "runs": pruned})
     count = f"Removed the records of {len(pruned)} runs."
     screen.result({"pruned": pruned}, [count])
 
@@ -194,10 +194,10 @@ def log(
     """Show who asked this coordinator for what, and what was refused."""
     federation = _federation(folder)
     from fedcluster.federation._audit_log import read_log
-    from fedcluster.federation._operators_log import log_line, operators_log
+    from fedcluster.federation._operators import log_line, operators_log
 
     with Screen(as_json=as_json, quiet=False) as screen:
-        path = operators_log(federation).path
+        path = operators_log(federation.folder).path
         lines = list(read_log(path))
     shown = [log_line(line) for line in lines[-last:]]
     content = {"log": str(path), "lines": lines[-last:], "all": len(lines)}
@@ -221,10 +221,10 @@ def verify_log(
 
     federation = _federation(folder)
     from fedcluster.federation._audit_log import verify
-    from fedcluster.federation._operators_log import operators_log
+    from fedcluster.federation._operators import operators_log
 
     with Screen(as_json=as_json, quiet=False) as screen:
-        path = operators_log(federation).path
+        path = operators_log(federation.folder).path
         if head and len(head) < 16:
             raise InputError(f"--head {head!r}: give at least 16 digits of the hash")
         end, known = verify(path, head)
@@ -259,15 +259,14 @@ def add(
 ) -> None:
     """Add an operator, and show the token once: only a hash of it is kept."""
     federation = _federation(folder)
-    from fedcluster.federation._operators import VARIABLE, add_operator
-    from fedcluster.federation._operators_log import operators_log
-    from fedcluster.federation._remote_folder import check_remote, write_remote
+    from fedcluster.federation._operators import VARIABLE, add_operator, operators_log
+    from fedcluster.federation._service_client import check_remote, write_remote
 
     if out is not None:
         check_remote(federation, out)
     token = add_operator(federation.folder, name, admin=admin)
     about = {"operator": name, "admin": admin}
-    operators_log(federation).append(lambda _: {"event": "operator added", **about})
+    operators_log(federation.folder).append(lambda _: {"event": "operator added", **about})
     if out is not None:
         write_remote(federation, out, token)
         say(f"Wrote {out}: hand it to {name}, who then runs fedcluster federation run {out.name}.")
@@ -280,11 +279,12 @@ def add(
 def remove(folder: Folder, name: OperatorName) -> None:
     """Remove an operator; the token is refused from now on."""
     federation = _federation(folder)
-    from fedcluster.federation._operators import remove_operator
-    from fedcluster.federation._operators_log import operators_log
+    from fedcluster.federation._operators import operators_log, remove_operator
 
     remove_operator(federation.folder, name)
-    operators_log(federation).append(lambda _: {"event": "operator removed", "operator": name})
+    operators_log(federation.folder).append(
+        lambda _: {"event": "operator removed", "operator": name}
+    )
     say(f"Removed {name}; runs of this operator that wait or go on do so until they are cancelled.")
 
 

@@ -49,8 +49,8 @@ def coordinator_at(
         yield coordinator
         return
     needs("nvflare", "flare")
-    from fedcluster.federation._notices import running
-    from fedcluster.federation._server import operated
+    from fedcluster.federation._private import running
+    from fedcluster.federation._service import operated
     from fedcluster.transports.flare._coordinator import FlareCarrier
 
     with running(federation.folder), operated(FlareCarrier(federation)):

@@ -69,7 +69,7 @@ class Address:
     @property
     def is_loopback(self) -> bool:
         """Return whether sites of this machine alone can reach it."""
-        return _is_loopback(self.host) and (self.bind is None or _is_loopback(self.bind))
+        return is_loopback(self.host) and (self.bind is None or is_loopback(self.bind))
 
     @property
     def listens(self) -> str:
@@ -120,6 +120,7 @@ def _host(address: str, host: str) -> str:
     return encoded
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Return whether a host is this machine alone."""
     own = number(host)
     return host == "localhost" if own is None else own.is_loopback

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,9 @@ from fedcluster.errors import InputError
 from fedcluster.federation._addresses import Address
 from fedcluster.federation._bounds import check_bounds
 from fedcluster.federation._certificates import issue
-from fedcluster.federation._commit import commit, finish, locked
 from fedcluster.federation._operators import OPERATORS, TOKEN, first_files
 from fedcluster.federation._permits import GRANTED, Permit, coordinator_identity, load_key, sign
-from fedcluster.federation._private import check_private, private_files
+from fedcluster.federation._private import check_private, commit, finish, locked, private_files
 from fedcluster.federation._trust import SYSTEM, system_store
 from fedcluster.io._outputs import atomic_folder, atomic_write
 
@@ -181,7 +181,9 @@ def create(
             f"--insecure is for one machine (127.0.0.1), not for {place.host}: over a network "
             "anyone could read the sums and pretend to be a site"
         )
-    federation = Federation(folder.absolute(), str(place), names, insecure, rows or {}, ranges or {}, bind)
+    federation = Federation(
+        folder.absolute(), str(place), names, insecure, rows or {}, ranges or {}, bind
+    )
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder} exists and is not an empty folder; choose another")
     public = _pages(federation)
@@ -196,7 +198,13 @@ def create(
     return federation
 
 
-@private_files()
+@contextmanager
+def changing(folder: Path) -> Iterator[Federation]:
+    """Yield a federation that nobody else changes while the block lasts."""
+    with private_files(), locked(Federation.load(folder).folder):
+        yield Federation.load(folder)
+
+
 def bound(
     federation: Federation,
     rows: Mapping[str, float],
@@ -209,8 +217,7 @@ def bound(
     InputError
         If a bound means nothing.
     """
-    with locked(federation.folder):
-        federation = Federation.load(federation.folder)
+    with changing(federation.folder) as federation:
         rows, ranges = {**federation.rows, **rows}, {**federation.ranges, **ranges}
         changed = replace(federation, rows=rows, ranges=ranges)
         commit(federation.folder, {"federation.toml": described(changed)})

@@ -22,9 +22,17 @@ from prometheus_client import Counter as Count
 
 from fedcluster.engines._progress_log import PROGRESS
 from fedcluster.errors import InputError
-from fedcluster.federation._expiry import certificates, own_certificates
 from fedcluster.federation._folder import Federation
-from fedcluster.federation._runs import CANCELLED, DONE, FAILED, INTERRUPTED, QUEUED, RUNNING, runs
+from fedcluster.federation._renewal import certificates, own_certificates
+from fedcluster.federation._runs import (
+    CANCELLED,
+    DONE,
+    FAILED,
+    INTERRUPTED,
+    QUEUED,
+    RUNNING,
+    runs,
+)
 
 LOGGER = logging.getLogger(__name__)
 

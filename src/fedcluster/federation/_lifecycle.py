@@ -5,20 +5,17 @@ Each changes the folder all or not at all. A coordinator that runs looks at the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+import fcntl
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from fedcluster.errors import InputError, listed
-from fedcluster.federation._certificates import site_key
-from fedcluster.federation._commit import commit, locked
-from fedcluster.federation._folder import Federation, check_sites, described, site_pages
-from fedcluster.federation._permits import load_key, public_file
-from fedcluster.federation._private import private_files
-from fedcluster.federation._site_keys import (
+from fedcluster.federation._certificates import (
+    FORMER,
     REMOVED,
     REPLACED,
     REVOKED,
@@ -28,19 +25,19 @@ from fedcluster.federation._site_keys import (
     key_digest,
     public_bytes,
     read_public_key,
+    site_key,
     upcoming,
     with_former,
 )
+from fedcluster.federation._folder import Federation, changing, check_sites, described, site_pages
+from fedcluster.federation._permits import load_key, public_file
+from fedcluster.federation._private import DECIDED, RUNNING, commit
+from fedcluster.io._outputs import atomic_write
 
 TOML = "federation.toml"
 
-
-@contextmanager
-def _changing(folder: Path) -> Iterator[Federation]:
-    """Yield a federation that nobody else changes while the block lasts."""
-    before = Federation.load(folder)
-    with private_files(), locked(before.folder):
-        yield Federation.load(folder)
+NOTICED = ".noticed"
+"""The file with the last state of the folder that the coordinator has seen."""
 
 
 def add_sites(folder: Path, names: Sequence[str], public_key: Path | None = None) -> Federation:
@@ -60,7 +57,7 @@ def add_sites(folder: Path, names: Sequence[str], public_key: Path | None = None
     InputError
         If a name means nothing or is there already, or the key is none or is known already.
     """
-    with _changing(folder) as federation:
+    with changing(folder) as federation:
         check_sites([*federation.sites, *names], "sites")
         if public_key is not None and len(names) != 1:
             raise InputError("--public-key is the key of one site: name one")
@@ -131,7 +128,7 @@ def remove_site(folder: Path, name: str) -> Federation:
     InputError
         If there is no such site, or no other one.
     """
-    with _changing(folder) as federation:
+    with changing(folder) as federation:
         _check_member(federation, name)
         others = tuple(site for site in federation.sites if site != name)
         if not others:
@@ -168,7 +165,7 @@ def rotate_key(folder: Path, name: str, public_key: Path | None = None) -> Path 
     InputError
         If there is no such site, or the key is none or is known already.
     """
-    with _changing(folder) as federation:
+    with changing(folder) as federation:
         _check_member(federation, name)
         _check_keys(federation)
         has_key = bool(accepted_keys(federation.folder, [name])[name])
@@ -190,7 +187,7 @@ def revoke(folder: Path, name: str) -> None:
     InputError
         If there is no such site.
     """
-    with _changing(folder) as federation:
+    with changing(folder) as federation:
         _check_member(federation, name)
         _check_keys(federation)
         files = with_former(federation.folder, _digests(federation, name), REVOKED)
@@ -210,7 +207,7 @@ def _check_keys(federation: Federation) -> None:
 
 def promote(folder: Path, names: Iterable[str]) -> None:
     """Let the new keys of sites, which have used them, replace their old ones."""
-    with _changing(folder) as federation:
+    with changing(folder) as federation:
         for name in names:
             path = federation.file(upcoming(name))
             keys = accepted_keys(federation.folder, [name])[name]
@@ -230,3 +227,75 @@ def _check_member(federation: Federation, name: str) -> None:
         raise InputError(
             f"{federation.folder} has no site {name!r}; it has {listed(federation.sites)}"
         )
+
+
+def is_running(federation: Federation) -> bool:
+    """Return whether a coordinator runs on a folder of this machine."""
+    with suppress(OSError), federation.file(RUNNING).open() as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def state_of(folder: Path) -> str:
+    """Return a text that changes when the sites or keys in a folder do."""
+    paths = [folder / "federation.toml", folder / DECIDED, folder / FORMER]
+    state = []
+    for path in [*paths, *sorted((folder / "keys").glob("*.pub"))]:
+        with suppress(OSError):
+            about = path.stat()
+            state.append(f"{path.name} {about.st_ino} {about.st_mtime_ns}")
+    return "\n".join(state)
+
+
+def take_notice(folder: Path, state: str) -> None:
+    """Write down which state of the folder the coordinator has taken notice of."""
+    with atomic_write(folder / NOTICED) as temporary:
+        temporary.write_text(state, encoding="utf-8")
+
+
+def is_noticed(federation: Federation) -> bool:
+    """Return whether the coordinator has taken notice of the folder as it is now."""
+    with suppress(OSError):
+        told = federation.file(NOTICED).read_text("utf-8")
+        return told == state_of(federation.folder)
+    return False
+
+
+class RevokedSites:
+    """The sites that have no key since theirs was revoked, and since when.
+
+    If the folder does not tell any more which keys were revoked, that is all sites.
+
+    Parameters
+    ----------
+    folder : Path
+        The folder of the federation.
+    sites : iterable of str
+        The sites that are asked about.
+    """
+
+    def __init__(self, folder: Path, sites: Iterable[str]) -> None:
+        self._folder, self._sites = folder, tuple(sites)
+        self._seen, self._told = "", dict[str, str]()
+
+    def __call__(self) -> Mapping[str, str]:
+        """Return the reason for each of them."""
+        if (seen := state_of(self._folder)) != self._seen:
+            self._seen, self._told = seen, self._read()
+        return self._told
+
+    def _read(self) -> dict[str, str]:
+        try:
+            keys = accepted_keys(self._folder, self._sites)
+            former = sorted(former_keys(self._folder).values(), key=lambda key: key.at)
+        except InputError as error:
+            return dict.fromkeys(self._sites, f"nobody knows whose key was revoked: {error}")
+        last = {key.site: key for key in former}
+        return {
+            site: f"its key was revoked on {key.at}"
+            for site, key in last.items()
+            if key.why == REVOKED and not keys.get(site, ("another site",))
+        }

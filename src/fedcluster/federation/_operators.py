@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-import fcntl
 import hmac
-import json
 import os
 import re
 import secrets
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
+import msgspec
+
+from fedcluster._records import load_record
 from fedcluster.errors import InputError
-from fedcluster.federation._private import check_private, private_files
-from fedcluster.io._outputs import atomic_write, json_text
+from fedcluster.federation._audit_log import AuditLog
+from fedcluster.federation._private import check_private, commit, locked, private_files
+from fedcluster.io._outputs import json_text
+
+OWN = {"line", "previous", "time", "salt", "event", "hash"}
+"""What every line of a log has."""
 
 OPERATORS = "operators.json"
 """The file of the operators, in the folder of a federation."""
@@ -35,8 +41,7 @@ PREFIX = "fedcluster-"
 """How a token begins, so that a search for secrets finds it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Operator:
+class Operator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A person, or a program, who may start runs.
 
     Parameters
@@ -55,6 +60,12 @@ class Operator:
     digest: str
     admin: bool = False
     added: str = ""
+
+
+class _Operators(msgspec.Struct, forbid_unknown_fields=True):
+    """The content of the file of the operators."""
+
+    operators: list[Operator]
 
 
 def new_operator(name: str, *, admin: bool) -> tuple[Operator, str]:
@@ -78,7 +89,7 @@ def new_operator(name: str, *, admin: bool) -> tuple[Operator, str]:
 def first_files() -> dict[str, bytes]:
     """Return the files of a new federation's first operator: the list, and the token."""
     operator, token = new_operator(FIRST, admin=True)
-    return {OPERATORS: _text([operator]).encode(), TOKEN: f"{token}\n".encode()}
+    return {OPERATORS: _text([operator]), TOKEN: f"{token}\n".encode()}
 
 
 def operators(folder: Path) -> tuple[Operator, ...]:
@@ -90,22 +101,14 @@ def operators(folder: Path) -> tuple[Operator, ...]:
         If the file is damaged, or others may read or change it.
     """
     path = folder / OPERATORS
-    try:
-        check_private([path], secret=[path])
-        told = json.loads(path.read_text("utf-8"))["operators"]
-        return tuple(Operator(**each) for each in told)
-    except FileNotFoundError:
-        return ()
-    except (OSError, ValueError, LookupError, TypeError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"{path} cannot be used: {error}") from error
+    check_private([path], secret=[path])
+    return tuple(load_record(path, _Operators).operators) if path.exists() else ()
 
 
 def operator_of(folder: Path, token: str) -> Operator | None:
     """Return whose token this is, None where it is nobody's; each is compared in equal time."""
-    given = _digest(token)
-    known = [each for each in operators(folder) if hmac.compare_digest(each.digest, given)]
+    digest = _digest(token)
+    known = [each for each in operators(folder) if hmac.compare_digest(each.digest, digest)]
     return known[0] if known else None
 
 
@@ -118,16 +121,13 @@ def add_operator(folder: Path, name: str, *, admin: bool) -> str:
         If the name is none, or somebody has it.
     """
     operator, token = new_operator(name, admin=admin)
-
-    def added(known: tuple[Operator, ...]) -> Iterable[Operator]:
+    with _changing(folder) as known:
         if any(each.name.casefold() == name.casefold() for each in known):
             raise InputError(
                 f"operator {name!r} has a token; remove it first: fedcluster federation operator "
                 f"remove {folder} {name}"
             )
-        return (*known, operator)
-
-    _change(folder, added)
+        known.append(operator)
     return token
 
 
@@ -139,13 +139,11 @@ def remove_operator(folder: Path, name: str) -> None:
     InputError
         If there is no such operator.
     """
-
-    def removed(known: tuple[Operator, ...]) -> Iterable[Operator]:
-        if name not in (names := [each.name for each in known]):
+    with _changing(folder) as known:
+        names = [each.name for each in known]
+        if name not in names:
             raise InputError(f"there is no operator {name!r}; there are: {', '.join(names)}")
-        return [each for each in known if each.name != name]
-
-    _change(folder, removed)
+        del known[names.index(name)]
 
 
 def own_token(folder: Path) -> str:
@@ -173,15 +171,32 @@ def _digest(token: str) -> str:
     return sha256(token.encode("utf-8", errors="replace")).hexdigest()
 
 
-def _text(known: Iterable[Operator]) -> str:
-    return json_text({"operators": [asdict(each) for each in known]})
+def _text(known: Iterable[Operator]) -> bytes:
+    return json_text({"operators": list(map(msgspec.structs.asdict, known))}).encode()
 
 
-@private_files()
-def _change(folder: Path, change: Callable[[tuple[Operator, ...]], Iterable[Operator]]) -> None:
-    """Write other operators; one process at a time."""
-    with (folder / ".operators.lock").open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        changed = _text(change(operators(folder)))
-        with atomic_write(folder / OPERATORS) as temporary:
-            temporary.write_text(changed, encoding="utf-8")
+@contextmanager
+def _changing(folder: Path) -> Iterator[list[Operator]]:
+    """Yield the operators, to be changed; one command at a time."""
+    with private_files(), locked(folder):
+        known = list(operators(folder))
+        yield known
+        commit(folder, {OPERATORS: _text(known)})
+
+
+def operators_log(folder: Path) -> AuditLog:
+    """Return the log of a federation's operators."""
+    return AuditLog(folder / "audit.jsonl", "coordinator")
+
+
+def log_line(line: Mapping[str, Any]) -> str:
+    """Return a line of the log for people.
+
+    Examples
+    --------
+    >>> log_line({"time": "2026-11-22T10:00:00Z", "event": "run", "operator": "ada", "run": "r1"})
+    '2026-11-22T10:00:00Z run operator=ada run=r1'
+    """
+    more = {key: value for key, value in line.items() if key not in OWN and value is not None}
+    words = (f"{key}={value}" for key, value in more.items())
+    return " ".join([str(line["time"]), str(line["event"]), *words])

@@ -8,29 +8,35 @@ no file of this machine: what a run writes lies in its own folder, from where it
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import json
 import logging
 import re
+import socket
+import threading
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import uvicorn
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Route
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from fedcluster import __version__
 from fedcluster._specifications import RunOptions
 from fedcluster.errors import InputError, SiteError
+from fedcluster.federation._addresses import is_loopback
 from fedcluster.federation._audit_log import AuditLog
+from fedcluster.federation._folder import ADDRESS, Federation
 from fedcluster.federation._health import Health
-from fedcluster.federation._operators import Operator, operator_of
-from fedcluster.federation._queue import RunQueue
+from fedcluster.federation._operators import Operator, operator_of, operators_log
 from fedcluster.federation._relaying import RELAY, Relaying
 from fedcluster.federation._runs import (
     DONE,
@@ -38,16 +44,30 @@ from fedcluster.federation._runs import (
     OPTIONS,
     QUEUED,
     RESULT,
+    Carrier,
     Run,
+    RunQueue,
     content_of,
     content_without,
     how_to_go_on,
     outcome_of,
+    queue_of,
     run_folder,
     runs,
 )
 from fedcluster.io._outputs import json_text, write_json
 from fedcluster.jobs import JOBS, Job, job_from_json
+
+LOGGER = logging.getLogger(__name__)
+
+FIRST_LINE = 20.0
+"""Seconds in which the head of a request must have come."""
+
+CONNECTIONS = 200
+"""Connections at the same time; more are refused."""
+
+LOOK = 2.0
+"""Seconds between two looks whether the certificate has changed."""
 
 LOGGER = logging.getLogger(__name__)
 
@@ -67,7 +87,9 @@ MODEL = "model-asked.json"
 FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip")
 """Headers of a proxy: who asks is not who connects."""
 
-Answer = Callable[[Request, Operator], Awaitable[Response]]
+Endpoint = Callable[[Request], Awaitable[Response]]
+Answer = Callable[[Request, Operator, Mapping[str, Any]], Response]
+"""Answers a request of an operator, with the JSON object that came with it."""
 
 
 class Service:
@@ -90,28 +112,26 @@ class Service:
 
     def app(self) -> Starlette:
         """Return the app, to be served."""
-        named = "/runs/{name}"
+        run = "/runs/{name}"
         routes = [
             Route("/health", _is_up),
             Route("/metrics", self._metrics),
             Route("/runs", self._known(self._list)),
-            Route("/runs", self._known(self._begin), methods=["POST"]),
-            Route(named, self._known(self._show)),
-            *(
-                Route(f"{named}/{verb}", self._known(answer), methods=["POST"])
-                for verb, answer in {
-                    "resume": self._resume,
-                    "cancel": self._cancel,
-                    "forget": self._forget,
-                }.items()
-            ),
-            Route(f"{named}/{RESULT}/{{file}}", self._known(self._file)),
+            Route("/runs", self._known(self._begin, brings=True), methods=["POST"]),
+            Route(run, self._known(self._show)),
+            Route(f"{run}/resume", self._known(self._resume), methods=["POST"]),
+            Route(f"{run}/cancel", self._known(self._cancel), methods=["POST"]),
+            Route(f"{run}/forget", self._known(self._forget, brings=True), methods=["POST"]),
+            Route(f"{run}/{RESULT}/{{file}}", self._known(self._file)),
             Route("/sites", self._known(self._sites)),
         ]
         return Starlette(routes=routes, exception_handlers={HTTPException: _refusal})
 
-    def _known(self, answer: Answer) -> Callable[[Request], Awaitable[Response]]:
-        """Return an endpoint that answers operators, once it knows whose token was shown."""
+    def _known(self, answer: Answer, *, brings: bool = False) -> Endpoint:
+        """Return an endpoint that answers operators, once it knows whose token was shown.
+
+        With ``brings``, the request must bring a JSON object, which is read only then.
+        """
 
         async def endpoint(request: Request) -> Response:
             scheme, _, token = request.headers.get("authorization", "").partition(" ")
@@ -120,8 +140,9 @@ class Service:
             if operator is None:
                 await run_in_threadpool(self._note_refusal, request)
                 raise HTTPException(401, "no operator has this token")
+            body = await _body(request) if brings else {}
             try:
-                return await answer(request, operator)
+                return await run_in_threadpool(answer, request, operator, body)
             except InputError as error:
                 raise HTTPException(400, str(error)) from error
             except SiteError as error:
@@ -142,36 +163,35 @@ class Service:
         address = request.client.host if request.client else ""
         self._log.append(lambda _: {"event": event, "from": address, **more})
 
-    def _own(self, request: Request, operator: Operator) -> tuple[Run, Path]:
-        """Return the run that a request names, if it is this operator's to deal with."""
+    def _own(
+        self, request: Request, operator: Operator, event: str = "", **more: Any
+    ) -> tuple[Run, Path]:
+        """Return the run that a request names, if this operator may deal with it; log the event."""
         folder = run_folder(self._federation, request.path_params["name"])
         run = Run.load(folder)
+        about = {"operator": operator.name, "run": run.name}
         if run.operator != operator.name and not operator.admin:
-            about = {"operator": operator.name, "run": run.name}
             self._note("refused", request, path=str(request.url.path)[:200], **about)
             raise HTTPException(
                 403, f"run {run.name!r} is {run.operator or 'somebody'}'s, not yours"
             )
+        if event:
+            self._note(event, request, **about, **more)
         return run, folder
 
-    async def _list(self, request: Request, operator: Operator) -> Response:
-        del request, operator
+    def _list(self, request: Request, operator: Operator, body: Mapping[str, Any]) -> Response:
         return _json({"runs": [asdict(run) for run in runs(self._federation)]})
 
-    async def _begin(self, request: Request, operator: Operator) -> Response:
-        asked = await _body(request)
-        return await run_in_threadpool(self._begun, request, operator, asked)
-
-    def _begun(self, request: Request, operator: Operator, asked: Mapping[str, Any]) -> Response:
+    def _begin(self, request: Request, operator: Operator, body: Mapping[str, Any]) -> Response:
         federation = self._queue.federation
 
         def content(folder: Path) -> Mapping[str, Any]:
-            job = _job(asked, folder, operator)
-            told = {key: value for key, value in asked["options"].items() if key in OPTIONS}
-            given = content_of(federation, folder, job, RunOptions(Path(), **told))
-            about = {key: given[key] for key in ("job", "columns", "permit", "secure")}
+            job = _job(body, folder, operator)
+            options = {key: value for key, value in body["options"].items() if key in OPTIONS}
+            content = content_of(federation, folder, job, RunOptions(Path(), **options))
+            about = {key: content[key] for key in ("job", "columns", "permit", "secure")}
             self._note("run", request, operator=operator.name, run=folder.name, **about)
-            return given
+            return content
 
         try:
             run = self._queue.submit(content, operator.name)
@@ -181,17 +201,14 @@ class Service:
             raise InputError(f"the job is damaged: {type(error).__name__}: {error}") from error
         return _json({"run": run.name}, 201)
 
-    async def _show(self, request: Request, operator: Operator) -> Response:
-        return await run_in_threadpool(self._shown, request, operator)
-
-    def _shown(self, request: Request, operator: Operator) -> Response:
+    def _show(self, request: Request, operator: Operator, body: Mapping[str, Any]) -> Response:
         run, folder = self._own(request, operator)
-        told = {**asdict(run), "doing": self._doing(run)}
+        content = {**asdict(run), "doing": self._doing(run)}
         if run.state == DONE:
-            told["outcome"] = outcome_of(folder)
+            content["outcome"] = outcome_of(folder)
         elif run.state not in GOING:
-            told["advice"] = how_to_go_on(run, folder, "DIR")
-        return _json(told)
+            content["advice"] = how_to_go_on(run, folder, "DIR")
+        return _json(content)
 
     def _doing(self, run: Run) -> str:
         """Return how far a run is."""
@@ -201,62 +218,43 @@ class Service:
             return f"waiting for {ahead} other run{'s' * (ahead != 1)}" if ahead else "beginning"
         return f"{run.rounds} rounds done" if run.rounds else "waiting for the sites"
 
-    async def _resume(self, request: Request, operator: Operator) -> Response:
-        def resumed() -> Run:
-            run, _ = self._own(request, operator)
-            self._note("resume", request, operator=operator.name, run=run.name)
-            return self._queue.resume(run.name, operator.name)
+    def _resume(self, request: Request, operator: Operator, body: Mapping[str, Any]) -> Response:
+        run, _ = self._own(request, operator, "resume")
+        return _json({"run": self._queue.resume(run.name, operator.name).name})
 
-        return _json({"run": (await run_in_threadpool(resumed)).name})
+    def _cancel(self, request: Request, operator: Operator, body: Mapping[str, Any]) -> Response:
+        run, _ = self._own(request, operator, "cancel")
+        return _json(asdict(self._queue.cancel(run.name)))
 
-    async def _cancel(self, request: Request, operator: Operator) -> Response:
-        def cancelled() -> Run:
-            run, _ = self._own(request, operator)
-            self._note("cancel", request, operator=operator.name, run=run.name)
-            return self._queue.cancel(run.name)
+    def _forget(self, request: Request, operator: Operator, body: Mapping[str, Any]) -> Response:
+        site = str(body.get("site"))
+        run, _ = self._own(request, operator, "forget", site=site)
 
-        return _json(asdict(await run_in_threadpool(cancelled)))
+        def content(folder: Path) -> Mapping[str, Any]:
+            return content_without(self._federation, run.name, site, folder)
 
-    async def _forget(self, request: Request, operator: Operator) -> Response:
-        site = str((await _body(request)).get("site"))
+        return _json({"run": self._queue.submit(content, operator.name).name}, 201)
 
-        def forgotten() -> Run:
-            run, _ = self._own(request, operator)
-            self._note("forget", request, operator=operator.name, run=run.name, site=site)
+    def _file(self, request: Request, operator: Operator, body: Mapping[str, Any]) -> Response:
+        run, folder = self._own(request, operator)
+        name = str(request.path_params["file"])
+        if not FILE.fullmatch(name) or name not in outcome_of(folder).get("files", ()):
+            raise HTTPException(404, f"run {run.name!r} has no file {name!r}")
+        self._note("result", request, operator=operator.name, run=run.name, file=name)
+        return FileResponse(folder / RESULT / name)
 
-            def content(folder: Path) -> Mapping[str, Any]:
-                return content_without(self._federation, run.name, site, folder)
-
-            return self._queue.submit(content, operator.name)
-
-        return _json({"run": (await run_in_threadpool(forgotten)).name}, 201)
-
-    async def _file(self, request: Request, operator: Operator) -> Response:
-        def found() -> Path:
-            run, folder = self._own(request, operator)
-            name = str(request.path_params["file"])
-            if not FILE.fullmatch(name) or name not in outcome_of(folder).get("files", ()):
-                raise HTTPException(404, f"run {run.name!r} has no file {name!r}")
-            self._note("result", request, operator=operator.name, run=run.name, file=name)
-            return folder / RESULT / name
-
-        return FileResponse(await run_in_threadpool(found))
-
-    async def _sites(self, request: Request, operator: Operator) -> Response:
-        del request, operator
-        told = await run_in_threadpool(self._health.sites)
-        return _json({"sites": told, **await run_in_threadpool(self._health.summary)})
+    def _sites(self, request: Request, operator: Operator, body: Mapping[str, Any]) -> Response:
+        return _json({"sites": self._health.sites(), **self._health.summary()})
 
     async def _metrics(self, request: Request) -> Response:
         """Answer Prometheus, which has no token where it is on this machine."""
-        if is_local(request):
-            return await self._told(request, None)
-        return await self._known(self._told)(request)
 
-    async def _told(self, request: Request, operator: Operator | None) -> Response:
-        del request, operator
-        text = await run_in_threadpool(self._health.metrics)
-        return Response(text, media_type="text/plain; version=0.0.4")
+        def text(*_known: Any) -> Response:
+            return Response(self._health.metrics(), media_type="text/plain; version=0.0.4")
+
+        if is_local(request):
+            return await run_in_threadpool(text)
+        return await self._known(text)(request)
 
 
 def _relaying(asked: Mapping[str, Any], operator: Operator) -> Relaying:
@@ -337,7 +335,146 @@ def is_local(request: Request) -> bool:
     """Return whether a request comes from a program of this machine, and not through a proxy."""
     if request.client is None or any(name in request.headers for name in FORWARDED):
         return False
+    return is_loopback(request.client.host)
+
+
+class PromptProtocol(H11Protocol):
+    """HTTP of which the head of a request must come soon, or the connection is closed."""
+
+    _late: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to wait for the head of the first request."""
+        super().connection_made(transport)
+        self._wait_for_head()
+
+    def data_received(self, data: bytes) -> None:
+        """Wait for the rest of a head, if it is not there."""
+        super().data_received(data)
+        cycle = self.cycle
+        if cycle is None or cycle.response_complete:
+            self._wait_for_head()
+        elif self._late is not None:
+            self._late.cancel()
+            self._late = None
+
+    def shutdown(self) -> None:
+        """End an idle connection without waiting for the other end to agree."""
+        if self.cycle is None or self.cycle.response_complete:
+            self.transport.abort()
+        else:
+            super().shutdown()
+
+    def _wait_for_head(self) -> None:
+        if self._late is None:
+            self._late = self.loop.call_later(FIRST_LINE, self.transport.abort)
+
+
+@contextmanager
+def operated(carrier: Carrier) -> Iterator[RunQueue]:
+    """Carry out runs and listen to operators while the block lasts; yields the runs."""
+    federation = carrier.federation
+    health = Health(lambda: Federation.load(federation.folder), carrier.sites_online, __version__)
+    with queue_of(carrier, health.follow) as queue:
+        log = operators_log(federation.folder)
+        with served(federation, Service(queue, log, health).app()) as address:
+            log.append(lambda _: {"event": "started", "address": address})
+            yield queue
+            log.append(lambda _: {"event": "ended"})
+
+
+@contextmanager
+def served(federation: Federation, app: Starlette) -> Iterator[str]:
+    """Serve the interface for operators while the block lasts; yields where.
+
+    Raises
+    ------
+    InputError
+        If its address means nothing, or cannot be listened at.
+    """
+    listener = _listening(federation)
+    server = uvicorn.Server(_config(federation, app))
+    thread = threading.Thread(
+        target=server.run, kwargs={"sockets": [listener]}, name="service", daemon=True
+    )
+    host, port = listener.getsockname()[:2]
+    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    path = federation.file(ADDRESS)
+    thread.start()
     try:
-        return ipaddress.ip_address(request.client.host).is_loopback
-    except ValueError:
-        return False
+        _wait(server, thread)
+        write_json(path, {"address": address})
+        yield address
+    finally:
+        path.unlink(missing_ok=True)
+        server.should_exit = True
+        thread.join(10)
+        listener.close()
+
+
+def _listening(federation: Federation) -> socket.socket:
+    host, _, port = federation.service.rpartition(":")
+    host = host.strip("[]")
+    if federation.insecure and not is_loopback(host):
+        raise InputError(f"service = {federation.service!r}: without encryption, use 127.0.0.1:0")
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, int(port)))
+    except (OSError, ValueError, OverflowError) as error:
+        listener.close()
+        raise InputError(
+            f"service = {federation.service!r} of federation.toml cannot be listened at: {error}"
+        ) from error
+    return listener
+
+
+def _config(federation: Federation, app: Starlette) -> uvicorn.Config:
+    encrypted: dict[str, Any] = {}
+    if not federation.insecure:
+        files = {"ssl_certfile": "server.crt", "ssl_keyfile": "server.key"}
+        encrypted = {key: federation.file("certificates", name) for key, name in files.items()}
+    config = uvicorn.Config(
+        app,
+        http=PromptProtocol,
+        ws="none",
+        loop="asyncio",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        limit_concurrency=CONNECTIONS,
+        timeout_graceful_shutdown=1,
+        **encrypted,
+    )
+    config.load()
+    if config.ssl is not None:
+        _follow_certificate(federation, config)
+    return config
+
+
+def _follow_certificate(federation: Federation, config: uvicorn.Config) -> None:
+    """Show a renewed certificate to whoever connects from then on."""
+    files = [federation.file("certificates", name) for name in ("server.crt", "server.key")]
+    context = config.ssl
+
+    def follow() -> None:
+        before = [path.stat().st_mtime_ns for path in files]
+        while context is not None:
+            time.sleep(LOOK)
+            with suppress(OSError):  # half of it is there: the next look finds both
+                now = [path.stat().st_mtime_ns for path in files]
+                if now != before:
+                    context.load_cert_chain(str(files[0]), str(files[1]))
+                    before = now
+                    LOGGER.info("the certificate was renewed")
+
+    threading.Thread(target=follow, name="certificate", daemon=True).start()
+
+
+def _wait(server: uvicorn.Server, thread: threading.Thread) -> None:
+    while not server.started:
+        if not thread.is_alive():
+            raise InputError("the interface for operators did not start")
+        time.sleep(0.02)

@@ -6,7 +6,6 @@ import json
 import re
 import ssl
 import time
-import tomllib
 import weakref
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -16,16 +15,20 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 
+from fedcluster._records import load_record, record_or
 from fedcluster._specifications import RunOptions
-from fedcluster.errors import InputError, SiteError
+from fedcluster.errors import InputError, SiteError, first_cause
 from fedcluster.federation._folder import ADDRESS, Federation
-from fedcluster.federation._operators import own_token
+from fedcluster.federation._operators import TOKEN, own_token
 from fedcluster.federation._private import check_private, private_files
-from fedcluster.federation._remote_folder import REMOTE
-from fedcluster.federation._runs import GOING, OPTIONS, check_options, run_folder
+from fedcluster.federation._runs import DONE, GOING, OPTIONS, check_options, run_folder
 from fedcluster.io._outputs import atomic_folder, json_text, write_json
 from fedcluster.jobs import JOBS, Job
+
+REMOTE = "operator.toml"
+"""The file in it that says where the coordinator is."""
 
 LOOK = 0.2
 """Seconds between two looks for an outcome."""
@@ -41,6 +44,13 @@ RESULTS = "asked"
 
 FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*\.(json|html|png|csv|svg)")
 """The names of files that a result may have."""
+
+
+class _Remote(msgspec.Struct, forbid_unknown_fields=True):
+    """The content of the file by which an operator reaches the coordinator."""
+
+    coordinator: str
+    certificate: str
 
 
 @dataclass(frozen=True)
@@ -89,24 +99,19 @@ class Coordinator:
         """
         if self.federation is None:
             return self.elsewhere
-        try:
-            told = json.loads(self.federation.file(ADDRESS).read_text("utf-8"))
-            return str(told["address"])
-        except (OSError, ValueError, LookupError) as error:
+        listens = record_or(self.federation.file(ADDRESS), dict[str, str], {})
+        if "address" not in listens:
             raise InputError(
                 f"{self.folder} is not started: run fedcluster federation start {self.folder}"
-            ) from error
+            )
+        return listens["address"]
 
     @classmethod
     def _remote(cls, folder: Path) -> Coordinator:
         path = folder / REMOTE
         check_private([folder, path])
-        try:
-            content = tomllib.loads(path.read_text("utf-8"))
-            authority = folder / content["certificate"]
-            return cls(folder.resolve(), authority, elsewhere=str(content["coordinator"]))
-        except (OSError, ValueError, LookupError, TypeError) as error:
-            raise InputError(f"{path} cannot be used: {error}") from error
+        remote = load_record(path, _Remote)
+        return cls(folder.resolve(), folder / remote.certificate, elsewhere=remote.coordinator)
 
     def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> httpx.Response:
         """Return the answer to a request.
@@ -127,10 +132,10 @@ class Coordinator:
                 asked.extensions["sni_hostname"] = self.federation.host
             answer = self._client.send(asked)
         except httpx.TransportError as error:
-            if isinstance(_first_cause(error), ssl.SSLError):
+            if isinstance(first_cause(error), ssl.SSLError):
                 raise InputError(
                     f"the coordinator's certificate is not vouched for by {self.authority}: "
-                    f"{_first_cause(error)}"
+                    f"{first_cause(error)}"
                 ) from error
             raise SiteError(
                 f"no coordinator answers at {self.address}; start it with fedcluster federation "
@@ -204,10 +209,12 @@ class Coordinator:
         InputError
             If it began elsewhere.
         """
-        with suppress(OSError, ValueError, LookupError):
-            content = json.loads((self.folder / RESULTS / f"{name}.json").read_text("utf-8"))
-            return Path(content["out"])
-        raise InputError(f"run {name!r} was not begun here: say with --out where its files belong")
+        noted = record_or(self.folder / RESULTS / f"{name}.json", dict[str, str], {})
+        if "out" not in noted:
+            raise InputError(
+                f"run {name!r} was not begun here: say with --out where its files belong"
+            )
+        return Path(noted["out"])
 
     def wait(self, name: str, out: Path, doing: Callable[[str], None]) -> dict[str, Any]:
         """Wait for a run, fetch its files and return its outcome.
@@ -219,25 +226,21 @@ class Coordinator:
         """
         where = f"fedcluster federation run {self.folder} resume {name}"
         try:
-            told = self._watched(name, doing)
+            while (run := self.get(f"/runs/{name}"))["state"] in GOING:
+                doing(str(run["doing"]))
+                time.sleep(LOOK)
         except KeyboardInterrupt:
             self._cancel(name, doing)
             raise
         except SiteError as error:
             gone = f"the coordinator at {self.address} has gone; when that is mended"
             raise SiteError(f"{gone}: {where}") from error
-        if told["state"] != "done":
-            advice = str(told.get("advice", "")).replace(
-                "run DIR resume", f"run {self.folder} resume"
+        if run["state"] != DONE:
+            here = f"run {self.folder} resume"
+            raise SiteError(
+                f"{run['error']}; {str(run.get('advice', '')).replace('run DIR resume', here)}"
             )
-            raise SiteError(f"{told['error']}; {advice}")
-        return self.fetch(told, out)
-
-    def _watched(self, name: str, doing: Callable[[str], None]) -> dict[str, Any]:
-        while (told := self.get(f"/runs/{name}"))["state"] in GOING:
-            doing(str(told["doing"]))
-            time.sleep(LOOK)
-        return told
+        return self.fetch(run, out)
 
     def _cancel(self, name: str, doing: Callable[[str], None]) -> None:
         doing("telling the sites that it is cancelled")
@@ -247,15 +250,15 @@ class Coordinator:
             while self.get(f"/runs/{name}")["state"] in GOING and time.monotonic() < end:
                 time.sleep(LOOK)
 
-    def fetch(self, told: Mapping[str, Any], out: Path) -> dict[str, Any]:
+    def fetch(self, run: Mapping[str, Any], out: Path) -> dict[str, Any]:
         """Write the files of a run that is done, and return its outcome with where they are."""
-        outcome = dict(told["outcome"])
+        outcome = dict(run["outcome"])
         files = [str(name) for name in outcome["files"]]
         if odd := [name for name in files if not FILE.fullmatch(name)]:
             raise InputError(f"the coordinator names a file {odd[0]!r}, which is none of a result")
         with atomic_folder(out) as partial:
             for file in files:
-                answer = self.ask("GET", f"/runs/{told['name']}/result/{file}")
+                answer = self.ask("GET", f"/runs/{run['name']}/result/{file}")
                 (partial / file).write_bytes(answer.content)
         return {**outcome, "out": str(out)}
 
@@ -276,5 +279,35 @@ def _complaint(answer: httpx.Response) -> str:
     return f"the coordinator answers {answer.status_code}"
 
 
-def _first_cause(error: BaseException) -> BaseException:
-    return error if error.__context__ is None else _first_cause(error.__context__)
+def check_remote(federation: Federation, out: Path) -> None:
+    """Refuse a folder for another machine where that could not reach the coordinator.
+
+    Raises
+    ------
+    InputError
+        If the folder is there, or the coordinator listens to operators of its own machine only.
+    """
+    if out.exists():
+        raise InputError(f"{out} exists; choose another --out")
+    port = federation.service.rpartition(":")[2]
+    if federation.insecure or port == "0":
+        raise InputError(
+            f"operators are listened to at {federation.service} only: in "
+            f"{federation.file('federation.toml')}, set service to an address that others reach, "
+            'such as service = "0.0.0.0:8444", and start the coordinator anew'
+        )
+
+
+@private_files()
+def write_remote(federation: Federation, out: Path, token: str) -> None:
+    """Write the folder: where the coordinator is, what vouches for it, and the token."""
+    host, _, port = federation.service.rpartition(":")
+    reached = federation.host if host in {"0.0.0.0", "[::]"} else host
+    files = {
+        REMOTE: f'coordinator = {json.dumps(f"{reached}:{port}")}\ncertificate = "ca.crt"\n',
+        "ca.crt": federation.file("certificates", "ca.crt").read_text("utf-8"),
+        TOKEN: f"{token}\n",
+    }
+    with atomic_folder(out) as partial:
+        for name, text in files.items():
+            (partial / name).write_text(text, encoding="utf-8")

@@ -17,9 +17,9 @@ from nvflare.fuel.flare_api.api_spec import JobNotFound, NoConnection
 from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
 
 from fedcluster.errors import InputError, SiteError
-from fedcluster.federation._expiry import check_valid
 from fedcluster.federation._folder import Federation
-from fedcluster.transports.flare._jobs import write_flare_job
+from fedcluster.federation._renewal import check_valid
+from fedcluster.transports.flare._locks import write_flare_job
 
 PATIENCE = 20.0
 """Seconds that FLARE's server may take to let us in."""

@@ -14,10 +14,9 @@ from typing import Any
 
 from fedcluster.errors import InputError
 from fedcluster.federation._certificates import AUTHORITY_DAYS
-from fedcluster.federation._commit import commit, locked
-from fedcluster.federation._expiry import check_counts, notice_of
-from fedcluster.federation._folder import Federation, readme, site_pages
-from fedcluster.federation._private import private_files
+from fedcluster.federation._folder import Federation, changing, readme, site_pages
+from fedcluster.federation._private import commit, private_files
+from fedcluster.federation._renewal import check_counts, notice_of
 from fedcluster.transports.flare._locks import check_locks, harden, kind_of, make_private
 
 SERVER = "coordinator"
@@ -127,7 +126,6 @@ def add_kits(federation: Federation, names: Sequence[str]) -> None:
         make_private(home / STATE)
 
 
-@private_files()
 def renew_kits(federation: Federation, *, new_authority: bool = False) -> None:
     """Make other certificates and keys for the coordinator, each site and who hands in runs.
 
@@ -148,8 +146,8 @@ def renew_kits(federation: Federation, *, new_authority: bool = False) -> None:
         If FLARE's authority is not here, or FLARE does not make them.
     """
     folder = federation.folder
-    with locked(folder), TemporaryDirectory(prefix=".flare-", dir=folder) as name:
-        work, federation = Path(name), Federation.load(folder)
+    with changing(folder) as federation, TemporaryDirectory(prefix=".flare-", dir=folder) as name:
+        work = Path(name)
         lead = lead_by_authority(federation)
         if not new_authority:
             _keep_authority(federation.file("flare", STATE), work / MADE / STATE)

@@ -10,14 +10,17 @@ import json
 import os
 import stat
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from fedcluster.errors import InputError
 from fedcluster.federation._private import private_files
-from fedcluster.io._outputs import write_json
+from fedcluster.io._outputs import atomic_folder, write_json
+
+TOPIC = "fedcluster"
+"""The topic of questions on FLARE's auxiliary channel."""
 
 EXECUTOR = "fedcluster.transports.flare._site.SiteExecutor"
 """The only class that a job may name at a site."""
@@ -337,3 +340,43 @@ def _lacking_privacy(kit: Path) -> Iterator[str]:
             yield f"{path} belongs to another user"
         elif about.st_mode & 0o077:
             yield f"other users may read or change {path}: chmod go-rwx"
+
+
+def write_flare_job(
+    folder: Path, runs: Sequence[str], sites: Sequence[str], quorum: int | None
+) -> Path:
+    """Write a job that carries out runs, whose jobs are in the federation's folder.
+
+    Parameters
+    ----------
+    folder : Path
+        The folder to write.
+    runs : sequence of str
+        The names of the runs.
+    sites : sequence of str
+        The sites that the job starts at.
+    quorum : int, optional
+        The fewest of them that must be connected; by default all.
+    """
+    meta: dict[str, Any] = {
+        "name": "-".join(["fedcluster", *runs])[:100],
+        "resource_spec": {},
+        "min_clients": quorum or len(sites),
+        "deploy_map": {"app": ["server", *sites]},
+    }
+    server = {
+        "format_version": 2,
+        "workflows": [{"id": "runs", "path": CONTROLLER, "args": {"runs": list(runs)}}],
+        "components": [],
+    }
+    client = {
+        "format_version": 2,
+        "executors": [{"tasks": ["none"], "executor": {"path": EXECUTOR}}],
+        "components": [],
+    }
+    with atomic_folder(folder) as partial:
+        (partial / "app" / "config").mkdir(parents=True)
+        write_json(partial / "meta.json", meta)
+        write_json(partial / "app" / "config" / "config_fed_server.json", server)
+        write_json(partial / "app" / "config" / "config_fed_client.json", client)
+    return folder

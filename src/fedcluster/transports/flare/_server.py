@@ -22,8 +22,7 @@ from fedcluster.federation._folder import CANCEL, Federation
 from fedcluster.federation._private import private_files
 from fedcluster.federation._runs import outcome_of
 from fedcluster.secure._engine import SecureEngine
-from fedcluster.transports.flare._jobs import TOPIC
-from fedcluster.transports.flare._locks import check_locks, place_of
+from fedcluster.transports.flare._locks import TOPIC, check_locks, place_of
 
 GRACE = 30.0
 """Seconds that the first exchange waits for sites, whose programs start unevenly."""

@@ -33,8 +33,8 @@ from fedcluster.engines._remote import RemoteEngine
 from fedcluster.errors import SiteError
 from fedcluster.federation import _conduct as conducting
 from fedcluster.federation._folder import CANCEL, Federation
+from fedcluster.federation._lifecycle import RevokedSites
 from fedcluster.federation._private import private_files
-from fedcluster.federation._revoked import RevokedSites
 from fedcluster.transports.flower import _launcher as launcher
 from fedcluster.transports.flower import _programs as programs
 from fedcluster.transports.flower._coordinator import access_by

@@ -28,10 +28,9 @@ from flwr.supercore.control import ControlHttpClient
 from flwr.supercore.fab import Fab
 
 from fedcluster.errors import InputError, SiteError
-from fedcluster.federation._expiry import check_valid
 from fedcluster.federation._folder import Federation
-from fedcluster.federation._notices import running
-from fedcluster.federation._private import private_files
+from fedcluster.federation._private import private_files, running
+from fedcluster.federation._renewal import check_valid
 from fedcluster.transports.flower import _programs as programs
 from fedcluster.transports.flower._launcher import SECRET_FILE
 from fedcluster.transports.flower._programs import Access, ManagedProcess

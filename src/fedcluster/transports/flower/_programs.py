@@ -17,6 +17,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -24,6 +25,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 import httpx
+from cryptography import x509
 from flwr.proto.runtime_pb2 import AcquireTaskRequest, SendTaskHeartbeatRequest
 from flwr.supercore.constant import TaskType
 from flwr.supercore.control import ControlHttpClient
@@ -37,9 +39,13 @@ from flwr.supercore.protobuf.client import ProtobufCall, ProtobufRequestContext
 from flwr.supercore.retry import RetryInvoker, exponential
 from flwr.supercore.runtime import RuntimeHttpClient
 
-from fedcluster.errors import InputError
+from fedcluster.errors import InputError, first_cause
+from fedcluster.federation._addresses import Address
+from fedcluster.federation._renewal import WARNING
 from fedcluster.transports.flower import _launcher as launcher
-from fedcluster.transports.flower._distrust import distrust
+
+EXPIRED, NOT_YET, OTHER_NAME, OTHER_NUMBER = 10, 9, 62, 64
+"""Codes of OpenSSL: X509_V_ERR_CERT_HAS_EXPIRED and so on."""
 
 LOGGER = logging.getLogger(__name__)
 
@@ -52,7 +58,7 @@ ACQUIRE = "/flwr.proto.Runtime/AcquireTask"
 """What Flower asks the secret for, too."""
 
 PATIENCE = 5.0
-"""Seconds that a program has to end by itself."""
+"""Seconds that a program has to end by itself, and that showing a certificate may take."""
 
 LOCAL_TIMEOUT = 60.0
 """Seconds that a program of this machine may take to answer, however busy the machine is."""
@@ -227,7 +233,7 @@ def is_healthy(
     try:
         return get(address, "/health", authority, timeout, host=host).status_code == 200
     except httpx.TransportError as error:
-        why = _first_cause(error)
+        why = first_cause(error)
         if isinstance(why, ssl.SSLCertVerificationError):
             raise InputError(distrust(why, address, authority)) from error
         if isinstance(why, ssl.SSLError):
@@ -238,11 +244,6 @@ def is_healthy(
                 "and key in the site's file, not insecure"
             ) from error
         return False
-
-
-def _first_cause(error: BaseException) -> BaseException:
-    """Return the error in which others arose, of which httpx names only the nearest a cause."""
-    return error if error.__context__ is None else _first_cause(error.__context__)
 
 
 @contextmanager
@@ -423,3 +424,63 @@ def task(access: Access, token: str, max_tries: int) -> Iterator[RuntimeHttpClie
     finally:
         heart.stop()
         runtime.close()
+
+
+def distrust(why: ssl.SSLCertVerificationError, address: str, authority: Path | None) -> str:
+    """Return why a coordinator's certificate is not believed, and what to do.
+
+    Dates and names are those of the certificate that was not believed: whoever answers wrote them.
+
+    Parameters
+    ----------
+    why : SSLCertVerificationError
+        What OpenSSL says.
+    address : str
+        HOST:PORT.
+    authority : Path, optional
+        The file of who should vouch for it.
+    """
+    now = f"it is {datetime.now(UTC):%Y-%m-%d %H:%M} UTC by this machine's clock"
+    shown = _shown(address)
+    if why.verify_code == EXPIRED:
+        end = f" on {shown.not_valid_after_utc:%Y-%m-%d}" if shown else ""
+        return (
+            f"the certificate of the coordinator at {address} expired{end}, and {now}: the "
+            "coordinator renews it with fedcluster federation renew-certificates, or this "
+            "machine's clock is wrong"
+        )
+    if why.verify_code == NOT_YET:
+        start = f" until {shown.not_valid_before_utc:%Y-%m-%d %H:%M} UTC" if shown else ""
+        return (
+            f"the certificate of the coordinator at {address} is not valid{start}, and {now}: set "
+            "the clock of this machine, or of the coordinator's"
+        )
+    if why.verify_code in {OTHER_NAME, OTHER_NUMBER}:
+        return (
+            f"the coordinator's certificate is not for {Address.read(address).host}: write the "
+            "address that the coordinator gave to fedcluster federation new"
+        )
+    return (
+        f"the coordinator's certificate is not vouched for by {authority}: another "
+        f"answers at {address}, or the site's folder is of another federation"
+    )
+
+
+def ends_soon(address: str) -> str:
+    """Return a line about the certificate at an address if it ends soon, else nothing."""
+    shown = _shown(address)
+    if shown is None or shown.not_valid_after_utc > datetime.now(UTC) + WARNING:
+        return ""
+    return (
+        f"the coordinator's certificate expires on {shown.not_valid_after_utc:%Y-%m-%d}; remind "
+        "the coordinator to renew it"
+    )
+
+
+def _shown(address: str) -> x509.Certificate | None:
+    """Return the certificate that is shown at an address, None where none is."""
+    place = Address.read(address)
+    with suppress(OSError, ValueError):
+        pem = ssl.get_server_certificate((place.host, place.port), timeout=PATIENCE)
+        return x509.load_pem_x509_certificate(pem.encode())
+    return None
