@@ -8,13 +8,17 @@ import typer
 
 from fedcluster.cli import _audit as audits
 from fedcluster.cli import _commands as commands
+from fedcluster.cli import (
+    _federation,  # noqa: F401  # both add their commands
+    _lifecycle,  # noqa: F401
+)
 from fedcluster.cli import _flare as flare
-from fedcluster.cli import _lifecycle as lifecycle
 from fedcluster.cli import _pages as pages
 from fedcluster.cli import _profile as profiles
 from fedcluster.cli import _site as site
 from fedcluster.cli import _site_keys as site_keys
 from fedcluster.cli._screen import OneLine
+from fedcluster.cli._service import app as federation_app
 
 app = typer.Typer(
     name="fedcluster",
@@ -24,7 +28,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-app.add_typer(lifecycle.app, name="federation")
+app.add_typer(federation_app, name="federation")
 app.add_typer(site_keys.app, name="site")
 app.add_typer(flare.app, name="flare")
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedcluster._specifications import Evaluate, Fit, Profile, RunOptions, SelectK
-from fedcluster.cli import _operators as operators
 from fedcluster.cli._logging import Format, LogFormat, telling
+from fedcluster.cli._operators import operator_app
 from fedcluster.cli._options import (
     AlsoProfile,
     AsJson,
@@ -26,48 +26,49 @@ from fedcluster.cli._options import (
     Scaling,
     Shaping,
     ShowOptions,
+    argument,
     asked,
     check_options,
+    option,
     with_columns,
     with_fuzzifier,
     with_options,
 )
 from fedcluster.cli._screen import Screen, needs, say
-from fedcluster.cli._service import OutAgain, begin, coordinator_at, follow
+from fedcluster.cli._service import (
+    Folder,
+    OutAgain,
+    app,
+    begin,
+    coordinator_at,
+    federation_at,
+    follow,
+)
 
 if TYPE_CHECKING:
     from fedcluster.federation._folder import Federation
 
 
-app = typer.Typer(
-    help="Cluster over a network: for the coordinator.", no_args_is_help=True, rich_markup_mode=None
-)
 run_app = typer.Typer(
     help="Run a job at the sites of a federation.", no_args_is_help=True, rich_markup_mode=None
 )
 app.add_typer(run_app, name="run")
-operators.add_to(app)
-
-Folder = Annotated[
-    Path, typer.Argument(metavar="DIR", show_default=False, help="Folder of the federation.")
-]
+app.add_typer(operator_app, name="operator")
 
 MostRows = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
+        "SITE:ROWS,...",
+        "The most rows that a site can have; without it, what the site says first.",
         "--rows",
-        metavar="SITE:ROWS,...",
-        show_default=False,
-        help="The most rows that a site can have; without it, what the site says first.",
     ),
 ]
 Ranges = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
+        "COLUMN:LOW:HIGH,...",
+        "Public range of a column. Sums that rows within it cannot have are refused.",
         "--range",
-        metavar="COLUMN:LOW:HIGH,...",
-        show_default=False,
-        help="Public range of a column. Sums that rows within it cannot have are refused.",
     ),
 ]
 
@@ -78,12 +79,10 @@ Ranges = Annotated[
 )
 def new(
     folder: Folder,
-    sites: Annotated[
-        str, typer.Option(metavar="A,B,C", show_default=False, help="Names of the sites.")
-    ],
+    sites: Annotated[str, option("A,B,C", "Names of the sites.")],
     address: Annotated[
         str,
-        typer.Option(metavar="HOST:PORT", help="Address at which the sites reach the coordinator."),
+        option("HOST:PORT", "Address at which the sites reach the coordinator.", show_default=True),
     ] = "127.0.0.1:8443",
     insecure: Annotated[
         bool,
@@ -92,20 +91,11 @@ def new(
     rows: MostRows = None,
     ranges: Ranges = None,
     bind: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NUMBER",
-            show_default=False,
-            help="Number of its machine that the coordinator listens at.",
-        ),
+        str | None, option("NUMBER", "Number of its machine that the coordinator listens at.")
     ] = None,
     authority_key: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            show_default=False,
-            help="Where the authority's key is written; by default certificates/ca.key.",
-        ),
+        option("FILE", "Where the authority's key is written; by default certificates/ca.key."),
     ] = None,
 ) -> None:
     """Create the folder of a federation.
@@ -161,12 +151,15 @@ def start(folder: Folder, log_format: LogFormat = Format.TEXT) -> None:
     broken off when the coordinator ended, go on. For FLARE, use fedcluster flare start.
     """
     federation = _loaded(folder)
-    _refuse_flare(federation)
     from fedcluster.cli._screen import until_interrupted
+    from fedcluster.errors import InputError
     from fedcluster.federation._renewal import expiry_notice
     from fedcluster.federation._service import operated
     from fedcluster.transports.flower._coordinator import carry_out, serve
 
+    if federation.has_flare:
+        server = federation.file("flare", "server")
+        raise InputError(f"FLARE carries this federation: run fedcluster flare start {server}")
     with (
         until_interrupted(),
         telling(federation.file("logs", "coordinator.jsonl"), log_format) as tell,
@@ -184,22 +177,10 @@ def start(folder: Folder, log_format: LogFormat = Format.TEXT) -> None:
 
 
 def _loaded(folder: Path) -> Federation:
-    """Return the federation of a folder; asks first for what only federations need."""
-    needs("cryptography", "flower")
-    from fedcluster.federation._folder import Federation
-
-    federation = Federation.load(folder)
+    """Return the federation of a folder; asks first for what only its transport needs."""
+    federation = federation_at(folder)
     needs(*(("nvflare", "flare") if federation.has_flare else ("flwr", "flower")))
     return federation
-
-
-def _refuse_flare(federation: Federation) -> None:
-    """Refuse to run Flower's programs for a federation of FLARE's."""
-    from fedcluster.errors import InputError
-
-    if federation.has_flare:
-        server = federation.file("flare", "server")
-        raise InputError(f"FLARE carries this federation: run fedcluster flare start {server}")
 
 
 @app.command(
@@ -208,41 +189,21 @@ def _refuse_flare(federation: Federation) -> None:
 )
 def permit(
     folder: Folder,
-    name: Annotated[
-        str, typer.Argument(metavar="ID", show_default=False, help="Name of the permit.")
-    ],
+    name: Annotated[str, argument("ID", "Name of the permit.")],
     *,
-    purpose: Annotated[
-        str, typer.Option(metavar="TEXT", help="Purpose of the study.", show_default=False)
-    ],
-    columns: Annotated[
-        str, typer.Option(metavar="A,B,C", help="Columns that it covers.", show_default=False)
-    ],
-    rounds: Annotated[
-        int,
-        typer.Option(metavar="N", help="Number of rounds that a site answers.", show_default=False),
-    ],
-    end: Annotated[
-        datetime,
-        typer.Option(
-            formats=["%Y-%m-%d"], metavar="DATE", help="Last day, UTC.", show_default=False
-        ),
-    ],
+    purpose: Annotated[str, option("TEXT", "Purpose of the study.")],
+    columns: Annotated[str, option("A,B,C", "Columns that it covers.")],
+    rounds: Annotated[int, option("N", "Number of rounds that a site answers.")],
+    end: Annotated[datetime, option("DATE", "Last day, UTC.", formats=["%Y-%m-%d"])],
     start: Annotated[
         datetime | None,
-        typer.Option(
-            formats=["%Y-%m-%d"], metavar="DATE", help="First day, UTC.", show_default="today"
-        ),
+        option("DATE", "First day, UTC.", formats=["%Y-%m-%d"], show_default="today"),
     ] = None,
-    steps: Annotated[
-        str, typer.Option(metavar="A,B,C", help="Steps that it covers.", show_default="usual")
-    ] = "",
+    steps: Annotated[str, option("A,B,C", "Steps that it covers.", show_default="usual")] = "",
     labels: Annotated[
         bool, typer.Option("--labels", help="Also cover labels of the rows.")
     ] = False,
-    sites: Annotated[
-        str, typer.Option(metavar="A,B,C", help="Sites that it covers.", show_default="all")
-    ] = "",
+    sites: Annotated[str, option("A,B,C", "Sites that it covers.", show_default="all")] = "",
 ) -> None:
     """Write and sign a permit for a study; each site decides whether to accept it.
 
@@ -272,7 +233,7 @@ def permit(
 
 Columns = Annotated[
     str | None,
-    typer.Option(metavar="A,B,C", help="Columns to use; by default all that the sites have."),
+    option("A,B,C", "Columns to use; by default all that the sites have.", show_default=True),
 ]
 
 
@@ -403,9 +364,7 @@ def profile(
 @run_app.command(epilog="Example: fedcluster federation run trial resume 20260102-030405-ab12")
 def resume(
     context: typer.Context,
-    name: Annotated[
-        str, typer.Argument(metavar="RUN", show_default=False, help="Name of the run.")
-    ],
+    name: Annotated[str, argument("RUN", "Name of the run.")],
     out: OutAgain = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -423,12 +382,8 @@ def resume(
 @with_options
 def forget(
     context: typer.Context,
-    name: Annotated[
-        str, typer.Argument(metavar="RUN", show_default=False, help="Name of the run.")
-    ],
-    site: Annotated[
-        str, typer.Argument(metavar="SITE", show_default=False, help="Name of the site.")
-    ],
+    name: Annotated[str, argument("RUN", "Name of the run.")],
+    site: Annotated[str, argument("SITE", "Name of the site.")],
     *,
     out: OutOfFit,
     show: ShowOptions,

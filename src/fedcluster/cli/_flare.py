@@ -7,20 +7,15 @@ from typing import Annotated
 
 import typer
 
-from fedcluster.cli._federation import Folder
-from fedcluster.cli._options import AsJson
+from fedcluster.cli._options import AsJson, argument, option
 from fedcluster.cli._screen import Screen, needs, say
+from fedcluster.cli._service import Folder
 
 app = typer.Typer(
     help="Cluster over a network by NVIDIA FLARE.", no_args_is_help=True, rich_markup_mode=None
 )
 
-Kit = Annotated[
-    Path,
-    typer.Argument(
-        metavar="KIT", show_default=False, help="Startup kit of a site or of the server."
-    ),
-]
+Kit = Annotated[Path, argument("KIT", "Startup kit of a site or of the server.")]
 
 
 @app.command(
@@ -29,19 +24,12 @@ Kit = Annotated[
 )
 def kit(
     folder: Folder,
-    sites: Annotated[
-        str,
-        typer.Option(
-            metavar="A,B,C", show_default=False, help="Names of the sites, for a new federation."
-        ),
-    ] = "",
+    sites: Annotated[str, option("A,B,C", "Names of the sites, for a new federation.")] = "",
     address: Annotated[
-        str,
-        typer.Option(metavar="HOST:PORT", help="Address of the server, for a new federation."),
+        str, option("HOST:PORT", "Address of the server, for a new federation.", show_default=True)
     ] = "127.0.0.1:8443",
     lead: Annotated[
-        str,
-        typer.Option(metavar="NAME@HOST", help="Name by which FLARE knows who hands in runs."),
+        str, option("NAME@HOST", "Name by which FLARE knows who hands in runs.", show_default=True)
     ] = "lead@example.org",
 ) -> None:
     """Make the startup kits of a federation by nvflare provision, and lock them.
@@ -68,19 +56,14 @@ def harden(
     kit: Kit,
     site_file: Annotated[
         str,
-        typer.Option(
-            metavar="SITE.TOML",
+        option(
+            "SITE.TOML",
+            "Site file of a site, outside the kit; a relative path begins at the kit.",
             show_default="../site.toml",
-            help="Site file of a site, outside the kit; a relative path begins at the kit.",
         ),
     ] = "",
     federation: Annotated[
-        str,
-        typer.Option(
-            metavar="DIR",
-            show_default="../..",
-            help="Folder of the federation, for the server's kit.",
-        ),
+        str, option("DIR", "Folder of the federation, for the server's kit.", show_default="../..")
     ] = "",
 ) -> None:
     """Write the locks into a startup kit that was provisioned elsewhere.
@@ -149,13 +132,8 @@ def start(kit: Kit) -> None:
 @app.command(epilog="Example: fedcluster flare job trial 20260102-030405-ab12 --out job")
 def job(
     folder: Folder,
-    runs: Annotated[
-        list[str], typer.Argument(metavar="RUN...", show_default=False, help="Names of runs.")
-    ],
-    out: Annotated[
-        Path,
-        typer.Option("--out", "-o", metavar="DIR", show_default=False, help="Folder to write."),
-    ],
+    runs: Annotated[list[str], argument("RUN...", "Names of runs.")],
+    out: Annotated[Path, option("DIR", "Folder to write.", "--out", "-o")],
 ) -> None:
     """Write the job that carries out runs, for who submits it by FLARE's own console.
 

@@ -8,44 +8,33 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedcluster.cli import _federation as commands
-from fedcluster.cli._federation import Folder
+from fedcluster.cli._options import argument, option
 from fedcluster.cli._screen import needs, say
+from fedcluster.cli._service import Folder, app, federation_at
 
 if TYPE_CHECKING:
     from fedcluster.federation._folder import Federation
-
-app = commands.app
 
 SHORTLY = 10.0
 """Seconds that a coordinator which runs has to take notice of a change."""
 
 PublicKey = Annotated[
     Path | None,
-    typer.Option(
-        metavar="FILE",
-        show_default=False,
-        help="Public key that the site made with fedcluster site new-key; then no private key "
-        "travels.",
+    option(
+        "FILE",
+        "Public key that the site made with fedcluster site new-key; then no private key travels.",
     ),
 ]
 AuthorityKey = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE",
-        show_default=False,
-        help="Where the key of the authority is kept; by default in the folder.",
-    ),
+    Path | None, option("FILE", "Where the key of the authority is kept; by default in the folder.")
 ]
-Site = Annotated[str, typer.Argument(metavar="SITE", show_default=False, help="Name of the site.")]
+Site = Annotated[str, argument("SITE", "Name of the site.")]
 
 
 @app.command("add-site", epilog="Example: fedcluster federation add-site trial east")
 def add_site(
     folder: Folder,
-    names: Annotated[
-        list[str], typer.Argument(metavar="SITE...", show_default=False, help="Names of the sites.")
-    ],
+    names: Annotated[list[str], argument("SITE...", "Names of the sites.")],
     public_key: PublicKey = None,
 ) -> None:
     """Add sites, also while the coordinator and other sites run.
@@ -53,11 +42,10 @@ def add_site(
     Writes sites/SITE, to be handed to the site, over FLARE with its startup kit. Runs that begin
     later ask it, too.
     """
-    needs("cryptography", "flower")
-    from fedcluster.federation._folder import Federation
+    before = federation_at(folder)
     from fedcluster.federation._lifecycle import add_sites
 
-    if (before := Federation.load(folder)).has_flare:
+    if before.has_flare:
         needs("nvflare", "flare")
         from fedcluster.transports.flare._kit import add_kits, lead_by_authority
 
@@ -79,7 +67,7 @@ def remove_site(folder: Folder, site: Site) -> None:
     A run that asks it goes on with it; then it is disconnected. Runs that begin later do not ask
     it. Records and results of earlier runs stay. To cut a site off at once, use revoke.
     """
-    needs("cryptography", "flower")
+    federation_at(folder)
     from fedcluster.federation import _lifecycle as lifecycle
 
     federation = lifecycle.remove_site(folder, site)
@@ -93,10 +81,9 @@ def rotate_key(folder: Folder, site: Site, public_key: PublicKey = None) -> None
 
     A site whose key was revoked is let in again by the new one.
     """
-    needs("cryptography", "flower")
+    federation = federation_at(folder)
     from fedcluster.federation import _lifecycle as lifecycle
     from fedcluster.federation._certificates import digest_of
-    from fedcluster.federation._folder import Federation
 
     path = lifecycle.rotate_key(folder, site, public_key)
     if public_key is not None:
@@ -104,7 +91,7 @@ def rotate_key(folder: Folder, site: Site, public_key: PublicKey = None) -> None
     else:
         say(f"Wrote {path}: hand it to {site} by a way that nobody else can read, and delete it.")
         say("The site puts it in the place of its own file of that name; one that runs notices.")
-    _told(Federation.load(folder))
+    _told(federation)
 
 
 @app.command(epilog="Example: fedcluster federation revoke trial east")
@@ -114,13 +101,12 @@ def revoke(folder: Folder, site: Site) -> None:
     The site is disconnected, and a run that goes on refuses its answers. It stays a member: runs
     need it, or a quorum without it, until rotate-key lets it in or remove-site takes it out.
     """
-    needs("cryptography", "flower")
+    federation = federation_at(folder)
     from fedcluster.federation import _lifecycle as lifecycle
-    from fedcluster.federation._folder import Federation
 
     lifecycle.revoke(folder, site)
     say(f"The key of {site} does not count any more.")
-    _told(Federation.load(folder))
+    _told(federation)
 
 
 @app.command("renew-certificates", epilog="Example: fedcluster federation renew-certificates trial")
@@ -128,10 +114,7 @@ def renew_certificates(
     folder: Folder,
     *,
     days: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N", min=1, max=7300, show_default="1825", help="Days that it is valid."
-        ),
+        int | None, option("N", "Days that it is valid.", min=1, max=7300, show_default="1825")
     ] = None,
     authority_key: AuthorityKey = None,
     new_key: Annotated[
@@ -161,14 +144,13 @@ def renew_certificates(
     file, ca.crt: hand it to them, and when all have it, use --switch. Over FLARE, all kits get
     other certificates, and no option but --new-authority has a meaning.
     """
-    needs("cryptography", "flower")
+    federation = federation_at(folder)
     from fedcluster.errors import InputError
     from fedcluster.federation import _renewal as renewal
     from fedcluster.federation._certificates import DAYS
-    from fedcluster.federation._folder import Federation
 
     plain = not (days or authority_key or new_key or switch or drop_old)
-    if plain and (federation := Federation.load(folder)).has_flare:
+    if plain and federation.has_flare:
         return _renew_kits(federation, new_authority=new_authority)
     if new_authority + switch + new_key > 1:
         raise InputError("--new-authority, --switch and --new-key are steps of their own: give one")
@@ -209,7 +191,7 @@ def _renew_kits(federation: Federation, *, new_authority: bool) -> None:
 @app.command(epilog="Example: fedcluster federation csr trial")
 def csr(folder: Folder) -> None:
     """Write a request for a certificate by an authority of your organisation, or a public one."""
-    needs("cryptography", "flower")
+    federation_at(folder)
     from fedcluster.federation._renewal import signing_request
 
     say(f"Wrote {signing_request(folder)}: have it signed, then use federation certificate.")
@@ -218,24 +200,18 @@ def csr(folder: Folder) -> None:
 @app.command(epilog="Example: fedcluster federation certificate trial server.crt --ca ca.crt")
 def certificate(
     folder: Folder,
-    file: Annotated[
-        Path,
-        typer.Argument(
-            metavar="FILE", show_default=False, help="Certificate in PEM, then those between."
-        ),
-    ],
+    file: Annotated[Path, argument("FILE", "Certificate in PEM, then those between.")],
     ca: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            show_default=False,
-            help="Certificate of the authority, for the sites; without it, sites trust the "
+        option(
+            "FILE",
+            "Certificate of the authority, for the sites; without it, sites trust the "
             "authorities that their machines trust.",
         ),
     ] = None,
 ) -> None:
     """Use a certificate that an authority of your organisation, or a public one, has signed."""
-    needs("cryptography", "flower")
+    federation_at(folder)
     from fedcluster.federation._renewal import install
 
     end = install(folder, file, ca)

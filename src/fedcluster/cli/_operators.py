@@ -4,33 +4,26 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from fedcluster.cli._options import AsJson, Quiet
-from fedcluster.cli._screen import Screen, needs, say
-from fedcluster.cli._service import OutAgain, coordinator_at
-
-if TYPE_CHECKING:
-    from fedcluster.federation._folder import Federation
+from fedcluster.cli._options import AsJson, Quiet, argument, option
+from fedcluster.cli._screen import Screen, say
+from fedcluster.cli._service import Folder, OutAgain, app, coordinator_at, federation_at
 
 operator_app = typer.Typer(
     help="Say who may start runs.", no_args_is_help=True, rich_markup_mode=None
 )
 
-Folder = Annotated[
-    Path, typer.Argument(metavar="DIR", show_default=False, help="Folder of the federation.")
-]
 SOON = 60
 """Days before its end at which a certificate is warned of."""
 
-OperatorName = Annotated[
-    str, typer.Argument(metavar="NAME", show_default=False, help="Name of the operator.")
-]
-RunName = Annotated[str, typer.Argument(metavar="RUN", show_default=False, help="Name of the run.")]
+OperatorName = Annotated[str, argument("NAME", "Name of the operator.")]
+RunName = Annotated[str, argument("RUN", "Name of the run.")]
 
 
+@app.command(epilog="Example: fedcluster federation show trial")
 def show(folder: Folder, as_json: AsJson = False) -> None:
     """List the sites and the runs, and how both are."""
     from fedcluster._report._tables import Table
@@ -91,6 +84,7 @@ def _became(run: dict[str, Any]) -> str:
     return str(run["error"] or run["state"])
 
 
+@app.command(epilog="Example: fedcluster federation runs trial")
 def runs(folder: Folder, as_json: AsJson = False) -> None:
     """List the runs: how they ended, who asked for what and when, and how long they took."""
     from fedcluster._report._tables import Table
@@ -117,6 +111,7 @@ def _seconds(run: dict[str, Any]) -> str:
     return f"{(ended - began).total_seconds():.0f}"
 
 
+@app.command(epilog="Example: fedcluster federation cancel trial 20260102-030405-ab12")
 def cancel(folder: Folder, name: RunName) -> None:
     """Cancel a run that waits or goes on; its sites are told."""
     with coordinator_at(folder, run=name) as coordinator:
@@ -124,6 +119,7 @@ def cancel(folder: Folder, name: RunName) -> None:
     say(f"Run {name} is {'cancelled' if state == 'cancelled' else 'being cancelled'}.")
 
 
+@app.command(epilog="Example: fedcluster federation result trial 20260102-030405-ab12 --out result")
 def result(
     folder: Folder,
     name: RunName,
@@ -147,22 +143,13 @@ def result(
     screen.result(outcome, shown(outcome, screen.width))
 
 
+@app.command(epilog="Example: fedcluster federation prune trial --older-than 90 --keep 20")
 def prune(
     folder: Folder,
     days: Annotated[
-        float | None,
-        typer.Option(
-            "--older-than",
-            metavar="DAYS",
-            min=0,
-            help="Only of runs that ended earlier.",
-            show_default=False,
-        ),
+        float | None, option("DAYS", "Only of runs that ended earlier.", "--older-than", min=0)
     ] = None,
-    keep: Annotated[
-        int | None,
-        typer.Option(metavar="N", min=0, help="Not of the last N runs.", show_default=False),
-    ] = None,
+    keep: Annotated[int | None, option("N", "Not of the last N runs.", min=0)] = None,
     as_json: AsJson = False,
 ) -> None:
     """Remove what sites answered in runs that have ended; results and the list of runs stay.
@@ -171,7 +158,7 @@ def prune(
     """
     from fedcluster.errors import InputError
 
-    federation = _federation(folder)
+    federation = federation_at(folder)
     from fedcluster.federation._operators import operators_log
     from fedcluster.federation._runs import prune as prune_runs
 
@@ -186,13 +173,14 @@ def prune(
     screen.result({"pruned": pruned}, [count])
 
 
+@app.command(epilog="Example: fedcluster federation log trial")
 def log(
     folder: Folder,
-    last: Annotated[int, typer.Option(metavar="N", min=1, help="Number of lines to show.")] = 50,
+    last: Annotated[int, option("N", "Number of lines to show.", min=1, show_default=True)] = 50,
     as_json: AsJson = False,
 ) -> None:
     """Show who asked this coordinator for what, and what was refused."""
-    federation = _federation(folder)
+    federation = federation_at(folder)
     from fedcluster.federation._audit_log import read_log
     from fedcluster.federation._operators import log_line, operators_log
 
@@ -204,22 +192,21 @@ def log(
     screen.result(content, [*shown, f"{len(lines):,} lines: {path}"])
 
 
+@app.command(
+    "verify-log",
+    epilog="Example: fedcluster federation verify-log trial --head 3f2a9c41d07b55e8",
+)
 def verify_log(
     folder: Folder,
     head: Annotated[
-        str,
-        typer.Option(
-            metavar="HASH",
-            help="Hash of a line that was noted, or its first 16 digits.",
-            show_default=False,
-        ),
+        str, option("HASH", "Hash of a line that was noted, or its first 16 digits.")
     ] = "",
     as_json: AsJson = False,
 ) -> None:
     """Check that no line of the log was changed, removed, moved, inserted or cut off."""
     from fedcluster.errors import InputError
 
-    federation = _federation(folder)
+    federation = federation_at(folder)
     from fedcluster.federation._audit_log import verify
     from fedcluster.federation._operators import operators_log
 
@@ -250,15 +237,13 @@ def add(
     ] = False,
     out: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FOLDER",
-            help="Write a folder for the operator's own machine, instead of showing the token.",
-            show_default=False,
+        option(
+            "FOLDER", "Write a folder for the operator's own machine, instead of showing the token."
         ),
     ] = None,
 ) -> None:
     """Add an operator, and show the token once: only a hash of it is kept."""
-    federation = _federation(folder)
+    federation = federation_at(folder)
     from fedcluster.federation._operators import VARIABLE, add_operator, operators_log
     from fedcluster.federation._service_client import check_remote, write_remote
 
@@ -278,7 +263,7 @@ def add(
 @operator_app.command(epilog="Example: fedcluster federation operator remove trial ada")
 def remove(folder: Folder, name: OperatorName) -> None:
     """Remove an operator; the token is refused from now on."""
-    federation = _federation(folder)
+    federation = federation_at(folder)
     from fedcluster.federation._operators import operators_log, remove_operator
 
     remove_operator(federation.folder, name)
@@ -291,7 +276,7 @@ def remove(folder: Folder, name: OperatorName) -> None:
 @operator_app.command("list", epilog="Example: fedcluster federation operator list trial")
 def list_operators(folder: Folder, as_json: AsJson = False) -> None:
     """List who may start runs."""
-    federation = _federation(folder)
+    federation = federation_at(folder)
     from fedcluster._report._tables import Table
     from fedcluster.federation._operators import operators
 
@@ -301,25 +286,3 @@ def list_operators(folder: Folder, as_json: AsJson = False) -> None:
     rows = tuple((each.name, "yes" if each.admin else "", each.added) for each in known)
     table = Table("Operators", ("operator", "administrator", "since (UTC)"), rows)
     screen.result({"operators": told}, [table] if rows else ["There are no operators."])
-
-
-def _federation(folder: Path) -> Federation:
-    needs("cryptography", "flower")
-    from fedcluster.federation._folder import Federation
-
-    return Federation.load(folder)
-
-
-def add_to(app: typer.Typer) -> None:
-    """Add these commands to those of a federation."""
-    example = "Example: fedcluster federation"
-    app.command(epilog=f"{example} show trial")(show)
-    app.command(epilog=f"{example} runs trial")(runs)
-    app.command(epilog=f"{example} cancel trial 20260102-030405-ab12")(cancel)
-    app.command(epilog=f"{example} result trial 20260102-030405-ab12 --out result")(result)
-    app.command(epilog=f"{example} prune trial --older-than 90 --keep 20")(prune)
-    app.command(epilog=f"{example} log trial")(log)
-    app.command("verify-log", epilog=f"{example} verify-log trial --head 3f2a9c41d07b55e8")(
-        verify_log
-    )
-    app.add_typer(operator_app, name="operator")

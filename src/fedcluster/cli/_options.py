@@ -26,6 +26,16 @@ KINDS = {kind.__name__: kind for kind in (bool, int, float, str, Path)}
 """Types of fields that are options, by name."""
 
 
+def argument(metavar: str, text: str, **more: Any) -> Any:
+    """Return an argument of a command, by what stands for it in the help."""
+    return typer.Argument(metavar=metavar, help=text, **{"show_default": False, **more})
+
+
+def option(metavar: str, text: str, *flags: str, **more: Any) -> Any:
+    """Return an option of a command that takes a value, by what stands for it in the help."""
+    return typer.Option(*flags, metavar=metavar, help=text, **{"show_default": False, **more})
+
+
 Files = Annotated[
     list[str],
     typer.Argument(metavar="FILE...", show_default=False, help="Files of the sites."),

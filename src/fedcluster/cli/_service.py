@@ -11,23 +11,31 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedcluster._specifications import RunOptions
-from fedcluster.cli._options import ShowOptions
+from fedcluster.cli._options import ShowOptions, argument, option
 from fedcluster.cli._screen import Screen, needs
 
 if TYPE_CHECKING:
+    from fedcluster.federation._folder import Federation
     from fedcluster.federation._service_client import Coordinator
     from fedcluster.jobs import Job
 
+app = typer.Typer(
+    help="Cluster over a network: for the coordinator.", no_args_is_help=True, rich_markup_mode=None
+)
+
+Folder = Annotated[Path, argument("DIR", "Folder of the federation.")]
 OutAgain = Annotated[
     Path | None,
-    typer.Option(
-        "--out",
-        "-o",
-        metavar="DIR",
-        help="Folder to write.",
-        show_default="as when the run was begun",
-    ),
+    option("DIR", "Folder to write.", "--out", "-o", show_default="as when the run was begun"),
 ]
+
+
+def federation_at(folder: Path) -> Federation:
+    """Return the federation of a folder; asks first for what only federations need."""
+    needs("cryptography", "flower")
+    from fedcluster.federation._folder import Federation
+
+    return Federation.load(folder)
 
 
 @contextmanager
