@@ -17,26 +17,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Gauge, Histogram, Info, generate_latest
-from prometheus_client import Counter as Count
+from prometheus_client import CollectorRegistry, Histogram, Info, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from fedcluster.engines._progress_log import PROGRESS
 from fedcluster.errors import InputError
 from fedcluster.federation._folder import Federation
 from fedcluster.federation._renewal import certificates, own_certificates
-from fedcluster.federation._runs import (
-    CANCELLED,
-    DONE,
-    FAILED,
-    INTERRUPTED,
-    QUEUED,
-    RUNNING,
-    runs,
-)
+from fedcluster.federation._runs import State, runs
 
 LOGGER = logging.getLogger(__name__)
-
-STATES = (QUEUED, RUNNING, DONE, FAILED, CANCELLED, INTERRUPTED)
 
 BUCKETS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 """Bounds of the histogram of seconds a round."""
@@ -74,7 +64,16 @@ class Health:
         self._last: dict[str, float] = {}
         self._rounds: dict[str, Counter[str]] = {"answered": Counter(), "missed": Counter()}
         self._seconds: list[float] = []
-        self._metrics = _Metrics(version)
+        self._registry = CollectorRegistry()
+        self._round_seconds = Histogram(
+            "fedcluster_round_seconds",
+            "Seconds from a question to the last answer.",
+            buckets=BUCKETS,
+            registry=self._registry,
+        )
+        info = Info("fedcluster", "The coordinator's program.", registry=self._registry)
+        info.info({"version": version})
+        self._registry.register(self)
 
     def follow(self, folder: Path) -> None:
         """Take in what a run has noted since the last call."""
@@ -114,14 +113,13 @@ class Health:
             answered, missing = list(event["answered"]), list(event["missing"])
             self._count(answered, missing)
             self._seconds = [*self._seconds[-99:], seconds]
-            self._metrics.note_seconds(seconds)
+            self._round_seconds.observe(seconds)
             about = {"run": run, "round": event["round"], "seconds": round(seconds, 3)}
             LOGGER.info("round is done", extra={**about, "missing": missing})
 
     def _count(self, answered: list[str], missing: list[str]) -> None:
         self._rounds["answered"].update(answered)
         self._rounds["missed"].update(missing)
-        self._metrics.note_sites(answered, missing)
 
     def sites(self) -> dict[str, dict[str, Any]]:
         """Return for each site whether it is connected, when it answered last, and how often."""
@@ -148,8 +146,8 @@ class Health:
         last, mean = seconds
         return {
             "version": self._version,
-            "queue": states[QUEUED],
-            "runs": {state: states[state] for state in STATES},
+            "queue": states[State.QUEUED],
+            "runs": {state: states[state] for state in State},
             "seconds_of_last_round": last[0] if last else None,
             "seconds_of_a_round": mean if last else None,
             "days_of_certificate": days_of_certificate(federation),
@@ -157,7 +155,39 @@ class Health:
 
     def metrics(self) -> bytes:
         """Return all of it in Prometheus's text format."""
-        return self._metrics.text(self.sites(), self.summary())
+        return generate_latest(self._registry)
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics that are known when they are asked for."""
+        sites, summary = self.sites(), self.summary()
+        for key, text in {
+            "answered": "Rounds that a site answered.",
+            "missed": "Rounds that went, or failed, without a site that was asked.",
+        }.items():
+            counter = CounterMetricFamily(f"fedcluster_site_rounds_{key}", text, labels=["site"])
+            for name, site in sites.items():
+                if site[key]:
+                    counter.add_metric([name], site[key])
+            yield counter
+        answers = {name: site["last_answer"] for name, site in sites.items()}
+        known = {name: at for name, at in answers.items() if at is not None}
+        connected = {name: site["connected"] for name, site in sites.items()}
+        about = "When a site answered last."
+        yield _gauge("site_connected", "Whether a site is connected.", "site", connected)
+        yield _gauge("site_last_answer_timestamp_seconds", about, "site", known)
+        yield _gauge("runs", "Runs by their state.", "state", summary["runs"])
+        yield _gauge("queue_length", "Runs that wait.", "", {"": summary["queue"]})
+        days = summary["days_of_certificate"]
+        days = {"": float("nan") if days is None else days}
+        yield _gauge("certificate_days", "Days until the coordinator's certificate ends.", "", days)
+
+
+def _gauge(name: str, text: str, label: str, values: Mapping[str, float]) -> Metric:
+    """Return a gauge with a value for each value of its label; one without a label has one."""
+    gauge = GaugeMetricFamily(f"fedcluster_{name}", text, labels=[label] if label else [])
+    for key, value in values.items():
+        gauge.add_metric([key] if label else [], value)
+    return gauge
 
 
 def days_of_certificate(federation: Federation) -> float | None:
@@ -170,65 +200,3 @@ def days_of_certificate(federation: Federation) -> float | None:
         return None
     ends = min(each.not_valid_after_utc for chain in chains for each in chain)
     return (ends - datetime.now(UTC)).total_seconds() / 86400
-
-
-class _Metrics:
-    """The metrics of a coordinator; a registry of their own keeps those of the process out."""
-
-    def __init__(self, version: str) -> None:
-        registry = CollectorRegistry()
-        self._registry = registry
-        info = Info("fedcluster", "The coordinator's program.", registry=registry)
-        info.info({"version": version})
-        self._round = Histogram(
-            "fedcluster_round_seconds",
-            "Seconds from a question to the last answer.",
-            buckets=BUCKETS,
-            registry=registry,
-        )
-        self._answered, self._missed = (
-            Count(f"fedcluster_site_rounds_{what}", said, ["site"], registry=registry)
-            for what, said in {
-                "answered": "Rounds that a site answered.",
-                "missed": "Rounds that went, or failed, without a site that was asked.",
-            }.items()
-        )
-        self._gauges = {
-            name: Gauge(f"fedcluster_{name}", said, labels, registry=registry)
-            for name, (said, labels) in {
-                "site_connected": ("Whether a site is connected.", ["site"]),
-                "site_last_answer_timestamp_seconds": ("When a site answered last.", ["site"]),
-                "runs": ("Runs by their state.", ["state"]),
-                "queue_length": ("Runs that wait.", []),
-                "certificate_days": ("Days until the coordinator's certificate ends.", []),
-            }.items()
-        }
-        self._change = threading.Lock()
-
-    def note_seconds(self, seconds: float) -> None:
-        """Take in how long a round took that enough sites answered."""
-        self._round.observe(seconds)
-
-    def note_sites(self, answered: list[str], missing: list[str]) -> None:
-        """Take in who answered a round, and who did not."""
-        for count, names in ((self._answered, answered), (self._missed, missing)):
-            for name in names:
-                count.labels(name).inc()
-
-    def text(self, sites: Mapping[str, Mapping[str, Any]], summary: Mapping[str, Any]) -> bytes:
-        """Return the metrics as they are now; sites that were removed are in none of them."""
-        gauges = self._gauges
-        with self._change:
-            for gauge in (gauges["site_connected"], gauges["site_last_answer_timestamp_seconds"]):
-                gauge.clear()
-            for name, told in sites.items():
-                gauges["site_connected"].labels(name).set(told["connected"])
-                if told["last_answer"] is not None:
-                    last = gauges["site_last_answer_timestamp_seconds"]
-                    last.labels(name).set(told["last_answer"])
-            for state, number in summary["runs"].items():
-                gauges["runs"].labels(state).set(number)
-            gauges["queue_length"].set(summary["queue"])
-            days = summary["days_of_certificate"]
-            gauges["certificate_days"].set(float("nan") if days is None else days)
-            return generate_latest(self._registry)
