@@ -38,7 +38,7 @@ from fedcluster.transports.flower import _registry as registries
 from fedcluster.transports.flower import _supernode as member
 from fedcluster.transports.flower import _supernode as standings
 from fedcluster.transports.flower._programs import Access
-from fedcluster.transports.flower._registry import Registry, nodes_now, standing
+from fedcluster.transports.flower._registry import Registry, key_status, nodes_now
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def private_key(folder: Path, site: str = "north", name: str = "key") -> ec.Elli
 def table(folder: Path) -> Path:
     """The file in which the coordinator says how each key stands."""
     path = folder / "standing.json"
-    path.write_text(json.dumps(standing(Federation.load(folder))))
+    path.write_text(json.dumps(key_status(Federation.load(folder))))
     return path
 
 
@@ -78,7 +78,7 @@ def test_whoever_has_a_key_is_told_how_it_stands(folder: Path, table: Path) -> N
     own, gone = private_key(folder), private_key(folder, "south")
     assert launcher.standing_of(signed(own), table) == b"known"
     lifecycle.revoke(folder, "south")
-    table.write_text(json.dumps(standing(Federation.load(folder))))
+    table.write_text(json.dumps(key_status(Federation.load(folder))))
     assert launcher.standing_of(signed(gone), table).startswith(b"revoked on 20")
     assert launcher.standing_of(signed(own), table) == b"known"
 
@@ -133,11 +133,11 @@ def test_a_site_asks_how_its_key_stands(
 
     monkeypatch.setattr(programs, "get", get)
     key = folder / "sites/north/key"
-    assert standings.standing("127.0.0.1:1", None, key) == "known"
+    assert standings.key_status("127.0.0.1:1", None, key) == "known"
     made = make_site_key(folder / "sites/north", "key")
     assert made.waits
-    assert standings.standing("127.0.0.1:1", None, folder / "sites/north/key.next") == "unknown"
-    assert standings.standing("127.0.0.1:1", None, folder / "none") == ""
+    assert standings.key_status("127.0.0.1:1", None, folder / "sites/north/key.next") == "unknown"
+    assert standings.key_status("127.0.0.1:1", None, folder / "none") == ""
 
 
 @pytest.mark.parametrize("said", ["a\x1b[31m", "a\nb", "übel", "x" * 101])
@@ -145,7 +145,7 @@ def test_what_a_coordinator_says_of_a_key_is_one_plain_line(
     said: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(programs, "get", lambda *_, **__: httpx.Response(200, text=said))
-    told = standings.standing("127.0.0.1:1", None, folder / "sites/north/key")
+    told = standings.key_status("127.0.0.1:1", None, folder / "sites/north/key")
     assert told in {"", "x" * 100}
     assert standings.why_not_let_in(told) == ""
 
@@ -338,7 +338,7 @@ def test_a_site_that_runs_takes_its_new_key(folder: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(member, "LOOK", 0.01)
     monkeypatch.setattr(member, "ASK", 0.0)
     told = lambda *_: "known" if known.is_set() else "unknown"  # noqa: E731
-    monkeypatch.setattr(member, "standing", told)
+    monkeypatch.setattr(member, "key_status", told)
     make_site_key(site, "key")
     new, ended = (site / "key.next").read_bytes(), threading.Event()
     membership = Membership("127.0.0.1:8443", "ca.crt", "key")
@@ -357,7 +357,7 @@ def test_a_site_that_runs_takes_its_new_key(folder: Path, monkeypatch: pytest.Mo
 def test_a_site_whose_key_was_revoked_does_not_connect_again(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(member, "standing", lambda *_: "revoked on 2026-11-22")
+    monkeypatch.setattr(member, "key_status", lambda *_: "revoked on 2026-11-22")
     credentials = member.Credentials(Membership("a:1", "ca.crt", "key"), folder / "sites/north")
     with pytest.raises(InputError, match="a:1 has ended it: this site's key was revoked on 2026"):
         credentials.why_again(SimpleNamespace())  # type: ignore[arg-type]
@@ -425,7 +425,7 @@ def test_a_certificate_that_is_not_believed_is_spoken_of_in_one_line(
     monkeypatch.setattr(ssl, "get_server_certificate", lambda *_, **__: "none")
     why = ssl.SSLCertVerificationError()
     why.verify_code = code
-    told = distrusting.distrust(why, "cluster.example.org:8443", Path("ca.crt"))
+    told = distrusting.tls_error(why, "cluster.example.org:8443", Path("ca.crt"))
     assert says in told
     assert "\n" not in told
 

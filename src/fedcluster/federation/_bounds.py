@@ -59,7 +59,7 @@ def keep_first_rows(path: Path, rows: Mapping[str, float]) -> None:
         write_json(path, {**rows, **before})
 
 
-def rows_from_options(given: Iterable[str]) -> dict[str, float]:
+def rows_from_options(options: Iterable[str]) -> dict[str, float]:
     """Return the numbers of rows that options name as SITE:ROWS, also with commas between.
 
     Examples
@@ -68,12 +68,12 @@ def rows_from_options(given: Iterable[str]) -> dict[str, float]:
     {'north': 5000.0, 'south': 800.0}
     """
     pairs: list[Any] = [
-        _split(part, 1, "--rows", "SITE:ROWS, as in north:5000") for part in _parts(given)
+        _split(part, 1, "--rows", "SITE:ROWS, as in north:5000") for part in _parts(options)
     ]
     return dict(pairs)
 
 
-def ranges_from_options(given: Iterable[str]) -> dict[str, tuple[float, float]]:
+def ranges_from_options(options: Iterable[str]) -> dict[str, tuple[float, float]]:
     """Return the ranges that options name as COLUMN:LOW:HIGH, also with commas between.
 
     Examples
@@ -81,16 +81,16 @@ def ranges_from_options(given: Iterable[str]) -> dict[str, tuple[float, float]]:
     >>> ranges_from_options(["age:0:120"])
     {'age': (0.0, 120.0)}
     """
-    said = "COLUMN:LOW:HIGH, as in age:0:120"
-    triples = [_split(part, 2, "--range", said) for part in _parts(given)]
+    form = "COLUMN:LOW:HIGH, as in age:0:120"
+    triples = [_split(part, 2, "--range", form) for part in _parts(options)]
     return {column: (low, high) for column, low, high in triples}
 
 
-def _parts(given: Iterable[str]) -> list[str]:
-    return [part.strip() for text in given for part in text.split(",")]
+def _parts(options: Iterable[str]) -> list[str]:
+    return [part.strip() for text in options for part in text.split(",")]
 
 
-def _split(text: str, n: int, option: str, said: str) -> tuple[Any, ...]:
+def _split(text: str, n: int, option: str, form: str) -> tuple[Any, ...]:
     """Return the name and the n numbers of an option."""
     name, *numbers = text.rsplit(":", n)
     try:
@@ -98,5 +98,5 @@ def _split(text: str, n: int, option: str, said: str) -> tuple[Any, ...]:
     except ValueError:
         values = ()
     if not name or len(values) != n:
-        raise InputError(f"{option} {text!r} must be {said}")
+        raise InputError(f"{option} {text!r} must be {form}")
     return name, *values

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -12,17 +12,17 @@ from typing import Any
 
 from fedcluster._artefacts import result_of, write_job
 from fedcluster._report._messages import few_line, groups_line, influence_line, limit_line
-from fedcluster.core import SiteInfo
-from fedcluster.engines._progress_log import PROGRESS, WatchedEngine
+from fedcluster.core import Engine, SiteInfo
 from fedcluster.engines._recorder import RecordedEngine
-from fedcluster.engines._remote import RemoteEngine
-from fedcluster.engines._reply_validation import Believed
+from fedcluster.engines._remote import RemoteEngine, Transport
+from fedcluster.engines._reply_validation import NOTHING_STATED, Believed
 from fedcluster.engines._wire import WireError
 from fedcluster.errors import CancelledError, HeldBackError, InputError, SiteError
 from fedcluster.federation._bounds import FIRST_ROWS, first_rows, keep_first_rows
 from fedcluster.federation._relaying import RELAY, relay
 from fedcluster.io._outputs import atomic_folder, atomic_write, write_json
 from fedcluster.jobs import Fit, Job, JobReport, execute, job_from_json, preprocessing_of, steps_of
+from fedcluster.secure._engine import SecureEngine
 
 LOGGER = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ def no_reason(_error: Exception) -> str:
     return ""
 
 
-def attempt(
+def run_job(
     connect: Callable[[Mapping[str, Any]], RemoteEngine],
     folder: Path,
     reason: Callable[[Exception], str] = no_reason,
@@ -64,6 +64,28 @@ def attempt(
         outcome = {"done": False, "error": why}
     write_json(folder / "outcome.json", outcome)
     return str(outcome.get("error", ""))
+
+
+def engine_over(
+    transport: Transport,
+    sites: Collection[str],
+    *,
+    quorum: int | None = None,
+    permit: str | None = None,
+    believed: Believed = NOTHING_STATED,
+    secure: bool = False,
+) -> RemoteEngine:
+    """Return the engine that asks sites over a transport; `terms_of` gives what a job says."""
+    engine = SecureEngine if secure else RemoteEngine
+    return engine(transport, sites, quorum=quorum, permit=permit, believed=believed)
+
+
+def terms_of(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the terms under which sites are asked, as ``job.json`` states them."""
+    terms = {"permit": None, "secure": False, **content}
+    return {key: terms[key] for key in ("quorum", "permit", "secure")} | {
+        "believed": believed_of(content)
+    }
 
 
 def believed_of(content: Mapping[str, Any]) -> Believed:
@@ -103,9 +125,9 @@ def conduct(engine: RemoteEngine, content: Mapping[str, Any], folder: Path) -> d
         columns = _columns(engine, job, content["columns"], folder)
     with _first_rows_kept(engine, content):
         report = execute(job, watched, columns=columns, enough=_enough(job, content))
-    sites, asked = engine.introduce(), {site.name for site in report.sites}
+    sites, members = engine.introduce(), {site.name for site in report.sites}
     _write_log_heads(folder, sites)
-    answered = tuple(site for site in sites if site.name in asked)
+    answered = tuple(site for site in sites if site.name in members)
     report = replace(report, sites=answered, refusals=tuple(engine.refusals))
     out, doubts = Path(content["out"]), _doubts(report)
     with atomic_folder(out) as partial:
@@ -202,11 +224,11 @@ def _columns(
     if raw:
         return tuple(chosen or ())
     sites = [site for site in engine.introduce(steps=steps_of(job)) if site.answered]
-    told = {site.name: tuple(column.name for column in site.columns) for site in sites}
-    first, *others = told
-    columns = told[first]
+    by_site = {site.name: tuple(column.name for column in site.columns) for site in sites}
+    first, *others = by_site
+    columns = by_site[first]
     for site in others:
-        if differing := sorted(set(columns) ^ set(told[site])):
+        if differing := sorted(set(columns) ^ set(by_site[site])):
             raise InputError(
                 f"sites {first!r} and {site!r} have not the same columns: {', '.join(differing)}; "
                 "name those to cluster by with --columns"

@@ -358,8 +358,8 @@ def described(federation: Federation) -> bytes:
     """Return the content of ``federation.toml``."""
     tables: dict[str, Mapping[str, Any]] = {"rows": federation.rows, "ranges": federation.ranges}
     names = ("address", "bind", "sites", "insecure", "service")
-    told = {name: getattr(federation, name) for name in names}
-    lines = [f"{name} = {json.dumps(value)}" for name, value in told.items() if value is not None]
+    plain = {name: getattr(federation, name) for name in names}
+    lines = [f"{name} = {json.dumps(value)}" for name, value in plain.items() if value is not None]
     for title, table in tables.items():
         if table:
             quoted = (json.dumps(name, ensure_ascii=False) for name in table)

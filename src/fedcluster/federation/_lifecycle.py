@@ -111,9 +111,9 @@ def _check_new(federation: Federation, key: ec.EllipticCurvePublicKey, path: Pat
     for site, keys in accepted_keys(federation.folder, federation.sites).items():
         if digest in map(key_digest, keys):
             raise InputError(f"{path} is the key of site {site} already")
-    if told := former_keys(federation.folder).get(digest):
+    if former := former_keys(federation.folder).get(digest):
         raise InputError(
-            f"{path}: this key of {told.site} was {told.why} on {told.at}; make another with "
+            f"{path}: this key of {former.site} was {former.why} on {former.at}; make another with "
             "fedcluster site new-key"
         )
 
@@ -259,8 +259,7 @@ def take_notice(folder: Path, state: str) -> None:
 def is_noticed(federation: Federation) -> bool:
     """Return whether the coordinator has taken notice of the folder as it is now."""
     with suppress(OSError):
-        told = federation.file(NOTICED).read_text("utf-8")
-        return told == state_of(federation.folder)
+        return federation.file(NOTICED).read_text("utf-8") == state_of(federation.folder)
     return False
 
 

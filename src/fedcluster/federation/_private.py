@@ -130,12 +130,12 @@ def _finish(folder: Path) -> None:
     if not (decided / GONE).is_file():  # there is nothing, or all of it has come to its place
         shutil.rmtree(decided, ignore_errors=True)
         return
-    told = json.loads((decided / GONE).read_text("utf-8"))
-    for name in told["new"]:
+    changes = json.loads((decided / GONE).read_text("utf-8"))
+    for name in changes["new"]:
         if (source := decided / "new" / name).exists():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             source.replace(folder / name)
-    for name in told["gone"]:
+    for name in changes["gone"]:
         (folder / name).unlink(missing_ok=True)
     (decided / GONE).unlink()
     shutil.rmtree(decided)

@@ -282,8 +282,8 @@ def _check_own(federation: Federation, path: Path, certificate: x509.Certificate
         raise InputError(f"{path} is not for the key in certificates/server.key")
     names = _names_of(certificate)
     if not {federation.host, f"*.{federation.host.partition('.')[2]}"} & {*names}:
-        told = ", ".join(names) or "nobody"
-        raise InputError(f"{path} is for {told}, and sites reach {federation.host}")
+        whom = ", ".join(names) or "nobody"
+        raise InputError(f"{path} is for {whom}, and sites reach {federation.host}")
     now = datetime.now(UTC)
     if not certificate.not_valid_before_utc <= now <= certificate.not_valid_after_utc:
         raise InputError(
@@ -349,7 +349,7 @@ def expiry_notice(federation: Federation) -> str:
         last = max(each.not_valid_after_utc for each in certificates(authority))
         handed = "each site its kit" if federation.has_flare else "certificates/ca.crt to all sites"
         more = f"{how} --new-authority, and hand {handed}"
-        notices.append(_notice(authority, last, more))
+        notices.append(notice_of(authority, more, last))
     return next(filter(None, notices), "")
 
 
@@ -383,12 +383,12 @@ def check_counts(path: Path, how: str) -> None:
         )
 
 
-def notice_of(path: Path, how: str) -> str:
-    """Return a line if a file's first certificate ends soon, or has ended; ``how`` renews it."""
-    return _notice(path, certificate_end(path), how)
+def notice_of(path: Path, how: str, end: datetime | None = None) -> str:
+    """Return a line if a certificate ends soon, or has ended; ``how`` renews it.
 
-
-def _notice(path: Path, end: datetime, how: str) -> str:
+    Without ``end``, it is the first certificate of the file.
+    """
+    end = end or certificate_end(path)
     left = end - datetime.now(UTC)
     if left > WARNING:
         return ""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -44,9 +45,19 @@ SILENT = 2
 ATTEMPTS = 3
 """How often a run is begun by itself, over restarts of the coordinator."""
 
-QUEUED, RUNNING = "queued", "running"
-DONE, FAILED, CANCELLED, INTERRUPTED = "done", "failed", "cancelled", "interrupted"
-GOING = {QUEUED, RUNNING}
+
+class State(StrEnum):
+    """What became of a run so far."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    INTERRUPTED = "interrupted"
+
+
+GOING = {State.QUEUED, State.RUNNING}
 """States of a run that has not ended."""
 
 RESULT = "result"
@@ -133,10 +144,11 @@ class Run:
     def load(cls, folder: Path) -> Run:
         """Return the run of a folder; what has ended is known by its outcome."""
         run, outcome = record_or(folder / "state.json", cls, cls()), outcome_of(folder)
-        state = run.state or INTERRUPTED
+        state = run.state or State.INTERRUPTED
         if outcome and run.state not in GOING:
-            kept = {CANCELLED, INTERRUPTED}
-            state = DONE if outcome["done"] else run.state if run.state in kept else FAILED
+            kept = {State.CANCELLED, State.INTERRUPTED}
+            failed = run.state if run.state in kept else State.FAILED
+            state = State.DONE if outcome["done"] else failed
         return replace(
             run,
             name=folder.name,
@@ -171,11 +183,16 @@ def run_folder(federation: Federation, name: str) -> Path:
     InputError
         If there is none of this name.
     """
-    folder = federation.file("runs", name) if RUN_NAME.fullmatch(name) else None
-    if folder is None or not (folder / "job.json").is_file():
+    if (folder := find_run(federation, name)) is None:
         known = ", ".join(run.name for run in runs(federation))
         raise InputError(f"there is no run {name!r}; there are: {known}")
     return folder
+
+
+def find_run(federation: Federation, name: str) -> Path | None:
+    """Return the folder of a run, None where there is no run of this name."""
+    folder = federation.file("runs", name)
+    return folder if RUN_NAME.fullmatch(name) and (folder / "job.json").is_file() else None
 
 
 def runs(federation: Federation) -> list[Run]:
@@ -351,15 +368,15 @@ class RunQueue:
         """Take up what was broken off, and begin to work."""
         for run in runs(self._carrier.federation):
             folder = self._folder(run.name)
-            if run.state == RUNNING and outcome_of(folder):
+            if run.state == State.RUNNING and outcome_of(folder):
                 _end(folder, run)
-            elif run.state == RUNNING and (folder / CANCEL).exists():
+            elif run.state == State.RUNNING and (folder / CANCEL).exists():
                 _end(folder, run, WAS_CANCELLED)
-            elif run.state == RUNNING and run.attempts >= ATTEMPTS:
+            elif run.state == State.RUNNING and run.attempts >= ATTEMPTS:
                 why = f"the coordinator ended {ATTEMPTS} times during the run"
-                _end(folder, run, why, INTERRUPTED)
-            elif run.state == RUNNING:
-                replace(run, state=QUEUED).save(folder)
+                _end(folder, run, why, State.INTERRUPTED)
+            elif run.state == State.RUNNING:
+                replace(run, state=State.QUEUED).save(folder)
                 LOGGER.info("run goes on after a restart", extra={"run": run.name})
         self._worker.start()
 
@@ -387,7 +404,7 @@ class RunQueue:
             except BaseException:
                 shutil.rmtree(folder, ignore_errors=True)
                 raise
-            run = Run(folder.name, QUEUED, operator, asked=_now())
+            run = Run(folder.name, State.QUEUED, operator, asked=_now())
             run.save(folder)
         self._woken.set()
         LOGGER.info("run is queued", extra={"run": run.name, "operator": operator})
@@ -404,14 +421,14 @@ class RunQueue:
         with self._change:
             folder = run_folder(self._carrier.federation, name)
             run = Run.load(folder)
-            if run.state == DONE:
+            if run.state == State.DONE:
                 raise InputError(
                     f"run {name!r} has ended; fetch its result with fedcluster federation result"
                 )
             if run.state not in GOING:
                 begin_anew(folder)
                 asked = run.operator or operator
-                Run(name, QUEUED, asked, asked=_now()).save(folder)
+                Run(name, State.QUEUED, asked, asked=_now()).save(folder)
         self._woken.set()
         return Run.load(folder)
 
@@ -429,7 +446,7 @@ class RunQueue:
             if run.state not in GOING:
                 raise InputError(f"run {name!r} is {run.state}; there is nothing to cancel")
             (folder / CANCEL).touch()
-            if run.state == QUEUED:
+            if run.state == State.QUEUED:
                 _end(folder, run, WAS_CANCELLED)
         LOGGER.info("run is cancelled", extra={"run": name})
         return Run.load(folder)
@@ -448,14 +465,14 @@ class RunQueue:
     def _next(self) -> Path | None:
         """Return the folder of the run that is next, which is running now."""
         with self._change:
-            waiting = [r for r in runs(self._carrier.federation) if r.state == QUEUED]
+            waiting = [r for r in runs(self._carrier.federation) if r.state == State.QUEUED]
             if not waiting:
                 return None
             run = min(waiting, key=lambda each: (not each.began, each.asked, each.name))
             folder = self._folder(run.name)
-            replace(run, state=RUNNING, began=run.began or _now(), attempts=run.attempts + 1).save(
-                folder
-            )
+            replace(
+                run, state=State.RUNNING, began=run.began or _now(), attempts=run.attempts + 1
+            ).save(folder)
             return folder
 
     def _carry_out(self, folder: Path) -> None:
@@ -529,8 +546,8 @@ def _fail(folder: Path, error: str) -> None:
 def _end(folder: Path, run: Run, error: str = "", state: str = "") -> Run:
     """Write down that a run has ended: as its outcome says, with an error where it has none."""
     _fail(folder, error)
-    how = CANCELLED if (folder / CANCEL).exists() else FAILED
-    state = state or (DONE if outcome_of(folder)["done"] else how)
+    how = State.CANCELLED if (folder / CANCEL).exists() else State.FAILED
+    state = state or (State.DONE if outcome_of(folder)["done"] else how)
     ended = replace(run, state=state, ended=_now(), rounds=exchanges(folder))
     ended.save(folder)
     return ended

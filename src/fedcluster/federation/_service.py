@@ -39,14 +39,13 @@ from fedcluster.federation._health import Health
 from fedcluster.federation._operators import Operator, operator_of, operators_log
 from fedcluster.federation._relaying import RELAY, Relaying
 from fedcluster.federation._runs import (
-    DONE,
     GOING,
     OPTIONS,
-    QUEUED,
     RESULT,
     Carrier,
     Run,
     RunQueue,
+    State,
     content_of,
     content_without,
     how_to_go_on,
@@ -204,7 +203,7 @@ class Service:
     def _show(self, request: Request, operator: Operator, body: Mapping[str, Any]) -> Response:
         run, folder = self._own(request, operator)
         content = {**asdict(run), "doing": self._doing(run)}
-        if run.state == DONE:
+        if run.state == State.DONE:
             content["outcome"] = outcome_of(folder)
         elif run.state not in GOING:
             content["advice"] = how_to_go_on(run, folder, "DIR")
@@ -212,9 +211,9 @@ class Service:
 
     def _doing(self, run: Run) -> str:
         """Return how far a run is."""
-        if run.state == QUEUED:
+        if run.state == State.QUEUED:
             before = [each for each in runs(self._federation) if each.state in GOING]
-            ahead = sum(each.state != QUEUED or each.asked < run.asked for each in before)
+            ahead = sum(each.state != State.QUEUED or each.asked < run.asked for each in before)
             return f"waiting for {ahead} other run{'s' * (ahead != 1)}" if ahead else "beginning"
         return f"{run.rounds} rounds done" if run.rounds else "waiting for the sites"
 
@@ -257,22 +256,22 @@ class Service:
         return await self._known(text)(request)
 
 
-def _relaying(asked: Mapping[str, Any], operator: Operator) -> Relaying:
+def _relaying(body: Mapping[str, Any], operator: Operator) -> Relaying:
     """Return the job of the sites behind a relay, which waits for questions."""
     if not operator.admin:
         raise InputError(f"operator {operator.name!r} may not relay: only administrators may")
-    parameters = dict(asked["parameters"])
+    parameters = dict(body["parameters"])
     steps = tuple(map(str, parameters.pop("steps")))
     return Relaying(**parameters, steps=steps)
 
 
-def _job(asked: Mapping[str, Any], folder: Path, operator: Operator) -> Job | Relaying:
+def _job(body: Mapping[str, Any], folder: Path, operator: Operator) -> Job | Relaying:
     """Return the job that a request asks for; the model that came with it lies in its folder."""
-    if asked["job"] == RELAY:
-        return _relaying(asked, operator)
-    if asked["job"] not in JOBS:
-        raise InputError(f"there is no job {asked['job']!r}; there are: {', '.join(JOBS)}")
-    parameters = dict(asked["parameters"])
+    if body["job"] == RELAY:
+        return _relaying(body, operator)
+    if body["job"] not in JOBS:
+        raise InputError(f"there is no job {body['job']!r}; there are: {', '.join(JOBS)}")
+    parameters = dict(body["parameters"])
     own = [parameters.get("algorithm"), *parameters.get("algorithms", ())]
     own += parameters.get("metrics", ())
     if any("." in str(name) for name in own) and not operator.admin:
@@ -280,13 +279,13 @@ def _job(asked: Mapping[str, Any], folder: Path, operator: Operator) -> Job | Re
             f"operator {operator.name!r} may not ask for code of one's own: only administrators "
             "may (fedcluster federation operator add --admin)"
         )
-    if "model" in asked:
+    if "model" in body:
         path = folder / MODEL
-        write_json(path, dict(asked["model"]))
+        write_json(path, dict(body["model"]))
         parameters["model"] = str(path)
     elif parameters.get("model") not in {None, "k-means", "mixture"}:
         raise InputError("the model must come with the request; no file of this machine is read")
-    return job_from_json(asked["job"], parameters)
+    return job_from_json(body["job"], parameters)
 
 
 async def _body(request: Request) -> dict[str, Any]:

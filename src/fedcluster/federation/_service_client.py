@@ -23,7 +23,7 @@ from fedcluster.errors import InputError, SiteError, first_cause
 from fedcluster.federation._folder import ADDRESS, Federation
 from fedcluster.federation._operators import TOKEN, own_token
 from fedcluster.federation._private import check_private, private_files
-from fedcluster.federation._runs import DONE, GOING, OPTIONS, check_options, run_folder
+from fedcluster.federation._runs import GOING, OPTIONS, State, check_options, run_folder
 from fedcluster.io._outputs import atomic_folder, json_text, write_json
 from fedcluster.jobs import JOBS, Job
 
@@ -127,10 +127,10 @@ class Coordinator:
         content = None if body is None else json_text(body).encode()
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
         try:
-            asked = self._client.build_request(method, path, content=content, headers=headers)
+            request = self._client.build_request(method, path, content=content, headers=headers)
             if self.federation is not None:  # whose certificate need not name this machine's number
-                asked.extensions["sni_hostname"] = self.federation.host
-            answer = self._client.send(asked)
+                request.extensions["sni_hostname"] = self.federation.host
+            answer = self._client.send(request)
         except httpx.TransportError as error:
             if isinstance(first_cause(error), ssl.SSLError):
                 raise InputError(
@@ -235,7 +235,7 @@ class Coordinator:
         except SiteError as error:
             gone = f"the coordinator at {self.address} has gone; when that is mended"
             raise SiteError(f"{gone}: {where}") from error
-        if run["state"] != DONE:
+        if run["state"] != State.DONE:
             here = f"run {self.folder} resume"
             raise SiteError(
                 f"{run['error']}; {str(run.get('advice', '')).replace('run DIR resume', here)}"

@@ -95,12 +95,13 @@ class FlareCarrier:
         """
         content = json.loads((folder / "job.json").read_text("utf-8"))
         with session(self.federation) as opened, TemporaryDirectory() as name:
-            given = [folder.name], content["sites"], content["quorum"]
-            job = write_flare_job(Path(name) / "job", *given)
+            sites, quorum = content["sites"], content["quorum"]
+            job = write_flare_job(Path(name) / "job", [folder.name], sites, quorum)
             try:
                 known = opened.submit_job(str(job))
             except Exception as error:
-                raise InputError(f"FLARE did not take the run: {_first_line(error)}") from error
+                why = " ".join(str(error).split())[:300]
+                raise InputError(f"FLARE did not take the run: {why}") from error
         (folder / JOB_ID).write_text(str(known), encoding="utf-8")
 
     def stop(self, folder: Path) -> None:
@@ -139,7 +140,3 @@ class FlareCarrier:
                 return sorted(client.name for client in opened.get_system_info().client_info)
         except (InputError, NoConnection) as error:
             raise SiteError("FLARE's server does not answer") from error
-
-
-def _first_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:300]

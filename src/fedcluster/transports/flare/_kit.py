@@ -238,8 +238,8 @@ def _provision(work: Path, file: Path) -> None:
         env={**os.environ, "HOME": str(work)},  # nothing is written to the user's own
     )
     if done.returncode or not list((work / MADE).glob("prod_*")):
-        said = " ".join((done.stdout + done.stderr).split())[-300:]
-        raise InputError(f"FLARE did not make the kits: {said}")
+        output = " ".join((done.stdout + done.stderr).split())[-300:]
+        raise InputError(f"FLARE did not make the kits: {output}")
 
 
 def kit_notice(kit: Path) -> str:

@@ -127,8 +127,9 @@ def harden(kit: Path, where: str) -> None:
     if kind == "admin":
         raise InputError(f"{kit} is the kit of a person: lock those of the sites and the server")
     resources = _read(local / "resources.json", local / "resources.json.default")
-    change = _locked_site if kind == "site" else _locked_server
-    write_json(local / "resources.json", change(resources, kit))
+    locked = _locked(resources, kind)
+    locked = locked if kind == "site" else _locked_server(locked, kit)
+    write_json(local / "resources.json", locked)
     write_json(local / "authorization.json", AUTHORIZATION)
     write_json(local / "comm_config.json", COMMUNICATION)
     write_json(local / ABOUT, {WHERE[kind]: where})
@@ -156,7 +157,9 @@ def _read(*paths: Path) -> dict[str, Any]:
     raise InputError(f"{paths[0]} does not exist")
 
 
-def _locked(resources: Mapping[str, Any], kind: str, dropped: str) -> dict[str, Any]:
+def _locked(resources: Mapping[str, Any], kind: str) -> dict[str, Any]:
+    """Return the resources of a kit without logs that are sent or received, and one class."""
+    dropped = {"site": "site_log_streamer", "server": "log_receiver"}[kind]
     components = [each for each in resources.get("components", []) if each.get("id") != dropped]
     return {
         **resources,
@@ -167,13 +170,8 @@ def _locked(resources: Mapping[str, Any], kind: str, dropped: str) -> dict[str, 
     }
 
 
-def _locked_site(resources: Mapping[str, Any], _kit: Path) -> dict[str, Any]:
-    return _locked(resources, "site", "site_log_streamer")
-
-
-def _locked_server(resources: Mapping[str, Any], kit: Path) -> dict[str, Any]:
-    """Return a server's resources: no logs received, storage in the kit, one run at a time."""
-    locked = _locked(resources, "server", "log_receiver")
+def _locked_server(locked: Mapping[str, Any], kit: Path) -> dict[str, Any]:
+    """Return a server's resources: storage in the kit, one run at a time."""
     store = kit.resolve() / "storage"
     servers = [{**each, "heart_beat_timeout": MOST_SILENT} for each in locked.get("servers", [{}])]
     arguments: dict[str, dict[str, Any]] = {
@@ -206,13 +204,13 @@ def lacking(kit: Path) -> list[str]:
     kind = kind_of(kit)
     if kind == "admin":
         raise InputError(f"{kit} is the kit of a person, which has no locks")
-    return [
-        *_lacking_resources(kit, kind),
-        *_lacking_rights(kit),
-        *_lacking_communication(kit),
-        *_lacking_place(kit, kind),
-        *_lacking_privacy(kit),
-    ]
+    missing: list[str] = []
+    for check in CHECKS:
+        try:
+            missing.extend(check(kit, kind))
+        except InputError as error:  # a file that cannot be read
+            missing.append(str(error))
+    return missing
 
 
 def check_locks(kit: Path) -> None:
@@ -232,11 +230,7 @@ def check_locks(kit: Path) -> None:
 
 def _lacking_resources(kit: Path, kind: str) -> Iterator[str]:
     path = "local/resources.json"
-    try:
-        resources = _read(kit / path)
-    except InputError as error:
-        yield str(error)
-        return
+    resources = _read(kit / path)
     if resources.get("class_list_enforcement_mode") != "enforce":
         yield f'{path}: class_list_enforcement_mode must be "enforce"'
     if resources.get("class_allow_list") != [CLASSES[kind]]:
@@ -268,43 +262,31 @@ def _lacking_storage(resources: Mapping[str, Any], path: str) -> Iterator[str]:
         yield f"{path}: heart_beat_timeout must be at most {MOST_SILENT} s"
 
 
-def _lacking_rights(kit: Path) -> Iterator[str]:
+def _lacking_rights(kit: Path, _kind: str) -> Iterator[str]:
     path = "local/authorization.json"
-    try:
-        permissions = _read(kit / path).get("permissions")
-    except InputError as error:
-        yield str(error)
-        return
+    permissions = _read(kit / path).get("permissions")
     if not isinstance(permissions, dict):
         yield f"{path}: there are no permissions"
         return
     for role in sorted({*ROLES, *permissions}):
-        given = permissions.get(role)
-        rights = given if isinstance(given, dict) else {}
+        entry = permissions.get(role)
+        rights = entry if isinstance(entry, dict) else {}
         for right in NEVER if role == "lead" else (*NEVER, "submit_job"):
             if rights.get(right) != "none":
                 yield f'{path}: {right} of {role} must be "none"'
 
 
-def _lacking_communication(kit: Path) -> Iterator[str]:
+def _lacking_communication(kit: Path, _kind: str) -> Iterator[str]:
     path = "local/comm_config.json"
-    try:
-        told = _read(kit / path)
-    except InputError as error:
-        yield str(error)
-        return
-    if told.get("internal") != COMMUNICATION["internal"]:
+    communication = _read(kit / path)
+    if communication.get("internal") != COMMUNICATION["internal"]:
         yield f"{path}: internal must be {json.dumps(COMMUNICATION['internal'])}"
-    if told.get("allow_adhoc_conns") is not False:
+    if communication.get("allow_adhoc_conns") is not False:
         yield f"{path}: allow_adhoc_conns must be false"
 
 
 def _lacking_place(kit: Path, kind: str) -> Iterator[str]:
-    try:
-        place = place_of(kit, kind)
-    except InputError as error:
-        yield str(error)
-        return
+    place = place_of(kit, kind)
     if kind == "site" and place.resolve().is_relative_to(kit.resolve()):
         yield f"local/{ABOUT}: the site file is in the kit, whose files FLARE may show: move it out"
     if (kit / "local" / "custom").exists():
@@ -329,7 +311,7 @@ def place_of(kit: Path, kind: str) -> Path:
     return place
 
 
-def _lacking_privacy(kit: Path) -> Iterator[str]:
+def _lacking_privacy(kit: Path, _kind: str) -> Iterator[str]:
     """Yield what others of the machine may do: change the kit, or read its keys."""
     inner = [kit, *(path for name in ("startup", "local") for path in (kit / name).rglob("*"))]
     for path in [*inner, kit / "startup", kit / "local"]:
@@ -340,6 +322,16 @@ def _lacking_privacy(kit: Path) -> Iterator[str]:
             yield f"{path} belongs to another user"
         elif about.st_mode & 0o077:
             yield f"other users may read or change {path}: chmod go-rwx"
+
+
+CHECKS = (
+    _lacking_resources,
+    _lacking_rights,
+    _lacking_communication,
+    _lacking_place,
+    _lacking_privacy,
+)
+"""What each yields is a lock that a kit lacks."""
 
 
 def write_flare_job(

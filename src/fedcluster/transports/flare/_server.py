@@ -17,11 +17,10 @@ from fedcluster.engines._exchange import NoReplyError, RetryingTransport, Thread
 from fedcluster.engines._progress_log import PROGRESS, note
 from fedcluster.engines._remote import RemoteEngine
 from fedcluster.errors import InputError
-from fedcluster.federation._conduct import attempt, believed_of
+from fedcluster.federation._conduct import engine_over, run_job, terms_of
 from fedcluster.federation._folder import CANCEL, Federation
 from fedcluster.federation._private import private_files
-from fedcluster.federation._runs import outcome_of
-from fedcluster.secure._engine import SecureEngine
+from fedcluster.federation._runs import find_run, outcome_of
 from fedcluster.transports.flare._locks import TOPIC, check_locks, place_of
 
 GRACE = 30.0
@@ -93,14 +92,7 @@ def flare_engine(
         grace=min(GRACE, deadline),
         look_around=LOOK_AROUND,
     )
-    engine = SecureEngine if content.get("secure", False) else RemoteEngine
-    return engine(
-        exchanges,
-        sites,
-        quorum=content["quorum"],
-        permit=content.get("permit"),
-        believed=believed_of(content),
-    )
+    return engine_over(exchanges, sites, **terms_of(content))
 
 
 class RunController(Controller):
@@ -136,7 +128,7 @@ class RunController(Controller):
             return
         caller = FlareCaller(fl_ctx.get_engine())
         for name in map(str, self._runs):
-            folder = run_folder(self._federation, name)
+            folder = find_run(self._federation, name)
             if folder is None:
                 self.log_error(fl_ctx, "the job names a run that the federation does not have")
                 continue
@@ -154,12 +146,6 @@ class RunController(Controller):
         """Take no note of the result of a task: there are none."""
 
 
-def run_folder(federation: Federation, name: str) -> Path | None:
-    """Return the folder of a run that a job was written for, None where there is none."""
-    jobs = federation.file("runs").glob("*/job.json")
-    return next((path.parent for path in jobs if path.parent.name == name), None)
-
-
 def carry_out(caller: FlareCaller, folder: Path, abort_signal: Signal) -> str:
     """Carry out the run in a folder; return its error, if any."""
 
@@ -172,4 +158,4 @@ def carry_out(caller: FlareCaller, folder: Path, abort_signal: Signal) -> str:
         )
 
     with private_files():
-        return attempt(connect, folder)
+        return run_job(connect, folder)

@@ -35,6 +35,7 @@ from fedcluster.federation import _conduct as conducting
 from fedcluster.federation._folder import CANCEL, Federation
 from fedcluster.federation._lifecycle import RevokedSites
 from fedcluster.federation._private import private_files
+from fedcluster.federation._runs import find_run
 from fedcluster.transports.flower import _launcher as launcher
 from fedcluster.transports.flower import _programs as programs
 from fedcluster.transports.flower._coordinator import access_by
@@ -69,35 +70,27 @@ def main() -> None:
     token, secret = sys.stdin.read().split("\n")
     access = access_by(federation, secret.encode())
     with private_files(), programs.task(access, token, TRIES) as runtime:
-        given = runtime.PullTaskInput(PullTaskInputRequest())
-        TaskIdentity.task_id, TaskIdentity.run_id = given.task_id, given.run.run_id
-        TaskIdentity.node_id = given.context.node_id
-        run, grid = run_from_proto(given.run), RunGrid(runtime)
+        task_input = runtime.PullTaskInput(PullTaskInputRequest())
+        TaskIdentity.task_id, TaskIdentity.run_id = task_input.task_id, task_input.run.run_id
+        TaskIdentity.node_id = task_input.context.node_id
+        run, grid = run_from_proto(task_input.run), RunGrid(runtime)
         grid.set_run(run)
-        folder = run_folder(federation, str(run.override_config.get("job")))
-        error = attempt(grid, folder) if folder else "the run has no job in the federation's folder"
+        folder = find_run(federation, str(run.override_config.get("job")))
+        error = run_job(grid, folder) if folder else "the run has no job in the federation's folder"
         how = SubStatus.FAILED if error else SubStatus.COMPLETED
         push_task_output(runtime, None, how, error)
 
 
-def run_folder(federation: Federation, name: str) -> Path | None:
-    """Return the folder of a run that a job was written for, None where there is none."""
-    jobs = federation.file("runs").glob("*/job.json")
-    return next((path.parent for path in jobs if path.parent.name == name), None)
-
-
-def attempt(grid: Grid, folder: Path) -> str:
+def run_job(grid: Grid, folder: Path) -> str:
     """Carry out the job in a folder and write its outcome there; return its error, if any."""
 
     def connect(content: Mapping[str, Any]) -> RemoteEngine:
-        heard = partial(_note_heard, folder / PROGRESS)
+        def heard(site: str) -> None:
+            note(folder / PROGRESS, heard=site)
+
         return engine_for(grid, content, (folder / CANCEL).exists, heard, folder.parents[1])
 
-    return conducting.attempt(connect, folder, _reason)
-
-
-def _note_heard(path: Path, site: str) -> None:
-    note(path, heard=site)
+    return conducting.run_job(connect, folder, _reason)
 
 
 def _reason(error: Exception) -> str:
@@ -125,22 +118,19 @@ def engine_for(
         If too few sites are connected that say their names themselves.
     """
     deadline = content["deadline"]
-    told = {int(node): name for node, name in content["nodes"].items()}
-    nodes = {node: name for node, name in told.items() if name in content["sites"]}
+    known = {int(node): name for node, name in content["nodes"].items()}
+    nodes = {node: name for node, name in known.items() if name in content["sites"]}
     if content["insecure"]:
         nodes = discover_nodes(grid, content["sites"], deadline)
         lacking = sorted(set(content["sites"]) - set(nodes.values()))
         enough = content["quorum"] or len(content["sites"])
         if len(nodes) < enough:
             raise SiteError(f"not connected: {', '.join(lacking)}; {enough} sites are needed")
-    terms = {"quorum": content["quorum"], "permit": content.get("permit")}
-    terms["believed"] = conducting.believed_of(content)
-    terms["secure"] = content.get("secure", False)
     how: dict[str, Any] = {"deadline": deadline, "cancelled": cancelled, "heard": heard}
     if home is not None and not content["insecure"]:
         how["revoked"] = RevokedSites(home, nodes.values())
         how["now"] = partial(nodes_now, home / "flower", nodes)
-    return flower_engine(grid, nodes, **how, **terms)
+    return flower_engine(grid, nodes, **how, **conducting.terms_of(content))
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import subprocess
 import sys
@@ -27,6 +26,7 @@ from flwr.supercore.constant import TaskType
 from flwr.supercore.control import ControlHttpClient
 from flwr.supercore.fab import Fab
 
+from fedcluster._records import load_record
 from fedcluster.errors import InputError, SiteError
 from fedcluster.federation._folder import Federation
 from fedcluster.federation._private import private_files, running
@@ -125,14 +125,11 @@ def registered_nodes(federation: Federation) -> dict[int, str]:
     InputError
         If the federation was never started.
     """
-    try:
-        content = json.loads(federation.file("flower", NODES).read_text("utf-8"))
-        return {int(node): str(name) for name, node in content.items()}
-    except (OSError, ValueError) as error:
-        folder = federation.folder
-        raise InputError(
-            f"{folder} is not started: run fedcluster federation start {folder}"
-        ) from error
+    path, folder = federation.file("flower", NODES), federation.folder
+    if not path.exists():
+        raise InputError(f"{folder} is not started: run fedcluster federation start {folder}")
+    nodes = load_record(path, dict[str, list[int]])
+    return {own[0]: site for site, own in nodes.items() if own and own[0]}
 
 
 def carry_out(carrier: FlowerCarrier, before_end: Callable[[], object]) -> None:

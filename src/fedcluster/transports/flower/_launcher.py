@@ -180,8 +180,8 @@ class FleetOnly:
     def _is_allowed(self, scope: Scope) -> bool:
         if scope["type"] == "http" and str(scope["path"]).startswith(FOR_SITES):
             return True
-        given = dict(scope["headers"]).get(SECRET.encode(), b"")
-        return _is_here(scope) and hmac.compare_digest(given, self._secret)
+        shown = dict(scope["headers"]).get(SECRET.encode(), b"")
+        return _is_here(scope) and hmac.compare_digest(shown, self._secret)
 
 
 def _is_here(scope: Scope) -> bool:
@@ -202,14 +202,14 @@ def standing_of(headers: Mapping[bytes, bytes], path: Path) -> bytes:
     key, at, signature = (headers.get(name.encode(), b"")[:4096] for name in SIGNED)
     try:
         known = json.loads(path.read_text("utf-8"))
-        told = known[hashlib.sha256(der := base64.b64decode(key, validate=True)).hexdigest()]
+        status = known[hashlib.sha256(der := base64.b64decode(key, validate=True)).hexdigest()]
         public: Any = load_der_public_key(der)
-        given = base64.b64decode(signature, validate=True)
-        public.verify(given, STANDING.encode() + at, ec.ECDSA(SHA256()))
+        signed = base64.b64decode(signature, validate=True)
+        public.verify(signed, STANDING.encode() + at, ec.ECDSA(SHA256()))
         late = abs(time.time() - float(at)) > CLOCKS
     except Exception:  # whatever is wrong with it, it is not the key of a site
         return b"unknown"
-    return b"unknown" if late else str(told).encode()
+    return b"unknown" if late else str(status).encode()
 
 
 class FreshCertificate:

@@ -235,7 +235,7 @@ def is_healthy(
     except httpx.TransportError as error:
         why = first_cause(error)
         if isinstance(why, ssl.SSLCertVerificationError):
-            raise InputError(distrust(why, address, authority)) from error
+            raise InputError(tls_error(why, address, authority)) from error
         if isinstance(why, ssl.SSLError):
             raise InputError(f"the coordinator at {address} does not encrypt: {why}") from error
         if authority is None and isinstance(error, httpx.RemoteProtocolError | httpx.ReadError):
@@ -426,7 +426,7 @@ def task(access: Access, token: str, max_tries: int) -> Iterator[RuntimeHttpClie
         runtime.close()
 
 
-def distrust(why: ssl.SSLCertVerificationError, address: str, authority: Path | None) -> str:
+def tls_error(why: ssl.SSLCertVerificationError, address: str, authority: Path | None) -> str:
     """Return why a coordinator's certificate is not believed, and what to do.
 
     Dates and names are those of the certificate that was not believed: whoever answers wrote them.

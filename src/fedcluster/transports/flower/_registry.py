@@ -6,11 +6,10 @@ goes on, `nodes_now` says by which nodes it reaches the sites that it began with
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from flwr.proto.control_pb2 import (
 from flwr.supercore.control import ControlHttpClient
 from flwr.supercore.primitives.asymmetric import bytes_to_public_key, public_key_to_bytes
 
+from fedcluster._records import record_or
 from fedcluster.errors import InputError
 from fedcluster.federation._certificates import REMOVED, accepted_keys, former_keys, key_digest
 from fedcluster.federation._folder import Federation
@@ -43,8 +43,8 @@ LOOK = 0.5
 AGAIN = 5.0
 """Seconds between two questions whether a site has used its new key, or a run has ended."""
 
-NODES, NEXT, STANDING = "nodes.json", "next-nodes.json", "standing.json"
-"""Files in ``flower``: the node of each site, that of its new key, and how each key stands."""
+NODES, STANDING = "nodes.json", "standing.json"
+"""Files in ``flower``: the nodes of each site, of its key and of its new one; how keys stand."""
 
 DAY = 86_400.0
 """Seconds between two lines about a certificate that ends soon."""
@@ -94,7 +94,8 @@ class Registry:
         spoken = time.monotonic()  # the command that starts has just done so
         while not ended.wait(LOOK):
             try:
-                if self._is_due():
+                waited = self._waits and time.monotonic() - self._asked > AGAIN
+                if waited or self._seen != state_of(self._folder):
                     self.update()
                 if time.monotonic() - spoken > DAY:
                     spoken = time.monotonic()
@@ -104,52 +105,43 @@ class Registry:
                 LOGGER.warning("the sites' keys stay as they are: %s", error)
                 ended.wait(AGAIN)
 
-    def _is_due(self) -> bool:
-        waited = self._waits and time.monotonic() - self._asked > AGAIN
-        return waited or self._seen != state_of(self._folder)
-
     def update(self) -> None:
         """Let Flower know the keys that count, and no others."""
         seen, self._asked = state_of(self._folder), time.monotonic()
         federation = Federation.load(self._folder)
-        nodes: dict[str, dict[str, int]] = {NODES: {}, NEXT: {}}
+        nodes: dict[str, list[int]] = {}
         if not federation.insecure:
             with closing(programs.client(ControlHttpClient, self._access, 3)) as control:
                 nodes, self._waits = _registered(federation, control)
-        for name, content in nodes.items():
-            write_json(federation.file("flower", name), content)
-        write_json(federation.file("flower", STANDING), standing(federation))
+        write_json(federation.file("flower", NODES), nodes)
+        write_json(federation.file("flower", STANDING), key_status(federation))
         take_notice(federation.folder, seen)
         self._seen = seen
 
 
 def _registered(
     federation: Federation, control: ControlHttpClient
-) -> tuple[dict[str, dict[str, int]], bool]:
+) -> tuple[dict[str, list[int]], bool]:
     """Register and unregister keys; return the nodes, and whether something is waited for."""
     here = {
         bytes(node.public_key): node
         for node in control.ListNodes(ListNodesRequest()).nodes_info
         if node.status != "unregistered"
     }
-    nodes: dict[str, dict[str, int]] = {NODES: {}, NEXT: {}}
     keys = accepted_keys(federation.folder, federation.sites)
+    nodes: dict[str, list[int]] = {site: [] for site in keys}
     for site, own in keys.items():
-        for file, key in zip((NODES, NEXT), own, strict=False):
+        for key in own:
             node = here.get(public_key_to_bytes(key))
-            number = node.node_id if node else _register(control, site, key)
-            nodes[file] |= {site: number} if number else {}
+            nodes[site].append(node.node_id if node else _register(control, site, key))
     kept = {public_key_to_bytes(key) for own in keys.values() for key in own}
     waits = _unregister(federation, control, {k: n.node_id for k, n in here.items()}, kept)
-    used = [site for site, node in nodes[NEXT].items() if _is_online(here.values(), node)]
+    online = {node.node_id for node in here.values() if node.status == "online"}
+    used = [site for site, own in nodes.items() if online.intersection(own[1:])]
     if used:
         promote(federation.folder, used)
         LOGGER.info("sites with a new key: %s", ", ".join(used))
-    return nodes, waits or bool(nodes[NEXT])
-
-
-def _is_online(nodes: Iterable[Any], number: int) -> bool:
-    return any(node.node_id == number and node.status == "online" for node in nodes)
+    return nodes, waits or any(any(own[1:]) for own in nodes.values())
 
 
 def _register(control: ControlHttpClient, site: str, key: ec.EllipticCurvePublicKey) -> int:
@@ -184,9 +176,9 @@ def _still_asked(
     """Return the keys of removed sites that runs, which go on, still ask."""
     former = former_keys(federation.folder)
     removed = {
-        key: told.site
+        key: known.site
         for key in surplus
-        if (told := former.get(_digest(key))) and told.why == REMOVED
+        if (known := former.get(_digest(key))) and known.why == REMOVED
     }
     if not removed:
         return set()
@@ -202,23 +194,23 @@ def _digest(key: bytes) -> str:
 
 def _asked_now(federation: Federation, control: ControlHttpClient) -> set[str]:
     """Return the sites that runs, which go on, ask."""
-    told = control.ListRuns(ListRunsRequest(limit=RUNS)).run_dict.values()
-    running = {run.run_id for run in told if run.status.status != "finished"}
+    latest = control.ListRuns(ListRunsRequest(limit=RUNS)).run_dict.values()
+    running = {run.run_id for run in latest if run.status.status != "finished"}
     asked: set[str] = set()
     for file in federation.file("runs").glob("*/flower-run"):
-        with suppress(OSError, ValueError):
-            if int(file.read_text("utf-8")) in running:
-                asked.update(json.loads((file.parent / "job.json").read_text("utf-8"))["sites"])
+        if record_or(file, int, 0) in running:
+            job = record_or(file.with_name("job.json"), dict[str, Any], {})
+            asked.update(job.get("sites", ()))
     return asked
 
 
-def standing(federation: Federation) -> dict[str, str]:
+def key_status(federation: Federation) -> dict[str, str]:
     """Return how each key stands, by its SHA-256, for whoever shows that he has it."""
-    told = {
+    former = {
         digest: f"{key.why} on {key.at}" for digest, key in former_keys(federation.folder).items()
     }
     keys = {} if federation.insecure else accepted_keys(federation.folder, federation.sites)
-    return told | {key_digest(key): KNOWN for own in keys.values() for key in own}
+    return former | {key_digest(key): KNOWN for own in keys.values() for key in own}
 
 
 def nodes_now(home: Path, begun: Mapping[int, str]) -> dict[str, list[int]]:
@@ -232,9 +224,7 @@ def nodes_now(home: Path, begun: Mapping[int, str]) -> dict[str, list[int]]:
         The site behind each node that a run began with.
     """
     nodes = {site: [node] for node, site in begun.items()}
-    for name in (NODES, NEXT):
-        with suppress(OSError, ValueError):
-            told = json.loads((home / name).read_text("utf-8"))
-            for site in told.keys() & nodes.keys():
-                nodes[site].append(int(told[site]))
+    known = record_or(home / NODES, dict[str, list[int]], {})
+    for site in known.keys() & nodes.keys():
+        nodes[site] += filter(None, known[site])
     return nodes

@@ -189,7 +189,7 @@ def connected(
     Flower refuses a key that is connected already, and one that was killed counts as connected
     until its heart has not been heard for a while. So a site that was connected once is patient.
     """
-    home, told = folder / "flower", False
+    home, waits = folder / "flower", False
     mark, credentials = home / "connected", Credentials(membership, folder)
     end = time.monotonic() + (FORGOTTEN if mark.exists() else 0)
     while True:
@@ -202,12 +202,12 @@ def connected(
                 yield supernode
                 return
             refused = programs.REFUSED in supernode.printed()
-            how = credentials.standing() if refused else ""
+            how = credentials.key_status() if refused else ""
             if not refused or how not in {"", KNOWN} or began > end:
                 raise InputError(_why_refused(supernode, membership, how, before=mark.exists()))
-        if not told:
+        if not waits:
             say("the site's earlier program still counts as connected; waiting")
-        told = True
+        waits = True
         time.sleep(1)
 
 
@@ -226,14 +226,14 @@ def _why_refused(
     supernode: ManagedProcess, membership: Membership, how: str, *, before: bool
 ) -> str:
     """Return why a SuperNode ended before it was connected, now or ever."""
-    said, where = supernode.printed(), f"see {supernode.log}"
+    printed, where = supernode.printed(), f"see {supernode.log}"
     if why := why_not_let_in(how):
         pass
-    elif programs.REFUSED in said and before:
+    elif programs.REFUSED in printed and before:
         why = "another program with this site's key is connected, or the key is not known any more"
-    elif programs.REFUSED in said:
+    elif programs.REFUSED in printed:
         why = "the coordinator does not know this site's key; ask for the site's folder anew"
-    elif programs.UNSIGNED in said:
+    elif programs.UNSIGNED in printed:
         why = (
             "the coordinator refuses this site's signature; set the clocks of both machines, of "
             "which this one may be 5 s fast or 5 minutes slow, and no more"
@@ -261,14 +261,14 @@ class Credentials:
         self._authority = membership.authority(folder)
         self._changed = False
 
-    def standing(self, key: Path | None = None) -> str:
+    def key_status(self, key: Path | None = None) -> str:
         """Return how the site's key, or another one, stands at the coordinator."""
         key = key or self._key
-        return "" if self._insecure else standing(self._coordinator, self._authority, key)
+        return "" if self._insecure else key_status(self._coordinator, self._authority, key)
 
     def take_new_key(self) -> None:
         """Let the key that waits take the place of the site's, if the coordinator knows it."""
-        if self._next.exists() and self.standing(self._next) == KNOWN:
+        if self._next.exists() and self.key_status(self._next) == KNOWN:
             self._next.replace(self._key)
 
     @contextmanager
@@ -309,7 +309,7 @@ class Credentials:
         """
         if self._changed:
             return "as its key, or who vouches for the coordinator, is another"
-        how = self.standing()
+        how = self.key_status()
         if how not in {"", KNOWN, UNKNOWN}:
             raise InputError(f"{self._coordinator} has ended it: {why_not_let_in(how)}")
         return f"as Flower's program has ended: {supernode.complaint()}"
@@ -344,7 +344,7 @@ def answer_one(access: Access, token: str, app: ClientApp) -> None:
         LOGGER.warning("a question was lost, its run may have ended: %s", type(error).__name__)
 
 
-def standing(address: str, authority: Path | None, key: Path) -> str:
+def key_status(address: str, authority: Path | None, key: Path) -> str:
     """Return how a key stands: known, unknown, or why and since when it does not count.
 
     Parameters
@@ -368,8 +368,8 @@ def standing(address: str, authority: Path | None, key: Path) -> str:
         reply = programs.get(address, launcher.STANDING, authority, headers=_signed(private))
     except (OSError, ValueError, InputError, httpx.TransportError):
         return ""
-    told = reply.text[:100] if reply.status_code == 200 else ""
-    return told if told.isascii() and told.isprintable() else ""
+    status = reply.text[:100] if reply.status_code == 200 else ""
+    return status if status.isascii() and status.isprintable() else ""
 
 
 def _signed(key: ec.EllipticCurvePrivateKey) -> dict[str, str]:
@@ -377,11 +377,11 @@ def _signed(key: ec.EllipticCurvePrivateKey) -> dict[str, str]:
     now = f"{time.time():.0f}"
     der = key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     signature = key.sign((launcher.STANDING + now).encode(), ec.ECDSA(SHA256()))
-    told = (base64.b64encode(der).decode(), now, base64.b64encode(signature).decode())
-    return dict(zip(launcher.SIGNED, told, strict=True))
+    values = (base64.b64encode(der).decode(), now, base64.b64encode(signature).decode())
+    return dict(zip(launcher.SIGNED, values, strict=True))
 
 
-def why_not_let_in(told: str) -> str:
+def why_not_let_in(status: str) -> str:
     """Return what to say of a key that was refused.
 
     Examples
@@ -389,15 +389,15 @@ def why_not_let_in(told: str) -> str:
     >>> why_not_let_in("revoked on 2026-11-22T20:00:00+00:00")
     "this site's key was revoked on 2026-11-22T20:00:00+00:00; ask the coordinator for a new one"
     """
-    if told == KNOWN:
+    if status == KNOWN:
         return (
             "another program with this site's key is connected: its folder was copied, or is in "
             "use twice; end one of them, or ask the coordinator for a new key"
         )
-    if told.startswith(("revoked", "replaced")):
-        return f"this site's key was {told}; ask the coordinator for a new one"
-    if told.startswith("removed"):
-        return f"the coordinator has this site {told}"
-    if told == UNKNOWN:
+    if status.startswith(("revoked", "replaced")):
+        return f"this site's key was {status}; ask the coordinator for a new one"
+    if status.startswith("removed"):
+        return f"the coordinator has this site {status}"
+    if status == UNKNOWN:
         return "the coordinator does not know this site's key; ask for the site's folder anew"
     return ""

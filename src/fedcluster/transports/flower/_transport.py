@@ -21,8 +21,8 @@ from fedcluster.engines._reply_validation import NOTHING_STATED, Believed
 from fedcluster.engines._responder import Responder
 from fedcluster.engines._turns import Turns
 from fedcluster.engines._wire import PROTOCOL, WireError, pack, unpack
+from fedcluster.federation._conduct import engine_over
 from fedcluster.federation._reloading import ReloadingSite
-from fedcluster.secure._engine import SecureEngine
 
 KIND = "query"
 KEY = "fedcluster"
@@ -81,8 +81,9 @@ def flower_engine(
     """
     carrier = FlowerCarrier(grid, nodes, now)
     transport = RetryingTransport(carrier, deadline, cancelled, heard, revoked=revoked)
-    engine = SecureEngine if secure else RemoteEngine
-    return engine(transport, nodes.values(), quorum=quorum, permit=permit, believed=believed)
+    return engine_over(
+        transport, nodes.values(), quorum=quorum, permit=permit, believed=believed, secure=secure
+    )
 
 
 class FlowerCarrier:
@@ -195,8 +196,8 @@ def discover_nodes(grid: Grid, sites: Iterable[str], deadline: float) -> dict[in
         came, _ = RetryingTransport(FlowerCarrier(grid, new), min(5.0, deadline)).exchange(
             dict.fromkeys(new.values(), question), len(new)
         )
-        told = {int(node): _name(reply) for node, reply in came.items()}
-        names |= {node: name for node, name in told.items() if name in wanted}
+        answered = {int(node): _name(reply) for node, reply in came.items()}
+        names |= {node: name for node, name in answered.items() if name in wanted}
         time.sleep(POLL)
     return names
 
