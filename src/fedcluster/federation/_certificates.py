@@ -82,7 +82,7 @@ class Authority:
     def make(cls, days: int = AUTHORITY_DAYS) -> Authority:
         """Make a new authority."""
         key = ec.generate_private_key(ec.SECP384R1())
-        subject = _common_name(AUTHORITY)
+        subject = common_name(AUTHORITY)
         builder = _builder(subject, subject, key.public_key(), key.public_key(), days)
         return cls(key, _for(builder, is_authority=True).sign(key, hashes.SHA384()))
 
@@ -129,7 +129,7 @@ class Authority:
         own : bool, default=True
             Whether it is for the loopback numbers, too.
         """
-        subject, issuer = _common_name(hosts[0]), self.certificate.subject
+        subject, issuer = common_name(hosts[0]), self.certificate.subject
         last = self.certificate.not_valid_after_utc
         builder = _builder(subject, issuer, key, self.key.public_key(), days, last)
         server = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
@@ -174,6 +174,11 @@ def site_key() -> tuple[bytes, bytes]:
     return private, key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
 
 
+def chain_pem(chain: Iterable[x509.Certificate]) -> bytes:
+    """Return certificates as a file holds them."""
+    return b"".join(each.public_bytes(Encoding.PEM) for each in chain)
+
+
 def private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     """Return a private key as its file holds it."""
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
@@ -211,7 +216,8 @@ def _for(builder: x509.CertificateBuilder, *, is_authority: bool) -> x509.Certif
     return builder.add_extension(basic, True).add_extension(usage, True)
 
 
-def _common_name(name: str) -> x509.Name:
+def common_name(name: str) -> x509.Name:
+    """Return the name of a certificate's owner."""
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name[:64])])
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -12,10 +12,13 @@ from typing import Any
 
 from fedcluster._artefacts import result_of, write_job
 from fedcluster._report._messages import few_line, groups_line, influence_line, limit_line
-from fedcluster.core import Engine, SiteInfo
-from fedcluster.engines._recorder import RecordedEngine
-from fedcluster.engines._remote import RemoteEngine, Transport
-from fedcluster.engines._reply_validation import NOTHING_STATED, Believed
+from fedcluster.core import Engine
+from fedcluster.engines._believed import NOTHING_STATED, Believed
+from fedcluster.engines._exchange import Exchanges
+from fedcluster.engines._forgetting import ForgettingEngine
+from fedcluster.engines._recorded import RecordedEngine
+from fedcluster.engines._remote import RemoteEngine
+from fedcluster.engines._watched import PROGRESS, WatchedEngine
 from fedcluster.engines._wire import WireError
 from fedcluster.errors import CancelledError, HeldBackError, InputError, SiteError
 from fedcluster.federation._bounds import FIRST_ROWS, first_rows, keep_first_rows
@@ -126,7 +129,8 @@ def conduct(engine: RemoteEngine, content: Mapping[str, Any], folder: Path) -> d
     with _first_rows_kept(engine, content):
         report = execute(job, watched, columns=columns, enough=_enough(job, content))
     sites, members = engine.introduce(), {site.name for site in report.sites}
-    _write_log_heads(folder, sites)
+    heads = {site.name: site.log for site in sites if len(site.log) == HASH_DIGITS}
+    write_json(folder / "log-heads.json", heads)  # by which a change of a log would be noticed
     answered = tuple(site for site in sites if site.name in members)
     report = replace(report, sites=answered, refusals=tuple(engine.refusals))
     out, doubts = Path(content["out"]), _doubts(report)
@@ -181,12 +185,6 @@ def _watched(engine: RemoteEngine, content: Mapping[str, Any], folder: Path) -> 
     forgets = earlier and (Path(earlier["run"]) / "communication_rounds", earlier["site"])
     recorded = RecordedEngine(engine, folder / "communication_rounds", forgets)
     return WatchedEngine(recorded, folder / PROGRESS, engine.refusals)
-
-
-def _write_log_heads(folder: Path, sites: Sequence[SiteInfo]) -> None:
-    """Write the hash of the last line of each site's log, by which a change would be noticed."""
-    heads = {site.name: site.log for site in sites if len(site.log) == HASH_DIGITS}
-    write_json(folder / "log-heads.json", heads)
 
 
 @contextmanager

@@ -12,7 +12,6 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
-from cryptography.x509.oid import NameOID
 
 from fedcluster.errors import InputError
 from fedcluster.federation._certificates import (
@@ -20,6 +19,8 @@ from fedcluster.federation._certificates import (
     DAYS,
     Authority,
     alternative_names,
+    chain_pem,
+    common_name,
     private_pem,
 )
 from fedcluster.federation._folder import Federation, changing, write_new
@@ -156,8 +157,7 @@ def signing_request(folder: Path) -> Path:
     """
     with _changing(folder) as federation:
         hosts = federation.place.names
-        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0][:64])])
-        builder = x509.CertificateSigningRequestBuilder().subject_name(subject)
+        builder = x509.CertificateSigningRequestBuilder().subject_name(common_name(hosts[0]))
         builder = builder.add_extension(alternative_names(hosts, own=False), critical=False)
         signed = builder.sign(server_key(federation), hashes.SHA384())
         commit(federation.folder, {REQUEST: signed.public_bytes(Encoding.PEM)})
@@ -188,12 +188,14 @@ def install(folder: Path, certificate: Path, authority: Path | None) -> datetime
         _check_own(federation, certificate, chain[0])
         if authority is not None:
             _check_vouched(certificate, chain, authority)
-        pem = b"".join(each.public_bytes(Encoding.PEM) for each in chain)
-        files, gone = {CERTIFICATE: pem}, [REQUEST, AUTHORITY_KEY, UPCOMING, UPCOMING_KEY]
+        files, gone = (
+            {CERTIFICATE: chain_pem(chain)},
+            [REQUEST, AUTHORITY_KEY, UPCOMING, UPCOMING_KEY],
+        )
         if authority is None:
             gone.append(AUTHORITY)
         else:
-            roots = b"".join(c.public_bytes(Encoding.PEM) for c in certificates(authority))
+            roots = chain_pem(certificates(authority))
             files |= {AUTHORITY: roots} | _at_sites(federation, roots)
         commit(federation.folder, files, gone)
     return chain[0].not_valid_after_utc

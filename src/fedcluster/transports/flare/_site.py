@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 
 from nvflare.apis.event_type import EventType
@@ -37,7 +38,7 @@ class SiteExecutor(Executor):
         super().__init__()
         self._turns: Turns | None = None
         self._lock = threading.Lock()
-        self._working: dict[bytes, _Working] = {}
+        self._working: dict[bytes, Future[bytes]] = {}
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
         """Begin to answer with the run, and end with it."""
@@ -64,32 +65,23 @@ class SiteExecutor(Executor):
         if not isinstance(question, bytes) or self._turns is None:
             return make_reply(ReturnCode.BAD_REQUEST_DATA)
         with self._lock:
-            working = self._working.get(question)
-            first = working is None
-            if working is None:
-                working = self._working[question] = _Working()
+            first = question not in self._working
+            working = self._working.setdefault(question, Future())
         if first:
+            reply = b""
             try:
-                working.reply = self._turns.reply(question)
+                reply = self._turns.reply(question)
             finally:
                 with self._lock:
                     del self._working[question]
-                working.done.set()
-        working.done.wait()
-        return Shareable({"reply": working.reply})
+                working.set_result(reply)
+        return Shareable({"reply": working.result()})
 
     def execute(
         self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal
     ) -> Shareable:
         """Refuse a task: questions come by another channel."""
         return make_reply(ReturnCode.TASK_UNSUPPORTED)
-
-
-class _Working:
-    """A question that is being worked on, and then its reply."""
-
-    def __init__(self) -> None:
-        self.done, self.reply = threading.Event(), b""
 
 
 def flare_responder(kit: Path, identity: str, say: Callable[[str], None]) -> Turns:

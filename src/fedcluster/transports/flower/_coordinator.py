@@ -64,7 +64,7 @@ def serve(federation: Federation) -> Iterator[FlowerCarrier]:
         options = superlink_options(federation, private / "secret")
         with ManagedProcess.running("superlink", options, log, home) as superlink:
             _wait_until_healthy(federation, superlink)
-            secret = programs.secret_in(private)
+            secret = (private / "secret").read_bytes()
             (private / "secret").unlink()
             access = access_by(federation, secret)
             programs.check_guard(access)

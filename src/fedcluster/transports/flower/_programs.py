@@ -153,13 +153,14 @@ class ManagedProcess:
     ) -> Iterator[ManagedProcess]:
         """Start a program; it is ended with the block."""
         home.mkdir(parents=True, exist_ok=True)
+        listens = dict(pairwise(options)).get("--host", "127.0.0.1")
         with log.open("wb") as file:
             process = subprocess.Popen(
                 [sys.executable, "-P", launcher.__file__, str(os.getpid()), name, *options],
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=subprocess.STDOUT,
-                env=environment(home, listens=_listens(options)),
+                env=environment(home, listens=listens),
                 start_new_session=True,  # Ctrl-C is for us, and we end it
             )
         try:
@@ -192,11 +193,6 @@ class ManagedProcess:
         """
         if not self.runs:
             raise InputError(f"Flower's {self.name} has ended: {self.complaint()}; see {self.log}")
-
-
-def _listens(options: Sequence[str]) -> str:
-    """Return the number that a program with these options listens at."""
-    return next((after for name, after in pairwise(options) if name == "--host"), "127.0.0.1")
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
@@ -253,11 +249,6 @@ def private_folder(home: Path) -> Iterator[Path]:
     with TemporaryDirectory(prefix="private-", dir=home) as name:
         (Path(name) / "secret").write_text(secrets.token_hex(32), encoding="ascii")
         yield Path(name)
-
-
-def secret_in(folder: Path) -> bytes:
-    """Return the secret that a folder holds."""
-    return (folder / "secret").read_bytes()
 
 
 @dataclass(frozen=True, slots=True)

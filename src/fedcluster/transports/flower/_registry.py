@@ -162,34 +162,15 @@ def _unregister(
 ) -> bool:
     """Unregister what does not count; return whether a removed site still takes part in a run."""
     surplus = {key: node for key, node in here.items() if key not in kept}
-    busy = _still_asked(federation, control, surplus)
-    for key, node in surplus.items():
-        if key not in busy:
-            with suppress(httpx.HTTPStatusError):  # somebody else has done it
-                control.UnregisterNode(UnregisterNodeRequest(node_id=node))
-    return bool(busy)
-
-
-def _still_asked(
-    federation: Federation, control: ControlHttpClient, surplus: Mapping[bytes, int]
-) -> set[bytes]:
-    """Return the keys of removed sites that runs, which go on, still ask."""
     former = former_keys(federation.folder)
-    removed = {
-        key: known.site
-        for key in surplus
-        if (known := former.get(_digest(key))) and known.why == REMOVED
-    }
-    if not removed:
-        return set()
-    asked = _asked_now(federation, control)
-    return {key for key, site in removed.items() if site in asked}
-
-
-def _digest(key: bytes) -> str:
-    """Return the SHA-256 of a key that Flower tells of."""
-    loaded = bytes_to_public_key(key)
-    return key_digest(loaded) if isinstance(loaded, ec.EllipticCurvePublicKey) else ""
+    known = {key: former.get(key_digest(bytes_to_public_key(key))) for key in surplus}
+    removed = {key: past.site for key, past in known.items() if past and past.why == REMOVED}
+    asked = _asked_now(federation, control) if removed else set()
+    busy = {key for key, site in removed.items() if site in asked}
+    for key in surplus.keys() - busy:
+        with suppress(httpx.HTTPStatusError):  # somebody else has done it
+            control.UnregisterNode(UnregisterNodeRequest(node_id=surplus[key]))
+    return bool(busy)
 
 
 def _asked_now(federation: Federation, control: ControlHttpClient) -> set[str]:

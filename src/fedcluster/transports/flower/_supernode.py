@@ -101,7 +101,7 @@ def take_part(
             credentials = Credentials(membership, folder)
             credentials.take_new_key()
             address = f"{HERE}:{programs.free_port()}"
-            access = Access(address, private / "ca.crt", programs.secret_in(private))
+            access = Access(address, private / "ca.crt", (private / "secret").read_bytes())
             options = supernode_options(membership, folder, access, private)
             with connected(membership, options, folder, say) as supernode:
                 say(f"site {site.name}: connected; Ctrl-C ends it")
