@@ -19,7 +19,7 @@ from pairs.arrays import array, with_needs
 from pairs.factors import JOBS, MEETING, Combination, defaults, factors_of, undeclared
 from pairs.laws import Case, laws_of
 
-from fedcluster._refusals import REFUSALS
+from fedcluster._refusals import table
 
 SEED = int(os.environ.get("FEDCLUSTER_PAIRS_SEED", "0"))
 """Draws other combinations."""
@@ -95,7 +95,7 @@ def drawn(job: str, tmp_path_factory: pytest.TempPathFactory) -> Drawn:
             every = array(job, SEED)
             said: tuple[dict[str, str], dict[str, str]] = {}, {}
             for pair, error in every.refusals.items():
-                is_other = getattr(error, "refusal", None) not in REFUSALS
+                is_other = getattr(error, "refusal", None) not in table().values()
                 said[is_other][", ".join(map("=".join, sorted(pair)))] = str(error)
             content = {"rows": every.rows(), "in_table": said[0], "others": said[1]}
             path.write_text(json.dumps(content), "utf-8")

@@ -23,10 +23,10 @@ from fedcluster import (
     FederatedFuzzyCMeans,
     FederatedGaussianMixture,
     FederatedKMeans,
-    _combinations,
     select_k,
 )
-from fedcluster._refusals import BY_KEY, REFUSALS
+from fedcluster._combinations import CONDITIONS
+from fedcluster._refusals import table
 from fedcluster._site import SiteFile
 from fedcluster._specifications import RunOptions
 from fedcluster.algorithms import FFCM, FKM, KFed, Lloyd
@@ -699,7 +699,7 @@ def test_a_combination_is_refused_by_its_line_before_a_site_is_asked(
 ) -> None:
     with pytest.raises((InputError, SaidError)) as caught:
         ask(folder=tmp_path, monkeypatch=monkeypatch)
-    row, line = BY_KEY[key], str(caught.value)
+    row, line = table()[key], str(caught.value)
     assert row.matches(line), line
     assert "\n" not in line
     assert asked == []
@@ -708,7 +708,7 @@ def test_a_combination_is_refused_by_its_line_before_a_site_is_asked(
 
 
 def test_every_row_is_reached() -> None:
-    assert REACHED.keys() == BY_KEY.keys()
+    assert REACHED.keys() == table().keys()
     assert [key for key, ways in REACHED.items() if not ways] == []
 
 
@@ -729,7 +729,7 @@ def trees() -> dict[Path, ast.Module]:
 
 
 def texts_in_code() -> dict[Path, set[str]]:
-    """The texts in the code, by module, without the table."""
+    """The texts in the code, by module."""
     return {
         path: {
             node.value
@@ -739,13 +739,13 @@ def texts_in_code() -> dict[Path, set[str]]:
             if isinstance(node, ast.Constant) and isinstance(node.value, str)
         }
         for path, tree in trees().items()
-        if path.name != "_refusals.py"
     }
 
 
 def test_every_row_is_raised_and_what_is_raised_is_a_row() -> None:
     named = set().union(*texts_in_code().values())
-    assert sorted(BY_KEY.keys() - named) == []
+    named |= {row.key for row in table().values() if row.when}
+    assert sorted(table().keys() - named) == []
     given = {
         str(node.args[0].value)
         for tree in trees().values()
@@ -755,14 +755,11 @@ def test_every_row_is_raised_and_what_is_raised_is_a_row() -> None:
         and node.func.id == "refused"
         and isinstance(node.args[0], ast.Constant)
     }
-    conditions = {
-        key for rows in vars(_combinations).values() if is_conditions(rows) for key in rows
-    }
-    assert sorted((given | conditions) - BY_KEY.keys()) == []
+    assert sorted(given - table().keys()) == []
 
 
-def is_conditions(value: object) -> bool:
-    return isinstance(value, dict) and bool(value) and all(map(callable, value.values()))
+def test_every_condition_of_the_table_is_known_and_every_known_one_is_of_the_table() -> None:
+    assert {name for row in table().values() for name in row.when} == CONDITIONS.keys()
 
 
 def test_no_other_module_says_what_does_not_go_together() -> None:
@@ -778,11 +775,10 @@ def test_no_other_module_says_what_does_not_go_together() -> None:
 
 
 def test_keys_are_different_and_lines_say_what_to_do() -> None:
-    assert len(BY_KEY) == len(REFUSALS)
-    for row in REFUSALS:
+    for row in table().values():
         assert re.fullmatch("[a-z]+(-[a-z]+)+", row.key)
         assert len(row.options) > 1, row.key
-        assert row.instead, row.key
+        assert re.search("[:;,] .*[a-z]", row.line), row.key
         assert row.reason.endswith("."), row.key
         assert "\n" not in row.line + row.command + row.reason
 

@@ -6,9 +6,10 @@ writes docs/refusals.md; a test compares it with the table.
 """
 
 import re
+from itertools import groupby
 from pathlib import Path
 
-from fedcluster._refusals import SECTIONS, RefusedCombination
+from fedcluster._refusals import RefusedCombination, table
 
 PAGE = Path(__file__).parents[1] / "refusals.md"
 INTRODUCTION = """\
@@ -28,7 +29,7 @@ This page is made from the table in the code.
 def page() -> str:
     """Return the page."""
     parts = [INTRODUCTION]
-    for title, rows in SECTIONS.items():
+    for title, rows in groupby(table().values(), lambda row: row.section):
         lines = [f"| `{row.key}` | {together(row)} | {said(row)} | {row.reason} |" for row in rows]
         head = "| key | what | line | reason |\n|---|---|---|---|"
         parts.append("\n".join([f"## {title}\n", head, *lines, ""]))

@@ -1,12 +1,13 @@
 """Checks that the options of a job go together, with each other and with the sites.
 
-A job is checked before a site is asked anything. The lines and reasons stand in
-`fedcluster._refusals`; here stands when each of them applies, in the order in which they are told.
+A job is checked before a site is asked anything. The table of `fedcluster._refusals` says which
+combinations of conditions are refused; here stands when each condition holds, and the checks that
+need more than the options.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import fields
 from numbers import Integral, Number
 from typing import Any
@@ -14,84 +15,66 @@ from typing import Any
 import numpy as np
 
 from fedcluster._choices import ALGORITHMS, FUZZY_ALGORITHMS, FUZZY_RULES
-from fedcluster._refusals import refused
+from fedcluster._refusals import refused, table
 from fedcluster._specifications import FitSpec, distinct_limits
 from fedcluster.algorithms import FKM, KFed, Lloyd, SiteSummaries
 from fedcluster.core import Algorithm, SiteInfo, Step
 
-Conditions = Mapping[str, Callable[[Any], object]]
-"""When a combination is refused, by its key in the table; a text is the option that is meant."""
+Sites = Sequence[SiteInfo]
+Condition = Callable[[Any, Sites], object]
+"""Whether a condition holds for options and sites. A text that it returns is the option that is
+meant, a mapping has other values for the line."""
 
-NAMED = ("auto", "sums")
-"""Names of starts that are found from sums alone, or may be."""
 
-
-def _chooses(fit: FitSpec) -> bool:
+def _chooses(fit: FitSpec, _sites: Sites) -> bool:
     return not isinstance(fit.n_clusters, Integral)
 
 
-def _other_algorithm(fit: FitSpec) -> bool:
+def _is_private(job: Any, _sites: Sites) -> bool:
+    return getattr(job, "epsilon", None) is not None
+
+
+def _other_algorithm(fit: FitSpec, _sites: Sites) -> bool:
     return fit.algorithm not in ("auto", "lloyd")
 
 
-def _other_name(fit: FitSpec) -> bool:
-    """Return whether a name leads to another algorithm than exact k-means; of one's own, none."""
-    return isinstance(fit.algorithm, str) and "." not in fit.algorithm and _other_algorithm(fit)
+def _named_beyond(*names: str) -> Condition:
+    """Return a condition: the algorithm has a name, other than these and than a dotted one."""
+    return lambda fit, _: (
+        isinstance(fit.algorithm, str) and "." not in fit.algorithm and fit.algorithm not in names
+    )
 
 
-def _fuzzy(fit: FitSpec) -> bool:
-    return fit.m is not None
+def _init_is(*names: str) -> Condition:
+    """Return a condition: the start is asked for by one of these names."""
+    return lambda fit, _: isinstance(fit.init, str) and fit.init in names
 
 
-def _mixture(fit: FitSpec) -> bool:
-    return fit.model == "mixture"
+def _other_init(fit: FitSpec, _sites: Sites) -> bool:
+    """Return whether the start is asked for in another way than by sums."""
+    return not isinstance(fit.init, np.ndarray) and fit.init not in ("auto", "sums")
 
 
-def _cosine(fit: FitSpec) -> bool:
-    return fit.metric == "cosine"
-
-
-def _ignores(fit: FitSpec) -> bool:
-    return fit.prepare is not None and fit.prepare.missing == "ignore"
-
-
-def _searches(fit: FitSpec) -> bool:
-    return fit.quality != "good"
-
-
-def _samples(fit: FitSpec) -> bool:
-    return fit.participation < 1
-
-
-def _replicates(fit: FitSpec) -> bool:
-    return bool(fit.stability)
-
-
-def _centres_given(fit: FitSpec) -> str:
+def _centers_given(fit: FitSpec, _sites: Sites) -> str:
     """Return by which option the start is given as centres; "" if it is not."""
     means = "means_init" if fit.start is not None else ""
     return "init" if isinstance(fit.init, np.ndarray) else means
 
 
-def _told_apart(fit: FitSpec) -> bool:
-    """Return whether the start is asked for in another way than by sums."""
-    return not isinstance(fit.init, np.ndarray) and fit.init not in NAMED
-
-
-def _started(fit: FitSpec) -> bool:
-    """Return whether the start is found in another way than where nothing is said of it."""
+def _started(fit: FitSpec, sites: Sites) -> bool:
+    """Return whether the start is found in another way than by default."""
     return (
-        bool(_centres_given(fit))
+        bool(_centers_given(fit, sites))
         or fit.sums_only
-        or not isinstance(fit.init, str)
-        or fit.init != "auto"
+        or not _init_is("auto")(fit, sites)
+        or any(site.secure or site.streams for site in sites)
     )
 
 
-def _first_set(*names: str) -> Callable[[FitSpec], str]:
+def _first_set(*names: str) -> Condition:
     """Return a condition: the first of these options that has another value than its default."""
 
-    def first(fit: FitSpec) -> str:
+    def first(fit: FitSpec, _sites: Sites) -> str:
         defaults = {each.name: each.default for each in fields(fit)}
         some = (name for name in names if name in defaults)
         return next((n for n in some if not _is(getattr(fit, n), defaults[n])), "")
@@ -104,190 +87,141 @@ def _is(value: Any, default: Any) -> bool:
     return value is default or (isinstance(value, str | Number | np.generic) and value == default)
 
 
-def _with_fuzzy_name(fit: FitSpec) -> bool:
-    return not _fuzzy(fit) and _is_name(fit) and fit.algorithm not in ALGORITHMS
+def _of_rule(holds: Callable[[Any], object]) -> Condition:
+    """Return a condition on the rule of a fit, if it has one."""
+
+    def condition(fit: Any, _sites: Sites) -> object:
+        rule = getattr(fit, "rule", None)
+        return rule is not None and holds(rule)
+
+    return condition
 
 
-def _with_hard_name(fit: FitSpec) -> bool:
-    return _fuzzy(fit) and _is_name(fit) and fit.algorithm not in FUZZY_ALGORITHMS
+def _few_sites(fit: FitSpec, sites: Sites) -> Mapping[str, int]:
+    """Return how many sites are needed and there, if they are too few for those that may lie."""
+    least = 2 * fit.robust + 1
+    return {"least": least, "n_sites": len(sites)} if 0 < len(sites) < least else {}
 
 
-def _is_name(fit: FitSpec) -> bool:
-    return isinstance(fit.algorithm, str) and "." not in fit.algorithm
+def _chunked(_fit: FitSpec, sites: Sites) -> Mapping[str, str]:
+    """Return the first site whose rows come in chunks, if there is one."""
+    return next(({"site": site.name} for site in sites if site.streams), {})
 
 
-def _unused_rule(fit: Any) -> bool:
-    """Return whether a rule is given, and nothing is to be chosen."""
-    rule = getattr(fit, "rule", None)
-    if rule is None or _chooses(fit):
-        return False
-    return (rule.name, rule.pick) != ("likelihood", "best") or rule.bounds is not None
+def _tell(name: str) -> Condition:
+    """Return a condition: a site tells of a limit of this name."""
+    return lambda _, sites: any(
+        limit.name == name for limits in distinct_limits(sites) for limit in limits
+    )
 
 
-def _flat(fit: Any) -> bool:
-    """Return whether the bend of a curve is asked for where there is none."""
-    rule = getattr(fit, "rule", None)
-    return rule is not None and rule.pick == "elbow" and rule.name in ("likelihood", "vote")
+def _tell_why(key: str) -> Condition:
+    """Return a condition: a site refuses noise for this reason."""
+    return lambda _, sites: any(site.refuses == key for site in sites)
 
 
-def _judges_fuzzy(fit: Any) -> str:
-    """Return the rule, if it judges fuzzy clusters and the clusters are hard."""
-    rule = getattr(fit, "rule", None)
-    if rule is None or not _chooses(fit) or _fuzzy(fit):
-        return ""
-    return str(rule.name) if rule.name in FUZZY_RULES else ""
-
-
-def _bounded_and_prepared(fit: Any) -> bool:
-    rule = getattr(fit, "rule", None)
-    return rule is not None and rule.bounds is not None and fit.prepare is not None
-
-
-OF_TRIM: Conditions = {
-    "choice-trim": _chooses,
-    "trim-algorithm": _other_algorithm,
-    "trim-fuzzy": _fuzzy,
-    "trim-quality": _searches,
-    "trim-participation": _samples,
-    "trim-mixture": _mixture,
-    "trim-cosine": _cosine,
-    "trim-missing": _ignores,
+OF_SITES: Mapping[str, Condition] = {
+    "epsilon": _is_private,
+    "exact": lambda job, _: not _is_private(job, _),
+    "participation": lambda job, _: job.participation < 1,
+    "budget": _tell("PrivacyBudget"),
+    "groups": _tell("Groups"),
+    "relay": _tell("Relay"),
+    "weights": _tell_why("noise-weights"),
+    "persons": _tell_why("noise-persons"),
+    "secure": lambda _, sites: any(site.secure for site in sites),
 }
-OF_ROBUST: Conditions = {
-    "robust-algorithm": _other_algorithm,
-    "robust-fuzzy": _fuzzy,
-    "robust-mixture": _mixture,
-    "robust-cosine": _cosine,
-    "robust-missing": _ignores,
-    "robust-pca": lambda fit: fit.prepare is not None and fit.prepare.pca is not None,
-    "robust-trim": lambda fit: fit.trim > 0,
-    "robust-quality": _searches,
-    "robust-sums": lambda fit: fit.sums_only or (isinstance(fit.init, str) and fit.init == "sums"),
-    "robust-participation": _samples,
-    "robust-profile": lambda fit: fit.profile,
-    "robust-stability": _replicates,
-    "choice-robust": _chooses,
-}
-OF_EPSILON: Conditions = {
-    "choice-epsilon": _chooses,
-    "epsilon-algorithm": lambda fit: fit.algorithm != "auto",
-    "epsilon-init": lambda fit: not isinstance(fit.init, str) or fit.init != "auto",
-    "epsilon-starts": lambda fit: fit.n_init is not None,
-    "epsilon-fuzzy": _fuzzy,
-    "epsilon-mixture": _mixture,
-    "epsilon-quality": _searches,
-    "epsilon-metric": _cosine,
-    "epsilon-prepare": lambda fit: fit.prepare is not None,
-    "epsilon-participation": _samples,
-    "epsilon-trim": lambda fit: fit.trim > 0,
-    "epsilon-robust": lambda fit: fit.robust > 0,
-    "epsilon-profile": lambda fit: fit.profile,
-    "epsilon-stability": _replicates,
-    "epsilon-rounds": _first_set("tol", "max_iter"),
-    "epsilon-bounds": lambda fit: fit.bounds is None,
-}
-OF_MIXTURE: Conditions = {
-    "mixture-algorithm": _other_name,
-    "mixture-fuzzy": _fuzzy,
-    "mixture-cosine": _cosine,
-    "mixture-missing": _ignores,
-    "mixture-participation": _samples,
-    "mixture-quality": _searches,
-    "stability-mixture": _replicates,
-}
-OF_COSINE: Conditions = {
-    "cosine-missing": _ignores,
-    "cosine-algorithm": _other_name,
-    "cosine-fuzzy": _fuzzy,
-}
-OF_IGNORED: Conditions = {"missing-algorithm": _other_name, "missing-fuzzy": _fuzzy}
+"""Conditions on the sites and on jobs of all kinds."""
 
-OF_FIT: Conditions = {
-    "choice-start": lambda fit: _chooses(fit) and _centres_given(fit),
-    "choice-quality": lambda fit: _chooses(fit) and fit.quality == "better",
-    "choice-rule": _unused_rule,
-    "choice-elbow": _flat,
-    "choice-fuzzy": _judges_fuzzy,
-    "choice-bounds": _bounded_and_prepared,
-    "algorithm-fuzzy": _with_hard_name,
-    "algorithm-hard": _with_fuzzy_name,
-    "algorithm-tol": lambda fit: fit.algorithm in ("kfed", "fedavg") and _first_set("tol")(fit),
-    "start-starts": lambda fit: _centres_given(fit) and (fit.n_init or 1) > 1,
-    "sums-init": lambda fit: fit.sums_only and _told_apart(fit),
-    "quality-start": lambda fit: fit.quality == "better" and _started(fit),
-    "quality-participation": lambda fit: fit.quality == "best" and _samples(fit),
+OF_ALGORITHM: Mapping[str, Condition] = {
+    "participation": OF_SITES["participation"],
+    "trim": lambda fit, _: fit.trim > 0,
+    "mixture": lambda fit, _: fit.model == "mixture",
+    "cosine": lambda fit, _: fit.metric == "cosine",
+    "gaps": lambda fit, _: fit.prepare is not None and fit.prepare.missing == "ignore",
+    "choice": _chooses,
+    "algorithm": _other_algorithm,
+    "named_algorithm": _named_beyond("auto", "lloyd"),
+    "hard_name": _named_beyond(*FUZZY_ALGORITHMS),
+    "fuzzy_name": _named_beyond(*ALGORITHMS),
+    "fuzzy": lambda fit, _: fit.m is not None,
+    "hard": lambda fit, _: fit.m is None,
+    "quality": lambda fit, _: fit.quality != "good",
+    "stability": lambda fit, _: fit.stability,
 }
-OF_EXACT: Conditions = {"epsilon-alone": _first_set("delta", "group_size", "bounds")}
-OF_CLUSTERS: Conditions = {
-    "mixture-alone": _first_set("covariance_type", "reg_covar", "noise", "start")
-}
+"""Conditions on the options that an algorithm is chosen by."""
 
-UNFIT_FOR_NOISE = ("noise-weights", "noise-persons")
-"""Why rows cannot be asked with noise, as sites tell it."""
-
-OF_CHUNKS: Conditions = {
-    "stability-chunks": _replicates,
-    "quality-start": lambda fit: fit.quality == "better",
+CONDITIONS: Mapping[str, Condition] = {
+    **OF_SITES,
+    **OF_ALGORITHM,
+    "robust": lambda fit, _: fit.robust > 0,
+    "few_sites": _few_sites,
+    "chunks": _chunked,
+    "pca": lambda fit, _: fit.prepare is not None and fit.prepare.pca is not None,
+    "prepare": lambda fit, _: fit.prepare is not None,
+    "profile": lambda fit, _: fit.profile,
+    "sums": lambda fit, _: fit.sums_only or _init_is("sums")(fit, _),
+    "sums_only": lambda fit, _: fit.sums_only,
+    "any_algorithm": lambda fit, _: fit.algorithm != "auto",
+    "one_shot": lambda fit, _: fit.algorithm in ("kfed", "fedavg"),
+    "tol": _first_set("tol"),
+    "rounds": _first_set("tol", "max_iter"),
+    "init": lambda fit, _: not _init_is("auto")(fit, _),
+    "other_init": _other_init,
+    "start": _centers_given,
+    "started": _started,
+    "n_init": lambda fit, _: fit.n_init is not None,
+    "n_starts": lambda fit, _: (fit.n_init or 1) > 1,
+    "better": lambda fit, _: fit.quality == "better",
+    "best": lambda fit, _: fit.quality == "best",
+    "no_bounds": lambda fit, _: fit.bounds is None,
+    "budget_option": _first_set("delta", "group_size", "bounds"),
+    "cells": lambda fit, _: fit.model != "mixture",
+    "mixture_option": _first_set("covariance_type", "reg_covar", "noise", "start"),
+    "one_k": lambda fit, _: not _chooses(fit, _),
+    "rule": _of_rule(
+        lambda rule: (rule.name, rule.pick) != ("likelihood", "best") or rule.bounds is not None
+    ),
+    "elbow": _of_rule(lambda rule: rule.pick == "elbow"),
+    "no_curve": _of_rule(lambda rule: rule.name in ("likelihood", "vote")),
+    "fuzzy_rule": _of_rule(lambda rule: rule.name if rule.name in FUZZY_RULES else ""),
+    "reference_bounds": _of_rule(lambda rule: rule.bounds is not None),
 }
-OF_SECURE: Conditions = {
-    "robust-secure": lambda fit: fit.robust > 0,
-    "secure-participation": _samples,
-    "secure-init": _told_apart,
-    "quality-start": lambda fit: fit.quality == "better",
-}
+"""All conditions, by the names that the table has in ``when``."""
 
 
-def check(fit: FitSpec, sites: Iterable[SiteInfo] = ()) -> None:
-    """Refuse options of a fit that do not go together, or not with the sites.
+def check(
+    job: Any, sites: Iterable[SiteInfo] = (), conditions: Collection[str] = CONDITIONS.keys()
+) -> None:
+    """Refuse options of a job that do not go together, or not with the sites.
 
     Parameters
     ----------
-    fit : FitSpec
+    job : FitSpec, or a job of a model
         The options; of a choice of k, those of its clusterings.
     sites : iterable of SiteInfo
         What the sites tell of themselves, where they are known.
+    conditions : collection of str
+        The conditions that are looked at; of a job of a model, `OF_SITES`.
 
     Raises
     ------
     RefusedError
         With the line of the first combination of the table that applies.
     """
-    private = getattr(fit, "epsilon", None) is not None
-    asked = (
-        (private, OF_EPSILON),
-        (not private, OF_EXACT),
-        (fit.trim, OF_TRIM),
-        (fit.robust, OF_ROBUST),
-        (_mixture(fit), OF_MIXTURE),
-        (not _mixture(fit), OF_CLUSTERS),
-        (_cosine(fit), OF_COSINE),
-        (_ignores(fit), OF_IGNORED),
-        (True, OF_FIT),
-    )
-    for is_asked, conditions in asked:
-        if is_asked:
-            _refuse(conditions, fit)
-    _check_sites(fit, tuple(sites))
-
-
-def check_algorithm(fit: FitSpec) -> None:
-    """Refuse options of which no algorithm does all.
-
-    Raises
-    ------
-    RefusedError
-        With the line of the combination.
-    """
-    by_name = {key: OF_FIT[key] for key in ("algorithm-fuzzy", "algorithm-hard")}
-    for is_asked, conditions in (
-        (fit.trim, OF_TRIM),
-        (_mixture(fit), OF_MIXTURE),
-        (_cosine(fit), OF_COSINE),
-        (_ignores(fit), OF_IGNORED),
-        (True, by_name),
-    ):
-        if is_asked:
-            _refuse(conditions, fit)
+    sites = tuple(sites)
+    for row in table().values():
+        if not row.when or not set(row.when) <= set(conditions):
+            continue
+        values: dict[str, Any] = {}
+        for name in row.when:
+            if not (found := CONDITIONS[name](job, sites)):
+                break
+            values |= found if isinstance(found, Mapping) else {}
+            values |= {"option": found} if isinstance(found, str) else {}
+        else:
+            given = {each.name: getattr(job, each.name) for each in fields(job)}
+            raise refused(row.key, **given | values)
 
 
 def check_steps(
@@ -338,7 +272,7 @@ def check_weights(fit: Any, texts: Iterable[str]) -> None:
     RefusedError
         With the first of these columns that has a weight.
     """
-    if fit.prepare is not None and fit.prepare.pca is None and _mixture(fit):
+    if fit.prepare is not None and fit.prepare.pca is None and fit.model == "mixture":
         for column in sorted(texts):
             if fit.prepare.weights.get(column, 1.0) != 1.0:
                 raise refused("mixture-weight", column=column)
@@ -354,37 +288,10 @@ def check_totals(steps: Iterable[Step], sites: Iterable[SiteInfo]) -> None:
     """
     sites = tuple(sites)
     if own := [type(step).__name__ for step in steps if not step.server_additive]:
-        if any(site.secure for site in sites):
+        if OF_SITES["secure"](None, sites):
             raise refused("secure-steps", step=own[0])
-        if _telling(sites, "Relay"):
+        if OF_SITES["relay"](None, sites):
             raise refused("relay-steps", step=own[0])
-
-
-def check_sites(job: Any, sites: Iterable[SiteInfo]) -> None:
-    """Refuse a job of any kind that the sites would refuse, by what they tell.
-
-    Raises
-    ------
-    RefusedError
-        With the line of the combination.
-    """
-    sites = tuple(sites)
-    if getattr(job, "epsilon", None) is None:
-        if _telling(sites, "PrivacyBudget"):
-            raise refused("budget-exact")
-    elif unfit := [site.refuses for site in sites if site.refuses in UNFIT_FOR_NOISE]:
-        raise refused(unfit[0])
-    elif _telling(sites, "Groups"):
-        raise refused("noise-groups")
-    elif _telling(sites, "Relay"):
-        raise refused("noise-relay")
-    if any(site.secure for site in sites) and job.participation < 1:
-        raise refused("secure-participation")
-
-
-def _telling(sites: Iterable[SiteInfo], name: str) -> bool:
-    """Return whether a site tells of a limit of this name."""
-    return any(limit.name == name for limits in distinct_limits(sites) for limit in limits)
 
 
 def _check_own_start(fit: FitSpec, algorithm: Algorithm, step: str) -> None:
@@ -392,33 +299,9 @@ def _check_own_start(fit: FitSpec, algorithm: Algorithm, step: str) -> None:
     seeds = isinstance(algorithm, FKM)
     named = not isinstance(fit.init, np.ndarray) or isinstance(algorithm, KFed)
     seeding = ("auto", "k-means++", "random") if seeds else ("auto",)
-    if named and not (seeds and callable(fit.init)) and not _is_one_of(fit.init, seeding):
+    if named and not (seeds and callable(fit.init)) and not _init_is(*seeding)(fit, ()):
         raise refused("algorithm-start", step=step, option="init")
     if fit.n_init is not None and not seeds:
         raise refused("algorithm-start", step=step, option="n_init")
     if fit.quality != "good":
         raise refused("algorithm-quality", step=step)
-
-
-def _is_one_of(init: Any, names: Sequence[str]) -> bool:
-    return isinstance(init, str) and init in names
-
-
-def _check_sites(fit: FitSpec, sites: tuple[SiteInfo, ...]) -> None:
-    """Refuse options that do not go with the sites."""
-    if any(site.secure for site in sites):
-        _refuse(OF_SECURE, fit)
-    if chunked := [site.name for site in sites if site.streams]:
-        _refuse(OF_CHUNKS, fit, site=chunked[0])
-    least = 2 * fit.robust + 1
-    if fit.robust and sites and len(sites) < least:
-        raise refused("robust-sites", robust=fit.robust, least=least, n_sites=len(sites))
-
-
-def _refuse(conditions: Conditions, fit: FitSpec, **values: Any) -> None:
-    """Refuse the first combination whose condition holds."""
-    for key, holds in conditions.items():
-        if found := holds(fit):
-            given = {each.name: getattr(fit, each.name) for each in fields(fit)}
-            option = {"option": found} if isinstance(found, str) else {}
-            raise refused(key, **given | option | values)

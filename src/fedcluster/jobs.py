@@ -11,7 +11,7 @@ import numpy as np
 from numpy.random import RandomState
 
 from fedcluster._choices import imported
-from fedcluster._combinations import check, check_sites, check_steps, check_totals, check_weights
+from fedcluster._combinations import OF_SITES, check, check_steps, check_totals, check_weights
 from fedcluster._profiles import Profiles
 from fedcluster._refusals import refused
 from fedcluster._report._rounding import published
@@ -309,7 +309,8 @@ def check_job(job: Job, sites: Sequence[SiteInfo] = ()) -> None:
     InputError
         With what to do.
     """
-    check_sites(job, sites)
+    if isinstance(job, OfModel):
+        check(job, sites, OF_SITES)
     if isinstance(job, Evaluate):
         check_totals([each for each in job.metrics if not isinstance(each, str)], sites)
     if isinstance(job, OfModel):

@@ -171,7 +171,7 @@ class SiteInfo:
     log : str
         The hash of the last line of its log, where it keeps one; it does not count either.
     refuses : str
-        Why its rows cannot be asked with noise, by the key in `fedcluster._refusals.REFUSALS`; ""
+        Why its rows cannot be asked with noise, by the key in `fedcluster._refusals.table`; ""
         if they can. It does not count either.
     """
 

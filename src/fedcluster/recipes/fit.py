@@ -38,7 +38,7 @@ import numpy as np
 
 from fedcluster._assignment import Assignment
 from fedcluster._choices import builder, imported
-from fedcluster._combinations import check_algorithm
+from fedcluster._combinations import OF_ALGORITHM, check
 from fedcluster._random import stream
 from fedcluster._ranges import allowed_of
 from fedcluster._refusals import refused
@@ -231,7 +231,7 @@ def algorithm_of(spec: FitSpec) -> Algorithm:
     >>> algorithm_of(FitSpec(3, "kfed")) == algorithm_of(FitSpec(3, "fedcluster.algorithms.KFed"))
     True
     """
-    check_algorithm(spec)
+    check(spec, conditions=OF_ALGORITHM)
     if spec.trim:
         return _trimmed(spec)
     if not isinstance(spec.algorithm, str):
