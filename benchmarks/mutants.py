@@ -29,7 +29,6 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = "src/fedcluster"
 
 TESTS = {
-    "_artefacts.py": "artefacts saved",
     "_assigned_rows.py": "assignment",
     "_assignment.py": "assignment joining",
     "_bounds.py": "lying_sites",

@@ -16,7 +16,6 @@ from test_replies import Bend, Postman
 from typer.testing import CliRunner
 
 from fedcluster import FederatedKMeans, algorithms, metrics
-from fedcluster._artefacts import write_job
 from fedcluster._attacks._lies import LIES, LyingEngine
 from fedcluster._bounds import Bounded, Box
 from fedcluster._ranges import allowed_of
@@ -37,7 +36,7 @@ from fedcluster.federation._bounds import first_rows, keep_first_rows
 from fedcluster.federation._conduct import conduct
 from fedcluster.federation._folder import Federation, bound, create
 from fedcluster.federation._runs import content_without
-from fedcluster.jobs import Fit, check_job, execute
+from fedcluster.jobs import Fit, check_job, execute, write_job
 from fedcluster.kernels import nearest
 from fedcluster.metrics.moments import Means, Squares
 from fedcluster.preprocessing import PreprocessingSpec, Preprocessor

@@ -20,14 +20,13 @@ from fedcluster import (
     FederatedKMeans,
     LocalEngine,
 )
-from fedcluster._artefacts import model_of, scores_content, write_job
 from fedcluster._pages._progress import measured_by
 from fedcluster._report._messages import objective
 from fedcluster._report._tables import number
 from fedcluster.cli import app
 from fedcluster.core import Column
-from fedcluster.jobs import Evaluate, Fit, JobReport, execute
-from fedcluster.metrics.objectives import MEANINGS, REPORTED
+from fedcluster.jobs import Evaluate, Fit, JobReport, content_of, execute, model_of, write_job
+from fedcluster.metrics._objectives import MEANINGS, REPORTED
 from fedcluster.model import Model
 from fedcluster.preprocessing import PreprocessingSpec
 
@@ -100,7 +99,7 @@ def test_scores_of_the_model_have_the_same_name_and_value(fitted):
     job = Evaluate(model_of(report), algorithms=[Mine], n_references=0)
     scored = execute(job, sites, columns=["x", "y"])
     scores, value = scored.outcome.value, told_value(name, report)
-    said = scores_content(scored)["meaning"]
+    said = content_of(scored)["meaning"]
     told = [line for line in said if line.startswith("The fit itself tells")]
     assert np.isfinite(scores["inertia"])
     assert (name in scores) == again
@@ -116,7 +115,7 @@ def test_an_objective_of_ones_own_that_is_not_named_is_told_with_the_remedy():
     sites = engine()
     model = model_of(execute(Fit(2, algorithm=Mine()), sites, columns=["x", "y"]))
     scored = execute(Evaluate(model), sites, columns=["x", "y"])
-    assert scores_content(scored)["meaning"][-1] == (
+    assert content_of(scored)["meaning"][-1] == (
         f"The fit itself tells Absolute(power=1.0) {number(model.inertia)}, which is an objective "
         "of your own: name its algorithm by --algorithm to score it again."
     )
@@ -128,7 +127,7 @@ def test_a_metric_that_is_named_beside_the_algorithm_is_scored_once():
     job = Evaluate(model, metrics=[Absolute()], algorithms=[Mine])
     scored = execute(job, sites, columns=["x", "y"])
     assert scored.outcome.communication_rounds[0].steps.count("Absolute") == 1
-    assert scores_content(scored)["better"]["Absolute(power=1.0)"] == "lower"
+    assert content_of(scored)["better"]["Absolute(power=1.0)"] == "lower"
 
 
 def test_the_log_likelihood_of_a_mixture_with_noise_is_that_of_the_last_step_but_one():
@@ -202,5 +201,5 @@ def test_what_a_name_means_is_told_beside_the_scores():
     sites = engine()
     model = model_of(execute(Fit(2, m=2.0), sites, columns=["x", "y"]))
     scored = execute(Evaluate(replace(model)), sites, columns=["x", "y"])
-    said = scores_content(scored)["meaning"]
+    said = content_of(scored)["meaning"]
     assert f"fuzzy-objective is {MEANINGS['fuzzy-objective']}." in said

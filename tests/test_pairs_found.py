@@ -20,13 +20,12 @@ from scipy.spatial.distance import cdist
 from secure_sites import Wire, federation, site
 
 from fedcluster import Client, Data, LocalEngine, State
-from fedcluster._artefacts import model_of
 from fedcluster.algorithms import Lloyd
 from fedcluster.algorithms.variance_tree import VarianceTree
 from fedcluster.engines._remote import RemoteEngine
 from fedcluster.errors import HeldBackError, InputError, SiteError
 from fedcluster.federation._conduct import conduct
-from fedcluster.jobs import Evaluate, Fit, execute
+from fedcluster.jobs import Evaluate, Fit, execute, model_of
 from fedcluster.model import Model
 from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.privacy import Groups

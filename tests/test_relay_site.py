@@ -16,7 +16,6 @@ from grids import KNOWN
 from operated import operated
 from test_site_worker import question
 
-from fedcluster._artefacts import result_of, write_job
 from fedcluster._site import SiteFile
 from fedcluster.algorithms import FKM, Lloyd
 from fedcluster.client import Client
@@ -32,7 +31,7 @@ from fedcluster.federation._folder import CANCEL, Federation, create
 from fedcluster.federation._membership import Membership
 from fedcluster.federation._operators import add_operator
 from fedcluster.federation._relay_site import RelayedRuns, answering
-from fedcluster.jobs import Fit, execute
+from fedcluster.jobs import Fit, execute, write_job
 from fedcluster.preprocessing import PreprocessingSpec
 
 RNG = np.random.default_rng(3)
@@ -171,7 +170,7 @@ def test_a_fit_over_a_relay_has_the_bits_of_one_over_all_its_sites(below, tmp_pa
     above = Above(connected(tmp_path))
     _, over_relay = asked(job, above, above.sites)
     _, flat = asked(job, Flat(), ROWS)
-    ours, theirs = (result_of(report).state for report in (over_relay, flat))
+    ours, theirs = (report.clustering.state for report in (over_relay, flat))
     assert ours.centers.tobytes() == theirs.centers.tobytes()
     assert ours.weights.tobytes() == theirs.weights.tobytes()
     assert below.jobs == ["", "study"]
@@ -181,7 +180,7 @@ def test_the_default_fit_notices_that_a_relay_tells_sums_alone(below, tmp_path):
     above = Above(connected(tmp_path))
     _, report = asked(Fit(2, seed=1), above, above.sites)
     _, flat = asked(JOBS["default"], Flat(), ROWS)
-    assert result_of(report).state.centers.tobytes() == result_of(flat).state.centers.tobytes()
+    assert report.clustering.state.centers.tobytes() == flat.clustering.state.centers.tobytes()
 
 
 def test_the_model_goes_down_to_the_sites_and_the_log_tells_what_left(below, tmp_path):

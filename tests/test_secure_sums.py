@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from scipy.stats import chi2
 from secure_sites import federation
 
-from fedcluster._artefacts import write_job
 from fedcluster._report._tables import Table
 from fedcluster.algorithms import Lloyd
 from fedcluster.client import Client
@@ -27,7 +26,7 @@ from fedcluster.engines._remote import RemoteEngine
 from fedcluster.engines._wire import unpack
 from fedcluster.errors import HeldBackError, InputError, SiteError
 from fedcluster.federation._messages import shown
-from fedcluster.jobs import Evaluate, Fit, Profile, SelectK, execute, preprocessing_of
+from fedcluster.jobs import Evaluate, Fit, Profile, SelectK, execute, preprocessing_of, write_job
 from fedcluster.metrics import Inertia
 from fedcluster.preprocessing import PreprocessingSpec, Preprocessor
 from fedcluster.preprocessing._columns import NumericColumn

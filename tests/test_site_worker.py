@@ -18,7 +18,6 @@ from federations import labelled
 from grids import KNOWN
 from typer.testing import CliRunner
 
-from fedcluster._artefacts import write_job
 from fedcluster._site import SiteFile
 from fedcluster._worker import Worker
 from fedcluster.algorithms import FKM, FedAvg, Lloyd
@@ -32,7 +31,7 @@ from fedcluster.engines._wire import pack, unpack, write_tasks
 from fedcluster.federation._membership import Membership, site_responder
 from fedcluster.federation._results import ReceivedModels, keep_results
 from fedcluster.federation._site_worker import Labelling
-from fedcluster.jobs import Fit, execute
+from fedcluster.jobs import Fit, execute, write_job
 from fedcluster.metrics import Inertia
 from fedcluster.preprocessing import PreprocessingSpec, Preprocessor
 from fedcluster.preprocessing._columns import Category, NumericColumn

@@ -14,7 +14,6 @@ from federations import labelled
 from test_site_worker import START, ByHand, question, started
 from typer.testing import CliRunner
 
-from fedcluster._artefacts import write_job
 from fedcluster._site import SiteFile
 from fedcluster.algorithms import Lloyd
 from fedcluster.cli import app
@@ -28,7 +27,7 @@ from fedcluster.federation._reloading import ReloadingSite, reload
 from fedcluster.federation._site_worker import _Call, _Holder
 from fedcluster.federation._versions import RUNS, Versions
 from fedcluster.io import SqlSource, _sql
-from fedcluster.jobs import Fit, execute
+from fedcluster.jobs import Fit, execute, write_job
 
 TASK = Task(Lloyd(), START)
 CHANGED = "the rows have changed since the run began: start it anew"

@@ -18,11 +18,10 @@ from typing import Any
 import numpy as np
 from pandas import DataFrame
 
-from fedcluster._artefacts import model_of
 from fedcluster.core import Result, Task
 from fedcluster.engines._wire import read_summaries, unpack
 from fedcluster.errors import HeldBackError, InputError, SiteError
-from fedcluster.jobs import Fit, JobReport, clustering_of
+from fedcluster.jobs import Fit, JobReport, clustering_of, model_of
 from fedcluster.model import Model
 from pairs.factors import Combination
 from pairs.ways import CommandError, Found, fitted, predicted, speechless, tables, warned

@@ -20,7 +20,6 @@ import pandas as pd
 from scipy import sparse
 from secure_sites import STEPS, Wire, identities
 
-from fedcluster._artefacts import model_of
 from fedcluster._assigned_rows import row_transform
 from fedcluster._site import SiteFile
 from fedcluster.client import Client
@@ -30,7 +29,7 @@ from fedcluster.engines._recorder import RecordedEngine
 from fedcluster.engines._remote import RemoteEngine
 from fedcluster.engines._responder import Responder
 from fedcluster.federation._membership import site_budget
-from fedcluster.jobs import Fit, JobReport, execute, preprocessing_of
+from fedcluster.jobs import Fit, JobReport, execute, model_of, preprocessing_of
 from fedcluster.model import Model
 from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.privacy._policy import Policy

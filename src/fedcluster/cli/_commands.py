@@ -214,6 +214,7 @@ def select_k(
         from fedcluster.cli import _indices as indices
         from fedcluster.cli import _reading as reading
         from fedcluster.cli import _runs as runs
+        from fedcluster.jobs import content_of
 
         check_options(job)
         check_least("--min-cluster-size", min_cluster_size)
@@ -228,9 +229,9 @@ def select_k(
         chosen = chosen.with_decisions(read.left_out, read.notes)
         screen.warnings += chosen.fit_report.warnings
         screen.warnings += chosen.outcome.value.warnings
-        written = indices.write_choice(out, chosen) if out is not None else []
+        written = runs.write_found(out, chosen)
     screen.result(
-        indices.selection_result(chosen, out, written),
+        runs.result(content_of(chosen), out, written),
         indices.selection_shown(chosen, out, written),
     )
 
@@ -266,6 +267,7 @@ def evaluate(
         from fedcluster._report import _profiles as report
         from fedcluster.cli import _indices as indices
         from fedcluster.cli import _reading as reading
+        from fedcluster.cli import _runs as runs
         from fedcluster.model import Model
 
         check_least("--min-cluster-size", min_cluster_size)
@@ -282,7 +284,7 @@ def evaluate(
             )
         )
         content = indices.evaluation_content(scored, str(model_file))
-        written = indices.write_evaluation(out, scored, content) if out is not None else []
+        written = runs.write_found(out, scored.report, content)
     screen.result(
         content,
         [
@@ -291,7 +293,7 @@ def evaluate(
             *report.profiles_shown(content, screen.width, out and out / "scores.json"),
             indices.evaluation_line(scored),
             *messages.notes(scored.sites, absent_too=""),
-            *written,
+            *(f"Wrote {out / file}." for file in written if out is not None),
         ],
     )
 

@@ -10,24 +10,25 @@ from typing import Any
 
 import numpy as np
 
-from fedcluster._artefacts import (
-    scores_content,
-    selection_content,
-    sentences,
-    write_scores,
-    write_selection,
-)
 from fedcluster._refusals import refused
 from fedcluster._report._tables import SiteRecord, Table, number, plain
 from fedcluster.cli import _runs as runs
 from fedcluster.client import Client
-from fedcluster.core import Filter, Labels
+from fedcluster.core import Filter
 from fedcluster.engines import LocalEngine
 from fedcluster.errors import InputError
 from fedcluster.io._columns import label_counts
-from fedcluster.io._outputs import atomic_folder
 from fedcluster.io._rows import SiteRows, chunks_of, error_prefix
-from fedcluster.jobs import Evaluate, JobReport, SelectK, execute, limits_of, within
+from fedcluster.jobs import (
+    Evaluate,
+    JobReport,
+    Profile,
+    SelectK,
+    content_of,
+    execute,
+    limits_of,
+    within,
+)
 from fedcluster.model import Model
 from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.privacy import MinClusterSize, MinRows
@@ -90,17 +91,6 @@ def choose(
     return runs.carry_out(job, clients, runs.columns_of(tables), doing)
 
 
-def write_choice(out: Path, report: JobReport) -> list[str]:
-    """Write a choice into a folder; returns the files."""
-    with atomic_folder(out) as folder:
-        return write_selection(folder, report)
-
-
-def selection_result(report: JobReport, out: Path | None, files: Sequence[str]) -> dict[str, Any]:
-    """Return what ``--json`` prints."""
-    return runs.result(selection_content(report), out, files)
-
-
 def selection_shown(report: JobReport, out: Path | None, files: Sequence[str]) -> list[Table | str]:
     """Return what people see."""
     sent, rounds = report.outcome.values_sent(), len(report.outcome.communication_rounds)
@@ -109,7 +99,7 @@ def selection_shown(report: JobReport, out: Path | None, files: Sequence[str]) -
         f"{sum(sent.values()):,} numbers sent. Seed {report.job.seed}."
     )
     wrote = [f"Wrote {' and '.join(str(out / file) for file in files)}."] if out and files else []
-    return [*runs.verdict(report.outcome.value), *sentences(report), took, *wrote]
+    return [*runs.verdict(report.outcome.value), *report.prepared, took, *wrote]
 
 
 # evaluate
@@ -150,34 +140,35 @@ def evaluate(
     profile: bool = False,
 ) -> Evaluation:
     """Score a model's clusters by all indices that apply, on these sites' rows."""
-    clients = clients_for(tables, min_cluster_size)
     own: dict[str, Any] = {"metrics": metrics, "algorithms": algorithms}
     job = Evaluate(model, classes=_classes(tables.values()), profile=profile, **own)
-    report = execute(job, LocalEngine(clients))
+    report, records = answered(job, tables, min_cluster_size)
     alone = {name: Client(name, table.rows, ()) for name, table in tables.items()}
     job = replace(job, n_references=0, profile=False)  # of all rows together, once
     by_site = {
         name: execute(job, LocalEngine([client])).outcome.value for name, client in alone.items()
     }
-    records = tuple(
-        runs.record_of(client, report, labels_of(model, client), len(model.centers))
-        for client in clients
-    )
     return Evaluation(report, by_site, records)
 
 
-def clients_for(tables: Mapping[str, SiteRows], min_cluster_size: int) -> list[Client]:
-    """Return the sites as they answer about a model, with their own limits or else this one."""
+def answered(
+    job: Evaluate | Profile, tables: Mapping[str, SiteRows], min_cluster_size: int
+) -> tuple[JobReport, tuple[SiteRecord, ...]]:
+    """Carry out a job about a model at these sites; return also what each sent.
+
+    The sites have their own limits or else this one.
+    """
     if min_cluster_size > 1 and any(table.limits is not None for table in tables.values()):
         raise refused("site-file-labels")
     limits: list[Filter] = [MinRows(2)] if len(tables) > 1 else []
     limits += [MinClusterSize(min_cluster_size)] if min_cluster_size > 1 else []
-    return runs.clients_of(tables, limits)
-
-
-def labels_of(model: Model, client: Client) -> Labels:
-    """Return the clusters of a site's rows that have a weight."""
-    return np.concatenate([model.predict(chunk.weighed()) for chunk in chunks_of(client.source)])
+    clients, model = runs.clients_of(tables, limits), job.model
+    report = execute(job, LocalEngine(clients))
+    records = []
+    for client in clients:
+        weighed = [model.predict(chunk.weighed()) for chunk in chunks_of(client.source)]
+        records.append(runs.record_of(client, report, np.concatenate(weighed), len(model.weights)))
+    return report, tuple(records)
 
 
 def _classes(tables: Iterable[SiteRows]) -> tuple[str, ...] | None:
@@ -203,22 +194,16 @@ def _labels_of(table: SiteRows) -> set[str] | None:
 
 def evaluation_content(scored: Evaluation, model_file: str) -> dict[str, Any]:
     """Return what ``scores.json`` and ``--json`` say, without the rounds."""
-    told = scores_content(scored.report, scored.sites) | {"model": model_file}
-    sites = [{**site, "scores": plain(scored.by_site[site["name"]])} for site in told["sites"]]
-    return told | {"sites": sites}
-
-
-def write_evaluation(out: Path, scored: Evaluation, content: Mapping[str, Any]) -> list[str]:
-    """Write ``scores.json`` into a folder; returns the line that says so."""
-    with atomic_folder(out) as folder:
-        write_scores(folder, scored.report, content)
-    return [f"Wrote {out / 'scores.json'}."]
+    content = content_of(scored.report, scored.sites)
+    by_site = scored.by_site
+    sites = [{**site, "scores": plain(by_site[site["name"]])} for site in content["sites"]]
+    return content | {"model": model_file, "sites": sites}
 
 
 def evaluation_table(scored: Evaluation, width: int) -> Table:
     """Return a line for each index, for a screen of so many columns; the last sites may not fit."""
     sites = scored.by_site if len(scored.by_site) > 1 else {}
-    better = scores_content(scored.report)["better"]
+    better = content_of(scored.report)["better"]
     header = ["index", "better", "all", *sites]
     lines = [
         [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated
 
@@ -23,6 +24,7 @@ from fedcluster.cli._options import (
     with_options,
 )
 from fedcluster.cli._screen import Screen
+from fedcluster.errors import InputError
 
 
 @with_options
@@ -46,12 +48,13 @@ def profile(
     same to profiles.json. To change a name, use fedcluster name.
     """
     with Screen(as_json=show.as_json, quiet=show.quiet) as screen:
-        from fedcluster._artefacts import profiles_content
         from fedcluster._model_file import write_names
         from fedcluster._report import _messages as messages
         from fedcluster._report._profiles import profiles_shown
-        from fedcluster.cli import _profiling as profiling
+        from fedcluster.cli import _indices as indices
         from fedcluster.cli import _reading as reading
+        from fedcluster.cli import _runs as runs
+        from fedcluster.jobs import content_of
         from fedcluster.model import Model
 
         check_least("--min-cluster-size", min_cluster_size)
@@ -61,10 +64,11 @@ def profile(
         sites = reading.read_for(model, files, replace(rows, label_column=None), screen.doing)
         screen.doing("asking the sites")
         report, records = screen.wait_for(
-            lambda: profiling.profiled(Profile(model, own), sites, min_cluster_size)
+            lambda: indices.answered(Profile(model, own), sites, min_cluster_size)
         )
-        content = profiles_content(report, records) | {"model": str(model_file)}
-        written = profiling.write(out, report, content) if out is not None else []
+        content = content_of(report, records) | {"model": str(model_file)}
+        files = runs.write_found(out, report, content)
+        written = [f"Wrote {out / file}." for file in files if out is not None]
         if keep_names and report.profiles is not None:
             write_names(model_file, dict(enumerate(report.profiles.names)))
             written.append(f"Wrote the names into {model_file}.")
@@ -96,9 +100,27 @@ def name(
     """
     with Screen(as_json=as_json, quiet=quiet) as screen:
         from fedcluster._model_file import write_names
-        from fedcluster.cli._profiling import names_by_number
 
         every = write_names(model_file, names_by_number(names))
     shown = [f"{j}: {each}" for j, each in enumerate(every)]
     content = {"names": list(every), "model": str(model_file)}
     screen.result(content, [*shown, f"Wrote the names into {model_file}."])
+
+
+def names_by_number(arguments: Sequence[str]) -> dict[int, str]:
+    """Return names by the number of the cluster, from CLUSTER=NAME.
+
+    Examples
+    --------
+    >>> names_by_number(["0=older, high bp", "2=young"])
+    {0: 'older, high bp', 2: 'young'}
+    """
+    names: dict[int, str] = {}
+    for each in arguments:
+        number, equals, name = each.partition("=")
+        if not equals or not number.strip().isdecimal():
+            raise InputError(f"{each!r} names no cluster: write its number, =, and the name")
+        if int(number) in names:
+            raise InputError(f"cluster {int(number)} is named twice; name it once")
+        names[int(number)] = name
+    return names

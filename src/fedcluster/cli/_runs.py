@@ -12,15 +12,6 @@ from typing import Any, Self
 
 import numpy as np
 
-from fedcluster._artefacts import (
-    HISTORY,
-    fit_content,
-    model_of,
-    result_of,
-    sentences,
-    write_history,
-    write_selection,
-)
 from fedcluster._pages._page import REPORT
 from fedcluster._refusals import refused
 from fedcluster._report._messages import few_clusters_line, groups_line, influence_line, limit_line
@@ -39,7 +30,22 @@ from fedcluster.engines import LocalEngine
 from fedcluster.errors import InputError
 from fedcluster.io._outputs import atomic_folder, label_files, write_labels
 from fedcluster.io._rows import SiteRows, chunks_of
-from fedcluster.jobs import Fit, Job, JobReport, KJob, SelectK, execute, limits_of, tried
+from fedcluster.jobs import (
+    HISTORY,
+    Fit,
+    Job,
+    JobReport,
+    KJob,
+    SelectK,
+    content_of,
+    execute,
+    limits_of,
+    model_of,
+    tried,
+    write_history,
+    write_report,
+    write_selection,
+)
 from fedcluster.model import Model
 from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.selection import Selection
@@ -93,7 +99,7 @@ class FittedSites:
         line += groups_line(self.report.sites, len(self.model.centers))
         line += influence_line(self.report.influence)
         assert isinstance(self.report.job, Fit)
-        line += limit_line(self.report.job, result_of(self.report), options=True)
+        line += limit_line(self.report.job, self.report.clustering, options=True)
         return [*line, *(self.selection.warnings if self.selection else ())]
 
     def shown(self, width: int, elsewhere: str) -> list[Table | str]:
@@ -102,7 +108,7 @@ class FittedSites:
         if self.model.preprocessor is None:
             return shown
         table = centers_table(self.model.preprocessor, self.model.centers, width, elsewhere)
-        return [*shown, *sentences(self.report), *([table] if table else [])]
+        return [*shown, *self.report.prepared, *([table] if table else [])]
 
 
 def with_dates(job: KJob, dates: Mapping[str, str]) -> KJob:
@@ -229,7 +235,7 @@ def write(
     page on the run, too.
     """
     labels = {record.name: record.labels for record in fitted.records}
-    content = fit_content(fitted.report, fitted.records) | {"warnings": fitted.warnings} | more
+    content = content_of(fitted.report, fitted.records) | {"warnings": fitted.warnings} | more
     with atomic_folder(out, obsolete=_of_earlier_run(out)) as folder:
         chosen = [] if fitted.selection is None else write_selection(folder, fitted.report)
         drawn = [*chosen, *draw(folder)]
@@ -240,6 +246,16 @@ def write(
         page = out.name if report else None
         files = write_history(folder, fitted.report, content, files, page)
     return content, files
+
+
+def write_found(
+    out: Path | None, report: JobReport, content: Mapping[str, Any] | None = None
+) -> list[str]:
+    """Write a choice of k, scores or profiles into a folder, if one is named; return the files."""
+    if out is None:
+        return []
+    with atomic_folder(out) as folder:
+        return write_report(folder, report, content_of(report) if content is None else content)
 
 
 def verdict(selection: Selection) -> list[Table | str]:

@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fedcluster._artefacts import result_of, write_job
 from fedcluster._report._messages import few_line, groups_line, influence_line, limit_line
 from fedcluster.core import Engine
 from fedcluster.engines._believed import NOTHING_STATED, Believed
@@ -24,8 +23,16 @@ from fedcluster.errors import CancelledError, HeldBackError, InputError, SiteErr
 from fedcluster.federation._bounds import FIRST_ROWS, first_rows, keep_first_rows
 from fedcluster.federation._relaying import RELAY, relay
 from fedcluster.io._outputs import atomic_folder, atomic_write, write_json
-from fedcluster.jobs import Fit, Job, JobReport, execute, job_from_json, preprocessing_of, steps_of
-from fedcluster.secure._engine import SecureEngine
+from fedcluster.jobs import (
+    Fit,
+    Job,
+    JobReport,
+    execute,
+    job_from_json,
+    preprocessing_of,
+    steps_of,
+    write_job,
+)
 
 LOGGER = logging.getLogger(__name__)
 
@@ -156,7 +163,7 @@ def _doubts(report: JobReport) -> list[str]:
     doubts = [*report.fit_report.warnings]
     doubts += ["sites write [factors] and [codes] into their site files"] if doubts else []
     if isinstance(report.job, Fit):
-        result = result_of(report)
+        result = report.clustering
         k = len(result.state.weights)
         doubts += few_line(int((result.state.weights > 0).sum()), k)
         doubts += groups_line(report.sites, k)

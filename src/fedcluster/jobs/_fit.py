@@ -1,0 +1,417 @@
+"""Procedure of a fit; what it shares with a choice of the number of clusters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from fedcluster._combinations import check, check_steps, check_weights
+from fedcluster._pages._page import reported
+from fedcluster._refusals import refused
+from fedcluster._report._pictures import pictured
+from fedcluster._report._tables import SiteRecord, plain
+from fedcluster._specifications import MOST_CLUSTERS, Fit, SelectK, rows_of, smallest_of
+from fedcluster._stability import Stability
+from fedcluster.core import Engine, Filter, PlannedStep, SiteInfo, State
+from fedcluster.errors import InputError
+from fedcluster.jobs._procedure import Found, JobReport, Procedure, Watch, clustering_of, drawn
+from fedcluster.metrics._agreement import Agreement, Separation
+from fedcluster.metrics._moments import Moments
+from fedcluster.model import Model, plain_parameters, state_fields
+from fedcluster.preprocessing import PreprocessingSpec, Preprocessor
+from fedcluster.preprocessing._moments import Covariance, Missing
+from fedcluster.preprocessing._spec import Schema, for_metric
+from fedcluster.privacy import MinClusterSize, MinRows
+from fedcluster.recipes import clustering, mixture
+from fedcluster.recipes._bootstrap import (
+    MOST_REPLICATES,
+    REPLICATES,
+    beside_replicates,
+    compared,
+    counted,
+    finished,
+    replicate,
+    replicated,
+)
+from fedcluster.recipes._clustering import algorithm_of, clustering_steps, start_step
+from fedcluster.recipes._evaluation import evaluation_steps
+from fedcluster.recipes._influence import Influence, influences
+from fedcluster.recipes._influence import plain as plain_influence
+from fedcluster.recipes._private import PRIVATE_STEPS, private_clustering
+from fedcluster.recipes._private_fit import (
+    AccountedEngine,
+    box_of,
+    budget_of,
+    n_noises_of,
+    n_rows_of,
+)
+from fedcluster.recipes._profiling import assigned_rows, profile_steps, profiles_of
+from fedcluster.recipes._robust import Listener
+from fedcluster.rounds import Plan, run_plan, with_preprocessing
+from fedcluster.selection import Selection
+from fedcluster.selection._sweep import select_k_plan
+
+MOST_TRIED, ROWS_EACH = 48, 10
+"""The largest number of clusters that "auto" tries where 12 are not enough; rows for each."""
+
+NOT_PARAMETERS = {"algorithm", "seed", "means", "start"}
+"""Fields of a fit that a model file has elsewhere, or not at all."""
+WHERE_SET = {"m", "rule", "profile", "stability", "robust"}
+"""Parameters that a model file has if they are set."""
+OF_PRIVACY = {"epsilon", "delta", "group_size", "bounds", "n_rows"}
+OF_MIXTURES = {"model", "covariance_type", "reg_covar", "noise"}
+
+KJob = TypeVar("KJob", Fit, SelectK)
+
+
+class Clustering(Procedure):
+    """Procedure of a job that finds clusters; ``fit`` holds the parameters of each clustering."""
+
+    fit: Fit
+    auto: bool
+    """Whether the job leaves open which is the largest number of clusters."""
+
+    @property
+    def preprocessing(self) -> PreprocessingSpec | Preprocessor | None:
+        """How rows are prepared, which is to be fitted; None of rows that are taken as they are."""
+        return for_metric(self.job.prepare, self.job.metric)
+
+    def check(self, sites: Sequence[SiteInfo] = ()) -> None:
+        """Refuse a job that makes no sense, or not for these sites."""
+        fit = self.fit
+        check(fit, sites)
+        if fit.epsilon is None:
+            ks = tried(fit.n_clusters)
+            largest = replace(fit, n_clusters=fit.n_clusters if ks is None else max(ks)).at(sites)
+            algorithm = algorithm_of(largest)
+            check_steps(fit, algorithm, start_step(largest, algorithm), sites)
+        if fit.stability and fit.stability is not True and not 0 < fit.stability <= MOST_REPLICATES:
+            raise InputError(
+                f"stability must be 1 to {MOST_REPLICATES} replicates, not {fit.stability}"
+            )
+
+    def check_width(self, d: int) -> None:
+        """Refuse bounds or a start of another number of columns than d, unless that is 0."""
+        fit = self.fit
+        if not d:
+            return
+        if fit.rule is not None:
+            fit.rule.check(d)
+        k, means = fit.n_clusters, fit.means
+        for option, start in {"init": fit.init, "means_init": fit.start}.items():
+            centers = start.centers if isinstance(start, State) else start
+            if isinstance(centers, np.ndarray) and centers.shape != (k, d):
+                raise refused(
+                    "start-shape", option=option, shape=centers.shape, n_clusters=k, n_columns=d
+                )
+        if means is not None and means.centers.shape[1] != d:
+            raise InputError(f"means have {means.centers.shape[1]} columns, the rows have {d}")
+
+    def steps(self) -> tuple[PlannedStep, ...]:
+        """Return the steps that the job asks whatever the rows and the sites are."""
+        if self.fit.epsilon is not None:
+            return PRIVATE_STEPS
+        return tuple(dict.fromkeys(self._steps()))
+
+    def _steps(self) -> Iterator[PlannedStep]:
+        fit, ks = self.fit, tried(self.fit.n_clusters)
+        k = 1 if self.auto else max(ks or (fit.n_clusters,))
+        if fit.prepare is not None:
+            yield Missing
+            yield from [Covariance] if fit.prepare.pca else []
+        if ks is not None:
+            yield from clustering_steps(replace(fit, n_clusters=k, model="k-means"))
+            yield from [*evaluation_steps(fit.m), Moments]
+        yield from clustering_steps(replace(fit, n_clusters=k))
+        yield from profile_steps(k, fit.prepare) if fit.profile else []
+        yield from [Separation, Agreement] if fit.stability else []
+
+    def plan(
+        self,
+        sites: Sequence[SiteInfo],
+        seed: int | None = None,
+        preprocessor: Preprocessor | None = None,
+    ) -> Plan[Any]:
+        """Return what to ask these sites about the prepared rows, with a seed that was drawn."""
+        self.check(sites)
+        n_rows = sum(rows_of(sites))
+        fit = type(self)(self.within(n_rows)).fit.at(sites)
+        fit = replace(fit, seed=drawn(self.job.seed) if seed is None else seed)
+        if (ks := tried(fit.n_clusters)) is None:
+            return mixture(fit, preprocessor) if fit.model == "mixture" else clustering(fit)
+        most = min(MOST_TRIED, int(n_rows // ROWS_EACH)) if self.auto else None
+        by_means = replace(fit, model="k-means")
+        selection = select_k_plan(ks, by_means, fit.rule, most=most, preprocessor=preprocessor)
+        if fit.model == "k-means":
+            return selection
+        return _chosen_mixture(selection, fit, preprocessor)
+
+    def within(self, n_rows: float) -> Any:
+        """Return the job with no more numbers of clusters than there are rows for; see `within`."""
+        raise NotImplementedError
+
+    def limits(self, smallest: int | None, *, alone: bool) -> list[Filter]:
+        """Return what sites hold back that say nothing of it themselves; see `limits_of`."""
+        self.check()
+        if self.fit.epsilon is not None:
+            if smallest is not None:
+                raise refused("epsilon-limits")
+            return []
+        if smallest is not None:
+            return [MinClusterSize(smallest)]
+        p = algorithm_of(replace(self.fit, n_clusters=1)).min_cluster_size
+        limits: list[Filter] = [] if alone else [MinRows(2)]
+        return [*limits, MinClusterSize(p)] if p > 1 else limits
+
+
+def _chosen_mixture(
+    choosing: Plan[Selection], fit: Fit, preprocessor: Preprocessor | None
+) -> Plan[Selection]:
+    """Plan a choice of k, and then a mixture of as many components."""
+    selection = yield from choosing
+    k = selection.n_clusters
+    result = yield from mixture(replace(fit, n_clusters=k), preprocessor)
+    return replace(selection, results={**selection.results, k: result})
+
+
+class FitProcedure(Clustering):
+    """Procedure of a fit."""
+
+    file = "history.json"
+
+    def __init__(self, job: Fit) -> None:
+        super().__init__(job)
+        self.fit, self.auto = job, isinstance(job.n_clusters, str)
+
+    def check_schema(self, schema: Schema) -> None:
+        """Refuse weights of columns of text, where a mixture is fitted to the rows."""
+        texts = {each.name for each in schema.columns if each.kind == "text"}
+        check_weights(self.fit, texts.union(self.fit.prepare.named if self.fit.prepare else ()))
+
+    def within(self, n_rows: float) -> Fit:
+        """Return the job with no more numbers of clusters than there are rows for."""
+        ks = tried(self.fit.n_clusters, n_rows)
+        check_rows(self.fit.n_clusters if ks is None else max(ks, default=1), n_rows)
+        return self.fit if ks is None else replace(self.fit, n_clusters=ks)
+
+    def run(
+        self, engine: Engine, columns: Sequence[str], watch: Watch | None, enough: int | None
+    ) -> JobReport:
+        """Carry the fit out; under a privacy budget, every answer has noise and is counted."""
+        if self.fit.epsilon is None:
+            return super().run(engine, columns, watch, enough)
+        budget, box = budget_of(self.fit), box_of(self.fit, columns)
+        accounted, seed = AccountedEngine(engine, budget), drawn(self.fit.seed)
+        sites = accounted.introduce(steps=self.steps())
+        self.check(sites)
+        plan = private_clustering(
+            replace(self.fit, seed=seed),
+            budget,
+            n_rows=n_rows_of(self.fit, sites),
+            n_columns=len(columns),
+            n_noises=n_noises_of(sites),
+        )
+        outcome = run_plan(with_preprocessing(plan, box), accounted, seed=seed, watch=watch)
+        sites = engine.introduce()
+        return JobReport(self.fit, outcome, tuple(columns), sites, box, privacy=accounted.spent)
+
+    def whole_plan(
+        self,
+        sites: Sequence[SiteInfo],
+        seed: int,
+        preprocessor: Preprocessor | None,
+        columns: Sequence[str],
+        rounds: int,
+    ) -> Plan[Found]:
+        """Plan a clustering, with its stability and its profiles where they are asked for."""
+        plan = with_preprocessing(self.plan(sites, seed, preprocessor), preprocessor)
+        stability = None
+        if self.fit.stability:
+            value, stability = yield from self._with_stability(plan, preprocessor, sites, rounds)
+        else:
+            value = yield from plan
+        if not self.fit.profile:
+            return Found(value, stability)
+        found, smallest = clustering_of(value), smallest_of(sites)
+        profiles = yield from profiles_of(
+            found.state, found.algorithm, preprocessor, columns, smallest=smallest
+        )
+        return Found(value, stability, profiles)
+
+    def _with_stability(
+        self,
+        plan: Plan[Any],
+        preprocessor: Preprocessor | None,
+        sites: Sequence[SiteInfo],
+        rounds: int,
+    ) -> Plan[tuple[Any, Stability]]:
+        """Plan a clustering, its replicates and their comparison.
+
+        Replicates run beside the clustering, or after a choice of the number of clusters.
+        """
+        n = REPLICATES if self.fit.stability is True else int(self.fit.stability)
+        k = self.fit.n_clusters
+        if tried(k) is not None:
+            value, spent = yield from counted(plan)
+            plan, rounds, k = finished(value), rounds + spent, value.n_clusters
+        again = replicated(self.fit, k).at(sites)
+        value, found = yield from beside_replicates(
+            plan,
+            lambda seed: with_preprocessing(replicate(again, seed), preprocessor),
+            n,
+            drawn(self.fit.seed),
+            rounds,
+        )
+        result = clustering_of(value)
+        how = assigned_rows(result.state, result.algorithm, preprocessor)
+        return value, (yield from compared(result.state, found, how, n - len(found)))
+
+    def influence(self, value: Any, listener: Listener, seed: int) -> tuple[Influence, ...]:
+        """Return how far each site moves the centres of a fit."""
+        return influences(clustering_of(value), listener.kept, seed)
+
+    def content(self, report: JobReport, records: Sequence[SiteRecord] = ()) -> dict[str, Any]:
+        """Return what ``history.json`` and ``--json`` say of a fit, without its rounds."""
+        result, chosen = report.clustering, report.outcome.value
+        return {
+            "n_clusters": len(result.state.centers),
+            "model": self.fit.model,
+            "algorithm": str(self.fit.algorithm),
+            "columns": list(report.columns),
+            "seed": self.fit.seed,
+            "stop_reason": result.reason,
+            "inertia": plain(result.state.inertia),
+            "objective": report.objective,
+            "weights": result.state.weights.tolist(),
+            **({} if report.privacy is None else {"privacy": report.privacy.plain()}),
+            **report.account(records),
+            **({"influence": plain_influence(report.influence)} if report.influence else {}),
+            **({"selection": verdict(chosen)} if isinstance(chosen, Selection) else {}),
+            **report.described(),
+        }
+
+    def write_all(
+        self, folder: Path, report: JobReport, name: str, doubts: Sequence[str]
+    ) -> dict[str, Any]:
+        """Write the model, the history and the page, and how k was chosen where it was."""
+        files = [] if tried(self.fit.n_clusters) is None else write_selection(folder, report)
+        content = {**self.content(report), "warnings": list(doubts)}
+        model_of(report).save(folder / "model.json")
+        write_history(folder, report, content, [*files, "model.json", "history.json"], name)
+        return content
+
+
+def model_of(report: JobReport, *, dtype: str = "float64", **more: Any) -> Model:
+    """Return the model of a fit; ``more`` are parameters besides those of the job."""
+    job, result = report.job, report.clustering
+    assert isinstance(job, Fit)
+    values = {each.name: getattr(job, each.name) for each in fields(job)} | more
+    values["n_init"] = job.n_init or "auto"
+    omitted = NOT_PARAMETERS | {name for name in WHERE_SET if not values[name]}
+    omitted |= OF_MIXTURES if job.model == "k-means" else set()
+    omitted |= OF_PRIVACY if job.epsilon is None else set()
+    parameters = {name: values[name] for name in sorted(values.keys() - omitted)}
+    return Model(
+        **state_fields(result.state, result.algorithm),
+        columns=report.columns,
+        algorithm=plain_parameters(
+            job.algorithm, parameters | {"objective": report.objective}, report.outcome.steps
+        ),
+        sites=report.sites,
+        rounds=len(report.outcome.communication_rounds),
+        seed=job.seed,
+        dtype=dtype,
+        preprocessor=report.preprocessor,
+        names=() if report.profiles is None else report.profiles.names,
+        privacy={} if report.privacy is None else report.privacy.plain(),
+    )
+
+
+def write_history(
+    folder: Path,
+    report: JobReport,
+    content: Mapping[str, Any],
+    files: Sequence[str],
+    page: str | None,
+) -> list[str]:
+    """Write ``history.json``: what happened, round by round; and the page on all files.
+
+    Parameters
+    ----------
+    folder : Path
+        Where the other files are already.
+    report : JobReport
+        What came of the job.
+    content : mapping
+        What is told of it.
+    files : sequence of str
+        The names of all files.
+    page : str or None
+        What the page calls the run; None for no page.
+
+    Returns
+    -------
+    list of str
+        The names of all files, with that of the page.
+    """
+    path, history = folder / "history.json", plain(report.clustering.history)
+    whole = {**content, "files": list(files), "history": history}
+    report.write(path, HISTORY, whole)
+    if page is not None and (more := reported(folder, page)):
+        whole["files"] += more
+        report.write(path, HISTORY, whole)
+    return list(whole["files"])
+
+
+HISTORY = "fedcluster-history"
+"""Format of ``history.json``."""
+
+
+def verdict(selection: Selection) -> dict[str, Any]:
+    """Return a choice of k as files have it."""
+    return {
+        "n_clusters": selection.n_clusters,
+        "rule": selection.rule,
+        "reason": selection.reason,
+        "warnings": list(selection.warnings),
+        "says": dict(selection.says),
+        "table": [{"k": k, **plain(dict(scores))} for k, scores in selection.table.items()],
+    }
+
+
+def write_selection(folder: Path, report: JobReport) -> list[str]:
+    """Write ``selection.json`` and, with matplotlib, ``curves.png``; return their names."""
+    content = {**verdict(report.outcome.value), "seed": report.job.seed, **report.account()}
+    report.write(folder / "selection.json", "fedcluster-selection", content)
+    return ["selection.json", *pictured("curves", folder / "curves.png", report.outcome.value.plot)]
+
+
+def tried(n_clusters: Any, n_rows: float = MOST_CLUSTERS) -> tuple[int, ...] | None:
+    """Return each number of clusters that is tried, rising; None where one is asked for.
+
+    Examples
+    --------
+    >>> tried("auto", 3), tried([4, 2, 3]), tried(8)
+    ((1, 2, 3), (2, 3, 4), None)
+    """
+    if isinstance(n_clusters, str):
+        return tuple(range(1, int(min(MOST_CLUSTERS, n_rows)) + 1))
+    return tuple(sorted(set(map(int, n_clusters)))) if np.iterable(n_clusters) else None
+
+
+def check_rows(k: int, n_rows: float) -> None:
+    """Refuse more clusters than the sites tell of rows."""
+    if not n_rows:
+        raise InputError(
+            "the sites tell of no row: each has fewer than its limits or its groups ask for; "
+            "ask sites with more rows"
+        )
+    if k > n_rows:
+        raise InputError(
+            f"{k} clusters are more than the rows that the sites tell of ({n_rows:g}); "
+            "ask for fewer"
+        )

@@ -1,0 +1,356 @@
+"""What jobs of all kinds share: the procedure that carries one out, and its report."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from numpy.random import RandomState
+
+from fedcluster._profiles import Profiles
+from fedcluster._report._rounding import published
+from fedcluster._report._tables import SiteRecord, plain
+from fedcluster._specifications import Evaluate, Fit, Profile, SelectK
+from fedcluster._stability import Stability
+from fedcluster.core import Column, Engine, PlannedStep, Result, SiteInfo
+from fedcluster.engines._without import WithoutSites
+from fedcluster.errors import InputError, listed
+from fedcluster.io._outputs import json_text
+from fedcluster.metrics._objectives import objective_name
+from fedcluster.preprocessing import FitReport, PreprocessingSpec, Preprocessor
+from fedcluster.preprocessing._fitting import Fitted, n_columns_out
+from fedcluster.preprocessing._fitting import fit as fit_preprocessor
+from fedcluster.preprocessing._messages import in_words
+from fedcluster.preprocessing._spec import Schema, agree, odd_sites
+from fedcluster.recipes._influence import Influence
+from fedcluster.recipes._private_fit import PrivacySpent
+from fedcluster.recipes._robust import Listener, robust_rule, with_account
+from fedcluster.rounds import CommunicationRound, Outcome, Plan, run_plan
+from fedcluster.selection import Selection
+
+FORMAT_VERSION = 1
+"""Of the files of jobs; ``docs/schemas`` has their JSON schemas."""
+
+Job = Fit | SelectK | Evaluate | Profile
+Watch = Callable[[CommunicationRound], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What the plan of a job returns: its value, and what was asked for besides."""
+
+    value: Any
+    stability: Stability | None = None
+    profiles: Profiles | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class JobReport:
+    """Report of a job: its result, the sites that were asked, and what they sent.
+
+    Parameters
+    ----------
+    job : Fit, SelectK, Evaluate or Profile
+        The job, as it was carried out.
+    outcome : Outcome
+        The clustering, the choice of k, the scores or the profiles; and every round with the sites.
+    columns : tuple of str
+        The columns that were asked about.
+    sites : tuple of SiteInfo
+        Who was asked, with their limits.
+    preprocessor : Preprocessor, optional
+        What was done to the rows.
+    fit_report : FitReport
+        What was met while it was fitted.
+    refusals : tuple of Refusal
+        Who is missing in which round, and why.
+    profiles : Profiles, optional
+        What sets the clusters apart, where it was asked.
+    stability : Stability, optional
+        How stable they are, where it was asked.
+    privacy : PrivacySpent, optional
+        What the answers have cost, where there is a privacy budget.
+    influence : tuple of Influence
+        How far each site moves the centres of a fit, the farthest first, where that can be told.
+    prepare : PreprocessingSpec, optional
+        The preprocessing that was fitted, as the job specifies it.
+    """
+
+    job: Job
+    outcome: Outcome[Any]
+    columns: tuple[str, ...]
+    sites: tuple[SiteInfo, ...]
+    preprocessor: Preprocessor | None = None
+    fit_report: FitReport = field(default_factory=FitReport)
+    refusals: tuple[Any, ...] = ()
+    profiles: Profiles | None = None
+    stability: Stability | None = None
+    privacy: PrivacySpent | None = None
+    influence: tuple[Influence, ...] = ()
+    prepare: PreprocessingSpec | None = None
+
+    @property
+    def clustering(self) -> Result:
+        """Clustering that a fit found, or chose."""
+        return clustering_of(self.outcome.value)
+
+    @property
+    def objective(self) -> str:
+        """Name of what a fit made small, whose value is the inertia of its result."""
+        how = {"robust": self.job.robust > 0, "noisy": self.privacy is not None}  # type: ignore[union-attr]
+        return objective_name(self.clustering.algorithm, **how)
+
+    @property
+    def prepared(self) -> list[str]:
+        """Sentences on the preprocessing that was fitted, if one was."""
+        if self.prepare is None or self.preprocessor is None:
+            return []
+        return in_words(self.prepare, self.preprocessor, self.fit_report)
+
+    def with_decisions(self, left_out: Mapping[str, str], notes: Sequence[str]) -> Self:
+        """Return the report with columns that were set aside before the sites were asked."""
+        return replace(self, fit_report=self.fit_report.with_decisions(left_out, notes))
+
+    def account(self, records: Sequence[SiteRecord] = ()) -> dict[str, Any]:
+        """Return what is told of every job: rounds, sites, who was missing, the preprocessing.
+
+        Parameters
+        ----------
+        records : sequence of SiteRecord
+            What sites of this machine hold and sent, which is told besides.
+        """
+        sent, here = self.outcome.values_sent(), {record.name: record for record in records}
+        return {
+            "rounds": len(self.outcome.communication_rounds),
+            "sites": [
+                {
+                    "name": site.name,
+                    "weight": site.weight,
+                    "limits": plain(site.limits),
+                    "values_sent": sent.get(site.name, 0),
+                    **({"secure": True} if site.secure else {}),
+                    **(here[site.name].told_here if site.name in here else {}),
+                }
+                for site in self.sites
+            ],
+            "missing": plain(self.refusals),
+            **self._preprocessing(),
+        }
+
+    def _preprocessing(self) -> dict[str, Any]:
+        """Return what is told of a preprocessing that was fitted: sentences, and data."""
+        if not (lines := self.prepared):
+            return {}
+        met = self.fit_report
+        return {
+            "prepared": lines,
+            "preprocessing": {
+                "missing": plain(met.missing),
+                "left_out": plain(met.left_out),
+                "pooled": plain(met.pooled),
+                "only_at": [[*key, site] for key, site in met.only_at.items()],
+                "clipped": plain(met.clipped),
+                "warnings": list(met.warnings),
+            },
+        }
+
+    def described(self) -> dict[str, Any]:
+        """Return what is told of profiles and stability of clusters, where they were asked for."""
+        found = {"profiles": self.profiles, "stability": self.stability}
+        return {name: plain(each.plain()) for name, each in found.items() if each is not None}
+
+    def write(self, path: Path, kind: str, content: Mapping[str, Any]) -> None:
+        """Write a file of a job: its content, and every round with the sites."""
+        rounds = {"communication_rounds": self.outcome.account()}
+        whole = {"format": kind, "format_version": FORMAT_VERSION, **content, **rounds}
+        path.write_text(json_text(whole), encoding="utf-8")
+
+
+class Procedure(ABC):
+    """Procedure of a job of one kind: what it asks of the sites, and what it tells and writes.
+
+    Parameters
+    ----------
+    job : Fit, SelectK, Evaluate or Profile
+        The job.
+    """
+
+    file: ClassVar[str]
+    """The name of the file that holds the content; its format has the same name."""
+
+    def __init__(self, job: Any) -> None:
+        self.job = job
+
+    @property
+    @abstractmethod
+    def preprocessing(self) -> PreprocessingSpec | Preprocessor | None:
+        """How rows are prepared: what is to be fitted, what was fitted, or not at all."""
+
+    @abstractmethod
+    def check(self, sites: Sequence[SiteInfo] = ()) -> None:
+        """Refuse a job that makes no sense, or not for these sites."""
+
+    @abstractmethod
+    def steps(self) -> tuple[PlannedStep, ...]:
+        """Return the steps that the job asks whatever the rows and the sites are."""
+
+    @abstractmethod
+    def plan(
+        self,
+        sites: Sequence[SiteInfo],
+        seed: int | None = None,
+        preprocessor: Preprocessor | None = None,
+    ) -> Plan[Any]:
+        """Return what to ask these sites about the prepared rows, with a seed that was drawn."""
+
+    @abstractmethod
+    def whole_plan(
+        self,
+        sites: Sequence[SiteInfo],
+        seed: int,
+        preprocessor: Preprocessor | None,
+        columns: Sequence[str],
+        rounds: int,
+    ) -> Plan[Found]:
+        """Plan all that is asked after the preprocessing, which took so many rounds."""
+
+    @abstractmethod
+    def content(self, report: JobReport, records: Sequence[SiteRecord] = ()) -> dict[str, Any]:
+        """Return what the file and ``--json`` say of the job, without its rounds."""
+
+    def asked(self, _engine: Engine, _steps: Sequence[PlannedStep]) -> Self:
+        """Return the procedure with what the sites are asked before its plan is made."""
+        return self
+
+    def check_schema(self, schema: Schema) -> None:  # noqa: B027
+        """Refuse columns on which the sites agree, if the job cannot use them."""
+
+    def check_width(self, d: int) -> None:  # noqa: B027
+        """Refuse a job for prepared rows of d columns, if it is for another number of them."""
+
+    def influence(self, _value: Any, _listener: Listener, _seed: int) -> tuple[Influence, ...]:
+        """Return how far each site moves the centres of a fit."""
+        return ()
+
+    def write(self, folder: Path, report: JobReport, content: Mapping[str, Any]) -> list[str]:
+        """Write the content of a report into a folder; return the names of the files."""
+        report.write(folder / self.file, f"fedcluster-{Path(self.file).stem}", content)
+        return [self.file]
+
+    def write_all(
+        self, folder: Path, report: JobReport, name: str, doubts: Sequence[str]
+    ) -> dict[str, Any]:
+        """Write all files of a job, and return its content; see `write_job`."""
+        content = self.content(report)
+        self.write(folder, report, content)
+        return content
+
+    def run(
+        self, engine: Engine, columns: Sequence[str], watch: Watch | None, enough: int | None
+    ) -> JobReport:
+        """Agree on columns, fit the preprocessing, run the plan, account for it; see `execute`."""
+        seed, steps = drawn(self.job.seed), self.steps()
+        self = self.asked(engine, steps)
+        engine, fitting = self._agreed(engine, steps, enough)
+        self.plan(engine.introduce(steps=steps), seed)  # refuses what makes no sense for them
+        listener = Listener(robust_rule(self.job, engine.introduce(), seed))
+        before: Outcome[Any] = Outcome(Fitted(self.preprocessing, FitReport()), ())  # type: ignore[arg-type]
+        if fitting is not None:
+            before = run_plan(fitting, engine, watch=watch, listener=listener)
+            columns = [column.name for column in before.value.preprocessor.columns]
+        preprocessor, sites = before.value.preprocessor, engine.introduce()
+        self.check_width(_width_of(preprocessor, columns, sites))
+        outcome = run_plan(
+            self.whole_plan(sites, seed, preprocessor, columns, len(before.communication_rounds)),
+            engine,
+            participation=self.job.participation,
+            watch=watch,
+            listener=listener,
+            seed=seed,
+        )
+        found: Found = outcome.value
+        return published(
+            JobReport(
+                self.job,
+                replace(outcome, value=with_account(found.value, listener)).after(before),
+                tuple(columns),
+                engine.introduce(),
+                preprocessor,
+                before.value.fit_report,
+                profiles=found.profiles,
+                stability=found.stability,
+                influence=self.influence(found.value, listener, seed),
+                prepare=self.preprocessing if fitting is not None else None,  # type: ignore[arg-type]
+            )
+        )
+
+    def _agreed(
+        self, engine: Engine, steps: Sequence[PlannedStep], enough: int | None
+    ) -> tuple[Engine, Plan[Fitted] | None]:
+        """Return the engine, and the plan that fits a preprocessing; None if there is none to fit.
+
+        Sites that hold other kinds than most are left out, if so many may be.
+
+        Raises
+        ------
+        InputError
+            If more hold others, naming site, column and kinds, or if the sites do not agree on
+            columns, or the job cannot use them as they are prepared.
+        """
+        how = self.preprocessing
+        if not isinstance(how, PreprocessingSpec):
+            return engine, None
+        described, doubts = _described(how, engine, steps), []
+        odd, reason = odd_sites(described, how)
+        if odd:
+            if len(described) - len(odd) < (enough or len(described)):
+                agree(described, how.columns)  # names all differences in columns that were chosen
+                raise InputError(reason)
+            described = {name: each for name, each in described.items() if name not in odd}
+            doubts = [f"left out of the run: {listed(list(odd))}; {reason}"]
+            engine = WithoutSites(engine, odd)
+        schema = agree(described, how.columns)
+        schema = replace(schema, warnings=(*doubts, *schema.warnings))
+        self.check_schema(schema)
+        if (width := n_columns_out(how, schema)) is not None:
+            self.check_width(width)
+        return engine, fit_preprocessor(how, schema)
+
+
+def fitted_preprocessing(how: PreprocessingSpec, engine: Engine) -> Fitted:
+    """Return the preprocessing alone, fitted as for a job."""
+    schema = agree(_described(how, engine, ()), how.columns)
+    fitted: Fitted = run_plan(fit_preprocessor(how, schema), engine).value
+    return fitted
+
+
+def _described(
+    how: PreprocessingSpec, engine: Engine, steps: Sequence[PlannedStep]
+) -> dict[str, tuple[Column, ...]]:
+    """Return the columns as the sites describe them."""
+    sites = engine.introduce(columns=True, texts=how.named, steps=steps)
+    return {site.name: site.columns for site in sites if site.answered}
+
+
+def clustering_of(value: Any) -> Result:
+    """Return the clustering that a fit found, or chose."""
+    result: Result = value.results[value.n_clusters] if isinstance(value, Selection) else value
+    return result
+
+
+def drawn(seed: int | RandomState) -> int:
+    """Return the seed of the tasks, drawn from that of a job."""
+    random = seed if isinstance(seed, RandomState) else RandomState(seed)
+    return int(random.randint(2**31 - 1))
+
+
+def _width_of(
+    preprocessor: Preprocessor | None, columns: Sequence[str], sites: Sequence[SiteInfo]
+) -> int:
+    """Return how many columns prepared rows have; 0 if neither names nor sites tell."""
+    if preprocessor is not None:
+        return len(preprocessor.names_out)
+    return len(columns) or next((site.n_columns for site in sites if site.n_columns), 0)
