@@ -229,9 +229,10 @@ def select_k(
         chosen = chosen.with_decisions(read.left_out, read.notes)
         screen.warnings += chosen.fit_report.warnings
         screen.warnings += chosen.outcome.value.warnings
-        written = runs.write_found(out, chosen)
+        content = content_of(chosen)
+        written = runs.write_found(out, chosen, content)
     screen.result(
-        runs.result(content_of(chosen), out, written),
+        runs.result(content, out, written),
         indices.selection_shown(chosen, out, written),
     )
 

@@ -85,7 +85,8 @@ def choose(
     min_cluster_size: int | None = None,
 ) -> JobReport:
     """Cluster with each k that there are rows for, score, choose."""
-    job = within(job, runs.check_rows(job, tables))
+    options = {"--k-min": job.k_min, "--k-max": job.k_max or 0}
+    job = within(job, runs.check_rows(options, tables))
     clients = runs.clients_of(tables, limits_of(job, min_cluster_size), min_cluster_size)
     doing(f"clustering with k = {job.k_min} to {job.k_last}")
     return runs.carry_out(job, clients, runs.columns_of(tables), doing)

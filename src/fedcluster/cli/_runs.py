@@ -12,6 +12,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from fedcluster import jobs
 from fedcluster._pages._page import REPORT
 from fedcluster._refusals import refused
 from fedcluster._report._messages import few_clusters_line, groups_line, influence_line, limit_line
@@ -30,22 +31,7 @@ from fedcluster.engines import LocalEngine
 from fedcluster.errors import InputError
 from fedcluster.io._outputs import atomic_folder, label_files, write_labels
 from fedcluster.io._rows import SiteRows, chunks_of
-from fedcluster.jobs import (
-    HISTORY,
-    Fit,
-    Job,
-    JobReport,
-    KJob,
-    SelectK,
-    content_of,
-    execute,
-    limits_of,
-    model_of,
-    tried,
-    write_history,
-    write_report,
-    write_selection,
-)
+from fedcluster.jobs import Fit, Job, JobReport, KJob
 from fedcluster.model import Model
 from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.selection import Selection
@@ -119,15 +105,10 @@ def with_dates(job: KJob, dates: Mapping[str, str]) -> KJob:
     return replace(job, prepare=replace(prepare, dates=dates))
 
 
-def check_rows(job: Fit | SelectK, tables: Mapping[str, SiteRows]) -> int:
-    """Return the number of rows; refuses more clusters than that."""
-    if isinstance(job, SelectK):
-        asked = {"--k-min": job.k_min, "--k-max": job.k_max or 0}
-    else:
-        ks = tried(job.n_clusters, 1)
-        asked = {"-k": job.n_clusters if ks is None else ks[-1]}
+def check_rows(options: Mapping[str, int], tables: Mapping[str, SiteRows]) -> int:
+    """Return the number of rows; refuse options that ask for more clusters than that."""
     rows = sum(map(len, tables.values()))
-    for option, k in asked.items():
+    for option, k in options.items():
         if k > rows:
             raise InputError(
                 f"{option} {k} asks for more clusters than there are rows in all ({rows}); "
@@ -164,7 +145,7 @@ def carry_out(
     if isinstance(job, Fit) and job.epsilon is not None:
         for client in clients:
             client.rows_per_person = job.group_size
-    return execute(
+    return jobs.execute(
         job,
         LocalEngine(clients),
         columns=columns,
@@ -179,12 +160,13 @@ def cluster(
     min_cluster_size: int | None = None,
 ) -> FittedSites:
     """Find clusters, and label the rows of each site."""
-    check_rows(job, tables)
-    clients = clients_of(tables, limits_of(job, min_cluster_size), min_cluster_size)
+    ks = jobs.tried(job.n_clusters, 1)
+    check_rows({"-k": job.n_clusters if ks is None else ks[-1]}, tables)
+    clients = clients_of(tables, jobs.limits_of(job, min_cluster_size), min_cluster_size)
     doing("clustering")
     report = carry_out(job, clients, columns_of(tables), doing)
     narrow = all(table.dtype == np.float32 for table in tables.values())
-    model = model_of(
+    model = jobs.model_of(
         report,
         dtype="float32" if narrow else "float64",
         min_cluster_size=min_cluster_size or "auto",
@@ -235,27 +217,25 @@ def write(
     page on the run, too.
     """
     labels = {record.name: record.labels for record in fitted.records}
-    content = content_of(fitted.report, fitted.records) | {"warnings": fitted.warnings} | more
+    content = jobs.content_of(fitted.report, fitted.records) | {"warnings": fitted.warnings} | more
     with atomic_folder(out, obsolete=_of_earlier_run(out)) as folder:
-        chosen = [] if fitted.selection is None else write_selection(folder, fitted.report)
+        chosen = [] if fitted.selection is None else jobs.write_selection(folder, fitted.report)
         drawn = [*chosen, *draw(folder)]
         _write_labels(folder, labels, fitted.tables, fitted.labels, fitted.model, joining)
         fitted.model.save(folder / "model.json")
         files = ["model.json", "history.json", *drawn, *labels.values()]
         files += joining.files(list(labels.values()))
         page = out.name if report else None
-        files = write_history(folder, fitted.report, content, files, page)
+        files = jobs.write_history(folder, fitted.report, content, files, page)
     return content, files
 
 
-def write_found(
-    out: Path | None, report: JobReport, content: Mapping[str, Any] | None = None
-) -> list[str]:
+def write_found(out: Path | None, report: JobReport, content: Mapping[str, Any]) -> list[str]:
     """Write a choice of k, scores or profiles into a folder, if one is named; return the files."""
     if out is None:
         return []
     with atomic_folder(out) as folder:
-        return write_report(folder, report, content_of(report) if content is None else content)
+        return jobs.write_report(folder, report, content)
 
 
 def verdict(selection: Selection) -> list[Table | str]:
@@ -332,7 +312,7 @@ def _of_earlier_run(out: Path) -> list[str]:
     """Return the labels, tables and report that an earlier fit wrote here, by its own account."""
     try:
         history = json.loads((out / "history.json").read_text("utf-8"))
-        if history["format"] != HISTORY:
+        if history["format"] != jobs.HISTORY:
             return []
         files = [Path(name) for name in history["files"]]
     except (OSError, ValueError, LookupError, TypeError):

@@ -1,6 +1,12 @@
 """Jobs that sites do together, and the one function that carries them out on any engine."""
 
 from fedcluster._specifications import Evaluate, Fit, Profile, SelectK
+from fedcluster.jobs._clusterings import HISTORY as HISTORY
+from fedcluster.jobs._clusterings import KJob as KJob
+from fedcluster.jobs._clusterings import model_of as model_of
+from fedcluster.jobs._clusterings import tried as tried
+from fedcluster.jobs._clusterings import write_history as write_history
+from fedcluster.jobs._clusterings import write_selection as write_selection
 from fedcluster.jobs._execute import JOBS as JOBS
 from fedcluster.jobs._execute import check_job as check_job
 from fedcluster.jobs._execute import content_of as content_of
@@ -13,12 +19,6 @@ from fedcluster.jobs._execute import steps_of as steps_of
 from fedcluster.jobs._execute import within as within
 from fedcluster.jobs._execute import write_job as write_job
 from fedcluster.jobs._execute import write_report as write_report
-from fedcluster.jobs._fit import HISTORY as HISTORY
-from fedcluster.jobs._fit import KJob as KJob
-from fedcluster.jobs._fit import model_of as model_of
-from fedcluster.jobs._fit import tried as tried
-from fedcluster.jobs._fit import write_history as write_history
-from fedcluster.jobs._fit import write_selection as write_selection
 from fedcluster.jobs._procedure import Job as Job
 from fedcluster.jobs._procedure import JobReport
 from fedcluster.jobs._procedure import clustering_of as clustering_of

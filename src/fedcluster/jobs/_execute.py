@@ -10,10 +10,9 @@ from typing import Any
 from fedcluster._report._tables import SiteRecord
 from fedcluster._specifications import Evaluate, Fit, Profile, SelectK
 from fedcluster.core import Engine, Filter, PlannedStep, SiteInfo
-from fedcluster.jobs._fit import Clustering, FitProcedure, KJob
+from fedcluster.jobs._clusterings import Clustering, FitProcedure, KJob, SelectProcedure
 from fedcluster.jobs._of_model import EvaluateProcedure, ProfileProcedure
-from fedcluster.jobs._procedure import Job, JobReport, Procedure, Watch
-from fedcluster.jobs._select import SelectProcedure
+from fedcluster.jobs._procedure import Job, JobReport, Procedure, Stage, Watch, drawn
 from fedcluster.preprocessing import PreprocessingSpec, Preprocessor
 from fedcluster.rounds import Plan
 from fedcluster.selection import Rule
@@ -134,7 +133,8 @@ def plan_of(
     InputError
         If the job makes no sense for these sites.
     """
-    return _procedure_of(job).plan(sites, seed, preprocessor)
+    drawn_seed = drawn(job.seed) if seed is None else seed
+    return _procedure_of(job).plan(Stage(sites, drawn_seed, preprocessor))
 
 
 def preprocessing_of(job: Job) -> PreprocessingSpec | Preprocessor | None:

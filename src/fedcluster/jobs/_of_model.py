@@ -18,7 +18,7 @@ from fedcluster._specifications import smallest_of
 from fedcluster.algorithms import FFCM
 from fedcluster.core import Engine, Metric, PlannedStep, RowTransform, SiteInfo, State, check_step
 from fedcluster.errors import InputError
-from fedcluster.jobs._procedure import Found, JobReport, Procedure, drawn
+from fedcluster.jobs._procedure import Found, JobReport, Procedure, Stage
 from fedcluster.metrics import Inertia
 from fedcluster.metrics._objectives import MEANINGS
 from fedcluster.model import Model
@@ -74,26 +74,14 @@ class ProfileProcedure(OfModel):
 
     file = "profiles.json"
 
-    def plan(
-        self,
-        sites: Sequence[SiteInfo],
-        _seed: int | None = None,
-        _preprocessor: Preprocessor | None = None,
-    ) -> Plan[Any]:
-        """Return what to ask these sites."""
-        self.check(sites)
-        return self.profiles(sites)
+    def plan(self, at: Stage) -> Plan[Any]:
+        """Return what to ask about the rows."""
+        self.check(at.sites)
+        return self.profiles(at.sites)
 
-    def whole_plan(
-        self,
-        sites: Sequence[SiteInfo],
-        _seed: int,
-        _preprocessor: Preprocessor | None,
-        _columns: Sequence[str],
-        _rounds: int,
-    ) -> Plan[Found]:
+    def whole_plan(self, at: Stage) -> Plan[Found]:
         """Plan the profiles, which are the value of the job, too."""
-        profiles = yield from self.plan(sites)
+        profiles = yield from self.plan(at)
         return Found(profiles, profiles=profiles)
 
     def content(self, report: JobReport, records: Sequence[SiteRecord] = ()) -> dict[str, Any]:
@@ -170,14 +158,9 @@ class EvaluateProcedure(OfModel):
             job = replace(job, classes=tuple(sorted(every)))
         return type(self)(job)
 
-    def plan(
-        self,
-        sites: Sequence[SiteInfo],
-        seed: int | None = None,
-        _preprocessor: Preprocessor | None = None,
-    ) -> Plan[Any]:
-        """Return what to ask these sites about the prepared rows, with a seed that was drawn."""
-        self.check(sites)
+    def plan(self, at: Stage) -> Plan[Any]:
+        """Return what to ask about the prepared rows."""
+        self.check(at.sites)
         model, job = self.model, self.job
         return evaluation(
             State(model.centers, model.weights, memory=model.memory),
@@ -186,27 +169,20 @@ class EvaluateProcedure(OfModel):
             complete=not job.labels,
             metrics=job.metrics,
             n_references=0 if model.assigned_by else job.n_references,  # theirs are the nearest
-            seed=drawn(job.seed) if seed is None else seed,
+            seed=at.seed,
         )
 
-    def whole_plan(
-        self,
-        sites: Sequence[SiteInfo],
-        seed: int,
-        preprocessor: Preprocessor | None,
-        _columns: Sequence[str],
-        _rounds: int,
-    ) -> Plan[Found]:
+    def whole_plan(self, at: Stage) -> Plan[Found]:
         """Plan the scores; in their rounds the value of what the fit made small, and profiles."""
         plans: list[Plan[Any]] = [
-            with_preprocessing(self.plan(sites, seed), self._row_transform(preprocessor))
+            with_preprocessing(self.plan(at), self._row_transform(at.preprocessor))
         ]
         objective = None if self.objective in self.job.metrics else self.objective
         if objective is not None:
             value = objective_value(objective, self.model.state)
-            plans.append(with_preprocessing(value, preprocessor))
+            plans.append(with_preprocessing(value, at.preprocessor))
         if self.job.profile:
-            plans.append(self.profiles(sites))
+            plans.append(self.profiles(at.sites))
         scores, *more = yield from gather(plans)
         profiles = more.pop() if self.job.profile else None
         return Found(scores if objective is None else scores | more[0], profiles=profiles)

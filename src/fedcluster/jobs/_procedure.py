@@ -38,6 +38,31 @@ Job = Fit | SelectK | Evaluate | Profile
 Watch = Callable[[CommunicationRound], None]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Stage:
+    """What is known when a plan is made.
+
+    Parameters
+    ----------
+    sites : sequence of SiteInfo
+        What the sites tell of themselves.
+    seed : int
+        The seed of the tasks, which was drawn.
+    preprocessor : Preprocessor, optional
+        How rows are prepared, once that is fitted.
+    columns : sequence of str
+        The columns of the rows.
+    rounds : int
+        Rounds that the preprocessing took.
+    """
+
+    sites: Sequence[SiteInfo]
+    seed: int
+    preprocessor: Preprocessor | None = None
+    columns: Sequence[str] = ()
+    rounds: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class Found:
     """What the plan of a job returns: its value, and what was asked for besides."""
@@ -198,24 +223,12 @@ class Procedure(ABC):
         """Return the steps that the job asks whatever the rows and the sites are."""
 
     @abstractmethod
-    def plan(
-        self,
-        sites: Sequence[SiteInfo],
-        seed: int | None = None,
-        preprocessor: Preprocessor | None = None,
-    ) -> Plan[Any]:
-        """Return what to ask these sites about the prepared rows, with a seed that was drawn."""
+    def plan(self, at: Stage) -> Plan[Any]:
+        """Return what to ask about the prepared rows at a stage."""
 
     @abstractmethod
-    def whole_plan(
-        self,
-        sites: Sequence[SiteInfo],
-        seed: int,
-        preprocessor: Preprocessor | None,
-        columns: Sequence[str],
-        rounds: int,
-    ) -> Plan[Found]:
-        """Plan all that is asked after the preprocessing, which took so many rounds."""
+    def whole_plan(self, at: Stage) -> Plan[Found]:
+        """Plan all that is asked after the preprocessing."""
 
     @abstractmethod
     def content(self, report: JobReport, records: Sequence[SiteRecord] = ()) -> dict[str, Any]:
@@ -255,16 +268,18 @@ class Procedure(ABC):
         seed, steps = drawn(self.job.seed), self.steps()
         self = self.asked(engine, steps)
         engine, fitting = self._agreed(engine, steps, enough)
-        self.plan(engine.introduce(steps=steps), seed)  # refuses what makes no sense for them
+        # refuses what makes no sense for these sites, before they are asked
+        self.plan(Stage(engine.introduce(steps=steps), seed))
         listener = Listener(robust_rule(self.job, engine.introduce(), seed))
         before: Outcome[Any] = Outcome(Fitted(self.preprocessing, FitReport()), ())  # type: ignore[arg-type]
         if fitting is not None:
             before = run_plan(fitting, engine, watch=watch, listener=listener)
             columns = [column.name for column in before.value.preprocessor.columns]
         preprocessor, sites = before.value.preprocessor, engine.introduce()
+        rounds = len(before.communication_rounds)
         self.check_width(_width_of(preprocessor, columns, sites))
         outcome = run_plan(
-            self.whole_plan(sites, seed, preprocessor, columns, len(before.communication_rounds)),
+            self.whole_plan(Stage(sites, seed, preprocessor, columns, rounds)),
             engine,
             participation=self.job.participation,
             watch=watch,

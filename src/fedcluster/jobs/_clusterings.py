@@ -1,4 +1,4 @@
-"""Procedure of a fit; what it shares with a choice of the number of clusters."""
+"""Procedures of jobs that find clusters: a fit, and a choice of the number of clusters."""
 
 from __future__ import annotations
 
@@ -18,7 +18,15 @@ from fedcluster._specifications import MOST_CLUSTERS, Fit, SelectK, rows_of, sma
 from fedcluster._stability import Stability
 from fedcluster.core import Engine, Filter, PlannedStep, SiteInfo, State
 from fedcluster.errors import InputError
-from fedcluster.jobs._procedure import Found, JobReport, Procedure, Watch, clustering_of, drawn
+from fedcluster.jobs._procedure import (
+    Found,
+    JobReport,
+    Procedure,
+    Stage,
+    Watch,
+    clustering_of,
+    drawn,
+)
 from fedcluster.metrics._agreement import Agreement, Separation
 from fedcluster.metrics._moments import Moments
 from fedcluster.model import Model, plain_parameters, state_fields
@@ -26,34 +34,19 @@ from fedcluster.preprocessing import PreprocessingSpec, Preprocessor
 from fedcluster.preprocessing._moments import Covariance, Missing
 from fedcluster.preprocessing._spec import Schema, for_metric
 from fedcluster.privacy import MinClusterSize, MinRows
+from fedcluster.recipes import _bootstrap as bootstrap
+from fedcluster.recipes import _private_fit as budgets
 from fedcluster.recipes import clustering, mixture
-from fedcluster.recipes._bootstrap import (
-    MOST_REPLICATES,
-    REPLICATES,
-    beside_replicates,
-    compared,
-    counted,
-    finished,
-    replicate,
-    replicated,
-)
 from fedcluster.recipes._clustering import algorithm_of, clustering_steps, start_step
 from fedcluster.recipes._evaluation import evaluation_steps
 from fedcluster.recipes._influence import Influence, influences
 from fedcluster.recipes._influence import plain as plain_influence
 from fedcluster.recipes._private import PRIVATE_STEPS, private_clustering
-from fedcluster.recipes._private_fit import (
-    AccountedEngine,
-    box_of,
-    budget_of,
-    n_noises_of,
-    n_rows_of,
-)
 from fedcluster.recipes._profiling import assigned_rows, profile_steps, profiles_of
 from fedcluster.recipes._robust import Listener
 from fedcluster.rounds import Plan, run_plan, with_preprocessing
-from fedcluster.selection import Selection
-from fedcluster.selection._sweep import select_k_plan
+from fedcluster.selection import Rule, Selection
+from fedcluster.selection._sweep import clustered_by, select_k_plan
 
 MOST_TRIED, ROWS_EACH = 48, 10
 """The largest number of clusters that "auto" tries where 12 are not enough; rows for each."""
@@ -89,10 +82,9 @@ class Clustering(Procedure):
             largest = replace(fit, n_clusters=fit.n_clusters if ks is None else max(ks)).at(sites)
             algorithm = algorithm_of(largest)
             check_steps(fit, algorithm, start_step(largest, algorithm), sites)
-        if fit.stability and fit.stability is not True and not 0 < fit.stability <= MOST_REPLICATES:
-            raise InputError(
-                f"stability must be 1 to {MOST_REPLICATES} replicates, not {fit.stability}"
-            )
+        n, most = fit.stability, bootstrap.MOST_REPLICATES
+        if n and n is not True and not 0 < n <= most:
+            raise InputError(f"stability must be 1 to {most} replicates, not {n}")
 
     def check_width(self, d: int) -> None:
         """Refuse bounds or a start of another number of columns than d, unless that is 0."""
@@ -130,17 +122,11 @@ class Clustering(Procedure):
         yield from profile_steps(k, fit.prepare) if fit.profile else []
         yield from [Separation, Agreement] if fit.stability else []
 
-    def plan(
-        self,
-        sites: Sequence[SiteInfo],
-        seed: int | None = None,
-        preprocessor: Preprocessor | None = None,
-    ) -> Plan[Any]:
-        """Return what to ask these sites about the prepared rows, with a seed that was drawn."""
-        self.check(sites)
-        n_rows = sum(rows_of(sites))
-        fit = type(self)(self.within(n_rows)).fit.at(sites)
-        fit = replace(fit, seed=drawn(self.job.seed) if seed is None else seed)
+    def plan(self, at: Stage) -> Plan[Any]:
+        """Return what to ask about the prepared rows."""
+        self.check(at.sites)
+        n_rows, preprocessor = sum(rows_of(at.sites)), at.preprocessor
+        fit = replace(type(self)(self.within(n_rows)).fit.at(at.sites), seed=at.seed)
         if (ks := tried(fit.n_clusters)) is None:
             return mixture(fit, preprocessor) if fit.model == "mixture" else clustering(fit)
         most = min(MOST_TRIED, int(n_rows // ROWS_EACH)) if self.auto else None
@@ -204,71 +190,57 @@ class FitProcedure(Clustering):
         """Carry the fit out; under a privacy budget, every answer has noise and is counted."""
         if self.fit.epsilon is None:
             return super().run(engine, columns, watch, enough)
-        budget, box = budget_of(self.fit), box_of(self.fit, columns)
-        accounted, seed = AccountedEngine(engine, budget), drawn(self.fit.seed)
+        budget, box = budgets.budget_of(self.fit), budgets.box_of(self.fit, columns)
+        accounted, seed = budgets.AccountedEngine(engine, budget), drawn(self.fit.seed)
         sites = accounted.introduce(steps=self.steps())
         self.check(sites)
         plan = private_clustering(
             replace(self.fit, seed=seed),
             budget,
-            n_rows=n_rows_of(self.fit, sites),
+            n_rows=budgets.n_rows_of(self.fit, sites),
             n_columns=len(columns),
-            n_noises=n_noises_of(sites),
+            n_noises=budgets.n_noises_of(sites),
         )
         outcome = run_plan(with_preprocessing(plan, box), accounted, seed=seed, watch=watch)
         sites = engine.introduce()
         return JobReport(self.fit, outcome, tuple(columns), sites, box, privacy=accounted.spent)
 
-    def whole_plan(
-        self,
-        sites: Sequence[SiteInfo],
-        seed: int,
-        preprocessor: Preprocessor | None,
-        columns: Sequence[str],
-        rounds: int,
-    ) -> Plan[Found]:
+    def whole_plan(self, at: Stage) -> Plan[Found]:
         """Plan a clustering, with its stability and its profiles where they are asked for."""
-        plan = with_preprocessing(self.plan(sites, seed, preprocessor), preprocessor)
-        stability = None
+        plan, stability = with_preprocessing(self.plan(at), at.preprocessor), None
         if self.fit.stability:
-            value, stability = yield from self._with_stability(plan, preprocessor, sites, rounds)
+            value, stability = yield from self._with_stability(plan, at)
         else:
             value = yield from plan
         if not self.fit.profile:
             return Found(value, stability)
-        found, smallest = clustering_of(value), smallest_of(sites)
+        found, smallest = clustering_of(value), smallest_of(at.sites)
         profiles = yield from profiles_of(
-            found.state, found.algorithm, preprocessor, columns, smallest=smallest
+            found.state, found.algorithm, at.preprocessor, at.columns, smallest=smallest
         )
         return Found(value, stability, profiles)
 
-    def _with_stability(
-        self,
-        plan: Plan[Any],
-        preprocessor: Preprocessor | None,
-        sites: Sequence[SiteInfo],
-        rounds: int,
-    ) -> Plan[tuple[Any, Stability]]:
+    def _with_stability(self, plan: Plan[Any], at: Stage) -> Plan[tuple[Any, Stability]]:
         """Plan a clustering, its replicates and their comparison.
 
         Replicates run beside the clustering, or after a choice of the number of clusters.
         """
-        n = REPLICATES if self.fit.stability is True else int(self.fit.stability)
-        k = self.fit.n_clusters
+        n = bootstrap.REPLICATES if self.fit.stability is True else int(self.fit.stability)
+        k, rounds = self.fit.n_clusters, at.rounds
         if tried(k) is not None:
-            value, spent = yield from counted(plan)
-            plan, rounds, k = finished(value), rounds + spent, value.n_clusters
-        again = replicated(self.fit, k).at(sites)
-        value, found = yield from beside_replicates(
+            value, spent = yield from bootstrap.counted(plan)
+            plan, rounds, k = bootstrap.finished(value), rounds + spent, value.n_clusters
+        again = bootstrap.replicated(self.fit, k).at(at.sites)
+        value, found = yield from bootstrap.beside_replicates(
             plan,
-            lambda seed: with_preprocessing(replicate(again, seed), preprocessor),
+            lambda seed: with_preprocessing(bootstrap.replicate(again, seed), at.preprocessor),
             n,
             drawn(self.fit.seed),
             rounds,
         )
         result = clustering_of(value)
-        how = assigned_rows(result.state, result.algorithm, preprocessor)
-        return value, (yield from compared(result.state, found, how, n - len(found)))
+        how = assigned_rows(result.state, result.algorithm, at.preprocessor)
+        return value, (yield from bootstrap.compared(result.state, found, how, n - len(found)))
 
     def influence(self, value: Any, listener: Listener, seed: int) -> tuple[Influence, ...]:
         """Return how far each site moves the centres of a fit."""
@@ -303,6 +275,51 @@ class FitProcedure(Clustering):
         model_of(report).save(folder / "model.json")
         write_history(folder, report, content, [*files, "model.json", "history.json"], name)
         return content
+
+
+SHARED = {each.name for each in fields(SelectK)} & {each.name for each in fields(Fit)}
+"""The parameters that a choice and its clusterings have in common."""
+
+
+class SelectProcedure(Clustering):
+    """Procedure of a choice of the number of clusters."""
+
+    file = "selection.json"
+
+    def __init__(self, job: SelectK) -> None:
+        super().__init__(job)
+        self.auto = job.k_max is None
+        sides = None if job.bounds is None else tuple(map(np.array, job.bounds))
+        parameters = {name: getattr(job, name) for name in SHARED - {"rule", "bounds"}}
+        parameters |= clustered_by(job.rule, job.m, job.averaging)
+        parameters["rule"] = Rule(job.rule, job.pick, sides)  # type: ignore[arg-type]
+        self.fit = Fit(range(job.k_min, job.k_last + 1), **parameters)
+
+    def check(self, sites: Sequence[SiteInfo] = ()) -> None:
+        """Refuse a choice that makes no sense, or not for these sites."""
+        if self.job.averaging != "avg_2" and self.job.rule != "fuzzy-db":
+            raise refused("choice-averaging")
+        super().check(sites)
+
+    def within(self, n_rows: float) -> SelectK:
+        """Return the job with no more numbers of clusters than there are rows for."""
+        job: SelectK = self.job
+        check_rows(job.k_max or job.k_min, n_rows)
+        few = job.k_max is not None or job.k_last > n_rows
+        return replace(job, k_max=min(job.k_last, int(n_rows))) if few else job
+
+    def whole_plan(self, at: Stage) -> Plan[Found]:
+        """Plan the choice."""
+        return Found((yield from with_preprocessing(self.plan(at), at.preprocessor)))
+
+    def content(self, report: JobReport, records: Sequence[SiteRecord] = ()) -> dict[str, Any]:
+        """Return what ``selection.json`` and ``--json`` say of the choice, without its rounds."""
+        account = report.account(records)
+        return {**verdict(report.outcome.value), "seed": self.job.seed, **account}
+
+    def write(self, folder: Path, report: JobReport, _content: Mapping[str, Any]) -> list[str]:
+        """Write ``selection.json`` and the picture of its curves."""
+        return write_selection(folder, report)
 
 
 def model_of(report: JobReport, *, dtype: str = "float64", **more: Any) -> Model:
