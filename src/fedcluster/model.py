@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, is_dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Self
 
@@ -17,7 +16,16 @@ import numpy as np
 from fedcluster._assignment import Assignment
 from fedcluster._model_file import FORMAT, FORMAT_VERSION, checked, named, read
 from fedcluster._row_form import RowForm
-from fedcluster.core import Algorithm, Assigns, Floats, Labels, Rows, SiteInfo, State
+from fedcluster._version import VERSION
+from fedcluster.core import (
+    Algorithm,
+    Assigns,
+    Floats,
+    Labels,
+    Rows,
+    SiteInfo,
+    State,
+)
 from fedcluster.io._outputs import write_json
 from fedcluster.preprocessing import Preprocessor
 
@@ -82,7 +90,7 @@ class Model:
     inertia: float = math.nan
     seed: int | None = None
     dtype: str = "float64"
-    fedcluster_version: str = field(default_factory=lambda: version("fedcluster"))
+    fedcluster_version: str = VERSION
     preprocessor: Preprocessor | None = None
     last_round: int = 0
     converged: bool = False

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, fields, replace
 from functools import partial
-from itertools import pairwise
+from itertools import count, pairwise
 from numbers import Integral
 from typing import Any, ClassVar, Literal, Self
 
@@ -34,10 +35,10 @@ from fedcluster.client import Client
 from fedcluster.core import Data, Engine, Labels, RowStream
 from fedcluster.engines import LocalEngine
 from fedcluster.engines._stacked import Stacked
+from fedcluster.errors import listed
 from fedcluster.estimators._fitted import Fitted
 from fedcluster.estimators._inputs import (
     check_clusters,
-    check_engine_alone,
     checked_algorithm,
     checked_init,
     columns_told,
@@ -48,7 +49,6 @@ from fedcluster.estimators._inputs import (
     wanted,
     whole,
 )
-from fedcluster.estimators._progress import rounds_said, say
 from fedcluster.io._given import GivenTable, by_site
 from fedcluster.io._reader import ColumnRoles
 from fedcluster.io._rows import batches, chunks_of
@@ -56,6 +56,7 @@ from fedcluster.io._sources import read_file
 from fedcluster.jobs import Fit, execute, limits_of
 from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.privacy import Groups
+from fedcluster.rounds import CommunicationRound
 from fedcluster.selection import Rule
 
 JOINED = 1 << 18
@@ -125,7 +126,8 @@ class Federated(Fitted):
             The fitted estimator itself.
         """
         if engine is not None:
-            check_engine_alone(X, sites, sample_weight, groups)
+            if any(each is not None for each in (X, sites, sample_weight, groups)):
+                raise refused("engine-rows")
             return self.fit_engine(engine)
         engine, job, places = self._in_process(X, sites, sample_weight, groups)
         self._fit(engine, job, getattr(self, "feature_names_in_", None))
@@ -224,7 +226,7 @@ class Federated(Fitted):
         for name in ("labels_", "site_labels_", "rows_held_back_", "lone_rows_"):
             self.__dict__.pop(name, None)  # of an earlier fit
         names = [f"x{j}" for j in range(self.n_features_in_)] if columns is None else columns
-        watch = rounds_said() if self.verbose else None
+        watch = _printed_rounds() if self.verbose else None
         report = execute(job, engine, columns=names, watch=watch)
         if columns is not None:
             self.feature_names_in_ = np.array(report.columns, dtype=object)
@@ -236,11 +238,12 @@ class Federated(Fitted):
         self.communication_rounds_ = report.outcome.account()
         self.sites_, self.steps_ = report.sites, list(report.outcome.steps)
         result = self._keep_clusters(report.outcome.value)
-        self._keep_profiles(report.profiles)
+        self.profiles_ = report.profiles
+        self._cluster_names = () if report.profiles is None else report.profiles.names
         self.stability_, self.privacy_ = report.stability, report.privacy
         self.influence_, self.objective_ = report.influence, report.objective
         if self.verbose:
-            say(f"{self.stop_reason_}; {self.n_iter_} rounds with the sites")
+            print(f"{self.stop_reason_}; {self.n_iter_} rounds with the sites")  # noqa: T201
         for line in limit_line(job, result):
             warnings.warn(line, ConvergenceWarning, stacklevel=3)
         for line in (*report.fit_report.warnings, *groups_line(report.sites, self.n_clusters_)):
@@ -335,9 +338,11 @@ class Federated(Fitted):
             ends, most = np.cumsum(list(map(len, sources))), partial(_each, clients)
         found = self._found_labels(engine)
         if found is None:
-            aligned = self.row_form_.aligned
+            model = self._model
+            aligned = model.row_form.aligned
             chunks = (aligned(chunk) for source in sources for chunk in chunks_of(source))
-            found = map(self._labels, batches(chunks, JOINED // self.n_features_in_))
+            joined = batches(chunks, JOINED // self.n_features_in_)
+            found = map(model.assignment.labels, joined)
         self.labels_ = np.concatenate(list(found))
         parts = (self.labels_[start:stop] for start, stop in pairwise([0, *ends.tolist()]))
         self.site_labels_: dict[str, Labels] = dict(zip(clients, parts, strict=True))
@@ -351,7 +356,7 @@ class Federated(Fitted):
 
         Clusters that were put in order are others: of two equally near centres the first counts.
         """
-        if self.row_form_.preprocessor is not None or self._assignment.own is not None:
+        if self._model.preprocessor is not None or self._model.assigned_by is not None:
             return None
         found = []
         for client in engine.clients.values():
@@ -380,3 +385,19 @@ class Federated(Fitted):
 def _each(clients: Mapping[str, Client], what: str) -> dict[str, Any]:
     """Return an attribute of each client, by name."""
     return {name: getattr(client, what) for name, client in clients.items()}
+
+
+def _printed_rounds() -> Callable[[CommunicationRound], None]:
+    """Return what prints a line for each round with the sites as it ends, as scikit-learn does."""
+    numbers = count(1)
+
+    def show(done: CommunicationRound) -> None:
+        tasks = Counter(done.steps)
+        asked = ", ".join(f"{n} {step}" if n > 1 else step for step, n in tasks.items())
+        sites = f"{len(done.answered)} sites" if len(done.answered) != 1 else "1 site"
+        lacking = f", not {listed(list(done.missing))}" if done.missing else ""
+        sent = sum(done.values_sent.values())
+        line = f"{asked}; {sites} answered{lacking}, {sent:,} numbers"
+        print(f"round {next(numbers)}: {line}")  # noqa: T201
+
+    return show

@@ -249,7 +249,7 @@ class FederatedKMeans(Federated):
 
         After a fit with ``epsilon`` they are those of ``inertia_``, of rows scaled by the bounds.
         """
-        rows, centers = self._rows(X), self._assignment.state.centers
+        rows, centers = self._rows(X), self._model.centers
         if self._has_gaps:
             squared = nearest_present(rows, centers)[1]
         else:
@@ -276,7 +276,7 @@ class FederatedKMeans(Federated):
         from sklearn.cluster import KMeans  # 10 MB that nothing else needs
 
         check_is_fitted(self)
-        if self._assignment.own is not None:
+        if self._model.assigned_by is not None:
             raise InputError(
                 f"a KMeans assigns rows to the nearest centre, {type(self.algorithm_).__name__} "
                 "does not: use predict, or Model.from_estimator"
@@ -351,6 +351,7 @@ class FederatedFuzzyCMeans(Federated):
     m: float = 2.0
 
     _names = FUZZY_ALGORITHMS
+    _soft = True
 
     def score(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> float:
         """Return minus J_m of the rows."""
@@ -452,8 +453,6 @@ def select_k(
     one_of("rule", rule, RULES)
     one_of("pick", pick, PICKS)
     one_of("averaging", averaging, AVERAGINGS)
-    if pick == "elbow" and rule in ("likelihood", "vote"):
-        raise refused("choice-elbow")
     if averaging != "avg_2" and rule != "fuzzy-db":
         raise refused("choice-averaging")
     parameters = clustered_by(rule, m, averaging) | parameters

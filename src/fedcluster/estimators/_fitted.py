@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from numpy.random import RandomState
 from numpy.typing import NDArray
 from sklearn.base import (
     BaseEstimator,
@@ -18,26 +19,25 @@ from sklearn.base import (
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from fedcluster._assignment import Assignment
+from fedcluster import algorithms
 from fedcluster._cluster_names import checked_names
 from fedcluster._pages._notebook import clusters_table
 from fedcluster._pages._run import Run
-from fedcluster._profiles import Profiles
+from fedcluster._profiles import ColumnProfile, NumberProfile, Profiles
 from fedcluster._report._tables import plain
 from fedcluster._row_form import RowForm
 from fedcluster.core import Assigns, Floats, Iteration, Labels, Result, Rows
 from fedcluster.errors import InputError
-from fedcluster.estimators._profile_frame import pandas, profile_frame
-from fedcluster.estimators._saved import check_savable, kind_of, parameters_of
-from fedcluster.model import Model
-from fedcluster.preprocessing import Preprocessor
+from fedcluster.model import Model, state_fields
+from fedcluster.preprocessing import PreprocessingSpec, Preprocessor
 from fedcluster.preprocessing._transform import on_whole_rows
-from fedcluster.recipes.private import PrivacySpent
-from fedcluster.selection import Selection
+from fedcluster.privacy import Groups
+from fedcluster.recipes._private_fit import PrivacySpent
+from fedcluster.selection import Rule, Selection
 
 
-def _has_memberships(estimator: Any) -> bool:
-    return hasattr(estimator, "m") or isinstance(estimator.algorithm, Assigns)
+def _has_memberships(self: Any) -> bool:
+    return self._soft or isinstance(self.algorithm, Assigns)
 
 
 def _as_dict(done: Iteration) -> dict[str, Any]:
@@ -51,6 +51,8 @@ class Fitted(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
 
     _names: ClassVar[Collection[str]]
     """The algorithms that the estimator has by name."""
+    _soft: ClassVar[bool] = False
+    """Whether rows have memberships, whatever the algorithm."""
 
     def __sklearn_tags__(self) -> Any:
         """Tell scikit-learn that sparse rows are taken, and made dense."""
@@ -77,17 +79,17 @@ class Fitted(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
             In one line, if a column is lacking, comes twice, or holds something else than in the
             fit: it names the column, and the first row and value that is wrong.
         """
-        return self._labels(self._rows(X))
+        return self._model.assignment.labels(self._rows(X))
 
     @available_if(_has_memberships)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Floats:
         """Return the memberships of rows in clusters, (n, k); each row sums to 1 at most.
 
-        For fuzzy clusters, and with an ``algorithm`` that assigns memberships itself; a row's
-        label is the cluster of the largest. NaN of a row that the preparation drops.
+        For fuzzy clusters, mixtures, whose memberships are the probabilities of the components, and
+        with an ``algorithm`` that assigns memberships itself; a row's label is the cluster of the
+        largest. NaN of a row that the preparation drops.
         """
-        rows = self._rows(X)
-        memberships = self._assignment.memberships(rows)
+        memberships = self._model.assignment.memberships(self._rows(X))
         if memberships is None:
             name = type(self.algorithm_).__name__
             raise ValueError(f"{name} assigns labels, not memberships: use predict")
@@ -290,20 +292,21 @@ class Fitted(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
         self.stop_reason_ = result.reason
         return result
 
-    def _keep_profiles(self, profiles: Profiles | None) -> None:
-        self.profiles_ = profiles
-        self._cluster_names = () if profiles is None else profiles.names
-
-    def _labels(self, rows: Rows) -> Labels:
-        return self._assignment.labels(rows)
-
     @property
-    def _assignment(self) -> Assignment:
-        """How prepared rows are assigned to the clusters."""
-        state = self.state_
+    def _model(self) -> Model:
+        """The clusters as a model, which assigns rows to them."""
+        check_is_fitted(self)
+        state, names = self.state_, getattr(self, "feature_names_in_", None)
         if self._box_ is None:
             state = replace(state, centers=self.cluster_centers_)
-        return Assignment(state, self.algorithm_, getattr(self, "m", None))
+        if names is None:
+            names = [f"x{j}" for j in range(self.n_features_in_)]
+        return Model(
+            **state_fields(state, self.algorithm_),
+            columns=tuple(map(str, names)),
+            algorithm={"m": getattr(self, "m", None)},
+            preprocessor=self.preprocessor_ if self._box_ is None else self._box_,
+        )
 
     @property
     def _has_gaps(self) -> bool:
@@ -317,12 +320,7 @@ class Fitted(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
     @property
     def row_form_(self) -> RowForm:
         """What new rows must hold, and how they are prepared."""
-        check_is_fitted(self)
-        names = getattr(self, "feature_names_in_", None)
-        if names is None:
-            names = [f"x{j}" for j in range(self.n_features_in_)]
-        preprocessor = self.preprocessor_ if self._box_ is None else self._box_
-        return RowForm(tuple(map(str, names)), preprocessor, type(self).__name__)
+        return replace(self._model.row_form, reader=type(self).__name__)
 
     def _rows(self, X: Any) -> Rows:
         """Return rows to predict as they are clustered, (n, p); site after site."""
@@ -332,3 +330,164 @@ class Fitted(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
         """Return rows (n, d) in the units of the columns, moved within the bounds of a budget."""
         form = replace(self.row_form_, preprocessor=replace(box, box=False))
         return box.invert(form.prepared(X).astype(np.float64))
+
+
+# Profiles as data frames
+
+
+def pandas() -> Any:
+    """Return the library.
+
+    Raises
+    ------
+    InputError
+        Where it is not installed.
+    """
+    try:
+        import pandas
+    except ImportError as error:
+        raise InputError("this needs pip install 'fedcluster[pandas]'") from error
+    return pandas
+
+
+def profile_frame(profiles: Profiles) -> Any:
+    """Return a line for each cluster, and one for all, with a column for all that is told.
+
+    Of a column of numbers ``age``, that is its mean as ``age``, and ``age spread``, ``age median``
+    and ``age difference``; of a text ``ward``, shares of levels as ``ward=level``, and ``ward
+    association``.
+    """
+    pd, weights = pandas(), profiles.weights
+    k = len(weights)
+    told: dict[str, Any] = {
+        "name": [*profiles.names, "all"],
+        "size": np.append(weights, weights.sum()),
+        "share": np.append(profiles.shares, profiles.shares.sum()),
+        "sites": [*(len(profiles.sites_of(j)) for j in range(k)), len(profiles.sizes)],
+    }
+    columns = [(name, values) for each in profiles.columns for name, values in _columns(each)]
+    frame = pd.DataFrame(told, index=pd.Index([*range(k), "all"], name="cluster"))
+    told_of = pd.DataFrame(dict(enumerate(values for _, values in columns)), index=frame.index)
+    told_of.columns = [name for name, _ in columns]
+    return pd.concat([frame, told_of], axis=1)
+
+
+def _columns(column: ColumnProfile) -> list[tuple[str, Any]]:
+    """Return what is told of one column, by name."""
+    name = column.name
+    if isinstance(column, NumberProfile):
+        return [
+            (name, column.means),
+            (f"{name} spread", column.spreads),
+            (f"{name} median", column.medians),
+            (f"{name} difference", np.append(column.differences, np.nan)),
+        ]
+    levels = zip(column.levels, column.shares.T, strict=True)
+    return [
+        *((f"{name}={level}", share) for level, share in levels),
+        (f"{name} association", np.append(column.associations, np.nan)),
+    ]
+
+
+# Parameters in model files
+
+STARTS = ("init", "weights_init", "means_init", "precisions_init")
+"""Parameters that are arrays where they are lists in a file."""
+KINDS: Mapping[str, Callable[..., Any]] = {
+    "prepare": PreprocessingSpec,
+    "rule": Rule,
+    "protection": Groups,
+}
+"""What parameters are where they are objects in a file."""
+
+
+def check_savable(parameters: Mapping[str, Any]) -> None:
+    """Refuse parameters that a file cannot hold.
+
+    Raises
+    ------
+    InputError
+        With the first of them, and what to do.
+    """
+    algorithm = parameters.get("algorithm")
+    named = algorithm is None or isinstance(algorithm, str)
+    own = not named and not hasattr(algorithms, type(algorithm).__name__)
+    refused = {
+        "init": callable(parameters.get("init")) and "a function",
+        "random_state": isinstance(parameters["random_state"], RandomState) and "a RandomState",
+        "algorithm": own and not isinstance(algorithm, Assigns) and "an object of your own",
+    }
+    for name, what in refused.items():
+        if what:
+            raise InputError(
+                f"{name} is {what}, which no file can hold; save the clusters alone, by "
+                "Model.from_estimator(...).save(path)"
+            )
+
+
+def parameters_of(
+    model: Model, names: Collection[str], known: Collection[str], path: Path
+) -> dict[str, Any]:
+    """Return the parameters of an estimator that a model file holds.
+
+    Parameters
+    ----------
+    model : Model
+        The content of the file.
+    names : collection of str
+        The parameters that the estimator has.
+    known : collection of str
+        The algorithms that it knows by name.
+    path : Path
+        The file.
+
+    Raises
+    ------
+    InputError
+        If one of them cannot be made.
+    """
+    k = model.algorithm.get("n_clusters")
+    given = {"n_components": k, "random_state": model.seed, **model.algorithm}
+    given["algorithm"] = _algorithm(given.pop("name", "auto"), model, known)
+    parameters = {}
+    for name, value in given.items():
+        if name in names:
+            try:
+                parameters[name] = _made(name, value)
+            except (TypeError, ValueError) as error:
+                raise InputError(f"{path} is damaged: {name!r}: {error}; fit again") from error
+    return parameters
+
+
+def _algorithm(plain: Any, model: Model, known: Collection[str]) -> Any:
+    """Return an algorithm of the package by its name or as an object, or what assigns rows."""
+    if isinstance(plain, Mapping) and hasattr(algorithms, str(plain.get("name"))):
+        parameters = {name: value for name, value in plain.items() if name != "name"}
+        return getattr(algorithms, plain["name"])(**parameters)
+    return plain if plain in known else model.assigned_by or "auto"
+
+
+def _made(name: str, value: Any) -> Any:
+    """Return a parameter from what a file holds of it."""
+    if name in STARTS and isinstance(value, list):
+        return np.array(value, dtype=np.float64)
+    if name in KINDS and isinstance(value, Mapping):
+        kept = {key: each for key, each in value.items() if key != "name" or name == "rule"}
+        if name == "rule" and kept.get("bounds") is not None:
+            kept["bounds"] = tuple(map(np.array, kept["bounds"]))
+        return KINDS[name](**{key: _with_tuples(each) for key, each in kept.items()})
+    return value
+
+
+def _with_tuples(value: Any) -> Any:
+    """Return a value with tuples where a file has lists."""
+    if isinstance(value, Mapping):
+        return {key: _with_tuples(each) for key, each in value.items()}
+    return tuple(map(_with_tuples, value)) if isinstance(value, list) else value
+
+
+def kind_of(model: Model) -> str:
+    """Return the name of the estimator that a model is of."""
+    if isinstance(model.assigned_by, algorithms.GaussianMixture):
+        return "FederatedGaussianMixture"
+    return "FederatedKMeans" if model.algorithm.get("m") is None else "FederatedFuzzyCMeans"

@@ -214,12 +214,6 @@ def check_clusters(n_clusters: Any, n_rows: float) -> None:
         )
 
 
-def check_engine_alone(*given: Any) -> None:
-    """Refuse rows beside an engine, whose sites have their own."""
-    if any(each is not None for each in given):
-        raise refused("engine-rows")
-
-
 def whole(name: str, value: Any) -> None:
     """Refuse what is not a whole number of at least 1."""
     if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:

@@ -108,6 +108,7 @@ class FederatedGaussianMixture(Federated):
 
     _names = ("auto",)
     _counted = "n_components"
+    _soft = True
 
     def __init__(
         self,
@@ -149,13 +150,6 @@ class FederatedGaussianMixture(Federated):
         self.protection = protection
         self.verbose = verbose
         self.profile = profile
-
-    def predict_proba(self, X: Any) -> Floats:
-        """Return the probability of each component for each row, (n, k); the rest is noise."""
-        rows = self._rows(X)
-        probabilities = self._assignment.memberships(rows)
-        assert probabilities is not None
-        return probabilities
 
     def score_samples(self, X: Any) -> Floats:
         """Return the log of the density of each row, (n,)."""
