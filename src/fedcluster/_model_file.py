@@ -81,61 +81,83 @@ def checked(
 ) -> dict[str, Any]:
     """Return the fields of a model, each of the right type and shape."""
     content = {"memory": {}, "assigned_by": None, "names": [], "privacy": {}, **content}
-    _check(content, path, {"format_version": _WHOLE, "columns": _NAMES, "centers": _CENTERS})
-    preprocessor = _preprocessor(content, path)
-    d = len(content["columns"] if preprocessor is None else preprocessor.names_out)
-    _check(content, path, {**_shapes(content, d), **_SCALARS})
-    inertia = content["inertia"]
-    plain = ("algorithm", "rounds", "seed", "dtype", "fedcluster_version", "last_round")
-    found = {
-        **{key: content[key] for key in plain},
-        "centers": np.array(content["centers"], dtype=np.float64),
-        "weights": np.array(content["weights"], dtype=np.float64),
-        "columns": tuple(content["columns"]),
-        "sites": tuple(
-            SiteInfo(site["name"], tuple(map(Limit.from_plain, site["limits"])))
-            for site in content["sites"]
-        ),
-        "inertia": math.nan if inertia is None else float(inertia),
-        "preprocessor": preprocessor,
-        "converged": content["converged"],
-        "privacy": content["privacy"],
-        "memory": {name: _array(each) for name, each in content["memory"].items()},
-        "assigned_by": _algorithm(content["assigned_by"], path, algorithms),
-    }
-    _check_assigned(found, path, d)
-    k = len(found["weights"])
+    first = _values(content, path, _FIRST)
+    d = len(
+        first["columns"] if first["preprocessing"] is None else first["preprocessing"].names_out
+    )
+    values = _values(content, path, {**_shapes(content, d), **_FIELDS})
+    algorithm = _algorithm(values["assigned_by"], path, algorithms)
+    k = len(values["weights"])
+    if algorithm is not None:
+        try:
+            allowed_of(algorithm).check_kept(algorithm, values["memory"], {"k": k, "d": d})
+        except ValueError as error:
+            raise InputError(f"{path} is damaged: {error}; fit again") from error
     try:
-        found["names"] = checked_names(content["names"], k) if content["names"] else ()
+        names = checked_names(values["names"], k) if values["names"] else ()
     except InputError as error:
         raise InputError(f"{path} is damaged: {error}; name the clusters anew") from error
-    return found
-
-
-def _shapes(content: Mapping[str, Any], d: int) -> dict[str, _Expected]:
-    """Return what is expected of centres and weights; without centres, the algorithm assigns."""
-    line, k = _is_list_of(_is_number, d), len(content["centers"])
-    centers, weights = _is_list_of(line), _is_list_of(_is_number, k)
-    if not k and content["assigned_by"] is not None:
-        centers, weights = _is_list_of(line, 0), _is_list_of(_is_number)
     return {
-        "centers": (centers, f"a list of centres with {d} numbers each"),
-        "weights": (weights, f"a list of {k} numbers"),
+        **values,
+        "columns": first["columns"],
+        "preprocessor": first["preprocessing"],
+        "assigned_by": algorithm,
+        "names": names,
     }
 
 
-def _array(value: Any) -> Floats:
-    """Return nested lists of numbers as an array.
+Reader = Callable[[Any], Any]
+"""Returns the value of a field from that of a file, or raises an error of `UNREADABLE`."""
+UNREADABLE = (ValueError, LookupError, TypeError, AttributeError)
+
+
+def _values(
+    content: Mapping[str, Any], path: Path, readers: Mapping[str, tuple[Reader, str]]
+) -> dict[str, Any]:
+    """Return the values of these keys, each as its reader returns it.
 
     Raises
     ------
-    ValueError
-        If they are something else.
+    InputError
+        If a key is lacking, or its value is not what the reader expects.
     """
-    given = np.array(value)
-    if given.dtype.kind not in "if" or not np.isfinite(given).all():
+    values = {}
+    for key, (reader, what) in readers.items():
+        if key not in content and key != "preprocessing":
+            raise InputError(f"{path} is damaged: {key!r} is missing; fit again")
+        try:
+            values[key] = reader(content.get(key))
+        except UNREADABLE as error:
+            fault = f"{what} ({error})" if key == "preprocessing" else what
+            raise InputError(f"{path} is damaged: {key!r} is not {fault}; fit again") from error
+    return values
+
+
+def _shapes(content: Mapping[str, Any], d: int) -> dict[str, tuple[Reader, str]]:
+    """Return the readers of centres and weights; without centres, the algorithm assigns."""
+    k = len(content["centers"])
+    assigns = not k and content["assigned_by"] is not None
+    centers = _list_of(_list_of(_number, d), 0 if assigns else None)
+    weights = _list_of(_number, None if assigns else k)
+    return {
+        "centers": (
+            lambda value: _floats(centers(value)),
+            f"a list of centres with {d} numbers each",
+        ),
+        "weights": (lambda value: _floats(weights(value)), f"a list of {k} numbers"),
+    }
+
+
+def _floats(values: Any) -> Floats:
+    return np.array(values, dtype=np.float64)
+
+
+def _array(value: Any) -> Floats:
+    """Return nested lists of numbers as an array."""
+    array = np.array(value)
+    if array.dtype.kind not in "if" or not np.isfinite(array).all():
         raise ValueError("not an array of numbers")
-    return given.astype(np.float64)
+    return array.astype(np.float64)
 
 
 def named(algorithm: Any) -> dict[str, Any]:
@@ -180,110 +202,68 @@ def _algorithm(
     return algorithm
 
 
-def _check_assigned(found: Mapping[str, Any], path: Path, d: int) -> None:
-    """Refuse parameters and memory outside of what the algorithm that assigns rows declares."""
-    algorithm = found["assigned_by"]
-    if algorithm is not None:
-        k = len(found["weights"])
-        try:
-            allowed_of(algorithm).check_kept(algorithm, found["memory"], {"k": k, "d": d})
-        except ValueError as error:
-            raise InputError(f"{path} is damaged: {error}; fit again") from error
+def _if(fits: Callable[[Any], object]) -> Reader:
+    """Return a reader that returns a value as it is, if it fits."""
+
+    def reader(value: Any) -> Any:
+        if not fits(value):
+            raise ValueError(value)
+        return value
+
+    return reader
 
 
-def _check(content: Mapping[str, Any], path: Path, expected: Mapping[str, _Expected]) -> None:
-    """Refuse content that lacks a key, or whose value is not what is expected of it."""
-    for key, (fits, what) in expected.items():
-        if key not in content or not fits(content[key]):
-            fault = "is missing" if key not in content else f"is not {what}"
-            raise InputError(f"{path} is damaged: {key!r} {fault}; fit again")
+def _list_of(reader: Reader, n: int | None = None) -> Reader:
+    """Return a reader of a list, of n parts or of at least one, as a tuple of what is in it."""
+    some = _if(lambda v: isinstance(v, list) and (len(v) == n if n is not None else bool(v)))
+    return lambda value: tuple(map(reader, some(value)))
 
 
-def _preprocessor(content: Mapping[str, Any], path: Path) -> Preprocessor | None:
-    """Return the preprocessor in a model file, if there is one."""
-    if content.get("preprocessing") is None:
-        return None
-    try:
-        return Preprocessor.from_plain(content["preprocessing"])
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise InputError(
-            f"{path} is damaged: 'preprocessing' is not one ({error}); fit again"
-        ) from error
+_number = _if(lambda v: isinstance(v, int | float) and not isinstance(v, bool) and math.isfinite(v))
+_count = _if(lambda v: isinstance(v, int) and not isinstance(v, bool) and v >= 0)
+_text = _if(lambda v: isinstance(v, str))
+_list = _if(lambda v: isinstance(v, list))
+_object = _if(lambda v: isinstance(v, dict))
 
 
-def _is_list_of(fits: Callable[[Any], bool], n: int | None = None) -> Callable[[Any], bool]:
-    """Return a check that a value is a list, of n parts or of at least one, that all fit."""
-    return lambda value: (
-        isinstance(value, list)
-        and (len(value) == n if n is not None else bool(value))
-        and all(map(fits, value))
-    )
+def _site(value: Any) -> SiteInfo:
+    return SiteInfo(_text(value["name"]), tuple(map(Limit.from_plain, _list(value["limits"]))))
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+def _privacy(value: Any) -> Any:
+    if set(_object(value)) not in (set(), PRIVACY):
+        raise ValueError(value)
+    return {name: _number(each) for name, each in value.items()}
 
 
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+def _named(value: Any) -> Any:
+    if value is not None:
+        _text(value["name"]), _object(value["parameters"])
+    return value
 
 
-def _is_name(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _is_memory(value: Any) -> bool:
-    try:
-        return isinstance(value, dict) and all(_array(each) is not None for each in value.values())
-    except (ValueError, TypeError):
-        return False
-
-
-def _is_privacy(value: Any) -> bool:
-    if not isinstance(value, dict) or set(value) not in (set(), PRIVACY):
-        return False
-    return all(map(_is_number, value.values()))
-
-
-def _is_named(value: Any) -> bool:
-    scalars = isinstance(value, dict) and isinstance(value.get("parameters"), dict)
-    return scalars and _is_name(value.get("name"))
-
-
-def _is_sites(value: Any) -> bool:
-    return isinstance(value, list) and all(
-        isinstance(site, dict)
-        and _is_name(site.get("name"))
-        and isinstance(site.get("limits"), list)
-        and all(map(_is_limit, site["limits"]))
-        for site in value
-    )
-
-
-def _is_limit(value: Any) -> bool:
-    try:
-        Limit.from_plain(value)
-    except ValueError:
-        return False
-    return True
-
-
-_Expected = tuple[Callable[[Any], bool], str]
-_WHOLE: _Expected = (_is_count, "a whole number")
-_NAMES: _Expected = (_is_list_of(_is_name), "a list of names")
-_CENTERS: _Expected = (lambda value: isinstance(value, list), "a list of centres")
-_SCALARS: Mapping[str, _Expected] = {
-    "inertia": (lambda x: x is None or _is_number(x), "a number"),
-    "algorithm": (lambda value: isinstance(value, dict), "an object"),
-    "sites": (_is_sites, "a list of names with limits"),
-    "rounds": _WHOLE,
-    "seed": (lambda seed: seed is None or _is_count(seed), "a whole number"),
-    "dtype": (lambda name: name in ("float32", "float64"), "float32 or float64"),
-    "fedcluster_version": (_is_name, "a text"),
-    "last_round": _WHOLE,
-    "converged": (lambda value: isinstance(value, bool), "true or false"),
-    "names": (lambda value: value == [] or _is_list_of(_is_name)(value), "a list of names"),
-    "privacy": (_is_privacy, "an object of numbers"),
-    "memory": (_is_memory, "an object of arrays of numbers"),
-    "assigned_by": (lambda value: value is None or _is_named(value), "a name with parameters"),
+_FIRST: Mapping[str, tuple[Reader, str]] = {
+    "format_version": (_count, "a whole number"),
+    "columns": (_list_of(_text), "a list of names"),
+    "centers": (_list, "a list of centres"),
+    "preprocessing": (lambda v: None if v is None else Preprocessor.from_plain(v), "one"),
+}
+"""What the shapes of the others follow from."""
+_FIELDS: Mapping[str, tuple[Reader, str]] = {
+    "inertia": (lambda v: math.nan if v is None else float(_number(v)), "a number"),
+    "algorithm": (_object, "an object"),
+    "sites": (lambda v: tuple(map(_site, _list(v))), "a list of names with limits"),
+    "rounds": (_count, "a whole number"),
+    "seed": (lambda v: v if v is None else _count(v), "a whole number"),
+    "dtype": (_if(lambda v: v in ("float32", "float64")), "float32 or float64"),
+    "fedcluster_version": (_text, "a text"),
+    "last_round": (_count, "a whole number"),
+    "converged": (_if(lambda v: isinstance(v, bool)), "true or false"),
+    "names": (lambda v: tuple(map(_text, _list(v))), "a list of names"),
+    "privacy": (_privacy, "an object of numbers"),
+    "memory": (
+        lambda v: {name: _array(each) for name, each in _object(v).items()},
+        "an object of arrays of numbers",
+    ),
+    "assigned_by": (_named, "a name with parameters"),
 }
