@@ -15,7 +15,6 @@ import numpy as np
 from fedcluster import jobs
 from fedcluster._pages._page import REPORT
 from fedcluster._refusals import refused
-from fedcluster._report._messages import few_clusters_line, groups_line, influence_line, limit_line
 from fedcluster._report._tables import (
     SiteRecord,
     Table,
@@ -80,13 +79,9 @@ class FittedSites:
     @property
     def warnings(self) -> list[str]:
         """Return what casts a doubt on the result."""
-        line = list(self.report.fit_report.warnings)
-        line += few_clusters_line(self.labels.values(), len(self.model.centers))
-        line += groups_line(self.report.sites, len(self.model.centers))
-        line += influence_line(self.report.influence)
-        assert isinstance(self.report.job, Fit)
-        line += limit_line(self.report.job, self.report.clustering, options=True)
-        return [*line, *(self.selection.warnings if self.selection else ())]
+        doubts = jobs.doubts_of(self.report, self.labels.values())
+        chosen = self.selection.warnings if self.selection else ()
+        return [*self.report.fit_report.warnings, *doubts, *chosen]
 
     def shown(self, width: int, elsewhere: str) -> list[Table | str]:
         """Return why there are so many clusters, what was prepared, and the centres in units."""

@@ -3,32 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from math import log
 from numbers import Integral
 from typing import Any, Literal
 
 import numpy as np
-from numpy.random import RandomState
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import solve_triangular
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from fedcluster._choices import COVARIANCES, MODELS, Covariance, Protection, RuleName, Scale
+from fedcluster._choices import COVARIANCES, MODELS, Covariance, Quality
 from fedcluster._refusals import refused
 from fedcluster.algorithms import GaussianMixture
 from fedcluster.core import Floats, Labels, Result, State
 from fedcluster.estimators._base import Federated
 from fedcluster.estimators._inputs import one_of
 from fedcluster.jobs import Fit
-from fedcluster.metrics.gaussians import log_likelihoods
-from fedcluster.preprocessing import PreprocessingSpec
+from fedcluster.metrics._gaussians import log_likelihoods
 from fedcluster.preprocessing._transform import on_whole_rows
-from fedcluster.privacy import Groups
-from fedcluster.selection import Rule, Selection
+from fedcluster.selection import Selection
 
 
+@dataclass(eq=False, repr=False)
 class FederatedGaussianMixture(Federated):
     """Mixture of normal distributions over the rows of several sites, as if in one place.
 
@@ -110,46 +108,22 @@ class FederatedGaussianMixture(Federated):
     _counted = "n_components"
     _soft = True
 
-    def __init__(
-        self,
-        n_components: int | Literal["auto"] | Iterable[int] = 1,
-        *,
-        covariance_type: Covariance = "full",
-        tol: float = 1e-3,
-        reg_covar: float = 1e-6,
-        max_iter: int = 100,
-        n_init: int | Literal["auto"] = "auto",
-        weights_init: ArrayLike | None = None,
-        means_init: ArrayLike | None = None,
-        precisions_init: ArrayLike | None = None,
-        noise: bool | float = False,
-        random_state: int | RandomState | None = None,
-        min_cluster_size: int | Literal["auto"] = "auto",
-        sums_only: bool = False,
-        prepare: Scale | PreprocessingSpec | None = None,
-        rule: RuleName | Rule = Federated.rule,
-        protection: Protection | Groups | None = None,
-        verbose: int = 0,
-        profile: bool = False,
-    ) -> None:
-        self.n_components = n_components
-        self.covariance_type = covariance_type
-        self.tol = tol
-        self.reg_covar = reg_covar
-        self.max_iter = max_iter
-        self.n_init = n_init
-        self.weights_init = weights_init
-        self.means_init = means_init
-        self.precisions_init = precisions_init
-        self.noise = noise
-        self.random_state = random_state
-        self.min_cluster_size = min_cluster_size
-        self.sums_only = sums_only
-        self.prepare = prepare
-        self.rule = rule
-        self.protection = protection
-        self.verbose = verbose
-        self.profile = profile
+    n_components: int | Literal["auto"] | Iterable[int] = 1
+    _: KW_ONLY
+    covariance_type: Covariance = "full"
+    tol: float = 1e-3
+    reg_covar: float = 1e-6
+    max_iter: int = 100
+    weights_init: ArrayLike | None = None
+    means_init: ArrayLike | None = None
+    precisions_init: ArrayLike | None = None
+    noise: bool | float = False
+
+    algorithm: Any = field(init=False, default="auto")
+    init: Any = field(init=False, default="auto")
+    participation: float = field(init=False, default=1.0)
+    quality: Quality = field(init=False, default="good")
+    stability: bool | int = field(init=False, default=False)
 
     def score_samples(self, X: Any) -> Floats:
         """Return the log of the density of each row, (n,)."""

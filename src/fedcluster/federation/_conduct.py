@@ -10,10 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fedcluster._report._messages import few_line, groups_line, influence_line, limit_line
-from fedcluster.core import Engine
-from fedcluster.engines._believed import NOTHING_STATED, Believed
-from fedcluster.engines._exchange import Exchanges
+from fedcluster.core import Engine, SiteInfo
+from fedcluster.engines._believed import Believed
 from fedcluster.engines._forgetting import ForgettingEngine
 from fedcluster.engines._recorded import RecordedEngine
 from fedcluster.engines._remote import RemoteEngine
@@ -27,6 +25,7 @@ from fedcluster.jobs import (
     Fit,
     Job,
     JobReport,
+    doubts_of,
     execute,
     job_from_json,
     preprocessing_of,
@@ -162,14 +161,7 @@ def _doubts(report: JobReport) -> list[str]:
     """Return what casts a doubt on the result of a run."""
     doubts = [*report.fit_report.warnings]
     doubts += ["sites write [factors] and [codes] into their site files"] if doubts else []
-    if isinstance(report.job, Fit):
-        result = report.clustering
-        k = len(result.state.weights)
-        doubts += few_line(int((result.state.weights > 0).sum()), k)
-        doubts += groups_line(report.sites, k)
-        doubts += influence_line(report.influence)
-        doubts += limit_line(report.job, result, options=True)
-    return doubts
+    return [*doubts, *doubts_of(report)]
 
 
 def with_stated(job: Job, content: Mapping[str, Any]) -> Job:

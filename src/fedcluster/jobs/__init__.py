@@ -10,6 +10,7 @@ from fedcluster.jobs._clusterings import write_selection as write_selection
 from fedcluster.jobs._execute import JOBS as JOBS
 from fedcluster.jobs._execute import check_job as check_job
 from fedcluster.jobs._execute import content_of as content_of
+from fedcluster.jobs._execute import doubts_of as doubts_of
 from fedcluster.jobs._execute import execute
 from fedcluster.jobs._execute import job_from_json as job_from_json
 from fedcluster.jobs._execute import limits_of as limits_of

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,11 +12,18 @@ import numpy as np
 from fedcluster._combinations import check, check_steps, check_weights
 from fedcluster._pages._page import reported
 from fedcluster._refusals import refused
+from fedcluster._report._messages import (
+    few_clusters_line,
+    few_line,
+    groups_line,
+    influence_line,
+    limit_line,
+)
 from fedcluster._report._pictures import pictured
 from fedcluster._report._tables import SiteRecord, plain
 from fedcluster._specifications import MOST_CLUSTERS, Fit, SelectK, rows_of, smallest_of
 from fedcluster._stability import Stability
-from fedcluster.core import Engine, Filter, PlannedStep, SiteInfo, State
+from fedcluster.core import Engine, Filter, Labels, PlannedStep, SiteInfo, State
 from fedcluster.errors import InputError
 from fedcluster.jobs._procedure import (
     Found,
@@ -246,6 +253,17 @@ class FitProcedure(Clustering):
         """Return how far each site moves the centres of a fit."""
         return influences(clustering_of(value), listener.kept, seed)
 
+    def doubts(self, report: JobReport, labels: Iterable[Labels] | None) -> list[str]:
+        """Return what casts a doubt on the clusters; see `doubts_of`."""
+        weights = report.clustering.state.weights
+        k, n_weighed = len(weights), int((weights > 0).sum())
+        return [
+            *(few_line(n_weighed, k) if labels is None else few_clusters_line(labels, k)),
+            *groups_line(report.sites, k),
+            *influence_line(report.influence),
+            *limit_line(self.fit, report.clustering, options=True),
+        ]
+
     def content(self, report: JobReport, records: Sequence[SiteRecord] = ()) -> dict[str, Any]:
         """Return what ``history.json`` and ``--json`` say of a fit, without its rounds."""
         result, chosen = report.clustering, report.outcome.value
@@ -307,10 +325,6 @@ class SelectProcedure(Clustering):
         check_rows(job.k_max or job.k_min, n_rows)
         few = job.k_max is not None or job.k_last > n_rows
         return replace(job, k_max=min(job.k_last, int(n_rows))) if few else job
-
-    def whole_plan(self, at: Stage) -> Plan[Found]:
-        """Plan the choice."""
-        return Found((yield from with_preprocessing(self.plan(at), at.preprocessor)))
 
     def content(self, report: JobReport, records: Sequence[SiteRecord] = ()) -> dict[str, Any]:
         """Return what ``selection.json`` and ``--json`` say of the choice, without its rounds."""

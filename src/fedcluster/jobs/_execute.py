@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from fedcluster._report._tables import SiteRecord
 from fedcluster._specifications import Evaluate, Fit, Profile, SelectK
-from fedcluster.core import Engine, Filter, PlannedStep, SiteInfo
+from fedcluster.core import Engine, Filter, Labels, PlannedStep, SiteInfo
 from fedcluster.jobs._clusterings import Clustering, FitProcedure, KJob, SelectProcedure
 from fedcluster.jobs._of_model import EvaluateProcedure, ProfileProcedure
 from fedcluster.jobs._procedure import Job, JobReport, Procedure, Stage, Watch, drawn
@@ -183,6 +183,19 @@ def job_from_json(name: str, parameters: Mapping[str, Any]) -> Job:
             made[key] = kind(**made[key])
     job: Job = JOBS[name](**made)
     return job
+
+
+def doubts_of(report: JobReport, labels: Iterable[Labels] | None = None) -> list[str]:
+    """Return what casts a doubt on the clusters that a job found, if it found some.
+
+    Parameters
+    ----------
+    report : JobReport
+        What came of the job.
+    labels : iterable of ndarray, optional
+        The labels of the rows, which say what clusters have rows; else those with a weight have.
+    """
+    return _procedure_of(report.job).doubts(report, labels)
 
 
 def content_of(report: JobReport, records: Sequence[SiteRecord] = ()) -> dict[str, Any]:

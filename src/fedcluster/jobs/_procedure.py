@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -15,7 +15,7 @@ from fedcluster._report._rounding import published
 from fedcluster._report._tables import SiteRecord, plain
 from fedcluster._specifications import Evaluate, Fit, Profile, SelectK
 from fedcluster._stability import Stability
-from fedcluster.core import Column, Engine, PlannedStep, Result, SiteInfo
+from fedcluster.core import Column, Engine, Labels, PlannedStep, Result, SiteInfo
 from fedcluster.engines._without import WithoutSites
 from fedcluster.errors import InputError, listed
 from fedcluster.io._outputs import json_text
@@ -28,7 +28,7 @@ from fedcluster.preprocessing._spec import Schema, agree, odd_sites
 from fedcluster.recipes._influence import Influence
 from fedcluster.recipes._private_fit import PrivacySpent
 from fedcluster.recipes._robust import Listener, robust_rule, with_account
-from fedcluster.rounds import CommunicationRound, Outcome, Plan, run_plan
+from fedcluster.rounds import CommunicationRound, Outcome, Plan, run_plan, with_preprocessing
 from fedcluster.selection import Selection
 
 FORMAT_VERSION = 1
@@ -226,9 +226,9 @@ class Procedure(ABC):
     def plan(self, at: Stage) -> Plan[Any]:
         """Return what to ask about the prepared rows at a stage."""
 
-    @abstractmethod
     def whole_plan(self, at: Stage) -> Plan[Found]:
         """Plan all that is asked after the preprocessing."""
+        return Found((yield from with_preprocessing(self.plan(at), at.preprocessor)))
 
     @abstractmethod
     def content(self, report: JobReport, records: Sequence[SiteRecord] = ()) -> dict[str, Any]:
@@ -247,6 +247,10 @@ class Procedure(ABC):
     def influence(self, _value: Any, _listener: Listener, _seed: int) -> tuple[Influence, ...]:
         """Return how far each site moves the centres of a fit."""
         return ()
+
+    def doubts(self, _report: JobReport, _labels: Iterable[Labels] | None) -> list[str]:
+        """Return what casts a doubt on clusters that were found; see `doubts_of`."""
+        return []
 
     def write(self, folder: Path, report: JobReport, content: Mapping[str, Any]) -> list[str]:
         """Write the content of a report into a folder; return the names of the files."""
