@@ -14,13 +14,21 @@ from test_federation import invoke
 
 from benchmarks.audit import kinds
 from fedcluster._attacks import _audit
-from fedcluster._attacks._audit import ATTACKS, PROTECTIONS, Attack, audit, played
+from fedcluster._attacks._audit import (
+    ATTACKS,
+    PROTECTIONS,
+    Attack,
+    audit,
+    audit_table,
+    canaries,
+    membership,
+    played,
+    sentences,
+    signed,
+)
 from fedcluster._attacks._claims import Score, Truth
-from fedcluster._attacks._membership import canaries, membership
-from fedcluster._attacks._play import Play, solved
-from fedcluster._attacks._simulated import simulated
-from fedcluster._attacks._site import Protection, Subject, public_of, split
-from fedcluster._attacks._tables import audit_table, sentences, signed
+from fedcluster._attacks._combining import solved
+from fedcluster._attacks._site import Play, Protection, Subject, public_of, simulated, split
 from fedcluster._version import VERSION
 from fedcluster.core import Data
 from fedcluster.privacy import Groups

@@ -15,8 +15,9 @@ from grids import KNOWN
 from test_replies import Bend, Postman
 from typer.testing import CliRunner
 
+from benchmarks.lying_sites import LIES, LyingEngine
 from fedcluster import FederatedKMeans, algorithms, metrics
-from fedcluster._attacks._lies import LIES, LyingEngine
+from fedcluster._artefacts import write_job
 from fedcluster._bounds import Bounded, Box
 from fedcluster._ranges import allowed_of
 from fedcluster._report._messages import influence_line

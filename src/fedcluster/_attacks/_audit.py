@@ -3,30 +3,117 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, date, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
+from numpy.random import Generator
+from scipy.spatial import cKDTree
 
 from fedcluster._attacks import _asking as asking
 from fedcluster._attacks import _combining as combining
-from fedcluster._attacks import _remembering as remembering
+from fedcluster._attacks._asking import seeds_that_are_rows
 from fedcluster._attacks._claims import Score
-from fedcluster._attacks._coordinator import Coordinator, Public
-from fedcluster._attacks._membership import Advantage, canaries, membership
-from fedcluster._attacks._play import Play
-from fedcluster._attacks._simulated import simulated
-from fedcluster._attacks._site import LIMITS, Protection, Subject, public_of, split
+from fedcluster._attacks._combining import dump
+from fedcluster._attacks._site import (
+    LIMITS,
+    Coordinator,
+    Play,
+    Protection,
+    Public,
+    Subject,
+    public_of,
+    simulated,
+    split,
+    values_of,
+)
+from fedcluster._report._tables import Table
 from fedcluster._site import SiteFile
+from fedcluster._version import VERSION
 from fedcluster.client import Client
 from fedcluster.core import Data, Floats
 from fedcluster.engines import LocalEngine
-from fedcluster.errors import InputError
+from fedcluster.errors import InputError, listed
 from fedcluster.jobs import Fit, execute
 from fedcluster.kernels import nearest
 from fedcluster.privacy import Groups
 from fedcluster.privacy._ledger import PolicyLimits
+
+CANARIES = 40
+"""The most rows of made-up values that a site is given, and as many that it is not."""
+
+HALF = 2
+SURE = 1.96
+
+
+@dataclass(frozen=True, slots=True)
+class Advantage:
+    """Rows of the site taken for its own, less others that are, as shares.
+
+    Parameters
+    ----------
+    value : float
+        1 if membership is known for certain, 0 by chance.
+    margin : float
+        Half the width of the interval of 95 %.
+    """
+
+    value: float
+    margin: float
+
+
+def membership(play: Play, most: int | None = None) -> Advantage:
+    """Return how well the nearest group, or seed, tells rows of the site from others.
+
+    Of the first ``most`` rows of both, by default of all.
+    """
+    public = play.public
+    told = [dump(play.coordinator), seeds_that_are_rows(play.coordinator)]
+    lines = told[0][:, :-1] / np.maximum(told[0][:, -1:], 1e-300)
+    points = np.concatenate([lines, told[1][:, :-1]]) / public.width
+    mine, others = (
+        np.where(np.isnan(v), public.middle, v) / public.width
+        for v in (
+            values_of(d, public)[:most, :-1] for d in (play.subject.rows, play.subject.others)
+        )
+    )
+    if not len(points):
+        return Advantage(0.0, 0.0)
+    tree = cKDTree(points)
+    near = [tree.query(rows)[0] for rows in (mine, others)]
+    return _advantage(near[0], near[1])
+
+
+def canaries(subject: Subject, public: Public, rng: Generator) -> Advantage:
+    """Return how well canaries that the site was given can be told from those that it was not.
+
+    A canary is a row whose numbers are drawn evenly from the public ranges, each by itself: most
+    are far from all rows.
+    """
+    most = min(CANARIES, len(subject.rows), len(subject.others))
+    place = [public.place(j) for j in range(len(public.numbers))]
+
+    def given(rows: Data) -> Data:
+        X = rows.X.copy()
+        X[:most, place] = rng.uniform(public.low, public.high, (most, len(place)))
+        return replace(rows, X=X)
+
+    with_canaries = replace(subject, rows=given(subject.rows), others=given(subject.others))
+    return membership(Play(with_canaries, public), most)
+
+
+def _advantage(mine: Floats, others: Floats) -> Advantage:
+    """Return the advantage of a threshold that is chosen on one half and used on the other."""
+    chosen, used = ([each[i::HALF] for each in (mine, others)] for i in range(HALF))
+    cuts = np.unique(np.concatenate(chosen))
+    gain = [(chosen[0] <= cut).mean() - (chosen[1] <= cut).mean() for cut in cuts]
+    cut = cuts[int(np.argmax(gain))]
+    shares = [(each <= cut).mean() for each in used]
+    margin = SURE * sum(s * (1 - s) / len(u) for s, u in zip(shares, used, strict=True)) ** 0.5
+    return Advantage(float(shares[0] - shares[1]), float(margin))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +163,9 @@ ATTACKS = (
     Attack("a row changed", combining.changed_rows),
     Attack("twenty versions", combining.many_versions),
     Attack("a column edited often", combining.edited_rows),
-    Attack("a unit wrong, mended", remembering.three_versions),
-    Attack("persons named later", remembering.persons_named_later),
-    Attack("secure sums without it", remembering.smaller_cohort),
+    Attack("a unit wrong, mended", combining.three_versions),
+    Attack("persons named later", combining.persons_named_later),
+    Attack("secure sums without it", combining.smaller_cohort),
     Attack("all rows but one known", combining.all_rows_but_one, protected=False),
 )
 """Every attack, by the name that a table shows."""
@@ -262,3 +349,62 @@ def _inertia(client: Client, rows: Data, k: int, seed: int) -> float:
     fit = execute(Fit(k, seed=seed), LocalEngine([client])).outcome.value
     squared = nearest(rows.X, fit.state.centers)[1]
     return float(squared.sum() if rows.sample_weight is None else squared @ rows.sample_weight)
+
+
+def audit_table(audits: Sequence[Audit]) -> Table:
+    """Return one table: rows read by each attack under each protection, membership, and J."""
+    by_attack = zip(*(each.readings for each in audits), strict=True)
+    rows = [(readings[0].attack, *map(_cell, readings)) for readings in by_attack]
+    rows += [
+        ("advantage, members", *(_shown(each.membership) for each in audits)),
+        ("advantage, canaries", *(_shown(each.canaries) for each in audits)),
+        ("J / J of an exact fit", *(f"{a.quality:.4f}" for a in audits)),
+    ]
+    return Table(
+        f"Rows that each attack reads, of {audits[0].n_rows:,}",
+        ("attack", *(each.protection for each in audits)),
+        tuple(rows),
+    )
+
+
+def _shown(advantage: Advantage) -> str:
+    return f"{advantage.value:.2f}±{advantage.margin:.2f}".replace("±0", "±")
+
+
+def _cell(reading: Reading) -> str:
+    """Return rows read exactly, and with a + those that are right when rounded."""
+    score = reading.score
+    if reading.asked and reading.refused == reading.asked:
+        return "refused"
+    more = f" (+{score.near - score.read:,})" if score.near > score.read else ""
+    return f"{score.read:,}{more}"
+
+
+def sentences(audits: Sequence[Audit]) -> Iterator[str]:
+    """Yield what the numbers mean."""
+    for each in audits:
+        alike = max(reading.score.alike for reading in each.readings)
+        said = f"{each.protection}: at most {each.worst:,} of {each.n_rows:,} rows by one attack"
+        shared = f"; {alike:,} more have values that as many share as are in a group"
+        yield f"{said}{shared if alike else ''}."
+    yield signed(audits[0], datetime.now(UTC).date())
+
+
+def signed(audit: Audit, day: date) -> str:
+    """Return what an audit of a site as it is has found, in a sentence that a person can sign."""
+    protected = [each for each in audit.readings if each.protected]
+    attacks = f"{len(protected)} attack{'s' * (len(protected) != 1)}"
+    asked = sum(each.asked for each in audit.readings)
+    found = "none of them read a row"
+    if reading := [each.attack for each in protected if each.score.read]:
+        found = f"{listed(reading)} read up to {audit.worst:,} rows"
+    return (
+        f"On {day}, fedcluster {VERSION} played {attacks} against {audit.n_rows:,} "
+        f"rows of this site with its protection ({audit.protection}), in {asked:,} questions: "
+        f"{found}."
+    )
+
+
+def content(audits: Sequence[Audit]) -> dict[str, Any]:
+    """Return what ``--json`` prints."""
+    return {"audits": [{**asdict(each), "worst": each.worst} for each in audits]}

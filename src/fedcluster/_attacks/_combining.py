@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from fedcluster._attacks._coordinator import Coordinator, Public
-from fedcluster._attacks._play import Play, changed, solved, without
-from fedcluster._attacks._search import total_of
+from fedcluster._attacks._asking import total_of
+from fedcluster._attacks._site import Coordinator, Play, Public, values_of
 from fedcluster.algorithms import KFed, Lloyd, SiteSummaries, VarianceTree
 from fedcluster.core import Answers, Data, Floats, SiteInfo, State, Summary, Task
 from fedcluster.engines._remote import RemoteEngine
+from fedcluster.engines._responder import Responder
 from fedcluster.errors import InputError, SiteError
 from fedcluster.jobs import Fit, SelectK, plan_of
-from fedcluster.metrics.clusters import Scatter
-from fedcluster.metrics.moments import Moments
+from fedcluster.metrics._clusters import Scatter
+from fedcluster.metrics._moments import Means, Moments
 from fedcluster.preprocessing import Preprocessor
 from fedcluster.recipes import evaluation
 from fedcluster.rounds import run_plan, with_preprocessing
@@ -33,21 +35,28 @@ TARGETS = 10
 EDITS = 8
 
 
+class SitesHere:
+    """Transport to sites in this process."""
+
+    def __init__(self, sites: Mapping[str, Responder]) -> None:
+        self._sites = sites
+
+    def exchange(
+        self, messages: Mapping[str, bytes], enough: int
+    ) -> tuple[dict[str, bytes], dict[str, str]]:
+        """Carry messages to the sites."""
+        return {name: self._sites[name].reply(message) for name, message in messages.items()}, {}
+
+
 class Recorder:
     """Engine that asks one site and keeps what was asked and answered."""
 
     def __init__(self, coordinator: Coordinator) -> None:
         self._coordinator = coordinator
-        self._engine = RemoteEngine(self, ["north"])
+        self._engine = RemoteEngine(SitesHere({"north": coordinator.responder}), ["north"])
         columns = [column.name for column in coordinator.public.columns]
         self._engine.choose(columns, raw=True)
         self.kept: list[tuple[Task, Summary]] = []
-
-    def exchange(
-        self, messages: Mapping[str, bytes], enough: int
-    ) -> tuple[Mapping[str, bytes], Mapping[str, str]]:
-        """Carry a message to the site."""
-        return {name: self._coordinator.responder.reply(m) for name, m in messages.items()}, {}
 
     def introduce(self, **asked: Any) -> tuple[SiteInfo, ...]:
         """Return what the site tells of itself."""
@@ -133,6 +142,40 @@ def equations(play: Play) -> Floats:
     return _solved(play, [(t, a) for t, a in answers if a is not None])
 
 
+def solved(behind: Floats, sums: Floats) -> Floats:
+    """Return the rows that sums over known sets of rows determine, (r, d).
+
+    Rows that are in the same sums are one unknown; a row that is alone in its sums is known where
+    a combination of the sums is that row (arXiv 2511.07073).
+
+    Parameters
+    ----------
+    behind : ndarray of shape (l, n)
+        1 where a row is in a sum.
+    sums : ndarray of shape (l, d)
+        The sums.
+
+    Examples
+    --------
+    >>> solved(np.array([[1.0, 1.0, 1.0], [1.0, 1.0, 0.0]]), np.array([[9.0], [4.0]]))
+    array([[5.]])
+    """
+    if not len(behind):
+        return np.empty((0, sums.shape[1]))
+    patterns, times = np.unique(behind, axis=1, return_counts=True)
+    inverse = np.linalg.pinv(patterns * times, rcond=1e-9)
+    known = np.abs(np.diag(inverse @ (patterns * times)) - 1.0) < 1e-6
+    alone = known & (times == 1) & patterns.any(axis=0)
+    rows: Floats = (inverse @ sums)[alone]
+    return rows
+
+
+def _determined(public: Public, behind: Sequence[Floats], sums: Sequence[Floats]) -> Floats:
+    """Return claims of the rows that are determined by sums over known sets of rows."""
+    lines, places = np.unique(np.concatenate(behind), axis=0, return_index=True)
+    return public.records(solved(lines, np.concatenate(sums)[places]))
+
+
 def _solved(play: Play, kept: Sequence[tuple[Task, Summary]]) -> Floats:
     d = len(play.public.numbers)
     behind, sums = [np.empty((0, len(play.units)))], [np.empty((0, d))]
@@ -140,8 +183,7 @@ def _solved(play: Play, kept: Sequence[tuple[Task, Summary]]) -> Floats:
         said = answer.weights > 0
         behind.append(play.lines(task.state.centers)[said].astype(float))
         sums.append(answer.sums[said, :d])
-    lines, places = np.unique(np.concatenate(behind), axis=0, return_index=True)
-    return play.public.records(solved(lines, np.concatenate(sums)[places]))
+    return _determined(play.public, behind, sums)
 
 
 def dump(coordinator: Coordinator, how: Preprocessor | None = None) -> Floats:
@@ -211,7 +253,7 @@ def removed_rows(play: Play) -> Floats:
     """Ask for the total and all groups before and after single rows are removed."""
     versions, rows = [], play.subject.rows
     for _ in range(min(TARGETS, len(rows) // 4)):
-        rows = without(rows, 0)
+        rows = rows.take(slice(1, None))
         versions.append(rows)
     return _over(play, versions)[1]
 
@@ -220,7 +262,7 @@ def added_rows(play: Play) -> Floats:
     """Ask for the total and all groups before and after single rows are added."""
     every, n = play.subject.rows, len(play.subject.rows)
     first = min(TARGETS, n // 4)
-    play.subject = play.subject.version(every.take(slice(first, n)))
+    play.subject = replace(play.subject, rows=every.take(slice(first, n)))
     return _over(play, [every.take(slice(first - 1 - i, n)) for i in range(first)])[1]
 
 
@@ -228,9 +270,8 @@ def changed_rows(play: Play) -> Floats:
     """Ask for the total and all groups before and after single rows change in one column."""
     rows, versions = play.subject.rows, []
     column = play.public.widest[-1]
-    place = [c.name for c in play.public.columns].index(play.public.numbers[column])
     for row in range(min(TARGETS, len(rows) // 4)):
-        rows = changed(rows, np.array([row]), place, float(play.public.step[column]))
+        rows = play.public.changed(rows, np.array([row]), column, float(play.public.step[column]))
         versions.append(rows)
     plays, claims = _over(play, versions)
     claims[:, column] = np.nan
@@ -254,7 +295,7 @@ def many_versions(play: Play) -> Floats:
     every, rng = play.subject.rows, np.random.default_rng(0)
     n = len(every)
     waiting, here = list(range(n - min(100, n // 3), n)), list(range(n - min(100, n // 3)))
-    play.subject = play.subject.version(every.take(np.array(here)))
+    play.subject = replace(play.subject, rows=every.take(np.array(here)))
     kept, versions = [np.array(here)], list[Data]()
     while len(waiting) >= 5 and len(versions) < 20:
         gone = set(rng.choice(here, 3, replace=False).tolist())
@@ -268,11 +309,10 @@ def many_versions(play: Play) -> Floats:
 def edited_rows(play: Play) -> Floats:
     """Solve for rows, two in five of which change in one column each time, who is where known."""
     rows, column = play.subject.rows, play.public.widest[-1]
-    place = [c.name for c in play.public.columns].index(play.public.numbers[column])
     rng, every, versions = np.random.default_rng(0), np.arange(len(rows)), list[Data]()
     for _ in range(EDITS):
         some = rng.choice(every, 2 * len(every) // 5, replace=False)
-        rows = changed(rows, some, place, float(play.public.step[column]))
+        rows = play.public.changed(rows, some, column, float(play.public.step[column]))
         versions.append(rows)
     plays, claims = _over(play, versions)
     claims = np.concatenate([claims, _solved_over(plays, [every] * len(plays), len(rows))])
@@ -286,14 +326,12 @@ def _solved_over(plays: Sequence[Play], kept: Sequence[np.ndarray], n: int) -> F
     for play, rows in zip(plays, kept, strict=True):
         if play.subject.protection.groups is None:
             continue
-        units = play.units
-        line = (units == np.unique(units[units >= 0])[:, None]).astype(float)
+        line = _lines(play)
         here = np.zeros((len(line), n))
         here[:, rows] = line
         behind.append(here)
         sums.append(line @ play.numbers)
-    lines, places = np.unique(np.concatenate(behind), axis=0, return_index=True)
-    return plays[0].public.records(solved(lines, np.concatenate(sums)[places]))
+    return _determined(plays[0].public, behind, sums)
 
 
 def all_rows_but_one(play: Play) -> Floats:
@@ -301,12 +339,126 @@ def all_rows_but_one(play: Play) -> Floats:
     total = total_of(play.coordinator)
     if total is None:
         return play.public.claims(0)
-    rows, units = play.numbers, play.units
+    rows = play.numbers
     if play.subject.protection.groups is None:
         return play.public.records(total[:-1] - (rows.sum(axis=0) - rows[:TARGETS]))
     claims, told = [], dump(play.coordinator)
-    for unit in np.unique(units[units >= 0])[:TARGETS]:
-        mine = rows[units == unit]
+    for mine in (rows[group] for group in play.groups[:TARGETS]):
         nearest = abs(told[:, :-1] / told[:, -1:] - mine.mean(axis=0)).sum(axis=1).argmin()
         claims.append(told[nearest, :-1] - mine[1:].sum(axis=0))
     return play.public.records(np.array(claims).reshape(-1, rows.shape[1]))
+
+
+CHANGED = 10
+"""One row in so many has another value in the last of three versions."""
+TARGETS = 10
+OTHERS = 4
+"""Sites that take part in secure sums beside the one that is attacked."""
+
+
+def three_versions(play: Play) -> Floats:
+    """Subtract groups of persons in a first and a third version; in the second, a unit is another.
+
+    Known are who is in which group, all that did not change, and who changed: of a group with one
+    of these, the difference is that person's.
+    """
+    rows, column = play.subject.rows, play.public.widest[-1]
+    rows = replace(rows, groups=_persons(rows))
+    few = np.random.default_rng(0).choice(len(rows), max(1, len(rows) // CHANGED), replace=False)
+    earlier = play.public.changed(rows, few, column, -3.0 * float(play.public.step[column]))
+    all_rows, place = np.arange(len(rows)), play.public.place(column)
+    wrong = play.public.changed(earlier, all_rows, column, earlier.X[:, place])
+    play.subject = replace(play.subject, rows=earlier)
+    try:
+        plays = [play, *map(play.version, (wrong, rows))]
+    except InputError:
+        play.coordinator.refused += 1
+        return play.public.claims(0)
+    if total_of(play.coordinator) is None or play.subject.protection.groups is None:
+        return play.public.claims(0)
+    known, claims = play.numbers, []
+    first, last = ({frozenset(g.tolist()) for g in p.groups} for p in (plays[0], plays[-1]))
+    for members in first & last:
+        some = sorted(set(few.tolist()) & members)
+        if len(some) == 1:
+            mine = sorted(members)
+            claim = known[some[0]].copy()
+            claim[column] += (plays[-1].numbers[mine] - known[mine])[:, column].sum()
+            claims.append(claim)
+    return play.public.records(np.array(claims).reshape(-1, known.shape[1]))
+
+
+def persons_named_later(play: Play) -> Floats:
+    """Solve for rows from groups of rows and from those of persons, who is where being known."""
+    rows = play.subject.rows
+    if play.subject.protection.groups is None:
+        return play.public.claims(0)
+    play.subject = replace(play.subject, rows=replace(rows, groups=None))
+    lines = [_lines(play)]
+    try:
+        lines.append(_lines(play.version(replace(rows, groups=_persons(rows)))))
+    except InputError:
+        play.coordinator.refused += 1
+    behind = np.concatenate(lines)
+    return play.public.records(solved(behind, behind @ play.numbers))
+
+
+def _persons(rows: Data) -> NDArray[Any]:
+    """Return whose each row is, (n,): of a person of its own where nobody says."""
+    return np.arange(len(rows)) if rows.groups is None else rows.groups
+
+
+def _lines(play: Play) -> Floats:
+    """Return which rows are in each group, (g, n)."""
+    units = play.units
+    lines: Floats = (units == np.unique(units[units >= 0])[:, None]).astype(np.float64)
+    return lines
+
+
+def smaller_cohort(play: Play) -> Floats:
+    """Ask for secure sums of all sites and then of all but this one, and subtract.
+
+    What is left would be the sums of this site, of which all rows but one are known.
+    """
+    public, others = play.public, play.subject.others
+    task = Task(Means(), State(), preprocessor=public.plain())
+    names = ["north", *(f"site {i}" for i in range(OTHERS))]
+    sites = {"north": play.subject}
+    for i, name in enumerate(names[1:]):
+        rows = others.take(np.arange(i % len(others), len(others), OTHERS))
+        sites[name] = replace(play.subject, rows=rows, folder=play.subject.folder / name)
+        sites[name].folder.mkdir()
+    try:
+        from fedcluster.secure import _engine, _site
+    except ImportError:  # without the extra that brings secure sums, there are none to attack
+        return public.claims(0)
+    secure = _site.SecureSite.strangers(names)
+    ends = {name: each.coordinator(public, name, secure[name]) for name, each in sites.items()}
+    wire = SitesHere({name: each.responder for name, each in ends.items()})
+    columns = [column.name for column in public.columns]
+    totals = []
+    for cohort in (names, names[1:]):
+        play.coordinator.asked += 1
+        engine = _engine.SecureEngine(wire, cohort)
+        engine.choose(columns, raw=True)
+        with suppress(SiteError):
+            totals.append(engine.ask([task])[0].total().sums[:, 0])
+    play.coordinator.refused += 2 - len(totals)
+    if len(totals) < 2:
+        return public.claims(0)
+    return _all_but_one_known(play, totals[0] - totals[1])
+
+
+def _all_but_one_known(play: Play, total: Floats) -> Floats:
+    """Return a row of some groups, from the sums of the site and all of its other rows."""
+    values, groups = values_of(play.subject.rows, play.public)[:, :-1], play.groups
+    there = np.array([(~np.isnan(values[rows])).sum(axis=0) for rows in groups])
+    protection = play.subject.protection.groups
+    there[there < (1 if protection is None else protection.p)] = 0  # a mean of so few is not told
+    sums = np.array([np.nansum(values[rows], axis=0) for rows in groups])
+    sizes = np.array([[len(rows)] for rows in groups])
+    told = sizes * np.where(there, sums / np.maximum(there, 1), play.public.middle)
+    own = (total - (told.sum(axis=0) - told)) * there / sizes
+    mine = np.nan_to_num(values[[rows[0] for rows in groups]])
+    own[there == 0] = np.nan
+    return play.public.records((own - (sums - mine))[:TARGETS])

@@ -58,8 +58,7 @@ def audit(
     logging.getLogger("fedcluster.engines").setLevel(logging.CRITICAL)  # many are refused
     with Screen(as_json=as_json, quiet=quiet) as screen:
         from fedcluster._attacks._audit import audit as played
-        from fedcluster._attacks._audit import rows_of
-        from fedcluster._attacks._tables import audit_table, content, sentences
+        from fedcluster._attacks._audit import audit_table, content, rows_of, sentences
         from fedcluster.errors import InputError
         from fedcluster.io._outputs import write_json
 

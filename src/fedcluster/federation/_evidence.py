@@ -18,9 +18,8 @@ from typing import Any
 import numpy as np
 
 from fedcluster import __version__
-from fedcluster._attacks._audit import Audit
-from fedcluster._attacks._tables import content as audit_content
-from fedcluster._attacks._tables import sentences
+from fedcluster._attacks._audit import Audit, sentences
+from fedcluster._attacks._audit import content as audit_content
 from fedcluster._html import Html, element
 from fedcluster._pages._page import page
 from fedcluster._pages._parts import listed_of, paragraphs, percent, section, table
