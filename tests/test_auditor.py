@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedcluster._report._tables import Table
+from fedcluster._html import Table
 from fedcluster.algorithms import FKM, GaussianMixture, Lloyd
 from fedcluster.client import Client
 from fedcluster.core import Data, State, Task

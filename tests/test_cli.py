@@ -23,7 +23,8 @@ import fedcluster
 from fedcluster import FederatedKMeans
 from fedcluster._choices import ALGORITHMS, FUZZY_ALGORITHMS, INITS, QUALITIES
 from fedcluster._report import _messages as messages
-from fedcluster._report import _tables as report
+from fedcluster._report import _records as report
+from fedcluster._report._tables import cluster_table
 from fedcluster._specifications import Fit
 from fedcluster.cli import _runs as runs
 from fedcluster.cli import app
@@ -482,7 +483,7 @@ def test_many_sites_and_many_clusters_still_print(capsys):
         for i, counts in enumerate(clusters)
     ]
     screen = Screen(as_json=False, quiet=False)
-    screen.result({}, [report.cluster_table(sites, screen.width, "out/history.json")])
+    screen.result({}, [cluster_table(sites, screen.width, "out/history.json")])
     lines = capsys.readouterr().out.splitlines()
     assert "together, see out/history.json)" in lines[1]
     assert max(map(len, lines[2:])) <= 80
@@ -500,7 +501,7 @@ def test_many_sites_and_many_clusters_still_print(capsys):
 )
 def test_the_table_shows_as_many_clusters_as_fit(k, width, shown):
     site = report.SiteRecord("north", 1000 * k, (1000,) * k, "labels/north.csv", 12345)
-    table = report.cluster_table([site], width, "history.json")
+    table = cluster_table([site], width, "history.json")
     others = shown < k
     assert len(table.header) == 1 + shown + others + 2
     assert table.rows[0][-2:] == (f"{1000 * k:,}", "12,345")
@@ -555,7 +556,7 @@ def test_sites_that_send_more_than_they_hold_are_told_of():
 
 def test_a_long_name_leaves_room_for_the_counts():
     site = report.SiteRecord("St. Mary's hospital for the north and the south", 9, (4, 5), "", 7)
-    table = report.cluster_table([site], 80, "history.json")
+    table = cluster_table([site], 80, "history.json")
     assert table.rows == (("St. Mary's hospital for the nor…", "4", "5", "9", "7"),)
 
 

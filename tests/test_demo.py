@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from fedcluster import _demo as demo
 from fedcluster._demo import compare, digits_by_site, seen
-from fedcluster._report._tables import Comparison
+from fedcluster._report._records import Comparison
 from fedcluster.cli import app
 from fedcluster.model import Model
 

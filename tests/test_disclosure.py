@@ -18,7 +18,7 @@ from test_protection import Chunks, grouped, hold, members, questions
 from benchmarks.audit import kinds
 from fedcluster._attacks._audit import ATTACKS, played
 from fedcluster._attacks._site import Protection, Subject, public_of, split
-from fedcluster._report._rounding import rounded
+from fedcluster._report._records import rounded
 from fedcluster._site import SiteFile
 from fedcluster.client import Client
 from fedcluster.core import Column, Data, State, Task

@@ -34,7 +34,8 @@ from cryptography.hazmat.primitives.serialization import (
 from grids import KNOWN, process_grid
 from typer.testing import CliRunner
 
-from fedcluster._report._tables import Table, plain
+from fedcluster._html import Table
+from fedcluster._report._records import plain
 from fedcluster._site import SiteFile
 from fedcluster.cli import app
 from fedcluster.engines import LocalEngine

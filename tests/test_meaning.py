@@ -9,7 +9,7 @@ from sklearn.metrics import silhouette_score
 from sklearn.preprocessing import scale
 
 from fedcluster import Client, Data, LocalEngine, State
-from fedcluster._report._scores import meaning
+from fedcluster._report._messages import meaning
 from fedcluster.kernels import kmeans, nearest
 from fedcluster.recipes import evaluation
 from fedcluster.recipes.scores import BY_CHANCE

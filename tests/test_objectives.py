@@ -20,7 +20,8 @@ from fedcluster import (
     FederatedKMeans,
     LocalEngine,
 )
-from fedcluster._pages._progress import measured_by
+from fedcluster._artefacts import model_of, scores_content, write_job
+from fedcluster._pages._live import measured_by
 from fedcluster._report._messages import objective
 from fedcluster._report._tables import number
 from fedcluster.cli import app

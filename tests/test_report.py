@@ -14,10 +14,9 @@ from typer.testing import CliRunner
 
 from fedcluster._html import element
 from fedcluster._pages import _page
-from fedcluster._pages._charts import curve, plane
+from fedcluster._pages._charts import Axis, curve, plane
 from fedcluster._pages._run import Run
-from fedcluster._pages._svg import Axis
-from fedcluster._report._tables import plain
+from fedcluster._report._records import plain
 from fedcluster._stability import Stability
 from fedcluster.cli import app
 
@@ -282,7 +281,7 @@ def test_the_plane_is_that_of_the_principal_components_by_hand():
     centers = [[-1.0, -1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 1.0], [0.0, 0.0, -1.0]]
     model = {"columns": ["a", "b", "c"], "algorithm": {}, "centers": centers, "weights": [1.0] * 4}
     text = report_page(Run("run", model=model))
-    told = re.findall(r'row">cluster \d</th><td>(.*?)</td><td>(.*?)</td><td>(.*?)</td>', text)
+    told = re.findall(r'row"><bdi>cluster \d</bdi></th><td>(.*?)</td><td>(.*?)</td><td>(.*?)</td>', text)
     first, second, far = np.array(told, dtype=float).T
     # in spreads a, b and c are 0 or root 2; the first axis is that of a and b, (1, 1, 0) / root 2
     np.testing.assert_allclose(first, [-2, 2, 0, 0], atol=1e-12)

@@ -252,7 +252,7 @@ def test_the_command_shows_what_stability_means(
         table.to_csv(f"s{site}.csv", index=False)
     said = run("fit", "s0.csv", "s1.csv", "-k", 3, "--stability", "--out", "fit").stdout
     table = said[said.index("Stability in 20 replicates") :].splitlines()
-    assert table[3].split() == ["0", "1.00", "stable", *table[3].split()[3:]]
+    assert table[3].split() == ["0", "stable", "1.00", *table[3].split()[3:]]
     assert "Stability does not prove" in said
     told = json.loads(Path("fit/history.json").read_text("utf-8"))["stability"]
     assert told["replicates"] == 20

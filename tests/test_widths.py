@@ -15,11 +15,10 @@ import typer
 from rich.console import Console
 from typer.testing import CliRunner
 
-from fedcluster._report._tables import Table
+from fedcluster._html import Table
 from fedcluster.cli import app
-from fedcluster.cli._help import ARGUMENT, pasted
-from fedcluster.cli._lines import broken, write_table
-from fedcluster.kernels.runtime import announcer
+from fedcluster.cli._screen import ARGUMENT, broken, pasted, write_table
+from fedcluster.kernels._runtime import announcer
 
 WIDTHS = (40, 80, 120)
 

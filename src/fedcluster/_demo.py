@@ -13,7 +13,7 @@ from sklearn.datasets import load_digits
 from sklearn.metrics import adjusted_rand_score
 
 from fedcluster._report._pictures import picture, pictured
-from fedcluster._report._tables import Comparison, SiteRecord
+from fedcluster._report._records import Comparison, SiteRecord
 from fedcluster.core import Data, Floats, Rows
 from fedcluster.io._rows import SiteRows
 from fedcluster.kernels import nearest

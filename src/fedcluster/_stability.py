@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcluster._html import element, joined, plain_table
+from fedcluster._html import Table, element, joined
 from fedcluster.core import Floats
 
 STABLE, DOUBTFUL = 0.9, 0.75
@@ -80,17 +80,9 @@ class Stability:
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows: a table, and what it means."""
-        header = ["cluster", "stability", "mean", "found again", "nearest", "separation"]
-        rows = [
-            [
-                *(j, self.words[j], f"{self.means[j]:.2f}", self.found_again[j]),
-                *(self.neighbours[j], f"{self.separations[j]:.1f}"),
-            ]
-            for j in range(len(self.neighbours))
-        ]
-        caption = f"Stability in {len(self.jaccards)} replicates"
-        said = [element("p", each) for each in self.sentences()]
-        return joined(plain_table(caption, header, rows), said)
+        told = self.plain()
+        table = stability_table(told).plain_html()
+        return joined(table, [element("p", each) for each in told["meaning"]])
 
     def plain(self) -> dict[str, Any]:
         """Return the stability as JSON can hold it; numbers may be NaN."""
@@ -194,3 +186,29 @@ def jaccards(table: Floats) -> Floats:
     union = table.sum(axis=1)[:, None] + table.sum(axis=0) - table
     share = np.divide(table, union, out=np.zeros_like(table), where=union > 0)
     return np.where(table.sum(axis=1) > 0, share.max(axis=1), np.nan)
+
+
+GAPS = {"clear": " (clear)", "touching": " (touching)", "none": " (no gap)", "unknown": ""}
+"""What a table says of how far a cluster is from the nearest."""
+
+
+def stability_table(stability: Mapping[str, Any]) -> Table:
+    """Return the stability of clusters as a table, given `Stability.plain` or its JSON.
+
+    Examples
+    --------
+    >>> told = Stability(np.array([[1.0], [0.9]]), np.array([0]), np.array([np.nan])).plain()
+    >>> stability_table(told).rows
+    (('0', 'stable', '0.95', '0.90', '2', '0', '–'),)
+    """
+    rows = []
+    for each in stability["clusters"]:
+        numbers = (each["stability"], each["lowest"], each["separation"])
+        mean, lowest, apart = ("–" if x is None or np.isnan(x) else f"{x:.2f}" for x in numbers)
+        found = (str(each["found_again"]), str(each["neighbour"]), apart + GAPS[each["apart"]])
+        rows.append((str(each["cluster"]), each["word"], mean, lowest, *found))
+    return Table(
+        f"Stability in {stability['replicates']} replicates",
+        ("cluster", "stability", "mean", "lowest", "found again", "nearest", "separation"),
+        tuple(rows),
+    )

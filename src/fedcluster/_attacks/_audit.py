@@ -30,7 +30,7 @@ from fedcluster._attacks._site import (
     split,
     values_of,
 )
-from fedcluster._report._tables import Table
+from fedcluster._html import Table
 from fedcluster._site import SiteFile
 from fedcluster._version import VERSION
 from fedcluster.client import Client

@@ -1,29 +1,29 @@
-"""Sections of the report on the run: convergence, quality, rounds, what left the sites, use."""
+"""Sections of the report on the run: convergence, the choice of k, rounds, what left, use."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fedcluster._html import Html, element, joined
-from fedcluster._pages import _charts as charts
-from fedcluster._pages._parts import (
-    Cell,
+from fedcluster._html import (
+    Html,
+    Table,
     beside,
-    listed_of,
+    element,
+    joined,
+    listed_items,
     named,
+    names_listed,
     paragraphs,
-    percent,
-    section,
-    table,
     titled,
 )
-from fedcluster._pages._run import Run
-from fedcluster._pages._sections import chosen
-from fedcluster._report._messages import counted, limits_in_words, named_objective, privacy_lines
-from fedcluster._report._tables import number
+from fedcluster._pages import _charts as charts
+from fedcluster._pages._run import Run, finite
+from fedcluster._pages._sections import Content, chosen
+from fedcluster._report._messages import limits_in_words, named_objective, privacy_lines
+from fedcluster._report._tables import counted, number, percent, shown
 from fedcluster.core import Limit
 from fedcluster.metrics.indices import CHOOSING
 from fedcluster.metrics.objectives import MEANINGS, round_name, shown_value
@@ -35,62 +35,45 @@ BYTES = 8
 WON = "the best run, after its start"
 
 
-def finite(x: Any) -> float:
-    """Return a number of a file, where null stands for nan."""
-    return math.nan if x is None else float(x)
-
-
-def shown(x: Any) -> str:
-    """Return a number as a table shows it; an en dash where there is none."""
-    return number(finite(x)) if math.isfinite(finite(x)) else "–"
-
-
-def convergence(run: Run, of: str = WON) -> Html:
+def convergence(run: Run, of: str = WON) -> Content:
     """Return how the objective fell and the centres came to rest, and of which run it is."""
     history = run.history["history"] if run.history else ()
     if not history:
-        return Html()
+        return ()
     name = round_name(named_objective(run.history))
     rounds = [done["round"] for done in history]
     objective = [shown_value(name, finite(done["inertia"])) for done in history]
     shift = [finite(done["shift"]) for done in history]
-    about = _begins(name, objective)
-    what = f"{name.capitalize()} by round"
-    falling = charts.curve(what, f"{about}.", rounds, objective, label="round")
-    moves = "Largest shift of a centre, logarithmic"
-    moving = charts.curve(moves, f"{about}.", rounds, shift, label="round", log=True)
-    drawn = joined(titled(what, falling), titled(moves, moving))
+    about, known = counted(len(rounds), "round"), [x for x in objective if math.isfinite(x)]
+    if known:
+        about += f"; the {name} begins at {number(known[0])} and ends at {number(known[-1])}"
+    falls, moves = f"{name.capitalize()} by round", "Largest shift of a centre, logarithmic"
+    series = ((falls, objective, False), (moves, shift, True))
+    curves = (
+        titled(what, charts.curve(what, f"{about}.", rounds, ys, label="round", log=log))
+        for what, ys, log in series
+    )
     rows = [
         [str(done["round"]), done["step"], shown(x), shown(done["shift"])]
         for done, x in zip(history, objective, strict=True)
     ]
     meant = f" ({MEANINGS[name]})" if name in MEANINGS else ""
-    header = ["round", "step", name, "shift of a centre"]
-    numbers = table("Round by round", header, rows)
+    numbers = Table("Round by round", ["round", "step", name, "shift of a centre"], rows).html()
     lead = (
         f"The {name}{meant} and the largest distance that a centre moved, for each round of "
         f"{of}. Both refer to the prepared rows."
     )
-    return section("convergence", "How it converged", paragraphs([lead]), beside(drawn, numbers))
+    return [paragraphs(lead), beside(joined(*curves), numbers)]
 
 
-def _begins(name: str, objective: Sequence[float]) -> str:
-    """Return the description of the curves of a run."""
-    known = [x for x in objective if math.isfinite(x)]
-    rounds = counted(len(objective), "round")
-    if not known:
-        return rounds
-    return f"{rounds}; the {name} begins at {number(known[0])} and ends at {number(known[-1])}"
-
-
-def choice(run: Run) -> Html:
+def choice(run: Run) -> Content:
     """Return why there are so many clusters: a curve for each index, and the verdict."""
     verdict = chosen(run)
     if not verdict:
-        return Html()
+        return ()
     says, k = verdict["says"], verdict["n_clusters"]
     ks = [line["k"] for line in verdict["table"]]
-    drawn = []
+    drawn, rows = [], []
     for index in [name for name in says if name in CHOOSING]:
         label = CHOOSING[index].label.removeprefix("the ")
         name = f"{label[:1].upper()}{label[1:]}"
@@ -99,25 +82,17 @@ def choice(run: Run) -> Html:
         chart = charts.curve(name, about, ks, values, label="clusters", marked=says[index])
         drawn.append(titled(f"{name}: {says[index]}", chart))
     lead = f"{verdict['reason']} The larger dot is the choice of each index."
-    header = ["k", *says]
-    rows = [
-        [Cell(f"{line['k']}{' (chosen)' if line['k'] == k else ''}"), *_choices(line, says)]
-        for line in verdict["table"]
-    ]
-    numbers = table("What each index says of each k (its choice in bold)", header, rows)
-    doubts = listed_of(verdict["warnings"])
-    curves = element("div", drawn, class_="charts") if any(drawn) else Html()
-    return section("choice", "The number of clusters", paragraphs([lead]), doubts, curves, numbers)
+    for line in verdict["table"]:
+        cells = ((shown(line.get(index)), own == line["k"]) for index, own in says.items())
+        row = [element("strong", value) if is_own else value for value, is_own in cells]
+        rows.append([f"{line['k']}{' (chosen)' if line['k'] == k else ''}", *row])
+    title = "What each index says of each k (its choice in bold)"
+    curves = element("div", drawn, class_="charts") if any(drawn) else None
+    doubts = listed_items(verdict["warnings"])
+    return [paragraphs(lead), doubts, curves, Table(title, ["k", *says], rows).html()]
 
 
-def _choices(line: Mapping[str, Any], says: Mapping[str, int]) -> Iterator[Any]:
-    """Yield what each index says of one k, its own choice in bold."""
-    for index, own in says.items():
-        value = shown(line.get(index))
-        yield element("strong", value) if own == line["k"] else value
-
-
-def data(run: Run) -> Html:
+def data(run: Run) -> Content:
     """Return what was done to the rows, and what was met in them."""
     told = run.account.get("preprocessing", {})
     lines = [
@@ -130,60 +105,43 @@ def data(run: Run) -> Html:
         for column, n in columns.items()
         if n
     ]
-    gaps = table("Missing values", ["column", "site", "values"], missing)
-    return section("data", "The data", listed_of(lines), gaps)
+    gaps = Table("Missing values", ["column", "site", "values"], missing).html()
+    return [listed_items(lines), gaps]
 
 
-def taking_part(run: Run) -> Html:
+def taking_part(run: Run) -> Content:
     """Return who answered in which round."""
     if not run.rounds or not run.sites:
-        return Html()
+        return ()
     names = [site["name"] for site in run.sites]
     marks = [[_mark(done, name) for done in run.rounds] for name in names]
     why = reasons(run)
     rows = [
+        [named(name), str(own.count("yes")), str(own.count("missing")), why.get(name, "")]
+        for name, own in zip(names, marks, strict=True)
+    ]
+    asked = [
         [
-            named(name),
-            str(marks[i].count("yes")),
-            str(marks[i].count("missing")),
-            why.get(name, ""),
+            str(done["round"]),
+            f"{sum(done['values_sent'].values()):,}",
+            ", ".join(f"{n} {step}" if n > 1 else step for step, n in done["tasks"].items()),
         ]
-        for i, name in enumerate(names)
+        for done in run.rounds
     ]
     about = f"{counted(len(names), 'site')} and {counted(len(run.rounds), 'round')}"
     chart = charts.presence("Who answered in which round", f"{about}.", names, marks)
     header = ["site", "rounds answered", "missed", "why"]
-    numbers = table("Rounds of each site", header, rows, sites=True)
-    return section(
-        "rounds", "Who took part in which round", _hiding(run), beside(chart, numbers), _asked(run)
-    )
-
-
-def _asked(run: Run) -> Html:
-    """Return what each round asked."""
-    rows = [
-        [str(done["round"]), f"{sum(done['values_sent'].values()):,}", _steps(done["tasks"])]
-        for done in run.rounds
-    ]
+    numbers = Table("Rounds of each site", header, rows).html(sites=True)
     header = ["round", "numbers that came", "steps"]
-    return table("What each round asked", header, rows, class_="texts")
-
-
-def _hiding(run: Run) -> Html | None:
-    """Return the place of the controls that hide sites."""
-    if len(run.sites) < 2:
-        return None
-    return element("div", class_="controls", data_hide="site", data_count=len(run.sites))
+    questions = Table("What each round asked", header, asked).html("texts")
+    hiding = element("div", class_="controls", data_hide="site", data_count=len(names))
+    return [hiding if len(names) > 1 else None, beside(chart, numbers), questions]
 
 
 def _mark(done: Mapping[str, Any], name: str) -> str:
     if name in done["missing"]:
         return "missing"
     return "yes" if name in done["values_sent"] else ""
-
-
-def _steps(tasks: Mapping[str, int]) -> str:
-    return ", ".join(f"{n} {step}" if n > 1 else step for step, n in tasks.items())
 
 
 def reasons(run: Run) -> dict[str, str]:
@@ -197,10 +155,10 @@ def reasons(run: Run) -> dict[str, str]:
     }
 
 
-def leaving(run: Run) -> Html:
+def leaving(run: Run) -> Content:
     """Return what left each site, under which limits, and what that allows to know."""
     if not run.rounds:
-        return Html()
+        return ()
     rows = [_left(run, i) for i in range(len(run.sites))]
     header = [
         "site",
@@ -210,14 +168,15 @@ def leaving(run: Run) -> Html:
         "most rows hidden",
         "limits",
     ]
-    shown_table = table("What left each site", header, rows, sites=True, class_="texts")
-    return section("leaving", "What left the sites", paragraphs(_known(run)), shown_table)
+    table = Table("What left each site", header, rows).html("texts", sites=True)
+    return [paragraphs(*_known(run)), table]
 
 
 def _left(run: Run, i: int) -> list[Any]:
     """Return the line on what left a site."""
     columns = len(run.account.get("columns", run.model.get("columns", ())))
     site, hidden = run.sites[i], run.hidden[i]
+    limits = [Limit.from_plain(each) for each in site.get("limits", ())]
     sent, held = site.get("values_sent", 0), (site.get("rows") or 0) * columns
     return [
         named(site["name"]),
@@ -225,14 +184,8 @@ def _left(run: Run, i: int) -> list[Any]:
         _bytes(sent * BYTES),
         number(float(f"{sent / held:.2g}")) if held else "–",
         percent(hidden),
-        _limits(site),
+        "; ".join(limits_in_words(limits)) or "none",
     ]
-
-
-def _limits(site: Mapping[str, Any]) -> str:
-    """Return the limits of a site in words."""
-    limits = [Limit.from_plain(each) for each in site.get("limits", ())]
-    return "; ".join(limits_in_words(limits)) or "none"
 
 
 def _known(run: Run) -> list[str]:
@@ -294,33 +247,26 @@ def _bytes(n: int) -> str:
     return f"{n} B"
 
 
-def prediction(run: Run) -> Html:
+def prediction(run: Run) -> Content:
     """Return how new rows get their clusters."""
     if not run.k:
-        return Html()
+        return ()
     lead = (
         "The model assigns new rows to the clusters. It finds the columns of the fit by name and "
         "prepares them in the same way; other columns are ignored. Each site does this for its own "
         "rows."
     )
     command = "fedcluster predict model.json NEW.csv --out labels"
-    python = 'from fedcluster import Model\n\nlabels = Model.load("model.json").predict(rows)'
-    columns = [part for name in run.model["columns"] for part in (named(name), ", ")][:-1]
-    return section(
-        "prediction",
-        "Clusters of new rows",
-        paragraphs([lead]),
-        [_code(command), _code(python)],
-        element("p", "Columns: ", columns, "."),
-    )
+    load = 'labels = Model.load("model.json").predict(rows)'
+    python = ("from fedcluster import Model", Html("\n\n"), load)
+    return [
+        paragraphs(lead),
+        [element("pre", element("code", each), tabindex=0) for each in (command, python)],
+        element("p", "Columns: ", names_listed(run.model["columns"]), "."),
+    ]
 
 
-def _code(said: str) -> Html:
-    lines = [part for line in said.split("\n") for part in (line, Html("\n"))][:-1]
-    return element("pre", element("code", lines), tabindex=0)
-
-
-def origin(run: Run) -> Html:
+def origin(run: Run) -> Content:
     """Return the version, the seed and the parameters."""
     facts: list[Sequence[Any]] = []
     if "fedcluster_version" in run.model:
@@ -329,13 +275,10 @@ def origin(run: Run) -> Html:
     given = {k: v for k, v in run.model.get("algorithm", {}).items() if k != "steps"}
     facts += [[name, _parameter(value)] for name, value in given.items()]
     steps = run.model.get("algorithm", {}).get("steps", ())
-    asked = element(
-        "details",
-        element("summary", f"What the sites were asked: {counted(len(steps), 'step')}"),
-        listed_of(steps),
-    )
-    shown_table = table("How it was made", ["parameter", "value"], facts, class_="texts")
-    return section("origin", "Version, seed and parameters", shown_table, asked if steps else None)
+    question = f"What the sites were asked: {counted(len(steps), 'step')}"
+    asked = element("details", element("summary", question), listed_items(steps))
+    table = Table("How it was made", ["parameter", "value"], facts).html("texts")
+    return [table, asked if steps else None]
 
 
 def _parameter(value: Any) -> str:
@@ -345,3 +288,40 @@ def _parameter(value: Any) -> str:
         return f"{value.get('name', '')}({inner})" if "name" in value else f"{{{inner}}}"
     said = str(value)
     return said if len(said) <= 200 else f"{said[:200]}…"
+
+
+LEAD = (
+    "What the centres of the last round would be without each site, by its sums alone. Shifts are "
+    "in units of the clusters' spread, the root mean squared distance of rows to their centre. "
+    "Then comes by how much the other sites' inertia is higher because of the site, and how many "
+    "clusters it has alone. The first site adds most for its share of the rows: if it is far above "
+    "the others, it has rows of another kind, or its sums are wrong."
+)
+HEADER = (
+    *("site", "share of the rows", "largest shift", "mean shift"),
+    *("inertia of the others", "clusters it has alone"),
+)
+
+
+def influence(run: Run) -> Content:
+    """Return how far each site moves the centres, the farthest first."""
+    told = run.history.get("influence") if run.history else None
+    if not told:
+        return ()
+    rows = [
+        [
+            named(each["site"]),
+            _signed(each.get("share"), 100, " %"),
+            _signed(each["largest_shift"]),
+            _signed(each["mean_shift"]),
+            _signed(each["inertia_change"], 100, " %", "+"),
+            str(each["alone"]),
+        ]
+        for each in told
+    ]
+    return [paragraphs(LEAD), Table("Influence of each site", HEADER, rows).html()]
+
+
+def _signed(x: Any, factor: float = 1, unit: str = "", sign: str = "") -> str:
+    """Return a number as the table shows it; an en dash where it is not known."""
+    return "–" if x is None else f"{factor * x:{sign}.3g}{unit}"

@@ -5,61 +5,46 @@ from __future__ import annotations
 import base64
 import hashlib
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from fedcluster._html import Html, element, joined
+from fedcluster._html import Html, Table, element, joined, section
 from fedcluster._pages import _account as account
-from fedcluster._pages import _quality as quality
 from fedcluster._pages import _sections as sections
-from fedcluster._pages._influence import influence
 from fedcluster._pages._run import Run, damaged, read_run, written_by
-from fedcluster._report._messages import counted
-from fedcluster._report._tables import number
+from fedcluster._pages._sections import Content
+from fedcluster._report._tables import counted, number, percent
 from fedcluster.errors import InputError
 from fedcluster.io._outputs import atomic_write
 
 REPORT = "report.html"
 HERE = Path(__file__).parent
-PARTS: Sequence[Callable[[Run], Html]] = (
-    sections.found,
-    sections.clusters,
-    sections.by_site,
-    sections.profiles,
-    sections.plane,
-    quality.stability,
-    quality.silhouettes,
-    account.convergence,
-    quality.quality,
-    account.choice,
-    account.data,
-    account.taking_part,
-    influence,
-    account.leaving,
-    account.prediction,
-    account.origin,
-)
-"""The sections in their order; one of which nothing is known is absent."""
-NAMES = {
-    "now": "Now",
-    "found": "Found",
-    "clusters": "Clusters",
-    "sites": "Sites",
-    "profiles": "Profiles",
-    "plane": "Plane",
-    "stability": "Stability",
-    "silhouettes": "Silhouettes",
-    "convergence": "Convergence",
-    "quality": "Quality",
-    "choice": "Number of clusters",
-    "data": "Data",
-    "rounds": "Rounds",
-    "influence": "Influence",
-    "leaving": "What left",
-    "prediction": "New rows",
-    "origin": "Parameters",
+PARTS: Mapping[str, tuple[str, str, Callable[[Run], Content]]] = {
+    "found": ("Found", "What was found", sections.found),
+    "clusters": ("Clusters", "Clusters", sections.clusters),
+    "sites": ("Sites", "Clusters by site", sections.by_site),
+    "profiles": ("Profiles", "Profiles of the centres", sections.profiles),
+    "plane": ("Plane", "Centres in the plane", sections.plane),
+    "stability": ("Stability", "Stability", sections.stability),
+    "silhouettes": ("Silhouettes", "Silhouettes by cluster", sections.silhouettes),
+    "convergence": ("Convergence", "How it converged", account.convergence),
+    "quality": ("Quality", "Quality", sections.quality),
+    "choice": ("Number of clusters", "The number of clusters", account.choice),
+    "data": ("Data", "The data", account.data),
+    "rounds": ("Rounds", "Who took part in which round", account.taking_part),
+    "influence": ("Influence", "Influence of the sites", account.influence),
+    "leaving": ("What left", "What left the sites", account.leaving),
+    "prediction": ("New rows", "Clusters of new rows", account.prediction),
+    "origin": ("Parameters", "Version, seed and parameters", account.origin),
 }
-"""How the list of contents calls each section."""
+"""The sections in their order, each with its name in the contents, heading and function.
+
+One of which nothing is known is absent.
+"""
+NAMES = {"now": "Now", **{key: name for key, (name, _, _) in PARTS.items()}}
+HEADINGS = {"now": "Now", **{key: heading for key, (_, heading, _) in PARTS.items()}}
+APART = 3
+"""Columns of a table in which a cluster may be far from the mean of all rows."""
 
 
 def write_report(folder: Path, name: str = "") -> str:
@@ -96,10 +81,21 @@ def reported(folder: Path, name: str) -> list[str]:
 
 def report_page(run: Run, name: str = "") -> str:
     """Return the report of a run as a page."""
-    keys = [key for key in NAMES if key != "now"]
-    parts = dict(zip(keys, (each(run) for each in PARTS), strict=True))
-    there = {key: part for key, part in parts.items() if part}
-    return page(title(run), name or run.name, there)
+    parts = {key: section(key, heading, *of(run)) for key, (_, heading, of) in PARTS.items()}
+    return page(title(run), name or run.name, {key: part for key, part in parts.items() if part})
+
+
+def clusters_table(run: Run) -> Table:
+    """Return the clusters as a notebook shows them: size, share, and what sets each apart."""
+    words = [[each["word"]] for each in run.stability.get("clusters", ())] or [[]] * run.k
+    share = run.sizes / max(float(run.sizes.sum()), 1e-300)
+    rows = []
+    for j in range(run.k):
+        told = sections.telling(run, j, APART)
+        apart = ", ".join(f"{each.name} {sections.value(each, j)}" for each in told)
+        rows.append([j, number(float(run.sizes[j])), percent(share[j]), apart, *words[j]])
+    header = ["cluster", "rows", "share", "what sets it apart"]
+    return Table(title(run), [*header, *(["stability"] if any(words) else [])], rows)
 
 
 def title(run: Run) -> str:
@@ -115,7 +111,7 @@ def title(run: Run) -> str:
     return f"Scores at {sites}"
 
 
-def page(title: str, name: str, parts: dict[str, Html], *, live: str = "") -> str:
+def page(title: str, name: str, parts: Mapping[str, Html], *, live: bool = False) -> str:
     """Return a page with its contents, whose style and script are in it.
 
     Parameters
@@ -124,15 +120,16 @@ def page(title: str, name: str, parts: dict[str, Html], *, live: str = "") -> st
         What it is called, and of what it is.
     parts : dict of str to Html
         The sections.
-    live : str
-        Where the page asks for its new contents, if it follows a run.
+    live : bool, default=False
+        Whether the page follows a run: it then asks for itself again each second.
     """
     style, script = ((HERE / file).read_text("utf-8") for file in ("page.css", "page.js"))
+    policy = _policy(style, script, live=live)
     contents = [element("a", NAMES[key], href=f"#{key}") for key in parts if key in NAMES]
     head = element(
         "head",
         element("meta", charset="utf-8"),
-        element("meta", http_equiv="Content-Security-Policy", content=_policy(style, script, live)),
+        element("meta", http_equiv="Content-Security-Policy", content=policy),
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
         element("meta", name="color-scheme", content="light dark"),
         element("meta", name="generator", content="fedcluster"),
@@ -144,7 +141,7 @@ def page(title: str, name: str, parts: dict[str, Html], *, live: str = "") -> st
         element("a", "To the contents", href="#main", class_="skip"),
         element("header", element("p", element("bdi", name), class_="run"), element("h1", title)),
         element("nav", contents, aria_label="Contents"),
-        element("main", joined(*parts.values()), id="main", data_live=live or None),
+        element("main", joined(*parts.values()), id="main", data_live=live),
         element(
             "footer", element("p", "Made by fedcluster from sums and counts; no row is in it.")
         ),
@@ -153,7 +150,7 @@ def page(title: str, name: str, parts: dict[str, Html], *, live: str = "") -> st
     return f"<!doctype html>\n{element('html', head, body, lang='en')}\n"
 
 
-def _policy(style: str, script: str, live: str) -> str:
+def _policy(style: str, script: str, *, live: bool) -> str:
     """Return what the page may load: its own style and script, and nothing from elsewhere."""
     hashes = {
         kind: base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

@@ -202,15 +202,22 @@ def read_run(folder: Path) -> Run:
     return Run(folder.resolve().name, **content)
 
 
-def written_by(folder: Path) -> Path:
-    """Return where the files of a run are: in the folder itself, or where its outcome says."""
-    if not (folder / "job.json").is_file():
-        return folder
+def outcome_of(folder: Path) -> dict[str, Any]:
+    """Return how a run ended and where its files are; nothing while it goes on."""
+    if not (folder / "job.json").is_file():  # a folder that a job wrote
+        return {"done": True, "out": str(folder)}
     path = folder / "outcome.json"
     if not path.is_file():
-        raise InputError(f"{folder} has not ended; follow it with fedcluster watch {folder}")
+        return {}
     with damaged(path):
-        outcome = json.loads(path.read_text("utf-8"))
+        return dict(json.loads(path.read_text("utf-8")))
+
+
+def written_by(folder: Path) -> Path:
+    """Return where the files of a run are: in the folder itself, or where its outcome says."""
+    if not (outcome := outcome_of(folder)):
+        raise InputError(f"{folder} has not ended; follow it with fedcluster watch {folder}")
+    with damaged(folder / "outcome.json"):
         if not outcome["done"]:
             raise InputError(f"{folder} has no result: {outcome['error']}")
         return Path(outcome["out"])
@@ -236,6 +243,11 @@ def _read(path: Path, name: str) -> Mapping[str, Any]:
         if lacking := [key for key in FILES[name] if key not in content]:
             raise ValueError(f"it has no {lacking[0]!r}")
         return content
+
+
+def finite(x: Any) -> float:
+    """Return a number of a file, where null stands for nan."""
+    return math.nan if x is None else float(x)
 
 
 def _standard(model: Mapping[str, Any]) -> bool:

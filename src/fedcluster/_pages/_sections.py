@@ -1,32 +1,38 @@
-"""Sections of the report on the clusters: what was found, where, and how they differ."""
+"""Sections of the report on the clusters: what was found, where, how they differ, how sure it is.
+
+A section is a function that returns its content, nothing where it is not known.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from fedcluster._html import Html, element
-from fedcluster._pages import _charts as charts
-from fedcluster._pages._parts import (
+from fedcluster._html import (
     LONGEST_NAME,
     Cell,
+    Html,
+    Table,
     beside,
-    listed_of,
+    element,
+    listed_items,
     named,
+    names_listed,
     paragraphs,
-    percent,
-    section,
 )
-from fedcluster._pages._parts import table as tabled
-from fedcluster._pages._run import Feature, Run
-from fedcluster._report._messages import counted, few_line
-from fedcluster._report._scores import meaning
-from fedcluster._report._tables import number
+from fedcluster._pages import _charts as charts
+from fedcluster._pages._run import Feature, Run, finite
+from fedcluster._report._messages import better, few_line, meaning
+from fedcluster._report._tables import counted, number, percent, short_number, shown
+from fedcluster._stability import DOUBTFUL, STABLE, stability_table
 from fedcluster._texts import shortened
 from fedcluster.core import Floats
 
+Content = Sequence[Any]
 MOST_DRAWN = 12
 """Columns in the chart of profiles; the table has all."""
 TOLD = 4
@@ -53,7 +59,7 @@ def units(run: Run) -> str:
     return SPREADS if run.by_spread else OF_CENTERS
 
 
-def found(run: Run) -> Html:
+def found(run: Run) -> Content:
     """Return what was found, in plain sentences."""
     lines: list[Any] = []
     if run.k:
@@ -68,18 +74,18 @@ def found(run: Run) -> Html:
     doubts = warnings(run)
     if doubts:
         lines.append(f"{counted(len(doubts), 'doubt')} to read before you rely on the result:")
-    return section("found", "What was found", paragraphs(lines), listed_of(doubts))
+    return [paragraphs(*lines), listed_items(doubts)]
 
 
 def _count(run: Run) -> Html:
     """Return the sentence on the clusters, rows, sites and columns."""
     columns = run.model["columns"]
-    shown = [part for name in columns[:8] for part in (named(name), ", ")][:-1]
-    more = f" and {len(columns) - 8} more" if len(columns) > 8 else ""
     sites = counted(len(run.sites), "site")
     what = "rows" if run.counts is not None else "rows (by weight)"
     lead = f"{counted(run.k, 'cluster')} of {number(run.n_rows)} {what} at {sites}, by "
-    return element("span", lead, counted(len(columns), "column"), ": ", shown, more, ".")
+    return element(
+        "span", lead, counted(len(columns), "column"), ": ", names_listed(columns, 8), "."
+    )
 
 
 def _sizes(run: Run) -> list[str]:
@@ -124,10 +130,10 @@ def indices_of(run: Run) -> dict[str, float]:
     return {name: float(value) for name, value in numbers.items()}
 
 
-def clusters(run: Run) -> Html:
+def clusters(run: Run) -> Content:
     """Return a card for each cluster."""
     if not run.k:
-        return Html()
+        return ()
     size = "the number of its rows" if run.counts is not None else "the weight of its rows"
     lead = (
         f"Each card has the size of a cluster, {size}, and the columns in which its centre is "
@@ -136,22 +142,18 @@ def clusters(run: Run) -> Html:
     if run.told:
         lead += " The number after ± is the standard deviation of the cluster's own rows."
     cards = [_card(run, j) for j in range(run.k)]
-    return section(
-        "clusters", "Clusters", paragraphs([lead]), element("div", cards, class_="cards")
-    )
+    return [paragraphs(lead), element("div", cards, class_="cards")]
 
 
 def _card(run: Run, j: int) -> Html:
     share = run.sizes[j] / max(float(run.sizes.sum()), 1e-300)
     rows = f"{number(float(run.sizes[j]))} rows, {percent(share)}"
-    ranked = sorted(run.features, key=lambda each: -abs(each.apart[j]))
-    told = [_told(each, j) for each in ranked[:TOLD] if abs(each.apart[j]) >= FAR]
+    told = [_apart(each, j) for each in telling(run, j, TOLD)]
+    name = named(run.names[j] if run.names else f"Cluster {j}")
     usual = "Near the mean of all rows in every column." if run.features and not told else None
     return element(
         "article",
-        element(
-            "h3", element("span", j, class_=f"badge c{j % charts.COLOURS}"), " ", called(run, j)
-        ),
+        element("h3", element("span", j, class_=f"badge c{j % charts.COLOURS}"), " ", name),
         element("p", rows, class_="size"),
         element("ul", told) if told else None,
         element("p", usual) if usual else None,
@@ -173,12 +175,24 @@ def _found_again(run: Run, j: int) -> list[Any]:
     return [element("strong", told["word"].capitalize()), f": {said}, {mean}{gap}."]
 
 
-def called(run: Run, j: int) -> Html:
-    """Return what a cluster is called."""
-    return named(run.names[j] if run.names else f"Cluster {j}")
+def labelled(run: Run, j: int) -> Html:
+    """Return a cluster as a table calls it: its number, and its name if it has one.
+
+    Examples
+    --------
+    >>> labelled(Run(model={"names": ["old"]}), 0), labelled(Run(), 1)
+    ('<bdi>cluster 0 (old)</bdi>', '<bdi>cluster 1</bdi>')
+    """
+    return named(f"cluster {j} ({run.names[j]})" if run.names else f"cluster {j}")
 
 
-def _told(feature: Feature, j: int) -> Html:
+def telling(run: Run, j: int, most: int) -> list[Feature]:
+    """Return the columns in which a centre lies farthest from the mean of all rows."""
+    ranked = sorted(run.features, key=lambda each: -abs(each.apart[j]))[:most]
+    return [each for each in ranked if abs(each.apart[j]) >= FAR]
+
+
+def _apart(feature: Feature, j: int) -> Html:
     """Return a column of a card: its value at a centre, and how far that is from the mean."""
     apart = float(feature.apart[j])
     side = "above" if apart > 0 else "below"
@@ -196,11 +210,7 @@ def _told(feature: Feature, j: int) -> Html:
 def value(feature: Feature, j: int) -> str:
     """Return a centre's value in a column, in its units."""
     x = float(feature.values[j])
-    if not math.isfinite(x):
-        return "–"
-    if feature.level:
-        return percent(x)
-    return f"{x:.4g}" if abs(x) < 1e4 else f"{x:,.0f}"
+    return percent(x) if feature.level else short_number(x)
 
 
 def _held_by(run: Run, j: int) -> list[Any]:
@@ -211,16 +221,14 @@ def _held_by(run: Run, j: int) -> list[Any]:
         return ["At every site."]
     if not some:
         return ["At no site."]
-    names = [part for site in some[:5] for part in (named(site["name"]), ", ")][:-1]
-    more = f" and {len(some) - 5} more" if len(some) > 5 else ""
-    return ["At ", *names, more, "."]
+    return ["At ", names_listed([site["name"] for site in some], 5), "."]
 
 
-def by_site(run: Run) -> Html:
+def by_site(run: Run) -> Content:
     """Return the rows of each cluster at each site; known only where the rows are."""
     counts = run.counts
     if counts is None:
-        return Html()
+        return ()
     share = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     usual = counts.sum(axis=0) / max(float(counts.sum()), 1.0)
     rows = [
@@ -238,22 +246,23 @@ def by_site(run: Run) -> Html:
         "is below, and a stronger colour is farther away."
     )
     header = ["site", *(f"cluster {j}" for j in range(run.k)), "rows"]
-    shown = tabled("Rows by site and cluster", header, rows, total=total, sites=True, class_="heat")
-    return section("sites", "Clusters by site", paragraphs([lead]), shown)
+    table = Table("Rows by site and cluster", header, rows, total)
+    return [paragraphs(lead), table.html("heat", sites=True)]
 
 
 def _share_cell(n: float, share: float, usual: float) -> Cell:
     """Return a count with its share, coloured by how far that is from the usual one."""
     spread = math.sqrt(max(usual * (1 - usual), 1e-12))
-    shown = [f"{n:,.0f} ", element("small", percent(share))]
-    return Cell(shown, charts.shade(2 * (share - usual) / spread))
+    return Cell(
+        [f"{n:,.0f} ", element("small", percent(share))], charts.shade(2 * (share - usual) / spread)
+    )
 
 
-def profiles(run: Run) -> Html:
+def profiles(run: Run) -> Content:
     """Return how the centres differ, column by column."""
     features = sorted(run.features, key=lambda each: -float(np.abs(each.apart).max()))
     if not features or run.k < 2:
-        return Html()
+        return ()
     lead = (
         f"The chart shows how far each centre is from the mean of all rows, in {units(run)}. "
         "Columns that separate the clusters most come first. Check boxes hide clusters; the heads "
@@ -265,15 +274,9 @@ def profiles(run: Run) -> Html:
     chart = charts.dots(name, f"The clusters lie farthest apart in: {about}.", drawn, "spreads")
     header = ["column", *(f"cluster {j}" for j in range(run.k))]
     rows = [[named(each.name), *(_value_cell(each, j) for j in range(run.k))] for each in features]
-    numbers = tabled("Centres, in the units of the columns", header, rows, class_="heat")
+    numbers = Table("Centres, in the units of the columns", header, rows).html("heat")
     controls = element("div", class_="controls", data_hide="cluster", data_count=run.k)
-    return section(
-        "profiles",
-        "Profiles of the centres",
-        paragraphs([lead]),
-        controls,
-        beside(chart, numbers),
-    )
+    return [paragraphs(lead), controls, beside(chart, numbers)]
 
 
 def _far_apart(feature: Feature) -> str:
@@ -287,15 +290,15 @@ def _value_cell(feature: Feature, j: int) -> Cell:
     return Cell([value(feature, j), " ", element("small", f"{apart:+.1f}")], charts.shade(apart))
 
 
-def plane(run: Run) -> Html:
+def plane(run: Run) -> Content:
     """Return the centres in the plane in which they lie farthest apart."""
     if run.k < 3 or len(run.features) < 2:
-        return Html()
+        return ()
     X = np.stack([each.apart for each in run.features], axis=1)
     weights = run.weights / max(float(run.weights.sum()), 1e-300)
     axes, shares = _axes(X, weights)
     if not len(axes):
-        return Html()
+        return ()
     places = X @ axes.T
     kept = float(shares[:2].sum())
     hidden = "" if kept > ALL else "; centres that are close here may be far apart in others"
@@ -308,13 +311,15 @@ def plane(run: Run) -> Html:
     about = f"{run.k} discs, one for each cluster"
     rings = _rings(run, axes)
     chart = charts.plane("Centres in the plane", about, places, run.sizes, rings)
-    rows = [
-        [f"cluster {j}", f"{x:.2f}", f"{y:.2f}", f"{_nearest(X, j)[1]:.2f}", f"{_nearest(X, j)[0]}"]
-        for j, (x, y) in enumerate(places)
-    ]
+    rows = []
+    for j, (x, y) in enumerate(places):
+        far = np.sqrt(((X - X[j]) ** 2).sum(axis=1))
+        far[j] = np.inf
+        near = (f"{far.min():.2f}", str(far.argmin()))
+        rows.append([labelled(run, j), f"{x:.2f}", f"{y:.2f}", *near])
     header = ["cluster", "first", "second", "distance to the nearest", "which is cluster"]
-    numbers = tabled("Places of the centres", header, rows, class_="narrow")
-    return section("plane", "Centres in the plane", paragraphs([lead]), beside(chart, numbers))
+    numbers = Table("Places of the centres", header, rows).html("narrow")
+    return [paragraphs(lead), beside(chart, numbers)]
 
 
 def _rings(run: Run, axes: Floats) -> list[Floats | None]:
@@ -342,8 +347,65 @@ def _axes(X: Floats, weights: Floats) -> tuple[Floats, Floats]:
     return first * signs[:, None], sizes**2 / total
 
 
-def _nearest(X: Floats, j: int) -> tuple[int, float]:
-    """Return the nearest other centre, and how far it is over all columns."""
-    far = np.sqrt(((X - X[j]) ** 2).sum(axis=1))
-    far[j] = np.inf
-    return int(far.argmin()), float(far.min())
+def stability(run: Run) -> Content:
+    """Return how well each cluster is found again where rows are drawn anew."""
+    if not run.stability:
+        return ()
+    clusters = run.stability["clusters"]
+    drawn = [
+        (each["cluster"], *(finite(each[part]) for part in ("lowest", "stability", "highest")))
+        for each in clusters
+    ]
+    words = "; ".join(f"cluster {each['cluster']} is {each['word']}" for each in clusters[:8])
+    label = "Jaccard coefficient: lowest, mean and highest"
+    name = "How well clusters are found again"
+    chart = charts.ranges(name, f"{words}.", drawn, label, (0.0, 1.0), (DOUBTFUL, STABLE))
+    table = stability_table(run.stability)
+    header = [table.header[0], *table.header[2:]]  # the word stands beside the cluster
+    rows = [[[labelled(run, int(j)), ": ", word], *cells] for j, word, *cells in table.rows]
+    numbers = replace(table, header=header, rows=rows).html("narrow")
+    lead = (
+        "Each site drew bootstrap samples of its rows, and each sample was clustered again (a "
+        "replicate). The Jaccard coefficient compares a cluster with its best match in a "
+        "replicate: of the rows in either, it is the share of rows in both. Dashed lines mark "
+        f"{DOUBTFUL}, from which a cluster counts as found again, and {STABLE}, from which it is "
+        "stable. The separation is the distance from the nearest cluster, in standard deviations."
+    )
+    return [paragraphs(lead, *run.stability["meaning"]), beside(chart, numbers)]
+
+
+def silhouettes(run: Run) -> Content:
+    """Return how much nearer the rows of each cluster are to their centre than to the next."""
+    told = [
+        (j, finite(each["silhouette"]), finite(each["silhouette_spread"]))
+        for j, each in enumerate(run.told.get("clusters", ()))
+        if each.get("silhouette") is not None
+    ]
+    if not told:
+        return ()
+    drawn = [(j, max(mean - sd, -1.0), mean, min(mean + sd, 1.0)) for j, mean, sd in told]
+    lowest = min(low for _, low, _, _ in drawn)
+    worst, mean, _ = min(told, key=lambda each: each[1])
+    name = "Silhouettes by cluster"
+    about = f"The least separated is cluster {worst}, with a mean of {mean:.2f}."
+    label = "simplified silhouette: mean ± standard deviation"
+    chart = charts.ranges(name, about, drawn, label, (0.0 if lowest >= 0 else -1.0, 1.0))
+    rows = [[labelled(run, j), f"{mean:.2f}", f"{sd:.2f}"] for j, mean, sd in told]
+    numbers = Table(name, ["cluster", "mean", "standard deviation"], rows).html("narrow")
+    lead = (
+        "The simplified silhouette of a row is 1 at the centre of its cluster, 0 halfway to "
+        "another centre, and negative if another centre is closer. A cluster with a low mean "
+        "overlaps with another one."
+    )
+    return [paragraphs(lead, about), beside(chart, numbers)]
+
+
+def quality(run: Run) -> Content:
+    """Return the indices of the clustering, and what they mean."""
+    scores = indices_of(run)
+    if not scores:
+        return ()
+    told = run.scores.get("better", {})  # as the file says
+    rows = [[name, told.get(name, better(name)) or "", shown(x)] for name, x in scores.items()]
+    numbers = Table("Indices", ["index", "better", "score"], rows).html()
+    return [paragraphs(*meaning(scores)), numbers]

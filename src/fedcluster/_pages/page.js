@@ -69,24 +69,24 @@
   };
 
   const follow = (main) => {
-    let shown = "";
-    let followed = null;
+    let shown = main.innerHTML;
     const lost = document.createElement("p");
     lost.setAttribute("role", "status");
     main.before(lost);
     setInterval(async () => {
-      const came = await fetch(main.dataset.live, { cache: "no-store" }).catch(() => null);
+      const came = await fetch(location.href, { cache: "no-store" }).catch(() => null);
       if (!came || !came.ok) {
         lost.textContent = "fedcluster watch has ended: what stands here is as it was then.";
         return;
       }
       lost.textContent = "";
-      const { done, name, main: text } = await came.json();
-      if (done || name !== (followed ?? name)) location.reload();
-      followed = name;
-      if (!done && text !== shown) {
-        main.innerHTML = text;
-        shown = text;
+      const page = new DOMParser().parseFromString(await came.text(), "text/html");
+      const next = page.querySelector("main");
+      if (!next.hasAttribute("data-live") || page.title !== document.title) {
+        location.reload(); // the run has ended, or the first one has begun
+      } else if (next.innerHTML !== shown) {
+        shown = next.innerHTML;
+        main.replaceChildren(...next.childNodes);
       }
     }, 1000);
   };

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from fedcluster._report._messages import counted
-from fedcluster._report._tables import SiteRecord
+from fedcluster._report._records import SiteRecord
+from fedcluster._report._tables import counted
 from fedcluster.core import Floats
 
 COLOURS = ("#3b6fb6", "#e0853a", "#4a9d6f", "#b4528c", "#8a7cc8", "#c9a227", "#5aa9b8", "#8c6d52")

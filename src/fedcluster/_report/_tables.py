@@ -1,17 +1,20 @@
-"""Records of what sites hold and sent, and tables as wide as a screen."""
+"""Tables of results, as wide as a screen."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fedcluster._report._rounding import is_rounded, rounded
-from fedcluster.core import Floats, Labels, Limit
-from fedcluster.metrics.indices import CHOOSING, INDICES
+from fedcluster._html import Table
+from fedcluster._report._records import Comparison, SiteRecord
+from fedcluster._stability import stability_table
+from fedcluster._texts import shortened
+from fedcluster.core import Floats
+from fedcluster.metrics._indices import CHOOSING, INDICES
 from fedcluster.preprocessing import Category, NumericColumn, Preprocessor
 
 MOST_SITES = 20
@@ -20,133 +23,11 @@ MOST_SITES = 20
 GAP = 2
 """Blanks between two columns."""
 
+LONGEST_SITE = 32
+"""Characters that a screen shows of the name of a site or column."""
 
-@dataclass(frozen=True, slots=True)
-class SiteRecord:
-    """Rows, clusters and messages of one site; it stays where the labels stay.
-
-    Parameters
-    ----------
-    name : str
-    rows : int
-    clusters : tuple of int
-        Rows of each cluster.
-    labels : str
-        The file of the rows' labels, relative to the folder of outputs.
-    values_sent : int
-        In all rounds together.
-    limits : tuple of Limit
-        What the site holds back.
-    rows_held_back : int
-        The most rows that the limits held back in one message.
-    lone_rows : int
-        The most clusters of a single row in one message.
-    values_held : int
-        Rows times columns, where both are known.
-    """
-
-    name: str
-    rows: int
-    clusters: tuple[int, ...]
-    labels: str
-    values_sent: int = 0
-    limits: tuple[Limit, ...] = ()
-    rows_held_back: int = 0
-    lone_rows: int = 0
-    values_held: int = 0
-
-    @property
-    def took_part(self) -> bool:
-        """Return whether anything was sent."""
-        return self.values_sent > 0
-
-    @property
-    def told_here(self) -> dict[str, Any]:
-        """Return the facts that are known only where the rows are."""
-        known = {
-            "rows": self.rows,
-            "clusters": list(self.clusters),
-            "rows_held_back": self.rows_held_back,
-            "lone_rows": self.lone_rows,
-        }
-        return {**known, "labels": self.labels} if self.labels else known
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """Quality of one clustering on all rows.
-
-    Parameters
-    ----------
-    name : str
-        Who found it.
-    inertia : float
-        Over all rows, in squared units of the rows.
-    ratio : float
-        The inertia, as a multiple of that of k-means on the pooled rows.
-    ari : float
-        Adjusted Rand index with the reference labels, 1 for the same groups.
-    """
-
-    name: str
-    inertia: float
-    ratio: float
-    ari: float
-
-
-def plain(value: Any) -> Any:
-    """Return a record, or a value that holds some, as JSON can hold it: nan becomes null.
-
-    Examples
-    --------
-    >>> plain((Comparison("Oslo alone", inertia=2.0, ratio=float("nan"), ari=0.5),))
-    [{'name': 'Oslo alone', 'inertia': 2.0, 'ratio': None, 'ari': 0.5}]
-    """
-    if isinstance(value, Limit):
-        return value.plain()
-    if is_dataclass(value) and not isinstance(value, type):
-        return {each.name: plain(getattr(value, each.name)) for each in fields(value)}
-    if isinstance(value, Mapping):
-        return {key: plain(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(each) for each in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def site_record(name: str, labels: Labels, k: int, file: str, **sent: Any) -> SiteRecord:
-    """Return the record of a site, its rows counted by cluster; the label -1 is in none."""
-    parts = np.array_split(labels, 1 + len(labels) // 1_000_000)  # what counts copies its part
-    counts = np.sum([np.bincount(part[part >= 0], minlength=k) for part in parts], axis=0)
-    record = SiteRecord(name, len(labels), tuple(counts.tolist()), file, **sent)
-    if not is_rounded(record.limits):
-        return record
-    held, lone = rounded(record.rows_held_back), rounded(record.lone_rows)
-    clusters = tuple(map(rounded, record.clusters))
-    return replace(
-        record, rows=rounded(record.rows), clusters=clusters, rows_held_back=held, lone_rows=lone
-    )
-
-
-# Tables
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """Table of texts to show: the first column left, the others right.
-
-    Parameters
-    ----------
-    title : str
-    header : tuple of str
-    rows : tuple of tuple of str
-    total : tuple of str, optional
-        A last line that stands out.
-    """
-
-    title: str
-    header: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    total: tuple[str, ...] = ()
+NOTHING = "–"
+"""What stands for a number that is not known."""
 
 
 def number(x: float) -> str:
@@ -164,67 +45,94 @@ def number(x: float) -> str:
     return text.rstrip("0").rstrip(".") if digits else text
 
 
+def shown(x: float | None) -> str:
+    """Return a number as a table shows it; an en dash where it is not known.
+
+    Examples
+    --------
+    >>> shown(2.5), shown(None), shown(math.nan)
+    ('2.5', '–', '–')
+    """
+    return NOTHING if x is None or math.isnan(x) else number(x)
+
+
+def short_number(x: float | None) -> str:
+    """Return a number to four significant digits, and whole where it is large.
+
+    Examples
+    --------
+    >>> short_number(36.6123), short_number(123456.7), short_number(None)
+    ('36.61', '123,457', '–')
+    """
+    if x is None or not math.isfinite(x):
+        return NOTHING
+    return f"{x:.4g}" if abs(x) < 1e4 else f"{x:,.0f}"
+
+
+def percent(share: float) -> str:
+    """Return a share in percent, an en dash where it is not known.
+
+    Examples
+    --------
+    >>> percent(0.3406), percent(0.004), percent(1.0), percent(math.nan)
+    ('34 %', '0.4 %', '100 %', '–')
+    """
+    if not math.isfinite(share):
+        return NOTHING
+    return f"{share:.0%}".replace("%", " %") if share >= 0.1 else f"{100 * share:.2g} %"
+
+
+def counted(n: int, what: str) -> str:
+    """Return a number and its noun, in the plural where needed.
+
+    Examples
+    --------
+    >>> counted(1, "row"), counted(2000, "row")
+    ('1 row', '2,000 rows')
+    """
+    return f"{n:,} {what}" if n == 1 else f"{n:,} {what}s"
+
+
+def fitting(columns: Iterable[Sequence[str]], width: float) -> int:
+    """Count the first columns of texts that have room on a screen."""
+    widths = [max(map(len, column)) + GAP for column in columns]
+    return int((np.cumsum(widths) <= width).sum())
+
+
 def cluster_table(sites: Sequence[SiteRecord], width: int, elsewhere: str) -> Table:
     """Return rows by site and cluster, and numbers sent, for a screen of so many columns.
 
     What does not fit is summed up in one line or column, with a hint where to find it.
     """
-    shown, rest = list(sites), []
-    if len(sites) > MOST_SITES + 1:
-        shown, rest = list(sites[:MOST_SITES]), list(sites[MOST_SITES:])
-    lines = [_line(_short(site.name), [site]) for site in shown]
-    if rest:
-        lines.append(_line(f"… {len(rest)} more, see {elsewhere}", rest))
-    total = _line("all", sites)
-    k = len(total.clusters)
-    kept = _fitting(total, max(len(line.name) for line in [*lines, total]), width)
-    title = "Rows by site and cluster"
-    if kept < k:
+    most = len(sites) if len(sites) <= MOST_SITES + 1 else MOST_SITES
+    lines = [(shortened(site.name, LONGEST_SITE), [site]) for site in sites[:most]]
+    if rest := list(sites[most:]):
+        lines.append((f"… {len(rest)} more, see {elsewhere}", rest))
+    lines.append(("all", list(sites)))
+    sent = ("numbers sent",) if any(site.took_part for site in sites) else ()
+    k = len(sites[0].clusters)
+    heads = (*map(str, range(k)), "rows", *sent)
+    counts = [_counts(some)[: len(heads)] for _, some in lines]
+    widest = [(head, f"{n:,}") for head, n in zip(heads, counts[-1], strict=True)]
+    room = width - max(len(name) for name, _ in lines)
+    room -= sum(max(map(len, each)) + GAP for each in widest[k:])
+    kept, title = k, "Rows by site and cluster"
+    if k > 2 and fitting(widest[:k], room) < k:
+        together = ("00…00", widest[k][1])
+        kept = max(1, min(fitting(widest[:k], room - max(map(len, together)) - GAP), k - 2))
         title += f" (clusters {kept} to {k - 1} together, see {elsewhere})"
-    others = (f"{kept}…{k - 1}",) if kept < k else ()
-    sent = ("numbers sent",) if total.took_part else ()
-    header = ("site", *map(str, range(kept)), *others, "rows", *sent)
-    return Table(
-        title,
-        header,
-        tuple(_cells(line, kept, with_sent=total.took_part) for line in lines),
-        _cells(total, kept, with_sent=total.took_part) if len(sites) > 1 else (),
-    )
+        heads = (*heads[:kept], f"{kept}…{k - 1}", *heads[k:])
+        counts = [(*each[:kept], sum(each[kept:k]), *each[k:]) for each in counts]
+    rows = [
+        (name, *(f"{n:,}" for n in each)) for (name, _), each in zip(lines, counts, strict=True)
+    ]
+    return Table(title, ("site", *heads), tuple(rows[:-1]), rows[-1] if len(sites) > 1 else ())
 
 
-def _cells(line: SiteRecord, kept: int, *, with_sent: bool) -> tuple[str, ...]:
-    """Return the texts of a line, the first clusters one by one and the others together."""
-    counts = [*line.clusters[:kept]]
-    if kept < len(line.clusters):
-        counts.append(sum(line.clusters[kept:]))
-    counts += [line.rows, *([line.values_sent] if with_sent else [])]
-    return (line.name, *(f"{count:,}" for count in counts))
-
-
-def _line(name: str, sites: Sequence[SiteRecord]) -> SiteRecord:
-    """Return several sites as one."""
-    clusters = tuple(sum(counts) for counts in zip(*(s.clusters for s in sites), strict=True))
-    sent = sum(s.values_sent for s in sites)
-    return SiteRecord(name, sum(s.rows for s in sites), clusters, "", sent)
-
-
-def _short(name: str, most: int = 32) -> str:
-    return name if len(name) <= most else f"{name[: most - 1]}…"
-
-
-def _fitting(total: SiteRecord, names: int, width: int) -> int:
-    """Count the clusters that have room for a column of their own beside the sites' names."""
-
-    def column(header: str, value: int) -> int:
-        return max(len(header), len(f"{value:,}")) + GAP
-
-    room = width - names - column("rows", total.rows)
-    room -= column("numbers sent", total.values_sent) if total.took_part else 0
-    columns = np.cumsum([column(str(j), count) for j, count in enumerate(total.clusters)])
-    if columns[-1] <= room or len(columns) <= 2:
-        return len(columns)
-    together = column("00…00", total.rows)
-    return max(1, int((columns + together <= room)[:-2].sum()))
+def _counts(sites: Sequence[SiteRecord]) -> tuple[int, ...]:
+    """Return the rows of some sites by cluster, all of their rows, and the numbers they sent."""
+    each = [(*site.clusters, site.rows, site.values_sent) for site in sites]
+    return tuple(map(sum, zip(*each, strict=True)))
 
 
 def centers_table(
@@ -239,29 +147,28 @@ def centers_table(
     for column in preprocessor.columns:
         part = values[:, start : start + len(column.names)]
         start += len(column.names)
-        rows.append((column.name, *_center_cells(column, part)))
-    room = width - max(len(_short(row[0])) for row in rows[:MOST_SITES]) - GAP
-    widths = np.cumsum([max(len(row[1 + j]) for row in rows) + GAP for j in range(len(centers))])
-    kept = int((widths <= room).sum())
+        rows.append((shortened(column.name, LONGEST_SITE), *_center_cells(column, part)))
+    room = width - max(len(row[0]) for row in rows[:MOST_SITES]) - GAP
+    kept = fitting(list(zip(*rows, strict=True))[1:], room)
     if not kept:
         return None
     cut = kept < len(centers) or len(rows) > MOST_SITES
     return Table(
         "Centres, in the units of the columns" + (f" (all: see {elsewhere})" if cut else ""),
         ("column", *map(str, range(kept))),
-        tuple((_short(row[0]), *row[1 : 1 + kept]) for row in rows[:MOST_SITES]),
+        tuple(row[: 1 + kept] for row in rows[:MOST_SITES]),
     )
 
 
 def _center_cells(column: NumericColumn | Category, values: Floats) -> list[str]:
     """Return one column's value at each centre."""
     if isinstance(column, NumericColumn):
-        return [f"{x:.4g}" if abs(x) < 1e4 else f"{x:,.0f}" for x in values[:, 0]]
+        return [short_number(x) for x in values[:, 0]]
     levels = [name.removeprefix(f"{column.name}=") for name in column.names]
+    largest = values.argmax(axis=1)
     return [
-        f"{_short(levels[j], 12)} {min(max(share[j], 0.0), 1.0):.0%}"
-        for share in values
-        for j in [int(share.argmax())]
+        f"{shortened(levels[j], 12)} {min(max(share[j], 0.0), 1.0):.0%}"
+        for j, share in zip(largest, values, strict=True)
     ]
 
 
@@ -322,7 +229,7 @@ def verdict_line(n_clusters: int, reason: str) -> str:
     >>> verdict_line(1, "The gap statistic says 1.")
     '1 cluster. The gap statistic says 1.'
     """
-    return f"{n_clusters} cluster{'' if n_clusters == 1 else 's'}. {reason}"
+    return f"{counted(n_clusters, 'cluster')}. {reason}"
 
 
 def _digits(x: float | None) -> str:
@@ -332,3 +239,102 @@ def _digits(x: float | None) -> str:
     if abs(x) < 1e5:
         return f"{x:,.{4 if abs(x) < 10 else 1 if abs(x) < 1000 else 0}f}"
     return number(float(f"{x:.6g}"))
+
+
+MOST_CLUSTERS, MOST_COLUMNS = 12, 5
+"""Clusters that have a table, and columns in it."""
+SMALL = 0.2
+"""Effect, as Cohen's d, below which a column is not shown."""
+HOW_TO_READ = (
+    "difference: how far the mean of a cluster is from that of all its other rows, in standard "
+    "deviations (Cohen's d; 0.2 is small, 0.5 medium, 0.8 large); V, of texts: Cramér's V, 0 to 1."
+)
+
+Plain = Mapping[str, Any]
+
+
+def profile_tables(profiles: Plain, width: int, elsewhere: str) -> list[Table | str]:
+    """Return profiles as tables, that of each cluster with the columns that set it apart most.
+
+    Parameters
+    ----------
+    profiles : mapping
+        What ``profiles.json`` says.
+    width : int
+        The width of the screen.
+    elsewhere : str
+        Where the rest is found.
+    """
+    clusters, longest = profiles["clusters"], max(20, width - 40)
+    sizes = tuple(
+        (
+            f"{each['cluster']} {shortened(each['name'], longest)}",
+            f"{each['weight']:,.6g}",
+            f"{each['share']:.1%}",
+            f"{len(each['sites']):,}",
+        )
+        for each in clusters
+    )
+    overview = Table("Clusters", ("cluster", "rows", "share", "sites"), sizes)
+    made = [_profile_table(each, profiles["all"]["columns"]) for each in clusters[:MOST_CLUSTERS]]
+    tables = [table for table in made if table.rows]
+    read = HOW_TO_READ if tables else "No column sets the clusters apart."
+    return [overview, *tables, read, f"All columns and sites: {elsewhere}."]
+
+
+def profiles_shown(content: Plain, width: int, file: Path | None) -> list[Table | str]:
+    """Return profiles and stability in the content of a job, if there; a file holds all of it."""
+    shown: list[Table | str] = []
+    if "profiles" in content:
+        shown += profile_tables(content["profiles"], width, str(file or "--json"))
+    if "stability" in content:
+        shown += [stability_table(content["stability"]), *content["stability"]["meaning"]]
+    return shown
+
+
+def _profile_table(cluster: Plain, overall: Sequence[Plain]) -> Table:
+    """Return what sets a cluster apart."""
+    of_all = {column["column"]: column for column in overall}
+    telling = [each for each in cluster["columns"] if _tells(each)][:MOST_COLUMNS]
+    rows = tuple(_line(each, of_all[each["column"]]) for each in telling)
+    header = ("column", "mean", "spread", "median", "all rows", "difference")
+    return Table(f"Cluster {cluster['cluster']}: {cluster['name']}", header, rows)
+
+
+def _tells(column: Plain) -> bool:
+    """Return whether a column sets a cluster apart; an effect without bound is null in a file."""
+    effect = column["effect"]
+    bound = column.get("difference", column.get("association"))
+    return effect >= SMALL if effect is not None else bound is None or bound == 1
+
+
+def _line(column: Plain, of_all: Plain) -> tuple[str, ...]:
+    """Return the cells of one column."""
+    name = column["column"]
+    if column["kind"] == "number":
+        told = [*map(short_number, (column["mean"], column["spread"])), _median(column)]
+        apart = column["difference"]
+        difference = NOTHING if apart is None else f"{apart:+.2f}"
+        return (shortened(name, 24), *told, short_number(of_all["mean"]), difference)
+    own, every = ({k: x or 0.0 for k, x in c["shares"].items()} for c in (column, of_all))
+    level = max(own, key=lambda each: own[each] - every[each])
+    shares = (f"{own[level]:.0%}", f"{every[level]:.0%}")
+    v = column["association"]
+    strength = NOTHING if v is None else f"V {v:.2f}"
+    return (shortened(f"{name}={level}", 32), shares[0], "", "", shares[1], strength)
+
+
+def _median(column: Plain) -> str:
+    """Return the median of a column to the digits that are known.
+
+    Examples
+    --------
+    >>> _median({"median": 79.512, "median_step": 0.42}), _median({"median": None})
+    ('79.5', '–')
+    """
+    median = column["median"]
+    if median is None:
+        return NOTHING
+    step = max(column["median_step"], abs(median) * 1e-4, 1e-300)
+    known = round(median, -math.floor(math.log10(step)))
+    return short_number(known + 0.0)

@@ -6,15 +6,14 @@ from typing import Annotated
 
 import typer
 
-from fedcluster.cli import _audit as audits
 from fedcluster.cli import _commands as commands
 from fedcluster.cli import (
     _federation,  # noqa: F401  # both add their commands
     _lifecycle,  # noqa: F401
 )
 from fedcluster.cli import _flare as flare
-from fedcluster.cli import _pages as pages
-from fedcluster.cli import _profile as profiles
+from fedcluster.cli import _lifecycle as lifecycle
+from fedcluster.cli import _results as results
 from fedcluster.cli import _site as site
 from fedcluster.cli import _site_keys as site_keys
 from fedcluster.cli._screen import OneLine
@@ -56,7 +55,7 @@ app.command(
     "--out result"
 )(commands.fit)
 app.command(epilog="Example: fedcluster predict result/model.json new.csv --out new-labels")(
-    commands.predict
+    results.predict
 )
 app.command(
     "select-k",
@@ -69,26 +68,26 @@ app.command(
 app.command(
     epilog="Example: fedcluster audit site.toml --fail-above 0",
     short_help="Attack a site on its own machine, and count the rows that attacks read.",
-)(audits.audit)
+)(commands.audit)
 app.command(epilog="Example: fedcluster evaluate result/model.json north.csv south.csv west.csv")(
-    commands.evaluate
+    results.evaluate
 )
 app.command(
     short_help="Describe what sets the clusters of a model apart, and propose names.",
     epilog="Example: fedcluster profile result/model.json north.csv south.csv west.csv",
-)(profiles.profile)
+)(results.profile)
 app.command(
     short_help="Name the clusters of a model.",
     epilog="Example: fedcluster name result/model.json '0=older, high blood pressure' 2=young",
-)(profiles.name)
+)(results.name)
 app.command(
     short_help="Write a page about a run, to read in a browser.",
     epilog="Example: fedcluster report result",
-)(pages.report)
+)(results.report)
 app.command(
     short_help="Follow a run of a federation on a live page.",
     epilog="Example: fedcluster watch trial",
-)(pages.watch)
+)(results.watch)
 app.command(
     "warm-up",
     short_help="Compile the numerical kernels in advance.",

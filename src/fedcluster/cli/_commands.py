@@ -1,4 +1,4 @@
-"""Commands that work on files of this machine: fit, predict, select-k, evaluate and demo.
+"""Commands that work on files of this machine: fit, select-k, demo, warm-up and audit.
 
 What is slow to import is imported by the commands, so that help comes at once, and what needs the
 compiler only once the rows are read, so that mistakes do.
@@ -6,7 +6,8 @@ compiler only once the rows are read, so that mistakes do.
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -14,7 +15,6 @@ import typer
 
 from fedcluster._specifications import Fit, SelectK
 from fedcluster.cli._options import (
-    AlsoProfile,
     AsJson,
     Columns,
     Dates,
@@ -25,20 +25,14 @@ from fedcluster.cli._options import (
     Fuzzy,
     GapBounds,
     JoinOptions,
-    LeastRows,
     MinClusterSize,
-    ModelFile,
     Out,
     OutIfAny,
-    OutOfFit,
-    OwnAlgorithm,
-    OwnMetrics,
     Quiet,
     Scaling,
     Seed,
     Shaping,
     ShowOptions,
-    ValueOptions,
     asked,
     check_least,
     check_options,
@@ -62,7 +56,7 @@ def fit(
     job: Fit,
     fuzzy: Fuzzy = False,
     min_cluster_size: MinClusterSize = None,
-    out: OutOfFit = Path("result"),
+    out: Out = Path("result"),
     report: Annotated[bool, typer.Option(help="Write report.html, a page about the run.")] = True,
     join: JoinOptions,
     show: ShowOptions,
@@ -84,7 +78,7 @@ def fit(
     --append also tables/SITE.csv.
     """
     with Screen(as_json=show.as_json, quiet=show.quiet) as screen:
-        from fedcluster.cli import _joining as joining
+        from fedcluster.cli import _naming as joining
         from fedcluster.cli import _reading as reading
 
         check_options(job)
@@ -98,7 +92,7 @@ def fit(
         read = reading.read(files, rows, screen.doing, job.prepare)
         from fedcluster._report import _messages as messages
         from fedcluster._report import _tables as tables
-        from fedcluster._report._profiles import profiles_shown
+        from fedcluster._report._tables import profiles_shown
         from fedcluster.cli import _runs as runs
 
         job = runs.with_dates(job, read.dates)
@@ -118,68 +112,6 @@ def fit(
             *(messages.notes(fitted.records) if job.epsilon is None else ()),
             *messages.privacy_lines(content, exact=True),
             *runs.unlabelled(fitted.labels),
-            messages.written_line(out, written),
-        ],
-    )
-
-
-@with_options
-def predict(
-    model_file: ModelFile,
-    files: Files,
-    *,
-    out: Out,
-    algorithm: OwnAlgorithm = None,
-    values: ValueOptions,
-    join: JoinOptions,
-    show: ShowOptions,
-) -> None:
-    """Assign the rows of new files to the clusters of a model.
-
-    FILE is CSV, Parquet, Excel, SAS, SPSS, Stata, SQLite, DuckDB, .npy, .npz or .h5ad, or a
-    site.toml; NAME=FILE names its site. Columns of the model are found by name; others are
-    ignored. Writes labels/SITE.csv, with the number and the cluster of each row; with --append
-    also tables/SITE.csv.
-    """
-    with Screen(as_json=show.as_json, quiet=show.quiet) as screen:
-        from fedcluster.cli import _joining as joining
-        from fedcluster.cli import _reading as reading
-        from fedcluster.model import Model
-
-        model = Model.load(model_file, [algorithm] if algorithm else ())
-        show.check_folder(out)
-        joined = joining.opened(files, join, values)
-        rows = FileOptions(**asdict(values), id_column=join.id_column)
-        tables = reading.read_for(model, files, rows, screen.doing)
-        from fedcluster._report import _messages as messages
-        from fedcluster._report import _tables as report
-        from fedcluster.cli import _runs as runs
-        from fedcluster.preprocessing._messages import noticed_in_words
-
-        screen.doing("labelling")
-        labels = screen.wait_for(lambda: runs.label(model, tables))
-        sites = runs.write_labels_of(out, model, tables, labels, joined)
-        unknown, filled = runs.noticed(model, tables)
-    written = [site.labels for site in sites]
-    written += joined.files(written)
-    kept = (join.id_column,)
-    ignored = {
-        site: [name for name in table.ignored if name not in kept] for site, table in tables.items()
-    }
-    screen.result(
-        {
-            "sites": report.plain(sites),
-            "ignored": ignored,
-            "unknown": unknown,
-            "filled": filled,
-            "out": str(out),
-            "files": written,
-        },
-        [
-            report.cluster_table(sites, screen.width, str(out / "labels")),
-            *messages.ignored_lines(ignored),
-            *noticed_in_words(unknown, filled),
-            *runs.unlabelled(labels),
             messages.written_line(out, written),
         ],
     )
@@ -237,68 +169,6 @@ def select_k(
     )
 
 
-@with_options
-def evaluate(
-    model_file: ModelFile,
-    files: Files,
-    *,
-    label_column: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", help="Column with reference labels, to compare the clusters with."
-        ),
-    ] = None,
-    metric: OwnMetrics = None,
-    algorithm: OwnAlgorithm = None,
-    rows: FileOptions,
-    min_cluster_size: LeastRows = 1,
-    profile: AlsoProfile = False,
-    out: OutIfAny = None,
-    show: ShowOptions,
-) -> None:
-    """Compute how good the clusters of a model are, for each site and in all.
-
-    Give one FILE for each site: CSV, Parquet, Excel, SAS, SPSS, Stata, SQLite, DuckDB, .npy, .npz
-    or .h5ad, or a site.toml; NAME=FILE sets another name. Columns of the model are found by name;
-    others are ignored. The sites answer with sums, in two rounds. The column of a site shows what
-    it would find alone. With --out, writes the same to scores.json.
-    """
-    with Screen(as_json=show.as_json, quiet=show.quiet) as screen:
-        from fedcluster._report import _messages as messages
-        from fedcluster._report import _profiles as report
-        from fedcluster.cli import _indices as indices
-        from fedcluster.cli import _reading as reading
-        from fedcluster.cli import _runs as runs
-        from fedcluster.model import Model
-
-        check_least("--min-cluster-size", min_cluster_size)
-        algorithms = [algorithm] if algorithm else []
-        model = Model.load(model_file, algorithms)
-        show.check_folder(out)
-        sites = reading.read_for(
-            model, files, replace(rows, label_column=label_column), screen.doing
-        )
-        screen.doing("asking the sites")
-        scored = screen.wait_for(
-            lambda: indices.evaluate(
-                model, sites, min_cluster_size, metric or (), algorithms=algorithms, profile=profile
-            )
-        )
-        content = indices.evaluation_content(scored, str(model_file))
-        written = runs.write_found(out, scored.report, content)
-    screen.result(
-        content,
-        [
-            indices.evaluation_table(scored, screen.width),
-            *content["meaning"],
-            *report.profiles_shown(content, screen.width, out and out / "scores.json"),
-            indices.evaluation_line(scored),
-            *messages.notes(scored.sites, absent_too=""),
-            *(f"Wrote {out / file}." for file in written if out is not None),
-        ],
-    )
-
-
 def warm_up(as_json: AsJson = False, quiet: Quiet = False) -> None:
     """Compile the numerical kernels, so that the first fit need not wait.
 
@@ -340,6 +210,7 @@ def demo(
         from fedcluster import _demo as digits
         from fedcluster._report import _messages as messages
         from fedcluster._report import _tables as report
+        from fedcluster._report._records import plain
         from fedcluster.cli import _runs as runs
 
         job = Fit(10, seed=seed)
@@ -356,7 +227,7 @@ def demo(
             out,
             fitted,
             lambda folder: digits.draw(folder, fitted.records, centers, sites),
-            comparison=report.plain(compared),
+            comparison=plain(compared),
         )
     screen.result(
         runs.result(content, out, written),
@@ -370,3 +241,69 @@ def demo(
             *digits.what_next(out, written),
         ],
     )
+
+
+FAILED = 1
+"""The exit status where an attack reads more rows than --fail-above allows."""
+
+
+def audit(
+    site_file: Annotated[
+        Path | None,
+        typer.Argument(metavar="[SITE.TOML]", show_default=False, help="The site file."),
+    ] = None,
+    *,
+    simulated: Annotated[
+        bool, typer.Option("--simulated", help="Attack simulated patients instead.")
+    ] = False,
+    rows: Annotated[
+        int, typer.Option(metavar="N", min=50, help="Largest number of rows to use.")
+    ] = 500,
+    n_clusters: Annotated[
+        int,
+        typer.Option(
+            "-k",
+            metavar="K",
+            min=1,
+            help="Number of clusters of the fits whose inertia is compared.",
+        ),
+    ] = 8,
+    seed: Seed = 0,
+    fail_above: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=0,
+            show_default=False,
+            help="Exit with status 1 if an attack reads more rows of the site as it is.",
+        ),
+    ] = None,
+    out: OutIfAny = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Attack a site on its own machine with known attacks, and count the rows that each reads.
+
+    A fifth of the rows is set aside to measure hits by chance. Nothing is sent, and the site's
+    groups and log do not change.
+    """
+    logging.getLogger("fedcluster.engines").setLevel(logging.CRITICAL)  # many are refused
+    with Screen(as_json=as_json, quiet=quiet) as screen:
+        from fedcluster._attacks._audit import audit as played
+        from fedcluster._attacks._audit import audit_table, content, rows_of, sentences
+        from fedcluster.errors import InputError
+        from fedcluster.io._outputs import write_json
+
+        if simulated == (site_file is not None):
+            raise InputError("name a site.toml, or give --simulated")
+        data, protections = rows_of(site_file, rows, seed)
+        audits = []
+        for each in played(data, protections, n_clusters=n_clusters, seed=seed):
+            audits.append(each)
+            screen.doing(f"played against {each.protection}")
+        if out is not None:
+            out.mkdir(parents=True, exist_ok=True)
+            write_json(out / "audit.json", content(audits))
+    screen.result(content(audits), [audit_table(audits), *sentences(audits)])
+    if fail_above is not None and audits[0].worst > fail_above:
+        raise typer.Exit(FAILED)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedcluster._report._tables import Table
+from fedcluster._html import Table
 from fedcluster.cli._options import FileOptions
 from fedcluster.cli._reading import Reading, read
 from fedcluster.cli._runs import clients_of

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedcluster._specifications import Evaluate, Fit, Profile, RunOptions, SelectK
-from fedcluster.cli._logging import Format, LogFormat, telling
-from fedcluster.cli._operators import operator_app
+from fedcluster.cli import _operators as operators
 from fedcluster.cli._options import (
     AlsoProfile,
     AsJson,
@@ -19,7 +18,7 @@ from fedcluster.cli._options import (
     Fuzzy,
     GapBounds,
     ModelFile,
-    OutOfFit,
+    Out,
     OwnAlgorithm,
     OwnMetrics,
     Quiet,
@@ -34,16 +33,8 @@ from fedcluster.cli._options import (
     with_fuzzifier,
     with_options,
 )
-from fedcluster.cli._screen import Screen, needs, say
-from fedcluster.cli._service import (
-    Folder,
-    OutAgain,
-    app,
-    begin,
-    coordinator_at,
-    federation_at,
-    follow,
-)
+from fedcluster.cli._screen import Format, LogFormat, Screen, needs, say, telling
+from fedcluster.cli._service import OutAgain, begin, coordinator_at, follow
 
 if TYPE_CHECKING:
     from fedcluster.federation._folder import Federation
@@ -385,7 +376,7 @@ def forget(
     name: Annotated[str, argument("RUN", "Name of the run.")],
     site: Annotated[str, argument("SITE", "Name of the site.")],
     *,
-    out: OutOfFit,
+    out: Out,
     show: ShowOptions,
 ) -> None:
     """Do a run again as if a site had never been asked.

@@ -10,8 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from fedcluster._html import Table
 from fedcluster._refusals import refused
-from fedcluster._report._tables import SiteRecord, Table, number, plain
+from fedcluster._report._records import SiteRecord, plain
+from fedcluster._report._tables import number
 from fedcluster.cli import _runs as runs
 from fedcluster.client import Client
 from fedcluster.core import Filter

@@ -26,7 +26,7 @@ RunName = Annotated[str, argument("RUN", "Name of the run.")]
 @app.command(epilog="Example: fedcluster federation show trial")
 def show(folder: Folder, as_json: AsJson = False) -> None:
     """List the sites and the runs, and how both are."""
-    from fedcluster._report._tables import Table
+    from fedcluster._html import Table
 
     with Screen(as_json=as_json, quiet=False) as screen, coordinator_at(folder) as coordinator:
         told = coordinator.get("/sites")
@@ -87,7 +87,7 @@ def _became(run: dict[str, Any]) -> str:
 @app.command(epilog="Example: fedcluster federation runs trial")
 def runs(folder: Folder, as_json: AsJson = False) -> None:
     """List the runs: how they ended, who asked for what and when, and how long they took."""
-    from fedcluster._report._tables import Table
+    from fedcluster._html import Table
 
     with Screen(as_json=as_json, quiet=False) as screen, coordinator_at(folder) as coordinator:
         told = coordinator.get("/runs")["runs"]
@@ -277,7 +277,7 @@ def remove(folder: Folder, name: OperatorName) -> None:
 def list_operators(folder: Folder, as_json: AsJson = False) -> None:
     """List who may start runs."""
     federation = federation_at(folder)
-    from fedcluster._report._tables import Table
+    from fedcluster._html import Table
     from fedcluster.federation._operators import operators
 
     with Screen(as_json=as_json, quiet=False) as screen:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import MISSING, Field, asdict, dataclass, fields, is_dataclass, replace
 from enum import StrEnum
 from functools import wraps
@@ -44,22 +44,12 @@ ModelFile = Annotated[
     Path,
     typer.Argument(metavar="MODEL", show_default=False, help="model.json of a fit, or its folder."),
 ]
-Out = Annotated[
-    Path,
-    typer.Option("--out", "-o", metavar="DIR", show_default=False, help="Folder for the results."),
-]
-OutOfFit = Annotated[
-    Path, typer.Option("--out", "-o", metavar="DIR", help="Folder for the results.")
-]
-OutIfAny = Annotated[
-    Path | None,
-    typer.Option("--out", "-o", metavar="DIR", show_default=False, help="Folder for the results."),
-]
+FOLDER = typer.Option("--out", "-o", metavar="DIR", help="Folder for the results.")
+Out = Annotated[Path, FOLDER]
+OutIfAny = Annotated[Path | None, FOLDER]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, for programs.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors and warnings only.")]
 Seed = Annotated[int, typer.Option(metavar="N", help=SEED)]
-DECIMAL = "Decimal sign of CSV files, as in 36.6 or 36,6."
-SIGNS = (".", ",")
 Columns = Annotated[
     str | None, typer.Option(metavar="A,B,C", help="Columns to use; by default all.")
 ]
@@ -136,7 +126,10 @@ class ValueOptions:
     """Options of how values of files are read, of rows to cluster and of new ones."""
 
     decimal: str | None = parameter(
-        None, DECIMAL, choices=SIGNS, show_default="detected if certain"
+        None,
+        "Decimal sign of CSV files, as in 36.6 or 36,6.",
+        choices=(".", ","),
+        show_default="detected if certain",
     )
     encoding: str | None = parameter(
         None,
@@ -233,24 +226,16 @@ def number_of_clusters(text: str) -> int | str | tuple[int, ...]:
         ) from None
 
 
-def completing(*names: str) -> Callable[[str], list[str]]:
-    """Return what a shell asks for the names that begin with what is typed.
+def algorithms(incomplete: str = "") -> list[str]:
+    """Return the algorithms that a shell completes, beside which there may be others.
 
     Examples
     --------
-    >>> completing("fkm", "ffcm", "lloyd")("f")
-    ['fkm', 'ffcm']
+    >>> algorithms("f")
+    ['fkm', 'fedavg', 'fcm', 'ffcm']
     """
-
-    def beginning(incomplete: str) -> list[str]:
-        return [name for name in names if name.startswith(incomplete)]
-
-    return beginning
-
-
-COMPLETED = {"algorithm": tuple(dict.fromkeys([*ALGORITHMS, *FUZZY_ALGORITHMS]))}
-"""Names that a shell completes, of options that take others too."""
-PARSERS: dict[str, Callable[[str], Any]] = {"n_clusters": number_of_clusters}
+    names = dict.fromkeys([*ALGORITHMS, *FUZZY_ALGORITHMS])
+    return [name for name in names if name.startswith(incomplete)]
 
 
 def with_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -274,17 +259,14 @@ def with_options(command: Callable[..., Any]) -> Callable[..., Any]:
         for name, kind in kinds.items():
             own = [each.name for each in fields(kind) if each.metadata]
             values = {field: given.pop(field) for field in own}
-            given[name] = kind(**{f: _plain(v) for f, v in values.items() if v is not None})
+            plain = {f: v.value if isinstance(v, StrEnum) else v for f, v in values.items()}
+            given[name] = kind(**{f: v for f, v in plain.items() if v is not None})
         return command(**given)
 
     keyword = inspect.Parameter.KEYWORD_ONLY
     call.__signature__ = inspect.Signature([p.replace(kind=keyword) for p in parameters])  # type: ignore[attr-defined]
     call.__annotations__ = {each.name: each.annotation for each in parameters}
     return call
-
-
-def _plain(value: Any) -> Any:
-    return value.value if isinstance(value, StrEnum) else value
 
 
 def _option(declared: Field[Any]) -> inspect.Parameter:
@@ -295,12 +277,13 @@ def _option(declared: Field[Any]) -> inspect.Parameter:
     shown = {key: value for key, value in told.items() if key not in OWN}
     if declared.default is MISSING:
         default = inspect.Parameter.empty
-    if declared.name in PARSERS:
-        shown["parser"], kind = PARSERS[declared.name], Any
-    if declared.name in COMPLETED:
-        shown["autocompletion"] = completing(*COMPLETED[declared.name])
+    if declared.name == "n_clusters":
+        shown["parser"], kind = number_of_clusters, Any
+    if declared.name == "algorithm":
+        shown["autocompletion"] = algorithms
     if "choices" in told:
-        kind = _names(declared.name, told["choices"])
+        make: Any = StrEnum  # mypy takes the call for the definition of a class
+        kind = make(declared.name, {name.upper(): name for name in told["choices"]})
         default = None if default is None else kind(default)
     return inspect.Parameter(
         declared.name,
@@ -311,12 +294,6 @@ def _option(declared: Field[Any]) -> inspect.Parameter:
             typer.Option(*told["flags"], help=told["help"], **shown),
         ],
     )
-
-
-def _names(what: str, choices: Sequence[str]) -> Any:
-    """Return the enumeration from which typer knows what an option takes."""
-    make: Any = StrEnum  # mypy takes the call for the definition of a class
-    return make(what, {name.upper(): name for name in choices})
 
 
 def check_options(specification: Any) -> None:
@@ -347,8 +324,8 @@ def with_fuzzifier(job: Fit, *, fuzzy: bool) -> Fit:
     """Return the job with a fuzzifier if it is fuzzy; refuses an algorithm of the other kind."""
     fuzzy, given = fuzzy or job.m is not None, "--fuzzy" if job.m is None else "-m"
     names, name = FUZZY_ALGORITHMS if fuzzy else ALGORITHMS, str(job.algorithm)
-    if name not in {*ALGORITHMS, *FUZZY_ALGORITHMS} and "." not in name:
-        known = ", ".join(map(repr, dict.fromkeys([*ALGORITHMS, *FUZZY_ALGORITHMS])))
+    if name not in algorithms() and "." not in name:
+        known = ", ".join(map(repr, algorithms()))
         raise InputError(f"--algorithm must be one of {known} or my_module.Mine, not {name!r}")
     if name not in names and "." not in name:
         key = "algorithm-fuzzy" if fuzzy else "algorithm-hard"

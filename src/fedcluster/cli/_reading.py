@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -13,18 +13,18 @@ from numpy.typing import NDArray
 
 from fedcluster._refusals import refused
 from fedcluster._site import SiteFile
-from fedcluster.cli._naming import named_sources
+from fedcluster.cli._naming import are_site_files, named_sources
 from fedcluster.cli._options import FileOptions, ValueOptions
-from fedcluster.cli._screening import screen
 from fedcluster.client import Client
 from fedcluster.core import Data
-from fedcluster.errors import InputError
+from fedcluster.errors import InputError, listed
 from fedcluster.io._columns import choose, column_list, common_columns, is_index
 from fedcluster.io._dates import HOW, checked_how
 from fedcluster.io._matrices import Matrix
 from fedcluster.io._mending import Mending, read_mending
 from fedcluster.io._reader import ColumnRoles, Table, counts_rows
 from fedcluster.io._rows import FileSource, SiteRows
+from fedcluster.io._samples import SiteSample
 from fedcluster.io._sources import (
     load,
     load_readable,
@@ -35,6 +35,7 @@ from fedcluster.io._sources import (
 )
 from fedcluster.model import Model
 from fedcluster.preprocessing import PreprocessingSpec
+from fedcluster.preprocessing._screening import Screening, screened
 from fedcluster.privacy import Groups
 
 Doing = Callable[[str], None]
@@ -203,15 +204,6 @@ def _grouped(table: SiteRows, groups: Groups) -> Callable[[Sequence[str], Any], 
 def _own_groups(site: SiteFile, *, raw: bool) -> Callable[[Sequence[str], Any], Client]:
     """Return what makes the client of a site file's groups, which has its own limits."""
     return lambda columns, _limits: site.grouped_client().with_columns(columns, raw=raw)
-
-
-def are_site_files(files: Sequence[str]) -> bool:
-    """Return whether site files were given, which do not go together with others."""
-    tomls = [name for name in files if name.lower().endswith(".toml")]
-    if tomls and len(tomls) < len(files):
-        other = next(name for name in files if name not in tomls)
-        raise InputError(f"{tomls[0]} is a site file and {other} is none; write one for it, too")
-    return bool(tomls)
 
 
 def _open_sites(
@@ -404,3 +396,70 @@ def _warn_of_row_numbers(sites: Sequence[SiteRows]) -> None:
 def _counts_rows(site: SiteRows, name: str) -> bool:
     j = site.columns.index(name)
     return site.data.columns[j].kind == "number" and counts_rows(site.data.X[:, j])
+
+
+def screen(
+    tables: Mapping[str, SiteRows],
+    prepare: PreprocessingSpec,
+    dates: Collection[str] = (),
+    *,
+    chosen: bool,
+) -> tuple[dict[str, SiteRows], Screening]:
+    """Return the rows without columns that hold no measurements, and what is said of the others.
+
+    Parameters
+    ----------
+    tables : mapping of str to SiteRows
+        The rows of each site, which are to be prepared.
+    prepare : PreprocessingSpec
+        What is to be done to them.
+    dates : collection of str
+        Columns whose dates became numbers.
+    chosen : bool
+        Whether somebody chose the columns; then none is set aside.
+    """
+    samples = {
+        site: SiteSample.from_data(table.rows, table.padded)
+        for site, table in tables.items()
+        if isinstance(table.rows, Data)
+    }
+    screening = screened(samples, prepare.named, dates)
+    if chosen:
+        return dict(tables), replace(screening, left_out={}, notes=())
+    if any(table.limits is not None for table in tables.values()):
+        return dict(tables), Screening(warnings=screening.warnings)
+    unreadable = {
+        name: f"at {site}, {reason}"
+        for site, table in tables.items()
+        for name, reason in table.unreadable.items()
+    }
+    left_out = unreadable | dict(screening.left_out)
+    rest = {site: table.without(left_out) for site, table in tables.items()}
+    return rest, replace(screening, left_out=left_out, notes=(*_written(tables), *screening.notes))
+
+
+def _written(tables: Mapping[str, SiteRows]) -> Iterator[str]:
+    """Yield how files are written that are not written as usual."""
+    sites: dict[str, list[str]] = {}
+    for site, table in tables.items():
+        for what in table.read_as:
+            sites.setdefault(what, []).append(site)
+    if sites:
+        yield f"Read with {'; '.join(f'{what}: {listed(at)}' for what, at in sites.items())}."
+
+
+def noticed(data: Data) -> list[str]:
+    """Return what the rows of one site show that its file lets be clustered by.
+
+    Parameters
+    ----------
+    data : Data
+        Some of its rows, still to be prepared.
+    """
+    screening = screened({"this site": SiteSample.from_data(data)})
+    lines = [
+        f"Column {name!r} would be clustered by: {why.partition(': --')[0]}; choose columns "
+        "without it if that is not meant."
+        for name, why in screening.left_out.items()
+    ]
+    return [*lines, *(f"Look at {line}." for line in screening.warnings)]

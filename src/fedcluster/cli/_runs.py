@@ -13,17 +13,12 @@ from typing import Any, Self
 import numpy as np
 
 from fedcluster import jobs
+from fedcluster._html import Table
 from fedcluster._pages._page import REPORT
 from fedcluster._refusals import refused
-from fedcluster._report._tables import (
-    SiteRecord,
-    Table,
-    centers_table,
-    index_table,
-    site_record,
-    verdict_line,
-)
-from fedcluster.cli._joining import TABLES, Joining
+from fedcluster._report._records import SiteRecord, site_record
+from fedcluster._report._tables import centers_table, index_table, verdict_line
+from fedcluster.cli._naming import TABLES, Joining
 from fedcluster.client import Client
 from fedcluster.core import Filter, Labels
 from fedcluster.engines import LocalEngine

@@ -1,4 +1,7 @@
-"""Output of the command line: an error in one line, progress on stderr, results on stdout."""
+"""Screen of the command line: help, errors in one line, progress on stderr, results on stdout.
+
+Nothing is broken inside a word or cut off, whatever the width.
+"""
 
 from __future__ import annotations
 
@@ -6,24 +9,207 @@ import io
 import logging
 import os
 import re
+import shutil
 import signal
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
+from enum import StrEnum
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
+from pathlib import Path
+from textwrap import wrap
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, Self, TypeVar
 
+import typer
 import typer.core
 from typer.core import TyperGroup
 
-from fedcluster.cli._help import readable
-from fedcluster.cli._lines import write_line, write_table
-
 if TYPE_CHECKING:
-    from fedcluster._report._tables import Table
+    from rich.console import Console
+    from rich.table import Table as RichTable
+
+    from fedcluster._html import Table
+
+WIDEST, NARROW = 80, 60
+"""Characters of a line of help at most, and below which what is explained stands above."""
+UNBROKEN = "\u2011"
+"""A hyphen at which no line is broken, in the place of those of names."""
+EXAMPLE = "Example: "
+ARGUMENT = re.compile(r"(?:'[^']*'|\"[^\"]*\"|\S)+")
+"""A word of a command, with what stands in quotes."""
+
+
+def pasted(command: str, width: int, indent: int = 0) -> list[str]:
+    r"""Return a command as lines that a shell takes for one, none longer than it need be.
+
+    Examples
+    --------
+    >>> print(*pasted("fedcluster fit north.csv south.csv -k 3", 24), sep="\n")
+    fedcluster fit \
+      north.csv south.csv \
+      -k 3
+    """
+    lines = [" " * indent]
+    for word in ARGUMENT.findall(command):
+        if lines[-1].strip() and len(lines[-1]) + len(word) + len(" ") > width - len(" \\"):
+            lines[-1] += " \\"
+            lines.append(" " * (indent + 2))
+        lines[-1] += f" {word}" if lines[-1].strip() else word
+    return lines
+
+
+class Help(typer.Context.formatter_class):  # type: ignore[misc, valid-type]
+    """Formatter of help that breaks lines between words only, down to any width."""
+
+    def __init__(self, *_given: Any, **_more: Any) -> None:
+        super().__init__(width=max(min(shutil.get_terminal_size().columns, WIDEST) - 2, 20))
+
+    def write(self, string: str) -> None:
+        """Write a text with the hyphens that it had."""
+        super().write(string.replace(UNBROKEN, "-"))
+
+    def write_usage(self, prog: str, args: str = "", prefix: str | None = None) -> None:
+        """Write how a command is called."""
+        usage = f"{prefix or 'Usage: '}{prog} {args}"
+        lines = wrap(
+            usage, self.width, subsequent_indent=" " * len("Usage: "), break_on_hyphens=False
+        )
+        self.write("\n".join(lines) + "\n")
+
+    def write_text(self, text: str) -> None:
+        """Write paragraphs; an example so that it can be pasted."""
+        if not text.startswith(EXAMPLE):
+            super().write_text(text.replace("-", UNBROKEN))
+            return
+        start = " " * self.current_indent
+        example = pasted(text.removeprefix(EXAMPLE), self.width, self.current_indent + 2)
+        self.write("\n".join([start + EXAMPLE.strip(), *example]) + "\n")
+
+    def write_dl(
+        self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2
+    ) -> None:
+        """Write what things are, beside them or, on a narrow screen, below."""
+        unbroken = [(self._term(first), what.replace("-", UNBROKEN)) for first, what in rows]
+        if self.width < NARROW:
+            col_max = min(col_max, 4)
+        super().write_dl(unbroken, col_max, col_spacing)
+
+    def getvalue(self) -> str:
+        """Return what was written, without blanks at the ends of lines."""
+        return re.sub(r" +$", "", str(super().getvalue()), flags=re.MULTILINE)
+
+    def _term(self, term: str) -> str:
+        """Return an option, the names that it takes on several lines where one is too short."""
+        lines, most = [""], self.width - self.current_indent
+        for part in re.split(r"(?<=\|)", term):
+            if len(lines[-1]) + len(part) > most and lines[-1].strip():
+                lines.append(" " * (self.current_indent + 4))
+            lines[-1] += part
+        return "\n".join(lines)
+
+
+class HelpContext(typer.Context):
+    """Context of a command whose help is such."""
+
+    formatter_class = Help
+
+
+def readable(commands: Sequence[Any]) -> None:
+    """Give commands, and all below them, this help, and lists of them whole sentences."""
+    for command in commands:
+        command.context_class = HelpContext
+        if command.help and not command.short_help:
+            command.short_help = " ".join(command.help.split("\n\n")[0].split())
+        readable(list(getattr(command, "commands", {}).values()))
+
+
+ANY_WIDTH = 100_000
+"""Characters of a line that is as long as it need be."""
+
+
+def wraps(console: Console) -> bool:
+    """Return whether lines end where a screen does: a file or a program gets them whole."""
+    return console.is_terminal or "COLUMNS" in os.environ
+
+
+def write_line(console: Console, line: str, head: str = "", style: str = "") -> None:
+    """Print a line, broken between words where the screen ends; a word longer than it is whole.
+
+    Its head, all of it by default, is in a style on a terminal.
+    """
+    from rich.text import Text
+
+    text = Text(broken(line, console.width) if wraps(console) else line)
+    text.stylize(style, 0, len(head or text))
+    console.print(text, soft_wrap=True)
+
+
+def broken(line: str, width: int) -> str:
+    """Return a line with ends of lines between words, as far as words are not longer than those.
+
+    Examples
+    --------
+    >>> print(broken("  No row of north-east-hospital was held back.", 20))
+      No row of
+      north-east-hospital
+      was held back.
+    """
+    indent = line[: len(line) - len(line.lstrip())]
+    lines = wrap(
+        line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
+    return "\n".join(lines)
+
+
+def write_table(console: Console, table: Table) -> None:
+    """Print a table, with less between its columns or row after row where a screen is narrow."""
+    write_line(console, table.title, style="bold")
+    drawn = [_drawn(table, blanks) for blanks in (1, 0)]
+    widths = [_width(console, each) for each in drawn]
+    if fitting := [each for each, n in zip(drawn, widths, strict=True) if n <= console.width]:
+        console.print(fitting[0])
+    elif wraps(console):
+        _write_records(console, table)
+    else:
+        type(console)(width=widths[0], file=console.file).print(drawn[0])
+    console.print()
+
+
+def _drawn(table: Table, blanks: int) -> RichTable:
+    """Return a table whose columns are so many blanks and one more apart."""
+    from rich import box
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    drawn = RichTable(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, blanks, 0, 0))
+    for i, name in enumerate(table.header):
+        drawn.add_column(Text(name), justify="right" if i else "left", no_wrap=True)
+    for row in table.rows:
+        drawn.add_row(*map(Text, row))
+    if table.total:
+        drawn.add_section()
+        drawn.add_row(*map(Text, table.total), style="bold")
+    return drawn
+
+
+def _width(console: Console, drawn: RichTable) -> int:
+    """Return how many characters a table takes where nothing is cut off."""
+    from rich.measure import Measurement
+
+    options = console.options.update(max_width=ANY_WIDTH)
+    return Measurement.get(console, options, drawn).maximum
+
+
+def _write_records(console: Console, table: Table) -> None:
+    """Print a table for which a screen is too narrow: each row, and below it what it holds."""
+    for first, *cells in [*table.rows, *([table.total] if table.total else [])]:
+        write_line(console, first, style="bold")
+        told = zip(table.header[1:], cells, strict=True)
+        held = [f"{name.strip()} {cell.strip()}" for name, cell in told if cell.strip()]
+        write_line(console, f"  {', '.join(held)}")
 
 
 INTERRUPTED = 130
@@ -213,3 +399,51 @@ class Screen:
                 self._out.print("" if below_table else "\n", end="")
                 write_table(self._out, part)
             below_table = not isinstance(part, str)
+
+
+class Format(StrEnum):
+    """What is printed."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+LogFormat = Annotated[
+    Format,
+    typer.Option(
+        "--log-format",
+        help="What is printed: lines for people, or the log, a JSON object in each line.",
+    ),
+]
+
+
+@contextmanager
+def _warnings_shown() -> Iterator[None]:
+    """Write warnings to standard error, of this package and of others; less goes to the log."""
+    handler = logging.StreamHandler()
+    handler.setLevel(logging.WARNING)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    logging.getLogger().addHandler(handler)
+    try:
+        yield
+    finally:
+        logging.getLogger().removeHandler(handler)
+
+
+@contextmanager
+def telling(
+    path: Path, log_format: Format, site: str | None = None, *, quiet: bool = False
+) -> Iterator[Callable[[str], None]]:
+    """Yield what prints one line and writes it to the log, while the block lasts."""
+    from fedcluster.federation._logs import logged
+
+    as_json = log_format is Format.JSON
+    with logged(path, printed=as_json and not quiet, site=site) as logger, _warnings_shown():
+
+        def tell(what: str) -> None:
+            logger.info(what)
+            if log_format is Format.TEXT and not quiet:
+                say(what)
+                sys.stdout.flush()
+
+        yield tell

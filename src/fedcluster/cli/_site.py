@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedcluster.cli._logging import Format, LogFormat, telling
 from fedcluster.cli._options import (
     AsJson,
     Columns,
@@ -26,10 +25,10 @@ from fedcluster.cli._options import (
     asked,
     with_options,
 )
-from fedcluster.cli._screen import Screen, needs, say, until_interrupted
+from fedcluster.cli._screen import Format, LogFormat, Screen, needs, say, telling, until_interrupted
 
 if TYPE_CHECKING:
-    from fedcluster._report._tables import Table
+    from fedcluster._html import Table
     from fedcluster._site import Profile, SiteFile
     from fedcluster.federation._audit_log import AuditLog
     from fedcluster.federation._site_permits import SitePermits
@@ -414,7 +413,7 @@ def _check_site(site_file: Path, *, as_json: bool, quiet: bool) -> None:
 
 def _noticed(site: SiteFile) -> list[str]:
     """Return what the first rows of a site show; nothing where they cannot be read as rows."""
-    from fedcluster.cli._screening import noticed
+    from fedcluster.cli._reading import noticed
     from fedcluster.errors import InputError
 
     with suppress(InputError):
@@ -504,7 +503,7 @@ def _left(content: dict[str, Any]) -> Iterator[str]:
 
 def _grouped(content: dict[str, Any]) -> Iterator[str]:
     """Yield sentences on what is seen of the rows."""
-    from fedcluster._report._messages import counted
+    from fedcluster._report._tables import counted
 
     groups, unit = content["groups"], "rows" if content["persons"] is None else "persons"
     if not groups["groups"]:
@@ -569,8 +568,8 @@ def _refused(site: SiteFile, profile: Profile) -> Iterator[str]:
 
 
 def _table(site: SiteFile, profile: Profile) -> Table:
-    from fedcluster._report._messages import counted
-    from fedcluster._report._tables import Table
+    from fedcluster._html import Table
+    from fedcluster._report._tables import counted
 
     persons = "" if profile.persons is None else f" of {counted(len(profile.persons), 'person')}"
     return Table(
@@ -593,7 +592,7 @@ def _decimals(profile: Profile) -> Iterator[str]:
 
 def _limits(content: dict[str, Any]) -> Iterator[str]:
     """Yield sentences on what the site's limits would do."""
-    from fedcluster._report._messages import counted
+    from fedcluster._report._tables import counted
 
     limits, unit = content["limits"], "rows" if content["persons"] is None else "persons"
     there = content["rows"] if content["persons"] is None else content["persons"]

@@ -21,10 +21,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from fedcluster import algorithms
 from fedcluster._cluster_names import checked_names
-from fedcluster._pages._notebook import clusters_table
+from fedcluster._pages._page import clusters_table
 from fedcluster._pages._run import Run
-from fedcluster._profiles import ColumnProfile, NumberProfile, Profiles
-from fedcluster._report._tables import plain
+from fedcluster._profiles import Profiles
+from fedcluster._report._records import plain
 from fedcluster._row_form import RowForm
 from fedcluster.core import Assigns, Floats, Iteration, Labels, Result, Rows
 from fedcluster.errors import InputError
@@ -187,7 +187,8 @@ class Fitted(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
         told = {"profiles": getattr(self, "profiles_", None)}
         told["stability"] = getattr(self, "stability_", None)
         history = {name: plain(each.plain()) for name, each in told.items() if each is not None}
-        return clusters_table(Run(model=Model.from_estimator(self).plain(), history=history))
+        run = Run(model=Model.from_estimator(self).plain(), history=history)
+        return clusters_table(run).plain_html()
 
     @property
     def cluster_names_(self) -> tuple[str, ...]:

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from math import fsum
 from typing import Any
 
-from fedcluster._report._tables import Table, number
+from fedcluster._html import Table
+from fedcluster._report._tables import number
 from fedcluster._texts import printable
 from fedcluster.privacy._budget import BudgetLedger, Charge
 

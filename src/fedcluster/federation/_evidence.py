@@ -20,11 +20,9 @@ import numpy as np
 from fedcluster import __version__
 from fedcluster._attacks._audit import Audit, sentences
 from fedcluster._attacks._audit import content as audit_content
-from fedcluster._html import Html, element
+from fedcluster._html import Html, Table, element, listed_items, paragraphs, section
 from fedcluster._pages._page import page
-from fedcluster._pages._parts import listed_of, paragraphs, percent, section, table
-from fedcluster._report._messages import counted
-from fedcluster._report._tables import Table, number
+from fedcluster._report._tables import counted, number, percent
 from fedcluster._site import SiteFile
 from fedcluster._texts import printable
 from fedcluster.federation._audit_log import read_log, verify
@@ -312,14 +310,14 @@ def evidence_page(content: Mapping[str, Any]) -> str:
     ]
     caption = "Largest share of one group's sum, and groups that each rule finds"
     parts: dict[str, Html] = {
-        "statement": section("statement", "Statement", paragraphs([content["statement"], SIGNED])),
-        "checks": section("checks", "Checks", listed_of(checks)),
-        "columns": section("columns", "Columns", table(caption, HEADER, columns)),
-        "released": section("released", "What has left", paragraphs(list(_left(content)))),
+        "statement": section("statement", "Statement", paragraphs(content["statement"], SIGNED)),
+        "checks": section("checks", "Checks", listed_items(checks)),
+        "columns": section("columns", "Columns", Table(caption, HEADER, columns).html()),
+        "released": section("released", "What has left", paragraphs(*_left(content))),
         "attacks": section(
             "attacks",
             "Attacks",
-            table("Rows read", ("attack", "rows read", "questions", "refused"), attacks),
+            Table("Rows read", ("attack", "rows read", "questions", "refused"), attacks).html(),
         ),
     }
     there = {key: part for key, part in parts.items() if part}

@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from fedcluster._report._tables import Table, number
+from fedcluster._html import Table
+from fedcluster._report._tables import number
 from fedcluster._texts import printable
 from fedcluster.core import Limit
 from fedcluster.federation._audit_log import BEGUN

@@ -7,9 +7,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fedcluster._html import Table
 from fedcluster._report._messages import objective, privacy_lines
-from fedcluster._report._profiles import profiles_shown
-from fedcluster._report._tables import Table, centers_table, index_table, number, verdict_line
+from fedcluster._report._tables import (
+    centers_table,
+    index_table,
+    number,
+    profiles_shown,
+    verdict_line,
+)
 from fedcluster.errors import listed
 from fedcluster.model import Model
 

@@ -18,13 +18,14 @@ try:
 except ImportError as error:
     raise ImportError("plots need matplotlib: pip install 'fedcluster[plot]'") from error
 
-from fedcluster.plotting._clusters import (
+from fedcluster.plotting._displays import (
     CenterProfilesDisplay,
     ClustersBySiteDisplay,
+    ConvergenceDisplay,
+    KSelectionDisplay,
     SilhouetteDisplay,
     StabilityDisplay,
 )
-from fedcluster.plotting._runs import ConvergenceDisplay, KSelectionDisplay
 
 __all__ = [
     "CenterProfilesDisplay",

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fedcluster._html import element, plain_table
+from fedcluster._html import Table, element
 from fedcluster.core import Floats, Result, State
 from fedcluster.errors import InputError, listed
 from fedcluster.kernels import nearest
@@ -111,7 +111,8 @@ class Selection:
     def _repr_html_(self) -> str:
         """Return what a notebook shows: the verdict, and what each index says of each k."""
         caption = f"{self.n_clusters} cluster{'' if self.n_clusters == 1 else 's'}. {self.reason}"
-        return plain_table(caption, ["k", *self.says], [self._html_line(k) for k in self.table])
+        rows = [self._html_line(k) for k in self.table]
+        return Table(caption, ["k", *self.says], rows).plain_html()
 
     def _html_line(self, k: int) -> list[Any]:
         """Return a line of the table: a k, and all indices, in bold where one chooses it."""

@@ -1,21 +1,22 @@
-"""Counts of rows in what is published, where a site's preset asks for them to be rounded.
+"""Records of what sites hold and sent, and counts as they are published.
 
-A site's answers stay as exact as the sums of its groups: a clustering of rounded sums would be
-another one. So counts are rounded where a job ends, in what people and files are told of it: rows
-of sites and clusters, values of columns and levels, and the weights in a model file. Sums of
-weights that are no counts stay as they are.
+A site's preset may ask for counts of rows to be rounded. A site's answers stay as exact as the sums
+of its groups: a clustering of rounded sums would be another one. So counts are rounded where a job
+ends, in its files and messages: rows of sites and clusters, values of columns and levels, and the
+weights in a model file. Sums of weights that are no counts stay as they are.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
 
 from fedcluster._profiles import NumberProfile, Profiles
-from fedcluster.core import Limit, Result, SiteInfo
+from fedcluster.core import Labels, Limit, Result, SiteInfo
 from fedcluster.selection import Selection
 
 STEP = 5
@@ -25,6 +26,112 @@ NEARLY = 1e-6
 FEWEST = 20
 """Rows that a site of groups has at least."""
 Report = TypeVar("Report", bound=Any)
+
+
+@dataclass(frozen=True, slots=True)
+class SiteRecord:
+    """Rows, clusters and messages of one site; it stays where the labels stay.
+
+    Parameters
+    ----------
+    name : str
+    rows : int
+    clusters : tuple of int
+        Rows of each cluster.
+    labels : str
+        The file of the rows' labels, relative to the folder of outputs.
+    values_sent : int
+        In all rounds together.
+    limits : tuple of Limit
+        What the site holds back.
+    rows_held_back : int
+        The most rows that the limits held back in one message.
+    lone_rows : int
+        The most clusters of a single row in one message.
+    values_held : int
+        Rows times columns, where both are known.
+    """
+
+    name: str
+    rows: int
+    clusters: tuple[int, ...]
+    labels: str
+    values_sent: int = 0
+    limits: tuple[Limit, ...] = ()
+    rows_held_back: int = 0
+    lone_rows: int = 0
+    values_held: int = 0
+
+    @property
+    def took_part(self) -> bool:
+        """Return whether anything was sent."""
+        return self.values_sent > 0
+
+    @property
+    def told_here(self) -> dict[str, Any]:
+        """Return the facts that are known only where the rows are."""
+        known = {
+            "rows": self.rows,
+            "clusters": list(self.clusters),
+            "rows_held_back": self.rows_held_back,
+            "lone_rows": self.lone_rows,
+        }
+        return {**known, "labels": self.labels} if self.labels else known
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Quality of one clustering on all rows.
+
+    Parameters
+    ----------
+    name : str
+        Who found it.
+    inertia : float
+        Over all rows, in squared units of the rows.
+    ratio : float
+        The inertia, as a multiple of that of k-means on the pooled rows.
+    ari : float
+        Adjusted Rand index with the reference labels, 1 for the same groups.
+    """
+
+    name: str
+    inertia: float
+    ratio: float
+    ari: float
+
+
+def plain(value: Any) -> Any:
+    """Return a record, or a value that holds some, as JSON can hold it: nan becomes null.
+
+    Examples
+    --------
+    >>> plain((Comparison("Oslo alone", inertia=2.0, ratio=float("nan"), ari=0.5),))
+    [{'name': 'Oslo alone', 'inertia': 2.0, 'ratio': None, 'ari': 0.5}]
+    """
+    if isinstance(value, Limit):
+        return value.plain()
+    if is_dataclass(value) and not isinstance(value, type):
+        return {each.name: plain(getattr(value, each.name)) for each in fields(value)}
+    if isinstance(value, Mapping):
+        return {key: plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def site_record(name: str, labels: Labels, k: int, file: str, **sent: Any) -> SiteRecord:
+    """Return the record of a site, its rows counted by cluster; the label -1 is in none."""
+    parts = np.array_split(labels, 1 + len(labels) // 1_000_000)  # what counts copies its part
+    counts = np.sum([np.bincount(part[part >= 0], minlength=k) for part in parts], axis=0)
+    record = SiteRecord(name, len(labels), tuple(counts.tolist()), file, **sent)
+    if not is_rounded(record.limits):
+        return record
+    held, lone = rounded(record.rows_held_back), rounded(record.lone_rows)
+    clusters = tuple(map(rounded, record.clusters))
+    return replace(
+        record, rows=rounded(record.rows), clusters=clusters, rows_held_back=held, lone_rows=lone
+    )
 
 
 def is_rounded(limits: Iterable[Limit]) -> bool:

@@ -1,4 +1,4 @@
-"""Displays of the clusters: where they are, what sets them apart, how sure one can be of them."""
+"""Displays of a fitted estimator: its clusters, how sure they are, and how they were found."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
+from matplotlib import pyplot
 from numpy.typing import NDArray
 
 from fedcluster._pages._charts import DEEPEST
@@ -14,8 +15,29 @@ from fedcluster._report._pictures import COLOURS, INK
 from fedcluster._stability import DOUBTFUL, STABLE, Stability
 from fedcluster.core import Floats
 from fedcluster.errors import InputError
+from fedcluster.metrics._indices import CHOOSING
+from fedcluster.metrics._objectives import LOG_LIKELIHOOD, round_name
 from fedcluster.model import Model
-from fedcluster.plotting._axes import axes_of, fitted
+from fedcluster.selection import Selection
+
+
+def fitted(estimator: Any, name: str) -> Any:
+    """Return what a fit has left in an estimator."""
+    try:
+        return getattr(estimator, name)
+    except AttributeError as error:
+        raise InputError(
+            f"the estimator has no {name}: it is not fitted, or was read from a file, or was "
+            "fitted to rows that are elsewhere"
+        ) from error
+
+
+def axes_of(ax: Any) -> tuple[Any, Any]:
+    """Return a figure and its axes: those that are given, or new ones."""
+    if ax is not None:
+        return ax.figure, ax
+    return pyplot.subplots(layout="constrained")
+
 
 LIGHT = 1.3
 """Distance from which on a cell is so dark that its text is light."""
@@ -139,15 +161,8 @@ class CenterProfilesDisplay:
         for i in range(n):
             for j in range(k):
                 light = "white" if abs(self.apart[i, j]) > LIGHT else "black"
-                self.ax_.text(
-                    j,
-                    i,
-                    f"{self.apart[i, j]:+.1f}",
-                    ha="center",
-                    va="center",
-                    fontsize=8,
-                    color=light,
-                )
+                style = {"ha": "center", "va": "center", "fontsize": 8, "color": light}
+                self.ax_.text(j, i, f"{self.apart[i, j]:+.1f}", **style)
         self.figure_.colorbar(self.image_, ax=self.ax_, label="standard deviations from the mean")
         return self
 
@@ -262,4 +277,136 @@ class StabilityDisplay:
         self.ax_.set_yticks(range(len(names)), names)
         self.ax_.set(xlim=(0, 1.02), xlabel="Jaccard coefficient in each replicate, and their mean")
         self.ax_.set_ylim(len(names) - 0.5, -0.5)
+        return self
+
+
+class ConvergenceDisplay:
+    """Inertia and largest shift of a centre, round by round, of the run that won.
+
+    Parameters
+    ----------
+    rounds : sequence of int
+        The numbers of the rounds.
+    inertia : ndarray of shape (rounds,)
+        The inertia of the centres that a round began with; nan where it is not known.
+    shift : ndarray of shape (rounds,)
+        The largest distance by which a centre moved; nan where it is not known.
+    measure : str, default="inertia"
+        What ``inertia`` is, such as "fuzzy-objective"; of a mixture, the negative log-likelihood.
+
+    Attributes
+    ----------
+    ax_ : Axes
+        The axes of the inertia.
+    shift_ax_ : Axes
+        The logarithmic axes of the shift, on the right.
+    figure_ : Figure
+        Their figure.
+    """
+
+    def __init__(
+        self, rounds: Sequence[int], inertia: Floats, shift: Floats, *, measure: str = "inertia"
+    ) -> None:
+        self.rounds, self.inertia, self.shift = list(rounds), inertia, shift
+        self.measure = measure
+
+    @classmethod
+    def from_estimator(cls, estimator: Any, *, ax: Any = None, **kwargs: Any) -> Self:
+        """Plot how a fitted estimator converged.
+
+        Parameters
+        ----------
+        estimator : FederatedKMeans or another estimator
+            A fitted one, not read from a file.
+        ax : Axes, optional
+            Where to draw, by default a new figure.
+        **kwargs : object
+            For the lines, as matplotlib's ``plot`` takes them.
+        """
+        history = fitted(estimator, "history_")
+        rounds, inertia, shift = (
+            [done[name] for done in history] for name in ("round", "inertia", "shift")
+        )
+        measure = round_name(estimator.objective_)
+        measure = f"negative {measure}" if measure == LOG_LIKELIHOOD else measure
+        values = [np.array(each, dtype=float) for each in (inertia, shift)]
+        return cls(rounds, *values, measure=measure).plot(ax=ax, **kwargs)
+
+    def plot(self, *, ax: Any = None, **kwargs: Any) -> Self:
+        """Draw, on these axes or in a new figure."""
+        self.figure_, self.ax_ = axes_of(ax)
+        style = {"marker": "o", "markersize": 3} | kwargs
+        self.ax_.plot(self.rounds, self.inertia, **{"color": COLOURS[0], **style})
+        self.ax_.set(xlabel="round", ylabel=self.measure)
+        self.ax_.locator_params(axis="x", integer=True)
+        self.shift_ax_ = self.ax_.twinx()
+        moved = np.where(self.shift > 0, self.shift, np.nan)
+        self.shift_ax_.plot(self.rounds, moved, **{**style, "color": COLOURS[1], "linestyle": "--"})
+        self.shift_ax_.set(ylabel="largest shift of a centre (dashed)")
+        if np.isfinite(moved).any():
+            self.shift_ax_.set_yscale("log")
+        return self
+
+
+class KSelectionDisplay:
+    """An index over the number of clusters, with its choice and the verdict.
+
+    Parameters
+    ----------
+    selection : Selection
+        A choice of k, from `select_k` or ``selection_`` of an estimator.
+    index : str, optional
+        Which index, by default that of the rule.
+
+    Attributes
+    ----------
+    ax_ : Axes
+        The axes.
+    figure_ : Figure
+        Their figure.
+    """
+
+    def __init__(self, selection: Selection, *, index: str | None = None) -> None:
+        own = selection.rule.split(",")[0]
+        self.selection = selection
+        self.index = (own if own in selection.says else "inertia") if index is None else index
+        if self.index not in selection.says:
+            known = ", ".join(selection.says)
+            raise InputError(f"index must be one of {known}, not {self.index!r}")
+
+    @classmethod
+    def from_estimator(
+        cls, estimator: Any, *, index: str | None = None, ax: Any = None, **kwargs: Any
+    ) -> Self:
+        """Plot how an estimator with ``n_clusters="auto"`` chose.
+
+        Parameters
+        ----------
+        estimator : FederatedKMeans or another estimator
+            A fitted one that chose the number of clusters.
+        index : str, optional
+            Which index, by default that of the rule.
+        ax : Axes, optional
+            Where to draw, by default a new figure.
+        **kwargs : object
+            For the line, as matplotlib's ``plot`` takes them.
+        """
+        selection = fitted(estimator, "selection_")
+        if selection is None:
+            raise InputError("the estimator was given its number of clusters: it chose none")
+        return cls(selection, index=index).plot(ax=ax, **kwargs)
+
+    def plot(self, *, ax: Any = None, **kwargs: Any) -> Self:
+        """Draw, on these axes or in a new figure."""
+        self.figure_, self.ax_ = axes_of(ax)
+        table, says = self.selection.table, self.selection.says[self.index]
+        ks = sorted(table)
+        values = np.array([table[k].get(self.index, np.nan) for k in ks], dtype=float)
+        values[~np.isfinite(values)] = np.nan
+        self.ax_.axvline(self.selection.n_clusters, color=COLOURS[1], linewidth=6, alpha=0.25)
+        self.ax_.plot(ks, values, **{"marker": "o", "color": COLOURS[0], **kwargs})
+        self.ax_.plot([says], values[ks.index(says)], "o", color=COLOURS[1], markersize=9)
+        label = CHOOSING[self.index].label.removeprefix("the ")
+        self.ax_.set(xlabel="number of clusters k", ylabel=label)
+        self.ax_.locator_params(axis="x", integer=True)
         return self

@@ -1,0 +1,313 @@
+"""Commands on a model and on results: predict, evaluate, profile, name, report and watch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedcluster._specifications import Profile
+from fedcluster.cli._options import (
+    AlsoProfile,
+    AsJson,
+    FileOptions,
+    Files,
+    JoinOptions,
+    KeepNames,
+    LeastRows,
+    ModelFile,
+    Out,
+    OutIfAny,
+    OwnAlgorithm,
+    OwnMetrics,
+    Quiet,
+    ShowOptions,
+    ValueOptions,
+    check_least,
+    with_options,
+)
+from fedcluster.cli._screen import Screen, say, until_interrupted
+from fedcluster.errors import InputError
+
+
+@with_options
+def predict(
+    model_file: ModelFile,
+    files: Files,
+    *,
+    out: Out,
+    algorithm: OwnAlgorithm = None,
+    values: ValueOptions,
+    join: JoinOptions,
+    show: ShowOptions,
+) -> None:
+    """Assign the rows of new files to the clusters of a model.
+
+    FILE is CSV, Parquet, Excel, SAS, SPSS, Stata, SQLite, DuckDB, .npy, .npz or .h5ad, or a
+    site.toml; NAME=FILE names its site. Columns of the model are found by name; others are
+    ignored. Writes labels/SITE.csv, with the number and the cluster of each row; with --append
+    also tables/SITE.csv.
+    """
+    with Screen(as_json=show.as_json, quiet=show.quiet) as screen:
+        from fedcluster.cli import _naming as joining
+        from fedcluster.cli import _reading as reading
+        from fedcluster.model import Model
+
+        model = Model.load(model_file, [algorithm] if algorithm else ())
+        show.check_folder(out)
+        joined = joining.opened(files, join, values)
+        rows = FileOptions(**asdict(values), id_column=join.id_column)
+        tables = reading.read_for(model, files, rows, screen.doing)
+        from fedcluster._report import _messages as messages
+        from fedcluster._report import _tables as report
+        from fedcluster._report._records import plain
+        from fedcluster.cli import _runs as runs
+        from fedcluster.preprocessing._messages import noticed_in_words
+
+        screen.doing("labelling")
+        labels = screen.wait_for(lambda: runs.label(model, tables))
+        sites = runs.write_labels_of(out, model, tables, labels, joined)
+        unknown, filled = runs.noticed(model, tables)
+    written = [site.labels for site in sites]
+    written += joined.files(written)
+    kept = (join.id_column,)
+    ignored = {
+        site: [name for name in table.ignored if name not in kept] for site, table in tables.items()
+    }
+    screen.result(
+        {
+            "sites": plain(sites),
+            "ignored": ignored,
+            "unknown": unknown,
+            "filled": filled,
+            "out": str(out),
+            "files": written,
+        },
+        [
+            report.cluster_table(sites, screen.width, str(out / "labels")),
+            *messages.ignored_lines(ignored),
+            *noticed_in_words(unknown, filled),
+            *runs.unlabelled(labels),
+            messages.written_line(out, written),
+        ],
+    )
+
+
+@with_options
+def evaluate(
+    model_file: ModelFile,
+    files: Files,
+    *,
+    label_column: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Column with reference labels, to compare the clusters with."
+        ),
+    ] = None,
+    metric: OwnMetrics = None,
+    algorithm: OwnAlgorithm = None,
+    rows: FileOptions,
+    min_cluster_size: LeastRows = 1,
+    profile: AlsoProfile = False,
+    out: OutIfAny = None,
+    show: ShowOptions,
+) -> None:
+    """Compute how good the clusters of a model are, for each site and in all.
+
+    Give one FILE for each site: CSV, Parquet, Excel, SAS, SPSS, Stata, SQLite, DuckDB, .npy, .npz
+    or .h5ad, or a site.toml; NAME=FILE sets another name. Columns of the model are found by name;
+    others are ignored. The sites answer with sums, in two rounds. The column of a site shows what
+    it would find alone. With --out, writes the same to scores.json.
+    """
+    with Screen(as_json=show.as_json, quiet=show.quiet) as screen:
+        from fedcluster._report import _messages as messages
+        from fedcluster._report import _tables as report
+        from fedcluster.cli import _indices as indices
+        from fedcluster.cli import _reading as reading
+        from fedcluster.cli import _runs as runs
+        from fedcluster.model import Model
+
+        check_least("--min-cluster-size", min_cluster_size)
+        algorithms = [algorithm] if algorithm else []
+        model = Model.load(model_file, algorithms)
+        show.check_folder(out)
+        sites = reading.read_for(
+            model, files, replace(rows, label_column=label_column), screen.doing
+        )
+        screen.doing("asking the sites")
+        scored = screen.wait_for(
+            lambda: indices.evaluate(
+                model, sites, min_cluster_size, metric or (), algorithms=algorithms, profile=profile
+            )
+        )
+        content = indices.evaluation_content(scored, str(model_file))
+        written = runs.write_found(out, scored.report, content)
+    screen.result(
+        content,
+        [
+            indices.evaluation_table(scored, screen.width),
+            *content["meaning"],
+            *report.profiles_shown(content, screen.width, out and out / "scores.json"),
+            indices.evaluation_line(scored),
+            *messages.notes(scored.sites, absent_too=""),
+            *(f"Wrote {out / file}." for file in written if out is not None),
+        ],
+    )
+
+
+@with_options
+def profile(
+    model_file: ModelFile,
+    files: Files,
+    *,
+    algorithm: OwnAlgorithm = None,
+    rows: FileOptions,
+    min_cluster_size: LeastRows = 1,
+    keep_names: KeepNames = False,
+    out: OutIfAny = None,
+    show: ShowOptions,
+) -> None:
+    """Describe what sets the clusters of a model apart, column by column, and propose names.
+
+    Give one FILE for each site: CSV, Parquet, Excel, SAS, SPSS, Stata, SQLite, DuckDB, .npy, .npz
+    or .h5ad, or a site.toml; NAME=FILE sets another name. Columns of the model are found by name;
+    others are ignored. The sites answer with sums and counts, in two rounds: means, spreads and
+    medians of numbers, and shares of texts, in the units of the files. With --out, writes the
+    same to profiles.json. To change a name, use fedcluster name.
+    """
+    with Screen(as_json=show.as_json, quiet=show.quiet) as screen:
+        from fedcluster._model_file import write_names
+        from fedcluster._report import _messages as messages
+        from fedcluster._report._tables import profiles_shown
+        from fedcluster.cli import _indices as indices
+        from fedcluster.cli import _reading as reading
+        from fedcluster.cli import _runs as runs
+        from fedcluster.jobs import content_of
+        from fedcluster.model import Model
+
+        check_least("--min-cluster-size", min_cluster_size)
+        own = [algorithm] if algorithm else []
+        model = Model.load(model_file, own)
+        show.check_folder(out)
+        sites = reading.read_for(model, files, replace(rows, label_column=None), screen.doing)
+        screen.doing("asking the sites")
+        report, records = screen.wait_for(
+            lambda: indices.answered(Profile(model, own), sites, min_cluster_size)
+        )
+        content = content_of(report, records) | {"model": str(model_file)}
+        files = runs.write_found(out, report, content)
+        written = [f"Wrote {out / file}." for file in files if out is not None]
+        if keep_names and report.profiles is not None:
+            write_names(model_file, dict(enumerate(report.profiles.names)))
+            written.append(f"Wrote the names into {model_file}.")
+    screen.result(
+        content,
+        [
+            *profiles_shown(content, screen.width, out and out / "profiles.json"),
+            *messages.notes(records, absent_too=""),
+            *written,
+        ],
+    )
+
+
+def name(
+    model_file: ModelFile,
+    names: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="CLUSTER=NAME...", show_default=False, help="Clusters and their names."
+        ),
+    ],
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Name the clusters of a model, without reading rows.
+
+    CLUSTER is the number of a cluster. The model stores the names; clusters without a name keep
+    their number.
+    """
+    with Screen(as_json=as_json, quiet=quiet) as screen:
+        from fedcluster._model_file import write_names
+
+        every = write_names(model_file, names_by_number(names))
+    shown = [f"{j}: {each}" for j, each in enumerate(every)]
+    content = {"names": list(every), "model": str(model_file)}
+    screen.result(content, [*shown, f"Wrote the names into {model_file}."])
+
+
+def names_by_number(arguments: Sequence[str]) -> dict[int, str]:
+    """Return names by the number of the cluster, from CLUSTER=NAME.
+
+    Examples
+    --------
+    >>> names_by_number(["0=older, high bp", "2=young"])
+    {0: 'older, high bp', 2: 'young'}
+    """
+    names: dict[int, str] = {}
+    for each in arguments:
+        number, equals, name = each.partition("=")
+        if not equals or not number.strip().isdecimal():
+            raise InputError(f"{each!r} names no cluster: write its number, =, and the name")
+        if int(number) in names:
+            raise InputError(f"cluster {int(number)} is named twice; name it once")
+        names[int(number)] = name
+    return names
+
+
+RunFolder = Annotated[
+    Path,
+    typer.Argument(
+        metavar="DIR",
+        show_default=False,
+        help="Folder of results (--out), or of a run of a federation: DIR/runs/RUN.",
+    ),
+]
+
+
+def report(folder: RunFolder, as_json: AsJson = False, quiet: Quiet = False) -> None:
+    """Write report.html, a page about a run to read in a browser, print or hand on.
+
+    The page shows what fit, select-k, evaluate and profile wrote to DIR and needs no network. It
+    contains sums, counts and means, but no row and no label of a row.
+    """
+    with Screen(as_json=as_json, quiet=quiet) as screen:
+        from fedcluster._pages._page import write_report
+        from fedcluster._pages._run import written_by
+
+        path = written_by(folder) / write_report(folder)
+    screen.result({"report": str(path)}, [f"Wrote {path}: open it in a browser."])
+
+
+def watch(
+    folder: Annotated[
+        Path,
+        typer.Argument(
+            metavar="DIR",
+            show_default=False,
+            help="Folder of a federation, to follow its last run, or its first once it begins; or "
+            "of a run: DIR/runs/RUN.",
+        ),
+    ],
+    port: Annotated[
+        int,
+        typer.Option(metavar="PORT", min=0, max=65535, help="Port of the page; 0: any free one."),
+    ] = 0,
+) -> None:
+    """Follow a run of a federation on a live page, until interrupted.
+
+    The page shows the round, the inertia, the shift of the centres, and which sites answer, are
+    late or gone. When the run ends, it becomes the report. It is served to this machine only, and
+    only to those who know its address.
+    """
+    with Screen(as_json=False, quiet=False):
+        from fedcluster._pages._live import Server, Watched, followed, is_federation
+
+        run = followed(folder)
+        with Server(Watched(run), port) as server, until_interrupted():
+            run_name = f"the first run of {run.name}" if is_federation(run) else run.name
+            say(f"Follow {run_name} at {server.address} and end it here with Ctrl-C.")
+            server.serve_forever()
+    say("Ended.")
